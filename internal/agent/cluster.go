@@ -36,7 +36,8 @@ func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manag
 }
 
 // observeFreshness makes informers as a cache does by default, and has those of RecoveryPolicies recorded.
-func observeFreshness(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+func observeFreshness(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration,
+	toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 		if _, ok := of.(*v1.RecoveryPolicy); ok {
 			lw = f.Follow(lw)

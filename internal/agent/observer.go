@@ -147,7 +147,8 @@ func (o *observer) reportFaults(diagnosis *v1.Diagnosis) {
 			continue
 		}
 		text := mountfault.Describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
-		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
+		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code,
+			kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 	}
 }
 

@@ -112,13 +112,15 @@ func (o *sentinelObserver) Repaired(r sentinel.Repair) {
 	if err != nil {
 		o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeFailed).Inc()
 		o.log.Error(err, "Could not repair a fault", fields...)
-		o.sendEvent(finding, corev1.EventTypeWarning, string(finding.Code), fmt.Sprintf("Could not repair %s in %s: %v", finding.Code, mountfault.Whose(finding.Container, finding.Volume), err))
+		o.sendEvent(finding, corev1.EventTypeWarning, string(finding.Code),
+			fmt.Sprintf("Could not repair %s in %s: %v", finding.Code, mountfault.Whose(finding.Container, finding.Volume), err))
 		return
 	}
 	o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeDone).Inc()
 	o.log.Info("Repaired a fault", fields...)
-	o.sendEvent(finding, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", finding.Code, mountfault.Whose(finding.Container, finding.Volume),
-		repairKinds[kind], finding.Mount.Point))
+	o.sendEvent(finding, corev1.EventTypeNormal, eventMountRepaired,
+		fmt.Sprintf("Repaired %s in %s: %s %s", finding.Code, mountfault.Whose(finding.Container, finding.Volume),
+			repairKinds[kind], finding.Mount.Point))
 }
 
 // Trouble is called with what the sentinel cannot do.

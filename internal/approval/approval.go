@@ -52,7 +52,8 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 	if options.Expiration != 0 {
 		seconds := int32(options.Expiration / time.Second)
 		if seconds < 1 || seconds > v1.MaxApprovalExpirationSeconds {
-			return nil, fmt.Errorf("expiration %s: must be between 1s and %s", options.Expiration, time.Duration(v1.MaxApprovalExpirationSeconds)*time.Second)
+			return nil, fmt.Errorf("expiration %s: must be between 1s and %s", options.Expiration,
+				time.Duration(v1.MaxApprovalExpirationSeconds)*time.Second)
 		}
 		approval.Spec.ExpirationSeconds = &seconds
 	}

@@ -190,7 +190,8 @@ func commandsOf(finding Finding, c Caller) (list []Command) {
 	switch finding.Code {
 	case StaleSubPath:
 		if finding.Mount.Point != "" {
-			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start", prefix+"umount -- "+Quote(finding.Mount.Point))
+			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start",
+				prefix+"umount -- "+Quote(finding.Mount.Point))
 		}
 	case HungMount:
 		list = append(list, hungCommands(finding)...)
@@ -199,7 +200,8 @@ func commandsOf(finding Finding, c Caller) (list []Command) {
 			add(EffectRepair, asks, "kubediag release"+c.Flags+" "+Quote(d.Device))
 		}
 		if d.HeldBy != nil && d.Repair != "" {
-			add(EffectRepair, "removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(finding.Mount.Point)))
+			add(EffectRepair, "removes the copy; ends no process",
+				fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(finding.Mount.Point)))
 		}
 		if d.Device != "" {
 			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders"+c.Flags+" "+Quote(d.Device))

@@ -49,7 +49,8 @@ func (c *processCalls) callsFor(p candidateProcess, host string) (*bounded.Calls
 // askEach looks at processes, and gives up on those that keep us waiting. The result of look is dropped then. Those of
 // one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own.
 // All together have the time of Patience.
-func askEach[T any](ctx context.Context, c *processCalls, processes []candidateProcess, look func(candidateProcess) T) (values []T, silent []candidateProcess, err error) {
+func askEach[T any](ctx context.Context, c *processCalls, processes []candidateProcess,
+	look func(candidateProcess) T) (values []T, silent []candidateProcess, err error) {
 	limit, cancel := context.WithTimeout(ctx, SearchTimeout)
 	defer cancel()
 	spaces := map[string][]int{} // by mount namespace: which processes

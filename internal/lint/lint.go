@@ -104,7 +104,8 @@ func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, optio
 		return nil
 	}
 	options.KubeletRoot = path.Clean(cmp.Or(options.KubeletRoot, "/var/lib/kubelet"))
-	c := check{kind: kind, namespace: namespace, options: options, spec: &template.Spec, volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
+	c := check{kind: kind, namespace: namespace, options: options, spec: &template.Spec,
+		volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
 	for _, v := range template.Spec.Volumes {
 		c.volumes[v.Name], c.taken[v.Name] = v, true
 	}

@@ -55,8 +55,9 @@ func (w wanted) project(volume corev1.Volume) []corev1.VolumeProjection {
 		}, volume.ConfigMap.DefaultMode)
 	case volume.Secret != nil:
 		return w.secret(corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: volume.Secret.SecretName}, Items: withMode(volume.Secret.Items, volume.Secret.DefaultMode),
-			Optional: volume.Secret.Optional,
+			LocalObjectReference: corev1.LocalObjectReference{Name: volume.Secret.SecretName},
+			Items:                withMode(volume.Secret.Items, volume.Secret.DefaultMode),
+			Optional:             volume.Secret.Optional,
 		}, volume.Secret.DefaultMode)
 	case volume.DownwardAPI != nil:
 		return w.downward(volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)

@@ -47,7 +47,8 @@ func stripDiagnosis(object any) (any, error) {
 		diagnosis.Annotations = map[string]string{v1.AnnotationApproval: approval}
 	}
 	diagnosis.Status = v1.DiagnosisStatus{
-		Phase: diagnosis.Status.Phase, Outcome: diagnosis.Status.Outcome, Conditions: diagnosis.Status.Conditions, Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
+		Phase: diagnosis.Status.Phase, Outcome: diagnosis.Status.Outcome, Conditions: diagnosis.Status.Conditions,
+		Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
 		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
 	}
 	if diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed {

@@ -182,7 +182,8 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.withinRepairLimit(b, notice.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
+	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.withinRepairLimit(b,
+		notice.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
 		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(notice)
 		if notice.repaired {

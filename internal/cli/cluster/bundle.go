@@ -149,7 +149,8 @@ func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string
 	var said bytes.Buffer            // its size is bounded below
 	ended := make(chan error, 1)
 	go func() {
-		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w, Stderr: &clippedBuffer{&said, 16 << 10}})
+		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w,
+			Stderr: &clippedBuffer{&said, 16 << 10}})
 		ended <- errors.Join(err, w.Close())
 	}()
 	content, bad := bundle.Read(r)
@@ -162,7 +163,8 @@ func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string
 		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", pod.Namespace, pod.Name, printable.Line(text))
 	}
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
-		return nil, c.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec", false}, pod.Namespace}, pod.Name}, err)
+		return nil, c.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec",
+			false}, pod.Namespace}, pod.Name}, err)
 	}
 	return content, bad
 }

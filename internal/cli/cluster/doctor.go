@@ -90,7 +90,8 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context) []checkResult{k.checkKinds, k.checkPolicies, k.checkOperationSets, k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
+	for _, check := range []func(context.Context) []checkResult{k.checkKinds, k.checkPolicies, k.checkOperationSets,
+		k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
 		results = append(results, check(ctx)...)
 		if ctx.Err() != nil {
 			return ctx.Err()

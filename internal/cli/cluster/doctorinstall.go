@@ -67,7 +67,8 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 			return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 		}
 		if missing := want.missingFields(have); len(missing) > 0 {
-			results = append(results, failResult("apply those of this release: "+applyDefault, "CustomResourceDefinition %s is of another release: it has no field %s", want.Name, listNames(missing)))
+			results = append(results, failResult("apply those of this release: "+applyDefault,
+				"CustomResourceDefinition %s is of another release: it has no field %s", want.Name, listNames(missing)))
 			continue
 		}
 		current++
@@ -179,7 +180,8 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 		results = append(results, warnResult("kubectl get operationset "+s.Name+" -o yaml", "OperationSet %s is not ready: %s", s.Name, why))
 	}
 	if !auto {
-		results = append(results, failResult("the manager installs it: look at the manager", "OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
+		results = append(results, failResult("the manager installs it: look at the manager",
+			"OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
 		results = slices.Insert(results, 0, okResult("%s ready", verb.Count(ready, "OperationSet")))

@@ -42,7 +42,8 @@ func (k *installationCheck) checkManager(ctx context.Context) []checkResult {
 		return []checkResult{uncheckedResult("the manager is", err)}
 	}
 	if len(list.Items) == 0 {
-		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no manager in namespace %s", k.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace",
+			"there is no manager in namespace %s", k.home)}
 	}
 	m := list.Items[0]
 	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", k.home, m.Name)
@@ -82,7 +83,8 @@ func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 		return []checkResult{uncheckedResult("the agents are", err)}
 	}
 	if len(sets.Items) == 0 {
-		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no DaemonSet of agents in namespace %s", k.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace",
+			"there is no DaemonSet of agents in namespace %s", k.home)}
 	}
 	set := sets.Items[0]
 	results := []checkResult{okResult("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
@@ -143,7 +145,8 @@ func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
 		}
 	}
 	if mode == "Off" {
-		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable), "the sentinel is off: no MountFault shows what is broken")
+		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable),
+			"the sentinel is off: no MountFault shows what is broken")
 	}
 	return okResult("the sentinel is in mode %s", mode)
 }

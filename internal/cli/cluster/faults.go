@@ -72,7 +72,8 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if o.all {
 		place.namespace = ""
 	}
-	watcher := &objectWatcher{client: apiClient, place: place, newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
+	watcher := &objectWatcher{client: apiClient, place: place,
+		newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
 	if o.node != "" {
 		watcher.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
 	}

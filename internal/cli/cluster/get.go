@@ -168,7 +168,8 @@ func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
 // newWatcher follows one Diagnosis.
 func (r *targetRunner) newWatcher(d *v1.Diagnosis) *objectWatcher {
 	return &objectWatcher{
-		client: r.client, place: diagnoses.inNamespace(d.Namespace), newList: func() runtime.Object { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
+		client: r.client, place: diagnoses.inNamespace(d.Namespace),
+		newList: func() runtime.Object { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
 		options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", d.Name).String()},
 	}
 }

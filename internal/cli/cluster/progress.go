@@ -32,7 +32,8 @@ type progressPrinter struct {
 }
 
 func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
-	return &progressPrinter{Screen: s, planned: d.Spec.Mode == v1.ModePlan, agreed: d.Spec.PlanHash != "", said: map[string]bool{}, startTime: time.Now()}
+	return &progressPrinter{Screen: s, planned: d.Spec.Mode == v1.ModePlan, agreed: d.Spec.PlanHash != "",
+		said: map[string]bool{}, startTime: time.Now()}
 }
 
 // headline is the headline.

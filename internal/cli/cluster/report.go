@@ -96,9 +96,12 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	p.tableRow("", "")
 	p.tableRow("---", "---")
 	for _, line := range [][2]string{
-		{"target", diagnosis.Spec.Target()}, {"OperationSet", diagnosis.Spec.Set()}, {"mode", string(diagnosis.Spec.Mode)}, {"plan that was agreed to", diagnosis.Spec.PlanHash},
-		{"origin", diagnosis.Labels[v1.LabelOrigin]}, {"policies", diagnosis.Annotations[v1.AnnotationPolicies]}, {"allowed by", decisionText(status.Decision)},
-		{"approved by", approvalText(status.Approval)}, {"node", diagnosis.Spec.NodeName}, {"phase", string(status.Phase)}, {"outcome", string(status.Outcome)}, {"created", formatTime(&diagnosis.CreationTimestamp)},
+		{"target", diagnosis.Spec.Target()}, {"OperationSet", diagnosis.Spec.Set()}, {"mode",
+			string(diagnosis.Spec.Mode)}, {"plan that was agreed to", diagnosis.Spec.PlanHash},
+		{"origin", diagnosis.Labels[v1.LabelOrigin]}, {"policies",
+			diagnosis.Annotations[v1.AnnotationPolicies]}, {"allowed by", decisionText(status.Decision)},
+		{"approved by", approvalText(status.Approval)}, {"node", diagnosis.Spec.NodeName}, {"phase",
+			string(status.Phase)}, {"outcome", string(status.Outcome)}, {"created", formatTime(&diagnosis.CreationTimestamp)},
 		{"started", formatTime(status.StartTime)}, {"ended", formatTime(status.CompletionTime)},
 	} {
 		if line[1] != "" {
@@ -233,7 +236,8 @@ func (p *markdownPage) addArtifacts(diagnosis *v1.Diagnosis) {
 	p.tableRow("key", "bytes", "path", "SHA-256", "copied")
 	p.tableRow("---", "---", "---", "---", "---")
 	for _, a := range diagnosis.Status.Artifacts {
-		p.tableRow(escapeCode(a.Key), fmt.Sprint(a.SizeBytes), escapeCode(a.Path), escapeCode(a.SHA256), map[bool]string{true: "yes", false: "no"}[len(a.Content) > 0])
+		p.tableRow(escapeCode(a.Key), fmt.Sprint(a.SizeBytes), escapeCode(a.Path), escapeCode(a.SHA256),
+			map[bool]string{true: "yes", false: "no"}[len(a.Content) > 0])
 	}
 }
 

@@ -156,7 +156,8 @@ func (c *client) createObject(ctx context.Context, p resourcePlace, object runti
 // deleteObject deletes an object if it is still the one with this UID.
 func (c *client) deleteObject(ctx context.Context, p resourcePlace, of *metav1.ObjectMeta) error {
 	o := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(of.UID))}
-	return c.doRequest(ctx, requestAction{"delete", p, of.Name}, func(r rest.Interface) *rest.Request { return r.Delete().Name(of.Name).Body(o) }, nil)
+	return c.doRequest(ctx, requestAction{"delete", p, of.Name},
+		func(r rest.Interface) *rest.Request { return r.Delete().Name(of.Name).Body(o) }, nil)
 }
 
 func (c *client) watchObjects(ctx context.Context, place resourcePlace, o metav1.ListOptions) (watch.Interface, error) {

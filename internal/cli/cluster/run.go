@@ -101,7 +101,8 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 				return err
 			}
 		}
-		r := &targetRunner{runOptions: o, client: apiClient, cmd: cmd, target: t, Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
+		r := &targetRunner{runOptions: o, client: apiClient, cmd: cmd, target: t,
+			Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
 		switch err := r.runDiagnosis(cmd.Context()); {
 		case err == nil:
 		case errors.Is(err, verb.ErrFaults) && worst == nil:
@@ -223,7 +224,8 @@ func (r *targetRunner) startIdleHint(s *progressPrinter) *time.Timer {
 	const patience = 10 * time.Second
 	return time.AfterFunc(patience, func() {
 		if !s.hasStarted.Load() {
-			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n", patience, r.commandLine("doctor"))
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n",
+				patience, r.commandLine("doctor"))
 		}
 	})
 }

@@ -179,7 +179,8 @@ func (e *localEngine) addObject(object any) error {
 func (e *localEngine) newDiagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
 	e.diagnosisCount++
 	diagnosis := &v1.Diagnosis{TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}, Spec: spec}
-	diagnosis.Namespace, diagnosis.Name, diagnosis.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.diagnosisCount), e.name
+	diagnosis.Namespace, diagnosis.Name, diagnosis.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d",
+		os.Getpid(), e.diagnosisCount), e.name
 	if err := e.addObject(diagnosis); err != nil {
 		return nil, err
 	}

@@ -105,7 +105,8 @@ func compareFaults(a, b *scanFault) int {
 // comparePlaces puts what hurts most first, and of that what hurts most pods.
 func comparePlaces(a, b faultPlace) int {
 	x, y := a.faults[0], b.faults[0]
-	return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y), len(b.podNames())-len(a.podNames()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
+	return cmp.Or(impactRank(x.Impact)-impactRank(y.Impact), spreadRank(x)-spreadRank(y),
+		len(b.podNames())-len(a.podNames()), cmp.Compare(x.Code, y.Code), compareFaults(x, y),
 		cmp.Compare(x.Heal, y.Heal), cmp.Compare(x.Details.Driver, y.Details.Driver))
 }
 

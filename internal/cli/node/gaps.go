@@ -84,7 +84,8 @@ func hiddenProcessGaps(denied, partial int) (gaps []coverageGap) {
 	case err != nil:
 		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
 	case sight == sys.SeesNamespace:
-		gaps = append(gaps, coverageGap{"processes outside of this PID namespace, and what they have mounted", "/proc does not show them", asRootRemedy})
+		gaps = append(gaps, coverageGap{"processes outside of this PID namespace, and what they have mounted",
+			"/proc does not show them", asRootRemedy})
 	case sight == sys.SeesOwn:
 		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
 	}

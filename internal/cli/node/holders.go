@@ -250,7 +250,8 @@ func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) 
 	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), l.runtime.coverageGaps()), Notes: l.notes,
+		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped),
+			l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil
 }

@@ -66,7 +66,8 @@ func objectName(f lint.Located) string {
 func (r *lintReport) reportText() string {
 	var text strings.Builder
 	for _, f := range r.Findings {
-		fmt.Fprintf(&text, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)), printable.Quoted(f.Summary))
+		fmt.Fprintf(&text, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)),
+			printable.Quoted(f.Summary))
 		fmt.Fprintf(&text, "  Cure: %s.\n", printable.Quoted(f.Cure))
 		if f.Patch != "" {
 			text.WriteString("  Patch:\n")

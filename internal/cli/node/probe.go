@@ -128,7 +128,8 @@ func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport,
 	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
 		Mount: scanMount{
-			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root, Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
+			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root,
+			Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
 			FSType: mount.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,

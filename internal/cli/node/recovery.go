@@ -232,7 +232,8 @@ func (r *recovery) repairTarget(ctx context.Context, target *repairTarget, root 
 		target.progress, target.reason = progressFailed, "it was interrupted; a repair that has begun can be repeated"
 	case err != nil:
 		target.progress, target.reason = progressFailed, err.Error()
-	case changedNothing(diagnosis) && (diagnosis.Status.Outcome == v1.OutcomeHealed || diagnosis.Status.Outcome == v1.OutcomeNoFault || diagnosisReason(diagnosis) == v1.ReasonPlanChanged):
+	case changedNothing(diagnosis) && (diagnosis.Status.Outcome == v1.OutcomeHealed ||
+		diagnosis.Status.Outcome == v1.OutcomeNoFault || diagnosisReason(diagnosis) == v1.ReasonPlanChanged):
 		target.progress, target.reason = progressGone, diagnosisMessage(diagnosis)
 	case diagnosis.Status.Phase == v1.DiagnosisSucceeded:
 		target.progress = progressRepaired

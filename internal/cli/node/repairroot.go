@@ -96,7 +96,8 @@ func concernsFaults(r pipeline.Repair, faults []*scanFault) bool {
 	return slices.ContainsFunc(r.Actions, func(action fault.Action) bool {
 		return slices.ContainsFunc(faults, func(found *scanFault) bool {
 			switch {
-			case action.Mount != nil && action.Mount.Point == found.Mount.Point && (found.Mount.Namespace == 0 || action.Mount.Namespace == found.Mount.Namespace):
+			case action.Mount != nil && action.Mount.Point == found.Mount.Point && (found.Mount.Namespace == 0 ||
+				action.Mount.Namespace == found.Mount.Namespace):
 				return true
 			case action.Device != nil && found.Details.Device != "":
 				return action.Device.Name == found.Details.Device

@@ -142,7 +142,8 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container, Volume: finding.Volume,
 			Details: finding.Details, Holder: finding.Holder,
 			Mount: scanMount{
-				Namespace: elsewhere, ID: finding.Mount.ID, MountInfoID: finding.Mount.MountInfoID, Point: finding.Mount.Point, Root: finding.Mount.Root,
+				Namespace: elsewhere, ID: finding.Mount.ID, MountInfoID: finding.Mount.MountInfoID,
+				Point: finding.Mount.Point, Root: finding.Mount.Root,
 				Device: finding.Mount.Device, FSType: finding.Mount.FSType,
 			},
 			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, finding.Evidence...),

@@ -232,7 +232,8 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
 	l.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
-		s.seen = &scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden(), Caller: s.newCaller(faults, options)}
+		s.seen = &scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden(),
+			Caller: s.newCaller(faults, options)}
 	}
 	return faults, nil
 }

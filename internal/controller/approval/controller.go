@@ -136,7 +136,8 @@ func retryResult(err error) (reconcile.Result, error) {
 }
 
 // storeVerdict writes the status of an approval, and says on the Diagnosis if it was refused.
-func (r *Reconciler) storeVerdict(ctx context.Context, was *v1.RecoveryApproval, diagnosis *v1.Diagnosis, verdict approvalVerdict) (reconcile.Result, error) {
+func (r *Reconciler) storeVerdict(ctx context.Context, was *v1.RecoveryApproval, diagnosis *v1.Diagnosis,
+	verdict approvalVerdict) (reconcile.Result, error) {
 	is := was.DeepCopy()
 	is.Status.State, is.Status.Message = v1.ApprovalPending, verdict.message
 	if verdict.state != "" {
@@ -146,7 +147,8 @@ func (r *Reconciler) storeVerdict(ctx context.Context, was *v1.RecoveryApproval,
 	result, err := kubeclient.PatchStatus(ctx, r.Client, was, is)
 	if err == nil && result.RequeueAfter == 0 && verdict.state == v1.ApprovalRefused && diagnosis != nil {
 		r.Events.Event(diagnosis, corev1.EventTypeWarning, eventRefused,
-			kubeclient.EventMessage(fmt.Sprintf("RecoveryApproval %s was refused: %s", was.Name, verdict.message), kubeclient.DiagnosisCommand(diagnosis)))
+			kubeclient.EventMessage(fmt.Sprintf("RecoveryApproval %s was refused: %s", was.Name, verdict.message),
+				kubeclient.DiagnosisCommand(diagnosis)))
 	}
 	return result, err
 }

@@ -57,7 +57,8 @@ func (s *Sweeper) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (s *Sweeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, sweepInterval, "Could not delete the Leases of all agents whose nodes are gone", s.deleteOldLeases)
+	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, sweepInterval,
+		"Could not delete the Leases of all agents whose nodes are gone", s.deleteOldLeases)
 	return nil
 }
 

@@ -61,9 +61,9 @@ func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func
 	if err := allowed(device); err != nil {
 		return false, err
 	}
-	c, err := i.InspectWithProcesses(ctx, device)
-	if err == nil && !c.Unused() {
-		err = fmt.Errorf("%w: %s", ErrNotRemovable, c.Describe())
+	usage, err := i.InspectWithProcesses(ctx, device)
+	if err == nil && !usage.Unused() {
+		err = fmt.Errorf("%w: %s", ErrNotRemovable, usage.Describe())
 	}
 	if err == nil {
 		err = i.Finder.Sys.Detach(ctx, device)

@@ -145,22 +145,22 @@ func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, error) {
 	return cases, err
 }
 
-func (i *Inspector) findAbandoned(ctx context.Context) (l *inspection, reports []*devholder.Report, cases []*Usage, err error) {
-	if l, err = i.newInspection(ctx); err != nil {
+func (i *Inspector) findAbandoned(ctx context.Context) (inspection *inspection, reports []*devholder.Report, cases []*Usage, err error) {
+	if inspection, err = i.newInspection(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if reports, err = i.Finder.FindAbandoned(ctx, l.host); err != nil {
+	if reports, err = i.Finder.FindAbandoned(ctx, inspection.host); err != nil {
 		return nil, nil, nil, err
 	}
 	for _, report := range reports {
-		l.unseenReason = describeUnseen(report.Coverage.Mounts)
-		c, err := l.usageOf(ctx, report)
+		inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
+		usage, err := inspection.usageOf(ctx, report)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		cases = append(cases, c)
+		cases = append(cases, usage)
 	}
-	return l, reports, cases, nil
+	return inspection, reports, cases, nil
 }
 
 // Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.

@@ -42,7 +42,7 @@ func (c *Usage) details(h HolderInfo) fault.Details {
 	return d
 }
 
-// Sentence says in one sentence who holds the device by which mount.
+// Sentence says who holds the device by which mount.
 func (h HolderInfo) Sentence() string {
 	text := "mount namespace " + h.Mount.Namespace.String()
 	if len(h.PIDs) > 0 {
@@ -100,7 +100,8 @@ func (c *Usage) evidence() []string {
 // evidence is what was seen of the mount.
 func (h HolderInfo) evidence() []string {
 	all := []string{
-		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.RecordedMount.MountInfoID, h.RecordedMount.Root, h.RecordedMount.Point, h.Mount.Namespace),
+		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.RecordedMount.MountInfoID, h.RecordedMount.Root,
+			h.RecordedMount.Point, h.Mount.Namespace),
 		"kept alive by " + h.keepersText(),
 	}
 	if h.HostPath != "" {

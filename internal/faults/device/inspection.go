@@ -87,12 +87,12 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &inspection{
+	inspection := &inspection{
 		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
 		aliveReasons: map[string]string{}, unreadTables: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimResult{},
 	}
-	l.asker = nodeAsker{l}
-	return l, nil
+	inspection.asker = nodeAsker{inspection}
+	return inspection, nil
 }
 
 // hostTable is the kubelet's mount table, whatever namespace the calling thread is in.

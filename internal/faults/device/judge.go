@@ -175,13 +175,13 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	}
 	holder.tableOrder = tablePosition(table, m.ID)
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
-	v := mountTables{layoutOf(n.node), n.table, table}
-	verdict := v.judgeByTables(m)
+	tables := mountTables{layoutOf(n.node), n.table, table}
+	verdict := tables.judgeByTables(m)
 	holder.HostPath, holder.Volume = verdict.hostPath, volumeOf(verdict.hostPath)
-	how, why, live := n.propagationPath(v, holder, verdict, m, unknown)
+	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
 	namespace, foreign := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
 	if live == "" && verdict.hostPath != "" {
-		live = n.livePodReason(ctx, v, verdict.hostPath)
+		live = n.livePodReason(ctx, tables, verdict.hostPath)
 	}
 	switch {
 	case live != "":
@@ -202,12 +202,13 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 
 // propagationPath says how the mount came into its namespace, why it is to stay for that, and whether a container has
 // it as a volume of its own.
-func (n *inspection) propagationPath(v mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount, unknown error) (how, why, live string) {
+func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount,
+	unknown error) (how, why, live string) {
 	switch {
 	case unknown != nil:
 		return "", unknown.Error(), ""
 	case h.Owner != nil:
-		return n.carriedByContainer(v, h, mount)
+		return n.carriedByContainer(tables, h, mount)
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
 		return "", "no process was found in that namespace, and " + n.unseenReason, ""
 	case len(holderPIDs(h.Holder)) == 0:

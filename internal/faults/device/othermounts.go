@@ -18,9 +18,9 @@ type OtherMounts struct {
 	Mounts    []int  `json:"mounts,omitempty"` // by their numbers in mountinfo
 }
 
-// ListOtherMounts lists the neighbours of what holds the devices: mounts that only those in the namespace can take
-// away. Mounts in the kubelet's directories of volumes come and go with pods, and those that follow another namespace
-// with that.
+// ListOtherMounts lists the other mounts in the namespaces that hold the devices: mounts that only those in the
+// namespace can take away. Mounts in the kubelet's directories of volumes come and go with pods, and those that follow
+// another namespace with that.
 func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([]OtherMounts, error) {
 	inspection, err := i.newInspection(ctx)
 	if err != nil {
@@ -38,11 +38,11 @@ func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([
 		if err != nil {
 			return nil, err
 		}
-		v, pids := mountTables{layoutOf(inspection.node), inspection.table, table}, holderPIDs(h.Holder)
+		tables, pids := mountTables{layoutOf(inspection.node), inspection.table, table}, holderPIDs(h.Holder)
 		n := OtherMounts{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
 		for _, m := range table.Mounts() {
 			parent, ok := table.ByID(m.Parent)
-			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && v.hostVolumePath(m, parent) == "") {
+			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && tables.hostVolumePath(m, parent) == "") {
 				n.Mounts = append(n.Mounts, m.ID)
 			}
 		}
@@ -51,7 +51,7 @@ func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([
 	return all, nil
 }
 
-// Recheck finds the neighbours again: which of the mounts have gone, and whether one of the processes is still there.
+// Recheck finds the other mounts again: which of the mounts have gone, and whether one of the processes is still there.
 // gone is whether the namespace itself is no more.
 func (n OtherMounts) Recheck(scanner *mountns.Scanner) (missing []int, alive, gone bool, err error) {
 	if scanner == nil {

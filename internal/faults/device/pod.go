@@ -21,8 +21,8 @@ import (
 
 // livePodReason says why the pod is alive that a path of a volume belongs to. It is empty if the pod has ended, or the
 // path belongs to none.
-func (n *inspection) livePodReason(ctx context.Context, v mountTables, name string) string {
-	uid, _, ok := v.splitPodPath(name)
+func (n *inspection) livePodReason(ctx context.Context, tables mountTables, name string) string {
+	uid, _, ok := tables.splitPodPath(name)
 	if !ok {
 		return ""
 	}

@@ -64,11 +64,11 @@ type DeviceEvidence struct {
 
 // FindAbandonedWithEvidence is Left, with what it rests on.
 func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *Evidence, error) {
-	l, reports, cases, err := i.findAbandoned(ctx)
+	inspection, reports, cases, err := i.findAbandoned(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cases, l.evidence(reports), nil
+	return cases, inspection.evidence(reports), nil
 }
 
 // evidence is what was asked for in the look.
@@ -113,45 +113,46 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error) {
 	of := *n
 	of.PID = e.KubeletPID
-	l := &inspection{
+	inspection := &inspection{
 		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
-		processes: map[int]processInfo{}, aliveReasons: e.AlivePods, unreadTables: map[uint64]error{}, seesAll: e.SeesAll, claims: map[string]claimResult{},
-		asker: recordedAsker{},
+		processes: map[int]processInfo{}, aliveReasons: e.AlivePods, unreadTables: map[uint64]error{}, seesAll: e.SeesAll,
+		claims: map[string]claimResult{},
+		asker:  recordedAsker{},
 	}
-	if l.aliveReasons == nil {
-		l.aliveReasons = map[string]string{}
+	if inspection.aliveReasons == nil {
+		inspection.aliveReasons = map[string]string{}
 	}
 	for inode, mounts := range e.Tables {
-		l.tables[inode] = mountinfo.NewTable(mounts)
+		inspection.tables[inode] = mountinfo.NewTable(mounts)
 	}
 	for inode, why := range e.Unread {
-		l.unreadTables[inode] = errors.New(why)
+		inspection.unreadTables[inode] = errors.New(why)
 	}
 	for key, c := range e.Claims {
 		of := claimResult{namespace: c.Namespace}
 		if c.Foreign != "" {
 			of.refusal = errors.New(c.Foreign)
 		}
-		l.claims[key] = of
+		inspection.claims[key] = of
 	}
 	for pid, p := range e.Processes {
 		who := processInfo{command: p.Command, owner: p.Owner, gone: p.Gone}
 		if p.Unknown != "" {
 			who.err = errors.New(p.Unknown)
 		}
-		l.processes[pid] = who
+		inspection.processes[pid] = who
 	}
 	var cases []*Usage
 	for _, d := range e.Devices {
 		if d.Untested != "" {
 			d.Report.Untested = recordedError{d.Untested, d.NoAnswer}
 		}
-		l.unseenReason = d.Unseen
-		c, err := l.usageOf(ctx, &d.Report)
+		inspection.unseenReason = d.Unseen
+		usage, err := inspection.usageOf(ctx, &d.Report)
 		if err != nil {
 			return nil, err
 		}
-		cases = append(cases, c)
+		cases = append(cases, usage)
 	}
 	return cases, nil
 }

@@ -111,8 +111,8 @@ func (i *Inspector) parameterFilters(ctx context.Context, s Selection, c *Select
 			return nil, fmt.Errorf("read %s: %w: %q is no name of a PersistentVolume", ParamPersistentVolume, ErrParameter, s.PersistentVolume)
 		}
 		fits = append(fits, usageFilter{
-			matches: func(c *Usage) bool {
-				return c.matchesHostPath(func(parts []string) bool { return slices.Contains(parts, s.PersistentVolume) })
+			matches: func(usage *Usage) bool {
+				return usage.matchesHostPath(func(parts []string) bool { return slices.Contains(parts, s.PersistentVolume) })
 			},
 			noMatchReason: fmt.Sprintf("no device that is left behind was mounted for PersistentVolume %q on this node", s.PersistentVolume),
 		})
@@ -144,7 +144,7 @@ func (i *Inspector) deviceFilter(ctx context.Context, spec string, c *SelectionR
 		return usageFilter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
 	}
 	devices, err := i.withStackedDevices(d)
-	return usageFilter{devices: devices, matches: func(c *Usage) bool { return slices.ContainsFunc(devices, c.involves) }}, err
+	return usageFilter{devices: devices, matches: func(usage *Usage) bool { return slices.ContainsFunc(devices, usage.involves) }}, err
 }
 
 // maxStacked bounds how many devices are followed that are made of others.
@@ -197,11 +197,11 @@ func (i *Inspector) messageFilter(ctx context.Context, text string) (usageFilter
 	if err != nil {
 		return usageFilter{}, err
 	}
-	matches := func(c *Usage) bool {
-		if slices.ContainsFunc(devices, c.involves) {
+	matches := func(usage *Usage) bool {
+		if slices.ContainsFunc(devices, usage.involves) {
 			return true
 		}
-		return c.matchesHostPath(func(parts []string) bool {
+		return usage.matchesHostPath(func(parts []string) bool {
 			return containsName(parts, found.PersistentVolumes) || containsName(parts, found.PodUIDs) ||
 				slices.ContainsFunc(found.Paths, func(p string) bool { return isSpecificPath(p) && mountinfo.Within(p, strings.Join(parts, "/")) })
 		})

@@ -32,11 +32,11 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	if err != nil {
 		return err
 	}
-	l, err := i.newInspection(ctx)
+	inspection, err := i.newInspection(ctx)
 	if err != nil {
 		return err
 	}
-	r := unmountOrder{Host: l.host, Layout: layoutOf(l.node), Holder: holder.Mount.Namespace, Mount: id}
+	r := unmountOrder{Host: inspection.host, Layout: layoutOf(inspection.node), Holder: holder.Mount.Namespace, Mount: id}
 	return i.runUnmount(ctx, r, cmp.Or(holder.Pod.UID, "mount namespace "+holder.Mount.Namespace.String()))
 }
 
@@ -46,12 +46,12 @@ func (t mountTables) checkAgain(st mount.State) error {
 	if !ok || m.Point != st.Point {
 		return mount.ErrNotMounted
 	}
-	d := t.judgeByTables(m)
-	if d.keepReason == "" && len(t.holderTable.Children(m.ID)) > 0 {
-		d.keepReason = "another mount lies on it"
+	verdict := t.judgeByTables(m)
+	if verdict.keepReason == "" && len(t.holderTable.Children(m.ID)) > 0 {
+		verdict.keepReason = "another mount lies on it"
 	}
-	if d.keepReason != "" {
-		return fmt.Errorf("%w: %s", ErrNotRemovable, d.keepReason)
+	if verdict.keepReason != "" {
+		return fmt.Errorf("%w: %s", ErrNotRemovable, verdict.keepReason)
 	}
 	return nil
 }
@@ -62,12 +62,12 @@ func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (Holder
 	if err != nil {
 		return HolderInfo{}, err
 	}
-	for _, c := range cases {
-		for _, h := range c.HolderInfos {
+	for _, usage := range cases {
+		for _, h := range usage.HolderInfos {
 			switch {
 			case !h.RecordedMount.Same(want):
-			case !c.Removable:
-				return h, fmt.Errorf("%w: device %q: %s", ErrNotRemovable, c.Device.Name, c.Why)
+			case !usage.Removable:
+				return h, fmt.Errorf("%w: device %q: %s", ErrNotRemovable, usage.Device.Name, usage.Why)
 			default:
 				return h, nil
 			}

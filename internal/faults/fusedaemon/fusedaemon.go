@@ -82,9 +82,9 @@ type Exit struct {
 	Sentences []string
 }
 
-// skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the clock
-// that mounts have their time of, and not before a container has ended: skew allows for rounding. A restarted driver
-// mounts within seconds of its container's end.
+// clockSkew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the
+// clock that mounts have their time of, and not before a container has ended: clockSkew allows for rounding. A restarted
+// driver mounts within seconds of its container's end.
 const (
 	clockSkew    = 10 * time.Second
 	timeRounding = time.Second

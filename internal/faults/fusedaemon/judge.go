@@ -48,7 +48,8 @@ func (s *exitSearch) findKill() {
 		} else if kill.Limit == "" {
 			why = "whose limit was reached is not known"
 		}
-		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s", formatTime(kill.Time), s.relativeTime(kill.Time), kill.PID,
+		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s",
+			formatTime(kill.Time), s.relativeTime(kill.Time), kill.PID,
 			kill.Name, why)
 		return
 	}

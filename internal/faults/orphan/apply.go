@@ -152,31 +152,31 @@ func (e Entry) removeFrom(ctx context.Context, pods *sys.FD, uid string) error {
 }
 
 // EntryExists reports whether the file of an action is there, or another one at its path.
-func (i *Inspector) EntryExists(ctx context.Context, a fault.Action) (bool, error) {
-	l, rel, err := i.inspectionFor(ctx, a)
+func (i *Inspector) EntryExists(ctx context.Context, action fault.Action) (bool, error) {
+	inspection, rel, err := i.inspectionFor(ctx, action)
 	if err != nil {
 		return false, err
 	}
-	return l.pathExists(ctx, rel)
+	return inspection.pathExists(ctx, rel)
 }
 
 // PodUID is the UID of the pod that an action is about.
-func (i *Inspector) PodUID(ctx context.Context, a fault.Action) (string, error) {
-	l, _, err := i.inspectionFor(ctx, a)
+func (i *Inspector) PodUID(ctx context.Context, action fault.Action) (string, error) {
+	inspection, _, err := i.inspectionFor(ctx, action)
 	if err != nil {
 		return "", err
 	}
-	return l.uid, nil
+	return inspection.uid, nil
 }
 
 // GoneDirectories returns which of these pods have no directory.
 func (i *Inspector) GoneDirectories(ctx context.Context, uids []string) (map[string]bool, error) {
-	n, err := i.Kubelet.Node(ctx)
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
 	gone := map[string]bool{}
-	err = (&inspection{Inspector: i, node: n}).withPodsDirectory(ctx, func(pods *sys.FD) error {
+	err = (&inspection{Inspector: i, node: node}).withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if _, err := pods.StatAt(uid, sys.StatType); errors.Is(err, sys.ENOENT) {
 				gone[uid] = true
@@ -189,12 +189,12 @@ func (i *Inspector) GoneDirectories(ctx context.Context, uids []string) (map[str
 
 // LeftVolumes lists the volumes and subPaths that are left in the directory of a pod, whichever pod that is.
 func (i *Inspector) LeftVolumes(ctx context.Context, uid string) (left []string, err error) {
-	n, err := i.Kubelet.Node(ctx)
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l, p := &inspection{Inspector: i, node: n, uid: uid}, &Pod{UID: uid, Path: n.PodDir(uid)}
-	if err := l.withPodsDirectory(ctx, func(pods *sys.FD) error { return l.listEntries(p, pods) }); err != nil {
+	inspection, p := &inspection{Inspector: i, node: node, uid: uid}, &Pod{UID: uid, Path: node.PodDir(uid)}
+	if err := inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return inspection.listEntries(p, pods) }); err != nil {
 		return nil, err
 	}
 	for _, e := range p.allEntries {

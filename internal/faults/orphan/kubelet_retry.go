@@ -17,9 +17,9 @@ type cleanupRetry struct {
 	err      error     // why that is not known
 }
 
-func cleanupRetryOf(n *kubelet.Node) (a cleanupRetry) {
-	if a.onlyOnce, a.err = n.RetriesCleanupOnce(); a.err == nil && a.onlyOnce {
-		a.since, a.err = n.Started()
+func cleanupRetryOf(node *kubelet.Node) (a cleanupRetry) {
+	if a.onlyOnce, a.err = node.RetriesCleanupOnce(); a.err == nil && a.onlyOnce {
+		a.since, a.err = node.Started()
 	}
 	return a
 }

@@ -61,7 +61,8 @@ func (s *Survey) Evidence() Evidence {
 	}
 	for _, p := range s.Pods {
 		of := PodEvidence{
-			UID: p.UID, Path: p.Path, Namespace: p.Namespace, Name: p.Name, ContainerDoubt: p.containerDoubt, Volumes: p.Volumes, SubPaths: p.SubPaths,
+			UID: p.UID, Path: p.Path, Namespace: p.Namespace, Name: p.Name, ContainerDoubt: p.containerDoubt,
+			Volumes: p.Volumes, SubPaths: p.SubPaths,
 			Mounts: p.mounts.examples, AllMounts: p.mounts.total,
 		}
 		for _, entry := range p.allEntries {
@@ -76,13 +77,14 @@ func (s *Survey) Evidence() Evidence {
 func (e Evidence) Judge() *Survey {
 	terms := judgeTerms{e.At, e.MinimumAge, e.UnavailableSources, e.ServerAsked}
 	survey := &Survey{
-		KubeletRoot: e.KubeletRoot, Directories: e.Directories, Pods: []*Pod{}, UnavailableSources: e.UnavailableSources, Skipped: e.Skipped, Coverage: e.Coverage, terms: terms,
+		KubeletRoot: e.KubeletRoot, Directories: e.Directories, Pods: []*Pod{},
+		UnavailableSources: e.UnavailableSources, Skipped: e.Skipped, Coverage: e.Coverage, terms: terms,
 	}
 	looked := e.Coverage
 	if looked == nil {
 		looked = &Coverage{}
 	}
-	l := &inspection{Inspector: &Inspector{}}
+	inspection := &inspection{Inspector: &Inspector{}}
 	for _, of := range e.Pods {
 		pod := &Pod{
 			UID: of.UID, Path: of.Path, Namespace: of.Namespace, Name: of.Name, Volumes: of.Volumes, SubPaths: of.SubPaths,
@@ -90,11 +92,12 @@ func (e Evidence) Judge() *Survey {
 		}
 		for _, entry := range of.Entries {
 			one := entry.Entry
-			one.inode, one.birthTime, one.changeTime, one.record, one.neededReason = entry.Inode, entry.Made, entry.Changed, entry.Record, entry.NeededReason
+			one.inode, one.birthTime, one.changeTime = entry.Inode, entry.Made, entry.Changed
+			one.record, one.neededReason = entry.Record, entry.NeededReason
 			pod.allEntries = append(pod.allEntries, one)
 			pod.hasKubeletFiles = pod.hasKubeletFiles || one.Kind == KubeletFile
 		}
-		l.judgePod(pod, terms, looked)
+		inspection.judgePod(pod, terms, looked)
 		survey.Pods = append(survey.Pods, pod)
 	}
 	return survey

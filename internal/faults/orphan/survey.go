@@ -62,13 +62,13 @@ type directoryID struct {
 
 // Survey looks at the directories of all pods of the node. It changes nothing.
 func (i *Inspector) Survey(ctx context.Context) (*Survey, error) {
-	n, err := i.Kubelet.Node(ctx)
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s, err := (&inspection{Inspector: i, node: n}).surveyPods(ctx)
+	s, err := (&inspection{Inspector: i, node: node}).surveyPods(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("survey pod directories of %s: %w", n, err)
+		return nil, fmt.Errorf("survey pod directories of %s: %w", node, err)
 	}
 	return s, nil
 }

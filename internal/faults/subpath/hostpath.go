@@ -87,7 +87,9 @@ func startProgressOf(pod *corev1.Pod, container string, v corev1.Volume) startPr
 			progress.messageField = r.statusField
 		}
 	}
-	progress.mountsSubPath = slices.ContainsFunc(podinfo.SubPathMounts(pod), func(w podinfo.SubPathMount) bool { return w.Container == container && w.Volume.Name == v.Name })
+	progress.mountsSubPath = slices.ContainsFunc(podinfo.SubPathMounts(pod), func(expected podinfo.SubPathMount) bool {
+		return expected.Container == container && expected.Volume.Name == v.Name
+	})
 	return progress
 }
 

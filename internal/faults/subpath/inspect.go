@@ -44,7 +44,7 @@ type Bind struct {
 	SourceMissing bool
 
 	comparison   comparison // the evidence that decided, with State
-	notInspected bool       // it could not be looked at, and Why says why
+	notInspected bool       // it could not be looked at, and Reason says why
 }
 
 // WillBeReplaced reports whether a kubelet that renews binds will replace this one by itself, at the container's next
@@ -65,15 +65,15 @@ type Report struct {
 
 // Stale lists the stale binds.
 func (r *Report) Stale() []Bind {
-	return slices.DeleteFunc(slices.Clone(r.Binds), func(b Bind) bool { return b.Verdict != Stale })
+	return slices.DeleteFunc(slices.Clone(r.Binds), func(bind Bind) bool { return bind.Verdict != Stale })
 }
 
 // Inspect looks at the subPath binds of a pod as the kubelet's mount namespace has them now. container narrows it to
 // one container; empty means all of them.
-func Inspect(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
+func Inspect(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
 	var report *Report
-	err := n.Do(ctx, func() (err error) {
-		report, err = inspectPod(n, pod, container)
+	err := node.Do(ctx, func() (err error) {
+		report, err = inspectPod(node, pod, container)
 		return err
 	})
 	if err != nil {
@@ -102,13 +102,13 @@ func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string) (*Report,
 		if container != "" && want.Container != container {
 			continue
 		}
-		b, there, err := InspectBind(node, pod, point)
+		bind, there, err := InspectBind(node, pod, point)
 		if err != nil {
 			return nil, err
 		}
 		if there {
-			b.Describe(node, string(pod.UID), table)
-			report.Binds = append(report.Binds, b)
+			bind.Describe(node, string(pod.UID), table)
+			report.Binds = append(report.Binds, bind)
 		}
 	}
 	report.sortBinds(podinfo.SubPathMounts(pod))
@@ -128,10 +128,10 @@ func mountPoints(mounts []mountinfo.Mount) []string {
 	return found
 }
 
-// Describe fills in what only the mount table shows: Source, Line, Spreads and Beneath.
-func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) {
+// Describe fills in what only the mount table shows: Source, Line, PeerGroup and HiddenMounts.
+func (b *Bind) Describe(node *kubelet.Node, podUID string, table *mountinfo.Table) {
 	b.HiddenMounts = max(0, len(table.All(b.State.Point))-1)
-	b.Source = sourcePath(table, n.PodDir(podUID), b.State)
+	b.Source = sourcePath(table, node.PodDir(podUID), b.State)
 	if m, ok := table.ByID(b.State.MountInfoID); ok {
 		b.Line = mountinfoLine(m)
 	}
@@ -141,11 +141,13 @@ func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) 
 }
 
 func (r *Report) sortBinds(order []podinfo.SubPathMount) {
-	place := func(b Bind) int {
-		return slices.IndexFunc(order, func(w podinfo.SubPathMount) bool { return w.Container == b.Container && w.Index == b.Index })
+	place := func(bind Bind) int {
+		return slices.IndexFunc(order, func(expected podinfo.SubPathMount) bool {
+			return expected.Container == bind.Container && expected.Index == bind.Index
+		})
 	}
-	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))
+	slices.SortStableFunc(r.Binds, func(a, bind Bind) int {
+		return cmp.Or(cmp.Compare(place(a), place(bind)), strings.Compare(a.State.Point, bind.State.Point))
 	})
 }
 

@@ -16,8 +16,8 @@ import (
 // Parent opens, with O_PATH, the directory that has what the subPath bound at point names now, and says under which
 // name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
 // and asks local file systems only. The caller closes the directory. An error says that it is not known.
-func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
-	target, ok := targetAt(n, pod, point)
+func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
+	target, ok := targetAt(node, pod, point)
 	if !ok {
 		return nil, "", errNoVolume
 	}

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Evidence is what the node has answered to a sweep, so that it can be written down and judged again elsewhere.
+// Evidence is what the node has answered to a survey, so that it can be written down and judged again elsewhere.
 type Evidence struct {
 	Namespace uint64 `json:"namespace"`
 	Pods      int    `json:"pods"`
@@ -38,25 +38,27 @@ type BindEvidence struct {
 	State    mount.State          `json:"state"`
 	// NotInspected is why it could not be looked at; empty: it was.
 	NotInspected string `json:"unasked,omitempty"`
-	// Relation is how it compares with what the subPath names now, and Seen what was seen of that.
+	// Relation is how it compares with what the subPath names now, and Observed what was seen of that.
 	Relation string `json:"relation,omitempty"`
 	Observed string `json:"seen,omitempty"`
-	// Line, Source, Beneath and Spreads are those of Bind.
+	// Line, Source, HiddenMounts and PeerGroup are those of Bind.
 	Line         string `json:"line,omitempty"`
 	Source       string `json:"source,omitempty"`
 	HiddenMounts int    `json:"beneath,omitempty"`
 	PeerGroup    int    `json:"spreads,omitempty"`
 }
 
-// Evidence is what the sweep rests on.
+// Evidence is what the survey rests on.
 func (s *Survey) Evidence() Evidence {
 	evidence := Evidence{
-		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, ReplacesBinds: s.ReplacesBinds, ReplacesBindsKnown: s.ReplacesBindsKnown,
-		Found: []BindEvidence{},
+		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, ReplacesBinds: s.ReplacesBinds,
+		ReplacesBindsKnown: s.ReplacesBindsKnown,
+		Found:              []BindEvidence{},
 	}
 	for _, f := range s.Found {
 		b := BindEvidence{
-			SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, Relation: string(f.comparison.relation), Observed: f.comparison.observed, Line: f.Line,
+			SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, Relation: string(f.comparison.relation),
+			Observed: f.comparison.observed, Line: f.Line,
 			Source: f.Source, HiddenMounts: f.HiddenMounts, PeerGroup: f.PeerGroup,
 		}
 		if f.notInspected {
@@ -69,15 +71,16 @@ func (s *Survey) Evidence() Evidence {
 
 // Judge makes the survey again from evidence alone. podOf gives a pod by its UID, nil if it is not known.
 func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
-	survey := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds, ReplacesBinds: e.ReplacesBinds, ReplacesBindsKnown: e.ReplacesBindsKnown}
+	survey := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds,
+		ReplacesBinds: e.ReplacesBinds, ReplacesBindsKnown: e.ReplacesBindsKnown}
 	for _, of := range e.Found {
-		b := judgeComparison(of.Expected, of.State, comparison{relation(of.Relation), of.Observed})
+		bind := judgeComparison(of.Expected, of.State, comparison{relation(of.Relation), of.Observed})
 		if of.NotInspected != "" {
-			b = notInspected(of.Expected, of.State, of.NotInspected)
+			bind = notInspected(of.Expected, of.State, of.NotInspected)
 		}
-		b.Line, b.Source, b.HiddenMounts, b.PeerGroup = of.Line, of.Source, of.HiddenMounts, of.PeerGroup
-		if b.Verdict != Alive {
-			survey.Found = append(survey.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), b})
+		bind.Line, bind.Source, bind.HiddenMounts, bind.PeerGroup = of.Line, of.Source, of.HiddenMounts, of.PeerGroup
+		if bind.Verdict != Alive {
+			survey.Found = append(survey.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), bind})
 		}
 	}
 	return survey
@@ -98,7 +101,9 @@ type nodePathLookup struct{}
 
 func (nodePathLookup) statHostPath(name string) (sys.Stat, error) { return followHostPath(name) }
 func (nodePathLookup) pathMissing(name string, or ...error) bool  { return pathIsMissing(name, or...) }
-func (nodePathLookup) missingInVolume(s target, name string) bool { return s.subPathMissing(name) }
+func (nodePathLookup) missingInVolume(target target, name string) bool {
+	return target.subPathMissing(name)
+}
 
 // Lookups are what the node has answered about the sources of pods, by path.
 type Lookups struct {
@@ -120,18 +125,18 @@ type Lookup struct {
 }
 
 // Ask is BadSources of all containers of a pod that writes down what the node answers.
-func (l *Lookups) Ask(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
+func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
 	if l.HostPaths == nil {
 		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
 	}
-	return findBadSources(ctx, recordingPathLookup{l}, podSources{n, pod, ""})
+	return findBadSources(ctx, recordingPathLookup{l}, podSources{node, pod, ""})
 }
 
 // Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
-func (l *Lookups) Judge(n *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
-	p := podSources{n, pod, ""}
+func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
+	p := podSources{node, pod, ""}
 	for _, name := range p.containers() {
-		found = append(found, containerBadSources(recordedPathLookup{l}, n, pod, name)...)
+		found = append(found, containerBadSources(recordedPathLookup{l}, node, pod, name)...)
 	}
 	return found
 }
@@ -154,9 +159,9 @@ func (r recordingPathLookup) pathMissing(name string, or ...error) bool {
 	return r.Missing[name]
 }
 
-func (r recordingPathLookup) missingInVolume(s target, name string) bool {
-	at := s.node.SubPathPoint(s.place)
-	r.MissingIn[at] = s.subPathMissing(name)
+func (r recordingPathLookup) missingInVolume(target target, name string) bool {
+	at := target.node.SubPathPoint(target.place)
+	r.MissingIn[at] = target.subPathMissing(name)
 	return r.MissingIn[at]
 }
 
@@ -180,8 +185,8 @@ func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
 
 func (r recordedPathLookup) pathMissing(name string, _ ...error) bool { return r.Missing[name] }
 
-func (r recordedPathLookup) missingInVolume(s target, _ string) bool {
-	return r.MissingIn[s.node.SubPathPoint(s.place)]
+func (r recordedPathLookup) missingInVolume(target target, _ string) bool {
+	return r.MissingIn[target.node.SubPathPoint(target.place)]
 }
 
 // Merge adds the answers about another pod.

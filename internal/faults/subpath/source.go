@@ -24,8 +24,8 @@ import (
 // narrows it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave
 // the volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
 // there: a container that waits for its image has no fault yet. A pod that is over, or goes, has none.
-func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	return findBadSources(ctx, nodePathLookup{}, podSources{n, pod, container})
+func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
+	return findBadSources(ctx, nodePathLookup{}, podSources{node, pod, container})
 }
 
 // podSources is whose sources are looked for.
@@ -105,7 +105,8 @@ func findMissingSubPaths(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, 
 			continue
 		}
 		found = append(found, fault.Finding{
-			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: expected.Volume.Name, Details: podinfo.DetailsOf(pod, container),
+			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: expected.Volume.Name,
+			Details: podinfo.DetailsOf(pod, container),
 			Evidence: []string{
 				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, expected.Volume.HostPath.Path, expected.Mount.MountPath),
 				"at a start the kubelet makes an empty directory of that name, where it can",

@@ -43,13 +43,13 @@ type Found struct {
 
 // Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil if it is
 // not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
-func Scan(ctx context.Context, n *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
+func Scan(ctx context.Context, node *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
 	survey := &Survey{}
-	err := n.Do(ctx, func() error { return survey.inspectAll(ctx, n, podOf) })
+	err := node.Do(ctx, func() error { return survey.inspectAll(ctx, node, podOf) })
 	if err != nil {
-		return nil, fmt.Errorf("sweep subPath binds of %s: %w", n, err)
+		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
 	}
-	renews, err := n.ReplacesStaleBinds()
+	renews, err := node.ReplacesStaleBinds()
 	survey.ReplacesBinds, survey.ReplacesBindsKnown = renews, err == nil
 	return survey, nil
 }

@@ -23,8 +23,8 @@ var ErrNotStale = errors.New("bind is not stale")
 // kernels with openat2 and statmount. there is false if nothing is mounted there, or nothing that can be seen, and if
 // the kubelet would not bind a subPath of the pod there. If pod is nil, its spec is not known: then the bind is Stale
 // only if the kernel alone proves it.
-func InspectBind(n *kubelet.Node, pod *corev1.Pod, point string) (bind Bind, there bool, err error) {
-	target, ok := targetAt(n, pod, point)
+func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string) (bind Bind, there bool, err error) {
+	target, ok := targetAt(node, pod, point)
 	if !ok {
 		return bind, false, nil
 	}
@@ -56,21 +56,21 @@ func targetAt(node *kubelet.Node, pod *corev1.Pod, point string) (target, bool) 
 		return target{}, false
 	}
 	if pod == nil {
-		w := podinfo.SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
-		return target{node: node, place: place, expected: w}, true
+		expected := podinfo.SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
+		return target{node: node, place: place, expected: expected}, true
 	}
-	w, ok := podinfo.FindSubPathMount(node, pod, point)
-	return target{node, pod, place, w}, ok
+	expected, ok := podinfo.FindSubPathMount(node, pod, point)
+	return target{node, pod, place, expected}, ok
 }
 
 // nameInVolume is where in the volume the subPath is. Empty if that is not known.
-func (s target) nameInVolume(v openedVolume, st mount.State) string {
+func (s target) nameInVolume(volume openedVolume, st mount.State) string {
 	if s.pod != nil {
 		if name := podinfo.SubPathName(s.pod, s.expected); name != "" {
 			return name
 		}
 	}
-	return v.atomicWriterName(s.place.PodUID, st)
+	return volume.atomicWriterName(s.place.PodUID, st)
 }
 
 // judgeState decides about the mount st that is at the place.
@@ -79,9 +79,9 @@ func (s target) judgeState(st mount.State) Bind {
 }
 
 // judgeComparison decides about the mount st from evidence alone.
-func judgeComparison(w podinfo.SubPathMount, st mount.State, now comparison) Bind {
+func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparison) Bind {
 	bind := Bind{
-		SubPathMount: w, State: st, SourceUnchanged: now.relation == sameFile, SourceReplaced: now.relation == differentInode,
+		SubPathMount: expected, State: st, SourceUnchanged: now.relation == sameFile, SourceReplaced: now.relation == differentInode,
 		SourceMissing: now.relation == entryAbsent, comparison: now,
 	}
 	bind.Verdict, bind.Reason = judgeBind(st, now.relation)
@@ -92,19 +92,19 @@ func judgeComparison(w podinfo.SubPathMount, st mount.State, now comparison) Bin
 }
 
 // notInspected is a bind that could not be looked at.
-func notInspected(w podinfo.SubPathMount, st mount.State, why string) Bind {
-	return Bind{SubPathMount: w, State: st, Verdict: Unproven, Reason: why, notInspected: true}
+func notInspected(expected podinfo.SubPathMount, st mount.State, why string) Bind {
+	return Bind{SubPathMount: expected, State: st, Verdict: Unproven, Reason: why, notInspected: true}
 }
 
 // checkStale is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for.
 // It is called inside the kubelet's namespace.
-func checkStale(n *kubelet.Node, pod *corev1.Pod, st mount.State) error {
-	s, ok := targetAt(n, pod, st.Point)
+func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State) error {
+	target, ok := targetAt(node, pod, st.Point)
 	if !ok || pod == nil {
 		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
 	}
-	if b := s.judgeState(st); b.Verdict != Stale {
-		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, b.Reason)
+	if bind := target.judgeState(st); bind.Verdict != Stale {
+		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
 	}
 	return nil
 }
@@ -131,8 +131,8 @@ func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.
 
 // openReplacement opens what is to be bound in the place of the stale bind st; nil if there is nothing, or nothing of
 // its kind.
-func openReplacement(n *kubelet.Node, pod *corev1.Pod, state mount.State) *sys.FD {
-	target, ok := targetAt(n, pod, state.Point)
+func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sys.FD {
+	target, ok := targetAt(node, pod, state.Point)
 	if !ok {
 		return nil
 	}

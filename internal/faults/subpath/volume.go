@@ -75,19 +75,19 @@ func (s target) searchVolume() (openedVolume, error) {
 	}
 	var found []openedVolume
 	for _, plugin := range plugins {
-		v := openedVolume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
+		volume := openedVolume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
 		if plugin == csiPlugin {
-			v.path += "/mount"
+			volume.path += "/mount"
 		}
-		if v.dir, err = mountns.Lookup(0, v.path); err == nil {
-			found = append(found, v)
+		if volume.dir, err = mountns.Lookup(0, volume.path); err == nil {
+			found = append(found, volume)
 		}
 	}
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	for _, v := range found {
-		v.dir.Close()
+	for _, volume := range found {
+		volume.dir.Close()
 	}
 	return openedVolume{}, errNoVolume
 }

@@ -114,7 +114,8 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 		if health.Point != want.Point || want.Namespace != n.host.namespace.Inode || health.Mount.ID == 0 {
 			continue
 		}
-		if health.Code == "" && health.Answer.State == probe.Alive && health.Answer.Bindable == probe.Yes && !faults.MountOf(health.Mount).Same(want) {
+		if health.Code == "" && health.Answer.State == probe.Alive && health.Answer.Bindable == probe.Yes &&
+			!faults.MountOf(health.Mount).Same(want) {
 			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", health.Point,
 				health.Answer.Stat.Inode, deviceOf(health.Mount.Mount))
 		}

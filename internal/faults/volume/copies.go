@@ -198,7 +198,8 @@ func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPath
 	sources := subPathAnswers{}
 	for _, health := range volumes {
 		for _, copied := range health.Copies {
-			if dead := health.Code == fault.DisconnectedFUSE || health.Code == fault.HungMount; dead && deviceOf(copied.Mount.Mount) == deviceOf(health.Mount.Mount) {
+			if dead := health.Code == fault.DisconnectedFUSE || health.Code == fault.HungMount; dead &&
+				deviceOf(copied.Mount.Mount) == deviceOf(health.Mount.Mount) {
 				copied.Answer = health.Answer // the whole file system is dead
 				copied.Answer.ID = mount.IDOf(copied.Mount)
 			} else {

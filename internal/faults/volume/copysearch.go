@@ -50,7 +50,8 @@ func (s *copySearch) findElsewhere(ctx context.Context, unrelated *unrelatedMoun
 	s.volumesByDevice = s.wantedDevices()
 	candidates, survey, err := s.namespaces.scanner.Matching(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
-		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang && (s.selection.PodUID != "" || !s.shownDevices[d]))
+		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang &&
+			(s.selection.PodUID != "" || !s.shownDevices[d]))
 	})
 	s.coverage.Namespaces = &survey
 	for _, what := range survey.Skipped {
@@ -146,7 +147,8 @@ func (s *copySearch) attribute(found mountns.Mount) (related bool) {
 	case other.workloadMade || copied.Pod.UID != "" && copied.Pod.UID != health.Pod.UID || other.outsideContainers:
 		health.ForeignCopies++ // it is for its owner to repair
 	case other.processesHidden: // root may find that it is foreign
-		s.coverage.addGap("a mount of volume %q of pod %q at %q in mount namespace %s could not be judged: %s", health.Name, health.Pod.UID, copied.Point,
+		s.coverage.addGap("a mount of volume %q of pod %q at %q in mount namespace %s could not be judged: %s", health.Name,
+			health.Pod.UID, copied.Point,
 			copied.Namespace, other.ownerReason)
 	case s.hasRoom(copied):
 		if copied.Decision.Replaceable {

@@ -93,7 +93,8 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	}
 	if volume.Plugin != kubelet.CSIPlugin {
 		volume.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + volume.Plugin
-		volume.NoStagingReason = "a volume of plugin " + volume.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
+		volume.NoStagingReason = "a volume of plugin " + volume.Plugin +
+			" is mounted for the pod alone, so there is nothing that could take its place"
 		return volume
 	}
 	record, err := e.readRecord(volume.Point)

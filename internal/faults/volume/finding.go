@@ -94,7 +94,8 @@ func (v *Health) remedyFacts() []string {
 		all = append(all, "nothing can take its place: "+v.NoSourceReason)
 	}
 	if len(v.WrittenToNodeDisk) > 0 {
-		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.stagedLocation().covered, v.WrittenToNodeDisk))
+		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
+			v.stagedLocation().covered, v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+

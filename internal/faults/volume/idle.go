@@ -46,7 +46,8 @@ type idleMonitor struct {
 func (i *Inspector) abortWhenIdle(ctx context.Context, control *fuse.Control, found mountns.Mount,
 	act func(check func() error) error) (fault.Applied, error) {
 	monitor := &idleMonitor{
-		requiredSilence: cmp.Or(i.Silence, defaultSilence), startTime: time.Now(), questionWaits: make(chan struct{}, 1), answerChannel: make(chan probe.Answer, 1),
+		requiredSilence: cmp.Or(i.Silence, defaultSilence), startTime: time.Now(), questionWaits: make(chan struct{},
+			1), answerChannel: make(chan probe.Answer, 1),
 		waitingRequests: func() (int, error) {
 			c, err := control.Connection(found.Minor)
 			if c.Dead {

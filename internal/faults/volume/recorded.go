@@ -62,7 +62,8 @@ func (s *Survey) Record() Recording {
 	recording := Recording{Namespace: s.Namespace, Coverage: s.Coverage, Volumes: []RecordedVolume{}}
 	for _, health := range s.Volumes {
 		of := RecordedVolume{
-			Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, ForeignCopies: health.ForeignCopies, SharedWith: health.SharedWith,
+			Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, ForeignCopies: health.ForeignCopies,
+			SharedWith:      health.SharedWith,
 			SharedWithCount: health.SharedWithCount, DaemonNotes: health.DaemonNotes, Daemon: health.Daemon,
 		}
 		if at := health.stagedLocation(); health.Staging != nil {
@@ -92,7 +93,8 @@ func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 	if at := r.Location; evidence.Staging != nil && at != nil {
 		staging := *evidence.Staging
 		staging.location = stagedLocation{
-			known: at.Known, reason: at.Reason, pathBelowStaged: at.Below, onNodeDisk: at.OnNodeDisk, nodeDisk: device{at.Major, at.Minor}, covered: at.Covered,
+			known: at.Known, reason: at.Reason, pathBelowStaged: at.Below, onNodeDisk: at.OnNodeDisk,
+			nodeDisk: device{at.Major, at.Minor}, covered: at.Covered,
 		}
 		evidence.Staging = &staging
 	}

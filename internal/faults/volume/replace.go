@@ -30,8 +30,8 @@ const replaceDeadline = 5 * time.Second
 
 // replaceOrder is one replacement, as the process that does it reads it.
 type replaceOrder struct {
-	// KubeletNamespace is the kubelet's mount namespace, and Away that of the mount, with the user namespace that owns
-	// it: the process enters no other.
+	// KubeletNamespace is the kubelet's mount namespace, and MountNamespace that of the mount, with the user namespace
+	// that owns it: the process enters no other.
 	KubeletNamespace, MountNamespace mountns.Namespace
 	// From is the mount that the source is in, and Below the way from its root.
 	From  mount.ID
@@ -59,7 +59,8 @@ type replaceResult struct {
 
 // replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for
 // reading alone, and whose the process counts as that does it.
-func (i *Inspector) replace(ctx context.Context, order replaceOrder, found mountns.Mount, answer probe.Answer, source *Source) (fault.Applied, error) {
+func (i *Inspector) replace(ctx context.Context, order replaceOrder, found mountns.Mount, answer probe.Answer,
+	source *Source) (fault.Applied, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return fault.Applied{}, err

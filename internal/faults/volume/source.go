@@ -96,7 +96,8 @@ func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 			"mend it", evidence.Mount.Point, evidence.Point)
 	}
 	from := sourceCandidate{
-		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer, reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", evidence.Point),
+		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,
+		reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", evidence.Point),
 	}
 	if from.below != "" {
 		from.answer = evidence.ExpectedAnswer

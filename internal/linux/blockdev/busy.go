@@ -173,7 +173,8 @@ func parseCounters(text string) (Activity, error) {
 		return Activity{}, fmt.Errorf("%d numbers, want 11 at least", len(fields))
 	}
 	var activity Activity
-	for i, to := range map[int]*uint64{0: &activity.Reads, 4: &activity.Writes, 8: &activity.InFlight, 11: &activity.Discards, 15: &activity.Flushes} {
+	for i, to := range map[int]*uint64{0: &activity.Reads, 4: &activity.Writes, 8: &activity.InFlight,
+		11: &activity.Discards, 15: &activity.Flushes} {
 		if i >= len(fields) {
 			continue
 		}

@@ -34,7 +34,7 @@ func parseSwaps(text string) []swapArea {
 	return areas
 }
 
-// enableSwap finds which of the devices an area is on, or, for a file, lies on.
+// swapOn finds which of the devices an area is on, or, for a file, lies on.
 func (u deviceUses) swapOn(area swapArea, devices []Device) (Device, bool) {
 	st, err := callWithin(&pathCalls, area.path, func() (sys.Stat, error) { return sys.StatPath(area.path, sys.StatType) })
 	for _, device := range devices {

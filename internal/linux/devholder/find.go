@@ -129,7 +129,8 @@ func (s *holderSearch) collectNumbers() (err error) {
 			s.btrfs[name] = true
 		}
 		if fs.Journal {
-			s.addHolder(Holder{Kind: Journal, Path: fs.Evidence, Detail: "carries the journal of the " + fs.Type + " on device " + fs.Number.String()})
+			s.addHolder(Holder{Kind: Journal, Path: fs.Evidence,
+				Detail: "carries the journal of the " + fs.Type + " on device " + fs.Number.String()})
 			s.markExplained(fs.Number)
 		}
 	}
@@ -156,7 +157,8 @@ func (s *holderSearch) addKernelUsers() error {
 // deviceMarks are the signs that something is on the device.
 func (s *holderSearch) deviceMarks() deviceMarks {
 	return deviceMarks{
-		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)), UniqueIDs: s.byUniqueID, MountInfoIDs: s.byMountInfoID,
+		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)),
+		UniqueIDs: s.byUniqueID, MountInfoIDs: s.byMountInfoID,
 	}
 }
 

@@ -89,7 +89,8 @@ func (s *holderSearch) addLayers(overlay *searchedOverlay, l *overlayLayers) {
 	}
 	for _, layer := range l.On {
 		s.markExplained(layer.Number)
-		s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.Mount, Path: overlay.Point, Detail: "its layer " + string(layer.Name) + " is on the device"})
+		s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.Mount, Path: overlay.Point,
+			Detail: "its layer " + string(layer.Name) + " is on the device"})
 	}
 }
 

@@ -61,7 +61,7 @@ type unmountOp struct {
 	attachReplacement attachFunc // of what is to be there instead; nil for nothing
 	source            func() *sys.FD
 	foreign           bool
-	rootUnopenable    bool    // see replaceOp.seal
+	rootUnopenable    bool    // see replaceOp.reopenUnopenable
 	dir               *sys.FD // the directory that holds the point
 	mountSource       mountSource
 	calls             *calls.Log

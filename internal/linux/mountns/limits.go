@@ -9,12 +9,12 @@ package mountns
 type scanLimits struct {
 	// namespaces and mounts are how many are listed, at 16 bytes a mount.
 	namespaces, mounts int
-	// headBytes is how much of a mount table is read at once, and heads how much of all. A
-	// table that is longer has to wait until all others have been read; of it no more
-	// than table bytes are read, and tables bytes of all of that length.
+	// headBytes is how much of a mount table is read at once, and allHeadBytes how much of
+	// all. A table that is longer has to wait until all others have been read; of it no more
+	// than tableBytes are read, and allTableBytes of all of that length.
 	headBytes, allHeadBytes, tableBytes, allTableBytes int
-	// room is what the mounts that are described may take, in bytes: those of one
-	// namespace, which is some 8,000 where paths are of ordinary length, and all.
+	// namespaceBytes is what the mounts of one namespace that are described may take, which
+	// is some 8,000 mounts with paths of ordinary length, and totalBytes those of all.
 	namespaceBytes, totalBytes int
 }
 

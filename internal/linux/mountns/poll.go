@@ -42,7 +42,7 @@ func (c *mountPoll) unchangedSince(ns Namespace) bool {
 	return urgent || err != nil
 }
 
-// openTableOf opens the mountinfo of a process that is in the namespace and may be asked
+// openTable opens the mountinfo of a process that is in the namespace and may be asked
 // where it is; none may be.
 func (c *mountPoll) openTable() error {
 	for _, pid := range []int{1, os.Getpid()} {

@@ -52,7 +52,7 @@ func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surv
 	})
 }
 
-// mountMayHang is MayHang of the type, without its subtype, which any user may choose.
+// mayHang is MayHang of the type, without its subtype, which any user may choose.
 func mayHang(kinds map[string]bool, kind []byte) bool {
 	name, _, _ := bytes.Cut(kind, []byte{'.'})
 	hangs, known := kinds[string(name)]

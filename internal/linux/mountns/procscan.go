@@ -156,7 +156,7 @@ func (t *procPass) noteNamespace(ns Namespace) *nsEntry {
 	return entry
 }
 
-// openTableOf opens the table of a namespace for read, through its representative; where
+// openTable opens the table of a namespace for read, through its representative; where
 // that is in a chroot, or where there is none, from inside.
 func (t *procPass) openTable(entry *nsEntry, read func(*sys.FD) error) error {
 	if entry.seesRoot {

@@ -189,7 +189,10 @@ func (s *pass) settleGroup(group *targetGroup) {
 		}
 	}
 	if at < 0 {
-		if slices.ContainsFunc(group.questions, func(q question) bool { return !s.awaitsAnswer(q.Target) && s.answers[q.Target].State != NotProbed }) {
+		if slices.ContainsFunc(group.questions, func(q question) bool {
+			return !s.awaitsAnswer(q.Target) &&
+				s.answers[q.Target].State != NotProbed
+		}) {
 			s.answeringFileSystems[group.device] = true
 		}
 		return

@@ -108,7 +108,8 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 func (d *planDraft) addTarget(ctx context.Context, target familyTarget, check familyCheck, named bool) {
 	var reasons []string
 	for _, remedy := range target.Remedies {
-		if remedy.NamedPodOnly && !named || !slices.ContainsFunc(check.Codes, func(code fault.Code) bool { return slices.Contains(remedy.Codes, code) }) {
+		if remedy.NamedPodOnly && !named || !slices.ContainsFunc(check.Codes,
+			func(code fault.Code) bool { return slices.Contains(remedy.Codes, code) }) {
 			continue
 		}
 		plan, err := remedy.Plan(ctx, target.request)

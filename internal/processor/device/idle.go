@@ -211,7 +211,8 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "unmapped"}, nil
-	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
+		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err

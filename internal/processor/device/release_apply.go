@@ -77,7 +77,8 @@ func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "detached"}, nil
-	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
+		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err

@@ -43,7 +43,7 @@ type deviceDocument struct {
 	// Busy is whether the kernel refuses to open it exclusively; Error says why that could not be told.
 	Busy  bool   `json:"busy"`
 	Error string `json:"error,omitempty"`
-	// Host is whether the kubelet's mount namespace has it mounted, Left whether others have and that one has not.
+	// Host is whether the kubelet's mount namespace has it mounted, Abandoned whether others have and that one has not.
 	Host      bool `json:"host"`
 	Abandoned bool `json:"left"`
 	// Namespaces are how many mount namespaces have it mounted.

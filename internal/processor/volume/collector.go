@@ -132,7 +132,8 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 
 func listVolume(health *volume.Health) listedVolume {
 	out := listedVolume{
-		Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point, HiddenMounts: len(health.HiddenMounts), Record: health.Record, Code: health.Code,
+		Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
+		HiddenMounts: len(health.HiddenMounts), Record: health.Record, Code: health.Code,
 		State: health.Answer.State, Bindable: health.Answer.Bindable, Evidence: health.Reasons[:min(len(health.Reasons), maxListedEvidence)],
 	}
 	if health.Mount.Point != "" {

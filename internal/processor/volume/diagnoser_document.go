@@ -46,16 +46,19 @@ type brokenCopy struct {
 	Pod       *fault.Pod `json:"pod,omitempty"`
 	Container string     `json:"container,omitempty"`
 	SubPath   string     `json:"subPath,omitempty"`
-	// Replaceable is whether it may be replaced if there is a source, and Why why, or why not.
+	// Replaceable is whether it may be replaced if there is a source, and Reason why, or why not.
 	Replaceable bool   `json:"replaceable"`
 	Reason      string `json:"why,omitempty"`
 }
 
 func describeBroken(health *volume.Health, reasons []string) brokenVolume {
 	d := brokenVolume{
-		Code: health.Code, Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point, State: health.Answer.State, Record: health.Record,
-		NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason, WrittenToNodeDisk: health.WrittenToNodeDisk, DaemonExit: reasons,
-		Evidence: health.Reasons[:min(len(health.Reasons), maxBrokenEvidence)], SharedWith: health.SharedWith[:min(len(health.SharedWith), maxSharedWith)],
+		Code: health.Code, Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
+		State: health.Answer.State, Record: health.Record,
+		NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason,
+		WrittenToNodeDisk: health.WrittenToNodeDisk, DaemonExit: reasons,
+		Evidence:   health.Reasons[:min(len(health.Reasons), maxBrokenEvidence)],
+		SharedWith: health.SharedWith[:min(len(health.SharedWith), maxSharedWith)],
 		MoreCopies: max(0, len(health.Copies)-maxCopies),
 	}
 	if health.Staging != nil {

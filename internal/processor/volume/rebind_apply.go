@@ -39,7 +39,8 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action
 	switch action.Kind {
 	case fault.Abort:
 		if !options.abort {
-			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", action.Target, ParamRebindAbort))
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it",
+				action.Target, ParamRebindAbort))
 		}
 		return h.applyOnPod(ctx, pod, action)
 	case fault.Replace:

@@ -93,7 +93,8 @@ func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, st
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", processor.JoinReasons(proof.NotHealed, maxReasons)))
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s",
+			processor.JoinReasons(proof.NotHealed, maxReasons)))
 	}
 	for i := range did {
 		if i < len(proof.Evidence) {

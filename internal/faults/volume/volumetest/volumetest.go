@@ -84,7 +84,8 @@ func New(t *testing.T) *Scene {
 	scene.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	scene.Pods.Set(scene.Pod)
 	scene.Staging = scene.Node.StagingPoints(Driver, Handle, Volume)[0]
-	scene.Point = scene.place(scene.Staging, scene.Node.VolumePoint(kubelet.Volume{PodUID: string(scene.Pod.UID), Plugin: kubelet.CSIPlugin, Name: Volume}))
+	scene.Point = scene.place(scene.Staging, scene.Node.VolumePoint(kubelet.Volume{PodUID: string(scene.Pod.UID),
+		Plugin: kubelet.CSIPlugin, Name: Volume}))
 	scene.serve("old")
 	scene.must(sys.BindMount(filepath.Join(scene.Staging, scene.Dir), scene.Point))
 	runner := &subprocess.Runner{}
