@@ -31,14 +31,14 @@ import (
 // secret is the value of an environment variable of the pod.
 const secret = "do-not-show-this"
 
-// breakMore adds to the scenery a volume whose directory was deleted, and a hostPath that is not there. It returns the file of
-// pods that shows the second.
+// breakMore adds to the scenery a volume whose directory was deleted, and a hostPath that is not there. It returns the
+// file of pods that shows the second.
 func (s *scenery) breakMore(t *testing.T) (pods string) {
 	t.Helper()
 	pod := kubelettest.NewPod()
 	mounts := &pod.Spec.Containers[0].VolumeMounts
 	*mounts = append(*mounts, corev1.VolumeMount{Name: "configmap", MountPath: "/app.ini", SubPath: "app.ini"}) // that of s.stale
-	point := s.Node.VolumePoint(kubelet.Volume{PodUID: string(pod.UID), Plugin: kubelet.CSI, Name: "replaced"})
+	point := s.Node.VolumePoint(kubelet.Volume{PodUID: string(pod.UID), Plugin: kubelet.CSIPlugin, Name: "replaced"})
 	source := filepath.Join(t.TempDir(), "source")
 	must(t, os.MkdirAll(source, 0o755))
 	s.Stack(source, point)

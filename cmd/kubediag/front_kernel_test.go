@@ -223,7 +223,7 @@ func program(t *testing.T) string {
 
 func (s *scenery) daemon(t *testing.T, pod *corev1.Pod, name string) daemon {
 	t.Helper()
-	d := daemon{point: s.Node.VolumePoint(kubelet.Volume{PodUID: string(pod.UID), Plugin: kubelet.CSI, Name: name})}
+	d := daemon{point: s.Node.VolumePoint(kubelet.Volume{PodUID: string(pod.UID), Plugin: kubelet.CSIPlugin, Name: name})}
 	must(t, os.MkdirAll(d.point, 0o755))
 	d.Actor = kerneltest.FUSE(t, d.point)
 	state, err := mount.Inspect(d.point)

@@ -18,7 +18,8 @@ const supportPage = "docs/support.md"
 // own stands for the machine's own kernel, on which the tier runs without a virtual machine.
 const own = "own"
 
-// capability is what users want, and the tests that show it: "PACKAGE TEST", the package below internal/. Tests below count with it.
+// capability is what users want, and the tests that show it: "PACKAGE TEST", the package below internal/. Tests below
+// count with it.
 type capability struct {
 	name  string
 	tests []string
@@ -37,7 +38,7 @@ var capabilities = []capability{
 	{"the same by the sentinel, without a Diagnosis", []string{"sentinel TestAutomaticRepairsAfterDriverRestart"}},
 	{"replace a mount with no moment in which readers miss it", []string{"linux/mount TestReplaceRacesReader", "linux/mount TestReplaceDeadFUSEUnderReader"}},
 	{"unmount and replace no mount but the one that was meant, in a race", []string{
-		"linux/mount TestUnmountRacesNobodyElsesMount", "linux/mount TestReplaceRacesNobodyElsesMount",
+		"linux/mount TestUnmountNeverRemovesAnotherMount", "linux/mount TestReplaceNeverReplacesAnotherMount",
 	}},
 	{"abort a FUSE connection that hangs", []string{"processor/volume TestAbortsWhenAsked"}},
 	{"name who holds a device", []string{"cli/node TestHoldersOfACopy", "processor/device TestFindsWhoHoldsADevice"}},
@@ -163,8 +164,8 @@ func readTable(table []byte) (columns []string, cells map[string][]string) {
 	return columns, cells
 }
 
-// checkSupport puts what was seen into the columns of the page and fails if its table changes. The machine's own kernel may
-// be any, and have no column.
+// checkSupport puts what was seen into the columns of the page and fails if its table changes. The machine's own kernel
+// may be any, and have no column.
 func checkSupport(page []byte, columns []string, cells map[string][]string) error {
 	_, table, _ := tableOf(page)
 	known, rows := readTable(table)

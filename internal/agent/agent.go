@@ -29,31 +29,31 @@ func runAgent(ctx context.Context, config *rest.Config, o options) error {
 	return runWith(ctx, config, o, ctrlmetrics.Registry)
 }
 
-func runWith(ctx context.Context, config *rest.Config, o options, registry prometheus.Registerer) (err error) {
-	root, err := openDataRoot(ctx, o.DataRoot, lockPatience)
+func runWith(ctx context.Context, config *rest.Config, settings options, registry prometheus.Registerer) (err error) {
+	root, err := openDataRoot(ctx, settings.DataRoot, lockTimeout)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
 	freshness := &guard.Freshness{}
-	m, err := newManager(config, o, freshness)
+	manager, err := newManager(config, settings, freshness)
 	if err != nil {
 		return err
 	}
-	a := &agent{options: o, manager: m, registry: registry, freshness: freshness}
-	a.kubelet = &kubelet.Finder{Root: o.KubeletRoot, PID: o.KubeletPID, PodUID: string(o.PodUID)}
+	a := &agent{options: settings, manager: manager, registry: registry, freshness: freshness}
+	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}
-	if err := kubeclient.Run(ctx, m); err != nil {
+	if err := kubeclient.Run(ctx, manager); err != nil {
 		return fmt.Errorf("running agent: %w", err)
 	}
 	return nil
 }
 
-// watch makes the cache watch what is read from it.
-func watch(ctx context.Context, m manager.Manager) error {
+// startWatching makes the cache watch what is read from it.
+func startWatching(ctx context.Context, m manager.Manager) error {
 	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &corev1.Pod{}} {
 		if _, err := m.GetCache().GetInformer(ctx, kind); err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)

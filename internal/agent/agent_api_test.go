@@ -30,32 +30,32 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// TestWalkthroughOfAHealthyPod runs the samples as they stand against a pod with nothing wrong with it, by an agent that
-// has no other rights than the manifests give it.
+// TestWalkthroughOfAHealthyPod runs the samples as they stand against a pod with nothing wrong with it, by an agent
+// that has no other rights than the manifests give it.
 func TestWalkthroughOfAHealthyPod(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
-			install(t)
+			installDefault(t)
 			env := start(t)
-			n := newNode(t, "walkthrough-"+strings.ReplaceAll(version, ".", "-"), env.Config)
-			n.start(t)
-			shipped(t, env, "subpath-remount.yaml", "subpath-remount-op-set")
-			p := pod(t, env, n.name+"-pod", n.name)
-			d := n.diagnosis("walkthrough", "subpath-remount-op-set")
-			d.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
-			env.MustCreate(t, d)
-			d = await(t, env, d, v1.DiagnosisFailed)
+			n := newTestNode(t, "walkthrough-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.startAgent(t)
+			createShipped(t, env, "subpath-remount.yaml", "subpath-remount-op-set")
+			p := createPod(t, env, n.name+"-pod", n.name)
+			diagnosis := n.diagnosis("walkthrough", "subpath-remount-op-set")
+			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}
+			env.MustCreate(t, diagnosis)
+			diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisFailed)
 
-			if d.Status.Outcome != v1.OutcomeNoFault {
-				t.Errorf("outcome %q, conditions %+v", d.Status.Outcome, d.Status.Conditions)
+			if diagnosis.Status.Outcome != v1.OutcomeNoFault {
+				t.Errorf("outcome %q, conditions %+v", diagnosis.Status.Outcome, diagnosis.Status.Conditions)
 			}
-			if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c == nil || c.Message != "Diagnosis is accepted by agent on node "+n.name {
+			if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionAccepted); c == nil || c.Message != "Diagnosis is accepted by agent on node "+n.name {
 				t.Errorf("accepted: %+v", c)
 			}
-			if detail := d.Status.OperationResults["collector.kubernetes.pod.detail"]; !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1"`) {
+			if detail := diagnosis.Status.OperationResults["collector.kubernetes.pod.detail"]; !strings.HasPrefix(detail, `{"kind":"Pod","apiVersion":"v1"`) {
 				t.Errorf("pod detail is %.100q", detail)
 			}
-			expectEvents(t, env, d.UID, []string{
+			expectEvents(t, env, diagnosis.UID, []string{
 				"DiagnosisAccepted", "OperationSucceeded", "OperationSucceeded", "OperationNotApplicable", "DiagnosisFailed",
 			})
 			expectMetrics(t, n, []string{
@@ -83,12 +83,12 @@ func TestWalkthroughOfAHealthyPod(t *testing.T) {
 func TestDiagnosisWithoutASet(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
-			install(t)
+			installDefault(t)
 			env := start(t)
-			n := newNode(t, "auto-"+strings.ReplaceAll(version, ".", "-"), env.Config)
-			n.start(t)
-			shipped(t, env, "auto.yaml", v1.DefaultOperationSet)
-			p := pod(t, env, n.name+"-pod", n.name)
+			n := newTestNode(t, "auto-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.startAgent(t)
+			createShipped(t, env, "auto.yaml", v1.DefaultOperationSet)
+			p := createPod(t, env, n.name+"-pod", n.name)
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, State: corev1.ContainerState{
 				Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
 			}}}
@@ -96,16 +96,16 @@ func TestDiagnosisWithoutASet(t *testing.T) {
 				t.Fatal(err)
 			}
 			for mode, name := range map[v1.DiagnosisMode]string{"": "auto", v1.ModePlan: "auto-plan"} {
-				d := n.diagnosis(name, "")
-				d.Spec.PodReference, d.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
-				env.MustCreate(t, d)
-				if d.Spec.OperationSet != v1.DefaultOperationSet {
-					t.Errorf("the set is %q", d.Spec.OperationSet)
+				diagnosis := n.diagnosis(name, "")
+				diagnosis.Spec.PodReference, diagnosis.Spec.Mode = &v1.PodReference{Namespace: p.Namespace, Name: p.Name}, mode
+				env.MustCreate(t, diagnosis)
+				if diagnosis.Spec.OperationSet != v1.DefaultOperationSet {
+					t.Errorf("the set is %q", diagnosis.Spec.OperationSet)
 				}
-				d = await(t, env, d, v1.DiagnosisSucceeded)
+				diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisSucceeded)
 				want := fmt.Sprintf("It is not a mount: the kubelet says ErrImagePull about container %q of pod %s/%s: no such image",
 					p.Spec.Containers[0].Name, p.Namespace, p.Name)
-				s := d.Status
+				s := diagnosis.Status
 				if s.Outcome != v1.OutcomeNoFault || s.Summary != want || s.Target != "pod "+p.Namespace+"/"+p.Name || s.Plan != nil {
 					t.Errorf("%q: status %+v", mode, s)
 				}
@@ -117,8 +117,8 @@ func TestDiagnosisWithoutASet(t *testing.T) {
 	}
 }
 
-// shipped creates what config/operations has, and says that the set is ready.
-func shipped(t *testing.T, env *apitest.Env, file, name string) {
+// createShipped creates what config/operations has, and says that the set is ready.
+func createShipped(t *testing.T, env *apitest.Env, file, name string) {
 	t.Helper()
 	manifests, err := os.ReadFile(filepath.Join(configDir, "operations", file))
 	if err != nil {
@@ -161,10 +161,10 @@ func expectEvents(t *testing.T, env *apitest.Env, uid types.UID, want []string) 
 }
 
 // expectMetrics waits for lines that hold a metric's name, the values of its labels and its own.
-func expectMetrics(t *testing.T, n *node, want []string) {
+func expectMetrics(t *testing.T, n *testNode, want []string) {
 	t.Helper()
 	apitest.Eventually(t, func() error {
-		seen, err := gather(n)
+		seen, err := gatherMetrics(n)
 		for _, line := range want {
 			if err == nil && !seen[line] {
 				err = fmt.Errorf("no metric %q in %v", line, seen)
@@ -174,7 +174,7 @@ func expectMetrics(t *testing.T, n *node, want []string) {
 	})
 }
 
-func gather(n *node) (map[string]bool, error) {
+func gatherMetrics(n *testNode) (map[string]bool, error) {
 	families, err := n.registry.Gather()
 	seen := map[string]bool{}
 	for _, f := range families {
@@ -195,8 +195,8 @@ func gather(n *node) (map[string]bool, error) {
 
 func TestStoppedAgentGoesOnLater(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "resume", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "resume", env.Config)
 	first := newExternal(t, nil)
 	blocked, release := make(chan struct{}, 2), make(chan struct{})
 	second := newExternal(t, func(ctx context.Context, _ int) {
@@ -206,36 +206,36 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 		case <-release:
 		}
 	})
-	define(t, env, "resume", first.URL+"/first", second.URL+"/second")
-	n.start(t)
-	d := n.give(t, env, "resume", "resume")
+	createOperations(t, env, "resume", first.URL+"/first", second.URL+"/second")
+	n.startAgent(t)
+	diagnosis := n.createDiagnosis(t, env, "resume", "resume")
 	<-blocked
 	n.stopAgent(t)
-	if phase := read(t, env, d).Status.Phase; phase != v1.DiagnosisRunning {
+	if phase := readDiagnosis(t, env, diagnosis).Status.Phase; phase != v1.DiagnosisRunning {
 		t.Errorf("phase %q after the agent was stopped", phase)
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-	if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+	if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
 		t.Fatal(err)
 	}
-	n.start(t)
+	n.startAgent(t)
 	<-blocked
-	await(t, env, d, v1.DiagnosisRunning)
+	awaitPhase(t, env, diagnosis, v1.DiagnosisRunning)
 	close(release)
-	d = await(t, env, d, v1.DiagnosisSucceeded)
+	diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisSucceeded)
 	if first.count() != 1 || second.count() != 2 {
 		t.Errorf("operations ran %d and %d times", first.count(), second.count())
 	}
 	want := map[string]string{"test.first": "1", "test.second": "2"}
-	if diff := cmp.Diff(want, d.Status.OperationResults); diff != "" {
+	if diff := cmp.Diff(want, diagnosis.Status.OperationResults); diff != "" {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	// Once more: what has ended stays as it is.
 	n.stopAgent(t)
-	n.start(t)
-	other := n.give(t, env, "resume-other", "resume")
-	await(t, env, other, v1.DiagnosisSucceeded)
-	if now := read(t, env, d); now.ResourceVersion != d.ResourceVersion {
+	n.startAgent(t)
+	other := n.createDiagnosis(t, env, "resume-other", "resume")
+	awaitPhase(t, env, other, v1.DiagnosisSucceeded)
+	if now := readDiagnosis(t, env, diagnosis); now.ResourceVersion != diagnosis.ResourceVersion {
 		t.Errorf("a Diagnosis that has ended was written again: %+v", now.Status)
 	}
 	if first.count() != 2 {
@@ -245,8 +245,8 @@ func TestStoppedAgentGoesOnLater(t *testing.T) {
 
 func TestDeletedDiagnosisStops(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "deleted", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "deleted", env.Config)
 	begun, stopped := make(chan struct{}), make(chan struct{})
 	slow := newExternal(t, func(ctx context.Context, call int) {
 		if call > 1 {
@@ -256,20 +256,20 @@ func TestDeletedDiagnosisStops(t *testing.T) {
 		<-ctx.Done()
 		close(stopped)
 	})
-	define(t, env, "deleted", slow.URL+"/slow")
-	n.start(t)
-	d := n.give(t, env, "deleted", "deleted")
+	createOperations(t, env, "deleted", slow.URL+"/slow")
+	n.startAgent(t)
+	d := n.createDiagnosis(t, env, "deleted", "deleted")
 	<-begun
 	if err := env.Client.Delete(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	again := n.give(t, env, "deleted", "deleted")
+	again := n.createDiagnosis(t, env, "deleted", "deleted")
 	select {
 	case <-stopped:
 	case <-time.After(10 * time.Second):
 		t.Fatal("the operation of a deleted Diagnosis goes on")
 	}
-	again = await(t, env, again, v1.DiagnosisSucceeded)
+	again = awaitPhase(t, env, again, v1.DiagnosisSucceeded)
 	if again.Status.OperationResults["test.slow"] != "2" || len(again.Status.Operations) != 1 {
 		t.Errorf("the new Diagnosis has %+v", again.Status)
 	}
@@ -280,12 +280,12 @@ func TestDeletedDiagnosisStops(t *testing.T) {
 
 func TestWorkersAreBounded(t *testing.T) {
 	t.Parallel()
-	env := install(t)
+	env := installDefault(t)
 	for workers, name := range map[int]string{1: "one", 3: "three"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			most := max(1, workers-1) // of one namespace: the last worker is kept for others
-			n := newNode(t, "workers-"+name, env.Config)
+			n := newTestNode(t, "workers-"+name, env.Config)
 			n.options.Workers = workers
 			// Everybody waits until as many are there as may be at once.
 			var together sync.WaitGroup
@@ -302,14 +302,14 @@ func TestWorkersAreBounded(t *testing.T) {
 				}
 				together.Wait()
 			})
-			define(t, env, "workers-"+name, busy.URL+"/busy")
+			createOperations(t, env, "workers-"+name, busy.URL+"/busy")
 			var all []*v1.Diagnosis
 			for i := range 3 * workers {
-				all = append(all, n.give(t, env, fmt.Sprintf("workers-%s-%d", name, i), "workers-"+name))
+				all = append(all, n.createDiagnosis(t, env, fmt.Sprintf("workers-%s-%d", name, i), "workers-"+name))
 			}
-			n.start(t)
+			n.startAgent(t)
 			for _, d := range all {
-				await(t, env, d, v1.DiagnosisSucceeded)
+				awaitPhase(t, env, d, v1.DiagnosisSucceeded)
 			}
 			if busy.most != most || busy.count() != 3*workers {
 				t.Errorf("%d at once, %d calls", busy.most, busy.count())
@@ -320,13 +320,13 @@ func TestWorkersAreBounded(t *testing.T) {
 
 func TestPodMustBeHere(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "pods", env.Config)
-	here := pod(t, env, "pod-here", n.name)
-	pod(t, env, "pod-there", "elsewhere")
-	pod(t, env, "pod-nowhere", "")
-	define(t, env, "pods", "/processor/podDetailCollector")
-	n.start(t)
+	env := installDefault(t)
+	n := newTestNode(t, "pods", env.Config)
+	here := createPod(t, env, "pod-here", n.name)
+	createPod(t, env, "pod-there", "elsewhere")
+	createPod(t, env, "pod-nowhere", "")
+	createOperations(t, env, "pods", "/processor/podDetailCollector")
+	n.startAgent(t)
 	for name, tc := range map[string]struct{ phase, reason, message string }{
 		here.Name:     {"Succeeded", v1.ReasonComplete, "Diagnosis is completed"},
 		"pod-there":   {"Failed", v1.ReasonPodOnOtherNode, `spec.podReference: Pod default/pod-there is on node "elsewhere", this is node "pods"`},
@@ -335,16 +335,16 @@ func TestPodMustBeHere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := n.diagnosis(name, "pods")
-			d.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
-			env.MustCreate(t, d)
-			d = await(t, env, d, v1.DiagnosisPhase(tc.phase))
-			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+			diagnosis := n.diagnosis(name, "pods")
+			diagnosis.Spec.PodReference = &v1.PodReference{Namespace: "default", Name: name}
+			env.MustCreate(t, diagnosis)
+			diagnosis = awaitPhase(t, env, diagnosis, v1.DiagnosisPhase(tc.phase))
+			c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 			if c == nil || c.Reason != tc.reason || c.Message != tc.message {
 				t.Errorf("complete: %+v", c)
 			}
-			if d.Status.StartTime == nil || d.Status.CompletionTime == nil {
-				t.Errorf("times %v %v", d.Status.StartTime, d.Status.CompletionTime)
+			if diagnosis.Status.StartTime == nil || diagnosis.Status.CompletionTime == nil {
+				t.Errorf("times %v %v", diagnosis.Status.StartTime, diagnosis.Status.CompletionTime)
 			}
 		})
 	}
@@ -353,27 +353,27 @@ func TestPodMustBeHere(t *testing.T) {
 // TestForgedLabelRunsNothing has a Diagnosis for one node carry the label of another.
 func TestForgedLabelRunsNothing(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "labels", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "labels", env.Config)
 	quiet := newExternal(t, nil)
-	define(t, env, "labels", quiet.URL+"/quiet")
+	createOperations(t, env, "labels", quiet.URL+"/quiet")
 	forged := n.diagnosis("labels-forged", "labels")
 	forged.Spec.NodeName = "elsewhere"
 	env.MustCreate(t, forged)
-	n.start(t)
-	await(t, env, n.give(t, env, "labels-true", "labels"), v1.DiagnosisSucceeded)
-	if phase := read(t, env, forged).Status.Phase; phase != "" || quiet.count() != 1 {
+	n.startAgent(t)
+	awaitPhase(t, env, n.createDiagnosis(t, env, "labels-true", "labels"), v1.DiagnosisSucceeded)
+	if phase := readDiagnosis(t, env, forged).Status.Phase; phase != "" || quiet.count() != 1 {
 		t.Errorf("phase %q, %d calls", phase, quiet.count())
 	}
 }
 
 func TestReadinessNamesTheMissingKubelet(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "unready", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "unready", env.Config)
 	n.options.HealthProbeBindAddress = freeAddress(t)
 	n.options.KubeletRoot = filepath.Join(n.options.KubeletRoot, "later")
-	n.start(t)
+	n.startAgent(t)
 	ask := func(path string) (int, string) {
 		resp, err := http.Get("http://" + n.options.HealthProbeBindAddress + path)
 		if err != nil {
@@ -412,7 +412,7 @@ func freeAddress(t *testing.T) string {
 
 func TestSecondAgentOfADataRootGivesUp(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "twice", apitest.Start(t).Config)
+	n := newTestNode(t, "twice", apitest.Start(t).Config)
 	held, err := openDataRoot(t.Context(), n.options.DataRoot, 0)
 	if err != nil {
 		t.Fatal(err)

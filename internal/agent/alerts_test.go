@@ -23,13 +23,13 @@ import (
 // agentGroup is the group of the rules on metrics of the agents.
 const agentGroup = "kubediag"
 
-// rule is an alert.
-type rule struct {
+// alertRule is an alert.
+type alertRule struct {
 	Alert, Expr         string
 	Labels, Annotations map[string]string
 }
 
-func rulesOf(t *testing.T) (all []rule) {
+func alertRules(t *testing.T) (all []alertRule) {
 	t.Helper()
 	text, err := os.ReadFile("../../config/alerts/kubediag.yaml")
 	if err != nil {
@@ -38,7 +38,7 @@ func rulesOf(t *testing.T) (all []rule) {
 	var rules struct {
 		Groups []struct {
 			Name  string
-			Rules []rule
+			Rules []alertRule
 		}
 	}
 	if err := yaml.Unmarshal(text, &rules); err != nil {
@@ -56,7 +56,7 @@ func rulesOf(t *testing.T) (all []rule) {
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 		known[f.GetName()] = true
 	}
 	count := 0
-	for _, r := range rulesOf(t) {
+	for _, r := range alertRules(t) {
 		for _, name := range regexp.MustCompile(`kubediag_[a-z_]+`).FindAllString(r.Expr, -1) {
 			if count++; !known[name] {
 				t.Errorf("alert %s is on %s, which the agent does not have", r.Alert, name)
@@ -109,13 +109,13 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 	}
 }
 
-// TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is. Nothing is
-// counted here before, so whatever would make a count only when it is needed is missing.
+// TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is.
+// Nothing is counted here before, so whatever would make a count only when it is needed is missing.
 func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
 	t.Parallel()
 	_, _, counter := newTestObserver(t)
-	atFirst, increases := counter.all(t), 0
-	for _, r := range rulesOf(t) {
+	atFirst, increases := counter.readAll(t), 0
+	for _, r := range alertRules(t) {
 		for _, match := range regexp.MustCompile(`increase\((kubediag_[a-z_]+)\{(\w+)="(\w+)"\}`).FindAllStringSubmatch(strings.Replace(r.Expr, `fault!="",`, "", 1), -1) {
 			increases++
 			for _, entry := range fault.Catalogue() {
@@ -145,12 +145,12 @@ func TestNoAlertWhereNothingIsToBeWatched(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe, sentinel.Automatic} {
 		o, _, counter := newTestObserver(t)
-		l := &lookout{observer: o, mode: mode, log: logr.Discard()}
+		l := &sentinelObserver{observer: o, mode: mode, log: logr.Discard()}
 		if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 			t.Fatal(err)
 		}
-		_, watching := counter.all(t)["kubediag_sentinel_watching"]
-		_, faults := counter.all(t)["kubediag_faults code="+string(fault.HungMount)]
+		_, watching := counter.readAll(t)["kubediag_sentinel_watching"]
+		_, faults := counter.readAll(t)["kubediag_faults code="+string(fault.HungMount)]
 		if want := mode != sentinel.Off; watching != want || faults != want {
 			t.Errorf("%s: there is a count of faults: %v, and whether it watches: %v, want %v", mode, faults, watching, want)
 		}

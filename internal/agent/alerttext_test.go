@@ -24,12 +24,12 @@ var severities = map[fault.Code]string{
 	fault.MissingBindSource: "warning", fault.SourceTypeMismatch: "warning", fault.StaleSubPath: "warning", fault.OrphanedPodVolumes: "info",
 }
 
-// scraped gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target, and without
-// those that are empty.
-func scraped(t *testing.T) map[string][]map[string]string {
+// scrapeAgent gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target,
+// and without those that are empty.
+func scrapeAgent(t *testing.T) map[string][]map[string]string {
 	t.Helper()
 	o, _, counter := newTestObserver(t)
-	l := &lookout{observer: o, mode: sentinel.Observe, log: logr.Discard()}
+	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
@@ -55,15 +55,15 @@ func scraped(t *testing.T) map[string][]map[string]string {
 var form = regexp.MustCompile(`^(?:sum by \(([a-z, ]+)\) \()?(?:increase\()?(kubediag_[a-z_]+)(?:\{([^}]*)\})?(?:\[15m\]\))?\)? ` +
 	`\* on \(job, instance\) group_left \(node\) kubediag_agent_info (?:>|==) \d+$`)
 
-// results are the labels that an expression gives for these samples.
-func results(t *testing.T, expr string, all map[string][]map[string]string) (found []map[string]string) {
+// matchingSeries are the labels that an expression gives for these samples.
+func matchingSeries(t *testing.T, expr string, all map[string][]map[string]string) (found []map[string]string) {
 	t.Helper()
 	parts := form.FindStringSubmatch(expr)
 	if parts == nil {
 		t.Fatalf("the test does not understand %q", expr)
 	}
 	for _, labels := range all[parts[2]] {
-		if !selected(labels, parts[3]) {
+		if !matchesSelector(labels, parts[3]) {
 			continue
 		}
 		kept := maps.Clone(labels)
@@ -80,7 +80,7 @@ func results(t *testing.T, expr string, all map[string][]map[string]string) (fou
 	return found
 }
 
-func selected(labels map[string]string, selector string) bool {
+func matchesSelector(labels map[string]string, selector string) bool {
 	for _, m := range regexp.MustCompile(`(\w+)(=~|!=|=)"([^"]*)"`).FindAllStringSubmatch(selector, -1) {
 		is := labels[m[1]] == m[3]
 		if m[2] == "=~" {
@@ -93,8 +93,8 @@ func selected(labels map[string]string, selector string) bool {
 	return true
 }
 
-// render fills an annotation in as Prometheus does, but that a label which is not there is an error.
-func render(t *testing.T, text string, labels map[string]string, value float64) string {
+// renderAnnotation fills an annotation in as Prometheus does, but that a label which is not there is an error.
+func renderAnnotation(t *testing.T, text string, labels map[string]string, value float64) string {
 	t.Helper()
 	parsed, err := template.New("").Option("missingkey=error").Parse("{{$labels := .Labels}}{{$value := .Value}}" + text)
 	if err != nil {
@@ -110,19 +110,19 @@ func render(t *testing.T, text string, labels map[string]string, value float64) 
 // TestTextsOfAlerts has every alert fire for every sample that an agent can have.
 func TestTextsOfAlerts(t *testing.T) {
 	t.Parallel()
-	all, got := scraped(t), map[fault.Code]string{}
-	for _, r := range rulesOf(t) {
-		found := results(t, r.Expr, all)
+	all, got := scrapeAgent(t), map[fault.Code]string{}
+	for _, r := range alertRules(t) {
+		found := matchingSeries(t, r.Expr, all)
 		if len(found) == 0 {
 			t.Errorf("%s is on nothing that an agent has", r.Alert)
 		}
 		for _, labels := range found {
-			one, many := render(t, r.Annotations["summary"], labels, 1), render(t, r.Annotations["summary"], labels, 12)
+			one, many := renderAnnotation(t, r.Annotations["summary"], labels, 1), renderAnnotation(t, r.Annotations["summary"], labels, 12)
 			if !strings.HasPrefix(one, "Node n1") || strings.Contains(one, "10.0.0.7") || strings.Contains(one, "1 mounts") ||
 				strings.Contains(many, "12 mount ") || strings.HasSuffix(strings.TrimSpace(one), "repair") {
 				t.Errorf("%s: %q, %q", r.Alert, one, many)
 			}
-			if text := render(t, r.Annotations["description"], labels, 1); text == "" {
+			if text := renderAnnotation(t, r.Annotations["description"], labels, 1); text == "" {
 				t.Errorf("%s does not say what to do", r.Alert)
 			}
 			if code := fault.Code(labels["code"]); code != "" {
@@ -137,9 +137,9 @@ func TestTextsOfAlerts(t *testing.T) {
 		t.Errorf("severities (-want +got):\n%s", diff)
 	}
 	const want = "Node n1 has 1 mount with the fault HungMount"
-	for _, r := range rulesOf(t) {
-		for _, labels := range results(t, r.Expr, all) {
-			if text := render(t, r.Annotations["summary"], labels, 1); labels["code"] == "HungMount" && text != want {
+	for _, r := range alertRules(t) {
+		for _, labels := range matchingSeries(t, r.Expr, all) {
+			if text := renderAnnotation(t, r.Annotations["summary"], labels, 1); labels["code"] == "HungMount" && text != want {
 				t.Errorf("%q, want %q", text, want)
 			}
 		}

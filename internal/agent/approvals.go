@@ -60,7 +60,7 @@ const eventWaiting = "WaitingForApproval"
 
 // Waiting is called when a Diagnosis waits for its approval.
 func (o *observer) Waiting(d *v1.Diagnosis) {
-	o.faults(d)
+	o.reportFaults(d)
 	if a := d.Status.Approval; a != nil {
 		text := fmt.Sprintf("Plan %.12s waits for approval until %s", a.PlanHash, a.ExpirationTime.UTC().Format(time.RFC3339))
 		o.events.Event(d, corev1.EventTypeNormal, eventWaiting, kubeclient.EventAdvice(text, kubeclient.ApproveCommand(d)))

@@ -46,8 +46,8 @@ type fileRepair struct{ dir string }
 
 func (*fileRepair) Name() string { return "testFileRepair" }
 
-// mounts are the numbers of those that are there.
-func (f *fileRepair) mounts() []uint64 {
+// mountNumbers are the numbers of those that are there.
+func (f *fileRepair) mountNumbers() []uint64 {
 	entries, _ := os.ReadDir(f.dir)
 	var all []uint64
 	for _, e := range entries {
@@ -60,7 +60,7 @@ func (f *fileRepair) mounts() []uint64 {
 	return all
 }
 
-func (f *fileRepair) add(t *testing.T, id uint64) {
+func (f *fileRepair) addMount(t *testing.T, id uint64) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, fmt.Sprint(id)), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func (f *fileRepair) add(t *testing.T, id uint64) {
 
 func (f *fileRepair) Plan(context.Context, processor.Request) (processor.Plan, error) {
 	var p processor.Plan
-	for _, id := range f.mounts() {
+	for _, id := range f.mountNumbers() {
 		m := fault.Mount{ID: id, Point: fmt.Sprint("/m/", id)}
 		p.Actions = append(p.Actions, fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: fault.StaleSubPath, Lossless: true})
 		p.Findings = append(p.Findings, fault.Finding{Code: fault.StaleSubPath, Mount: m})
@@ -93,7 +93,7 @@ func (*fileRepair) Verify(_ context.Context, _ processor.Request, p processor.Pl
 
 // approvable is a node with an agent whose one processor is a fileRepair, and a manager that brings approvals to it.
 type approvable struct {
-	*node
+	*testNode
 	env    *apitest.Env
 	repair *fileRepair
 	// other is run instead of repair if it is set.
@@ -104,16 +104,16 @@ type approvable struct {
 
 func newApprovable(t *testing.T, env *apitest.Env, name string) *approvable {
 	t.Helper()
-	a := &approvable{node: newNode(t, name, env.Config), env: env, repair: &fileRepair{dir: t.TempDir()}}
-	define(t, env, name, "/processor/testFileRepair")
-	a.manage(t)
+	a := &approvable{testNode: newTestNode(t, name, env.Config), env: env, repair: &fileRepair{dir: t.TempDir()}}
+	createOperations(t, env, name, "/processor/testFileRepair")
+	a.startManager(t)
 	return a
 }
 
-// manage runs the part of the manager with the rights of the manager.
-func (a *approvable) manage(t *testing.T) {
+// startManager runs the part of the manager with the rights of the manager.
+func (a *approvable) startManager(t *testing.T) {
 	t.Helper()
-	m, err := kubeclient.New(as(a.env.Config, account("kubediag-manager")), manager.Options{
+	m, err := kubeclient.New(impersonate(a.env.Config, serviceAccount("kubediag-manager")), manager.Options{
 		Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
@@ -123,11 +123,11 @@ func (a *approvable) manage(t *testing.T) {
 	if err := r.SetupWithManager(m); err != nil {
 		t.Fatal(err)
 	}
-	serve(t, m)
+	startServing(t, m)
 }
 
-// serve runs a manager until the test ends or the function is called.
-func serve(t *testing.T, m manager.Manager) (stop func()) {
+// startServing runs a manager until the test ends or the function is called.
+func startServing(t *testing.T, m manager.Manager) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -149,43 +149,43 @@ func serve(t *testing.T, m manager.Manager) (stop func()) {
 func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	freshness := &guard.Freshness{}
-	m, err := newManager(a.config, a.options, freshness)
+	manager, err := newManager(a.config, a.options, freshness)
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := &agent{options: a.options, manager: m, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
+	part := &agent{options: a.options, manager: manager, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
 	recoverer := processor.Recoverer(a.repair)
 	if a.other != nil {
 		recoverer = a.other
 	}
 	if a.obeys {
-		recoverer = part.obeying(t, recoverer)
+		recoverer = part.withPolicies(t, recoverer)
 	}
 	registry, err := processor.NewRegistry(processor.Step{Recoverer: recoverer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	part.store = &store{client: m.GetClient(), live: m.GetAPIReader(), backoff: saving}
+	part.store = &statusStore{client: manager.GetClient(), live: manager.GetAPIReader(), backoff: saveBackoff}
 	observer, err := part.observer()
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
-		Approvals: &approvals{client: m.GetClient(), live: m.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
+		Approvals: &approvals{client: manager.GetClient(), live: manager.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	part.runner = e
-	if err := watch(t.Context(), m); err != nil {
+	if err := startWatching(t.Context(), manager); err != nil {
 		t.Fatal(err)
 	}
-	r := &reconciler{node: a.name, cache: m.GetCache(), runs: part.runs, done: observer.Forget, runner: e}
-	if err := r.setUp(m, 1); err != nil { // one worker, so that one who waits must not hold it
+	r := &reconciler{node: a.name, cache: manager.GetCache(), runs: part.runs, done: observer.Forget, runner: e}
+	if err := r.setUp(manager, 1); err != nil { // one worker, so that one who waits must not hold it
 		t.Fatal(err)
 	}
-	end := serve(t, m)
+	end := startServing(t, manager)
 	closed := false
 	stop = func() {
 		end()
@@ -201,13 +201,13 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	return stop
 }
 
-// obeying adds the part that obeys policies to an agent, and returns the recoverer with it.
-func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer {
+// withPolicies adds the part that obeys policies to an agent, and returns the recoverer with it.
+func (a *agent) withPolicies(t *testing.T, recoverer processor.Recoverer) processor.Recoverer {
 	t.Helper()
 	if err := a.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	renewals := &lease{
+	renewals := &agentLease{
 		client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName, renewal: a.LeaseRenewal, duration: a.LeaseDuration,
 		now: time.Now, renewed: a.freshness.Answered,
 	}
@@ -216,12 +216,12 @@ func (a *agent) obeying(t *testing.T, r processor.Recoverer) processor.Recoverer
 			t.Fatal(err)
 		}
 	}
-	pods := &pods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
-	return (&holds{guard: a.guard, index: &podIndex{}, pods: pods, diagnoses: a.manager.GetCache()}).wrap(r)
+	pods := &nodePods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
+	return (&repairHolder{guard: a.guard, index: &podIndex{}, pods: pods, diagnoses: a.manager.GetCache()}).holdRepairs(recoverer)
 }
 
-// ask makes a Diagnosis whose plan is to be approved, and waits until it waits.
-func (a *approvable) ask(t *testing.T, name string) *v1.Diagnosis {
+// createDiagnosis makes a Diagnosis whose plan is to be approved, and waits until it waits.
+func (a *approvable) createDiagnosis(t *testing.T, name string) *v1.Diagnosis {
 	t.Helper()
 	d := a.diagnosis(name, a.name)
 	d.Spec.Mode = v1.ModeApprove
@@ -229,10 +229,10 @@ func (a *approvable) ask(t *testing.T, name string) *v1.Diagnosis {
 		d.Labels[v1.LabelOrigin] = v1.OriginPolicy
 	}
 	a.env.MustCreate(t, d)
-	return a.waits(t, d)
+	return a.awaitApproval(t, d)
 }
 
-func (a *approvable) waits(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
+func (a *approvable) awaitApproval(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	now := &v1.Diagnosis{}
 	apitest.Eventually(t, func() error {
@@ -248,8 +248,8 @@ func (a *approvable) waits(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 	return now
 }
 
-// settled waits until an approval is in a state.
-func (a *approvable) settled(t *testing.T, given *v1.RecoveryApproval, state v1.ApprovalState) *v1.RecoveryApproval {
+// awaitSettled waits until an approval is in a state.
+func (a *approvable) awaitSettled(t *testing.T, given *v1.RecoveryApproval, state v1.ApprovalState) *v1.RecoveryApproval {
 	t.Helper()
 	now := &v1.RecoveryApproval{}
 	apitest.Eventually(t, func() error {
@@ -264,8 +264,8 @@ func (a *approvable) settled(t *testing.T, given *v1.RecoveryApproval, state v1.
 	return now
 }
 
-// approve creates the approval of the plan of a Diagnosis, as a user.
-func approve(t *testing.T, c client.Client, d *v1.Diagnosis) *v1.RecoveryApproval {
+// createApproval creates the approval of the plan of a Diagnosis, as a user.
+func createApproval(t *testing.T, c client.Client, d *v1.Diagnosis) *v1.RecoveryApproval {
 	t.Helper()
 	given, err := approval.For(d, approval.Options{})
 	if err != nil {
@@ -275,8 +275,8 @@ func approve(t *testing.T, c client.Client, d *v1.Diagnosis) *v1.RecoveryApprova
 	return given
 }
 
-// user is a client with one of the roles that are shipped for people.
-func user(t *testing.T, env *apitest.Env, name, role string) client.Client {
+// userClient is a client with one of the roles that are shipped for people.
+func userClient(t *testing.T, env *apitest.Env, name, role string) client.Client {
 	t.Helper()
 	_, err := apitest.Clientset(t, env.Config).RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -286,49 +286,50 @@ func user(t *testing.T, env *apitest.Env, name, role string) client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(as(env.Config, rest.ImpersonationConfig{UserName: name}), client.Options{Scheme: env.Client.Scheme()})
+	c, err := client.New(impersonate(env.Config, rest.ImpersonationConfig{UserName: name}), client.Options{Scheme: env.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and nothing else.
+// TestApproval goes from the plan to its approval, which comes while the agent is down, from one who may approve and
+// nothing else.
 func TestApproval(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
-			install(t)
+			installDefault(t)
 			name := "approve-" + strings.ReplaceAll(version, ".", "-")
 			a := newApprovable(t, start(t), name)
-			a.repair.add(t, 7)
-			a.repair.add(t, 8)
+			a.repair.addMount(t, 7)
+			a.repair.addMount(t, 8)
 			stop := a.startAgent(t)
-			d := a.ask(t, name)
-			if got := a.repair.mounts(); len(got) != 2 || d.Status.Plan.Actions != 2 {
-				t.Fatalf("mounts %v, plan %+v", got, d.Status.Plan)
+			diagnosis := a.createDiagnosis(t, name)
+			if got := a.repair.mountNumbers(); len(got) != 2 || diagnosis.Status.Plan.Actions != 2 {
+				t.Fatalf("mounts %v, plan %+v", got, diagnosis.Status.Plan)
 			}
-			wrong, _ := approval.For(d, approval.Options{})
+			wrong, _ := approval.For(diagnosis, approval.Options{})
 			wrong.Spec.PlanHash = strings.Repeat("0a", 32)
 			a.env.MustCreate(t, wrong)
-			if got := a.settled(t, wrong, v1.ApprovalRefused); !strings.Contains(got.Status.Message, "it approves another plan") {
+			if got := a.awaitSettled(t, wrong, v1.ApprovalRefused); !strings.Contains(got.Status.Message, "it approves another plan") {
 				t.Errorf("status %+v", got.Status)
 			}
 			planned := a.diagnosis(name+"-other", name) // the one worker is free
 			planned.Spec.Mode = v1.ModePlan
 			a.env.MustCreate(t, planned)
-			if other := await(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != d.Status.Plan.Hash {
+			if other := awaitPhase(t, a.env, planned, v1.DiagnosisSucceeded); other.Status.Plan.Hash != diagnosis.Status.Plan.Hash {
 				t.Errorf("mode Plan has another plan: %+v", other.Status.Plan)
 			}
 			stop()
-			given := a.byApprover(t, name, d)
+			given := a.byApprover(t, name, diagnosis)
 			stop = a.startAgent(t)
-			d = await(t, a.env, d, v1.DiagnosisSucceeded)
-			if s := d.Status; s.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 || s.Approval.Name != given.Name ||
+			diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisSucceeded)
+			if s := diagnosis.Status; s.Outcome != v1.OutcomeHealed || len(a.repair.mountNumbers()) > 0 || s.Approval.Name != given.Name ||
 				!meta.IsStatusConditionTrue(s.Conditions, v1.ConditionApproved) {
-				t.Errorf("mounts %v, status %+v", a.repair.mounts(), s)
+				t.Errorf("mounts %v, status %+v", a.repair.mountNumbers(), s)
 			}
-			given = a.settled(t, given, v1.ApprovalUsed)
-			if len(given.OwnerReferences) != 1 || given.OwnerReferences[0].UID != d.UID || given.Status.DiagnosisUID != d.UID {
+			given = a.awaitSettled(t, given, v1.ApprovalUsed)
+			if len(given.OwnerReferences) != 1 || given.OwnerReferences[0].UID != diagnosis.UID || given.Status.DiagnosisUID != diagnosis.UID {
 				t.Errorf("approval %+v", given)
 			}
 			stop()
@@ -337,15 +338,15 @@ func TestApproval(t *testing.T) {
 }
 
 // byApprover has an operator try to approve, and an approver do it.
-func (a *approvable) byApprover(t *testing.T, name string, d *v1.Diagnosis) *v1.RecoveryApproval {
+func (a *approvable) byApprover(t *testing.T, name string, diagnosis *v1.Diagnosis) *v1.RecoveryApproval {
 	t.Helper()
-	operator, approver := user(t, a.env, name+"-operator", "kubediag-operator"), user(t, a.env, name+"-approver", "kubediag-approver")
-	given := approve(t, approver, d)
+	operator, approver := userClient(t, a.env, name+"-operator", "kubediag-operator"), userClient(t, a.env, name+"-approver", "kubediag-approver")
+	given := createApproval(t, approver, diagnosis)
 	err := approver.Create(t.Context(), a.diagnosis(name+"-made", name))
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("an approver makes a Diagnosis: %v", err)
 	}
-	second, _ := approval.For(d, approval.Options{})
+	second, _ := approval.For(diagnosis, approval.Options{})
 	if err := operator.Create(t.Context(), second); !apierrors.IsForbidden(err) {
 		t.Errorf("an operator approves: %v", err)
 	}
@@ -361,21 +362,21 @@ func (a *approvable) byApprover(t *testing.T, name string, d *v1.Diagnosis) *v1.
 // TestApprovalOfWhatHasChanged: another mount is there when the approval comes, so nothing is done.
 func TestApprovalOfWhatHasChanged(t *testing.T) {
 	t.Parallel()
-	a := newApprovable(t, install(t), "approve-changed")
-	a.repair.add(t, 7)
+	a := newApprovable(t, installDefault(t), "approve-changed")
+	a.repair.addMount(t, 7)
 	a.startAgent(t)
-	d := a.ask(t, "approve-changed")
-	a.repair.add(t, 9)
-	given := approve(t, a.env.Client, d)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	if c.Reason != v1.ReasonPlanChanged || !slices.Equal(a.repair.mounts(), []uint64{7, 9}) {
-		t.Errorf("condition %+v, mounts %v", c, a.repair.mounts())
+	diagnosis := a.createDiagnosis(t, "approve-changed")
+	a.repair.addMount(t, 9)
+	given := createApproval(t, a.env.Client, diagnosis)
+	diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
+	if c.Reason != v1.ReasonPlanChanged || !slices.Equal(a.repair.mountNumbers(), []uint64{7, 9}) {
+		t.Errorf("condition %+v, mounts %v", c, a.repair.mountNumbers())
 	}
-	if got := a.settled(t, given, v1.ApprovalRefused); got.Status.Message != c.Message {
+	if got := a.awaitSettled(t, given, v1.ApprovalRefused); got.Status.Message != c.Message {
 		t.Errorf("the approval says %q, the Diagnosis %q", got.Status.Message, c.Message)
 	}
-	late, err := approval.For(d, approval.Options{})
+	late, err := approval.For(diagnosis, approval.Options{})
 	if !errors.Is(err, approval.ErrNotWaiting) {
 		t.Fatalf("approval %+v, error %v", late, err)
 	}
@@ -384,29 +385,30 @@ func TestApprovalOfWhatHasChanged(t *testing.T) {
 // TestApprovalTooLate: no approval comes in time, and what comes afterwards is refused.
 func TestApprovalTooLate(t *testing.T) {
 	t.Parallel()
-	a := newApprovable(t, install(t), "approve-late")
-	a.repair.add(t, 7)
+	a := newApprovable(t, installDefault(t), "approve-late")
+	a.repair.addMount(t, 7)
 	a.startAgent(t)
 	d := a.diagnosis("approve-late", a.name)
 	d.Spec.Mode, d.Spec.ApprovalTimeoutSeconds = v1.ModeApprove, new(int32(2))
 	a.env.MustCreate(t, d)
-	waiting := a.waits(t, d)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
+	waiting := a.awaitApproval(t, d)
+	d = awaitPhase(t, a.env, d, v1.DiagnosisFailed)
 	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	if c.Reason != v1.ReasonApprovalExpired || len(a.repair.mounts()) != 1 || d.Status.CompletionTime.Sub(d.Status.StartTime.Time) > 30*time.Second {
-		t.Errorf("condition %+v, mounts %v", c, a.repair.mounts())
+	if c.Reason != v1.ReasonApprovalExpired || len(a.repair.mountNumbers()) != 1 || d.Status.CompletionTime.Sub(d.Status.StartTime.Time) > 30*time.Second {
+		t.Errorf("condition %+v, mounts %v", c, a.repair.mountNumbers())
 	}
-	given := approve(t, a.env.Client, waiting)
-	if got := a.settled(t, given, v1.ApprovalRefused); !strings.HasPrefix(got.Status.Message, "it came too late: Diagnosis default/approve-late has ended") {
+	given := createApproval(t, a.env.Client, waiting)
+	if got := a.awaitSettled(t, given, v1.ApprovalRefused); !strings.HasPrefix(got.Status.Message, "it came too late: Diagnosis default/approve-late has ended") {
 		t.Errorf("status %+v", got.Status)
 	}
 }
 
-// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes nothing.
+// TestBudgetHoldsApprovedRepairs: a policy wants approval and allows one repair. The second approved plan changes
+// nothing.
 func TestBudgetHoldsApprovedRepairs(t *testing.T) {
 	t.Parallel()
 	const name = "approve-budget"
-	a := newApprovable(t, install(t), name)
+	a := newApprovable(t, installDefault(t), name)
 	a.obeys = true
 	a.env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
 	a.env.MustCreate(t, &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.RecoveryPolicySpec{
@@ -415,20 +417,20 @@ func TestBudgetHoldsApprovedRepairs(t *testing.T) {
 		Budgets:      &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 1, PerHour: 1}},
 	}})
 	a.startAgent(t)
-	a.repair.add(t, 7)
-	d := a.ask(t, name+"-first")
-	approve(t, a.env.Client, d)
-	if d = await(t, a.env, d, v1.DiagnosisSucceeded); d.Status.Outcome != v1.OutcomeHealed || len(a.repair.mounts()) > 0 {
-		t.Fatalf("mounts %v, status %+v", a.repair.mounts(), d.Status)
+	a.repair.addMount(t, 7)
+	diagnosis := a.createDiagnosis(t, name+"-first")
+	createApproval(t, a.env.Client, diagnosis)
+	if diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisSucceeded); diagnosis.Status.Outcome != v1.OutcomeHealed || len(a.repair.mountNumbers()) > 0 {
+		t.Fatalf("mounts %v, status %+v", a.repair.mountNumbers(), diagnosis.Status)
 	}
-	a.repair.add(t, 8)
-	d = a.ask(t, name+"-second")
-	given := approve(t, a.env.Client, d)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	a.repair.addMount(t, 8)
+	diagnosis = a.createDiagnosis(t, name+"-second")
+	given := createApproval(t, a.env.Client, diagnosis)
+	diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisFailed)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	const why = "held by policy: the budget of policy " + name + " for the node is used up"
-	if !strings.Contains(c.Message, why) || !slices.Equal(a.repair.mounts(), []uint64{8}) {
-		t.Errorf("mounts %v, condition %+v", a.repair.mounts(), c)
+	if !strings.Contains(c.Message, why) || !slices.Equal(a.repair.mountNumbers(), []uint64{8}) {
+		t.Errorf("mounts %v, condition %+v", a.repair.mountNumbers(), c)
 	}
-	a.settled(t, given, v1.ApprovalUsed)
+	a.awaitSettled(t, given, v1.ApprovalUsed)
 }

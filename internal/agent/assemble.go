@@ -37,9 +37,9 @@ type agent struct {
 	registry prometheus.Registerer
 	kubelet  *kubelet.Finder
 
-	runs        *runs
-	store       *store
-	pods        *pods
+	runs        *activeRuns
+	store       *statusStore
+	pods        *nodePods
 	index       *podIndex
 	volumes     *volume.Inspector
 	orphans     *orphan.Inspector
@@ -56,8 +56,8 @@ type agent struct {
 func (a *agent) assemble(ctx context.Context) error {
 	a.runs = newRuns()
 	a.repairs = &filelock.Lock{Path: filepath.Join(a.DataRoot, filelock.Repairs)}
-	a.store = &store{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saving}
-	a.pods = &pods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
+	a.store = &statusStore{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saveBackoff}
+	a.pods = &nodePods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
 	observer, err := a.observer()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := watch(ctx, a.manager); err != nil {
+	if err := startWatching(ctx, a.manager); err != nil {
 		return err
 	}
 	reconciler := &reconciler{
@@ -111,7 +111,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	hold := &holds{guard: a.guard, index: a.index, pods: a.pods, diagnoses: a.manager.GetCache()}
+	hold := &repairHolder{guard: a.guard, index: a.index, pods: a.pods, diagnoses: a.manager.GetCache()}
 	client, err := external.NewClient(a.ProcessorCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
@@ -119,7 +119,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	return pipeline.New(pipeline.Options{
 		Node:            a.NodeName,
 		DataRoot:        a.DataRoot,
-		Registry:        registry.Replace(hold.wrap),
+		Registry:        registry.Replace(hold.holdRepairs),
 		Store:           a.store,
 		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
 		Observer:        o,
@@ -139,8 +139,8 @@ func (a *agent) enterHost(fn func() error) error {
 }
 
 func (a *agent) observer() (*observer, error) {
-	m, err := newMetrics(a.registry, a.NodeName, gauges{
-		running:   a.runs.count,
+	counters, err := newMetrics(a.registry, a.NodeName, gaugeSources{
+		running:   a.runs.countRunning,
 		abandoned: func() int64 { return a.runner.Abandoned() },
 	})
 	if err != nil {
@@ -151,13 +151,13 @@ func (a *agent) observer() (*observer, error) {
 		return nil, err
 	}
 	a.broadcaster = broadcaster
-	o := newObserver(events, m, a.label)
+	o := newObserver(events, counters, a.metricLabel)
 	o.log = a.manager.GetLogger().WithName("diagnosis")
 	return o, nil
 }
 
-// label is the name of a built-in processor, or what kind of other one an Operation names.
-func (a *agent) label(ctx context.Context, operation string) string {
+// metricLabel is the name of a built-in processor, or what kind of other one an Operation names.
+func (a *agent) metricLabel(ctx context.Context, operation string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	op, err := a.store.Operation(ctx, operation)
@@ -176,12 +176,12 @@ func (a *agent) label(ctx context.Context, operation string) string {
 
 func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *mountfault.Writer) error {
 	for _, runnable := range []manager.Runnable{
-		manager.RunnableFunc(r.sweep),
+		manager.RunnableFunc(r.removeLeftovers),
 		manager.RunnableFunc(watcher.Run),
 		a.guard,
 		manager.RunnableFunc(a.recorder.Run),
 		faults,
-		&lease{
+		&agentLease{
 			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
 			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
 		},

@@ -40,7 +40,7 @@ func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
 }
 
 // recorderOf runs a recorder with the rights of an agent.
-func recorderOf(t *testing.T, n *node) *audit.Recorder {
+func recorderOf(t *testing.T, n *testNode) *audit.Recorder {
 	t.Helper()
 	m, err := newManager(n.config, n.options, &guard.Freshness{})
 	if err != nil {
@@ -55,7 +55,7 @@ func recorderOf(t *testing.T, n *node) *audit.Recorder {
 	if err := m.Add(manager.RunnableFunc(r.Run)); err != nil {
 		t.Fatal(err)
 	}
-	stop := serve(t, m)
+	stop := startServing(t, m)
 	t.Cleanup(func() {
 		stop()
 		if err := r.Close(); err != nil {
@@ -65,14 +65,15 @@ func recorderOf(t *testing.T, n *node) *audit.Recorder {
 	return r
 }
 
-// TestSentinelRepairsAreRecorded on both API servers, with the rights of an agent, and an agent runs none of the records.
+// TestSentinelRepairsAreRecorded on both API servers, with the rights of an agent, and an agent runs none of the
+// records.
 func TestSentinelRepairsAreRecorded(t *testing.T) {
 	for version, start := range servers {
 		t.Run(version, func(t *testing.T) {
-			install(t)
+			installDefault(t)
 			env := start(t)
-			n := newNode(t, "audit-"+strings.ReplaceAll(version, ".", "-"), env.Config)
-			n.start(t)
+			n := newTestNode(t, "audit-"+strings.ReplaceAll(version, ".", "-"), env.Config)
+			n.startAgent(t)
 			r := recorderOf(t, n)
 			decision := v1.Decision{Mode: string(sentinel.Automatic), Policies: []string{"p"}, Reason: "allowed by policy p"}
 			names := map[v1.DiagnosisPhase]string{
@@ -80,26 +81,26 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 				v1.DiagnosisFailed:    r.Add(sentinelRepair(2, fault.StaleSubPath, errors.New("busy")), decision),
 			}
 			for phase, name := range names {
-				d := &v1.Diagnosis{}
+				diagnosis := &v1.Diagnosis{}
 				apitest.Eventually(t, func() error {
-					err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: n.options.Namespace, Name: name}, d)
-					if err == nil && d.Status.Phase != phase {
-						err = fmt.Errorf("phase %q, want %q", d.Status.Phase, phase)
+					err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: n.options.Namespace, Name: name}, diagnosis)
+					if err == nil && diagnosis.Status.Phase != phase {
+						err = fmt.Errorf("phase %q, want %q", diagnosis.Status.Phase, phase)
 					}
 					return err
 				})
-				a := d.Status.Operations[0].Actions[0]
-				if d.Status.Decision.Mode != "Automatic" || d.Labels[v1.LabelOrigin] != v1.OriginSentinel || a.Mount.ID < 1<<40 ||
-					len(a.Calls) != 1 || a.Calls[0].Result != "ok" || d.Status.Plan.Hash == "" || d.Spec.Mode != v1.ModeRecord {
-					t.Errorf("labels %v, status %+v", d.Labels, d.Status)
+				a := diagnosis.Status.Operations[0].Actions[0]
+				if diagnosis.Status.Decision.Mode != "Automatic" || diagnosis.Labels[v1.LabelOrigin] != v1.OriginSentinel || a.Mount.ID < 1<<40 ||
+					len(a.Calls) != 1 || a.Calls[0].Result != "ok" || diagnosis.Status.Plan.Hash == "" || diagnosis.Spec.Mode != v1.ModeRecord {
+					t.Errorf("labels %v, status %+v", diagnosis.Labels, diagnosis.Status)
 				}
 			}
 			// A record without a status, as after a crash between the two writes, is not run either.
 			bare := n.diagnosis("record-"+n.name, "")
 			bare.Spec.Mode = v1.ModeRecord
 			env.MustCreate(t, bare)
-			await(t, env, n.give(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
-			if now := read(t, env, bare); now.Status.Phase != "" {
+			awaitPhase(t, env, n.createDiagnosis(t, env, "after-"+n.name, "no-such-set"), v1.DiagnosisFailed)
+			if now := readDiagnosis(t, env, bare); now.Status.Phase != "" {
 				t.Errorf("a record was run: %+v", now.Status)
 			}
 		})
@@ -109,8 +110,8 @@ func TestSentinelRepairsAreRecorded(t *testing.T) {
 // TestStormOfRepairs: a thousand repairs within a moment are seven Diagnoses, and the last of them counts.
 func TestStormOfRepairs(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	n := newNode(t, "audit-storm", env.Config)
+	env := installDefault(t)
+	n := newTestNode(t, "audit-storm", env.Config)
 	r := recorderOf(t, n)
 	const all, single = 1000, 6
 	for i := range all {

@@ -26,7 +26,7 @@ import (
 // newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else.
 func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manager.Manager, error) {
 	caching := cacheOptions(o.NodeName)
-	caching.NewInformer = following(freshness)
+	caching.NewInformer = observeFreshness(freshness)
 	return kubeclient.New(rest, manager.Options{
 		Cache:                  caching,
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
@@ -35,8 +35,9 @@ func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manag
 	})
 }
 
-// following makes informers as a cache does by default, and has those of RecoveryPolicies recorded.
-func following(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer {
+// observeFreshness makes informers as a cache does by default, and has those of RecoveryPolicies recorded.
+func observeFreshness(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration,
+	toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 		if _, ok := of.(*v1.RecoveryPolicy); ok {
 			lw = f.Follow(lw)
@@ -45,8 +46,8 @@ func following(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object
 	}
 }
 
-// cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations, OperationSets and RecoveryPolicies are
-// few.
+// cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations, OperationSets and
+// RecoveryPolicies are few.
 func cacheOptions(node string) cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{

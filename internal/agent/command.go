@@ -34,7 +34,7 @@ var podEnv = map[string]string{
 
 // NewCommand is the command kubediag-agent. It runs until it is interrupted or terminated.
 func NewCommand() *cobra.Command {
-	var o options
+	var settings options
 	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
 		Use:           "kubediag-agent",
@@ -49,10 +49,10 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := env.Explain(o.validate()); err != nil {
+			if err := env.Explain(settings.validate()); err != nil {
 				return err
 			}
-			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+			setLoggers(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}
@@ -62,42 +62,42 @@ func NewCommand() *cobra.Command {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
 			// Not in runAgent: tests run that in a process that goes on.
-			if err := dropPrivileges(o); err != nil {
+			if err := dropPrivileges(settings); err != nil {
 				return err
 			}
-			return runAgent(ctrl.SetupSignalHandler(), rest, o)
+			return runAgent(ctrl.SetupSignalHandler(), rest, settings)
 		},
 	}
-	o.bind(cmd.Flags())
+	settings.addFlags(cmd.Flags())
 	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 
-func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.NodeName, "node-name", "", "node that the agent runs on [$NODE_NAME]")
-	f.StringVar((*string)(&o.PodUID), "pod-uid", "", "UID of the agent's own pod [$POD_UID]")
-	f.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")
-	f.StringVar(&o.DataRoot, "data-root", "/var/lib/kubediag", "directory for journals and full results")
-	f.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
-	f.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.NodeName, "node-name", "", "node that the agent runs on [$NODE_NAME]")
+	flags.StringVar((*string)(&o.PodUID), "pod-uid", "", "UID of the agent's own pod [$POD_UID]")
+	flags.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")
+	flags.StringVar(&o.DataRoot, "data-root", "/var/lib/kubediag", "directory for journals and full results")
+	flags.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
+	flags.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
 	o.SentinelMode = sentinel.Observe
-	f.Var(&o.SentinelMode, "sentinel-mode", "deprecated, use RecoveryPolicies: what is done about faults that none selects: Off, Observe (report them) or Automatic (repair them)")
-	f.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
-	f.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
-	f.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
-	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
-	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
-	f.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+	flags.Var(&o.SentinelMode, "sentinel-mode", "deprecated, use RecoveryPolicies: what is done about faults that none selects: Off, Observe (report them) or Automatic (repair them)")
+	flags.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
+	flags.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
+	flags.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
+	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
+	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
+	flags.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"for how long nothing must have changed in a pod's directory before the pod can be gone, 5m to 720h")
-	f.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
+	flags.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
 	// Most of the time they wait for the kubelet to report that a container runs, and the next must not wait for that.
-	f.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")
-	f.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
-	f.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
+	flags.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")
+	flags.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
+	flags.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
 }
 
-// logTo sends the log of the agent, of controller-runtime and of client-go to one place.
-func logTo(h slog.Handler) {
+// setLoggers sends the log of the agent, of controller-runtime and of client-go to one place.
+func setLoggers(h slog.Handler) {
 	log := logr.FromSlogHandler(h)
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)

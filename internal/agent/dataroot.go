@@ -19,8 +19,8 @@ import (
 // Two agents meet at one data root while a DaemonSet is rolled out or a node's name was given twice. The one that comes
 // second waits this long before it gives up. One that was killed and cannot end does not count (sys.LockFile).
 const (
-	lockPatience = 30 * time.Second
-	lockRetry    = 500 * time.Millisecond
+	lockTimeout = 30 * time.Second
+	lockRetry   = 500 * time.Millisecond
 )
 
 // idleFile has what the sweep of idle devices has seen.

@@ -34,15 +34,15 @@ import (
 // configDir is the folder of the manifests.
 const configDir = "../../config"
 
-// account is the name of a ServiceAccount of kubediag as the API server knows it.
-func account(name string) rest.ImpersonationConfig {
+// serviceAccount is the name of a ServiceAccount of kubediag as the API server knows it.
+func serviceAccount(name string) rest.ImpersonationConfig {
 	return rest.ImpersonationConfig{
 		UserName: "system:serviceaccount:kubediag:" + name,
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kubediag", "system:authenticated"},
 	}
 }
 
-func as(config *rest.Config, who rest.ImpersonationConfig) *rest.Config {
+func impersonate(config *rest.Config, who rest.ImpersonationConfig) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Impersonate = who
 	return config
@@ -50,16 +50,16 @@ func as(config *rest.Config, who rest.ImpersonationConfig) *rest.Config {
 
 var installing sync.Once
 
-// install applies config/default, once for all tests.
-func install(t *testing.T) *apitest.Env {
+// installDefault applies config/default, once for all tests.
+func installDefault(t *testing.T) *apitest.Env {
 	t.Helper()
 	env := apitest.Start(t)
-	installing.Do(func() { kubectl(t, env, "", "apply", "-k", filepath.Join(configDir, "default")) })
+	installing.Do(func() { runKubectl(t, env, "", "apply", "-k", filepath.Join(configDir, "default")) })
 	return env
 }
 
-// kubectl runs the command that users run, with input on its standard input, and gives its output.
-func kubectl(t *testing.T, env *apitest.Env, input string, args ...string) string {
+// runKubectl runs the command that users run, with input on its standard input, and gives its output.
+func runKubectl(t *testing.T, env *apitest.Env, input string, args ...string) string {
 	t.Helper()
 	program, err := cluster.Kubectl(t.Context())
 	if err != nil {
@@ -75,8 +75,8 @@ func kubectl(t *testing.T, env *apitest.Env, input string, args ...string) strin
 	return string(out)
 }
 
-// node is a node for one test, and the agent on it.
-type node struct {
+// testNode is a node for one test, and the agent on it.
+type testNode struct {
 	name    string
 	options options
 	config  *rest.Config
@@ -86,12 +86,12 @@ type node struct {
 	registry *prometheus.Registry
 }
 
-// newNode makes a node whose agent has the rights that the manifests give it. The kubelet on it is the test.
-func newNode(t *testing.T, name string, config *rest.Config) *node {
+// newTestNode makes a node whose agent has the rights that the manifests give it. The kubelet on it is the test.
+func newTestNode(t *testing.T, name string, config *rest.Config) *testNode {
 	t.Helper()
-	return &node{
+	return &testNode{
 		name:   name,
-		config: as(config, account("kubediag-agent")),
+		config: impersonate(config, serviceAccount("kubediag-agent")),
 		options: options{
 			NodeName: name, Namespace: "kubediag", DataRoot: t.TempDir(), KubeletRoot: t.TempDir(), KubeletPID: os.Getpid(),
 			MetricsBindAddress: "0", HealthProbeBindAddress: "0", DiagnosisTimeout: time.Minute, Workers: 4, OrphanMinimumAge: 10 * time.Minute,
@@ -100,8 +100,8 @@ func newNode(t *testing.T, name string, config *rest.Config) *node {
 	}
 }
 
-// start starts the agent, which is stopped when the test ends or stopAgent is called.
-func (n *node) start(t *testing.T) {
+// startAgent starts the agent, which is stopped when the test ends or stopAgent is called.
+func (n *testNode) startAgent(t *testing.T) {
 	t.Helper()
 	if err := n.options.validate(); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func (n *node) start(t *testing.T) {
 	t.Cleanup(func() { n.stopAgent(t) })
 }
 
-func (n *node) stopAgent(t *testing.T) {
+func (n *testNode) stopAgent(t *testing.T) {
 	t.Helper()
 	if n.stop == nil {
 		return
@@ -124,15 +124,15 @@ func (n *node) stopAgent(t *testing.T) {
 	}
 }
 
-// give makes a Diagnosis and does to it what the manager does.
-func (n *node) give(t *testing.T, env *apitest.Env, name, set string) *v1.Diagnosis {
+// createDiagnosis makes a Diagnosis and does to it what the manager does.
+func (n *testNode) createDiagnosis(t *testing.T, env *apitest.Env, name, set string) *v1.Diagnosis {
 	t.Helper()
 	d := n.diagnosis(name, set)
 	env.MustCreate(t, d)
 	return d
 }
 
-func (n *node) diagnosis(name, set string) *v1.Diagnosis {
+func (n *testNode) diagnosis(name, set string) *v1.Diagnosis {
 	return &v1.Diagnosis{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: metav1.NamespaceDefault, Name: name, Labels: map[string]string{v1.LabelNode: v1.NodeLabelValue(n.name)},
@@ -141,8 +141,8 @@ func (n *node) diagnosis(name, set string) *v1.Diagnosis {
 	}
 }
 
-// pod makes a pod that runs on a node.
-func pod(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
+// createPod makes a pod that runs on a node.
+func createPod(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
 	t.Helper()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -155,8 +155,8 @@ func pod(t *testing.T, env *apitest.Env, name, node string) *corev1.Pod {
 	return p
 }
 
-// await waits for a phase.
-func await(t *testing.T, env *apitest.Env, d *v1.Diagnosis, phase v1.DiagnosisPhase) *v1.Diagnosis {
+// awaitPhase waits for a phase.
+func awaitPhase(t *testing.T, env *apitest.Env, d *v1.Diagnosis, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	t.Helper()
 	now := &v1.Diagnosis{}
 	apitest.Eventually(t, func() error {
@@ -171,9 +171,9 @@ func await(t *testing.T, env *apitest.Env, d *v1.Diagnosis, phase v1.DiagnosisPh
 	return now
 }
 
-// define makes Operations, one after the other in an OperationSet of the same name, and does to the set what the manager
-// does. A target is the path of a built-in processor or the URL of another.
-func define(t *testing.T, env *apitest.Env, name string, targets ...string) {
+// createOperations makes Operations, one after the other in an OperationSet of the same name, and does to the set what
+// the manager does. A target is the path of a built-in processor or the URL of another.
+func createOperations(t *testing.T, env *apitest.Env, name string, targets ...string) {
 	t.Helper()
 	set := &v1.OperationSet{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	set.Spec.AdjacencyList = []v1.Node{{ID: 0, To: []int32{1}}}

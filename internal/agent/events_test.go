@@ -21,13 +21,13 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// strict is a recorder that keeps Events and takes none that is too long.
-type strict struct {
+// strictRecorder is a recorder that keeps Events and takes none that is too long.
+type strictRecorder struct {
 	*testing.T
 	reasons map[string]int
 }
 
-func (s *strict) Event(_ runtime.Object, _, reason, message string) {
+func (s *strictRecorder) Event(_ runtime.Object, _, reason, message string) {
 	s.reasons[reason]++
 	if n := utf8.RuneCountInString(message); n == 0 || n > kubeclient.MaxEventCharacters {
 		s.Errorf("%s: %d characters: %q", reason, n, message)
@@ -44,7 +44,7 @@ func (s *strict) Event(_ runtime.Object, _, reason, message string) {
 func TestLongestEvents(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	s := &strict{t, map[string]int{}}
+	s := &strictRecorder{t, map[string]int{}}
 	o.events = s
 	long, name := strings.Repeat("\x1b]0;\u202e\xff\U0001F4A9 \n", 1<<16), strings.Repeat("n", 253)
 	d := diagnosis("uid", v1.DiagnosisRunning)
@@ -70,7 +70,7 @@ func TestLongestEvents(t *testing.T) {
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range watched {
+	for _, code := range watchedCodes {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)
 		l.Repaired(repairOf(f, errors.New(long)))
@@ -84,5 +84,5 @@ func TestLongestEvents(t *testing.T) {
 			t.Errorf("no Event has the reason %s: %v", reason, s.reasons)
 		}
 	}
-	s.Event(nil, "", "combined", combined(&corev1.Event{Message: strings.Repeat("x", kubeclient.MaxEventCharacters)}))
+	s.Event(nil, "", "combined", combinedMessage(&corev1.Event{Message: strings.Repeat("x", kubeclient.MaxEventCharacters)}))
 }

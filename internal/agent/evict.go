@@ -50,7 +50,7 @@ func (o *options) newEvictor(config *rest.Config) (volume.Evictor, error) {
 
 // Evict asks once: a budget that forbids it is for the pipeline to wait for.
 func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error {
-	version, err := e.version(ctx)
+	version, err := e.evictionVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,13 +61,14 @@ func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error 
 	err = e.set.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
 		Body(eviction).MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsConflict(err) {
-		return e.conflict(ctx, namespace, name, uid, err)
+		return e.judgeConflict(ctx, namespace, name, uid, err)
 	}
 	return evictionError(err)
 }
 
-// version is that of the group policy which the API server takes evictions in. It may be updated while the agent runs.
-func (e *evictor) version(ctx context.Context) (string, error) {
+// evictionVersion is that of the group policy which the API server takes evictions in. It may be updated while the
+// agent runs.
+func (e *evictor) evictionVersion(ctx context.Context) (string, error) {
 	list := &metav1.APIResourceList{}
 	if err := e.set.CoreV1().RESTClient().Get().AbsPath("/api/v1").Do(ctx).Into(list); err != nil {
 		return "", fmt.Errorf("asking for the version of evictions: %w", err)
@@ -92,8 +93,9 @@ func newEviction(version, namespace, name, uid string) (runtime.Object, error) {
 	return nil, fmt.Errorf("%w in a version that is known: it has %q", errNoEviction, version)
 }
 
-// conflict reports whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried again.
-func (e *evictor) conflict(ctx context.Context, namespace, name, uid string, conflict error) error {
+// judgeConflict reports whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried
+// again.
+func (e *evictor) judgeConflict(ctx context.Context, namespace, name, uid string, conflict error) error {
 	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:

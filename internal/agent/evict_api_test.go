@@ -34,16 +34,16 @@ import (
 // deadVolumes is a judge to whom every pod has a volume that cannot be repaired.
 type deadVolumes struct{}
 
-func (deadVolumes) Unmendable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
+func (deadVolumes) Unrepairable(_ context.Context, uid string) ([]fault.Finding, []string, error) {
 	return []fault.Finding{{Code: fault.DisconnectedFUSE, Pod: fault.Pod{UID: uid}, Volume: "data"}}, []string{"its daemon is gone"}, nil
 }
 
 // TestEvictionNeedsItsOverlay holds that the default roles do not allow it.
 func TestEvictionNeedsItsOverlay(t *testing.T) {
 	t.Parallel()
-	env := install(t)
-	p := pod(t, env, "evict-forbidden", "evict-n0")
-	e := newTestEvictor(t, as(env.Config, account("kubediag-agent")))
+	env := installDefault(t)
+	p := createPod(t, env, "evict-forbidden", "evict-n0")
+	e := newTestEvictor(t, impersonate(env.Config, serviceAccount("kubediag-agent")))
 	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, volume.ErrForbidden) {
 		t.Errorf("error %v, want ErrForbidden", err)
 	}
@@ -62,18 +62,18 @@ func newTestEvictor(t *testing.T, config *rest.Config) volume.Evictor {
 // TestOverlayAllowsEviction looks at what kubectl makes of the overlays: the flag and one right, and the right to cordon.
 func TestOverlayAllowsEviction(t *testing.T) {
 	t.Parallel()
-	env := install(t)
+	env := installDefault(t)
 	evicts := []string{"name: KUBEDIAG_ALLOW_EVICTION\n          value: \"true\"", "- pods/eviction\n  verbs:\n  - create\n"}
 	cordons := "- nodes\n  verbs:\n  - patch\n"
 	for overlay, parts := range map[string][]string{"eviction": evicts, "escalation": append([]string{cordons}, evicts...)} {
-		out := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", overlay))
+		out := runKubectl(t, env, "", "kustomize", filepath.Join(configDir, "overlays", overlay))
 		for _, want := range append([]string{"name: NODE_NAME"}, parts...) {
 			if !strings.Contains(out, want) {
 				t.Errorf("there is no %q in the overlay %s", want, overlay)
 			}
 		}
 	}
-	base := kubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
+	base := runKubectl(t, env, "", "kustomize", filepath.Join(configDir, "default"))
 	for _, none := range []string{"pods/eviction", "KUBEDIAG_ALLOW_EVICTION", cordons} {
 		if strings.Contains(base, none) {
 			t.Errorf("there is %q in the default", none)
@@ -149,8 +149,8 @@ func readyPod(t *testing.T, env *apitest.Env) *corev1.Pod {
 	return p
 }
 
-// budget allows so many pods to go. The test does what the disruption controller would.
-func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
+// setBudget allows so many pods to go. The test does what the disruption controller would.
+func setBudget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 	t.Helper()
 	budgets := set.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
 	b, err := budgets.Get(t.Context(), "evict-web-pdb", metav1.GetOptions{})
@@ -176,58 +176,58 @@ func budget(t *testing.T, set *kubernetes.Clientset, allowed int32) {
 // TestEvictionWaitsForItsBudget goes from a budget of zero to one that lets the pod go.
 func TestEvictionWaitsForItsBudget(t *testing.T) {
 	t.Parallel()
-	env := install(t)
+	env := installDefault(t)
 	set := apitest.Clientset(t, env.Config)
 	p := readyPod(t, env)
-	budget(t, set, 0)
-	config := as(env.Config, evictingAgent(t, set))
+	setBudget(t, set, 0)
+	config := impersonate(env.Config, evictingAgent(t, set))
 	awaitRight(t, config, "create", "eviction")
 	awaitRight(t, config, "get", "")
 	evictor := newTestEvictor(t, config)
-	node, err := kubelet.Own(t.TempDir())
+	node, err := kubelet.Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := &volume.EvictRecoverer{
-		Pods: &pods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
+		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
 	}
-	r := processor.Request{
+	request := processor.Request{
 		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{volume.ParamEvictWaitSeconds: "1"},
 	}
-	plan, err := h.Plan(t.Context(), r)
+	plan, err := h.Plan(t.Context(), request)
 	if err != nil || len(plan.Actions) != 1 {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	_, err = h.Apply(t.Context(), r, plan.Actions[0])
+	_, err = h.Apply(t.Context(), request, plan.Actions[0])
 	var waiting *processor.WaitingError
 	if !errors.As(err, &waiting) || !strings.Contains(err.Error(), "evict-web-pdb") {
 		t.Fatalf("with a budget of zero: %v, want to wait for evict-web-pdb", err)
 	}
-	if _, err := h.Verify(t.Context(), r, plan); !processor.IsStalled(err) {
+	if _, err := h.Verify(t.Context(), request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify what was not done: %v", err)
 	}
-	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || stays(t, set, p) != nil {
-		t.Errorf("with another UID: %v, %v", err, stays(t, set, p))
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); err == nil || expectPodThere(t, set, p) != nil {
+		t.Errorf("with another UID: %v, %v", err, expectPodThere(t, set, p))
 	}
 
-	budget(t, set, 1)
+	setBudget(t, set, 1)
 	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, volume.ErrGone) {
 		t.Errorf("with another UID: %v, want ErrGone", err)
 	}
-	if err := stays(t, set, p); err != nil {
+	if err := expectPodThere(t, set, p); err != nil {
 		t.Fatal(err)
 	}
-	budget(t, set, 1) // the API server has counted what it then refused
+	setBudget(t, set, 1) // the API server has counted what it then refused
 	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
-		if done, err := h.Apply(t.Context(), r, plan.Actions[0]); err != nil || done != want {
+		if done, err := h.Apply(t.Context(), request, plan.Actions[0]); err != nil || done != want {
 			t.Fatalf("%+v, %v, want %+v", done, err, want)
 		}
 	}
-	leaves(t, set, h, r, plan)
+	expectPodGone(t, set, h, request, plan)
 }
 
-// stays fails where a pod is not there any more, or on its way.
-func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
+// expectPodThere fails where a pod is not there any more, or on its way.
+func expectPodThere(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 	t.Helper()
 	now, err := set.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
 	if err == nil && (now.UID != p.UID || now.DeletionTimestamp != nil) {
@@ -236,18 +236,18 @@ func stays(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) error {
 	return err
 }
 
-// leaves verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func leaves(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, r processor.Request, plan processor.Plan) {
+// expectPodGone verifies a pod on its way, and one that the kubelet, which is the test, has let go.
+func expectPodGone(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan processor.Plan) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string
 		healed bool
 	}{{"is being deleted: its containers have", false}, {"was evicted, and is gone", true}} {
-		result, err := h.Verify(t.Context(), r, plan)
+		result, err := h.Verify(t.Context(), request, plan)
 		if err != nil || !strings.Contains(result.Values[volume.KeyEvictResult], want.text) || result.Findings[0].Healed != want.healed {
 			t.Fatalf("%+v, %v, want %q", result, err, want.text)
 		}
-		err = set.CoreV1().Pods(r.Pod.Namespace).Delete(t.Context(), r.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		err = set.CoreV1().Pods(request.Pod.Namespace).Delete(t.Context(), request.Pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		if err != nil && !want.healed {
 			t.Fatal(err)
 		}

@@ -59,12 +59,12 @@ func (e *evictions) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web-1","namespace":"default","uid":%q}}`, e.podUID)
 	default:
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = io.WriteString(w, failed(http.StatusNotFound, "NotFound", "", ""))
+		_, _ = io.WriteString(w, failureBody(http.StatusNotFound, "NotFound", "", ""))
 	}
 }
 
-// failed is the body of an answer that is no success.
-func failed(code int, reason, message, details string) string {
+// failureBody is the body of an answer that is no success.
+func failureBody(code int, reason, message, details string) string {
 	if details == "" {
 		details = "{}"
 	}
@@ -72,7 +72,7 @@ func failed(code int, reason, message, details string) string {
 		details, code)
 }
 
-func (e *evictions) evict(t *testing.T) error {
+func (e *evictions) evictPod(t *testing.T) error {
 	t.Helper()
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Close)
@@ -89,7 +89,7 @@ func TestEvictionInTheServersVersion(t *testing.T) {
 	t.Parallel()
 	for version, resources := range map[string]string{"policy/v1beta1": resourcesOf118, "policy/v1": resourcesOf122} {
 		e := &evictions{resources: resources, status: http.StatusCreated, answer: `{"kind":"Status","apiVersion":"v1","status":"Success"}`}
-		if err := e.evict(t); err != nil {
+		if err := e.evictPod(t); err != nil {
 			t.Fatal(err)
 		}
 		delete(e.got["metadata"].(map[string]any), "creationTimestamp")
@@ -111,7 +111,7 @@ func TestNoEvictions(t *testing.T) {
 		"a group":   strings.Replace(resourcesOf122, `"policy"`, `"other"`, 1),
 	} {
 		e := &evictions{resources: resources}
-		if err := e.evict(t); !errors.Is(err, errNoEviction) || e.asked.Load() > 0 {
+		if err := e.evictPod(t); !errors.Is(err, errNoEviction) || e.asked.Load() > 0 {
 			t.Errorf("%s: %v, want errNoEviction", name, err)
 		}
 	}
@@ -133,7 +133,7 @@ func TestEvictionIsAllowedByName(t *testing.T) {
 		"its twin":     {env: map[string]string{"KUBEDIAG_ALLOW_EVICTION": "true"}, want: true},
 		"the flag off": {args: []string{"--allow-eviction=false"}, env: map[string]string{"KUBEDIAG_ALLOW_EVICTION": "true"}, want: false},
 	} {
-		if o, err := parse(t, c.args, c.env); err != nil || o.AllowEviction != c.want {
+		if o, err := parseOptions(t, c.args, c.env); err != nil || o.AllowEviction != c.want {
 			t.Errorf("%s: allowed %v, %v, want %v", name, o.AllowEviction, err, c.want)
 		}
 	}
@@ -151,29 +151,29 @@ func TestEvictionRefused(t *testing.T) {
 		after   time.Duration
 	}{
 		"by a budget": {
-			server:  &evictions{status: 429, answer: failed(429, "TooManyRequests", over, causes)},
+			server:  &evictions{status: 429, answer: failureBody(429, "TooManyRequests", over, causes)},
 			blocked: over + " " + budget,
 		},
 		"by a budget that is being counted": {
 			server: &evictions{
 				status: 429, header: http.Header{"Retry-After": {"7"}},
-				answer: failed(429, "TooManyRequests", "The disruption budget web-pdb is still being processed by the server.", `{"retryAfterSeconds":7}`),
+				answer: failureBody(429, "TooManyRequests", "The disruption budget web-pdb is still being processed by the server.", `{"retryAfterSeconds":7}`),
 			},
 			blocked: "web-pdb is still being processed", after: 7 * time.Second,
 		},
-		"gone":           {server: &evictions{status: 404, answer: failed(404, "NotFound", `pods "web-1" not found`, "")}, want: volume.ErrGone},
-		"forbidden":      {server: &evictions{status: 403, answer: failed(403, "Forbidden", "no", "")}, want: volume.ErrForbidden},
-		"made anew":      {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
-		"gone meanwhile": {server: &evictions{status: 409, answer: failed(409, "Conflict", "Precondition failed", "")}, want: volume.ErrGone},
-		"changed":        {server: &evictions{status: 409, answer: failed(409, "Conflict", "the object has been modified", ""), podUID: "u1"}},
+		"gone":           {server: &evictions{status: 404, answer: failureBody(404, "NotFound", `pods "web-1" not found`, "")}, want: volume.ErrGone},
+		"forbidden":      {server: &evictions{status: 403, answer: failureBody(403, "Forbidden", "no", "")}, want: volume.ErrForbidden},
+		"made anew":      {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
+		"gone meanwhile": {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", "")}, want: volume.ErrGone},
+		"changed":        {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "the object has been modified", ""), podUID: "u1"}},
 		"two budgets": {
-			server: &evictions{status: 500, answer: failed(500, "InternalError", "This pod has more than one PodDisruptionBudget", "")},
+			server: &evictions{status: 500, answer: failureBody(500, "InternalError", "This pod has more than one PodDisruptionBudget", "")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c.server.resources = resourcesOf122
-			err := c.server.evict(t)
+			err := c.server.evictPod(t)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, volume.ErrGone) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}

@@ -13,22 +13,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// fairQueue is the order in which Diagnoses get a worker. Namespaces take turns. A namespace has a quarter of the workers, at
-// least one. It gets more only if no other namespace waits, and never the last quarter, so that one that comes later
-// finds a worker free.
+// fairQueue is the order in which Diagnoses get a worker. Namespaces take turns. A namespace has a quarter of the
+// workers, at least one. It gets more only if no other namespace waits, and never the last quarter, so that one that
+// comes later finds a worker free.
 type fairQueue struct {
-	workers, share int
+	workers, perNamespace int
 
-	mu      sync.Mutex
-	waiting map[string][]reconcile.Request // by namespace
-	running map[string]int
-	total   int    // of running
-	last    string // namespace that had its turn
+	mu            sync.Mutex
+	waiting       map[string][]reconcile.Request // by namespace
+	running       map[string]int
+	total         int    // of running
+	lastNamespace string // namespace that had its turn
 }
 
 func newFairQueue(workers int) *fairQueue {
 	return &fairQueue{
-		workers: workers, share: max(1, workers/4),
+		workers: workers, perNamespace: max(1, workers/4),
 		waiting: map[string][]reconcile.Request{}, running: map[string]int{},
 	}
 }
@@ -54,11 +54,12 @@ func (f *fairQueue) Push(r reconcile.Request) {
 	f.waiting[r.Namespace] = append(f.waiting[r.Namespace], r)
 }
 
-// Len is 1 where a request may have a worker now, otherwise 0. A worker that is done asks again, so none sleeps that may work.
+// Len is 1 where a request may have a worker now, otherwise 0. A worker that is done asks again, so none sleeps that
+// may work.
 func (f *fairQueue) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := f.next(); ok {
+	if _, ok := f.nextNamespace(); ok {
 		return 1
 	}
 	return 0
@@ -68,7 +69,7 @@ func (f *fairQueue) Len() int {
 func (f *fairQueue) Pop() reconcile.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	namespace, ok := f.next()
+	namespace, ok := f.nextNamespace()
 	if !ok {
 		return reconcile.Request{} // the work queue asks for Len first, under its lock
 	}
@@ -76,14 +77,14 @@ func (f *fairQueue) Pop() reconcile.Request {
 	if f.waiting[namespace] = f.waiting[namespace][1:]; len(f.waiting[namespace]) == 0 {
 		delete(f.waiting, namespace)
 	}
-	f.last = namespace
+	f.lastNamespace = namespace
 	f.running[namespace]++
 	f.total++
 	return r
 }
 
-// done is called when a worker has ended with a request.
-func (f *fairQueue) done(r reconcile.Request) {
+// release is called when a worker has ended with a request.
+func (f *fairQueue) release(r reconcile.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.total--
@@ -92,31 +93,31 @@ func (f *fairQueue) done(r reconcile.Request) {
 	}
 }
 
-// fairly is a reconciler whose requests come from a fairQueue.
-type fairly struct {
+// fairReconciler is a reconciler whose requests come from a fairQueue.
+type fairReconciler struct {
 	queue *fairQueue
 	reconcile.Reconciler
 }
 
 // Reconcile serves a request and frees its place, however that ends.
-func (f fairly) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-	defer f.queue.done(r)
+func (f fairReconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	defer f.queue.release(r)
 	return f.Reconciler.Reconcile(ctx, r)
 }
 
-// next is the namespace whose turn it is.
-func (f *fairQueue) next() (namespace string, ok bool) {
+// nextNamespace is the namespace whose turn it is.
+func (f *fairQueue) nextNamespace() (namespace string, ok bool) {
 	names := slices.Sorted(maps.Keys(f.waiting))
-	at, found := slices.BinarySearch(names, f.last)
+	at, found := slices.BinarySearch(names, f.lastNamespace)
 	if found {
 		at++
 	}
 	for i := range names {
-		if name := names[(at+i)%len(names)]; f.running[name] < f.share {
+		if name := names[(at+i)%len(names)]; f.running[name] < f.perNamespace {
 			return name, true
 		}
 	}
-	if len(names) == 1 && f.total < f.workers-f.share {
+	if len(names) == 1 && f.total < f.workers-f.perNamespace {
 		return names[0], true
 	}
 	return "", false

@@ -44,7 +44,7 @@ func TestOneTenantDelaysNoOther(t *testing.T) {
 					time.Sleep(each)
 					running.Add(-1)
 					ended.Add(1)
-					f.done(r)
+					f.release(r)
 					q.Done(r)
 				}
 			}()
@@ -89,7 +89,7 @@ func TestFairQueue(t *testing.T) {
 	if diff := cmp.Diff([]string{"a/0", "b/0", "c/0", "b/1", "b/2", "b/3"}, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	if f.done(requestIn("a", 0)); f.Len() != 1 || f.Pop().Name != "4" || f.Len() != 0 {
+	if f.release(requestIn("a", 0)); f.Len() != 1 || f.Pop().Name != "4" || f.Len() != 0 {
 		t.Error("the worker of a that has ended is not used")
 	}
 	one := newFairQueue(1)
@@ -98,7 +98,7 @@ func TestFairQueue(t *testing.T) {
 	if one.Len() != 1 || one.Pop().Namespace != "a" {
 		t.Error("with one worker the first does not run")
 	}
-	if one.done(requestIn("a", 0)); one.Len() != 1 {
+	if one.release(requestIn("a", 0)); one.Len() != 1 {
 		t.Error("with one worker the second does not run")
 	}
 }
@@ -107,7 +107,7 @@ func TestFairQueue(t *testing.T) {
 func TestThePlaceOfARunIsFreed(t *testing.T) {
 	t.Parallel()
 	f := newFairQueue(4)
-	r := fairly{f, reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { panic("broken") })}
+	r := fairReconciler{f, reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { panic("broken") })}
 	f.Push(requestIn("a", 0))
 	func() {
 		defer func() { _ = recover() }()

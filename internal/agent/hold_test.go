@@ -19,14 +19,14 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// onePod returns the same pod, and the same Diagnosis, for every name.
-type onePod struct {
+// onePodReader returns the same pod, and the same Diagnosis, for every name.
+type onePodReader struct {
 	client.Reader
 	pod       corev1.Pod
 	diagnosis v1.Diagnosis
 }
 
-func (o *onePod) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (o *onePodReader) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	switch into := into.(type) {
 	case *corev1.Pod:
 		*into = o.pod
@@ -36,8 +36,8 @@ func (o *onePod) Get(_ context.Context, _ client.ObjectKey, into client.Object, 
 	return nil
 }
 
-// holdBy answers with the same reason, and records what it is asked.
-type holdBy struct {
+// fixedHold answers with the same reason, and records what it is asked.
+type fixedHold struct {
 	why      string
 	err      error
 	pod      string
@@ -47,7 +47,7 @@ type holdBy struct {
 	ended    []fault.Finding
 }
 
-func (h *holdBy) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (string, error) {
+func (h *fixedHold) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (string, error) {
 	h.pod, h.by = "", by
 	if pod != nil {
 		h.pod = pod.Name
@@ -55,7 +55,7 @@ func (h *holdBy) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard
 	return h.why, h.err
 }
 
-func (h *holdBy) AcquireRequested(ctx context.Context, r guard.Request) (string, error) {
+func (h *fixedHold) AcquireRequested(ctx context.Context, r guard.Request) (string, error) {
 	h.acquired, h.evicts = true, r.Evicts
 	by := guard.NoConsent
 	if r.Approved {
@@ -64,21 +64,21 @@ func (h *holdBy) AcquireRequested(ctx context.Context, r guard.Request) (string,
 	return h.Hold(ctx, r.Code, r.Pod, by)
 }
 
-func (h *holdBy) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
+func (h *fixedHold) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
 
-// applies counts the actions that were done.
-type applies struct {
+// countingRecoverer counts the actions that were done.
+type countingRecoverer struct {
 	processor.Recoverer
 	n   int
 	err error
 }
 
-func (a *applies) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
+func (a *countingRecoverer) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
 	a.n++
 	return fault.Applied{}, a.err
 }
 
-type excerpting struct{ *applies }
+type excerpting struct{ *countingRecoverer }
 
 func (excerpting) Excerpt(processor.Request, string, string, int) string { return "excerpt" }
 
@@ -95,7 +95,7 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 	byName := processor.Request{Pod: processor.Pod{Namespace: "ns", Name: "named"}}
 	const person = guard.MadeByPerson
 	for name, tc := range map[string]struct {
-		guard     holdBy
+		guard     fixedHold
 		diagnosis v1.Diagnosis
 		request   processor.Request
 		action    fault.Action
@@ -109,19 +109,19 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 		"a policy's":             {request: byName, diagnosis: policy, pod: "named", done: 1},
 		"a policy's, approved":   {request: byName, diagnosis: policyApproved, pod: "named", done: 1, by: guard.PlanApproved},
 		"a policy's eviction":    {request: byName, diagnosis: policy, action: fault.Action{Kind: fault.Evict}, pod: "named", done: 1},
-		"a policy's, held":       {guard: holdBy{why: "the budget is used up"}, request: byName, diagnosis: policy, pod: "named"},
+		"a policy's, held":       {guard: fixedHold{why: "the budget is used up"}, request: byName, diagnosis: policy, pod: "named"},
 		"the pod of the action":  {request: byName, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, by: person},
 		"no pod":                 {done: 1, by: person},
-		"held":                   {guard: holdBy{why: "policy p is paused"}, request: byName, pod: "named", by: person},
-		"not known whether held": {guard: holdBy{err: errors.New("refused")}, request: byName, pod: "named", by: person},
+		"held":                   {guard: fixedHold{why: "policy p is paused"}, request: byName, pod: "named", by: person},
+		"not known whether held": {guard: fixedHold{err: errors.New("refused")}, request: byName, pod: "named", by: person},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			reader := &onePod{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, diagnosis: tc.diagnosis}
+			reader := &onePodReader{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, diagnosis: tc.diagnosis}
 			index := &podIndex{byUID: map[types.UID]*corev1.Pod{"u": {ObjectMeta: metav1.ObjectMeta{Name: "indexed"}}}}
-			h := &holds{guard: &tc.guard, index: index, pods: &pods{node: "n", cache: reader, live: reader}, diagnoses: reader}
-			r := &applies{}
-			_, err := h.wrap(r).Apply(t.Context(), tc.request, tc.action)
+			h := &repairHolder{guard: &tc.guard, index: index, pods: &nodePods{node: "n", cache: reader, live: reader}, diagnoses: reader}
+			r := &countingRecoverer{}
+			_, err := h.holdRepairs(r).Apply(t.Context(), tc.request, tc.action)
 			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
 				t.Errorf("done %d, error %v, asked about %q, consent %d", r.n, err, tc.guard.pod, tc.guard.by)
 			}
@@ -147,9 +147,9 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	t.Parallel()
 	reader := &onePod{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
 	for err, ended := range map[error]int{&processor.WaitingError{Err: errors.New("by web-pdb")}: 0, errors.New("refused"): 1} {
-		by := &holdBy{}
-		h := &holds{guard: by, index: &podIndex{}, diagnoses: reader}
-		_, got := h.wrap(&applies{err: err}).Apply(t.Context(), processor.Request{}, fault.Action{Kind: fault.Evict})
+		by := &fixedHold{}
+		h := &repairHolder{guard: by, index: &podIndex{}, diagnoses: reader}
+		_, got := h.holdRepairs(&countingRecoverer{err: err}).Apply(t.Context(), processor.Request{}, fault.Action{Kind: fault.Evict})
 		if !errors.Is(got, err) || len(by.ended) != ended {
 			t.Errorf("%v: error %v, ended %+v", err, got, by.ended)
 		}
@@ -158,10 +158,10 @@ func TestWaitingIsNoFailure(t *testing.T) {
 
 func TestHoldKeepsExcerpts(t *testing.T) {
 	t.Parallel()
-	if e, ok := (&holds{}).wrap(excerpting{&applies{}}).(processor.Excerpter); !ok || e.Excerpt(processor.Request{}, "", "", 0) != "excerpt" {
+	if e, ok := (&repairHolder{}).holdRepairs(excerpting{&countingRecoverer{}}).(processor.Excerpter); !ok || e.Excerpt(processor.Request{}, "", "", 0) != "excerpt" {
 		t.Error("no excerpts")
 	}
-	if _, ok := (&holds{}).wrap(&applies{}).(processor.Excerpter); ok {
+	if _, ok := (&repairHolder{}).holdRepairs(&countingRecoverer{}).(processor.Excerpter); ok {
 		t.Error("an excerpt of a recoverer that has none")
 	}
 }

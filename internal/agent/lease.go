@@ -19,9 +19,9 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// lease is the agent's sign of life: a Lease of its own that the manager watches. It belongs to no other object: a pod
-// that owned it would take it along when it is replaced.
-type lease struct {
+// agentLease is the agent's sign of life: a Lease of its own that the manager watches. It belongs to no other object: a
+// pod that owned it would take it along when it is replaced.
+type agentLease struct {
 	client            client.Client
 	namespace, node   string
 	renewal, duration time.Duration
@@ -31,7 +31,7 @@ type lease struct {
 }
 
 // Start renews the Lease until ctx is done. A renewal that fails is tried again sooner.
-func (l *lease) Start(ctx context.Context) error {
+func (l *agentLease) Start(ctx context.Context) error {
 	for {
 		wait := l.renewal
 		if err := l.renew(ctx); err != nil && ctx.Err() == nil {
@@ -47,10 +47,10 @@ func (l *lease) Start(ctx context.Context) error {
 }
 
 // renew writes the Lease in one request, and makes it if there is none.
-func (l *lease) renew(ctx context.Context) error {
+func (l *agentLease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.renewal)
 	defer cancel()
-	want := l.lease()
+	want := l.newLease()
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"labels": want.Labels},
 		"spec":     want.Spec,
@@ -69,7 +69,7 @@ func (l *lease) renew(ctx context.Context) error {
 	return err
 }
 
-func (l *lease) lease() *coordinationv1.Lease {
+func (l *agentLease) newLease() *coordinationv1.Lease {
 	seconds := int32(l.duration / time.Second)
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

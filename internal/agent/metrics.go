@@ -11,24 +11,24 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// metrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and
+// agentMetrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and
 // outcomes, never names that users make up: their number is bounded.
-type metrics struct {
+type agentMetrics struct {
 	operations *prometheus.CounterVec
 	durations  *prometheus.HistogramVec
 	repairs    *prometheus.CounterVec
 	diagnoses  *prometheus.CounterVec
 }
 
-// gauges are read when the metrics are.
-type gauges struct {
+// gaugeSources are read when the metrics are.
+type gaugeSources struct {
 	running   func() int
 	abandoned func() int64
 }
 
-// actions are those that there are for each fault; a device that is idle is none. Their counts are there from the start: an
-// alert on an increase does not see the first of a count that begins with it.
-var actions = map[fault.Code][]fault.ActionKind{
+// countedActions are those that there are for each fault; a device that is idle is none. Their counts are there from
+// the start: an alert on an increase does not see the first of a count that begins with it.
+var countedActions = map[fault.Code][]fault.ActionKind{
 	"":                        {fault.Detach},
 	fault.DeletedVolumeSource: {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
 	fault.DisconnectedFUSE:    {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
@@ -42,19 +42,19 @@ var actions = map[fault.Code][]fault.ActionKind{
 }
 
 // newMetrics registers the metrics of the agent of a node.
-func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics, error) {
-	m := &metrics{
+func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*agentMetrics, error) {
+	counters := &agentMetrics{
 		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
 		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
 	}
-	for code, kinds := range actions {
+	for code, kinds := range countedActions {
 		for _, kind := range kinds {
-			m.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
-			m.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
+			counters.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
+			counters.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
 		}
 	}
 	for _, c := range []prometheus.Collector{
-		m.operations, m.durations, m.repairs, m.diagnoses,
+		counters.operations, counters.durations, counters.repairs, counters.diagnoses,
 		agentInfo.GaugeFunc(func() float64 { return 1 }, node),
 		diagnosesRunning.GaugeFunc(func() float64 { return float64(g.running()) }),
 		abandonedGoroutines.GaugeFunc(func() float64 { return float64(g.abandoned()) }),
@@ -63,5 +63,5 @@ func newMetrics(registry prometheus.Registerer, node string, g gauges) (*metrics
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}
 	}
-	return m, nil
+	return counters, nil
 }

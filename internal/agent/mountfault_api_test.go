@@ -22,15 +22,15 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// TestMountFaultsOfAnAgent: without a sentinel an agent deletes the objects of its node, and no others. With one, on a healthy node,
-// it reads once and writes nothing.
+// TestMountFaultsOfAnAgent: without a sentinel an agent deletes the objects of its node, and no others. With one, on a
+// healthy node, it reads once and writes nothing.
 func TestMountFaultsOfAnAgent(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []sentinel.Mode{sentinel.Off, sentinel.Observe} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			env := install(t)
-			n := newNode(t, "faults-"+strings.ToLower(string(mode)), env.Config)
+			env := installDefault(t)
+			n := newTestNode(t, "faults-"+strings.ToLower(string(mode)), env.Config)
 			n.options.SentinelMode = mode
 			var mu sync.Mutex
 			var asked []string
@@ -49,12 +49,12 @@ func TestMountFaultsOfAnAgent(t *testing.T) {
 				defer mu.Unlock()
 				return strings.Join(asked, " ")
 			}
-			left := leftover(n.name, n.name)
-			foreign := leftover(n.name, "another-node")
+			left := leftoverFault(n.name, n.name)
+			foreign := leftoverFault(n.name, "another-node")
 			if mode == sentinel.Off {
 				env.MustCreate(t, left, foreign)
 			}
-			n.start(t)
+			n.startAgent(t)
 			want := map[sentinel.Mode]string{sentinel.Off: "GET DELETE", sentinel.Observe: "GET"}[mode]
 			apitest.Eventually(t, func() error {
 				if got := requests(); got != want {
@@ -80,8 +80,8 @@ func TestMountFaultsOfAnAgent(t *testing.T) {
 	}
 }
 
-// leftover is a MountFault with the label of one node and the status of another.
-func leftover(label, node string) *v1.MountFault {
+// leftoverFault is a MountFault with the label of one node and the status of another.
+func leftoverFault(label, node string) *v1.MountFault {
 	f := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: "OrphanedPodVolumes", Node: node, Impact: v1.ImpactCleanup, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
 	}}

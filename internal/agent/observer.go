@@ -29,24 +29,24 @@ const (
 	eventActionFailed  = "ActionFailed"
 )
 
-// repairs are the actions that repair a mount, and what is told of them.
-var repairs = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
+// repairKinds are the actions that repair a mount, and what is told of them.
+var repairKinds = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
 
 // observer turns the pipeline's calls into Events and metrics.
 type observer struct {
 	events  mountfault.Recorder
-	metrics *metrics
+	metrics *agentMetrics
 	// log gets a line for every action, with the calls that it made.
 	log logr.Logger
 	// label returns the metrics' label for an Operation by name.
 	label func(ctx context.Context, operation string) string
 
-	mu   sync.Mutex
-	told map[types.UID]int // how many faults of a Diagnosis have been told
+	mu             sync.Mutex
+	reportedFaults map[types.UID]int // how many faults of a Diagnosis have been told
 }
 
-func newObserver(events mountfault.Recorder, m *metrics, label func(context.Context, string) string) *observer {
-	return &observer{events: events, metrics: m, label: label, told: map[types.UID]int{}}
+func newObserver(events mountfault.Recorder, m *agentMetrics, label func(context.Context, string) string) *observer {
+	return &observer{events: events, metrics: m, label: label, reportedFaults: map[types.UID]int{}}
 }
 
 // Accepted is called when a Diagnosis was taken for the first time.
@@ -55,17 +55,17 @@ func (o *observer) Accepted(d *v1.Diagnosis) {
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted); c != nil {
 		message = c.Message
 	}
-	o.tell(d, corev1.EventTypeNormal, eventAccepted, message)
+	o.sendEvent(d, corev1.EventTypeNormal, eventAccepted, message)
 }
 
 // OperationEnded is called with the result of an operation.
-func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
+func (o *observer) OperationEnded(diagnosis *v1.Diagnosis, run v1.OperationRun) {
 	label := o.label(context.Background(), run.Operation)
 	o.metrics.operations.WithLabelValues(label, string(run.Phase)).Inc()
 	if run.StartTime != nil && run.CompletionTime != nil {
 		o.metrics.durations.WithLabelValues(label).Observe(run.CompletionTime.Sub(run.StartTime.Time).Seconds())
 	}
-	o.faults(d)
+	o.reportFaults(diagnosis)
 	kind, text := corev1.EventTypeNormal, fmt.Sprintf("Operation %s has succeeded", run.Operation)
 	switch run.Phase {
 	case v1.OperationNotApplicable:
@@ -73,32 +73,32 @@ func (o *observer) OperationEnded(d *v1.Diagnosis, run v1.OperationRun) {
 	case v1.OperationFailed:
 		kind, text = corev1.EventTypeWarning, fmt.Sprintf("Operation %s has failed: %s: %s", run.Operation, run.Reason, run.Message)
 	}
-	o.tell(d, kind, "Operation"+string(run.Phase), text)
+	o.sendEvent(diagnosis, kind, "Operation"+string(run.Phase), text)
 }
 
 // ActionEnded is called for every action that was done, or that failed. One that failed may be tried again much later,
 // and the status is not written before. One that found nothing left to do is no repair, and one that has to wait has
 // not failed to be.
-func (o *observer) ActionEnded(d *v1.Diagnosis, operation string, a pipeline.ActionEnd) {
+func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipeline.ActionEnd) {
 	if a.Already {
 		return
 	}
-	o.logAction(d, operation, a)
+	o.logAction(diagnosis, operation, a)
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
 	if a.Phase == v1.ActionFailed {
 		// The target comes last: a message is short, and what is wrong matters most.
-		o.tell(d, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, a.Message, a.Target, operation))
+		o.sendEvent(diagnosis, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, a.Message, a.Target, operation))
 	}
-	done, ok := repairs[fault.ActionKind(a.Kind)]
+	done, ok := repairKinds[fault.ActionKind(a.Kind)]
 	if !ok || a.Phase != v1.ActionDone {
 		return
 	}
 	text := fmt.Sprintf("Repaired %s: %s %s", a.Fault, done, a.Target)
-	o.tell(d, corev1.EventTypeNormal, eventMountRepaired, text)
-	if pod := podOf(d); pod != nil {
-		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
+	o.sendEvent(diagnosis, corev1.EventTypeNormal, eventMountRepaired, text)
+	if pod := podOfDiagnosis(diagnosis); pod != nil {
+		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 	}
 }
 
@@ -115,44 +115,45 @@ func (o *observer) logAction(d *v1.Diagnosis, operation string, a pipeline.Actio
 }
 
 // Ended is called when a Diagnosis is over.
-func (o *observer) Ended(d *v1.Diagnosis) {
-	o.faults(d)
-	o.metrics.diagnoses.WithLabelValues(string(d.Status.Outcome)).Inc()
+func (o *observer) Ended(diagnosis *v1.Diagnosis) {
+	o.reportFaults(diagnosis)
+	o.metrics.diagnoses.WithLabelValues(string(diagnosis.Status.Outcome)).Inc()
 	message := ""
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c != nil {
+	if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete); c != nil {
 		message = c.Message
 	}
-	if d.Status.Phase == v1.DiagnosisSucceeded {
-		o.tell(d, corev1.EventTypeNormal, eventSucceeded, message)
+	if diagnosis.Status.Phase == v1.DiagnosisSucceeded {
+		o.sendEvent(diagnosis, corev1.EventTypeNormal, eventSucceeded, message)
 		return
 	}
-	o.tell(d, corev1.EventTypeWarning, eventFailed, message)
+	o.sendEvent(diagnosis, corev1.EventTypeWarning, eventFailed, message)
 }
 
 // Forget drops what is remembered about a Diagnosis that no longer runs.
 func (o *observer) Forget(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.told, uid)
+	delete(o.reportedFaults, uid)
 }
 
-// faults sends Events about the faults that have been found since it was last called, on the pods that have them.
-func (o *observer) faults(d *v1.Diagnosis) {
+// reportFaults sends Events about the faults that have been found since it was last called, on the pods that have them.
+func (o *observer) reportFaults(diagnosis *v1.Diagnosis) {
 	o.mu.Lock()
-	from := min(o.told[d.UID], len(d.Status.Faults))
-	o.told[d.UID] = len(d.Status.Faults)
+	from := min(o.reportedFaults[diagnosis.UID], len(diagnosis.Status.Faults))
+	o.reportedFaults[diagnosis.UID] = len(diagnosis.Status.Faults)
 	o.mu.Unlock()
-	for _, f := range d.Status.Faults[from:] {
+	for _, f := range diagnosis.Status.Faults[from:] {
 		if f.Pod == nil || f.Pod.UID == "" {
 			continue
 		}
 		text := mountfault.Describe(fault.Code(f.Code), f.Container, f.Volume, f.Evidence)
-		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(d)))
+		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code,
+			kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 	}
 }
 
-// podOf is the pod whose fault a Diagnosis has found; nil if it has found none.
-func podOf(d *v1.Diagnosis) *corev1.ObjectReference {
+// podOfDiagnosis is the pod whose fault a Diagnosis has found; nil if it has found none.
+func podOfDiagnosis(d *v1.Diagnosis) *corev1.ObjectReference {
 	for _, f := range d.Status.Faults {
 		if f.Pod != nil && f.Pod.UID != "" {
 			return mountfault.PodReference(f.Pod)
@@ -161,7 +162,7 @@ func podOf(d *v1.Diagnosis) *corev1.ObjectReference {
 	return nil
 }
 
-// tell sends an Event about a Diagnosis.
-func (o *observer) tell(d *v1.Diagnosis, kind, reason, message string) {
+// sendEvent sends an Event about a Diagnosis.
+func (o *observer) sendEvent(d *v1.Diagnosis, kind, reason, message string) {
 	o.events.Event(d, kind, reason, kubeclient.EventMessage(message, kubeclient.DiagnosisCommand(d)))
 }

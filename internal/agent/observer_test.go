@@ -22,13 +22,13 @@ import (
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
-// notes is a recorder that keeps Events as text.
-type notes struct {
+// eventNotes is a recorder that keeps Events as text.
+type eventNotes struct {
 	mu   sync.Mutex
 	list []string
 }
 
-func (n *notes) Event(about runtime.Object, kind, reason, message string) {
+func (n *eventNotes) Event(about runtime.Object, kind, reason, message string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	what := "Diagnosis"
@@ -38,31 +38,31 @@ func (n *notes) Event(about runtime.Object, kind, reason, message string) {
 	n.list = append(n.list, fmt.Sprintf("%s %s %s: %s", what, kind, reason, message))
 }
 
-func newTestObserver(t *testing.T) (*observer, *notes, *counters) {
+func newTestObserver(t *testing.T) (*observer, *eventNotes, *metricReader) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	m, err := newMetrics(registry, "n1", gauges{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
+	m, err := newMetrics(registry, "n1", gaugeSources{running: func() int { return 2 }, abandoned: func() int64 { return 3 }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &notes{}
-	return newObserver(n, m, func(context.Context, string) string { return "label" }), n, &counters{registry}
+	n := &eventNotes{}
+	return newObserver(n, m, func(context.Context, string) string { return "label" }), n, &metricReader{registry}
 }
 
-// counters read what was counted.
-type counters struct{ registry *prometheus.Registry }
+// metricReader read what was counted.
+type metricReader struct{ registry *prometheus.Registry }
 
-// counted is all but the repairs and faults that there were none of.
-func (n *counters) counted(t *testing.T) map[string]float64 {
+// nonZero is all but the repairs and faults that there were none of.
+func (n *metricReader) nonZero(t *testing.T) map[string]float64 {
 	t.Helper()
-	all := n.all(t)
+	all := n.readAll(t)
 	maps.DeleteFunc(all, func(name string, count float64) bool {
 		return count == 0 && (strings.HasPrefix(name, "kubediag_repairs_total ") || strings.HasPrefix(name, "kubediag_faults_by_impact "))
 	})
 	return all
 }
 
-func (n *counters) all(t *testing.T) map[string]float64 {
+func (n *metricReader) readAll(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := n.registry.Gather()
 	if err != nil {
@@ -88,10 +88,10 @@ func staleFault(state v1.FaultState) v1.Fault {
 	}
 }
 
-func TestRepairIsTold(t *testing.T) {
+func TestRepairIsReported(t *testing.T) {
 	t.Parallel()
 	o, n, counter := newTestObserver(t)
-	atFirst := len(counter.all(t))
+	atFirst := len(counter.readAll(t))
 	d := diagnosis("uid", v1.DiagnosisRunning)
 	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Message: "Diagnosis is accepted by agent on node n1"}}
 	o.Accepted(d)
@@ -148,15 +148,15 @@ func TestRepairIsTold(t *testing.T) {
 		"kubediag_diagnoses_running":                                                            2,
 		"kubediag_abandoned_goroutines":                                                         3,
 	}
-	if diff := cmp.Diff(counts, counter.counted(t)); diff != "" {
+	if diff := cmp.Diff(counts, counter.nonZero(t)); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)
 	}
-	if more := len(counter.all(t)) - atFirst; more != 3 { // of operations and Diagnoses
-		t.Errorf("%d metrics were not there before they were counted, want 3: %v", more, counter.all(t))
+	if more := len(counter.readAll(t)) - atFirst; more != 3 { // of operations and Diagnoses
+		t.Errorf("%d metrics were not there before they were counted, want 3: %v", more, counter.readAll(t))
 	}
 }
 
-func TestFailureIsTold(t *testing.T) {
+func TestFailureIsReported(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)
 	d := diagnosis("uid", v1.DiagnosisRunning)
@@ -175,9 +175,9 @@ func TestFailureIsTold(t *testing.T) {
 	}
 }
 
-// TestResumedRunTellsItsFaultsAgain: what was told before a restart is not known after it, and nothing is remembered
+// TestResumedRunReportsItsFaultsAgain: what was told before a restart is not known after it, and nothing is remembered
 // about a run that is over.
-func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
+func TestResumedRunReportsItsFaultsAgain(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)
 	d := diagnosis("uid", v1.DiagnosisRunning)
@@ -186,8 +186,8 @@ func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
 		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
 		o.OperationEnded(d, v1.OperationRun{Operation: "op", Phase: v1.OperationSucceeded})
 		o.Forget(d.UID)
-		if len(o.told) != 0 {
-			t.Errorf("remembered: %v", o.told)
+		if len(o.reportedFaults) != 0 {
+			t.Errorf("remembered: %v", o.reportedFaults)
 		}
 	}
 	told := 0
@@ -201,7 +201,8 @@ func TestResumedRunTellsItsFaultsAgain(t *testing.T) {
 	}
 }
 
-// TestWaitingSaysWhatToType: the Event on a Diagnosis that waits for its approval ends with the command that approves it.
+// TestWaitingSaysWhatToType: the Event on a Diagnosis that waits for its approval ends with the command that approves
+// it.
 func TestWaitingSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	o, n, _ := newTestObserver(t)

@@ -15,12 +15,12 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// parse reads flags and an environment the way the command does.
-func parse(t *testing.T, args []string, env map[string]string) (options, error) {
+// parseOptions reads flags and an environment the way the command does.
+func parseOptions(t *testing.T, args []string, env map[string]string) (options, error) {
 	t.Helper()
 	var o options
 	f := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	o.bind(f)
+	o.addFlags(f)
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -46,7 +46,7 @@ func TestFlagsAndEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o, err := parse(t, tc.args, tc.env)
+			o, err := parseOptions(t, tc.args, tc.env)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 		"KUBEDIAG_SENTINEL_MODE": "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE": "6m",
 		"KUBEDIAG_ALLOW_EVICTION": "true",
 	}
-	got, err := parse(t, nil, env)
+	got, err := parseOptions(t, nil, env)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestEveryFlagHasATwin(t *testing.T) {
 
 func TestEnvironmentThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	_, err := parse(t, nil, map[string]string{"KUBEDIAG_WORKERS": "many"})
+	_, err := parseOptions(t, nil, map[string]string{"KUBEDIAG_WORKERS": "many"})
 	if err == nil || !strings.Contains(err.Error(), `KUBEDIAG_WORKERS="many" for --workers`) {
 		t.Errorf("error %v", err)
 	}
@@ -98,12 +98,12 @@ func TestSentinelModes(t *testing.T) {
 		"": sentinel.Observe, "--sentinel-mode=Off": sentinel.Off, "--sentinel-mode=Observe": sentinel.Observe,
 		"--sentinel-mode=Automatic": sentinel.Automatic,
 	} {
-		if o, err := parse(t, strings.Fields(args), nil); err != nil || o.SentinelMode != want {
+		if o, err := parseOptions(t, strings.Fields(args), nil); err != nil || o.SentinelMode != want {
 			t.Errorf("%q: mode %q, error %v, want %q", args, o.SentinelMode, err, want)
 		}
 	}
 	for _, value := range []string{"", "on", "off", "Approve"} {
-		_, err := parse(t, []string{"--sentinel-mode=" + value}, nil)
+		_, err := parseOptions(t, []string{"--sentinel-mode=" + value}, nil)
 		if err == nil || !strings.Contains(err.Error(), "--sentinel-mode") || !strings.Contains(err.Error(), strconv.Quote(value)) {
 			t.Errorf("%q: error %v, want one that names flag and value", value, err)
 		}
@@ -136,7 +136,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 	} {
 		t.Run(arg, func(t *testing.T) {
 			t.Parallel()
-			o, err := parse(t, []string{"--node-name=n1", "--namespace=kubediag", arg}, nil)
+			o, err := parseOptions(t, []string{"--node-name=n1", "--namespace=kubediag", arg}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestWrongOptionsAreNamed(t *testing.T) {
 
 func TestDefaultsAreValid(t *testing.T) {
 	t.Parallel()
-	o, err := parse(t, nil, map[string]string{"NODE_NAME": "n1", "POD_NAMESPACE": "kubediag", "POD_UID": "u"})
+	o, err := parseOptions(t, nil, map[string]string{"NODE_NAME": "n1", "POD_NAMESPACE": "kubediag", "POD_UID": "u"})
 	if err != nil {
 		t.Fatal(err)
 	}

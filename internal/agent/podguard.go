@@ -22,28 +22,28 @@ import (
 // them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
 type podGuard struct {
 	runner
-	pods     *pods
+	pods     *nodePods
 	store    pipeline.Store
 	observer pipeline.Observer
 }
 
 // Run runs a Diagnosis, or refuses it before anything runs.
-func (g *podGuard) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
-	if ref := d.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
+	if ref := diagnosis.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) {
 		reason, message, err := g.check(ctx, ref)
 		if err != nil {
-			return d, err
+			return diagnosis, err
 		}
 		if reason != "" {
-			return g.refuse(ctx, d.DeepCopy(), reason, message)
+			return g.refuse(ctx, diagnosis.DeepCopy(), reason, message)
 		}
 	}
-	return g.runner.Run(ctx, d)
+	return g.runner.Run(ctx, diagnosis)
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can.
 func (g *podGuard) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
-	pod, err := g.pods.find(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	pod, err := g.pods.findPod(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if errors.Is(err, kubelet.ErrPodNotFound) {
 		return v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name), nil
 	}
@@ -57,23 +57,23 @@ func (g *podGuard) check(ctx context.Context, ref *v1.PodReference) (reason, mes
 	return "", "", nil
 }
 
-func (g *podGuard) refuse(ctx context.Context, d *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
+func (g *podGuard) refuse(ctx context.Context, diagnosis *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
 	now := metav1.Now()
-	s := &d.Status
+	s := &diagnosis.Status
 	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
-	s.Target, s.Summary = d.Spec.Target(), message
+	s.Target, s.Summary = diagnosis.Spec.Target(), message
 	if s.StartTime == nil {
 		s.StartTime = &now
 	}
 	for _, kind := range []string{v1.ConditionAccepted, v1.ConditionComplete} {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: d.Generation,
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: diagnosis.Generation,
 		})
 	}
 	printable.Fields(s)
-	if err := g.store.Save(ctx, d); err != nil {
-		return d, err
+	if err := g.store.Save(ctx, diagnosis); err != nil {
+		return diagnosis, err
 	}
-	g.observer.Ended(d)
-	return d, nil
+	g.observer.Ended(diagnosis)
+	return diagnosis, nil
 }

@@ -20,16 +20,16 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// pods gives out the pods of one node.
-type pods struct {
+// nodePods gives out the pods of one node.
+type nodePods struct {
 	node string
 	// cache has the pods of the node, live those of the cluster.
 	cache, live client.Reader
 }
 
 // Pod returns a pod of this node. The cache may be behind; before a pod is called missing the API server is asked.
-func (p *pods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	pod, err := p.find(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod, err := p.findPod(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (p *pods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, er
 }
 
 // FreshPod is Pod as the API server has it now.
-func (p *pods) FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+func (p *nodePods) FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := p.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, pod); err != nil {
 		return nil, fmt.Errorf("reading pod %s/%s: %w", namespace, name, err)
@@ -48,7 +48,7 @@ func (p *pods) FreshPod(ctx context.Context, namespace, name string) (*corev1.Po
 	return pod, nil
 }
 
-func (p *pods) find(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+func (p *nodePods) findPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := p.cache.Get(ctx, key, pod)
 	if apierrors.IsNotFound(err) {
@@ -78,9 +78,9 @@ func newPodIndex(ctx context.Context, c cache.Cache) (*podIndex, error) {
 	}
 	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { p.set(nil, obj) },
-		UpdateFunc: p.set,
-		DeleteFunc: func(obj any) { p.set(obj, nil) },
+		AddFunc:    func(obj any) { p.replacePod(nil, obj) },
+		UpdateFunc: p.replacePod,
+		DeleteFunc: func(obj any) { p.replacePod(obj, nil) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
@@ -88,8 +88,9 @@ func newPodIndex(ctx context.Context, c cache.Cache) (*podIndex, error) {
 	return p, nil
 }
 
-// set replaces one pod by another. Between two looks at the API server a pod may have been replaced by its namesake.
-func (p *podIndex) set(before, now any) {
+// replacePod replaces one pod by another. Between two looks at the API server a pod may have been replaced by its
+// namesake.
+func (p *podIndex) replacePod(before, now any) {
 	if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
 		before = tombstone.Obj
 	}

@@ -27,8 +27,8 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// guarded is the part of an agent that obeys policies, with the rights of an agent.
-type guarded struct {
+// guardedAgent is the part of an agent that obeys policies, with the rights of an agent.
+type guardedAgent struct {
 	*agent
 	env *apitest.Env
 	pod *corev1.Pod
@@ -36,14 +36,14 @@ type guarded struct {
 }
 
 // startGuard starts it on a node of that name, whose label of the same name policies select.
-func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
+func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 	t.Helper()
-	g := &guarded{env: install(t)}
+	g := &guardedAgent{env: installDefault(t)}
 	g.env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	g.env.MustCreate(t, space)
 	g.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "p", UID: "u"}}
-	n := newNode(t, name, g.env.Config)
+	n := newTestNode(t, name, g.env.Config)
 	n.options.SentinelMode = mode
 	n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -54,20 +54,20 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
 		})
 	})
 	freshness := &guard.Freshness{}
-	m, err := newManager(n.config, n.options, freshness)
+	manager, err := newManager(n.config, n.options, freshness)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.agent = &agent{options: n.options, manager: m, freshness: freshness}
+	g.agent = &agent{options: n.options, manager: manager, freshness: freshness}
 	if err := g.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 3)
-	go func() { done <- m.GetCache().Start(ctx) }()
+	go func() { done <- manager.GetCache().Start(ctx) }()
 	go func() { done <- g.guard.Start(ctx) }()
-	l := &lease{
-		client: m.GetClient(), namespace: "kubediag", node: name, renewal: 200 * time.Millisecond, duration: time.Second,
+	l := &agentLease{
+		client: manager.GetClient(), namespace: "kubediag", node: name, renewal: 200 * time.Millisecond, duration: time.Second,
 		now: time.Now, renewed: freshness.Answered,
 	}
 	go func() { done <- l.Start(ctx) }()
@@ -82,18 +82,18 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guarded {
 	return g
 }
 
-func (g *guarded) acquire(t *testing.T) bool {
+func (g *guardedAgent) tryAcquire(t *testing.T) bool {
 	t.Helper()
 	f := fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: string(g.pod.UID)}, Container: "c", Volume: "v"}
 	return g.guard.Acquire(t.Context(), f, g.pod)
 }
 
-// within waits until repairs are allowed or not, and returns how long that took.
-func (g *guarded) within(t *testing.T, allowed bool) time.Duration {
+// awaitAllowed waits until repairs are allowed or not, and returns how long that took.
+func (g *guardedAgent) awaitAllowed(t *testing.T, allowed bool) time.Duration {
 	t.Helper()
 	start := time.Now()
 	apitest.Eventually(t, func() error {
-		if g.acquire(t) != allowed {
+		if g.tryAcquire(t) != allowed {
 			return fmt.Errorf("allowed: %t, %+v", !allowed, g.guard.Decide(fault.StaleSubPath, g.pod))
 		}
 		return nil
@@ -101,8 +101,8 @@ func (g *guarded) within(t *testing.T, allowed bool) time.Duration {
 	return time.Since(start)
 }
 
-// policy creates a policy for the node.
-func (g *guarded) policy(t *testing.T, mode v1.RecoveryMode, change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
+// createPolicy creates a policy for the node.
+func (g *guardedAgent) createPolicy(t *testing.T, mode v1.RecoveryMode, change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
 	t.Helper()
 	p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: g.NodeName + "-"}, Spec: v1.RecoveryPolicySpec{
 		Mode: mode, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": g.NodeName}},
@@ -114,7 +114,7 @@ func (g *guarded) policy(t *testing.T, mode v1.RecoveryMode, change func(*v1.Rec
 	return p
 }
 
-func (g *guarded) patch(t *testing.T, o client.Object, change func()) {
+func (g *guardedAgent) patchObject(t *testing.T, o client.Object, change func()) {
 	t.Helper()
 	before, ok := o.DeepCopyObject().(client.Object)
 	if !ok {
@@ -126,24 +126,24 @@ func (g *guarded) patch(t *testing.T, o client.Object, change func()) {
 	}
 }
 
-// TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause counts within a
-// second, a policy that is deleted allows nothing any more.
+// TestAgentObeysPolicies: from the API server to the decision, with the rights that the manifests give. A pause counts
+// within a second, a policy that is deleted allows nothing any more.
 func TestAgentObeysPolicies(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "policies", sentinel.Observe)
-	if g.acquire(t) {
+	if g.tryAcquire(t) {
 		t.Error("a repair without a policy")
 	}
-	p := g.policy(t, v1.RecoveryAutomatic, nil)
-	g.within(t, true)
-	g.patch(t, p, func() { p.Spec.Paused = true })
-	if took := g.within(t, false); took > time.Second {
+	p := g.createPolicy(t, v1.RecoveryAutomatic, nil)
+	g.awaitAllowed(t, true)
+	g.patchObject(t, p, func() { p.Spec.Paused = true })
+	if took := g.awaitAllowed(t, false); took > time.Second {
 		t.Errorf("paused after %s", took)
 	}
-	g.patch(t, p, func() { p.Spec.Paused = false })
-	g.within(t, true)
-	careful := g.policy(t, v1.RecoveryApprove, nil)
-	g.within(t, false)
+	g.patchObject(t, p, func() { p.Spec.Paused = false })
+	g.awaitAllowed(t, true)
+	careful := g.createPolicy(t, v1.RecoveryApprove, nil)
+	g.awaitAllowed(t, false)
 	r := g.guard.Recovery([]fault.Finding{{Code: fault.StaleSubPath}}, g.pod)
 	if r.Mode != v1.RecoveryApprove || r.Message != "policy "+careful.Name+" wants approval" || len(r.Policies) != 2 {
 		t.Errorf("%+v", r)
@@ -152,7 +152,7 @@ func TestAgentObeysPolicies(t *testing.T) {
 		if err := g.env.Client.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
-		g.within(t, gone == careful)
+		g.awaitAllowed(t, gone == careful)
 	}
 }
 
@@ -160,33 +160,34 @@ func TestAgentObeysPolicies(t *testing.T) {
 func TestOwnersOptOut(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "opts-out", sentinel.Automatic)
-	g.within(t, true)
+	g.awaitAllowed(t, true)
 	g.pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
-	if g.acquire(t) {
+	if g.tryAcquire(t) {
 		t.Error("the pod opts out")
 	}
 	other := startGuard(t, "space-opts-out", sentinel.Automatic)
 	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other.pod.Namespace}}
-	other.patch(t, space, func() { space.Annotations = map[string]string{v1.AnnotationRecovery: "off"} })
-	other.policy(t, v1.RecoveryAutomatic, nil)
-	other.within(t, false)
+	other.patchObject(t, space, func() { space.Annotations = map[string]string{v1.AnnotationRecovery: "off"} })
+	other.createPolicy(t, v1.RecoveryAutomatic, nil)
+	other.awaitAllowed(t, false)
 	if d := other.guard.Decide(fault.StaleSubPath, other.pod); !strings.Contains(d.Why, "the namespace has the annotation") {
 		t.Errorf("%+v", d)
 	}
 }
 
-// TestSlotsOfABudget: an agent creates a Lease for each share of the cluster's budget, and repairs no more than it allows.
+// TestSlotsOfABudget: an agent creates a Lease for each share of the cluster's budget, and repairs no more than it
+// allows.
 func TestSlotsOfABudget(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "slots", sentinel.Observe)
-	g.policy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
+	g.createPolicy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
 		s.Budgets = &v1.RecoveryBudgets{Cluster: &v1.RepairBudget{AtOnce: 4, PerHour: 1}}
 	})
-	g.within(t, true)
+	g.awaitAllowed(t, true)
 	for range 3 {
-		g.within(t, true)
+		g.awaitAllowed(t, true)
 	}
-	if g.acquire(t) {
+	if g.tryAcquire(t) {
 		t.Error("a fifth repair")
 	}
 	var slots coordinationv1.LeaseList
@@ -202,11 +203,11 @@ func TestSlotsOfABudget(t *testing.T) {
 func TestAgentDistrustsOldPolicies(t *testing.T) {
 	t.Parallel()
 	g := startGuard(t, "cut-off", sentinel.Observe)
-	g.policy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
+	g.createPolicy(t, v1.RecoveryAutomatic, func(s *v1.RecoveryPolicySpec) {
 		s.MaximumStalenessSeconds = new(int32)
 		*s.MaximumStalenessSeconds = 30
 	})
-	g.within(t, true)
+	g.awaitAllowed(t, true)
 	g.cut.Store(true)
 	start := time.Now()
 	for time.Since(start) < 4*time.Second {

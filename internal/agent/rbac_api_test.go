@@ -21,8 +21,8 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// rights asks the API server for all that a user may do to objects in a namespace, but for what every user may.
-func rights(t *testing.T, config *rest.Config, namespace string) []string {
+// listRights asks the API server for all that a user may do to objects in a namespace, but for what every user may.
+func listRights(t *testing.T, config *rest.Config, namespace string) []string {
 	t.Helper()
 	review, err := apitest.Clientset(t, config).AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
 		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
@@ -55,7 +55,7 @@ func checkRights(t *testing.T, config *rest.Config, namespace string, want []str
 	t.Helper()
 	slices.Sort(want)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		diff := cmp.Diff(want, rights(t, config, namespace))
+		diff := cmp.Diff(want, listRights(t, config, namespace))
 		if diff == "" {
 			return
 		}
@@ -68,7 +68,7 @@ func checkRights(t *testing.T, config *rest.Config, namespace string, want []str
 // TestAgentHasTheseRightsAndNoOthers compares all of them, so that no right slips in.
 func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 	t.Parallel()
-	config := as(install(t).Config, account("kubediag-agent"))
+	config := impersonate(installDefault(t).Config, serviceAccount("kubediag-agent"))
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
 		"create events.", "patch events.",
@@ -95,7 +95,7 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 // TestManagerHasTheseRightsAndNoOthers does the same for the manager.
 func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	t.Parallel()
-	config := as(install(t).Config, account("kubediag-manager"))
+	config := impersonate(installDefault(t).Config, serviceAccount("kubediag-manager"))
 	const group = "diagnosis.kubediag.org"
 	everywhere := []string{
 		"create events.", "patch events.", "list events.", "watch events.", "get nodes.", "list nodes.", "get pods.",
@@ -126,10 +126,10 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 // TestNobodyReadsSecrets tries it, rather than read the rules.
 func TestNobodyReadsSecrets(t *testing.T) {
 	t.Parallel()
-	env := install(t)
+	env := installDefault(t)
 	for _, name := range []string{"kubediag-agent", "kubediag-manager"} {
 		for _, namespace := range []string{"", "kubediag", "default"} {
-			set := apitest.Clientset(t, as(env.Config, account(name)))
+			set := apitest.Clientset(t, impersonate(env.Config, serviceAccount(name)))
 			if _, err := set.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 				t.Errorf("%s lists Secrets in %q: %v", name, namespace, err)
 			}
@@ -137,18 +137,18 @@ func TestNobodyReadsSecrets(t *testing.T) {
 				t.Errorf("%s gets a Secret in %q: %v", name, namespace, err)
 			}
 		}
-		set := apitest.Clientset(t, as(env.Config, account(name)))
+		set := apitest.Clientset(t, impersonate(env.Config, serviceAccount(name)))
 		if err := set.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("%s deletes pods: %v", name, err)
 		}
 	}
 }
 
-// TestRolesAreNarrow holds for every role of the manifests that it names what it gives, and that who may edit a namespace
-// is not thereby allowed to run operations on nodes.
+// TestRolesAreNarrow holds for every role of the manifests that it names what it gives, and that who may edit a
+// namespace is not thereby allowed to run operations on nodes.
 func TestRolesAreNarrow(t *testing.T) {
 	t.Parallel()
-	roles, err := apitest.Clientset(t, install(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
+	roles, err := apitest.Clientset(t, installDefault(t).Config).RbacV1().ClusterRoles().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

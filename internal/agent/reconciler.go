@@ -37,7 +37,7 @@ type reconciler struct {
 	node   string
 	cache  client.Reader
 	runner runner
-	runs   *runs
+	runs   *activeRuns
 	// done is called when a run is no longer under way, with or without an error.
 	done func(types.UID)
 }
@@ -46,7 +46,7 @@ type reconciler struct {
 func (r *reconciler) setUp(m manager.Manager, workers int) error {
 	fair := newFairQueue(workers)
 	c, err := controller.New("diagnosis", m, controller.Options{
-		Reconciler:              fairly{fair, r},
+		Reconciler:              fairReconciler{fair, r},
 		NewQueue:                fair.newQueue,
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
@@ -56,14 +56,14 @@ func (r *reconciler) setUp(m manager.Manager, workers int) error {
 	if err != nil {
 		return fmt.Errorf("making controller: %w", err)
 	}
-	return c.Watch(source.Kind(m.GetCache(), &v1.Diagnosis{}, r.events()))
+	return c.Watch(source.Kind(m.GetCache(), &v1.Diagnosis{}, r.eventHandler()))
 }
 
-// events queues what is to be run, and stops at once what no longer exists: that must not wait for a worker.
-func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Request] {
+// eventHandler queues what is to be run, and stops at once what no longer exists: that must not wait for a worker.
+func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.Request] {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q queue, d *v1.Diagnosis) {
-		if r.due(d) {
+		if r.mustRun(d) {
 			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 		}
 	}
@@ -71,19 +71,19 @@ func (r *reconciler) events() handler.TypedFuncs[*v1.Diagnosis, reconcile.Reques
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1.Diagnosis], q queue) { add(q, e.Object) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1.Diagnosis], q queue) {
 			if e.ObjectOld.UID != e.ObjectNew.UID || e.ObjectNew.DeletionTimestamp != nil {
-				r.runs.drop(e.ObjectOld.UID, pipeline.ErrDeleted)
+				r.runs.dropDeleted(e.ObjectOld.UID, pipeline.ErrDeleted)
 			}
 			add(q, e.ObjectNew)
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1.Diagnosis], _ queue) {
-			r.runs.drop(e.Object.UID, pipeline.ErrDeleted)
+			r.runs.dropDeleted(e.Object.UID, pipeline.ErrDeleted)
 		},
 	}
 }
 
-// due reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the spec
-// does.
-func (r *reconciler) due(d *v1.Diagnosis) bool {
+// mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
+// spec does.
+func (r *reconciler) mustRun(d *v1.Diagnosis) bool {
 	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
@@ -91,34 +91,34 @@ func (r *reconciler) due(d *v1.Diagnosis) bool {
 // approvalInterval is how often it is checked that a plan which waits for its approval is still the plan of the node.
 const approvalInterval = 5 * time.Minute
 
-// Reconcile runs a Diagnosis to its end, or until it waits for its approval: then it gives its worker back, and comes again
-// when the manager names an approval or the time is up, and in between to plan again.
+// Reconcile runs a Diagnosis to its end, or until it waits for its approval: then it gives its worker back, and comes
+// again when the manager names an approval or the time is up, and in between to plan again.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	d, err := r.get(ctx, req.NamespacedName)
-	if d == nil {
+	diagnosis, err := r.getDiagnosis(ctx, req.NamespacedName)
+	if diagnosis == nil {
 		return reconcile.Result{}, err
 	}
-	runCtx, ok := r.runs.begin(ctx, d.UID)
+	runCtx, ok := r.runs.startRun(ctx, diagnosis.UID)
 	if !ok {
 		return reconcile.Result{}, nil
 	}
 	over := false
 	defer func() {
-		r.done(d.UID)
-		r.runs.end(d.UID, over)
+		r.done(diagnosis.UID)
+		r.runs.endRun(diagnosis.UID, over)
 	}()
 	// Before begin a deletion had nothing to stop; from here on it has. One in between is seen by looking again.
-	if again, err := r.get(ctx, req.NamespacedName); again == nil || again.UID != d.UID {
+	if again, err := r.getDiagnosis(ctx, req.NamespacedName); again == nil || again.UID != diagnosis.UID {
 		return reconcile.Result{}, err
 	}
-	_, err = r.runner.Run(runCtx, d)
+	_, err = r.runner.Run(runCtx, diagnosis)
 	over = err == nil && runCtx.Err() == nil
 	var waiting *pipeline.WaitingError
 	switch {
 	case errors.As(err, &waiting):
 		return reconcile.Result{RequeueAfter: min(max(time.Until(waiting.Until), time.Second), approvalInterval)}, nil
 	case errors.Is(err, pipeline.ErrGone), errors.Is(context.Cause(runCtx), pipeline.ErrDeleted):
-		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", d.UID)
+		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", diagnosis.UID)
 		return reconcile.Result{}, nil
 	case ctx.Err() != nil:
 		return reconcile.Result{}, nil
@@ -128,37 +128,37 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// get reads a Diagnosis from the cache; nil if there is none to run.
-func (r *reconciler) get(ctx context.Context, key types.NamespacedName) (*v1.Diagnosis, error) {
-	d := &v1.Diagnosis{}
-	if err := r.cache.Get(ctx, key, d); err != nil {
+// getDiagnosis reads a Diagnosis from the cache; nil if there is none to run.
+func (r *reconciler) getDiagnosis(ctx context.Context, key types.NamespacedName) (*v1.Diagnosis, error) {
+	diagnosis := &v1.Diagnosis{}
+	if err := r.cache.Get(ctx, key, diagnosis); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if !r.due(d) {
+	if !r.mustRun(diagnosis) {
 		return nil, nil
 	}
-	return d, nil
+	return diagnosis, nil
 }
 
-// sweepPeriod is how often what gone Diagnoses left on the node is removed.
-const sweepPeriod = 10 * time.Minute
+// cleanupInterval is how often what gone Diagnoses left on the node is removed.
+const cleanupInterval = 10 * time.Minute
 
-// sweep removes journals and full results of Diagnoses that no longer exist, now and then until ctx is done.
-func (r *reconciler) sweep(ctx context.Context) error {
+// removeLeftovers removes journals and full results of Diagnoses that no longer exist, now and then until ctx is done.
+func (r *reconciler) removeLeftovers(ctx context.Context) error {
 	for {
-		if err := r.forget(ctx); err != nil && ctx.Err() == nil {
+		if err := r.forgetDeleted(ctx); err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Could not remove what gone Diagnoses left")
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(sweepPeriod):
+		case <-time.After(cleanupInterval):
 		}
 	}
 }
 
-func (r *reconciler) forget(ctx context.Context) error {
-	return r.runs.while(func(keep map[types.UID]bool) error {
+func (r *reconciler) forgetDeleted(ctx context.Context) error {
+	return r.runs.withRunning(func(keep map[types.UID]bool) error {
 		var list v1.DiagnosisList
 		if err := r.cache.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("listing Diagnoses: %w", err)

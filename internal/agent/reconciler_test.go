@@ -35,19 +35,19 @@ func diagnosis(uid types.UID, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	}
 }
 
-// shelf is a cache with at most one Diagnosis in it.
-type shelf struct {
+// oneDiagnosisCache is a cache with at most one Diagnosis in it.
+type oneDiagnosisCache struct {
 	mu sync.Mutex
 	d  *v1.Diagnosis
 }
 
-func (s *shelf) put(d *v1.Diagnosis) {
+func (s *oneDiagnosisCache) setDiagnosis(d *v1.Diagnosis) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.d = d
 }
 
-func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s *oneDiagnosisCache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.d == nil || client.ObjectKeyFromObject(s.d) != key {
@@ -57,7 +57,7 @@ func (s *shelf) Get(_ context.Context, key client.ObjectKey, into client.Object,
 	return nil
 }
 
-func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (s *oneDiagnosisCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.d != nil {
@@ -66,31 +66,31 @@ func (s *shelf) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
-// script is a pipeline that does as it is told and remembers what it was asked.
-type script struct {
+// scriptedRunner is a pipeline that does as it is told and remembers what it was asked.
+type scriptedRunner struct {
 	mu     sync.Mutex
 	ran    []types.UID
 	kept   []map[types.UID]bool
 	during func(ctx context.Context) error
 }
 
-func (s *script) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
+func (s *scriptedRunner) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
 	s.mu.Lock()
-	s.ran = append(s.ran, d.UID)
+	s.ran = append(s.ran, diagnosis.UID)
 	s.mu.Unlock()
 	if s.during == nil {
-		return d, nil
+		return diagnosis, nil
 	}
-	return d, s.during(ctx)
+	return diagnosis, s.during(ctx)
 }
 
-func (s *script) Forget(keep map[types.UID]bool) error {
+func (s *scriptedRunner) Forget(keep map[types.UID]bool) error {
 	s.kept = append(s.kept, keep)
 	return nil
 }
 
-func newTestReconciler(d *v1.Diagnosis, p *script) (*reconciler, *shelf) {
-	s := &shelf{d: d}
+func newTestReconciler(d *v1.Diagnosis, p *scriptedRunner) (*reconciler, *oneDiagnosisCache) {
+	s := &oneDiagnosisCache{d: d}
 	return &reconciler{node: "n1", cache: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
@@ -116,7 +116,7 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 			t.Parallel()
 			d := diagnosis("u1", "")
 			tc.change(d)
-			p := &script{}
+			p := &scriptedRunner{}
 			r, _ := newTestReconciler(d, p)
 			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 				t.Fatal(err)
@@ -132,14 +132,14 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 // restart of a watch can do.
 func TestStaleCacheStartsNothing(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 3 {
 		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cache.put(diagnosis("u2", ""))
+	cache.setDiagnosis(diagnosis("u2", ""))
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestStaleCacheStartsNothing(t *testing.T) {
 func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	t.Parallel()
 	fail := errors.New("storing status: etcd is full")
-	p := &script{during: func(context.Context) error { return fail }}
+	p := &scriptedRunner{during: func(context.Context) error { return fail }}
 	r, _ := newTestReconciler(diagnosis("u1", ""), p)
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); !errors.Is(err, fail) {
 		t.Errorf("error %v", err)
@@ -165,10 +165,11 @@ func TestWhatCouldNotBeStoredComesBack(t *testing.T) {
 	}
 }
 
-// TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it changes.
+// TestWaitingGivesTheWorkerBack: a Diagnosis that waits for its approval comes again when that ends, and whenever it
+// changes.
 func TestWaitingGivesTheWorkerBack(t *testing.T) {
 	t.Parallel()
-	p := &script{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
+	p := &scriptedRunner{during: func(context.Context) error { return &pipeline.WaitingError{Until: time.Now().Add(time.Hour)} }}
 	r, _ := newTestReconciler(diagnosis("u1", v1.DiagnosisRunning), p)
 	for range 2 {
 		result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -176,35 +177,35 @@ func TestWaitingGivesTheWorkerBack(t *testing.T) {
 			t.Errorf("%+v, %v", result, err)
 		}
 	}
-	if len(p.ran) != 2 || r.runs.count() != 0 {
-		t.Errorf("ran %v, %d under way", p.ran, r.runs.count())
+	if len(p.ran) != 2 || r.runs.countRunning() != 0 {
+		t.Errorf("ran %v, %d under way", p.ran, r.runs.countRunning())
 	}
 }
 
 func TestDeletionStopsARun(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(r *reconciler, cache *shelf){
-		"deleted": func(r *reconciler, cache *shelf) {
-			cache.put(nil)
-			r.events().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
+	for name, end := range map[string]func(r *reconciler, cache *oneDiagnosisCache){
+		"deleted": func(r *reconciler, cache *oneDiagnosisCache) {
+			cache.setDiagnosis(nil)
+			r.eventHandler().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
 		},
-		"created anew": func(r *reconciler, cache *shelf) {
-			cache.put(diagnosis("u2", ""))
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
+		"created anew": func(r *reconciler, cache *oneDiagnosisCache) {
+			cache.setDiagnosis(diagnosis("u2", ""))
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
 				ObjectOld: diagnosis("u1", ""), ObjectNew: diagnosis("u2", ""),
 			}, newQueue(t))
 		},
-		"going away": func(r *reconciler, cache *shelf) {
+		"going away": func(r *reconciler, cache *oneDiagnosisCache) {
 			d := diagnosis("u1", "")
 			d.DeletionTimestamp = &metav1.Time{}
-			cache.put(d)
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
+			cache.setDiagnosis(d)
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: diagnosis("u1", ""), ObjectNew: d}, newQueue(t))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			begun := make(chan struct{})
-			p := &script{during: func(ctx context.Context) error {
+			p := &scriptedRunner{during: func(ctx context.Context) error {
 				close(begun)
 				<-ctx.Done()
 				return context.Cause(ctx)
@@ -230,29 +231,29 @@ func TestDeletionStopsARun(t *testing.T) {
 // TestDeletionBeforeTheStart has the Diagnosis deleted after it was read and before its run could be stopped.
 func TestDeletionBeforeTheStart(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, cache := newTestReconciler(diagnosis("u1", ""), p)
-	r.cache = &vanishing{shelf: cache}
+	r.cache = &vanishing{oneDiagnosisCache: cache}
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.ran) != 0 || r.runs.count() != 0 {
-		t.Errorf("ran %v, running %d", p.ran, r.runs.count())
+	if len(p.ran) != 0 || r.runs.countRunning() != 0 {
+		t.Errorf("ran %v, running %d", p.ran, r.runs.countRunning())
 	}
 }
 
 // vanishing is a cache that loses its Diagnosis after the first look.
-type vanishing struct{ *shelf }
+type vanishing struct{ *oneDiagnosisCache }
 
 func (v *vanishing) Get(ctx context.Context, key client.ObjectKey, into client.Object, o ...client.GetOption) error {
-	defer v.put(nil)
-	return v.shelf.Get(ctx, key, into, o...)
+	defer v.setDiagnosis(nil)
+	return v.oneDiagnosisCache.Get(ctx, key, into, o...)
 }
 
 func TestStoppedAgentLeavesItsWork(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	p := &script{during: func(ctx context.Context) error {
+	p := &scriptedRunner{during: func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
 		if errors.Is(context.Cause(ctx), pipeline.ErrDeleted) {
@@ -280,11 +281,11 @@ func TestEventsQueueWhatIsDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, _ := newTestReconciler(nil, &script{})
+			r, _ := newTestReconciler(nil, &scriptedRunner{})
 			q := newQueue(t)
 			d := diagnosis("u1", tc.phase)
-			r.events().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
-			r.events().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
+			r.eventHandler().CreateFunc(t.Context(), event.TypedCreateEvent[*v1.Diagnosis]{Object: d}, q)
+			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{ObjectOld: d, ObjectNew: d}, q)
 			if q.Len() != tc.want {
 				t.Errorf("%d queued, want %d", q.Len(), tc.want)
 			}
@@ -299,14 +300,14 @@ func newQueue(t *testing.T) workqueue.TypedRateLimitingInterface[reconcile.Reque
 	return q
 }
 
-func TestSweepKeepsWhatExistsAndWhatRuns(t *testing.T) {
+func TestCleanupKeepsExistingAndRunning(t *testing.T) {
 	t.Parallel()
-	p := &script{}
+	p := &scriptedRunner{}
 	r, _ := newTestReconciler(diagnosis("listed", v1.DiagnosisSucceeded), p)
-	if _, ok := r.runs.begin(t.Context(), "running"); !ok {
+	if _, ok := r.runs.startRun(t.Context(), "running"); !ok {
 		t.Fatal("the first run was refused")
 	}
-	if err := r.forget(t.Context()); err != nil {
+	if err := r.forgetDeleted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := []map[types.UID]bool{{"listed": true, "running": true}}
@@ -323,7 +324,7 @@ func TestRunsOfOneUIDExcludeEachOther(t *testing.T) {
 	begun := 0
 	for range 50 {
 		wg.Go(func() {
-			if _, ok := r.begin(t.Context(), "u"); ok {
+			if _, ok := r.startRun(t.Context(), "u"); ok {
 				mu.Lock()
 				begun++
 				mu.Unlock()
@@ -334,12 +335,12 @@ func TestRunsOfOneUIDExcludeEachOther(t *testing.T) {
 	if begun != 1 {
 		t.Errorf("%d runs began at once", begun)
 	}
-	r.end("u", false)
-	if _, ok := r.begin(t.Context(), "u"); !ok {
+	r.endRun("u", false)
+	if _, ok := r.startRun(t.Context(), "u"); !ok {
 		t.Error("a run that did not end for good cannot begin again")
 	}
-	r.drop("u", fmt.Errorf("gone"))
-	r.end("u", true)
+	r.dropDeleted("u", fmt.Errorf("gone"))
+	r.endRun("u", true)
 	if len(r.ended) != 0 {
 		t.Error("a Diagnosis that is gone is remembered")
 	}

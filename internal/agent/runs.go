@@ -10,68 +10,68 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// runs knows which Diagnoses are being run and which have been, by UID, as long as they exist. It is what keeps one from
-// running twice: the cache may show for a while a Diagnosis as Running that this process has already ended.
-type runs struct {
+// activeRuns knows which Diagnoses are being run and which have been, by UID, as long as they exist. It is what keeps
+// one from running twice: the cache may show for a while a Diagnosis as Running that this process has already ended.
+type activeRuns struct {
 	mu      sync.Mutex
-	running map[types.UID]*run
+	running map[types.UID]*activeRun
 	ended   map[types.UID]bool
 }
 
-type run struct {
-	cancel  context.CancelCauseFunc
-	dropped bool
+type activeRun struct {
+	cancel    context.CancelCauseFunc
+	isDropped bool
 }
 
-func newRuns() *runs {
-	return &runs{running: map[types.UID]*run{}, ended: map[types.UID]bool{}}
+func newRuns() *activeRuns {
+	return &activeRuns{running: map[types.UID]*activeRun{}, ended: map[types.UID]bool{}}
 }
 
-// begin marks a Diagnosis as running. It says no if it runs already or has ended. The context is cancelled with the
+// startRun marks a Diagnosis as running. It says no if it runs already or has ended. The context is cancelled with the
 // cause that drop is given, or when its parent is.
-func (r *runs) begin(parent context.Context, uid types.UID) (context.Context, bool) {
+func (r *activeRuns) startRun(parent context.Context, uid types.UID) (context.Context, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running[uid] != nil || r.ended[uid] {
 		return nil, false
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	r.running[uid] = &run{cancel: cancel}
+	r.running[uid] = &activeRun{cancel: cancel}
 	return ctx, true
 }
 
-// end marks a Diagnosis as no longer running. If it is over for good, it never begins again.
-func (r *runs) end(uid types.UID, over bool) {
+// endRun marks a Diagnosis as no longer running. If it is over for good, it never begins again.
+func (r *activeRuns) endRun(uid types.UID, over bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	it := r.running[uid]
 	it.cancel(nil)
 	delete(r.running, uid)
-	if over && !it.dropped {
+	if over && !it.isDropped {
 		r.ended[uid] = true
 	}
 }
 
-// drop forgets a Diagnosis that no longer exists, and stops it with the cause if it runs.
-func (r *runs) drop(uid types.UID, cause error) {
+// dropDeleted forgets a Diagnosis that no longer exists, and stops it with the cause if it runs.
+func (r *activeRuns) dropDeleted(uid types.UID, cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if it := r.running[uid]; it != nil {
-		it.dropped = true
+		it.isDropped = true
 		it.cancel(cause)
 	}
 	delete(r.ended, uid)
 }
 
-// count is how many are running.
-func (r *runs) count() int {
+// countRunning is how many are running.
+func (r *activeRuns) countRunning() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.running)
 }
 
-// while calls fn with the UIDs of those that run. None begins or ends meanwhile.
-func (r *runs) while(fn func(running map[types.UID]bool) error) error {
+// withRunning calls fn with the UIDs of those that run. None begins or ends meanwhile.
+func (r *activeRuns) withRunning(fn func(running map[types.UID]bool) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	running := map[types.UID]bool{}

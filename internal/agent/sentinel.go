@@ -28,29 +28,29 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
-// watched are the faults that the sentinel knows.
-var watched = []fault.Code{
+// watchedCodes are the faults that the sentinel knows.
+var watchedCodes = []fault.Code{
 	fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.MissingBindSource, fault.OrphanedPodVolumes,
 	fault.SourceTypeMismatch, fault.StaleFileHandle, fault.StaleSubPath,
 }
 
-// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the API what
-// that sees.
-func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
+// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the
+// API what that sees.
+func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
 	}
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
-	l := &lookout{
-		mode: a.SentinelMode, observer: o, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
+	l := &sentinelObserver{
+		mode: a.SentinelMode, observer: observing, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
 		decide: a.guard.Allowed, record: a.recorder.Add,
 	}
 	s.Observer = l
 	w := mountfault.New(mountfault.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
-		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: o.events, Log: a.manager.GetLogger().WithName("mountfault"),
+		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: observing.events, Log: a.manager.GetLogger().WithName("mountfault"),
 		Interval: mountfault.Interval, Recovery: a.guard.Recovery,
 	})
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
@@ -60,12 +60,13 @@ func (a *agent) newSentinel(o *observer) (*sentinel.Sentinel, *mountfault.Writer
 	return s, w, l.register(a.registry, s.Status)
 }
 
-// lookout turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events on pods and records.
-type lookout struct {
+// sentinelObserver turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events
+// on pods and records.
+type sentinelObserver struct {
 	*observer
-	mode  sentinel.Mode
-	log   logr.Logger
-	delay *prometheus.HistogramVec
+	mode           sentinel.Mode
+	log            logr.Logger
+	detectionDelay *prometheus.HistogramVec
 	// logs is the command that shows the log; empty if that is not known.
 	logs string
 	// decide says what allowed a repair.
@@ -95,42 +96,46 @@ func (a *agent) logsCommand() string {
 }
 
 // Found is called with a fault.
-func (l *lookout) Found(f fault.Finding, after time.Duration) {
+func (o *sentinelObserver) Found(f fault.Finding, after time.Duration) {
 	if after > 0 {
-		l.delay.WithLabelValues(string(f.Code)).Observe(after.Seconds())
+		o.detectionDelay.WithLabelValues(string(f.Code)).Observe(after.Seconds())
 	}
-	l.log.Info("Found a fault", fieldsOf(f)...)
+	o.log.Info("Found a fault", fieldsOf(f)...)
 }
 
 // Repaired is called with the result of a repair.
-func (l *lookout) Repaired(r sentinel.Repair) {
-	f, kind, err := r.Fault, r.Action.Kind, r.Err
-	decision := l.decide(f)
-	fields := append(fieldsOf(f), "origin", v1.OriginSentinel, "action", kind, "target", r.Action.Target, "mode", decision.Mode,
-		"policies", decision.Policies, "reason", decision.Reason, "calls", r.Calls, "proof", r.Proof, "diagnosis", l.record(r, decision))
+func (o *sentinelObserver) Repaired(r sentinel.Repair) {
+	finding, kind, err := r.Fault, r.Action.Kind, r.Err
+	decision := o.decide(finding)
+	fields := append(fieldsOf(finding), "origin", v1.OriginSentinel, "action", kind, "target", r.Action.Target, "mode", decision.Mode,
+		"policies", decision.Policies, "reason", decision.Reason, "calls", r.Calls, "proof", r.Proof, "diagnosis", o.record(r, decision))
 	if err != nil {
-		l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeFailed).Inc()
-		l.log.Error(err, "Could not repair a fault", fields...)
-		l.about(f, corev1.EventTypeWarning, string(f.Code), fmt.Sprintf("Could not repair %s in %s: %v", f.Code, mountfault.Whose(f.Container, f.Volume), err))
+		o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeFailed).Inc()
+		o.log.Error(err, "Could not repair a fault", fields...)
+		o.sendEvent(finding, corev1.EventTypeWarning, string(finding.Code),
+			fmt.Sprintf("Could not repair %s in %s: %v", finding.Code, mountfault.Whose(finding.Container, finding.Volume), err))
 		return
 	}
-	l.metrics.repairs.WithLabelValues(string(f.Code), string(kind), outcomeDone).Inc()
-	l.log.Info("Repaired a fault", fields...)
-	l.about(f, corev1.EventTypeNormal, eventMountRepaired, fmt.Sprintf("Repaired %s in %s: %s %s", f.Code, mountfault.Whose(f.Container, f.Volume),
-		repairs[kind], f.Mount.Point))
+	o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeDone).Inc()
+	o.log.Info("Repaired a fault", fields...)
+	o.sendEvent(finding, corev1.EventTypeNormal, eventMountRepaired,
+		fmt.Sprintf("Repaired %s in %s: %s %s", finding.Code, mountfault.Whose(finding.Container, finding.Volume),
+			repairKinds[kind], finding.Mount.Point))
 }
 
 // Trouble is called with what the sentinel cannot do.
-func (l *lookout) Trouble(err error) { l.log.Error(err, "The sentinel does not see everything") }
+func (o *sentinelObserver) Trouble(err error) {
+	o.log.Error(err, "The sentinel does not see everything")
+}
 
-// about sends an Event about a repair on the pod.
-func (l *lookout) about(f fault.Finding, kind, reason, message string) {
+// sendEvent sends an Event about a repair on the pod.
+func (o *sentinelObserver) sendEvent(f fault.Finding, kind, reason, message string) {
 	pod := mountfault.PodReference(&v1.FaultPod{Namespace: f.Pod.Namespace, Name: f.Pod.Name, UID: types.UID(f.Pod.UID)})
 	if kind == corev1.EventTypeNormal {
-		l.events.Event(pod, kind, reason, kubeclient.EventMessage(message, l.logs))
+		o.events.Event(pod, kind, reason, kubeclient.EventMessage(message, o.logs))
 		return
 	}
-	l.events.Event(pod, kind, reason, kubeclient.EventAdvice(message, l.logs))
+	o.events.Event(pod, kind, reason, kubeclient.EventAdvice(message, o.logs))
 }
 
 func fieldsOf(f fault.Finding) []any {
@@ -142,13 +147,13 @@ func fieldsOf(f fault.Finding) []any {
 
 // register registers the metrics of what the sentinel sees. If the sentinel is off there are none: 0 would say that it
 // does not see what it should, and that there is no fault.
-func (l *lookout) register(registry prometheus.Registerer, status func() sentinel.Status) error {
-	if l.mode == sentinel.Off {
+func (o *sentinelObserver) register(registry prometheus.Registerer, status func() sentinel.Status) error {
+	if o.mode == sentinel.Off {
 		return nil
 	}
-	l.delay = faultDetection.HistogramVec()
-	all := []prometheus.Collector{l.delay, &impacts{read: l.impacts}}
-	for _, code := range watched {
+	o.detectionDelay = faultDetection.HistogramVec()
+	all := []prometheus.Collector{o.detectionDelay, &impactCollector{read: o.impacts}}
+	for _, code := range watchedCodes {
 		all = append(all, faultsPresent.GaugeFunc(func() float64 { return float64(status().Present[code]) }, string(code)))
 	}
 	for _, g := range []struct {
@@ -175,21 +180,21 @@ func (l *lookout) register(registry prometheus.Registerer, status func() sentine
 	return nil
 }
 
-// impacts counts the faults by how they hurt, each time that the metrics are read.
-type impacts struct {
+// impactCollector counts the faults by how they hurt, each time that the metrics are read.
+type impactCollector struct {
 	read func() map[fault.Code]map[fault.Impact]int // nil: no faults are watched
 }
 
 // Describe describes the one metric.
-func (i *impacts) Describe(to chan<- *prometheus.Desc) { to <- faultsByImpact.Desc() }
+func (i *impactCollector) Describe(to chan<- *prometheus.Desc) { to <- faultsByImpact.Desc() }
 
 // Collect returns a sample for every code that is watched, and for every impact.
-func (i *impacts) Collect(to chan<- prometheus.Metric) {
+func (i *impactCollector) Collect(to chan<- prometheus.Metric) {
 	var found map[fault.Code]map[fault.Impact]int
 	if i.read != nil {
 		found = i.read()
 	}
-	for _, code := range watched {
+	for _, code := range watchedCodes {
 		for _, impact := range fault.Impacts() {
 			to <- prometheus.MustNewConstMetric(faultsByImpact.Desc(), prometheus.GaugeValue, float64(found[code][impact]), string(code), string(impact))
 		}

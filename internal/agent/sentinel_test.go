@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-func TestWhatTheSentinelTells(t *testing.T) {
+func TestSentinelEventsAndMetrics(t *testing.T) {
 	t.Parallel()
 	finding := fault.Finding{
 		Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "ns", Name: "p", UID: "u"}, Container: "app", Volume: "config",
@@ -31,18 +31,18 @@ func TestWhatTheSentinelTells(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		mode   sentinel.Mode
-		do     func(*lookout)
+		do     func(*sentinelObserver)
 		events []string
 		counts map[string]float64
 	}{
 		"observed": {
 			mode:   sentinel.Observe,
-			do:     func(l *lookout) { l.Found(finding, time.Millisecond) },
+			do:     func(l *sentinelObserver) { l.Found(finding, time.Millisecond) },
 			counts: map[string]float64{"kubediag_fault_detection_seconds code=StaleSubPath": 1},
 		},
 		"healed": {
 			mode: sentinel.Automatic,
-			do: func(l *lookout) {
+			do: func(l *sentinelObserver) {
 				l.Found(finding, 0)
 				l.Repaired(repairOf(finding, nil))
 			},
@@ -51,7 +51,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		},
 		"not healed": {
 			mode: sentinel.Automatic,
-			do: func(l *lookout) {
+			do: func(l *sentinelObserver) {
 				l.Found(finding, 0)
 				l.Repaired(repairOf(finding, errors.New("mount is busy")))
 			},
@@ -61,7 +61,7 @@ func TestWhatTheSentinelTells(t *testing.T) {
 		},
 		"a volume, told and healed": {
 			mode: sentinel.Automatic,
-			do: func(l *lookout) {
+			do: func(l *sentinelObserver) {
 				l.Found(dead, 0)
 				l.Repaired(repairOf(dead, nil))
 			},
@@ -90,13 +90,13 @@ func TestWhatTheSentinelTells(t *testing.T) {
 				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2,
 				"kubediag_sentinel_connections": 4,
 			}
-			for _, code := range watched {
+			for _, code := range watchedCodes {
 				want["kubediag_faults code="+string(code)] = float64(status.Present[code])
 			}
 			for name, count := range c.counts {
 				want[name] = count
 			}
-			if diff := cmp.Diff(want, counter.counted(t)); diff != "" {
+			if diff := cmp.Diff(want, counter.nonZero(t)); diff != "" {
 				t.Errorf("metrics (-want +got):\n%s", diff)
 			}
 		})
@@ -104,8 +104,8 @@ func TestWhatTheSentinelTells(t *testing.T) {
 }
 
 // newLookout makes a lookout whose records are lost.
-func newLookout(o *observer, mode sentinel.Mode, logs string) *lookout {
-	return &lookout{
+func newLookout(o *observer, mode sentinel.Mode, logs string) *sentinelObserver {
+	return &sentinelObserver{
 		observer: o, mode: mode, log: logr.Discard(), logs: logs,
 		decide: func(fault.Finding) v1.Decision { return v1.Decision{Mode: string(mode), Reason: "allowed by policy p"} },
 		record: func(sentinel.Repair, v1.Decision) string { return "" },
@@ -126,7 +126,7 @@ func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
 	l := newLookout(o, sentinel.Automatic, "")
-	atFirst := len(counter.all(t))
+	atFirst := len(counter.readAll(t))
 	repaired := []fault.Code{
 		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.StaleSubPath,
 	}
@@ -134,7 +134,7 @@ func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 		l.Repaired(repairOf(fault.Finding{Code: code}, errors.New("it is busy")))
 		l.Repaired(repairOf(fault.Finding{Code: code}, nil))
 	}
-	if all := counter.all(t); len(all) != atFirst || len(counter.counted(t)) != 2*len(repaired)+3 { // and three gauges
+	if all := counter.readAll(t); len(all) != atFirst || len(counter.nonZero(t)) != 2*len(repaired)+3 { // and three gauges
 		t.Errorf("there were %d metrics at the start, and now there are %v", atFirst, all)
 	}
 }
@@ -145,16 +145,16 @@ func TestPodIndexFollowsTheCache(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid, ResourceVersion: version}}
 	}
 	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
-	p.set(nil, pod("a", "1"))
-	p.set(pod("a", "1"), pod("a", "2"))
+	p.replacePod(nil, pod("a", "1"))
+	p.replacePod(pod("a", "1"), pod("a", "2"))
 	if got := p.PodByUID("a"); got == nil || got.ResourceVersion != "2" {
 		t.Errorf("got %+v, want version 2", got)
 	}
-	p.set(pod("a", "2"), pod("b", "3")) // replaced by its namesake
+	p.replacePod(pod("a", "2"), pod("b", "3")) // replaced by its namesake
 	if p.PodByUID("a") != nil || p.PodByUID("b") == nil {
 		t.Errorf("got %v", p.byUID)
 	}
-	p.set(toolscache.DeletedFinalStateUnknown{Obj: pod("b", "3")}, nil)
+	p.replacePod(toolscache.DeletedFinalStateUnknown{Obj: pod("b", "3")}, nil)
 	if len(p.byUID) != 0 {
 		t.Errorf("left: %v", p.byUID)
 	}

@@ -28,8 +28,8 @@ func TestBeforeCRDs(t *testing.T) {
 	for name, come := range map[string]bool{"they-come": true, "they-do-not": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			env := install(t)
-			n := newNode(t, "before-crds-"+name, env.Config)
+			env := installDefault(t)
+			n := newTestNode(t, "before-crds-"+name, env.Config)
 			n.options.HealthProbeBindAddress = freeAddress(t)
 			var installed atomic.Bool
 			n.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -40,14 +40,14 @@ func TestBeforeCRDs(t *testing.T) {
 					return next.RoundTrip(r)
 				})
 			})
-			n.start(t)
-			apitest.Eventually(t, func() error { return n.health("/healthz") })
-			if err := n.health("/readyz/caches"); err == nil {
+			n.startAgent(t)
+			apitest.Eventually(t, func() error { return n.readHealth("/healthz") })
+			if err := n.readHealth("/readyz/caches"); err == nil {
 				t.Error("an agent without caches is ready")
 			}
 			if come {
 				installed.Store(true)
-				apitest.Eventually(t, func() error { return n.health("/readyz/caches") })
+				apitest.Eventually(t, func() error { return n.readHealth("/readyz/caches") })
 				apitest.Eventually(t, func() error {
 					key := client.ObjectKey{Namespace: n.options.Namespace, Name: v1.AgentLeaseName(n.name)}
 					return env.Client.Get(t.Context(), key, &coordinationv1.Lease{})
@@ -69,8 +69,8 @@ func TestBeforeCRDs(t *testing.T) {
 	}
 }
 
-// health asks the agent's probe.
-func (n *node) health(path string) error {
+// readHealth asks the agent's probe.
+func (n *testNode) readHealth(path string) error {
 	answer, err := http.Get("http://" + n.options.HealthProbeBindAddress + path)
 	if err != nil {
 		return err

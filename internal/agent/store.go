@@ -22,31 +22,32 @@ import (
 // fieldOwner is the agent's name in managedFields.
 const fieldOwner = client.FieldOwner("kubediag-agent")
 
-// saving is how often a status is sent before the Diagnosis is given back to the queue: six times in about 16 seconds.
-var saving = wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2.5, Jitter: 0.1, Cap: 10 * time.Second}
+// saveBackoff is how often a status is sent before the Diagnosis is given back to the queue: six times in about 16
+// seconds.
+var saveBackoff = wait.Backoff{Steps: 6, Duration: 250 * time.Millisecond, Factor: 2.5, Jitter: 0.1, Cap: 10 * time.Second}
 
-// store is the pipeline's Store on the API server: definitions come from the cache, statuses go straight out.
-type store struct {
+// statusStore is the pipeline's Store on the API server: definitions come from the cache, statuses go straight out.
+type statusStore struct {
 	client  client.Client
 	live    client.Reader
 	backoff wait.Backoff
 }
 
 // OperationSet returns an OperationSet by name.
-func (s *store) OperationSet(ctx context.Context, name string) (*v1.OperationSet, error) {
+func (s *statusStore) OperationSet(ctx context.Context, name string) (*v1.OperationSet, error) {
 	set := &v1.OperationSet{}
-	return set, s.definition(ctx, name, set)
+	return set, s.readDefinition(ctx, name, set)
 }
 
 // Operation returns an Operation by name.
-func (s *store) Operation(ctx context.Context, name string) (*v1.Operation, error) {
+func (s *statusStore) Operation(ctx context.Context, name string) (*v1.Operation, error) {
 	op := &v1.Operation{}
-	return op, s.definition(ctx, name, op)
+	return op, s.readDefinition(ctx, name, op)
 }
 
-// definition reads the cache, and asks the API server before it says that there is none: the watch of definitions may be
-// behind that of Diagnoses, and who applies all of them at once must not see one fail for it.
-func (s *store) definition(ctx context.Context, name string, into client.Object) error {
+// readDefinition reads the cache, and asks the API server before it says that there is none: the watch of definitions
+// may be behind that of Diagnoses, and who applies all of them at once must not see one fail for it.
+func (s *statusStore) readDefinition(ctx context.Context, name string, into client.Object) error {
 	key := types.NamespacedName{Name: name}
 	err := s.client.Get(ctx, key, into)
 	if apierrors.IsNotFound(err) {
@@ -60,14 +61,14 @@ func (s *store) definition(ctx context.Context, name string, into client.Object)
 
 // Save replaces the status of this very Diagnosis, whatever it is, and no other. It sends nothing but the status again
 // when that fails, never work.
-func (s *store) Save(ctx context.Context, d *v1.Diagnosis) error {
-	patch, err := statusPatch(d)
+func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
+	patch, err := statusPatch(diagnosis)
 	if err != nil {
 		return err
 	}
 	var last error
 	err = wait.ExponentialBackoffWithContext(ctx, s.backoff, func(ctx context.Context) (bool, error) {
-		target := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Name}}
+		target := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: diagnosis.Namespace, Name: diagnosis.Name}}
 		last = s.client.Status().Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), fieldOwner)
 		switch {
 		case last == nil:
@@ -75,7 +76,7 @@ func (s *store) Save(ctx context.Context, d *v1.Diagnosis) error {
 		case apierrors.IsNotFound(last):
 			return false, fmt.Errorf("%w: %w", pipeline.ErrGone, last)
 		case apierrors.IsInvalid(last):
-			return false, s.refused(ctx, d, last)
+			return false, s.explainRefusal(ctx, diagnosis, last)
 		}
 		return false, nil
 	})
@@ -88,14 +89,14 @@ func (s *store) Save(ctx context.Context, d *v1.Diagnosis) error {
 // statusPatch is a JSON patch that replaces the status as a whole, so that nothing of an earlier one stays behind, and
 // that applies to an object with the same UID only. A merge patch that carries the UID would not do: the API server
 // takes the metadata of a custom resource from the stored object when its status is written, and compares nothing.
-func statusPatch(d *v1.Diagnosis) ([]byte, error) {
+func statusPatch(diagnosis *v1.Diagnosis) ([]byte, error) {
 	patch, err := json.Marshal([]struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}{
-		{"test", "/metadata/uid", d.UID},
-		{"add", "/status", d.Status},
+		{"test", "/metadata/uid", diagnosis.UID},
+		{"add", "/status", diagnosis.Status},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding status: %w", err)
@@ -103,8 +104,8 @@ func statusPatch(d *v1.Diagnosis) ([]byte, error) {
 	return patch, nil
 }
 
-// refused finds out why the API server calls a patch invalid: another UID, or the status itself.
-func (s *store) refused(ctx context.Context, d *v1.Diagnosis, why error) error {
+// explainRefusal finds out why the API server calls a patch invalid: another UID, or the status itself.
+func (s *statusStore) explainRefusal(ctx context.Context, d *v1.Diagnosis, why error) error {
 	now := &metav1.PartialObjectMetadata{}
 	now.SetGroupVersionKind(v1.GroupVersion.WithKind("Diagnosis"))
 	err := s.live.Get(ctx, client.ObjectKeyFromObject(d), now)

@@ -36,7 +36,7 @@ var servers = map[string]func(testing.TB) *apitest.Env{"1.36": apitest.Start, "1
 // patience is a backoff that gives up soon.
 var patience = wait.Backoff{Steps: 4, Duration: 10 * time.Millisecond, Factor: 2}
 
-func newTestStore(t *testing.T, config *rest.Config) *store {
+func newTestStore(t *testing.T, config *rest.Config) *statusStore {
 	t.Helper()
 	scheme, err := kubeclient.NewScheme()
 	if err != nil {
@@ -46,11 +46,11 @@ func newTestStore(t *testing.T, config *rest.Config) *store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store{client: c, live: c, backoff: patience}
+	return &statusStore{client: c, live: c, backoff: patience}
 }
 
-// create makes a Diagnosis that no agent looks at.
-func create(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
+// createIgnored makes a Diagnosis that no agent looks at.
+func createIgnored(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 	t.Helper()
 	d := &v1.Diagnosis{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -60,7 +60,7 @@ func create(t *testing.T, env *apitest.Env, name string) *v1.Diagnosis {
 	return d
 }
 
-func read(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
+func readDiagnosis(t *testing.T, env *apitest.Env, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	now := &v1.Diagnosis{}
 	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(d), now); err != nil {
@@ -75,25 +75,25 @@ func TestSaveReplacesTheStatus(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			env := start(t)
-			d := create(t, env, "replaced")
+			diagnosis := createIgnored(t, env, "replaced")
 			s := newTestStore(t, env.Config)
-			d.Status = v1.DiagnosisStatus{
+			diagnosis.Status = v1.DiagnosisStatus{
 				Phase: v1.DiagnosisRunning, Checkpoint: &v1.Checkpoint{NodeIndex: 1}, OperationResults: map[string]string{"old": "x", "both": "x"},
 			}
-			if err := s.Save(t.Context(), d); err != nil {
+			if err := s.Save(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
 			// The manager says meanwhile that the agent is gone.
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Unknown"}}`))
-			if err := env.Client.Status().Patch(t.Context(), d.DeepCopy(), patch); err != nil {
+			if err := env.Client.Status().Patch(t.Context(), diagnosis.DeepCopy(), patch); err != nil {
 				t.Fatal(err)
 			}
 			want := v1.DiagnosisStatus{Phase: v1.DiagnosisRunning, OperationResults: map[string]string{"new": "y", "both": "y"}}
-			d.Status = want
-			if err := s.Save(t.Context(), d); err != nil {
+			diagnosis.Status = want
+			if err := s.Save(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, read(t, env, d).Status); diff != "" {
+			if diff := cmp.Diff(want, readDiagnosis(t, env, diagnosis).Status); diff != "" {
 				t.Errorf("status (-want +got):\n%s", diff)
 			}
 		})
@@ -107,19 +107,19 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			t.Parallel()
 			env := start(t)
 			s := newTestStore(t, env.Config)
-			d := create(t, env, "recreated")
-			if err := env.Client.Delete(t.Context(), d); err != nil {
+			diagnosis := createIgnored(t, env, "recreated")
+			if err := env.Client.Delete(t.Context(), diagnosis); err != nil {
 				t.Fatal(err)
 			}
-			d.Status.Phase = v1.DiagnosisSucceeded
-			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
+			diagnosis.Status.Phase = v1.DiagnosisSucceeded
+			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what is deleted: %v", err)
 			}
-			other := create(t, env, "recreated")
-			if err := s.Save(t.Context(), d); !errors.Is(err, pipeline.ErrGone) {
+			other := createIgnored(t, env, "recreated")
+			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
 				t.Errorf("saving what was created anew: %v", err)
 			}
-			if phase := read(t, env, other).Status.Phase; phase != "" {
+			if phase := readDiagnosis(t, env, other).Status.Phase; phase != "" {
 				t.Errorf("the other one has phase %q", phase)
 			}
 		})
@@ -129,7 +129,7 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	d := create(t, env, "invalid")
+	d := createIgnored(t, env, "invalid")
 	d.Status.Phase = "Dancing"
 	err := newTestStore(t, env.Config).Save(t.Context(), d)
 	if err == nil || errors.Is(err, pipeline.ErrGone) || !strings.Contains(err.Error(), "Dancing") {
@@ -137,13 +137,13 @@ func TestSaveDoesNotCallAnInvalidStatusGone(t *testing.T) {
 	}
 }
 
-// flaky lets the first n requests fail.
-type flaky struct {
+// failingClient lets the first n requests fail.
+type failingClient struct {
 	next http.RoundTripper
 	left *atomic.Int64
 }
 
-func (f flaky) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f failingClient) RoundTrip(r *http.Request) (*http.Response, error) {
 	if f.left.Add(-1) >= 0 {
 		return nil, errors.New("no route to host")
 	}
@@ -162,17 +162,17 @@ func TestSaveTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			env := apitest.Start(t)
-			d := create(t, env, strings.ReplaceAll(name, " ", "-"))
+			diagnosis := createIgnored(t, env, strings.ReplaceAll(name, " ", "-"))
 			var left atomic.Int64
 			left.Store(tc.failures)
 			config := rest.CopyConfig(env.Config)
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return flaky{next, &left} })
-			d.Status.Phase = v1.DiagnosisRunning
-			err := newTestStore(t, config).Save(t.Context(), d)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper { return failingClient{next, &left} })
+			diagnosis.Status.Phase = v1.DiagnosisRunning
+			err := newTestStore(t, config).Save(t.Context(), diagnosis)
 			if (err == nil) != tc.stored {
 				t.Errorf("error %v", err)
 			}
-			if stored := read(t, env, d).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
+			if stored := readDiagnosis(t, env, diagnosis).Status.Phase == v1.DiagnosisRunning; stored != tc.stored {
 				t.Errorf("stored: %v", stored)
 			}
 		})
@@ -182,11 +182,11 @@ func TestSaveTriesAgain(t *testing.T) {
 func TestSaveStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	d := create(t, env, "stopped")
+	d := createIgnored(t, env, "stopped")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := newTestStore(t, env.Config)
-	s.backoff = saving
+	s.backoff = saveBackoff
 	begin := time.Now()
 	if err := s.Save(ctx, d); err == nil || time.Since(begin) > 5*time.Second {
 		t.Errorf("error %v after %v", err, time.Since(begin))
@@ -200,7 +200,7 @@ func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
 	path := "/processor/mountInfoCollector"
 	op := &v1.Operation{ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: v1.OperationSpec{Processor: v1.Processor{Path: &path}}}
 	env.MustCreate(t, op)
-	s.client = behind{s.client}
+	s.client = staleCache{s.client}
 	if got, err := s.Operation(t.Context(), "late"); err != nil || got.UID != op.UID {
 		t.Errorf("operation %v, error %v", got, err)
 	}
@@ -212,11 +212,11 @@ func TestDefinitionsThatTheCacheDoesNotHaveYet(t *testing.T) {
 	}
 }
 
-// behind is a client whose cache has seen nothing yet.
-type behind struct{ client.Client }
+// staleCache is a client whose cache has seen nothing yet.
+type staleCache struct{ client.Client }
 
-func (behind) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	return (&shelf{}).Get(ctx, key, into)
+func (staleCache) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	return (&oneDiagnosisCache{}).Get(ctx, key, into)
 }
 
 func TestLease(t *testing.T) {
@@ -226,7 +226,7 @@ func TestLease(t *testing.T) {
 	long := strings.Repeat("n", 100) + ".example"
 	for name, node := range map[string]string{"a short name": "n1", "a long name": long} {
 		t.Run(name, func(t *testing.T) {
-			l := &lease{
+			l := &agentLease{
 				client: env.Client, namespace: env.Namespace(t), node: node,
 				renewal: 10 * time.Second, duration: 40 * time.Second, now: func() time.Time { return now },
 			}
@@ -235,7 +235,7 @@ func TestLease(t *testing.T) {
 				if err := l.renew(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				got := l.lease()
+				got := l.newLease()
 				if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
 					t.Fatal(err)
 				}
@@ -257,7 +257,7 @@ func TestLease(t *testing.T) {
 func TestLeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	env := apitest.Start(t)
-	l := &lease{
+	l := &agentLease{
 		client: env.Client, namespace: env.Namespace(t), node: "n1", renewal: 50 * time.Millisecond, duration: time.Second, now: time.Now,
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -265,7 +265,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	go func() { ended <- l.Start(ctx) }()
 	var seen time.Time
 	renewed := func() error {
-		got := l.lease()
+		got := l.newLease()
 		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
 			return err
 		}
@@ -277,7 +277,7 @@ func TestLeaseIsRenewed(t *testing.T) {
 	}
 	apitest.Eventually(t, renewed)
 	apitest.Eventually(t, renewed)
-	if err := env.Client.Delete(t.Context(), l.lease()); err != nil {
+	if err := env.Client.Delete(t.Context(), l.newLease()); err != nil {
 		t.Fatal(err)
 	}
 	apitest.Eventually(t, renewed)

@@ -24,8 +24,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
-// newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all processors: it remembers which file
-// systems hang, and bounds the processes that wait for them.
+// newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all
+// processors: it remembers which file systems hang, and bounds the processes that wait for them.
 func (a *agent) newVolumes(ctx context.Context) (err error) {
 	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
 		return err
@@ -68,15 +68,15 @@ func (p *podIndex) Knows(uid string) bool {
 	return false
 }
 
-// podsPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of the cluster
-// into its memory to find those of one node.
-const podsPage = 500
+// podsPerPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of
+// the cluster into its memory to find those of one node.
+const podsPerPage = 500
 
 // PodsNow lists the pods of this node as the API server has them now.
-func (p *pods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	all, err := p.listNow(ctx, podsPage)
+func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
+	all, err := p.listNow(ctx, podsPerPage)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // between two pages: what the first was of is no longer kept
-		all, err = p.listNow(ctx, podsPage)
+		all, err = p.listNow(ctx, podsPerPage)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing pods of node %q: %w", p.node, err)
@@ -85,7 +85,7 @@ func (p *pods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 }
 
 // listNow lists them page by page, all as they were at the first.
-func (p *pods) listNow(ctx context.Context, page int64) (all []metav1.ObjectMeta, err error) {
+func (p *nodePods) listNow(ctx context.Context, page int64) (all []metav1.ObjectMeta, err error) {
 	for next := ""; ; {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
 
-var _ orphan.Pods = (*pods)(nil)
+var _ orphan.Pods = (*nodePods)(nil)
 
 // TestPodsNow: a list of the pods of this node and of no other, with the annotation of a static pod's mirror. If there
 // is no list it is an error, so that no pod is taken for gone.
@@ -30,7 +30,7 @@ func TestPodsNow(t *testing.T) {
 			env := start(t)
 			config := env.Config
 			if version == "1.36" {
-				config = as(install(t).Config, account("kubediag-agent")) // what it may is enough
+				config = impersonate(installDefault(t).Config, serviceAccount("kubediag-agent")) // what it may is enough
 			}
 			live, err := client.New(config, client.Options{})
 			if err != nil {
@@ -50,7 +50,7 @@ func TestPodsNow(t *testing.T) {
 					want[string(p.UID)] = name
 				}
 			}
-			got, err := (&pods{node: here, live: live}).PodsNow(t.Context())
+			got, err := (&nodePods{node: here, live: live}).PodsNow(t.Context())
 			if err != nil || len(got) != len(want) {
 				t.Fatalf("%d pods, %v, want %d", len(got), err, len(want))
 			}
@@ -60,12 +60,12 @@ func TestPodsNow(t *testing.T) {
 				}
 			}
 			// Page by page they are the same, and there are several pages.
-			if paged, err := (&pods{node: here, live: live}).listNow(t.Context(), 1); err != nil || !reflect.DeepEqual(paged, got) {
+			if paged, err := (&nodePods{node: here, live: live}).listNow(t.Context(), 1); err != nil || !reflect.DeepEqual(paged, got) {
 				t.Errorf("page by page: %+v, %v, want %+v", paged, err, got)
 			}
 			stopped, stop := context.WithCancel(t.Context())
 			stop()
-			if got, err := (&pods{node: here, live: live}).PodsNow(stopped); err == nil || len(got) > 0 {
+			if got, err := (&nodePods{node: here, live: live}).PodsNow(stopped); err == nil || len(got) > 0 {
 				t.Errorf("no list: %+v, %v", got, err)
 			}
 		})

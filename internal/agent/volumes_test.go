@@ -22,19 +22,19 @@ import (
 
 var _ orphan.Cache = (*podIndex)(nil)
 
-// pages is an API server that gives one pod a page, and answers as it was told first.
-type pages struct {
+// pagedServer is an API server that gives one pod a page, and answers as it was told first.
+type pagedServer struct {
 	client.Reader
 	answers []error
 	asked   []string // from where on
 	bad     bool     // whether it was ever asked for more than is needed
 }
 
-func (p *pages) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+func (p *pagedServer) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := (&client.ListOptions{}).ApplyOptions(options)
 	p.asked = append(p.asked, o.Continue)
 	into, metadata := list.(*metav1.PartialObjectMetadataList)
-	if !metadata || o.Limit != podsPage || o.FieldSelector.String() != "spec.nodeName=here" {
+	if !metadata || o.Limit != podsPerPage || o.FieldSelector.String() != "spec.nodeName=here" {
 		p.bad = true
 	}
 	if len(p.answers) >= len(p.asked) && p.answers[len(p.asked)-1] != nil {
@@ -64,8 +64,8 @@ func TestPodsPageByPage(t *testing.T) {
 		"expired twice": {[]error{nil, expired, nil, expired}, []string{"", "second", "", "second"}, `of node "here": too old`},
 		"no answer":     {[]error{nil, errors.New("no route")}, []string{"", "second"}, "no route"},
 	} {
-		server := &pages{answers: c.answers}
-		got, err := (&pods{node: "here", live: server}).PodsNow(t.Context())
+		server := &pagedServer{answers: c.answers}
+		got, err := (&nodePods{node: "here", live: server}).PodsNow(t.Context())
 		if diff := cmp.Diff(c.asked, server.asked); diff != "" || server.bad {
 			t.Errorf("%s: asked for too much: %v, from (-want +got):\n%s", name, server.bad, diff)
 		}
@@ -85,15 +85,15 @@ func TestPodsPageByPage(t *testing.T) {
 func TestKnowsPods(t *testing.T) {
 	t.Parallel()
 	index := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
-	index.set(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
+	index.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
 	mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "c"}}}
-	index.set(nil, mirror)
+	index.replacePod(nil, mirror)
 	for uid, want := range map[string]bool{"a": true, "b": true, "c": true, "d": false} {
 		if got := index.Knows(uid); got != want {
 			t.Errorf("%q is known: %v, want %v", uid, got, want)
 		}
 	}
-	index.set(mirror, nil)
+	index.replacePod(mirror, nil)
 	if index.Knows("c") {
 		t.Error("a static pod is known whose mirror is gone")
 	}

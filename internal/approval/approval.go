@@ -26,37 +26,38 @@ type Options struct {
 	Expiration time.Duration
 }
 
-// For returns the approval of the plan of a Diagnosis. The error wraps ErrNotWaiting if the Diagnosis does not wait for one, and
-// says why.
-func For(d *v1.Diagnosis, o Options) (*v1.RecoveryApproval, error) {
-	name := d.Namespace + "/" + d.Name
-	waiting := d.Status.Approval
+// For returns the approval of the plan of a Diagnosis. The error wraps ErrNotWaiting if the Diagnosis does not wait for
+// one, and says why.
+func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error) {
+	name := diagnosis.Namespace + "/" + diagnosis.Name
+	waiting := diagnosis.Status.Approval
 	switch {
-	case d.Spec.Mode != v1.ModeApprove:
+	case diagnosis.Spec.Mode != v1.ModeApprove:
 		return nil, fmt.Errorf("%w: %s has not mode Approve", ErrNotWaiting, name)
-	case d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed:
-		return nil, fmt.Errorf("%w: %s has ended: %s", ErrNotWaiting, name, d.Status.Summary)
+	case diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed:
+		return nil, fmt.Errorf("%w: %s has ended: %s", ErrNotWaiting, name, diagnosis.Status.Summary)
 	case waiting == nil:
 		return nil, fmt.Errorf("%w: %s has no plan yet", ErrNotWaiting, name)
 	case waiting.ApproveTime != nil:
 		return nil, fmt.Errorf("%w: RecoveryApproval %s has approved the plan of %s", ErrNotWaiting, waiting.Name, name)
-	case o.PlanHash != "" && o.PlanHash != waiting.PlanHash:
-		return nil, fmt.Errorf("%w: %s waits with plan %s, and not with %s", ErrNotWaiting, name, waiting.PlanHash, o.PlanHash)
+	case options.PlanHash != "" && options.PlanHash != waiting.PlanHash:
+		return nil, fmt.Errorf("%w: %s waits with plan %s, and not with %s", ErrNotWaiting, name, waiting.PlanHash, options.PlanHash)
 	}
-	a := &v1.RecoveryApproval{}
-	a.APIVersion, a.Kind = v1.GroupVersion.String(), "RecoveryApproval"
-	a.Namespace, a.GenerateName = d.Namespace, namePrefix(d.Name)
-	a.Spec = v1.RecoveryApprovalSpec{
-		Diagnosis: v1.ApprovedDiagnosis{Name: d.Name, UID: d.UID}, PlanHash: waiting.PlanHash, Approver: o.Approver,
+	approval := &v1.RecoveryApproval{}
+	approval.APIVersion, approval.Kind = v1.GroupVersion.String(), "RecoveryApproval"
+	approval.Namespace, approval.GenerateName = diagnosis.Namespace, namePrefix(diagnosis.Name)
+	approval.Spec = v1.RecoveryApprovalSpec{
+		Diagnosis: v1.ApprovedDiagnosis{Name: diagnosis.Name, UID: diagnosis.UID}, PlanHash: waiting.PlanHash, Approver: options.Approver,
 	}
-	if o.Expiration != 0 {
-		seconds := int32(o.Expiration / time.Second)
+	if options.Expiration != 0 {
+		seconds := int32(options.Expiration / time.Second)
 		if seconds < 1 || seconds > v1.MaxApprovalExpirationSeconds {
-			return nil, fmt.Errorf("expiration %s: must be between 1s and %s", o.Expiration, time.Duration(v1.MaxApprovalExpirationSeconds)*time.Second)
+			return nil, fmt.Errorf("expiration %s: must be between 1s and %s", options.Expiration,
+				time.Duration(v1.MaxApprovalExpirationSeconds)*time.Second)
 		}
-		a.Spec.ExpirationSeconds = &seconds
+		approval.Spec.ExpirationSeconds = &seconds
 	}
-	return a, nil
+	return approval, nil
 }
 
 // maxPrefix leaves room for what the API server adds to a name.

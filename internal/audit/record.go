@@ -34,18 +34,18 @@ func (r *Recorder) name(code fault.Code, now time.Time) string {
 
 // record is the Diagnosis of one repair, or of all those that share it.
 func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
-	d := &v1.Diagnosis{}
-	d.APIVersion, d.Kind = v1.GroupVersion.String(), "Diagnosis"
-	d.Namespace, d.Name = r.Namespace, name
-	d.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(r.Node), v1.LabelOrigin: v1.OriginSentinel}
-	d.Spec = v1.DiagnosisSpec{OperationSet: v1.DefaultOperationSet, Mode: v1.ModeRecord, NodeName: r.Node}
+	diagnosis := &v1.Diagnosis{}
+	diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
+	diagnosis.Namespace, diagnosis.Name = r.Namespace, name
+	diagnosis.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(r.Node), v1.LabelOrigin: v1.OriginSentinel}
+	diagnosis.Spec = v1.DiagnosisSpec{OperationSet: v1.DefaultOperationSet, Mode: v1.ModeRecord, NodeName: r.Node}
 	last := f.last.Fault
 	if f.repeats.Count <= 1 && last.Pod.Namespace != "" && last.Pod.Name != "" {
-		d.Spec.PodReference = &v1.PodReference{Namespace: last.Pod.Namespace, Name: last.Pod.Name, Container: last.Container}
+		diagnosis.Spec.PodReference = &v1.PodReference{Namespace: last.Pod.Namespace, Name: last.Pod.Name, Container: last.Container}
 	}
-	d.Status = r.status(f, d.Spec.Target())
-	printable.Fields(&d.Status)
-	return d
+	diagnosis.Status = r.status(f, diagnosis.Spec.Target())
+	printable.Fields(&diagnosis.Status)
+	return diagnosis
 }
 
 // status says what was seen, the plan, the decision, the calls and the proof.
@@ -54,26 +54,26 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	decision, found := f.decision, last.Fault
 	found.Healed = last.Err == nil
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
-	s := v1.DiagnosisStatus{
+	status := v1.DiagnosisStatus{
 		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Clip(summary(f), v1.MaxSummaryBytes),
 		Plan: pipeline.NewPlan(operation, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
 	}
 	if f.repeats.Count > 1 {
 		repeats := f.repeats
-		s.Repeats = &repeats
+		status.Repeats = &repeats
 	}
 	complete := metav1.ConditionTrue
 	if failed {
-		s.Phase, s.Outcome, complete = v1.DiagnosisFailed, v1.OutcomeFaultFound, metav1.ConditionFalse
+		status.Phase, status.Outcome, complete = v1.DiagnosisFailed, v1.OutcomeFaultFound, metav1.ConditionFalse
 	}
-	s.Conditions = []metav1.Condition{
+	status.Conditions = []metav1.Condition{
 		{Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonRecorded, Message: "The sentinel on node " + r.Node + " has repaired this on its own"},
-		{Type: v1.ConditionComplete, Status: complete, Reason: v1.ReasonRecorded, Message: s.Summary},
+		{Type: v1.ConditionComplete, Status: complete, Reason: v1.ReasonRecorded, Message: status.Summary},
 	}
-	for i := range s.Conditions {
-		s.Conditions[i].LastTransitionTime = ended
+	for i := range status.Conditions {
+		status.Conditions[i].LastTransitionTime = ended
 	}
-	return s
+	return status
 }
 
 // runOf is a repair as an operation of a pipeline.

@@ -3,9 +3,10 @@
 
 // Package audit writes down what the sentinel of a node has repaired, as Diagnoses with mode Record that have ended.
 //
-// A record is on the disk before it is sent, and stays there until the API server has all of it, so that neither a restart nor an API
-// server that is away loses one. Many repairs of one fault within a minute become a few records and one that counts the rest. It
-// decides about no repair, and delays none: who adds a repair never waits. At rest it does nothing.
+// A record is on the disk before it is sent, and stays there until the API server has all of it, so that neither a
+// restart nor an API server that is away loses one. Many repairs of one fault within a minute become a few records and
+// one that counts the rest. It decides about no repair, and delays none: who adds a repair never waits. At rest it does
+// nothing.
 package audit
 
 import (
@@ -25,8 +26,8 @@ import (
 
 // Bounds of what is written.
 const (
-	// perWindow is how many repairs of one fault code get a record of their own in a window. The others are counted in one
-	// record that is written at its end.
+	// perWindow is how many repairs of one fault code get a record of their own in a window. The others are counted in
+	// one record that is written at its end.
 	perWindow = 6
 	// window is how long repairs are counted together.
 	window = time.Minute
@@ -111,7 +112,7 @@ func New(o Options) (*Recorder, error) {
 func (r *Recorder) Close() error { return r.spool.root.Close() }
 
 // Add takes a repair and returns at once. The name is that of the Diagnosis that will have it.
-func (r *Recorder) Add(repair sentinel.Repair, d v1.Decision) (name string) {
+func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	code, now := repair.Fault.Code, time.Now()
@@ -123,9 +124,9 @@ func (r *Recorder) Add(repair sentinel.Repair, d v1.Decision) (name string) {
 	if w.single < perWindow && len(r.queue) < maxQueued {
 		w.single++
 		name = r.name(code, now)
-		r.queue = append(r.queue, &queued{record: r.record(name, &fold{first: repair, last: repair, decision: d})})
+		r.queue = append(r.queue, &queued{record: r.record(name, &fold{first: repair, last: repair, decision: decision})})
 	} else {
-		name = w.add(repair, d, func() string { return r.name(code, now) })
+		name = w.add(repair, decision, func() string { return r.name(code, now) })
 	}
 	select {
 	case r.wake <- struct{}{}:

@@ -41,31 +41,31 @@ func (r *Recorder) send(ctx context.Context) error {
 	}
 }
 
-// store creates a record, unless an earlier attempt has, and writes its status. A record that the API server calls invalid is
-// logged whole: nothing will change that.
-func (r *Recorder) store(ctx context.Context, d *v1.Diagnosis) error {
+// store creates a record, unless an earlier attempt has, and writes its status. A record that the API server calls
+// invalid is logged whole: nothing will change that.
+func (r *Recorder) store(ctx context.Context, diagnosis *v1.Diagnosis) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
-	status, err := json.Marshal(map[string]any{"status": d.Status})
+	status, err := json.Marshal(map[string]any{"status": diagnosis.Status})
 	if err != nil {
 		return fmt.Errorf("encode status: %w", err)
 	}
-	err = r.Client.Create(ctx, d, fieldOwner)
+	err = r.Client.Create(ctx, diagnosis, fieldOwner)
 	if apierrors.IsAlreadyExists(err) {
-		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(d), d)
-		if apierrors.IsNotFound(err) || err == nil && d.Status.Phase != "" {
+		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(diagnosis), diagnosis)
+		if apierrors.IsNotFound(err) || err == nil && diagnosis.Status.Phase != "" {
 			return nil // it is all there, or was and has been deleted
 		}
 	}
 	if err == nil {
-		err = r.Client.Status().Patch(ctx, d, client.RawPatch(types.MergePatchType, status), fieldOwner)
+		err = r.Client.Status().Patch(ctx, diagnosis, client.RawPatch(types.MergePatchType, status), fieldOwner)
 	}
 	if apierrors.IsInvalid(err) {
-		r.Log.Error(err, "The API server takes no record of a repair", "diagnosis", d.Name, "status", string(status))
+		r.Log.Error(err, "The API server takes no record of a repair", "diagnosis", diagnosis.Name, "status", string(status))
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("store record %q: %w", d.Name, err)
+		return fmt.Errorf("store record %q: %w", diagnosis.Name, err)
 	}
 	return nil
 }

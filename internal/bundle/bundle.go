@@ -197,8 +197,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read reads a bundle, checks all of it, and returns an ErrRefused that names the entry if anything is not as Write makes
-// it.
+// Read reads a bundle, checks all of it, and returns an ErrRefused that names the entry if anything is not as Write
+// makes it.
 func Read(r io.Reader) (*Bundle, error) {
 	in := bufio.NewReader(r) // gzip reads no further than its end then
 	zip, err := gzip.NewReader(in)
@@ -348,7 +348,7 @@ func broken(name string, err error) error {
 }
 
 // checkEnd makes sure that nothing but padding follows the archive, and that gzip's checksum is right.
-func checkEnd(r io.Reader, stream io.Reader) error {
+func checkEnd(input io.Reader, stream io.Reader) error {
 	buf := make([]byte, 4096)
 	for {
 		n, err := stream.Read(buf)
@@ -362,7 +362,7 @@ func checkEnd(r io.Reader, stream io.Reader) error {
 			return broken("after the last", err)
 		}
 	}
-	if n, _ := io.ReadFull(r, buf[:1]); n > 0 {
+	if n, _ := io.ReadFull(input, buf[:1]); n > 0 {
 		return fmt.Errorf("%w: there is more after its end", ErrRefused)
 	}
 	return nil

@@ -25,8 +25,8 @@ func FileName(node string, at time.Time) string {
 	return fmt.Sprintf("kubediag-%s-%s.tar.gz", plainName.ReplaceAllString(node, "_"), at.UTC().Format("20060102T150405Z"))
 }
 
-// Check reports why Create would fail before anything is collected: there is no such directory, or, unless replace is set, a
-// file or a link of that name is there already, which is an ErrExists.
+// Check reports why Create would fail before anything is collected: there is no such directory, or, unless replace is
+// set, a file or a link of that name is there already, which is an ErrExists.
 func Check(name string, replace bool) error {
 	if _, err := os.Stat(filepath.Dir(name)); err != nil {
 		return fmt.Errorf("write %q: %w", name, err)
@@ -41,44 +41,44 @@ func errThere(name string) error {
 	return fmt.Errorf("%q %w: name another file with -o, or add --force", name, ErrExists)
 }
 
-// Create writes the bundle to a file of mode 0600, whole or not at all, and returns its size in bytes. A file that is there
-// is replaced only if replace is set; otherwise the error is an ErrExists.
+// Create writes the bundle to a file of mode 0600, whole or not at all, and returns its size in bytes. A file that is
+// there is replaced only if replace is set; otherwise the error is an ErrExists.
 func (b *Bundle) Create(name string, replace bool) (size int64, err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".kubediag-bundle-*") // of mode 0600
+	file, err := os.CreateTemp(filepath.Dir(name), ".kubediag-bundle-*") // of mode 0600
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // it is gone if it was renamed
-	err = b.Write(f)
+	defer func() { _ = os.Remove(file.Name()) }() // it is gone if it was renamed
+	err = b.Write(file)
 	if err == nil {
-		err = f.Sync()
+		err = file.Sync()
 	}
-	if st, failed := f.Stat(); failed == nil {
+	if st, failed := file.Stat(); failed == nil {
 		size = st.Size()
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, file.Close()); err != nil {
 		return 0, err
 	}
 	if replace {
-		return size, os.Rename(f.Name(), name)
+		return size, os.Rename(file.Name(), name)
 	}
-	err = os.Link(f.Name(), name) // which replaces nothing
+	err = os.Link(file.Name(), name) // which replaces nothing
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		err = errThere(name)
 	case err != nil: // a file system without links
-		err = copyNew(f.Name(), name)
+		err = copyNew(file.Name(), name)
 	}
 	return size, err
 }
 
 // copyNew copies a file to a name that nothing has.
 func copyNew(from, to string) error {
-	in, err := os.Open(from)
+	file, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer file.Close()
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return errThere(to)
@@ -86,6 +86,6 @@ func copyNew(from, to string) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, file)
 	return errors.Join(err, out.Close())
 }

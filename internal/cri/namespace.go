@@ -28,27 +28,27 @@ var (
 // kubelet's mount namespace. Root of another user namespace could clear the flags of what is attached there,
 // and could have forged what is mounted there. owner is the container of a process in the namespace, nil if it is in
 // none. The namespace that is given is entered only as long as all of that is so.
-func Claim(home, ns mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
+func Claim(home, namespace mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
 	if home.UserNamespace == 0 {
-		return ns, errHome
+		return namespace, errHome
 	}
-	ns, err := ns.Owned()
+	namespace, err := namespace.Owned()
 	if err != nil {
-		return ns, err
+		return namespace, err
 	}
 	first, known := owner.first()
-	native := ns.UserNamespace == home.UserNamespace
+	native := namespace.UserNamespace == home.UserNamespace
 	switch {
-	case known && !first.Same(ns):
-		return ns, fmt.Errorf("%w: the container's first process, %d, is in %s", ErrWorkload, owner.PID, first)
+	case known && !first.Same(namespace):
+		return namespace, fmt.Errorf("%w: the container's first process, %d, is in %s", ErrWorkload, owner.PID, first)
 	case known && !native:
-		return ns, ErrUserNamespace
+		return namespace, ErrUserNamespace
 	case !native:
-		return ns, fmt.Errorf("%w: user namespace %d owns it, and %d the kubelet's", ErrWorkload, ns.UserNamespace, home.UserNamespace)
+		return namespace, fmt.Errorf("%w: user namespace %d owns it, and %d the kubelet's", ErrWorkload, namespace.UserNamespace, home.UserNamespace)
 	case known:
-		ns.PID = owner.PID
+		namespace.PID = owner.PID
 	}
-	return ns, nil
+	return namespace, nil
 }
 
 // first is the mount namespace of the container's first process, where the runtime names that, and its number means a

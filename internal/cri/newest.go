@@ -24,8 +24,8 @@ type State struct {
 	ExitCode int32
 }
 
-// States returns the newest record of each container that is wanted, in no order. It lists all containers in one call, and
-// asks about those that do not run, at most 1,000. ErrUnavailable if the runtime cannot be reached.
+// States returns the newest record of each container that is wanted, in no order. It lists all containers in one call,
+// and asks about those that do not run, at most 1,000. ErrUnavailable if the runtime cannot be reached.
 func (c *Client) States(ctx context.Context, wanted func(podUID, container string) bool) ([]State, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -46,8 +46,8 @@ func (c *Client) States(ctx context.Context, wanted func(podUID, container strin
 	var states []State
 	asked := 0
 	for key, listed := range newest {
-		s := State{PodUID: key[0], Container: key[1], Running: listed.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
-		if !s.Running {
+		state := State{PodUID: key[0], Container: key[1], Running: listed.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
+		if !state.Running {
 			if asked++; asked > maxNewest {
 				continue
 			}
@@ -58,9 +58,9 @@ func (c *Client) States(ctx context.Context, wanted func(podUID, container strin
 			if err != nil {
 				return nil, fmt.Errorf("ask for container %q: %w", key[1], err)
 			}
-			s.Ended, s.ExitCode = record.Exited, record.ExitCode
+			state.Ended, state.ExitCode = record.Exited, record.ExitCode
 		}
-		states = append(states, s)
+		states = append(states, state)
 	}
 	return states, nil
 }

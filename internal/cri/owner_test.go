@@ -98,7 +98,7 @@ func TestOwnerIsNotChosenByTheProcess(t *testing.T) {
 	}
 }
 
-func TestContainerThatTheRuntimeCannotTellOf(t *testing.T) {
+func TestContainerThatTheRuntimeCannotDescribe(t *testing.T) {
 	t.Parallel()
 	broken := &podRuntime{fakeRuntime: fakeRuntime{records: []*runtimeapi.ContainerStatus{exporter(idA)}}}
 	broken.statusErr = status.Error(codes.Internal, "broken")

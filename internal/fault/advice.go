@@ -46,7 +46,8 @@ type Caller struct {
 	Automatic bool
 	// Enter is a process in the kubelet's mount namespace. 0: a shell is in that namespace already.
 	Enter int
-	// Flags are those with which the command kubediag looks at the same node, with a space before each. Empty: it finds it.
+	// Flags are those with which the command kubediag looks at the same node, with a space before each. Empty: it finds
+	// it.
 	Flags string
 }
 
@@ -99,19 +100,19 @@ var facts = map[Code]string{
 }
 
 // summaryOf is one sentence about the fault.
-func summaryOf(f Finding) string {
-	text, d := facts[f.Code], f.Details
+func summaryOf(finding Finding) string {
+	text, d := facts[finding.Code], finding.Details
 	switch {
-	case f.Code == HungMount && d.Daemon != nil:
+	case finding.Code == HungMount && d.Daemon != nil:
 		text += "; " + daemon(*d.Daemon)
-	case f.Code == HeldDevice && d.HeldBy != nil:
+	case finding.Code == HeldDevice && d.HeldBy != nil:
 		text = "held by " + d.HeldBy.String()
 		if d.Repair != "" {
 			text += ", which has a private copy of the host's mounts"
 		}
-	case f.Code == OrphanedPodVolumes && d.Repair == "":
+	case finding.Code == OrphanedPodVolumes && d.Repair == "":
 		text += ", with something in it that may be data"
-	case !dead(f.Code):
+	case !dead(finding.Code):
 	case d.Repair != "" && d.Driver != "":
 		text += "; " + d.Driver + " has mounted the volume again"
 	case d.Repair == "" && d.Driver != "":
@@ -152,10 +153,10 @@ func (p Process) String() string {
 }
 
 // planOf is what kubediag would do, or why it does nothing.
-func planOf(f Finding) string {
-	switch f.Details.Repair {
+func planOf(finding Finding) string {
+	switch finding.Details.Repair {
 	case Replace:
-		if f.Code == StaleSubPath {
+		if finding.Code == StaleSubPath {
 			return "replace this one bind with the file that the subPath names now; the running container keeps what it has"
 		}
 		return "put the mount that the driver made again beneath the dead one, and remove the dead one"
@@ -164,7 +165,7 @@ func planOf(f Finding) string {
 	case RemoveDirectory:
 		return "remove the empty directories that are left, and nothing that may be data"
 	}
-	switch f.Code {
+	switch finding.Code {
 	case HeldDevice:
 		return "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet"
 	case HungMount:
@@ -180,30 +181,32 @@ func planOf(f Finding) string {
 }
 
 // commandsOf are lines for a shell.
-func commandsOf(f Finding, c Caller) (list []Command) {
+func commandsOf(finding Finding, c Caller) (list []Command) {
 	add := func(effect Effect, purpose, line string) { list = append(list, Command{purpose, line, effect}) }
 	prefix := ""
 	if c.Enter != 0 {
 		prefix = fmt.Sprintf("nsenter -t %d -m ", c.Enter)
 	}
-	d := f.Details
+	d := finding.Details
 	const asks = "shows the plan, asks, repairs it and proves it"
-	if d.Repair == Replace && f.Pod.Name != "" {
-		add(EffectRepair, asks, "kubediag recover"+c.Flags+" "+Quote(f.Pod.Namespace+"/"+f.Pod.Name))
+	if d.Repair == Replace && finding.Pod.Name != "" {
+		add(EffectRepair, asks, "kubediag recover"+c.Flags+" "+Quote(finding.Pod.Namespace+"/"+finding.Pod.Name))
 	}
-	switch f.Code {
+	switch finding.Code {
 	case StaleSubPath:
-		if f.Mount.Point != "" {
-			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start", prefix+"umount -- "+Quote(f.Mount.Point))
+		if finding.Mount.Point != "" {
+			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start",
+				prefix+"umount -- "+Quote(finding.Mount.Point))
 		}
 	case HungMount:
-		list = append(list, hungCommands(f)...)
+		list = append(list, hungCommands(finding)...)
 	case HeldDevice:
 		if d.Repair != "" && d.Device != "" {
 			add(EffectRepair, asks, "kubediag release"+c.Flags+" "+Quote(d.Device))
 		}
 		if d.HeldBy != nil && d.Repair != "" {
-			add(EffectRepair, "removes the copy; ends no process", fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(f.Mount.Point)))
+			add(EffectRepair, "removes the copy; ends no process",
+				fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(finding.Mount.Point)))
 		}
 		if d.Device != "" {
 			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders"+c.Flags+" "+Quote(d.Device))
@@ -213,9 +216,9 @@ func commandsOf(f Finding, c Caller) (list []Command) {
 			add(EffectNone, "lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
 		}
 	case SourceTypeMismatch, MissingBindSource:
-		list = append(list, podCommand(f, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})...)
+		list = append(list, podCommand(finding, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})...)
 	default:
-		list = append(list, podCommand(f, Command{"deletes the pod; its successor gets a fresh mount", "delete pod %s", EffectLoss})...)
+		list = append(list, podCommand(finding, Command{"deletes the pod; its successor gets a fresh mount", "delete pod %s", EffectLoss})...)
 	}
 	return list
 }

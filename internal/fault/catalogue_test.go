@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-func TestCatalogueIsWhole(t *testing.T) {
+func TestCatalogueIsComplete(t *testing.T) {
 	t.Parallel()
 	entries := Catalogue()
 	if !slices.IsSortedFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Code, b.Code) }) {

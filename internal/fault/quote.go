@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a word of ASCII that a shell reads as s, on one line, without a character that a terminal acts on. A text
-// with other characters takes the form $'...', which bash and busybox know.
+// Quote returns a word of ASCII that a shell reads as s, on one line, without a character that a terminal acts on. A
+// text with other characters takes the form $'...', which bash and busybox know.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+,=", r))
@@ -22,16 +22,16 @@ func Quote(s string) string {
 	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	var b strings.Builder
+	var text strings.Builder
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '\'' || c == '\\':
-			b.WriteString(`\` + string(c))
+			text.WriteString(`\` + string(c))
 		case c < ' ' || c >= 0x7f:
-			fmt.Fprintf(&b, `\%03o`, c)
+			fmt.Fprintf(&text, `\%03o`, c)
 		default:
-			b.WriteByte(c)
+			text.WriteByte(c)
 		}
 	}
-	return "$'" + b.String() + "'"
+	return "$'" + text.String() + "'"
 }

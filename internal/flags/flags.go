@@ -23,10 +23,10 @@ const EnvRule = "A flag that is not given is read from the environment variable 
 type Env map[string]string
 
 // FromEnv fills in the flags that were not given: from KUBEDIAG_<FLAG>, or else from the variable that others names.
-func FromEnv(f *pflag.FlagSet, others map[string]string, lookup func(string) (string, bool)) (Env, error) {
+func FromEnv(flags *pflag.FlagSet, others map[string]string, lookup func(string) (string, bool)) (Env, error) {
 	env := Env{}
 	var errs []error
-	f.VisitAll(func(flag *pflag.Flag) {
+	flags.VisitAll(func(flag *pflag.Flag) {
 		if flag.Changed || flag.Name == "help" || flag.Name == "version" {
 			return
 		}
@@ -36,7 +36,7 @@ func FromEnv(f *pflag.FlagSet, others map[string]string, lookup func(string) (st
 				continue
 			}
 			env[flag.Name] = fmt.Sprintf("%s=%q", name, value)
-			if err := f.Set(flag.Name, value); err != nil {
+			if err := flags.Set(flag.Name, value); err != nil {
 				errs = append(errs, fmt.Errorf("reading %s for --%s: %w", env[flag.Name], flag.Name, err))
 			}
 			return

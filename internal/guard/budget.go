@@ -78,8 +78,8 @@ func (n nodeBudgets) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
 	return l
 }
 
-// take takes a repair of a pod from all budgets, or from none. Otherwise it says which is used up, or pending if the API server
-// is being asked for a share. The caller holds the lock.
+// take takes a repair of a pod from all budgets, or from none. Otherwise it says which is used up, or pending if the
+// API server is being asked for a share. The caller holds the lock.
 func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal string, pending bool) {
 	for _, p := range policies {
 		if l := g.budgets.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
@@ -107,20 +107,20 @@ func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) 
 }
 
 // sharesOf are the budgets of a policy that nodes share, for a repair of a pod.
-func sharesOf(p *policy.Policy, pod *corev1.Pod) []*share {
-	b := p.Spec.Budgets
+func sharesOf(selected *policy.Policy, pod *corev1.Pod) []*share {
+	b := selected.Spec.Budgets
 	if b == nil {
 		return nil
 	}
 	var all []*share
 	if b.Cluster != nil {
-		all = append(all, newShare(p, "the cluster", "", b.Cluster))
+		all = append(all, newShare(selected, "the cluster", "", b.Cluster))
 	}
 	if pod == nil {
 		return all
 	}
 	if w := kubelet.WorkloadOf(pod); b.Workload != nil && w != (fault.Workload{}) {
-		all = append(all, newShare(p, w.String(), pod.Namespace, b.Workload))
+		all = append(all, newShare(selected, w.String(), pod.Namespace, b.Workload))
 	}
 	return all
 }

@@ -28,23 +28,23 @@ const (
 	MadeByPerson
 )
 
-// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. A paused policy holds all repairs. The other
-// rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits until enough is known
-// to decide.
+// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. A paused policy holds all repairs.
+// The other rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits
+// until enough is known to decide.
 func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (why string, err error) {
 	return g.ask(ctx, func() (string, <-chan struct{}) {
-		d, answered := g.decideFully(code, pod)
+		decision, answered := g.decideFully(code, pod)
 		switch {
 		case answered != nil:
 			return "", answered
-		case d.Paused != "":
-			return fmt.Sprintf("policy %s is paused", d.Paused), nil
-		case by == MadeByPerson || !d.OptOut && len(d.Policies) == 0:
+		case decision.Paused != "":
+			return fmt.Sprintf("policy %s is paused", decision.Paused), nil
+		case by == MadeByPerson || !decision.OptOut && len(decision.Policies) == 0:
 			return "", nil
-		case d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && by == PlanApproved:
+		case decision.Mode == v1.RecoveryAutomatic || decision.Mode == v1.RecoveryApprove && by == PlanApproved:
 			return "", nil
 		}
-		return d.Why, nil
+		return decision.Why, nil
 	})
 }
 
@@ -99,16 +99,16 @@ func (g *Guard) ask(ctx context.Context, question func() (why string, answered <
 }
 
 // decideFully decides with the labels of the namespace and the node. If answered is not nil, one of them is being read.
-func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (d policy.Decision, answered <-chan struct{}) {
+func (g *Guard) decideFully(code fault.Code, pod *corev1.Pod) (decision policy.Decision, answered <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	if d = g.decide(code, pod, now); d.NeedsNamespace || d.NeedsNode {
-		return d, g.answered
+	if decision = g.decide(code, pod, now); decision.NeedsNamespace || decision.NeedsNode {
+		return decision, g.answered
 	}
 	if pod != nil && g.objects.get(pod.Namespace, now) == nil {
 		g.objects.want(pod.Namespace)
-		return d, g.answered
+		return decision, g.answered
 	}
-	return d, nil
+	return decision, nil
 }

@@ -21,7 +21,8 @@ import (
 const (
 	// maxWait is how long a repair waits for an answer of the API server. If none comes, no repair waits for a while.
 	maxWait, noWait = 300 * time.Millisecond, 5 * time.Second
-	// rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still there.
+	// rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still
+	// there.
 	rowMemory = time.Hour
 	// maxFaults is how many faults are remembered.
 	maxFaults = 10000
@@ -70,8 +71,8 @@ func (f failures) clear(code fault.Code) {
 	maps.DeleteFunc(f, func(key faultKey, _ failure) bool { return key.code == code })
 }
 
-// Acquire reports whether a fault of a pod may be repaired now, and takes the repair from the budgets. It may wait for a moment
-// if the API server has to be asked. It implements sentinel.Guard.
+// Acquire reports whether a fault of a pod may be repaired now, and takes the repair from the budgets. It may wait for
+// a moment if the API server has to be asked. It implements sentinel.Guard.
 func (g *Guard) Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) bool {
 	limit := time.NewTimer(maxWait)
 	defer limit.Stop()
@@ -94,26 +95,26 @@ func (g *Guard) Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) b
 }
 
 // acquire is Acquire without a wait. If answered is not nil, it is to be asked again when that is closed.
-func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowed bool, answered <-chan struct{}) {
+func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (allowed bool, answered <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := g.decide(f.Code, pod, now)
-	refusal, pending := d.Why, d.NeedsNamespace || d.NeedsNode
-	if d.Mode == v1.RecoveryAutomatic {
-		if refusal = g.repaired.waiting(placeOf(f), d.Policies, now); refusal == "" {
-			refusal, pending = g.take(pod, d.Policies, now)
+	decision := g.decide(finding.Code, pod, now)
+	refusal, pending := decision.Why, decision.NeedsNamespace || decision.NeedsNode
+	if decision.Mode == v1.RecoveryAutomatic {
+		if refusal = g.repaired.waiting(placeOf(finding), decision.Policies, now); refusal == "" {
+			refusal, pending = g.take(pod, decision.Policies, now)
 		}
 	}
 	switch {
-	case refusal == "" && d.Mode == v1.RecoveryAutomatic:
-		delete(g.refusals, keyOf(f))
+	case refusal == "" && decision.Mode == v1.RecoveryAutomatic:
+		delete(g.refusals, keyOf(finding))
 		if len(g.allowed) >= maxFaults {
 			clear(g.allowed)
 		}
-		if len(d.Policies) == 0 {
-			d.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
+		if len(decision.Policies) == 0 {
+			decision.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
 		}
-		g.allowed[keyOf(f)] = v1.Decision{Mode: string(d.Mode), Policies: d.Names(), Reason: d.Why}
+		g.allowed[keyOf(finding)] = v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why}
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
 		return false, g.answered
@@ -121,7 +122,7 @@ func (g *Guard) acquire(f fault.Finding, pod *corev1.Pod, now time.Time) (allowe
 	if len(g.refusals) >= maxFaults {
 		clear(g.refusals)
 	}
-	g.refusals[keyOf(f)] = refusal
+	g.refusals[keyOf(finding)] = refusal
 	return false, nil
 }
 
@@ -135,21 +136,21 @@ func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 }
 
 // Ended records how a repair ended that Acquire has allowed. It implements sentinel.Guard.
-func (g *Guard) Ended(f fault.Finding, err error) {
+func (g *Guard) Ended(finding fault.Finding, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	g.repaired.set(placeOf(f), now)
+	g.repaired.set(placeOf(finding), now)
 	if err == nil {
-		g.failures.clear(f.Code)
-		delete(g.refusals, keyOf(f))
+		g.failures.clear(finding.Code)
+		delete(g.refusals, keyOf(finding))
 		return
 	}
-	g.failures.add(keyOf(f), now)
+	g.failures.add(keyOf(finding), now)
 }
 
-// forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The caller holds
-// the lock.
+// forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The
+// caller holds the lock.
 func (g *Guard) forgetFailures(before, now *policy.Policy) {
 	if before == nil {
 		return
@@ -165,8 +166,8 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 	}
 }
 
-// Recovery is what a MountFault says of the faults that it is about, which all have the same code. pod is nil for a fault of no
-// pod.
+// Recovery is what a MountFault says of the faults that it is about, which all have the same code. pod is nil for a
+// fault of no pod.
 func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,30 +12,31 @@ import (
 	"time"
 )
 
-// errOnceUnknown is returned if it cannot be seen what a kubelet does, at its start, with volumes of pods that are
+// errRetriesUnknown is returned if it cannot be seen what a kubelet does, at its start, with volumes of pods that are
 // gone.
-var errOnceUnknown = errors.New("not known whether this kubelet tries only once")
+var errRetriesUnknown = errors.New("not known whether this kubelet tries only once")
 
-// RetriesCleanupOnce reports whether this kubelet, when it starts, tries only once to finish with a volume that it finds in the
-// directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume from then on. 1.36
-// takes it up again, and goes on trying until its driver answers; a program that can do either counts as such. With a volume
-// that it has itself mounted each goes on trying. It is read from the kubelet's own program, as Renews does it.
-// It returns an error if there is no kubelet process, or its program has none of the texts that it looks for.
+// RetriesCleanupOnce reports whether this kubelet, when it starts, tries only once to finish with a volume that it
+// finds in the directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume
+// from then on. 1.36 takes it up again, and goes on trying until its driver answers; a program that can do either
+// counts as such. With a volume that it has itself mounted each goes on trying. It is read from the kubelet's own
+// program, as Renews does it. It returns an error if there is no kubelet process, or its program has none of the texts
+// that it looks for.
 func (n *Node) RetriesCleanupOnce() (bool, error) {
-	has, err := n.texts()
+	has, err := n.programMarkers()
 	switch {
 	case err != nil:
 		return false, err
-	case has[goesOnText]:
+	case has[retriesMarker]:
 		return false, nil
-	case has[onceText]:
+	case has[retriesOnceMarker]:
 		return true, nil
 	}
-	return false, n.unknown(errOnceUnknown)
+	return false, n.markersUnknown(errRetriesUnknown)
 }
 
-// ticks is how many units of the start time that the kernel gives for a process are one second.
-const ticks = 100
+// clockTicks is how many units of the start time that the kernel gives for a process are one second.
+const clockTicks = 100
 
 // Started is when the kubelet's process has started, by the clock as it is set now.
 func (n *Node) Started() (time.Time, error) {
@@ -59,5 +60,5 @@ func (n *Node) Started() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read start of kubelet: %w", err)
 	}
-	return now.Add(time.Duration(at)*time.Second/ticks - time.Duration(up*float64(time.Second))), nil
+	return now.Add(time.Duration(at)*time.Second/clockTicks - time.Duration(up*float64(time.Second))), nil
 }

@@ -29,14 +29,14 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).RetriesCleanupOnce()
-			if got != c.once || errors.Is(err, errOnceUnknown) != c.unknown || err != nil && !c.unknown {
+			got, err := (&Node{Program: writeProgram(t, c.text)}).RetriesCleanupOnce()
+			if got != c.once || errors.Is(err, errRetriesUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("tries once: %v, %v, want %v, unknown: %v", got, err, c.once, c.unknown)
 			}
 		})
 	}
 	n := &Node{}
-	if once, err := n.RetriesCleanupOnce(); once || !errors.Is(err, errOnceUnknown) {
+	if once, err := n.RetriesCleanupOnce(); once || !errors.Is(err, errRetriesUnknown) {
 		t.Errorf("without a process: %v, %v, want not known", once, err)
 	}
 	n.Program = filepath.Join(t.TempDir(), "gone")
@@ -47,8 +47,8 @@ func TestTriesOnceIsReadFromTheProgram(t *testing.T) {
 
 func TestStarted(t *testing.T) {
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot)
-	m.start(7, 12_345)
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.setStartTicks(7, 12_345)
 	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
 	for content, ago := range map[string]time.Duration{"223.45 400.00\n": 100 * time.Second, "": 0, "x 1": 0} {
@@ -67,11 +67,11 @@ func TestStarted(t *testing.T) {
 func TestOwnStart(t *testing.T) {
 	t.Parallel()
 	dir := fmt.Sprintf("/proc/%d", os.Getpid())
-	started, err := startTime(dir)
+	started, err := readStartTime(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := (&Node{PID: os.Getpid(), process: process{dir: dir, started: started}}).Started()
+	at, err := (&Node{PID: os.Getpid(), process: candidateProcess{dir: dir, started: started}}).Started()
 	if age := time.Since(at); err != nil || age < 0 || age > time.Hour {
 		t.Errorf("started %v ago, %v", age, err)
 	}

@@ -20,9 +20,9 @@ import (
 // ErrNoRuntime is returned if no socket of a container runtime is known.
 var ErrNoRuntime = errors.New("container runtime not found")
 
-// sockets are where container runtimes listen unless they were told otherwise. Those of one distribution come first,
-// and dockershim, which the kubelet itself serves, before the containerd that Docker brings along.
-var sockets = []string{
+// usualSockets are where container runtimes listen unless they were told otherwise. Those of one distribution come
+// first, and dockershim, which the kubelet itself serves, before the containerd that Docker brings along.
+var usualSockets = []string{
 	"/run/k3s/containerd/containerd.sock",
 	"/run/k0s/containerd.sock",
 	"/var/snap/microk8s/common/run/containerd.sock",
@@ -40,59 +40,59 @@ func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 	if n.PID == 0 {
 		return "", ErrNoRuntime
 	}
-	socket, err := within(ctx, "runtime of "+n.process.key(), n.process.runtimeSocket)
+	socket, err := readWithin(ctx, "runtime of "+n.process.identityKey(), n.process.runtimeSocket)
 	if errors.Is(err, bounded.ErrNoAnswer) {
 		err = fmt.Errorf("find socket of container runtime: %w", err)
 	}
 	return socket, err
 }
 
-func (p *process) runtimeSocket() (string, error) {
+func (p *candidateProcess) runtimeSocket() (string, error) {
 	told, err := p.runtimeEndpoint()
 	if err != nil {
 		return "", err
 	}
 	if told != "" {
-		return p.socket(told)
+		return p.socketPath(told)
 	}
-	for _, s := range sockets {
-		if found, err := p.socket(s); err == nil {
+	for _, s := range usualSockets {
+		if found, err := p.socketPath(s); err == nil {
 			return found, nil
 		}
 	}
-	return "", fmt.Errorf("%w: none of %s is there", ErrNoRuntime, strings.Join(sockets, ", "))
+	return "", fmt.Errorf("%w: none of %s is there", ErrNoRuntime, strings.Join(usualSockets, ", "))
 }
 
 // runtimeEndpoint is what the kubelet's arguments or its configuration file say; empty if they say nothing.
-func (p *process) runtimeEndpoint() (string, error) {
+func (p *candidateProcess) runtimeEndpoint() (string, error) {
 	if endpoint := flagValue(p.args, "container-runtime-endpoint"); endpoint != "" {
 		return endpoint, nil
 	}
-	c, err := p.configuration()
+	c, err := p.readConfiguration()
 	if c == nil {
 		return "", err
 	}
 	return c.ContainerRuntimeEndpoint, err
 }
 
-// configuration is as much of the kubelet's configuration as is needed here.
-type configuration struct {
+// kubeletConfiguration is as much of the kubelet's configuration as is needed here.
+type kubeletConfiguration struct {
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 	ReadOnlyPort             int    `json:"readOnlyPort"`
 }
 
-// configuration reads the configuration file; nil if the arguments name none.
-func (p *process) configuration() (*configuration, error) {
+// kubeletConfiguration reads the configuration file; nil if the arguments name none.
+func (p *candidateProcess) readConfiguration() (*kubeletConfiguration, error) {
 	file := flagValue(p.args, "config")
 	// In a program with a kubelet in it, --config is the configuration of that program.
 	if file == "" || !strings.HasPrefix(p.program, "kubelet") {
 		return nil, nil
 	}
-	content, err := p.readIn(file)
+	content, err := p.readInRoot(file)
 	if err != nil {
 		return nil, fmt.Errorf("read kubelet configuration %q: %w", file, err)
 	}
-	c := &configuration{}
+	c := &kubeletConfiguration{}
 	if err := yaml.Unmarshal([]byte(content), c); err != nil {
 		return nil, fmt.Errorf("parse kubelet configuration %q: %w", file, err)
 	}
@@ -107,10 +107,10 @@ func (n *Node) ReadOnlyPort(ctx context.Context) (int, error) {
 	if n.PID == 0 {
 		return 0, nil
 	}
-	return within(ctx, "configuration of "+n.process.key(), n.process.readOnlyPort)
+	return readWithin(ctx, "configuration of "+n.process.identityKey(), n.process.readOnlyPort)
 }
 
-func (p *process) readOnlyPort() (int, error) {
+func (p *candidateProcess) readOnlyPort() (int, error) {
 	if value := flagValue(p.args, "read-only-port"); value != "" {
 		port, err := strconv.Atoi(value)
 		if err != nil || port < 0 || port > 65535 {
@@ -118,7 +118,7 @@ func (p *process) readOnlyPort() (int, error) {
 		}
 		return port, nil
 	}
-	c, err := p.configuration()
+	c, err := p.readConfiguration()
 	switch {
 	case err != nil:
 		return 0, err
@@ -132,22 +132,22 @@ func (p *process) readOnlyPort() (int, error) {
 	return 0, nil
 }
 
-// socket turns an endpoint in the kubelet's eyes into a path in ours.
-func (p *process) socket(endpoint string) (string, error) {
+// socketPath turns an endpoint in the kubelet's eyes into a path in ours.
+func (p *candidateProcess) socketPath(endpoint string) (string, error) {
 	name := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(name, "/") {
 		return "", fmt.Errorf("%w: endpoint %q is not that of a unix socket", ErrNoRuntime, endpoint)
 	}
-	resolved, err := resolveIn(p.prefix(), name, nil)
+	resolved, err := resolveIn(p.rootPrefix(), name, nil)
 	if err != nil {
 		return "", fmt.Errorf("%w: resolve endpoint %q: %w", ErrNoRuntime, endpoint, err)
 	}
-	info, err := os.Lstat(p.prefix() + resolved)
+	info, err := os.Lstat(p.rootPrefix() + resolved)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
 	if info.Mode()&fs.ModeSocket == 0 {
 		return "", fmt.Errorf("%w: %q is not a socket", ErrNoRuntime, resolved)
 	}
-	return p.prefix() + resolved, nil
+	return p.rootPrefix() + resolved, nil
 }

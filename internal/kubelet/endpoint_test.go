@@ -36,7 +36,7 @@ func TestReadOnlyPort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := process{program: c.program, args: c.args, dir: "/proc/self"}
+			p := candidateProcess{program: c.program, args: c.args, dir: "/proc/self"}
 			if got, err := p.readOnlyPort(); got != c.want || (err != nil) != c.fails {
 				t.Errorf("port %d, %v, want %d", got, err, c.want)
 			}

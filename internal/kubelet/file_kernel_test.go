@@ -16,8 +16,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestReadInOpensNoDevice: a device that no driver has gives ENXIO when it is opened, and a pipe nothing. EINVAL says that
-// it was not.
+// TestReadInOpensNoDevice: a device that no driver has gives ENXIO when it is opened, and a pipe nothing. EINVAL says
+// that it was not.
 func TestReadInOpensNoDevice(t *testing.T) {
 	dir := t.TempDir()
 	name := func(base string) string { return filepath.Join(dir, base) }
@@ -31,13 +31,13 @@ func TestReadInOpensNoDevice(t *testing.T) {
 		t.Fatal("the device opens: the test would prove nothing")
 	}
 	actor := kerneltest.Start(t, "named", "--kubelet-args-file="+name("nobody"))
-	p := &process{pid: actor.PID, dir: filepath.Join("/proc", strconv.Itoa(actor.PID))}
+	process := &candidateProcess{pid: actor.PID, dir: filepath.Join("/proc", strconv.Itoa(actor.PID))}
 	for _, base := range []string{"pipe", "nobody", "zero", "link"} {
-		if text, err := p.readIn(name(base)); !errors.Is(err, sys.EINVAL) {
+		if text, err := process.readInRoot(name(base)); !errors.Is(err, sys.EINVAL) {
 			t.Errorf("%s: %q, %v, want EINVAL", base, text, err)
 		}
 	}
-	if err := p.load(); err != nil || len(p.args) == 0 {
-		t.Errorf("arguments %q, %v, want those of the process alone", p.args, err)
+	if err := process.loadArguments(); err != nil || len(process.args) == 0 {
+		t.Errorf("arguments %q, %v, want those of the process alone", process.args, err)
 	}
 }

@@ -24,12 +24,12 @@ import (
 type Finder struct {
 	// Root is the kubelet's root directory in its mount namespace; it overrules what the kubelet's arguments say.
 	Root string
-	// Default is the root that NodeOrOwn looks at if no process is a kubelet. Empty: none.
+	// Default is the root that NodeOrLocal looks at if no process is a kubelet. Empty: none.
 	Default string
 	// PID is the kubelet's process. 0: it is looked for.
 	PID int
-	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory, with Hosts in it, is ours. Empty:
-	// unknown.
+	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory, with Hosts in it, is ours.
+	// Empty: unknown.
 	PodUID string
 	// Hosts is what the kubelet has bound into the container that we run in. Empty: /etc/hosts.
 	Hosts string
@@ -38,18 +38,18 @@ type Finder struct {
 
 	mu     sync.Mutex
 	found  *Node
-	search *search // the last one, or that under way
-	calls  callers
+	search *kubeletSearch // the last one, or that under way
+	calls  processCalls
 }
 
-// search is one look at the processes of the machine, which all who want to know wait for.
-type search struct {
+// kubeletSearch is one look at the processes of the machine, which all who want to know wait for.
+type kubeletSearch struct {
 	done       chan struct{}
 	node       *Node
 	err        error
 	candidates []candidate
 	silent     []string // processes that did not answer, in words
-	passed     []string // processes that cannot be the kubelet of the host, in words
+	skipped    []string // processes that cannot be the kubelet of the host, in words
 }
 
 // ErrNotFound is returned if no kubelet, or more than one, could be ours.
@@ -57,44 +57,44 @@ var ErrNotFound = errors.New("kubelet not found")
 
 // Node is our kubelet. The result is kept as long as that process lives, with its program and its mount namespace.
 func (f *Finder) Node(ctx context.Context) (*Node, error) {
-	s, err := f.current(ctx)
+	s, err := f.currentSearch(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return s.node, s.err
 }
 
-// current is the search whose result holds still, or a new one. Nothing is locked while that is waited for.
-func (f *Finder) current(ctx context.Context) (*search, error) {
+// currentSearch is the search whose result holds still, or a new one. Nothing is locked while that is waited for.
+func (f *Finder) currentSearch(ctx context.Context) (*kubeletSearch, error) {
 	for {
 		f.mu.Lock()
-		s := f.search
-		if s != nil && f.found != nil && f.found.process.lives() {
+		search := f.search
+		if search != nil && f.found != nil && f.found.process.isAlive() {
 			f.mu.Unlock()
-			return s, nil
+			return search, nil
 		}
-		waits := s != nil && !s.ended()
+		waits := search != nil && !search.isDone()
 		if !waits {
-			s = &search{done: make(chan struct{})}
-			f.search, f.found = s, nil
+			search = &kubeletSearch{done: make(chan struct{})}
+			f.search, f.found = search, nil
 		}
 		f.mu.Unlock()
 		if !waits {
-			f.find(ctx, s)
-			return s, nil
+			f.runSearch(ctx, search)
+			return search, nil
 		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-s.done:
+		case <-search.done:
 		}
-		if !errors.Is(s.err, context.Canceled) && !errors.Is(s.err, context.DeadlineExceeded) { // of the caller that began it
-			return s, nil
+		if !errors.Is(search.err, context.Canceled) && !errors.Is(search.err, context.DeadlineExceeded) { // of the caller that began it
+			return search, nil
 		}
 	}
 }
 
-func (s *search) ended() bool {
+func (s *kubeletSearch) isDone() bool {
 	select {
 	case <-s.done:
 		return true
@@ -103,24 +103,25 @@ func (s *search) ended() bool {
 	}
 }
 
-func (f *Finder) find(ctx context.Context, s *search) {
-	defer close(s.done)
-	if s.err = f.findCandidates(ctx, s); s.err != nil {
+func (f *Finder) runSearch(ctx context.Context, search *kubeletSearch) {
+	defer close(search.done)
+	if search.err = f.findCandidates(ctx, search); search.err != nil {
 		return
 	}
-	ours := slices.DeleteFunc(slices.Clone(s.candidates), func(c candidate) bool { return !c.ours })
-	if ours = f.choose(ours); len(ours) != 1 {
-		s.err = f.explain(s, s.candidates, len(ours))
+	ours := slices.DeleteFunc(slices.Clone(search.candidates), func(c candidate) bool { return !c.isOurs })
+	if ours = f.chooseCandidates(ours); len(ours) != 1 {
+		search.err = f.notFoundError(search, search.candidates, len(ours))
 		return
 	}
-	s.node = ours[0].node
+	search.node = ours[0].node
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.found = s.node
+	f.found = search.node
 }
 
-// choose leaves one of those that mean the same place, and of several those in the mount namespace of process 1.
-func (f *Finder) choose(all []candidate) []candidate {
+// chooseCandidates leaves one of those that mean the same place, and of several those in the mount namespace of process
+// 1.
+func (f *Finder) chooseCandidates(all []candidate) []candidate {
 	all = slices.CompactFunc(all, candidate.samePlace)
 	host, err := os.Readlink(cmp.Or(f.Proc, "/proc") + "/1/ns/mnt")
 	if of := func(c candidate) bool { return c.node.process.mounts == host }; err == nil && slices.ContainsFunc(all, of) {
@@ -130,24 +131,24 @@ func (f *Finder) choose(all []candidate) []candidate {
 }
 
 // findCandidates considers each process that may be our kubelet.
-func (f *Finder) findCandidates(ctx context.Context, s *search) error {
-	processes, err := f.processes(ctx, s)
+func (f *Finder) findCandidates(ctx context.Context, search *kubeletSearch) error {
+	processes, err := f.listProcesses(ctx, search)
 	if err != nil {
 		return err
 	}
-	found, silent, err := askEach(ctx, &f.calls, processes, f.consider)
+	found, silent, err := askEach(ctx, &f.calls, processes, f.evaluate)
 	if err != nil {
 		return err
 	}
 	for _, p := range silent {
-		s.silent = append(s.silent, p.String())
+		search.silent = append(search.silent, p.String())
 	}
-	s.candidates = slices.DeleteFunc(found, func(c candidate) bool { return c.node == nil })
+	search.candidates = slices.DeleteFunc(found, func(c candidate) bool { return c.node == nil })
 	return nil
 }
 
-// processes lists those of the machine that have a kubelet's name, or the one that was named, by process number.
-func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
+// listProcesses lists those of the machine that have a kubelet's name, or the one that was named, by process number.
+func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]candidateProcess, error) {
 	proc := f.Proc
 	if proc == "" {
 		if _, err := sys.Procfs(); err != nil {
@@ -156,17 +157,17 @@ func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 		proc = "/proc"
 	}
 	if f.PID != 0 {
-		p, err := process{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}.identified()
+		p, err := candidateProcess{pid: f.PID, dir: proc + "/" + strconv.Itoa(f.PID)}.identify()
 		if err != nil {
 			return nil, fmt.Errorf("read kubelet process (--kubelet-pid=%d): %w", f.PID, err)
 		}
-		return []process{p}, nil
+		return []candidateProcess{p}, nil
 	}
 	entries, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	var found []process
+	var found []candidateProcess
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -175,71 +176,71 @@ func (f *Finder) processes(ctx context.Context, s *search) ([]process, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		p := process{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
+		p := candidateProcess{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
 		// The name first, which is there to read of any process.
 		if p.loadName() != nil || !mayBeKubelet(p.program) {
 			continue
 		}
-		switch p, why, err := p.suspect(proc + "/self"); {
+		switch process, why, err := p.identifyCandidate(proc + "/self"); {
 		case errors.Is(err, procfs.ErrSilent):
-			s.silent = append(s.silent, p.String())
+			search.silent = append(search.silent, process.String())
 		case err != nil: // it has ended
 		case why != "":
-			s.passed = append(s.passed, fmt.Sprintf("%s, which %s", p, why))
+			search.skipped = append(search.skipped, fmt.Sprintf("%s, which %s", process, why))
 		default:
-			found = append(found, p)
+			found = append(found, process)
 		}
 	}
-	slices.SortFunc(found, func(a, b process) int { return a.pid - b.pid })
+	slices.SortFunc(found, func(a, b candidateProcess) int { return a.pid - b.pid })
 	return found, nil
 }
 
 // candidate is a kubelet and whether it can be ours.
 type candidate struct {
-	node *Node
-	ours bool
-	why  string // not, or if it is not known
-	// serves is whether the root that is looked for is the one that its arguments name.
-	serves bool
+	node     *Node
+	isOurs   bool
+	mismatch string // not, or if it is not known
+	// servesRoot is whether the root that is looked for is the one that its arguments name.
+	servesRoot bool
 }
 
 func (a candidate) samePlace(b candidate) bool {
 	return a.node.process.mounts != "" && a.node.process.mounts == b.node.process.mounts && a.node.Root == b.node.Root
 }
 
-// consider looks at one kubelet through its own root directory. The zero value: it is none.
-func (f *Finder) consider(p process) candidate {
-	if err := p.load(); f.PID == 0 && (err != nil && !errors.Is(err, errNoArguments) || err == nil && !p.isKubelet()) {
+// evaluate looks at one kubelet through its own root directory. The zero value: it is none.
+func (f *Finder) evaluate(process candidateProcess) candidate {
+	if err := process.loadArguments(); f.PID == 0 && (err != nil && !errors.Is(err, errNoArguments) || err == nil && !process.isKubelet()) {
 		return candidate{}
 	} else if err != nil {
-		return candidate{node: &Node{Root: DefaultRoot, PID: p.pid, process: p}, why: err.Error()}
+		return candidate{node: &Node{Root: DefaultRoot, PID: process.pid, process: process}, mismatch: err.Error()}
 	}
-	c := candidate{node: &Node{Root: p.root(), PID: p.pid, process: p}}
+	c := candidate{node: &Node{Root: process.rootArgument(), PID: process.pid, process: process}}
 	if f.Root != "" {
 		c.node.Root = f.Root
 	}
-	if chroot, err := os.Readlink(p.prefix()); err == nil && chroot != "/" {
-		c.why = fmt.Sprintf("runs in a changed root directory %q", chroot)
+	if chroot, err := os.Readlink(process.rootPrefix()); err == nil && chroot != "/" {
+		c.mismatch = fmt.Sprintf("runs in a changed root directory %q", chroot)
 		return c
 	}
-	if err := c.node.settle(p.prefix()); err != nil {
-		c.why = err.Error()
+	if err := c.node.resolvePaths(process.rootPrefix()); err != nil {
+		c.mismatch = err.Error()
 		return c
 	}
-	own, err := resolveIn(p.prefix(), p.root(), nil)
-	c.serves = err == nil && own == c.node.Root
+	own, err := resolveIn(process.rootPrefix(), process.rootArgument(), nil)
+	c.servesRoot = err == nil && own == c.node.Root
 	if f.PodUID != "" {
-		c.why = f.stranger(c.node)
+		c.mismatch = f.podMismatch(c.node)
 	}
-	c.ours = c.why == ""
+	c.isOurs = c.mismatch == ""
 	return c
 }
 
-// stranger says why a kubelet is not the one that runs our pod; empty: it is. Any user can make a directory of the pod
-// in a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
-func (f *Finder) stranger(n *Node) string {
+// podMismatch says why a kubelet is not the one that runs our pod; empty: it is. Any user can make a directory of the
+// pod in a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
+func (f *Finder) podMismatch(n *Node) string {
 	const file = "etc-hosts"
-	found, err := sys.OpenIn(n.process.prefix(), n.PodDir(f.PodUID)+"/"+file)
+	found, err := sys.OpenIn(n.process.rootPrefix(), n.PodDir(f.PodUID)+"/"+file)
 	if err != nil {
 		return fmt.Sprintf("has no %s of our pod: %v", file, err)
 	}
@@ -259,18 +260,18 @@ func (f *Finder) stranger(n *Node) string {
 	return ""
 }
 
-// explain says what was found instead of one kubelet.
-func (f *Finder) explain(s *search, candidates []candidate, ours int) error {
+// notFoundError says what was found instead of one kubelet.
+func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ours int) error {
 	var seen []string
 	for _, c := range candidates {
 		text := fmt.Sprintf("process %d (root %q)", c.node.PID, c.node.Root)
-		if c.why != "" {
-			text += " " + c.why
+		if c.mismatch != "" {
+			text += " " + c.mismatch
 		}
 		seen = append(seen, text)
 	}
-	if len(seen) > 0 && len(s.silent) > 0 {
-		seen = append(seen, strings.Join(s.silent, ", ")+fmt.Sprintf(", which did not answer within %s", Patience))
+	if len(seen) > 0 && len(search.silent) > 0 {
+		seen = append(seen, strings.Join(search.silent, ", ")+fmt.Sprintf(", which did not answer within %s", SearchTimeout))
 	}
 	all, advice := strings.Join(seen, ", "), "set --kubelet-root or --kubelet-pid"
 	if f.Root != "" {
@@ -283,7 +284,7 @@ func (f *Finder) explain(s *search, candidates []candidate, ours int) error {
 	case f.PID != 0:
 		return fmt.Errorf("%w: --kubelet-pid=%d is no kubelet that can be used: %s", ErrNotFound, f.PID, all)
 	case len(seen) == 0:
-		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.none(s), advice)
+		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.noKubeletSeen(search), advice)
 	case ours > 0:
 		return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, all, advice)
 	case f.PodUID == "":
@@ -292,11 +293,11 @@ func (f *Finder) explain(s *search, candidates []candidate, ours int) error {
 	return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, all, advice)
 }
 
-// maxPassed bounds how many processes are named that cannot be the kubelet.
-const maxPassed = 4
+// maxSkipped bounds how many processes are named that cannot be the kubelet.
+const maxSkipped = 4
 
-// none says that no kubelet was seen, among which processes.
-func (f *Finder) none(s *search) string {
+// noKubeletSeen says that no kubelet was seen, among which processes.
+func (f *Finder) noKubeletSeen(search *kubeletSearch) string {
 	text := "no process is a kubelet"
 	if f.Proc == "" {
 		switch visible, err := sys.ProcVisibility(); {
@@ -306,11 +307,11 @@ func (f *Finder) none(s *search) string {
 			text = "no process that /proc shows is a kubelet, and it shows none outside of this PID namespace"
 		}
 	}
-	if len(s.silent) > 0 {
-		text += fmt.Sprintf("; for %s was waited in vain (%s)", strings.Join(s.silent, ", "), Patience)
+	if len(search.silent) > 0 {
+		text += fmt.Sprintf("; for %s was waited in vain (%s)", strings.Join(search.silent, ", "), SearchTimeout)
 	}
-	if len(s.passed) > 0 {
-		text += "; passed over: " + strings.Join(s.passed[:min(len(s.passed), maxPassed)], ", ")
+	if len(search.skipped) > 0 {
+		text += "; passed over: " + strings.Join(search.skipped[:min(len(search.skipped), maxSkipped)], ", ")
 	}
 	return text
 }

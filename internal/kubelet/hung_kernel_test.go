@@ -21,21 +21,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// within fails the test where fn takes longer than a search may.
-func (c *callers) within(t *testing.T, what string, fn func()) {
+// expectWithin fails the test where fn takes longer than a search may.
+func (c *processCalls) expectWithin(t *testing.T, what string, fn func()) {
 	t.Helper()
 	begin := time.Now()
 	fn()
-	if took := time.Since(begin); took > kerneltest.Patience(4*Patience) {
+	if took := time.Since(begin); took > kerneltest.Patience(4*SearchTimeout) {
 		t.Errorf("%s took %v", what, took)
 	}
 }
 
-// left is how many threads wait for processes that may be kubelets.
-func (c *callers) left() int { return c.host.Left() + c.others.Left() }
+// countWaiting is how many threads wait for processes that may be kubelets.
+func (c *processCalls) countWaiting() int { return c.host.Abandoned() + c.others.Abandoned() }
 
-// gone waits until no thread waits any more.
-func gone(t *testing.T, left func() int) {
+// awaitNoThreads waits until no thread waits any more.
+func awaitNoThreads(t *testing.T, left func() int) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); left() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -44,8 +44,9 @@ func gone(t *testing.T, left func() int) {
 	}
 }
 
-// TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose memory is
-// locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each, once.
+// TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose
+// memory is locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each,
+// once.
 func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base := t.TempDir()
@@ -56,18 +57,18 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
 	kerneltest.AwaitWaits(t, locked.PID)
 	root, pid := startKubelet(t, pod)
-	f := Finder{PodUID: pod, Hosts: hostsOf(root, pid, pod)}
-	f.calls.within(t, "the search", func() {
+	f := Finder{PodUID: pod, Hosts: hostsFileOf(root, pid, pod)}
+	f.calls.expectWithin(t, "the search", func() {
 		if n, err := f.Node(t.Context()); err != nil || n.PID != pid {
 			t.Errorf("found %+v, %v; want process %d", n, err, pid)
 		}
 	})
-	waiting := f.calls.left()
+	waiting := f.calls.countWaiting()
 	if waiting < 1 || waiting > 2 { // the mapped one only before 4.17
 		t.Errorf("%d threads wait", waiting)
 	}
 	f.PodUID, f.found = "6f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a11", nil
-	f.calls.within(t, "another search", func() {
+	f.calls.expectWithin(t, "another search", func() {
 		_, err := f.Node(t.Context())
 		for _, actor := range []*kerneltest.Actor{mapped, locked} {
 			if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), fmt.Sprintf("process %d (", actor.PID)) {
@@ -75,23 +76,23 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 			}
 		}
 	})
-	if n := f.calls.left(); n != waiting {
+	if n := f.calls.countWaiting(); n != waiting {
 		t.Errorf("%d threads wait after another search, and before %d", n, waiting)
 	}
 	shell := Finder{Root: t.TempDir()}
-	shell.calls.within(t, "the search of a shell", func() {
-		choice, err := shell.NodeOrOwn(t.Context())
+	shell.calls.expectWithin(t, "the search of a shell", func() {
+		choice, err := shell.NodeOrLocal(t.Context())
 		if err != nil || len(choice.Silent) != waiting {
 			t.Errorf("silent %q, %v; want those that are waited for", choice.Silent, err)
 		}
 	})
 	server.Kill()
-	gone(t, f.calls.left)
-	gone(t, shell.calls.left)
+	awaitNoThreads(t, f.calls.countWaiting)
+	awaitNoThreads(t, shell.calls.countWaiting)
 }
 
-// TestFilesOfTheKubeletThatDoNotAnswer: its configuration, and the directory of its pods' logs, of which the mount table does not show
-// that they lie on a file system that hangs.
+// TestFilesOfTheKubeletThatDoNotAnswer: its configuration, and the directory of its pods' logs, of which the mount
+// table does not show that they lie on a file system that hangs.
 func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base, logs := t.TempDir(), t.TempDir()
@@ -108,7 +109,7 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	})
 	dir := t.TempDir()
 	actor := kerneltest.Start(t, "kubelet", "--root-dir="+dir, dir, pod, "--config="+filepath.Join(over, "dir", "config"))
-	n, err := (&Finder{PID: actor.PID}).Node(t.Context())
+	node, err := (&Finder{PID: actor.PID}).Node(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,23 +118,23 @@ func TestFilesOfTheKubeletThatDoNotAnswer(t *testing.T) {
 	}
 	for i, want := range []error{bounded.ErrLeft, bounded.ErrWaiting} {
 		for what, read := range map[string]func(context.Context) error{
-			"container runtime": func(ctx context.Context) error { _, err := n.RuntimeSocket(ctx); return err },
-			`"/var/log/pods"`:   func(ctx context.Context) error { _, err := n.PodNames(ctx); return err },
+			"container runtime": func(ctx context.Context) error { _, err := node.RuntimeSocket(ctx); return err },
+			`"/var/log/pods"`:   func(ctx context.Context) error { _, err := node.PodNames(ctx); return err },
 			"root \"" + over + "\"": func(ctx context.Context) error {
-				_, err := (&Finder{Root: over + "/dir/kubelet"}).NodeOrOwn(ctx)
+				_, err := (&Finder{Root: over + "/dir/kubelet"}).NodeOrLocal(ctx)
 				return err
 			},
 		} {
-			(&callers{}).within(t, what, func() {
+			(&processCalls{}).expectWithin(t, what, func() {
 				if err := read(t.Context()); !errors.Is(err, want) {
 					t.Errorf("%s, try %d: %v, want %v", what, i, err, want)
 				}
 			})
 		}
 	}
-	if n := lookups.Left(); n != 3 {
+	if n := lookupCalls.Abandoned(); n != 3 {
 		t.Errorf("%d threads wait, want one for each", n)
 	}
 	server.Kill()
-	gone(t, lookups.Left)
+	awaitNoThreads(t, lookupCalls.Abandoned)
 }

@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": playName, "hung": playHung})
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "named": kubeletNameRole, "hung": hungKubeletRole})
 }
 
-// playName is a process that has the name of a kubelet, and arguments.
-func playName(_ []string, ready func(string)) error {
+// kubeletNameRole is a process that has the name of a kubelet, and arguments.
+func kubeletNameRole(_ []string, ready func(string)) error {
 	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
 		return err
 	}
@@ -39,16 +39,16 @@ func playName(_ []string, ready func(string)) error {
 	return nil
 }
 
-// playHung is a process that has the name of a kubelet, and whose arguments lie in the file args[1], or whose memory is locked as it
-// waits for that.
-func playHung(args []string, ready func(string)) error {
+// hungKubeletRole is a process that has the name of a kubelet, and whose arguments lie in the file args[1], or whose
+// memory is locked as it waits for that.
+func hungKubeletRole(args []string, ready func(string)) error {
 	if args[0] == "arguments" {
 		if err := hung.Map(hung.Arguments, args[1]); err != nil {
 			return err
 		}
-		return playName(nil, ready)
+		return kubeletNameRole(nil, ready)
 	}
-	return playName(nil, func(answer string) {
+	return kubeletNameRole(nil, func(answer string) {
 		ready(answer)
 		_ = hung.LockMemory(args[1]) // it returns when the server has ended
 	})
@@ -98,45 +98,45 @@ func startKubelet(t *testing.T, pod string) (root string, pid int) {
 	return dir, a.PID
 }
 
-// hostsOf is what a kubelet binds into the containers of a pod.
-func hostsOf(root string, pid int, pod string) string {
+// hostsFileOf is what a kubelet binds into the containers of a pod.
+func hostsFileOf(root string, pid int, pod string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), "root", root, "disk", "pods", pod, "etc-hosts")
 }
 
 func TestFinderInRealProcesses(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	startKubelet(t, "pod-of-another")
-	n, err := (&Finder{PodUID: "pod-of-this-test", Hosts: hostsOf(root, pid, "pod-of-this-test")}).Node(t.Context())
+	node, err := (&Finder{PodUID: "pod-of-this-test", Hosts: hostsFileOf(root, pid, "pod-of-this-test")}).Node(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.PID != pid || n.Root != root+"/disk" {
-		t.Fatalf("found %v, want process %d with root %s/disk", n, pid, root)
+	if node.PID != pid || node.Root != root+"/disk" {
+		t.Fatalf("found %v, want process %d with root %s/disk", node, pid, root)
 	}
-	if _, err := os.Lstat(n.PodDir("pod-of-this-test")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(node.PodDir("pod-of-this-test")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("outside the kubelet's namespace: %v, want ENOENT: the test would prove nothing", err)
 	}
 	var inside mountns.Namespace
-	err = n.Do(t.Context(), func() (err error) {
+	err = node.Do(t.Context(), func() (err error) {
 		if inside, err = mountns.Self(); err == nil {
-			_, err = os.Lstat(n.PodDir("pod-of-this-test"))
+			_, err = os.Lstat(node.PodDir("pod-of-this-test"))
 		}
 		return err
 	})
 	if err != nil {
 		t.Errorf("inside: %v", err)
 	}
-	if ns, err := n.Namespace(); err != nil || !ns.Same(inside) {
+	if ns, err := node.Namespace(); err != nil || !ns.Same(inside) {
 		t.Errorf("namespace %v, %v, want %v", ns, err, inside)
 	}
-	table, err := n.Mounts(t.Context())
+	table, err := node.Mounts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m, ok := table.Top(root); !ok || m.FSType != "tmpfs" {
 		t.Errorf("at the root: %+v, %v, want a tmpfs", m, ok)
 	}
-	socket, err := n.RuntimeSocket(t.Context())
+	socket, err := node.RuntimeSocket(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestFinderInRealProcesses(t *testing.T) {
 
 func TestOwnNamespace(t *testing.T) {
 	root := t.TempDir()
-	n, err := Own(root)
+	node, err := Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,10 +157,10 @@ func TestOwnNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ns, err := n.Namespace(); err != nil || !ns.Same(self) {
+	if ns, err := node.Namespace(); err != nil || !ns.Same(self) {
 		t.Errorf("namespace %v, %v, want our own, %v", ns, err, self)
 	}
-	if _, err := Own(filepath.Join(root, "gone")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Local(filepath.Join(root, "gone")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("root that is not there: %v, want ENOENT", err)
 	}
 }
@@ -181,13 +181,13 @@ func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 	kerneltest.Start(t, "named", "--kubelet-args-file="+pipe)
 	kerneltest.Start(t, "named", "--root-dir="+served+"/hang/kubelet")
 	root, pid := startKubelet(t, pod)
-	f := Finder{PodUID: pod, Hosts: hostsOf(root, pid, pod)}
+	f := Finder{PodUID: pod, Hosts: hostsFileOf(root, pid, pod)}
 	start := time.Now()
 	n, err := f.Node(t.Context())
 	if err != nil || n.PID != pid || n.Root != filepath.Join(root, "disk") {
 		t.Fatalf("found %+v, %v; want process %d", n, err, pid)
 	}
-	if took := time.Since(start); took > 4*Patience {
+	if took := time.Since(start); took > 4*SearchTimeout {
 		t.Errorf("it took %s", took)
 	}
 	waiting := considering()
@@ -214,7 +214,7 @@ func considering() int {
 func TestKubeletOfAUserNamespace(t *testing.T) {
 	root, pid := startKubelet(t, "pod-of-this-test")
 	evil := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "named", "--root-dir="+t.TempDir())
-	var s search
+	var s kubeletSearch
 	if err := (&Finder{}).findCandidates(t.Context(), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestKubeletOfAUserNamespace(t *testing.T) {
 			t.Errorf("process %d in another user namespace may be the kubelet: %+v", evil.PID, c)
 		}
 	}
-	if want := "process " + strconv.Itoa(evil.PID) + " (kubelet), which is in another user namespace"; !ours || !slices.Contains(s.passed, want) {
-		t.Errorf("%d candidates, ours among them: %v; passed over: %q, want %q", len(s.candidates), ours, s.passed, want)
+	if want := "process " + strconv.Itoa(evil.PID) + " (kubelet), which is in another user namespace"; !ours || !slices.Contains(s.skipped, want) {
+		t.Errorf("%d candidates, ours among them: %v; passed over: %q, want %q", len(s.candidates), ours, s.skipped, want)
 	}
 }

@@ -69,19 +69,19 @@ type Node struct {
 	// Since is when the kubelet has started. Zero: when its process has.
 	Since time.Time
 
-	pods    string // Root/pods with links resolved
-	process process
+	podsDir string // Root/pods with links resolved
+	process candidateProcess
 }
 
-// Own is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
-func Own(root string) (*Node, error) {
+// Local is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
+func Local(root string) (*Node, error) {
 	n := &Node{Root: root}
-	return n, n.settle("")
+	return n, n.resolvePaths("")
 }
 
-// settle resolves the root, and the directory of the pods in it, which some put on another disk with a link. prefix
-// leads to the root directory of the kubelet's process.
-func (n *Node) settle(prefix string) error {
+// resolvePaths resolves the root, and the directory of the pods in it, which some put on another disk with a link.
+// prefix leads to the root directory of the kubelet's process.
+func (n *Node) resolvePaths(prefix string) error {
 	if !path.IsAbs(n.Root) {
 		return fmt.Errorf("resolve kubelet root %q: not an absolute path", n.Root)
 	}
@@ -90,9 +90,9 @@ func (n *Node) settle(prefix string) error {
 		return fmt.Errorf("resolve kubelet root %q: %w", n.Root, err)
 	}
 	n.Root = root
-	n.pods, err = resolveIn(prefix, root+"/pods", nil)
+	n.podsDir, err = resolveIn(prefix, root+"/pods", nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		n.pods = path.Join(root, "pods")
+		n.podsDir = path.Join(root, "pods")
 		return nil
 	}
 	if err != nil {
@@ -133,10 +133,10 @@ func (n *Node) Do(ctx context.Context, fn func() error) error {
 }
 
 // PodsDir has the directories of the pods, with no symbolic link in it.
-func (n *Node) PodsDir() string { return n.pods }
+func (n *Node) PodsDir() string { return n.podsDir }
 
 // PodDir is the directory of a pod.
-func (n *Node) PodDir(uid string) string { return path.Join(n.pods, uid) }
+func (n *Node) PodDir(uid string) string { return path.Join(n.podsDir, uid) }
 
 // String is the node for people.
 func (n *Node) String() string {
@@ -151,4 +151,4 @@ func (n *Node) Node(context.Context) (*Node, error) { return n, nil }
 
 // Elsewhere is the node of another machine: it gives the paths of that kubelet, and nothing may be asked of it. pods is
 // the directory of the pods.
-func Elsewhere(root, pods string) *Node { return &Node{Root: root, pods: pods} }
+func Elsewhere(root, pods string) *Node { return &Node{Root: root, podsDir: pods} }

@@ -35,7 +35,7 @@ type PodName struct {
 // Nothing is read of a file system that may hang (mountns.ErrMayBlock). Any other file system is waited for no longer
 // than Patience (bounded.ErrNoAnswer).
 func (n *Node) PodNames(ctx context.Context) (map[string]PodName, error) {
-	names, err := within(ctx, "logs of "+n.process.key(), n.readPodNames)
+	names, err := readWithin(ctx, "logs of "+n.process.identityKey(), n.readPodNames)
 	if errors.Is(err, bounded.ErrNoAnswer) {
 		err = fmt.Errorf("list log directory %q: %w", podLogs, err)
 	}
@@ -45,7 +45,7 @@ func (n *Node) PodNames(ctx context.Context) (map[string]PodName, error) {
 func (n *Node) readPodNames() (map[string]PodName, error) {
 	prefix, table := "", "/proc/thread-self/mountinfo"
 	if n.PID != 0 {
-		prefix, table = n.process.prefix(), n.process.dir+"/mountinfo"
+		prefix, table = n.process.rootPrefix(), n.process.dir+"/mountinfo"
 	}
 	text, err := os.ReadFile(table)
 	if err != nil {

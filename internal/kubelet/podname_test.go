@@ -21,28 +21,28 @@ func TestPodNamesFromLogDirectories(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	// Behind an absolute link, which is one of the process' root directory and not of ours.
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/var/log", "/disk/default_web-0_"+uid,
-		"/disk/kube-system_etcd-a.b_0123456789abcdef0123456789abcdef", "/disk/"+uid, "/disk/a_b", "/disk/a_b_c_d", "/disk/_b_c",
-		"/disk/second_name_"+uid)
-	m.link(7, "root/var/log/pods", "/disk")
-	n, err := (&Finder{Proc: m.proc}).Node(t.Context())
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot, "/var/log", "/disk/default_web-0_"+testPodUID,
+		"/disk/kube-system_etcd-a.b_0123456789abcdef0123456789abcdef", "/disk/"+testPodUID, "/disk/a_b", "/disk/a_b_c_d", "/disk/_b_c",
+		"/disk/second_name_"+testPodUID)
+	m.addLink(7, "root/var/log/pods", "/disk")
+	node, err := (&Finder{Proc: m.proc}).Node(t.Context())
 	m.must(err)
-	m.must(os.WriteFile(m.path(7, "mountinfo"), nil, 0o600))
-	got, err := n.PodNames(t.Context())
+	m.must(os.WriteFile(m.procPath(7, "mountinfo"), nil, 0o600))
+	got, err := node.PodNames(t.Context())
 	m.must(err)
 	want := map[string]PodName{
-		uid:                                {"default", "web-0"},
+		testPodUID:                         {"default", "web-0"},
 		"0123456789abcdef0123456789abcdef": {"kube-system", "etcd-a.b"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	m.must(os.Remove(m.path(7, "root/var/log/pods")))
-	if _, err := n.PodNames(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+	m.must(os.Remove(m.procPath(7, "root/var/log/pods")))
+	if _, err := node.PodNames(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such directory: %v, want ENOENT", err)
 	}
-	m.must(os.WriteFile(m.path(7, "root/var/log/pods"), nil, 0o600))
-	if _, err := n.PodNames(t.Context()); err == nil {
+	m.must(os.WriteFile(m.procPath(7, "root/var/log/pods"), nil, 0o600))
+	if _, err := node.PodNames(t.Context()); err == nil {
 		t.Error("a file was read as a directory")
 	}
 }
@@ -75,7 +75,7 @@ func TestPodNamesOnWhatMayHang(t *testing.T) {
 }
 
 func FuzzParsePodLogs(f *testing.F) {
-	f.Add("default_web-0_" + uid)
+	f.Add("default_web-0_" + testPodUID)
 	f.Add("a__b")
 	f.Add("___")
 	f.Fuzz(func(t *testing.T, entry string) {

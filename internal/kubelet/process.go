@@ -20,8 +20,8 @@ import (
 // maxFile bounds what is read from a process' files and a kubelet's configuration, in bytes.
 const maxFile = 1 << 20
 
-// process is a process that may be a kubelet, with the arguments that the kubelet in it has.
-type process struct {
+// candidateProcess is a process that may be a kubelet, with the arguments that the kubelet in it has.
+type candidateProcess struct {
 	pid     int
 	program string // its name, as /proc/PID/comm has it
 	args    []string
@@ -30,40 +30,40 @@ type process struct {
 	mounts  string // its mount namespace, as /proc/PID/ns/mnt has it; empty if that may not be read
 }
 
-// prefix leads to the root directory of the process.
-func (p process) prefix() string { return p.dir + "/root" }
+// rootPrefix leads to the root directory of the process.
+func (p candidateProcess) rootPrefix() string { return p.dir + "/root" }
 
-// key names the process, also where its number is used again.
-func (p process) key() string { return p.dir + " " + p.started }
+// identityKey names the process, also where its number is used again.
+func (p candidateProcess) identityKey() string { return p.dir + " " + p.started }
 
-// nameBytes is more than the name of a program and a newline take.
-const nameBytes = 64
+// maxNameBytes is more than the name of a program and a newline take.
+const maxNameBytes = 64
 
-func (p *process) loadName() error {
-	var name [nameBytes]byte
+func (p *candidateProcess) loadName() error {
+	var name [maxNameBytes]byte
 	comm, err := sys.ReadPathHead(p.dir+"/comm", name[:])
 	p.program = strings.TrimSpace(string(comm))
 	return err
 }
 
-// identified reads what distinguishes the process from another. A process that runs another program by now is another.
+// identify reads what distinguishes the process from another. A process that runs another program by now is another.
 // procfs.ErrSilent: it does not answer.
-func (p process) identified() (process, error) {
-	return procfs.Ask(p.pid, func() (process, error) {
+func (p candidateProcess) identify() (candidateProcess, error) {
+	return procfs.Ask(p.pid, func() (candidateProcess, error) {
 		err := p.loadName()
 		if err != nil {
 			return p, err
 		}
 		p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
-		p.started, err = startTime(p.dir)
+		p.started, err = readStartTime(p.dir)
 		return p, err
 	})
 }
 
-// suspect is identified with why the process cannot be our kubelet. self is our own directory below /proc.
-func (p process) suspect(self string) (found process, why string, err error) {
-	if found, err = p.identified(); err == nil {
-		why, err = procfs.Ask(p.pid, func() (string, error) { return found.alien(self), nil })
+// identifyCandidate is identified with why the process cannot be our kubelet. self is our own directory below /proc.
+func (p candidateProcess) identifyCandidate(self string) (found candidateProcess, why string, err error) {
+	if found, err = p.identify(); err == nil {
+		why, err = procfs.Ask(p.pid, func() (string, error) { return found.foreignReason(self), nil })
 	}
 	if err != nil {
 		found = p
@@ -71,23 +71,23 @@ func (p process) suspect(self string) (found process, why string, err error) {
 	return found, why, err
 }
 
-// lives reports whether the process that was identified is there, and still runs the same program in the same mount
+// isAlive reports whether the process that was identified is there, and still runs the same program in the same mount
 // namespace. One that does not answer is there.
-func (p *process) lives() bool {
-	now, err := process{pid: p.pid, dir: p.dir}.identified()
+func (p *candidateProcess) isAlive() bool {
+	now, err := candidateProcess{pid: p.pid, dir: p.dir}.identify()
 	return errors.Is(err, procfs.ErrSilent) || err == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
 }
 
 // String is the process for people.
-func (p process) String() string { return fmt.Sprintf("process %d (%s)", p.pid, p.program) }
+func (p candidateProcess) String() string { return fmt.Sprintf("process %d (%s)", p.pid, p.program) }
 
-// podGroup is what the control group of a pod is called, by its UID. The UID of a static pod has no dashes.
-var podGroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
+// podCgroup is what the control group of a pod is called, by its UID. The UID of a static pod has no dashes.
+var podCgroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
 
-// alien says why the process cannot be the kubelet of our host, whatever its name; empty: it may be. self is our own
-// directory below /proc. Neither the owner of a process' user namespace nor its control group is for a workload to choose.
-// A whole node may run in a pod, and we in that.
-func (p *process) alien(self string) string {
+// foreignReason says why the process cannot be the kubelet of our host, whatever its name; empty: it may be. self is
+// our own directory below /proc. Neither the owner of a process' user namespace nor its control group is for a workload
+// to choose. A whole node may run in a pod, and we in that.
+func (p *candidateProcess) foreignReason(self string) string {
 	own, errOwn := os.Readlink(self + "/ns/user")
 	theirs, err := os.Readlink(p.dir + "/ns/user")
 	if errOwn == nil && err == nil && own != theirs { // else we may not look into it
@@ -95,15 +95,15 @@ func (p *process) alien(self string) string {
 	}
 	group, _ := readFile(p.dir + "/cgroup") // empty: it has ended
 	around, _ := readFile(self + "/cgroup")
-	if inPod(group, around) {
+	if inOtherPod(group, around) {
 		return "runs in a pod"
 	}
 	return ""
 }
 
-// inPod reports whether a process is in the control group of a pod that is not around us as well. Both texts are those of
-// /proc/PID/cgroup.
-func inPod(group, own string) bool {
+// inOtherPod reports whether a process is in the control group of a pod that is not around us as well. Both texts are
+// those of /proc/PID/cgroup.
+func inOtherPod(group, own string) bool {
 	around := map[string][]string{} // by hierarchy
 	for line := range strings.Lines(own) {
 		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 {
@@ -119,7 +119,7 @@ func inPod(group, own string) bool {
 		for len(names) > 0 && len(ours) > 0 && names[0] == ours[0] {
 			names, ours = names[1:], ours[1:]
 		}
-		if slices.ContainsFunc(names, podGroup.MatchString) {
+		if slices.ContainsFunc(names, podCgroup.MatchString) {
 			return true
 		}
 	}
@@ -128,8 +128,8 @@ func inPod(group, own string) bool {
 
 var errNoArguments = errors.New("does not show its arguments")
 
-// load reads the arguments.
-func (p *process) load() error {
+// loadArguments reads the arguments.
+func (p *candidateProcess) loadArguments() error {
 	cmdline, err := readFile(p.dir + "/cmdline")
 	if err != nil {
 		return err
@@ -139,24 +139,24 @@ func (p *process) load() error {
 	}
 	p.args = strings.Split(strings.TrimSuffix(cmdline, "\x00"), "\x00")
 	if file := flagValue(p.args, "kubelet-args-file"); file != "" {
-		p.args = append(p.args, p.argsFile(file)...)
+		p.args = append(p.args, p.readArgumentsFile(file)...)
 	}
 	p.args = append(p.args, kubeletArgs(p.args)...)
 	return nil
 }
 
-// programs that have a kubelet in them.
-var programs = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
+// kubeletPrograms that have a kubelet in them.
+var kubeletPrograms = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
 
 // kubeletName is how a kubelet is called: its version may be in its name. Any other name that begins so is another
 // program, such as kubelet-csr-approver.
 var kubeletName = regexp.MustCompile(`^kubelet([-_.]?v?[0-9].*)?$`)
 
 func mayBeKubelet(program string) bool {
-	return kubeletName.MatchString(program) || slices.Contains(programs, program)
+	return kubeletName.MatchString(program) || slices.Contains(kubeletPrograms, program)
 }
 
-func (p *process) isKubelet() bool {
+func (p *candidateProcess) isKubelet() bool {
 	words := strings.Fields(strings.Join(p.args, " "))
 	switch p.program {
 	case "hyperkube":
@@ -167,8 +167,8 @@ func (p *process) isKubelet() bool {
 	return true
 }
 
-// root is the kubelet's root directory as its arguments have it.
-func (p *process) root() string {
+// rootArgument is the kubelet's root directory as its arguments have it.
+func (p *candidateProcess) rootArgument() string {
 	if root := flagValue(p.args, "root-dir"); root != "" {
 		return root
 	}
@@ -202,9 +202,9 @@ func kubeletArgs(args []string) []string {
 	return found
 }
 
-// argsFile reads the arguments that MicroK8s keeps in a file, with the variables of the process in them.
-func (p *process) argsFile(file string) []string {
-	content, err := p.readIn(file)
+// readArgumentsFile reads the arguments that MicroK8s keeps in a file, with the variables of the process in them.
+func (p *candidateProcess) readArgumentsFile(file string) []string {
+	content, err := p.readInRoot(file)
 	if err != nil {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (p *process) argsFile(file string) []string {
 	return strings.Fields(os.Expand(content, func(name string) string { return values[name] }))
 }
 
-func startTime(dir string) (string, error) {
+func readStartTime(dir string) (string, error) {
 	text, err := sys.ReadPathHead(dir+"/stat", nil)
 	if err != nil {
 		return "", fmt.Errorf("read %q: %w", path.Join(dir, "stat"), err)
@@ -240,12 +240,12 @@ func readFile(name string) (string, error) {
 	return string(content), err
 }
 
-// readIn reads a file as the process sees it. Any process can call itself a kubelet and name any file, so nothing is
-// opened but what holds data: a pipe would have us wait, and a device do whatever it does when it is opened.
-func (p *process) readIn(name string) (string, error) {
-	f, err := sys.OpenIn(p.prefix(), name)
+// readInRoot reads a file as the process sees it. Any process can call itself a kubelet and name any file, so nothing
+// is opened but what holds data: a pipe would have us wait, and a device do whatever it does when it is opened.
+func (p *candidateProcess) readInRoot(name string) (string, error) {
+	f, err := sys.OpenIn(p.rootPrefix(), name)
 	if err != nil {
-		return "", &os.PathError{Op: "open", Path: p.prefix() + name, Err: err}
+		return "", &os.PathError{Op: "open", Path: p.rootPrefix() + name, Err: err}
 	}
 	defer f.Close()
 	function, err := f.IsPseudoFS()
@@ -257,7 +257,7 @@ func (p *process) readIn(name string) (string, error) {
 		content, err = sys.ReadHead(f, maxFile)
 	}
 	if err != nil {
-		return "", fmt.Errorf("read %q: %w", p.prefix()+name, err)
+		return "", fmt.Errorf("read %q: %w", p.rootPrefix()+name, err)
 	}
 	return string(content), nil
 }

@@ -14,14 +14,14 @@ import (
 
 func TestStartTimeOfARealProcess(t *testing.T) {
 	t.Parallel()
-	first, err := startTime("/proc/self")
+	first, err := readStartTime("/proc/self")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if second, err := startTime("/proc/self"); err != nil || second != first || strings.Trim(first, "0123456789") != "" {
+	if second, err := readStartTime("/proc/self"); err != nil || second != first || strings.Trim(first, "0123456789") != "" {
 		t.Errorf("start times %q and %q, %v, want a number that stays", first, second, err)
 	}
-	if _, err := startTime(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := readStartTime(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of no process: %v, want ENOENT", err)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// program writes the file of a program.
-func program(t *testing.T, text string) string {
+// writeProgram writes the file of a program.
+func writeProgram(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "kubelet")
 	if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
@@ -21,7 +21,7 @@ func program(t *testing.T, text string) string {
 	return name
 }
 
-func TestRenewsIsReadFromTheProgram(t *testing.T) {
+func TestReplacesBindsIsReadFromTheProgram(t *testing.T) {
 	t.Parallel()
 	const keeps, renews = "Skipping bind-mounting subpath, already mounted", "error checking subpath mount info for %s: %s"
 	pad := func(n int) string { return strings.Repeat("error checking subpath mount\x00", n/29+1)[:n] }
@@ -43,33 +43,33 @@ func TestRenewsIsReadFromTheProgram(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := (&Node{Program: program(t, c.text)}).ReplacesStaleBinds()
-			if got != c.renews || errors.Is(err, errRenewsUnknown) != c.unknown || err != nil && !c.unknown {
+			got, err := (&Node{Program: writeProgram(t, c.text)}).ReplacesStaleBinds()
+			if got != c.renews || errors.Is(err, errReplacesUnknown) != c.unknown || err != nil && !c.unknown {
 				t.Errorf("renews: %v, %v, want %v, unknown: %v", got, err, c.renews, c.unknown)
 			}
 		})
 	}
 }
 
-func TestRenewsIsNotKnownWithoutAProcess(t *testing.T) {
+func TestReplacesBindsIsUnknownWithoutAProcess(t *testing.T) {
 	t.Parallel()
-	n, err := Own(t.TempDir())
+	node, err := Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, errRenewsUnknown) {
+	if renews, err := node.ReplacesStaleBinds(); renews || !errors.Is(err, errReplacesUnknown) {
 		t.Errorf("renews: %v, %v, want not known", renews, err)
 	}
-	n.Program = filepath.Join(t.TempDir(), "gone")
-	if renews, err := n.ReplacesStaleBinds(); renews || !errors.Is(err, os.ErrNotExist) {
+	node.Program = filepath.Join(t.TempDir(), "gone")
+	if renews, err := node.ReplacesStaleBinds(); renews || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("renews: %v, %v, want that the program is not there", renews, err)
 	}
 }
 
-// TestRenewsIsReadOncePerProcess replaces the program under a process, and then the process.
-func TestRenewsIsReadOncePerProcess(t *testing.T) {
+// TestReplacesBindsIsReadOncePerProcess replaces the program under a process, and then the process.
+func TestReplacesBindsIsReadOncePerProcess(t *testing.T) {
 	m := newMachine(t)
-	m.run(7, "kubelet", []string{"kubelet"}, DefaultRoot)
+	m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
 	find := func() *Node {
 		n, err := (&Finder{Proc: m.proc}).Node(t.Context())
 		m.must(err)
@@ -81,13 +81,13 @@ func TestRenewsIsReadOncePerProcess(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", when, got, err, want)
 		}
 	}
-	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errRenewsUnknown) {
+	if _, err := find().ReplacesStaleBinds(); err == nil || errors.Is(err, errReplacesUnknown) {
 		t.Errorf("without a program: %v, want that it cannot be read", err)
 	}
-	m.link(7, "exe", program(t, string(kubeletTexts[everyText])))
+	m.addLink(7, "exe", writeProgram(t, string(programMarkers[bindsMarker])))
 	expect("an old kubelet", false)
-	m.link(7, "exe", program(t, string(kubeletTexts[everyText])+string(kubeletTexts[renewsText])))
+	m.addLink(7, "exe", writeProgram(t, string(programMarkers[bindsMarker])+string(programMarkers[replacesMarker])))
 	expect("the same process", false)
-	m.start(7, 200)
+	m.setStartTicks(7, 200)
 	expect("another process", true)
 }

@@ -27,7 +27,7 @@ type SubPath struct {
 
 // SubPathPoint is the path of the bind. It is empty if s cannot be a path.
 func (n *Node) SubPathPoint(s SubPath) string {
-	if !component(s.PodUID) || !component(s.Volume) || !component(s.Container) || s.Index < 0 {
+	if !isPathComponent(s.PodUID) || !isPathComponent(s.Volume) || !isPathComponent(s.Container) || s.Index < 0 {
 		return ""
 	}
 	return path.Join(n.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
@@ -39,7 +39,7 @@ func (n *Node) SubPathsDir(uid string) string { return path.Join(n.PodDir(uid), 
 // ParseSubPath is the reverse of SubPathPoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
 func (n *Node) ParseSubPath(point string) (SubPath, bool) {
-	rest, ok := strings.CutPrefix(point, n.pods+"/")
+	rest, ok := strings.CutPrefix(point, n.podsDir+"/")
 	names := strings.Split(rest, "/")
 	if !ok || len(names) != 5 || names[1] != subPathsDir {
 		return SubPath{}, false
@@ -53,29 +53,29 @@ func (n *Node) ParseSubPath(point string) (SubPath, bool) {
 	return s, true
 }
 
-// NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a subPath
-// bind, by how the path is built. ok is false if it is built otherwise.
-func NodeOfSubPath(point string) (n *Node, ok bool) {
+// NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a
+// subPath bind, by how the path is built. ok is false if it is built otherwise.
+func NodeOfSubPath(point string) (node *Node, ok bool) {
 	pods := point
 	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX
 		pods = path.Dir(pods)
 	}
-	n = &Node{Root: path.Dir(pods), pods: pods}
-	_, ok = n.ParseSubPath(point)
-	return n, ok
+	node = &Node{Root: path.Dir(pods), podsDir: pods}
+	_, ok = node.ParseSubPath(point)
+	return node, ok
 }
 
 // VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
 // kubernetes.io/configmap. It is empty if the names cannot be a path.
 func (n *Node) VolumeDir(uid, plugin, volume string) string {
 	escaped := strings.ReplaceAll(plugin, "/", "~")
-	if !component(uid) || !component(escaped) || !component(volume) {
+	if !isPathComponent(uid) || !isPathComponent(escaped) || !isPathComponent(volume) {
 		return ""
 	}
 	return path.Join(n.PodDir(uid), volumesDir, escaped, volume)
 }
 
-// component reports whether name can be one component of a path, and no more.
-func component(name string) bool {
+// isPathComponent reports whether name can be one component of a path, and no more.
+func isPathComponent(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

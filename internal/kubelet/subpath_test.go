@@ -9,22 +9,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const uid = "29da79e5-386c-4e0d-82c1-215f93ff955d"
+const testPodUID = "29da79e5-386c-4e0d-82c1-215f93ff955d"
 
-func node(root string) *Node { return &Node{Root: root, pods: root + "/pods"} }
+func node(root string) *Node { return &Node{Root: root, podsDir: root + "/pods"} }
 
 func TestParseSubPath(t *testing.T) {
 	t.Parallel()
 	n := node(DefaultRoot)
-	dir := DefaultRoot + "/pods/" + uid
+	dir := DefaultRoot + "/pods/" + testPodUID
 	for name, c := range map[string]struct {
 		point string
 		want  SubPath
 		ok    bool
 	}{
-		"index 1":         {dir + "/volume-subpaths/conf/app/1", SubPath{uid, "conf", "app", 1}, true},
-		"index 10":        {dir + "/volume-subpaths/conf/app/10", SubPath{uid, "conf", "app", 10}, true},
-		"dots in names":   {dir + "/volume-subpaths/..conf/a.b/0", SubPath{uid, "..conf", "a.b", 0}, true},
+		"index 1":         {dir + "/volume-subpaths/conf/app/1", SubPath{testPodUID, "conf", "app", 1}, true},
+		"index 10":        {dir + "/volume-subpaths/conf/app/10", SubPath{testPodUID, "conf", "app", 10}, true},
+		"dots in names":   {dir + "/volume-subpaths/..conf/a.b/0", SubPath{testPodUID, "..conf", "a.b", 0}, true},
 		"leading zero":    {point: dir + "/volume-subpaths/conf/app/01"},
 		"sign":            {point: dir + "/volume-subpaths/conf/app/+1"},
 		"negative":        {point: dir + "/volume-subpaths/conf/app/-1"},
@@ -40,9 +40,9 @@ func TestParseSubPath(t *testing.T) {
 		"empty":           {point: ""},
 		"option":          {point: "-a"},
 		"mark":            {point: "//deleted"},
-		"longer root":     {point: DefaultRoot + "2/pods/" + uid + "/volume-subpaths/conf/app/1"},
+		"longer root":     {point: DefaultRoot + "2/pods/" + testPodUID + "/volume-subpaths/conf/app/1"},
 		"relative":        {point: dir[1:] + "/volume-subpaths/conf/app/1"},
-		"other directory": {point: DefaultRoot + "/plugins/" + uid + "/volume-subpaths/conf/app/1"},
+		"other directory": {point: DefaultRoot + "/plugins/" + testPodUID + "/volume-subpaths/conf/app/1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +57,7 @@ func TestParseSubPath(t *testing.T) {
 func TestNamesThatAreNoPath(t *testing.T) {
 	t.Parallel()
 	n := node(DefaultRoot)
-	good := SubPath{uid, "conf", "app", 0}
+	good := SubPath{testPodUID, "conf", "app", 0}
 	for name, change := range map[string]func(*SubPath){
 		"empty pod":          func(s *SubPath) { s.PodUID = "" },
 		"pod climbs":         func(s *SubPath) { s.PodUID = ".." },
@@ -76,10 +76,10 @@ func TestNamesThatAreNoPath(t *testing.T) {
 		})
 	}
 	got := map[string]string{
-		"configmap": n.VolumeDir(uid, "kubernetes.io/configmap", "conf"),
-		"climbs":    n.VolumeDir(uid, "kubernetes.io/configmap", ".."),
+		"configmap": n.VolumeDir(testPodUID, "kubernetes.io/configmap", "conf"),
+		"climbs":    n.VolumeDir(testPodUID, "kubernetes.io/configmap", ".."),
 	}
-	want := map[string]string{"configmap": DefaultRoot + "/pods/" + uid + "/volumes/kubernetes.io~configmap/conf", "climbs": ""}
+	want := map[string]string{"configmap": DefaultRoot + "/pods/" + testPodUID + "/volumes/kubernetes.io~configmap/conf", "climbs": ""}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -87,8 +87,8 @@ func TestNamesThatAreNoPath(t *testing.T) {
 
 func FuzzParseSubPath(f *testing.F) {
 	n := node(DefaultRoot)
-	f.Add(DefaultRoot + "/pods/" + uid + "/volume-subpaths/conf/app/1")
-	f.Add(DefaultRoot + "/pods/" + uid + "/volume-subpaths/conf/app/01")
+	f.Add(DefaultRoot + "/pods/" + testPodUID + "/volume-subpaths/conf/app/1")
+	f.Add(DefaultRoot + "/pods/" + testPodUID + "/volume-subpaths/conf/app/01")
 	f.Add(DefaultRoot + "/pods/../volume-subpaths/conf/app/1")
 	f.Add("//deleted")
 	f.Fuzz(func(t *testing.T, point string) {

@@ -17,16 +17,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// CSI is the plugin of the volumes that CSI drivers mount.
-const CSI = "kubernetes.io/csi"
+// CSIPlugin is the plugin of the volumes that CSI drivers mount.
+const CSIPlugin = "kubernetes.io/csi"
 
 // Volume names the place where the kubelet keeps a volume of a pod.
 type Volume struct {
 	PodUID string
 	// Plugin is the name of the volume plugin, such as kubernetes.io/csi.
 	Plugin string
-	// Name is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume comes
-	// from a claim.
+	// Name is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume
+	// comes from a claim.
 	Name string
 }
 
@@ -34,7 +34,7 @@ type Volume struct {
 // empty if the names cannot be a path.
 func (n *Node) VolumePoint(v Volume) string {
 	dir := n.VolumeDir(v.PodUID, v.Plugin, v.Name)
-	if dir != "" && v.Plugin == CSI {
+	if dir != "" && v.Plugin == CSIPlugin {
 		return path.Join(dir, "mount")
 	}
 	return dir
@@ -43,7 +43,7 @@ func (n *Node) VolumePoint(v Volume) string {
 // ParseVolume is the reverse of VolumePoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
 func (n *Node) ParseVolume(point string) (Volume, bool) {
-	rest, ok := strings.CutPrefix(point, n.pods+"/")
+	rest, ok := strings.CutPrefix(point, n.podsDir+"/")
 	names := strings.Split(rest, "/")
 	if !ok || len(names) < 4 || names[1] != volumesDir {
 		return Volume{}, false
@@ -52,16 +52,16 @@ func (n *Node) ParseVolume(point string) (Volume, bool) {
 	return v, n.VolumePoint(v) == point
 }
 
-// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's handle,
-// and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
+// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's
+// handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
 func (n *Node) StagingPoints(driver, handle, persistentVolume string) []string {
-	plugin := path.Join(n.Root, "plugins", CSI)
+	plugin := path.Join(n.Root, "plugins", CSIPlugin)
 	var points []string
-	if component(driver) && handle != "" {
+	if isPathComponent(driver) && handle != "" {
 		sum := sha256.Sum256([]byte(handle))
 		points = append(points, path.Join(plugin, driver, hex.EncodeToString(sum[:]), "globalmount"))
 	}
-	if component(persistentVolume) {
+	if isPathComponent(persistentVolume) {
 		points = append(points, path.Join(plugin, "pv", persistentVolume, "globalmount"))
 	}
 	return points
@@ -77,7 +77,7 @@ const maxPods = 65536
 func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 	var uids []string
 	err := n.Do(ctx, func() error {
-		dir, err := os.Open(n.pods)
+		dir, err := os.Open(n.podsDir)
 		if errors.Is(err, sys.ENOENT) {
 			return nil
 		}
@@ -103,15 +103,15 @@ func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 func (n *Node) OwnPath(told, podUID string) string {
 	told = path.Clean(told)
 	pods, rest, ok := strings.Cut(told, "/pods/"+podUID+"/")
-	if !ok || !component(podUID) || pods+"/pods" == n.pods {
+	if !ok || !isPathComponent(podUID) || pods+"/pods" == n.podsDir {
 		return told
 	}
 	prefix := ""
 	if n.PID != 0 {
-		prefix = n.process.prefix()
+		prefix = n.process.rootPrefix()
 	}
 	resolved, err := resolveIn(prefix, pods+"/pods", nil)
-	if err != nil || resolved != n.pods {
+	if err != nil || resolved != n.podsDir {
 		return told
 	}
 	return path.Join(n.PodDir(podUID), rest)

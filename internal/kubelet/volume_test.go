@@ -13,7 +13,7 @@ import (
 
 func TestParseVolume(t *testing.T) {
 	t.Parallel()
-	n := &Node{Root: "/k", pods: "/disk/pods"}
+	node := &Node{Root: "/k", podsDir: "/disk/pods"}
 	for point, want := range map[string]Volume{
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":     {"u", "kubernetes.io/csi", "pvc-1"},
 		"/disk/pods/u/volumes/kubernetes.io~nfs/data":            {"u", "kubernetes.io/nfs", "data"},
@@ -31,20 +31,20 @@ func TestParseVolume(t *testing.T) {
 		"/k/pods/u/volumes/kubernetes.io~nfs/data":               {},
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount\x00": {},
 	} {
-		got, ok := n.ParseVolume(point)
+		got, ok := node.ParseVolume(point)
 		if ok != (want != Volume{}) || ok && got != want {
 			t.Errorf("%q: %+v, %v, want %+v", point, got, ok, want)
 		}
-		if ok && n.VolumePoint(got) != point {
-			t.Errorf("%q is built as %q", point, n.VolumePoint(got))
+		if ok && node.VolumePoint(got) != point {
+			t.Errorf("%q is built as %q", point, node.VolumePoint(got))
 		}
 	}
 }
 
 func TestStagingPoints(t *testing.T) {
 	t.Parallel()
-	n := &Node{Root: "/k", pods: "/k/pods"}
-	got := n.StagingPoints("cephfs.csi.ceph.com", "handle/1", "pvc-1")
+	node := &Node{Root: "/k", podsDir: "/k/pods"}
+	got := node.StagingPoints("cephfs.csi.ceph.com", "handle/1", "pvc-1")
 	want := []string{
 		"/k/plugins/kubernetes.io/csi/cephfs.csi.ceph.com/e89bd7420806771448e70fba2f442081e5f8a4511425816c2bdccf257c981577/globalmount",
 		"/k/plugins/kubernetes.io/csi/pv/pvc-1/globalmount",
@@ -53,7 +53,7 @@ func TestStagingPoints(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, odd := range [][3]string{{"..", "h", "/"}, {"a/b", "h", ".."}, {"", "", ""}, {"d", "", ""}} {
-		if got := n.StagingPoints(odd[0], odd[1], odd[2]); len(got) != 0 {
+		if got := node.StagingPoints(odd[0], odd[1], odd[2]); len(got) != 0 {
 			t.Errorf("%q: %q, want none", odd, got)
 		}
 	}
@@ -65,19 +65,19 @@ func TestStagingPoints(t *testing.T) {
 func TestPodUIDs(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	n, err := Own(root)
+	node, err := Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := n.PodUIDs(t.Context()); err != nil || len(got) != 0 {
+	if got, err := node.PodUIDs(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("%q, %v, want none where there is no directory yet", got, err)
 	}
 	for _, uid := range []string{"b", "a"} {
-		if err := os.MkdirAll(n.PodDir(uid), 0o755); err != nil {
+		if err := os.MkdirAll(node.PodDir(uid), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := n.PodUIDs(t.Context())
+	got, err := node.PodUIDs(t.Context())
 	if slices.Sort(got); err != nil || !slices.Equal(got, []string{"a", "b"}) {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -94,7 +94,7 @@ func TestOwnPath(t *testing.T) {
 	if err := os.Symlink("disk", dir+"/kubelet"); err != nil {
 		t.Fatal(err)
 	}
-	n, err := Own(dir + "/kubelet")
+	node, err := Local(dir + "/kubelet")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestOwnPath(t *testing.T) {
 		dir + "/other/pods/u/volumes/p/v":    dir + "/other/pods/u/volumes/p/v",
 		dir + "/absent/pods/u/volumes/p/v":   dir + "/absent/pods/u/volumes/p/v",
 	} {
-		if got := n.OwnPath(told, "u"); got != want {
+		if got := node.OwnPath(told, "u"); got != want {
 			t.Errorf("%q: %q, want %q", told, got, want)
 		}
 	}

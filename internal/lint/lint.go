@@ -30,8 +30,8 @@ const (
 	// MutableSubPath: a container mounts a subPath of content that the kubelet replaces, on a kubelet with
 	// kubernetes#68211.
 	MutableSubPath Rule = "MutableSubPath"
-	// HostPropagation: a container mounts a directory of the host in which the kubelet mounts volumes, and does not follow
-	// what is unmounted there.
+	// HostPropagation: a container mounts a directory of the host in which the kubelet mounts volumes, and does not
+	// follow what is unmounted there.
 	HostPropagation Rule = "HostPropagation"
 	// FUSEPropagation: a container uses a file system that another container mounts, and does not follow its daemon's
 	// restart.
@@ -99,19 +99,20 @@ type Content struct{ Kind, Namespace, Name string }
 var fixedSubPath = version.MustParseGeneric("1.19.0")
 
 // Check returns the risks of one workload's template. kind decides where in the object the template is.
-func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, o Options) []Finding {
+func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, options Options) []Finding {
 	if template == nil {
 		return nil
 	}
-	o.KubeletRoot = path.Clean(cmp.Or(o.KubeletRoot, "/var/lib/kubelet"))
-	c := check{kind: kind, namespace: namespace, options: o, spec: &template.Spec, volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
+	options.KubeletRoot = path.Clean(cmp.Or(options.KubeletRoot, "/var/lib/kubelet"))
+	c := check{kind: kind, namespace: namespace, options: options, spec: &template.Spec,
+		volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
 	for _, v := range template.Spec.Volumes {
 		c.volumes[v.Name], c.taken[v.Name] = v, true
 	}
 	c.findMounters()
 	var all []Finding
 	for _, of := range c.containers() {
-		if o.KubeletVersion == nil || o.KubeletVersion.LessThan(fixedSubPath) {
+		if options.KubeletVersion == nil || options.KubeletVersion.LessThan(fixedSubPath) {
 			all = append(all, c.mutableSubPaths(of)...)
 		}
 		all = append(all, c.propagation(of)...)

@@ -78,32 +78,32 @@ func (c *check) findMounters() {
 }
 
 // propagation finds the mounts of a container that do not follow what is mounted and unmounted below them.
-func (c *check) propagation(of container) []Finding {
+func (c *check) propagation(mounting container) []Finding {
 	var all []Finding
-	for i, m := range of.mounts {
+	for i, m := range mounting.mounts {
 		if follows(m) {
 			continue
 		}
-		rule, why := c.copies(of, m)
+		rule, why := c.copies(mounting, m)
 		if rule == "" {
 			continue
 		}
 		all = append(all, Finding{
-			Rule: rule, Container: of.name, Mounts: []Mount{c.mount(of, i)}, Summary: why,
+			Rule: rule, Container: mounting.name, Mounts: []Mount{c.mount(mounting, i)}, Summary: why,
 			Cure:  c.cureOf(rule, hostDir(c.volumes[m.Name], m)),
-			Patch: patch(c.kind, map[string]any{of.list: []any{map[string]any{"name": of.name, "volumeMounts": []any{propagated(m)}}}}),
+			Patch: patch(c.kind, map[string]any{mounting.list: []any{map[string]any{"name": mounting.name, "volumeMounts": []any{propagated(m)}}}}),
 		})
 	}
 	return all
 }
 
 // copies says why a mount is a risk, in one sentence; no rule: it is none.
-func (c *check) copies(of container, m corev1.VolumeMount) (rule Rule, why string) {
+func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why string) {
 	dir := hostDir(c.volumes[m.Name], m)
 	for _, other := range c.mounters[m.Name] {
-		if other != of.name {
+		if other != mounting.name {
 			return FUSEPropagation, fmt.Sprintf("container %q mounts volume %q, in which container %q mounts file systems, without "+
-				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", of.name, m.Name, other)
+				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, m.Name, other)
 		}
 	}
 	switch {
@@ -112,21 +112,21 @@ func (c *check) copies(of container, m corev1.VolumeMount) (rule Rule, why strin
 	case c.holdsVolumes(dir):
 		return HostPropagation, fmt.Sprintf("container %q mounts %q of the host, in which the kubelet mounts volumes, without mountPropagation "+
 			"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
-			of.name, dir)
+			mounting.name, dir)
 	}
 	if i := slices.IndexFunc(c.options.MountDirs, func(d string) bool { return overlaps(dir, path.Clean(d)) }); i >= 0 {
 		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and another workload mounts file systems in %q, without "+
-			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", of.name, dir, c.options.MountDirs[i])
+			"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, dir, c.options.MountDirs[i])
 	}
 	if i := slices.IndexFunc(driverDirs, func(d string) bool { return inside(dir, d) }); i >= 0 {
 		return FUSEPropagation, fmt.Sprintf("container %q mounts %q of the host, and FUSE drivers mount in %q, without mountPropagation "+
-			"HostToContainer: once the file system is mounted again, it keeps the dead one", of.name, dir, driverDirs[i])
+			"HostToContainer: once the file system is mounted again, it keeps the dead one", mounting.name, dir, driverDirs[i])
 	}
 	return "", ""
 }
 
-// holdsVolumes reports whether the kubelet's mounts of volumes lie in a directory of the host, or it is one of them. The
-// directories of drivers' sockets, which are in plugins, too, have none.
+// holdsVolumes reports whether the kubelet's mounts of volumes lie in a directory of the host, or it is one of them.
+// The directories of drivers' sockets, which are in plugins, too, have none.
 func (c *check) holdsVolumes(dir string) bool {
 	for _, name := range []string{"pods", "plugins/kubernetes.io"} {
 		if overlaps(dir, path.Join(c.options.KubeletRoot, name)) {

@@ -85,8 +85,8 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 	return errors.Join(errs...)
 }
 
-// Check returns the risks of all workloads, in their order. Workloads that mount file systems for others, and content that
-// is immutable, count for all.
+// Check returns the risks of all workloads, in their order. Workloads that mount file systems for others, and content
+// that is immutable, count for all.
 func (m *Manifests) Check(o Options) []Located {
 	o.Immutable = func(c Content) bool { return m.immutable[c] }
 	for _, w := range m.Workloads {
@@ -110,23 +110,24 @@ type document struct {
 	text   []byte
 }
 
-// split cuts a file into documents at lines that begin with three dashes. In valid YAML no text begins a line with them.
+// split cuts a file into documents at lines that begin with three dashes. In valid YAML no text begins a line with
+// them.
 func split(content []byte) (all []document) {
-	d := document{line: 1}
+	doc := document{line: 1}
 	line := 0
 	add := func() {
-		if blank := bytes.TrimSpace(uncommented(d.text)); len(blank) > 0 {
-			all = append(all, d)
+		if blank := bytes.TrimSpace(uncommented(doc.text)); len(blank) > 0 {
+			all = append(all, doc)
 		}
 	}
 	for text := range bytes.Lines(content) {
 		line++
 		if rest, ok := bytes.CutPrefix(text, []byte("---")); ok && len(bytes.TrimLeft(rest, " \t\r\n")) == 0 {
 			add()
-			d = document{line: line + 1}
+			doc = document{line: line + 1}
 			continue
 		}
-		d.text = append(d.text, text...)
+		doc.text = append(doc.text, text...)
 	}
 	add()
 	return all
@@ -172,22 +173,22 @@ func (m *Manifests) document(d document) error {
 	return nil
 }
 
-func (m *Manifests) jsonDocument(d document) error {
-	at := place{lines: parseLines(d)}
-	decoder := stdjson.NewDecoder(bytes.NewReader(d.text))
+func (m *Manifests) jsonDocument(doc document) error {
+	at := place{lines: parseLines(doc)}
+	decoder := stdjson.NewDecoder(bytes.NewReader(doc.text))
 	for {
 		var text stdjson.RawMessage
 		err := decoder.Decode(&text)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		line := d.line + bytes.Count(d.text[:min(offset(decoder, err), len(d.text))], []byte("\n"))
+		line := doc.line + bytes.Count(doc.text[:min(offset(decoder, err), len(doc.text))], []byte("\n"))
 		if err == nil {
-			err = m.add(d, text, at)
+			err = m.add(doc, text, at)
 		}
 		if err != nil {
-			d.line = line
-			return d.error(err)
+			doc.line = line
+			return doc.error(err)
 		}
 		at.lines = nil // they are those of the first object
 	}
@@ -221,7 +222,7 @@ type object struct {
 }
 
 // add takes in one object, or those of a list.
-func (m *Manifests) add(d document, text []byte, at place) error {
+func (m *Manifests) add(doc document, text []byte, at place) error {
 	if text = bytes.TrimSpace(text); bytes.Equal(text, []byte("null")) {
 		return nil
 	}
@@ -246,16 +247,16 @@ func (m *Manifests) add(d document, text []byte, at place) error {
 	case kind.Kind == "":
 		return errors.New("kind: it is missing")
 	case strings.HasSuffix(kind.Kind, "List"):
-		return m.list(d, text, at, kind)
+		return m.list(doc, text, at, kind)
 	case templates[kind.Kind] == nil || !slices.Contains(groups, group.Group):
 		m.PassedOver[kind.Kind]++
 		return m.content(text, kind)
 	}
-	return m.workload(d, text, at, kind.Kind)
+	return m.workload(doc, text, at, kind.Kind)
 }
 
 // list takes in the items of a list, whose kind they have if they do not say their own.
-func (m *Manifests) list(d document, text []byte, at place, kind metav1.TypeMeta) error {
+func (m *Manifests) list(doc document, text []byte, at place, kind metav1.TypeMeta) error {
 	var o object
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
 		return err
@@ -268,7 +269,7 @@ func (m *Manifests) list(d document, text []byte, at place, kind metav1.TypeMeta
 		if strings.HasSuffix(in.kind, "List") {
 			return errors.New("items: it is a list of lists")
 		}
-		if err := m.add(d, item, in); err != nil {
+		if err := m.add(doc, item, in); err != nil {
 			return fmt.Errorf("%sitems[%d]: %w", at.field, i, err)
 		}
 	}

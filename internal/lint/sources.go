@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// sources are the sources of a projected volume that has the files of these subPaths, each under the name that it has in
-// the container. A reason: the template does not say enough for that.
+// sources are the sources of a projected volume that has the files of these subPaths, each under the name that it has
+// in the container. A reason: the template does not say enough for that.
 func (c *check) sources(of container, indexes []int) (all []corev1.VolumeProjection, why string) {
 	for _, i := range indexes {
 		m := of.mounts[i]
@@ -46,22 +46,23 @@ func (w wanted) rename(name string) (renamed string, ok bool) {
 }
 
 // project returns what of a volume the subPath covers, as sources of a projected volume.
-func (w wanted) project(v corev1.Volume) []corev1.VolumeProjection {
+func (w wanted) project(volume corev1.Volume) []corev1.VolumeProjection {
 	switch {
-	case v.ConfigMap != nil:
+	case volume.ConfigMap != nil:
 		return w.configMap(corev1.ConfigMapProjection{
-			LocalObjectReference: v.ConfigMap.LocalObjectReference, Items: withMode(v.ConfigMap.Items, v.ConfigMap.DefaultMode),
-			Optional: v.ConfigMap.Optional,
-		}, v.ConfigMap.DefaultMode)
-	case v.Secret != nil:
+			LocalObjectReference: volume.ConfigMap.LocalObjectReference, Items: withMode(volume.ConfigMap.Items, volume.ConfigMap.DefaultMode),
+			Optional: volume.ConfigMap.Optional,
+		}, volume.ConfigMap.DefaultMode)
+	case volume.Secret != nil:
 		return w.secret(corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: v.Secret.SecretName}, Items: withMode(v.Secret.Items, v.Secret.DefaultMode),
-			Optional: v.Secret.Optional,
-		}, v.Secret.DefaultMode)
-	case v.DownwardAPI != nil:
-		return w.downward(v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
-	case v.Projected != nil:
-		return w.projected(v.Projected)
+			LocalObjectReference: corev1.LocalObjectReference{Name: volume.Secret.SecretName},
+			Items:                withMode(volume.Secret.Items, volume.Secret.DefaultMode),
+			Optional:             volume.Secret.Optional,
+		}, volume.Secret.DefaultMode)
+	case volume.DownwardAPI != nil:
+		return w.downward(volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)
+	case volume.Projected != nil:
+		return w.projected(volume.Projected)
 	}
 	return nil
 }
@@ -121,8 +122,8 @@ func (w wanted) downward(items []corev1.DownwardAPIVolumeFile, mode *int32) []co
 	return []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: covered}}}
 }
 
-// projected takes what is named by a path from every source. A source that has all of its keys may have the file or not:
-// it is taken only if there is one such source, and no path names the file.
+// projected takes what is named by a path from every source. A source that has all of its keys may have the file or
+// not: it is taken only if there is one such source, and no path names the file.
 func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeProjection) {
 	var open []corev1.VolumeProjection
 	for _, s := range v.Sources {

@@ -12,19 +12,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// systemDirs are directories with content of the image that it needs. Nothing is mounted over one, nor over any at the top,
-// nor over one that several packages share, whose name ends in .d.
+// systemDirs are directories with content of the image that it needs. Nothing is mounted over one, nor over any at the
+// top, nor over one that several packages share, whose name ends in .d.
 var systemDirs = []string{
 	"/etc/ssl", "/etc/pki", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
 	"/usr/share", "/var/lib", "/var/run", "/var/log",
 }
 
-// mutableSubPaths finds the subPaths of content that the kubelet replaces. Those of one directory of the container are one
-// finding: they are cured by one volume.
-func (c *check) mutableSubPaths(of container) []Finding {
+// mutableSubPaths finds the subPaths of content that the kubelet replaces. Those of one directory of the container are
+// one finding: they are cured by one volume.
+func (c *check) mutableSubPaths(mounting container) []Finding {
 	groups := map[string][]int{}
 	var order []string
-	for i, m := range of.mounts {
+	for i, m := range mounting.mounts {
 		if (m.SubPath == "" && m.SubPathExpr == "") || !c.mutable(c.volumes[m.Name]) {
 			continue
 		}
@@ -36,7 +36,7 @@ func (c *check) mutableSubPaths(of container) []Finding {
 	}
 	var all []Finding
 	for _, dir := range order {
-		all = append(all, c.mutableSubPath(of, dir, groups[dir]))
+		all = append(all, c.mutableSubPath(mounting, dir, groups[dir]))
 	}
 	return all
 }
@@ -58,40 +58,40 @@ func (c *check) changes(content Content) bool {
 }
 
 // mutableSubPath is the finding about the mounts of a container that lie in one directory.
-func (c *check) mutableSubPath(of container, dir string, indexes []int) Finding {
-	f := Finding{Rule: MutableSubPath, Container: of.name}
+func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Finding {
+	finding := Finding{Rule: MutableSubPath, Container: mounting.name}
 	var paths []string
 	for _, i := range indexes {
-		f.Mounts = append(f.Mounts, c.mount(of, i))
-		paths = append(paths, fmt.Sprintf("%q", of.mounts[i].MountPath))
+		finding.Mounts = append(finding.Mounts, c.mount(mounting, i))
+		paths = append(paths, fmt.Sprintf("%q", mounting.mounts[i].MountPath))
 	}
-	f.Summary = fmt.Sprintf("container %q mounts %s by subPath from content that the kubelet replaces at each update: on a kubelet before 1.19 it "+
-		"cannot start again after one", of.name, strings.Join(paths, ", "))
-	sources, why := c.sources(of, indexes)
+	finding.Summary = fmt.Sprintf("container %q mounts %s by subPath from content that the kubelet replaces at each update: on a kubelet before 1.19 it "+
+		"cannot start again after one", mounting.name, strings.Join(paths, ", "))
+	sources, why := c.sources(mounting, indexes)
 	if why != "" {
-		f.Cure = "mount the whole volume as a directory instead of a subPath; it is not written out here: " + why
-		return f
+		finding.Cure = "mount the whole volume as a directory instead of a subPath; it is not written out here: " + why
+		return finding
 	}
-	name := c.newVolume(of.mounts[indexes[0]].Name)
+	name := c.newVolume(mounting.mounts[indexes[0]].Name)
 	at := dir
-	moved := !c.hideable(of, dir, indexes)
+	moved := !c.hideable(mounting, dir, indexes)
 	if moved {
 		at = "/mnt/" + name
 	}
-	f.Patch = c.projection(of, indexes, at, corev1.Volume{
+	finding.Patch = c.projection(mounting, indexes, at, corev1.Volume{
 		Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}},
 	})
-	f.Cure = fmt.Sprintf("mount these files from a projected volume at the directory %q, as the patch does: then updates reach the container, too; "+
+	finding.Cure = fmt.Sprintf("mount these files from a projected volume at the directory %q, as the patch does: then updates reach the container, too; "+
 		"what the image has in that directory is hidden", at)
 	if moved {
-		f.Cure = fmt.Sprintf("mount these files from a projected volume at a directory of their own, %q, as the patch does, and have the program read "+
+		finding.Cure = fmt.Sprintf("mount these files from a projected volume at a directory of their own, %q, as the patch does, and have the program read "+
 			"them there, or link to them when it starts: %q cannot be hidden by a volume", at, dir)
 	}
-	return f
+	return finding
 }
 
-// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without what it
-// has there, and nothing else is mounted in it.
+// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without what
+// it has there, and nothing else is mounted in it.
 func (c *check) hideable(of container, dir string, indexes []int) bool {
 	for i, m := range of.mounts {
 		if !slices.Contains(indexes, i) && inside(path.Clean("/"+m.MountPath), dir) {

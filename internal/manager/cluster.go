@@ -34,24 +34,25 @@ func stripMountFault(object any) (any, error) {
 	return f, nil
 }
 
-// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its results can be half a megabyte.
-// The manager writes by patches of single fields, so what is not here is not touched.
+// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its results can be half a
+// megabyte. The manager writes by patches of single fields, so what is not here is not touched.
 func stripDiagnosis(object any) (any, error) {
-	d, ok := object.(*v1.Diagnosis)
+	diagnosis, ok := object.(*v1.Diagnosis)
 	if !ok {
 		return object, nil // a tombstone
 	}
-	d.ManagedFields = nil
-	approval, named := d.Annotations[v1.AnnotationApproval]
-	if d.Annotations = nil; named {
-		d.Annotations = map[string]string{v1.AnnotationApproval: approval}
+	diagnosis.ManagedFields = nil
+	approval, named := diagnosis.Annotations[v1.AnnotationApproval]
+	if diagnosis.Annotations = nil; named {
+		diagnosis.Annotations = map[string]string{v1.AnnotationApproval: approval}
 	}
-	d.Status = v1.DiagnosisStatus{
-		Phase: d.Status.Phase, Outcome: d.Status.Outcome, Conditions: d.Status.Conditions, Target: d.Status.Target, Summary: d.Status.Summary,
-		StartTime: d.Status.StartTime, CompletionTime: d.Status.CompletionTime, Approval: d.Status.Approval,
+	diagnosis.Status = v1.DiagnosisStatus{
+		Phase: diagnosis.Status.Phase, Outcome: diagnosis.Status.Outcome, Conditions: diagnosis.Status.Conditions,
+		Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
+		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
 	}
-	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
-		d.Spec.Parameters, d.Status.Conditions, d.Status.Target, d.Status.Summary = nil, nil, "", ""
+	if diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed {
+		diagnosis.Spec.Parameters, diagnosis.Status.Conditions, diagnosis.Status.Target, diagnosis.Status.Summary = nil, nil, "", ""
 	}
-	return d, nil
+	return diagnosis, nil
 }

@@ -28,7 +28,7 @@ var otherEnv = map[string]string{"namespace": "POD_NAMESPACE", "kubeconfig": cli
 
 // NewCommand is the command kubediag-manager. It runs until the context that it is executed with is done.
 func NewCommand() *cobra.Command {
-	o := defaultOptions()
+	settings := defaultOptions()
 	var kubeconfig string
 	var verbosity flags.Verbosity
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := env.Explain(o.validate()); err != nil {
+			if err := env.Explain(settings.validate()); err != nil {
 				return err
 			}
 			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
@@ -53,10 +53,10 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			return run(cmd.Context(), config, o)
+			return run(cmd.Context(), config, settings)
 		},
 	}
-	o.bind(cmd.Flags())
+	settings.bind(cmd.Flags())
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
 	verbosity.Bind(cmd.Flags())
 	return cmd

@@ -52,18 +52,18 @@ const (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 // newManager makes the manager. It does not talk to the API server before it is started.
-func newManager(config *rest.Config, o options) (manager.Manager, error) {
+func newManager(config *rest.Config, settings options) (manager.Manager, error) {
 	unique := true // the names are those of the kinds below; two managers in one process, as in tests, share their metrics
 	timeout := stopTimeout
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = requestsPerSecond, burst
 	m, err := kubeclient.New(config, manager.Options{
 		Cache:                         cacheOptions(),
-		Metrics:                       server.Options{BindAddress: o.MetricsBindAddress},
-		HealthProbeBindAddress:        o.HealthProbeBindAddress,
-		LeaderElection:                o.LeaderElection,
+		Metrics:                       server.Options{BindAddress: settings.MetricsBindAddress},
+		HealthProbeBindAddress:        settings.HealthProbeBindAddress,
+		LeaderElection:                settings.LeaderElection,
 		LeaderElectionID:              leaderElectionID,
-		LeaderElectionNamespace:       o.Namespace,
+		LeaderElectionNamespace:       settings.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &timeout,
 		Controller:                    ctrlconfig.Controller{SkipNameValidation: &unique},
@@ -71,7 +71,7 @@ func newManager(config *rest.Config, o options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range controllers(m, o) {
+	for _, add := range controllers(m, settings) {
 		if err := add(m); err != nil {
 			return nil, fmt.Errorf("adding controller: %w", err)
 		}
@@ -92,7 +92,7 @@ func addCaches(m manager.Manager) error {
 }
 
 // controllers are all there are.
-func controllers(m manager.Manager, o options) []func(manager.Manager) error {
+func controllers(m manager.Manager, settings options) []func(manager.Manager) error {
 	var real clock.RealClock
 	operations := &operation.Reconciler{Client: m.GetClient()}
 	operationSets := &operationset.Reconciler{Client: m.GetClient()}
@@ -103,14 +103,14 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
 		Clock:  real,
 		Agents: &diagnosis.Agents{
-			Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace,
-			LeaseDuration: o.AgentLeaseDuration, CheckEvery: o.AgentCheckInterval,
+			Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace,
+			LeaseDuration: settings.AgentLeaseDuration, CheckEvery: settings.AgentCheckInterval,
 		},
 	}
 	keeper := &retention.Keeper{
-		Client: m.GetClient(), Clock: real, Every: o.RetentionInterval,
+		Client: m.GetClient(), Clock: real, Every: settings.RetentionInterval,
 		Limits: retention.Limits{
-			TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
+			TTL: settings.DiagnosisTTL, PerNode: settings.DiagnosesPerNode, MinimumAge: settings.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
 		},
 	}
 	approvals := &approval.Reconciler{
@@ -118,15 +118,15 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
 	}
 	requests := &repairrequest.Reconciler{
-		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
+		Client: m.GetClient(), Clock: real, Namespace: settings.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
 	}
 	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
-	ages := &lease.Ages{Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace, Every: o.LeaseAgeInterval}
-	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: o.Namespace}
+	ages := &lease.Ages{Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace, Every: settings.LeaseAgeInterval}
+	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace}
 	return []func(manager.Manager) error{
 		operations.SetupWithManager,
 		operationSets.SetupWithManager,
-		func(m manager.Manager) error { return addTriggers(m, o) },
+		func(m manager.Manager) error { return addTriggers(m, settings) },
 		ships.SetupWithManager,
 		diagnoses.SetupWithManager,
 		approvals.SetupWithManager,
@@ -135,7 +135,7 @@ func controllers(m manager.Manager, o options) []func(manager.Manager) error {
 		leases.SetupWithManager,
 		ages.SetupWithManager,
 		faults.SetupWithManager,
-		func(m manager.Manager) error { return addPolicies(m, o) },
+		func(m manager.Manager) error { return addPolicies(m, settings) },
 	}
 }
 

@@ -43,7 +43,8 @@ type options struct {
 	AlertBindAddress string
 	// AlertCertFile and AlertKeyFile are for HTTPS there. Empty: HTTP.
 	AlertCertFile, AlertKeyFile string
-	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server is asked about each token.
+	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server is asked about each
+	// token.
 	AlertSecretFile string
 	// TriggerInterval is how often a Trigger is looked at. It has no flag.
 	TriggerInterval time.Duration
@@ -75,21 +76,26 @@ func defaultOptions() options {
 	}
 }
 
-func (o *options) bind(f *pflag.FlagSet) {
-	f.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
-	f.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
-	f.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
-	f.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
-	f.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration, "how long a renewal of an agent's Lease counts where the Lease does not say")
-	f.DurationVar(&o.AgentCheckInterval, "agent-check-interval", o.AgentCheckInterval, "how often the agent of an unfinished Diagnosis is looked at")
-	f.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
-	f.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode, "how many ended Diagnoses of one namespace on one node are kept, 0 for all")
-	f.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL, "how long after its end a Diagnosis is kept whatever their number")
-	f.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
-	f.StringVar(&o.AlertBindAddress, "alert-bind-address", o.AlertBindAddress, "address at which alerts are received, 0 for none")
-	f.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received by HTTPS")
-	f.StringVar(&o.AlertKeyFile, "alert-tls-key-file", o.AlertKeyFile, "key of that certificate")
-	f.StringVar(&o.AlertSecretFile, "alert-secret-file", o.AlertSecretFile, "file with the bearer token of all senders of alerts; without it the API server is asked about each token")
+func (o *options) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "namespace of the Leases of manager and agents [$POD_NAMESPACE]")
+	flags.BoolVar(&o.LeaderElection, "leader-elect", o.LeaderElection, "let several managers stand by for each other")
+	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
+	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
+	flags.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration,
+		"how long a renewal of an agent's Lease counts where the Lease does not say")
+	flags.DurationVar(&o.AgentCheckInterval, "agent-check-interval", o.AgentCheckInterval,
+		"how often the agent of an unfinished Diagnosis is looked at")
+	flags.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
+	flags.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode,
+		"how many ended Diagnoses of one namespace on one node are kept, 0 for all")
+	flags.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL,
+		"how long after its end a Diagnosis is kept whatever their number")
+	flags.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
+	flags.StringVar(&o.AlertBindAddress, "alert-bind-address", o.AlertBindAddress, "address at which alerts are received, 0 for none")
+	flags.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received by HTTPS")
+	flags.StringVar(&o.AlertKeyFile, "alert-tls-key-file", o.AlertKeyFile, "key of that certificate")
+	flags.StringVar(&o.AlertSecretFile, "alert-secret-file", o.AlertSecretFile,
+		"file with the bearer token of all senders of alerts; without it the API server is asked about each token")
 }
 
 // validate checks the settings. Every error names the flag and the value.

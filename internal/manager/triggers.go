@@ -26,10 +26,10 @@ import (
 // triggerInterval is how often a Trigger is looked at, and its status written if there is something new.
 const triggerInterval = 5 * time.Second
 
-// addTriggers adds what fires Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that keeps
-// them at work.
-func addTriggers(m manager.Manager, o options) error {
-	dispatcher := &trigger.Dispatcher{Client: m.GetClient(), Reader: m.GetAPIReader(), Namespace: o.Namespace}
+// addTriggers adds what fires Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that
+// keeps them at work.
+func addTriggers(m manager.Manager, settings options) error {
+	dispatcher := &trigger.Dispatcher{Client: m.GetClient(), Reader: m.GetAPIReader(), Namespace: settings.Namespace}
 	var real clock.RealClock
 	config := rest.CopyConfig(m.GetConfig())
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
@@ -38,20 +38,20 @@ func addTriggers(m manager.Manager, o options) error {
 		return fmt.Errorf("making client of events: %w", err)
 	}
 	events := eventsource.New(core.Events(""), dispatcher, real)
-	alerts, err := newReceiver(m, o, dispatcher)
+	alerts, err := newReceiver(m, settings, dispatcher)
 	if err != nil {
 		return err
 	}
 	faults := mountfault.New(m.GetClient(), m.GetAPIReader(), dispatcher, real)
 	r := &controller.Reconciler{
-		Client: m.GetClient(), Clock: real, Namespace: o.Namespace, Dispatcher: dispatcher,
-		Sources: []trigger.Source{events, alerts, faults}, AlertsReceived: alerts.Address != "", Every: o.TriggerInterval,
+		Client: m.GetClient(), Clock: real, Namespace: settings.Namespace, Dispatcher: dispatcher,
+		Sources: []trigger.Source{events, alerts, faults}, AlertsReceived: alerts.Address != "", Every: settings.TriggerInterval,
 	}
 	return errors.Join(dispatcher.SetupWithManager(m), m.Add(events), m.Add(alerts), faults.SetupWithManager(m), r.SetupWithManager(m))
 }
 
-// newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for which the
-// manager needs rights that config/components/alert-receiver gives.
+// newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for
+// which the manager needs rights that config/components/alert-receiver gives.
 func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanager.Receiver, error) {
 	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, To: to}
 	if o.AlertBindAddress != off {

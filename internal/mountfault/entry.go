@@ -25,12 +25,13 @@ type entry struct {
 	// since is when the fault began that is there now, claim the one of its volume.
 	since metav1.Time
 	claim string
-	// kept is set while it is not known whether the fault of the object is still there. Nothing is done then. gone is set if the
-	// fault is not there. Neither: it is there, but may have no object of its own.
+	// kept is set while it is not known whether the fault of the object is still there. Nothing is done then. gone is
+	// set if the fault is not there. Neither: it is there, but may have no object of its own.
 	kept, gone bool
 	// notBefore is when the object may be written next.
 	notBefore time.Time
-	// said is when the last Event about the fault was sent. announced is set if the last one did not say that it is gone.
+	// said is when the last Event about the fault was sent. announced is set if the last one did not say that it is
+	// gone.
 	said      time.Time
 	announced bool
 }
@@ -70,31 +71,31 @@ func same(a, b *v1.MountFault) bool {
 
 // settle makes the write that is due for an entry. An error is one that concerns other objects too.
 func (w *Writer) settle(ctx context.Context, name types.NamespacedName) error {
-	e, now := w.entries[name], time.Now()
-	w.announce(ctx, e)
-	if !e.pending() {
-		if e.written == nil && !now.Before(e.notBefore) {
+	item, now := w.entries[name], time.Now()
+	w.announce(ctx, item)
+	if !item.pending() {
+		if item.written == nil && !now.Before(item.notBefore) {
 			delete(w.entries, name)
 		}
 		return nil
 	}
-	if now.Before(e.notBefore) {
+	if now.Before(item.notBefore) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	e.notBefore = now.Add(w.Interval)
+	item.notBefore = now.Add(w.Interval)
 	var err error
 	switch {
-	case e.want == nil:
-		err = w.remove(ctx, e)
-	case e.written == nil:
-		err = w.create(ctx, e)
+	case item.want == nil:
+		err = w.remove(ctx, item)
+	case item.written == nil:
+		err = w.create(ctx, item)
 	default:
-		err = w.change(ctx, e)
+		err = w.change(ctx, item)
 	}
 	if refused(err) {
-		e.notBefore = now.Add(refusedDelay)
+		item.notBefore = now.Add(refusedDelay)
 		w.note(ctx, err)
 		return nil
 	}
@@ -133,18 +134,18 @@ func (w *Writer) takeOver(ctx context.Context, e *entry, exists error) error {
 	return nil
 }
 
-func (w *Writer) change(ctx context.Context, e *entry) error {
-	f := e.written.DeepCopy()
-	f.Status = *e.want.Status.DeepCopy()
-	err := w.Client.Patch(ctx, f, client.MergeFrom(e.written))
+func (w *Writer) change(ctx context.Context, item *entry) error {
+	f := item.written.DeepCopy()
+	f.Status = *item.want.Status.DeepCopy()
+	err := w.Client.Patch(ctx, f, client.MergeFrom(item.written))
 	if apierrors.IsNotFound(err) { // its pod is gone, or a person deleted it
-		e.written = nil
+		item.written = nil
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("writing mountfault %s/%s: %w", f.Namespace, f.Name, err)
 	}
-	e.written = f
+	item.written = f
 	return nil
 }
 

@@ -23,21 +23,22 @@ const ReasonFaultGone = "FaultGone"
 // maxClaims bounds how many claims of a pod are looked at.
 const maxClaims = 16
 
-// announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two in an interval.
-func (w *Writer) announce(ctx context.Context, e *entry) {
-	silent := time.Since(e.said)
+// announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two
+// in an interval.
+func (w *Writer) announce(ctx context.Context, item *entry) {
+	silent := time.Since(item.said)
 	switch {
-	case w.Faults == nil || e.kept:
-	case e.want != nil && (!e.announced && (e.said.IsZero() || silent >= w.Interval) || silent >= repeatInterval):
-		if !e.announced {
-			w.findClaim(ctx, e)
+	case w.Faults == nil || item.kept:
+	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= w.Interval) || silent >= repeatInterval):
+		if !item.announced {
+			w.findClaim(ctx, item)
 		}
-		e.said, e.announced = time.Now(), true
-		f := e.want
+		item.said, item.announced = time.Now(), true
+		f := item.want
 		w.say(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
-	case e.gone && e.announced:
-		e.announced = false
-		w.sayGone(ctx, e)
+	case item.gone && item.announced:
+		item.announced = false
+		w.sayGone(ctx, item)
 	}
 }
 
@@ -51,10 +52,10 @@ func (w *Writer) sayGone(ctx context.Context, e *entry) {
 	w.say(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
 }
 
-// say sends an Event on all that is broken: the pod and, if the volume is dead, its claim; or the node. A pod that is gone has
-// no reader.
-func (w *Writer) say(ctx context.Context, f *v1.MountFault, kind, reason, message string) {
-	p := f.Status.Pod
+// say sends an Event on all that is broken: the pod and, if the volume is dead, its claim; or the node. A pod that is
+// gone has no reader.
+func (w *Writer) say(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
+	p := mountFault.Status.Pod
 	if p == nil {
 		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.Node, UID: types.UID(w.Node)} // as the kubelet names it
 		w.Events.Event(node, kind, reason, message)
@@ -64,10 +65,10 @@ func (w *Writer) say(ctx context.Context, f *v1.MountFault, kind, reason, messag
 		return
 	}
 	w.Events.Event(PodReference(p), kind, reason, message)
-	if f.Status.Claim == "" {
+	if mountFault.Status.Claim == "" {
 		return
 	}
-	claim, err := w.claim(ctx, p.Namespace, f.Status.Claim)
+	claim, err := w.claim(ctx, p.Namespace, mountFault.Status.Claim)
 	if err != nil {
 		w.note(ctx, err)
 		return
@@ -83,10 +84,10 @@ func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
 }
 
 // findClaim finds the claim of a volume that is dead: the one of the pod that is bound to it.
-func (w *Writer) findClaim(ctx context.Context, e *entry) {
-	f := e.want
-	p := f.Status.Pod
-	if p == nil || ofContainer(fault.Code(f.Status.Code)) || f.Status.Volume == "" || f.Status.Claim != "" {
+func (w *Writer) findClaim(ctx context.Context, item *entry) {
+	mountFault := item.want
+	p := mountFault.Status.Pod
+	if p == nil || ofContainer(fault.Code(mountFault.Status.Code)) || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
 		return
 	}
 	pod := w.Pods.PodByUID(string(p.UID))
@@ -100,8 +101,8 @@ func (w *Writer) findClaim(ctx context.Context, e *entry) {
 			w.note(ctx, err)
 			return
 		}
-		if err == nil && claim.Spec.VolumeName == f.Status.Volume {
-			f.Status.Claim, e.claim = claim.Name, claim.Name
+		if err == nil && claim.Spec.VolumeName == mountFault.Status.Volume {
+			mountFault.Status.Claim, item.claim = claim.Name, claim.Name
 			return
 		}
 	}

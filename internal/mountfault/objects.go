@@ -26,8 +26,8 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// subject is what a MountFault is about. A volume that is dead in several mounts of a pod is one subject, and a stale subPath is one
-// for each container.
+// subject is what a MountFault is about. A volume that is dead in several mounts of a pod is one subject, and a stale
+// subPath is one for each container.
 type subject struct {
 	code                                 fault.Code
 	podUID, container, volume, directory string
@@ -46,7 +46,8 @@ func ofContainer(code fault.Code) bool {
 	return code == fault.StaleSubPath || code == fault.MissingBindSource || code == fault.SourceTypeMismatch
 }
 
-// candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an object.
+// candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an
+// object.
 type candidate struct {
 	*v1.MountFault
 	pod    *corev1.Pod // nil for a fault of the node
@@ -94,19 +95,19 @@ func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) 
 		impact, heal = min(impact, slices.Index(fault.Impacts(), a.Impact)), max(heal, slices.Index(fault.Heals(), a.Heal))
 	}
 	d := first.Details
-	f := &v1.MountFault{Status: v1.MountFaultStatus{
+	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: string(s.code), Node: w.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
 		Recovery: recovery,
 	}}
 	if !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
-		f.Status.Container = first.Container
+		mountFault.Status.Container = first.Container
 	}
 	if p := cmp.Or(d.HeldBy, d.Daemon); p != nil {
-		f.Status.Holder = p.String()
+		mountFault.Status.Holder = p.String()
 	}
-	w.place(f, pod, s)
-	return &candidate{MountFault: f, pod: pod, first: first, advice: advice, mounts: len(group)}
+	w.place(mountFault, pod, s)
+	return &candidate{MountFault: mountFault, pod: pod, first: first, advice: advice, mounts: len(group)}
 }
 
 func advise(f *sentinel.Fault, automatic bool) fault.Advice {
@@ -153,19 +154,19 @@ func (c *candidate) object(u underway) *v1.MountFault {
 }
 
 // place gives an object its name, its namespace and its owner.
-func (w *Writer) place(f *v1.MountFault, pod *corev1.Pod, s subject) {
+func (w *Writer) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
 	base := w.Node
-	f.Namespace, f.Status.Target = w.Namespace, s.directory
+	mountFault.Namespace, mountFault.Status.Target = w.Namespace, s.directory
 	if pod != nil {
 		base = pod.Name
-		f.Namespace, f.Status.Target = pod.Namespace, pod.Name
-		f.Status.Pod = &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
-		f.Status.Workload = workloadOf(pod)
-		f.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
+		mountFault.Namespace, mountFault.Status.Target = pod.Namespace, pod.Name
+		mountFault.Status.Pod = &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
+		mountFault.Status.Workload = workloadOf(pod)
+		mountFault.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{w.Node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
-	f.Name = nameOf(base, hex.EncodeToString(sum[:5]))
-	f.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
+	mountFault.Name = nameOf(base, hex.EncodeToString(sum[:5]))
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
 }
 
 // maxBase leaves room in a name for what makes it unique.
@@ -185,7 +186,8 @@ func sinceOf(group []*sentinel.Fault) metav1.Time {
 	return metav1.NewTime(since.Truncate(time.Second))
 }
 
-// workloadOf is the controller of a pod. A ReplicaSet whose name ends with the hash of the pod template is a Deployment's.
+// workloadOf is the controller of a pod. A ReplicaSet whose name ends with the hash of the pod template is a
+// Deployment's.
 func workloadOf(pod *corev1.Pod) *v1.Workload {
 	of := kubelet.WorkloadOf(pod)
 	if of == (fault.Workload{}) {
@@ -211,19 +213,19 @@ func evidence(f *sentinel.Fault, mounts int) []string {
 }
 
 // bound cuts texts to what the schema allows.
-func bound(s *v1.MountFaultStatus) {
-	for _, text := range []*string{&s.Target, &s.Container, &s.Volume, &s.Driver} {
+func bound(status *v1.MountFaultStatus) {
+	for _, text := range []*string{&status.Target, &status.Container, &status.Volume, &status.Driver} {
 		*text = cut(*text, v1.MaxFaultName)
 	}
-	s.Device = cut(s.Device, v1.MaxFaultDevice)
-	s.Plan = cut(s.Plan, v1.MaxFaultPlan)
-	s.Holder = cut(s.Holder, v1.MaxFaultFact)
-	if s.Recovery != nil {
-		s.Recovery.Message = cut(s.Recovery.Message, v1.MaxFaultFact)
-		s.Recovery.EvictionRefusal = cut(s.Recovery.EvictionRefusal, v1.MaxFaultFact)
+	status.Device = cut(status.Device, v1.MaxFaultDevice)
+	status.Plan = cut(status.Plan, v1.MaxFaultPlan)
+	status.Holder = cut(status.Holder, v1.MaxFaultFact)
+	if status.Recovery != nil {
+		status.Recovery.Message = cut(status.Recovery.Message, v1.MaxFaultFact)
+		status.Recovery.EvictionRefusal = cut(status.Recovery.EvictionRefusal, v1.MaxFaultFact)
 	}
-	for i := range s.Evidence {
-		s.Evidence[i] = cut(s.Evidence[i], v1.MaxFaultFact)
+	for i := range status.Evidence {
+		status.Evidence[i] = cut(status.Evidence[i], v1.MaxFaultFact)
 	}
 }
 
@@ -267,20 +269,20 @@ func (w *Writer) unlisted(rest []*candidate) *v1.MountFault {
 		}
 	}
 	name := w.unlistedName()
-	f := &v1.MountFault{Status: v1.MountFaultStatus{
+	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: v1.UnlistedFaults, Target: w.Node, Node: w.Node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
 		Since: since, LastSeen: metav1.NewTime(time.Now().Truncate(time.Second)), Unlisted: int32(len(rest)),
 		Plan: "repair the faults that are listed; others take their place in the list",
 	}}
 	for _, code := range slices.Sorted(maps.Keys(counts)) {
-		f.Status.Evidence = append(f.Status.Evidence, fmt.Sprintf("%s: %d", code, counts[code]))
+		mountFault.Status.Evidence = append(mountFault.Status.Evidence, fmt.Sprintf("%s: %d", code, counts[code]))
 	}
-	f.Status.Evidence = f.Status.Evidence[:min(len(f.Status.Evidence), v1.MaxFaultEvidence)]
-	f.Namespace, f.Name = name.Namespace, name.Name
-	f.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
-	w.entry(name).remember(f)
-	f.Status.Summary = fmt.Sprintf("%d more faults of the node have no object of their own", len(rest))
-	return f
+	mountFault.Status.Evidence = mountFault.Status.Evidence[:min(len(mountFault.Status.Evidence), v1.MaxFaultEvidence)]
+	mountFault.Namespace, mountFault.Name = name.Namespace, name.Name
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
+	w.entry(name).remember(mountFault)
+	mountFault.Status.Summary = fmt.Sprintf("%d more faults of the node have no object of their own", len(rest))
+	return mountFault
 }
 
 func impactRank(f *v1.MountFault) int {

@@ -17,7 +17,8 @@ import (
 const (
 	// grace is how long a processor may take to return after its context is done.
 	grace = time.Second
-	// maxAbandoned is how many processors that did not return this process bears. Each holds a goroutine, and maybe more.
+	// maxAbandoned is how many processors that did not return this process bears. Each holds a goroutine, and maybe
+	// more.
 	maxAbandoned = 32
 )
 
@@ -38,7 +39,8 @@ type timeoutError struct{ cause, err error }
 func (e *timeoutError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
 func (e *timeoutError) Unwrap() error { return e.err }
 
-// timeoutCause is the cause of a context whose time is limited by the operation. It names the limit as the user knows it.
+// timeoutCause is the cause of a context whose time is limited by the operation. It names the limit as the user knows
+// it.
 func timeoutCause(op operation) error {
 	return fmt.Errorf("%w (timeoutSeconds: %g)", errTimeout, op.Timeout.Seconds())
 }
@@ -55,7 +57,7 @@ func wrapTimeout(ctx context.Context, err error) error {
 // within the grace after ctx is done, it is left behind; its result is dropped when it comes.
 func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, error)) (T, error) {
 	var none T
-	if n := r.calls.Left(); n >= maxAbandoned {
+	if n := r.calls.Abandoned(); n >= maxAbandoned {
 		return none, processor.Stalled(fmt.Errorf("starting processor: %d others did not stop when they were told to", n))
 	}
 	value, err := bounded.Do(ctx, &r.calls, bounded.Call{}, func() (value T, err error) {

@@ -77,8 +77,8 @@ type Options struct {
 	Observer Observer
 	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
 	External External
-	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program of
-	// the node repairs meanwhile. An error is that of the attempt.
+	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
+	// of the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
@@ -115,7 +115,7 @@ func New(o Options) (*Runner, error) {
 func (r *Runner) Close() error { return r.files.root.Close() }
 
 // Abandoned is how many processors are still at work although their time was up.
-func (r *Runner) Abandoned() int64 { return int64(r.calls.Left()) }
+func (r *Runner) Abandoned() int64 { return int64(r.calls.Abandoned()) }
 
 // Forget removes the journals and full results of all Diagnoses but those to keep and those that run.
 func (r *Runner) Forget(keep map[types.UID]bool) error {
@@ -129,8 +129,9 @@ func (r *Runner) Forget(keep map[types.UID]bool) error {
 // ended is returned as it is. d is not changed.
 //
 // An error means that the end is not stored: the status or the journal could not be written, a definition could not be
-// read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can be
-// called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go on with.
+// read, or ctx was cancelled, whose cause it then wraps. A *WaitingError: the Diagnosis waits for its approval. Run can
+// be called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go
+// on with.
 func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
 	x := r.execution(d)
 	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.Mode == v1.ModeRecord {

@@ -25,8 +25,8 @@ const (
 	Finished RestartState = "Finished"
 )
 
-// NotStarting reports whether the kubelet is not just starting the container, as far as the pod's status says: it runs, has
-// ended, or waits for its back-off.
+// NotStarting reports whether the kubelet is not just starting the container, as far as the pod's status says: it runs,
+// has ended, or waits for its back-off.
 func NotStarting(pod *corev1.Pod, name string) bool {
 	if pod == nil {
 		return false
@@ -42,8 +42,8 @@ func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-// Unstarted lists the containers of a pod that neither run nor have succeeded, in the order of its spec. only narrows it
-// to one container; empty means all of them.
+// Unstarted lists the containers of a pod that neither run nor have succeeded, in the order of its spec. only narrows
+// it to one container; empty means all of them.
 func Unstarted(pod *corev1.Pod, only string) []string {
 	var names []string
 	for _, c := range containers(pod) {
@@ -58,27 +58,27 @@ func Unstarted(pod *corev1.Pod, only string) []string {
 
 // RestartStateOf says what becomes of a container of the pod, and why.
 func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
-	i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == name })
+	i := slices.IndexFunc(containers(pod), func(mounting container) bool { return mounting.name == name })
 	if i < 0 {
 		return Finished, "the pod has no such container"
 	}
-	c := containers(pod)[i]
+	mounting := containers(pod)[i]
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return Finished, "the pod is being deleted"
 	case Ended(pod):
 		return Finished, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
-	case c.kind == ephemeral:
+	case mounting.kind == ephemeral:
 		return Finished, "an ephemeral container is started only once"
 	}
 	s, known := ContainerStatus(pod, name)
 	if !known || s.State.Running == nil && s.State.Terminated == nil {
 		return Waiting, "it waits to be started"
 	}
-	if c.rests(pod, s.State.Terminated) {
+	if mounting.rests(pod, s.State.Terminated) {
 		return Idle, "it has succeeded, and runs again only if the pod's sandbox is made anew"
 	}
-	if why := c.over(pod, s.State.Terminated); why != "" {
+	if why := mounting.over(pod, s.State.Terminated); why != "" {
 		return Finished, why
 	}
 	if s.State.Running != nil {
@@ -87,8 +87,8 @@ func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 	return Waiting, "it has ended and will be started again"
 }
 
-// rests reports whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts gets no
-// other sandbox.
+// rests reports whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts
+// gets no other sandbox.
 func (c container) rests(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) bool {
 	return c.kind == initial && !c.always && ended != nil && ended.ExitCode == 0 && pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 }
@@ -123,19 +123,19 @@ func ContainerStatus(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool
 }
 
 // DescribeStatus describes a container's status in one line.
-func DescribeStatus(s corev1.ContainerStatus) string {
+func DescribeStatus(status corev1.ContainerStatus) string {
 	text := "state unknown"
 	switch {
-	case s.State.Running != nil && s.State.Running.StartedAt.IsZero():
+	case status.State.Running != nil && status.State.Running.StartedAt.IsZero():
 		text = "running" // not every source of pods says since when
-	case s.State.Running != nil:
-		text = "running since " + s.State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
-	case s.State.Waiting != nil:
-		text = fmt.Sprintf("waiting (%s)", s.State.Waiting.Reason)
-	case s.State.Terminated != nil:
-		text = "ended: " + ended(s.State.Terminated)
+	case status.State.Running != nil:
+		text = "running since " + status.State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
+	case status.State.Waiting != nil:
+		text = fmt.Sprintf("waiting (%s)", status.State.Waiting.Reason)
+	case status.State.Terminated != nil:
+		text = "ended: " + ended(status.State.Terminated)
 	}
-	if last := s.LastTerminationState.Terminated; last != nil {
+	if last := status.LastTerminationState.Terminated; last != nil {
 		text += ", before that: " + ended(last)
 	}
 	return text

@@ -23,7 +23,7 @@ func newNode(t *testing.T) *kubelet.Node {
 	if err := os.MkdirAll(filepath.Join(root, "pods"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	n, err := kubelet.Own(root)
+	n, err := kubelet.Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}

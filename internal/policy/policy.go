@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy says what RecoveryPolicies decide about a fault. It is pure: no clock, no cache, no request. The agent asks it
-// before every repair, and the manager asks it whether a policy is valid.
+// Package policy says what RecoveryPolicies decide about a fault. It is pure: no clock, no cache, no request. The agent
+// asks it before every repair, and the manager asks it whether a policy is valid.
 package policy
 
 import (
@@ -35,15 +35,15 @@ type window struct {
 }
 
 // Compile prepares a policy. The caller does not change it any more. A selector that cannot be read selects nothing.
-func Compile(p *v1.RecoveryPolicy) *Policy {
-	c := &Policy{RecoveryPolicy: p, Problems: p.Spec.Validate()}
+func Compile(policy *v1.RecoveryPolicy) *Policy {
+	c := &Policy{RecoveryPolicy: policy, Problems: policy.Spec.Validate()}
 	at := field.NewPath("spec")
-	for i, code := range p.Spec.FaultCodes {
+	for i, code := range policy.Spec.FaultCodes {
 		if !slices.ContainsFunc(fault.Catalogue(), func(e fault.Entry) bool { return string(e.Code) == code }) {
 			c.Problems = append(c.Problems, field.Invalid(at.Child("faultCodes").Index(i), code, "is not a fault of the catalogue"))
 		}
 	}
-	for i, w := range p.Spec.Windows {
+	for i, w := range policy.Spec.Windows {
 		opens, err := cron.Parse(&v1.CronTemplate{Schedule: w.Schedule, TimeZone: w.TimeZone})
 		if err != nil {
 			c.Problems = append(c.Problems, field.Invalid(at.Child("windows").Index(i).Child("schedule"), w.Schedule, err.Error()))
@@ -51,7 +51,7 @@ func Compile(p *v1.RecoveryPolicy) *Policy {
 		}
 		c.windows = append(c.windows, window{opens, time.Duration(w.DurationSeconds) * time.Second})
 	}
-	c.namespaces, c.pods, c.nodes = selector(p.Spec.NamespaceSelector), selector(p.Spec.PodSelector), selector(p.Spec.NodeSelector)
+	c.namespaces, c.pods, c.nodes = selector(policy.Spec.NamespaceSelector), selector(policy.Spec.PodSelector), selector(policy.Spec.NodeSelector)
 	return c
 }
 
@@ -89,8 +89,8 @@ func (p *Policy) NeverOpens(now time.Time) bool {
 	return len(p.windows) > 0 && !p.open(now) && !slices.ContainsFunc(p.windows, func(w window) bool { return !w.opens.Next(now).IsZero() })
 }
 
-// Overrules reports whether the policy selects all that another one selects, as far as that shows in the selectors, and is
-// more careful.
+// Overrules reports whether the policy selects all that another one selects, as far as that shows in the selectors, and
+// is more careful.
 func (p *Policy) Overrules(other *Policy) bool {
 	if rank(p.Spec.Mode) >= rank(other.Spec.Mode) {
 		return false
@@ -116,7 +116,8 @@ func (p *Policy) codes() []string {
 	return all
 }
 
-// covers reports whether one selector selects all that another one selects, which is certain if it selects all or is the same.
+// covers reports whether one selector selects all that another one selects, which is certain if it selects all or is
+// the same.
 func covers(wide, narrow *metav1.LabelSelector) bool {
 	return wide == nil || narrow != nil && metav1.FormatLabelSelector(wide) == metav1.FormatLabelSelector(narrow)
 }

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package printable takes out of text what a terminal would act on: control characters of C0 and C1, marks that reverse
-// the direction of writing, and bytes that are no UTF-8. Paths, messages of runtimes and answers of servers may hold any
-// of them. All that enters a status, an Event, a log or a terminal goes through this package. It hides no credentials:
-// package redact does.
+// the direction of writing, and bytes that are no UTF-8. Paths, messages of runtimes and answers of servers may hold
+// any of them. All that enters a status, an Event, a log or a terminal goes through this package. It hides no
+// credentials: package redact does.
 package printable
 
 import (
@@ -23,8 +23,8 @@ func Quoted(s string) string {
 	return replace(s, func(rune) bool { return false }, func(part string) string { return strings.Trim(strconv.Quote(part), `"`) })
 }
 
-// Text returns s with its lines and tabs. All else that cannot be printed is escaped as JSON does it, so that JSON stays
-// the same JSON. Bytes that are no UTF-8 become U+FFFD.
+// Text returns s with its lines and tabs. All else that cannot be printed is escaped as JSON does it, so that JSON
+// stays the same JSON. Bytes that are no UTF-8 become U+FFFD.
 func Text(s string) string {
 	return replace(s, func(r rune) bool { return r == '\n' || r == '\t' }, func(part string) string {
 		r, size := utf8.DecodeRuneInString(part)
@@ -45,8 +45,8 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(replace(s, func(rune) bool { return false }, blank), "\uFFFD", " ")), " ")
 }
 
-// Clip cuts a text to a number of bytes, at the border of a character, and shows that it did. Bytes that are no UTF-8 become
-// U+FFFD.
+// Clip cuts a text to a number of bytes, at the border of a character, and shows that it did. Bytes that are no UTF-8
+// become U+FFFD.
 func Clip(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= most {
@@ -58,12 +58,12 @@ func Clip(text string, most int) string {
 // replace puts another text in the place of each character, or byte that belongs to none, that cannot be printed.
 func replace(s string, keep func(r rune) bool, by func(part string) string) string {
 	done := 0
-	var b strings.Builder
+	var text strings.Builder
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
 		if !(unicode.IsPrint(r) && (r != utf8.RuneError || size > 1)) && !keep(r) {
-			b.WriteString(s[done:i])
-			b.WriteString(by(s[i : i+size]))
+			text.WriteString(s[done:i])
+			text.WriteString(by(s[i : i+size]))
 			done = i + size
 		}
 		i += size
@@ -71,8 +71,8 @@ func replace(s string, keep func(r rune) bool, by func(part string) string) stri
 	if done == 0 {
 		return s
 	}
-	b.WriteString(s[done:])
-	return b.String()
+	text.WriteString(s[done:])
+	return text.String()
 }
 
 // Fields makes a Text of each string that the pointer leads to: in structs, slices, maps and behind pointers.

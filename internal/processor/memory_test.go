@@ -14,7 +14,7 @@ func TestPlanRemembers(t *testing.T) {
 	type memory struct{ Device, UID string }
 	want := memory{"rbd0", "b3d6"}
 	var p, later Plan
-	if err := p.Remember(want); err != nil {
+	if err := p.SaveState(want); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(p)
@@ -25,15 +25,15 @@ func TestPlanRemembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got memory
-	if err := later.Recall(&got); err != nil || got != want {
+	if err := later.LoadState(&got); err != nil || got != want {
 		t.Errorf("recalled %+v, %v, want %+v", got, err, want)
 	}
-	for name, notes := range map[string]map[string]string{"none": nil, "not JSON": {MemoryNote: "x"}, "another's": {MemoryNote: `{"Device":1}`}} {
-		if err := (&Plan{Notes: notes}).Recall(&got); !IsStalled(err) {
+	for name, notes := range map[string]map[string]string{"none": nil, "not JSON": {StateNote: "x"}, "another's": {StateNote: `{"Device":1}`}} {
+		if err := (&Plan{Notes: notes}).LoadState(&got); !IsStalled(err) {
 			t.Errorf("%s: %v, want an error that is not worth another try", name, err)
 		}
 	}
-	if err := p.Remember(func() {}); err == nil {
+	if err := p.SaveState(func() {}); err == nil {
 		t.Error("what cannot be written down is remembered")
 	}
 }

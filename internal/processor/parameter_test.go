@@ -28,11 +28,11 @@ func TestHealed(t *testing.T) {
 	t.Parallel()
 	findings := []fault.Finding{{Container: "app", Evidence: []string{"nlink 0"}}, {Container: "sidecar"}}
 	open := func(f fault.Finding) bool { return f.Container == "app" }
-	want := []fault.Finding{{Container: "app", Evidence: []string{"nlink 0", NotAwaited}}, {Container: "sidecar", Healed: true}}
-	if diff := cmp.Diff(want, Healed(findings, open)); diff != "" {
+	want := []fault.Finding{{Container: "app", Evidence: []string{"nlink 0", NotAwaitedNote}}, {Container: "sidecar", Healed: true}}
+	if diff := cmp.Diff(want, MarkHealed(findings, open)); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
-	for _, f := range Healed(findings, nil) {
+	for _, f := range MarkHealed(findings, nil) {
 		if !f.Healed {
 			t.Errorf("with none open: %+v", f)
 		}

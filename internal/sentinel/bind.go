@@ -127,7 +127,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		for _, n := range w.notifications {
 			b := n.bind
 			n.found.Describe(w.node, b.sub.PodUID, table)
-			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Fault(w.namespace)
+			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
 			if previous, ok := w.notified[b.point]; !ok || !previous.Same(n.found.State.ID) {
 				w.notified[b.point] = n.found.State.ID
@@ -176,27 +176,28 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		return nil, nil
 	}
-	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Fault(w.namespace)
+	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
 	b.code = f.Code
-	n := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
+	notice := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, n.inspectedAt) && w.alone(b, n.inspectedAt) && w.withinRepairLimit(b, n.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
-		n.repaired, n.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
-		b.recordRepair(n)
-		if n.repaired {
-			w.guard().Ended(f, n.err)
+	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.withinRepairLimit(b,
+		notice.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
+		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
+		b.recordRepair(notice)
+		if notice.repaired {
+			w.guard().Ended(f, notice.err)
 		}
-		if n.err == nil && found.SourceReplaced {
+		if notice.err == nil && found.SourceReplaced {
 			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
 		}
 	}
-	return n, nil
+	return notice, nil
 }
 
-// affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container that
-// is not started again is not affected.
+// affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container
+// that is not started again is not affected.
 func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
@@ -299,11 +300,11 @@ var errNoWatch = errors.New("file system reports no changes")
 
 func (w *bindWatcher) addWatches(b *bind, pod *corev1.Pod) error {
 	w.sources.unsubscribe(b)
-	st, err := mount.Inspect(b.point)
+	state, err := mount.Inspect(b.point)
 	if err != nil {
 		return err
 	}
-	if mountns.MayHang(st.FSType) {
+	if mountns.MayHang(state.FSType) {
 		return errNoWatch
 	}
 	fd, err := mountns.Lookup(0, b.point)
@@ -311,7 +312,7 @@ func (w *bindWatcher) addWatches(b *bind, pod *corev1.Pod) error {
 		return err
 	}
 	defer fd.Close()
-	if !st.Dir {
+	if !state.Dir {
 		return w.sources.subscribe(b, fd, fileEvents, "")
 	}
 	if err := w.sources.subscribe(b, fd, directoryEvents, ""); err != nil {

@@ -432,7 +432,7 @@ func TestReplacedKubeletRepeatsNoNotification(t *testing.T) {
 	f.start(t)
 	f.updateConfigMap()
 	f.expect(t, "found StaleSubPath in app of web at 0")
-	again, err := kubelet.Own(f.Root)
+	again, err := kubelet.Local(f.Root)
 	must(t, err)
 	finder.replace(again)
 	f.addSubPath(f.pod, "downward")

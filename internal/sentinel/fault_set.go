@@ -70,7 +70,7 @@ func faultsOf(present map[faultKey]fault.Finding) []*Fault {
 // isInconclusive reports whether the scan could not judge a volume, for example because it was not probed. Then its
 // copies were not judged either. A volume whose mount is gone was judged.
 func isInconclusive(v *volume.Health) bool {
-	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Vanished
+	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Gone
 }
 
 // mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another
@@ -79,7 +79,8 @@ func (k faultKey) mayBelongTo(v *volume.Health) bool {
 	return k.namespace != v.Mount.Namespace.Inode || k.point != v.Mount.Point || k.isMount(&v.Mount)
 }
 
-// isMount reports whether the fault is of this mount. It compares the IDs that the kernel never uses again, if both have one.
+// isMount reports whether the fault is of this mount. It compares the IDs that the kernel never uses again, if both
+// have one.
 func (k faultKey) isMount(m *mountns.Mount) bool {
 	if k.uniqueID != 0 && m.Unique != 0 {
 		return k.uniqueID == m.Unique
@@ -89,7 +90,7 @@ func (k faultKey) isMount(m *mountns.Mount) bool {
 
 // probeError returns why no volume could be probed, or nil if one was.
 func probeError(volumes []*volume.Health) error {
-	asked := func(v *volume.Health) bool { return v.Answer.State != probe.Unasked }
+	asked := func(v *volume.Health) bool { return v.Answer.State != probe.NotProbed }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {
 		return nil
 	}

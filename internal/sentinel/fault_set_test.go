@@ -27,7 +27,7 @@ func (p *partialVolumes) Inspect(context.Context, volume.Selection) (*volume.Sur
 	for i := range all {
 		v := *all[i]
 		if v.Code, v.Answer.State = fault.HungMount, probe.Hung; (i+p.offset)%len(all) >= p.asked {
-			v.Code, v.Answer.State = "", probe.Unasked
+			v.Code, v.Answer.State = "", probe.NotProbed
 		}
 		all[i] = &v
 	}
@@ -79,13 +79,13 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 		becomes func(d *deadVolumes)
 		stays   bool
 	}{
-		"could not be asked":   {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Unasked }, true},
+		"could not be asked":   {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.NotProbed }, true},
 		"answers something":    {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Broken }, true},
 		"answers":              {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Alive }, false},
-		"has vanished":         {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Vanished }, false},
+		"has vanished":         {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Gone }, false},
 		"is no longer mounted": {func(d *deadVolumes) { d.volumes = nil }, false},
 		"is another mount, which could not be asked": {func(d *deadVolumes) {
-			d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Unasked
+			d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.NotProbed
 			d.volumes[0].Mount.Unique++
 		}, false},
 	} {
@@ -112,7 +112,7 @@ func TestMountHasOneFault(t *testing.T) {
 	watcher := d.watcher()
 	watcher.updateFaults(d.volumes)
 	d.volumes[0].Code = fault.StaleFileHandle
-	d.volumes[1].Code, d.volumes[1].Answer.State = "", probe.Unasked
+	d.volumes[1].Code, d.volumes[1].Answer.State = "", probe.NotProbed
 	if watcher.updateFaults(d.volumes); len(watcher.present) != 1 || watcher.present[faultKeyOf(&d.volumes[0].Findings()[0].Mount, fault.StaleFileHandle)].Code == "" {
 		t.Errorf("faults of one mount: %+v", watcher.present)
 	}

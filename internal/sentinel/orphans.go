@@ -19,7 +19,7 @@ import (
 type Orphans interface {
 	Survey(ctx context.Context) (*orphan.Survey, error)
 	// Gone returns which of these pods have no directory.
-	Gone(ctx context.Context, uids []string) (map[string]bool, error)
+	GoneDirectories(ctx context.Context, uids []string) (map[string]bool, error)
 }
 
 // The first survey, the time between two surveys, and the time between two checks of the disk. A directory that is left
@@ -67,8 +67,8 @@ func (s *Sentinel) watchOrphans(ctx context.Context) {
 // surveyOrphans searches for all of them. If a source could not be asked, the count stays as it is.
 func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault) error {
 	survey, err := s.Orphans.Survey(ctx)
-	if err == nil && len(survey.Unasked) > 0 { // the survey neither proves nor disproves anything
-		err = fmt.Errorf("look for directories of pods that are gone: %s", strings.Join(survey.Unasked, "; "))
+	if err == nil && len(survey.UnavailableSources) > 0 { // the survey neither proves nor disproves anything
+		err = fmt.Errorf("look for directories of pods that are gone: %s", strings.Join(survey.UnavailableSources, "; "))
 	}
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *Sentinel) removeDeleted(ctx context.Context, counted map[string]*Fault)
 	if len(counted) == 0 {
 		return nil
 	}
-	gone, err := s.Orphans.Gone(ctx, slices.Collect(maps.Keys(counted)))
+	gone, err := s.Orphans.GoneDirectories(ctx, slices.Collect(maps.Keys(counted)))
 	if err != nil {
 		return err
 	}

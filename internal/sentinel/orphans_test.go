@@ -35,14 +35,14 @@ func (o *fakeOrphans) Survey(context.Context) (*orphan.Survey, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.surveys++
-	s := &orphan.Survey{Unasked: o.unasked}
+	s := &orphan.Survey{UnavailableSources: o.unasked}
 	for _, uid := range o.uids {
 		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: len(o.unasked) == 0, Unproven: o.unasked})
 	}
 	return s, o.err
 }
 
-func (o *fakeOrphans) Gone(_ context.Context, uids []string) (map[string]bool, error) {
+func (o *fakeOrphans) GoneDirectories(_ context.Context, uids []string) (map[string]bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.checks++

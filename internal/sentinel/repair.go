@@ -33,7 +33,7 @@ func unmountOf(n *notification, f fault.Finding) Repair {
 		Fault: f, Ended: n.endedAt, Calls: n.calls, Err: n.err,
 		Action: fault.Action{
 			Kind: fault.Unmount, Target: f.Mount.Point, Mount: &f.Mount, Pod: &f.Pod, Container: f.Container, Fault: f.Code,
-			Safety: n.found.Why, Lossless: true,
+			Safety: n.found.Reason, Lossless: true,
 		},
 	}
 	if n.err == nil {

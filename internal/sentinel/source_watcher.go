@@ -101,18 +101,18 @@ func (s *sourceWatcher) subscribe(b *bind, fd *sys.FD, mask uint32, name string)
 }
 
 // affected returns the binds that an event concerns.
-func (s *sourceWatcher) affected(e sys.Event) []*bind {
+func (s *sourceWatcher) affected(event sys.Event) []*bind {
 	var found []*bind
-	for _, c := range s.subscriptions[e.Watch] {
-		if e.Mask&sys.WatchIgnored != 0 {
+	for _, c := range s.subscriptions[event.Watch] {
+		if event.Mask&sys.WatchIgnored != 0 {
 			c.bind.watched = false
 		}
-		if c.name == e.Name || e.Mask&sys.WatchIgnored != 0 {
+		if c.name == event.Name || event.Mask&sys.WatchIgnored != 0 {
 			found = append(found, c.bind)
 		}
 	}
-	if e.Mask&sys.WatchIgnored != 0 {
-		delete(s.subscriptions, e.Watch)
+	if event.Mask&sys.WatchIgnored != 0 {
+		delete(s.subscriptions, event.Watch)
 	}
 	return found
 }

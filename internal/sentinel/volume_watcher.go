@@ -183,7 +183,7 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 }
 
 // onCSI is in the path of every CSI volume.
-var onCSI = "/" + strings.ReplaceAll(kubelet.CSI, "/", "~") + "/"
+var onCSI = "/" + strings.ReplaceAll(kubelet.CSIPlugin, "/", "~") + "/"
 
 // recordMounts records the mounts that may hang and those of CSI volumes. A scan is due if they have changed.
 func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
@@ -314,8 +314,8 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	return repaired
 }
 
-// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. The guard is asked just before each, so
-// that its budgets lose none that is not tried. If it refuses a repair, the next scan plans that again.
+// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. The guard is asked just
+// before each, so that its budgets lose none that is not tried. If it refuses a repair, the next scan plans that again.
 func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, deadline time.Time) (repaired bool) {
 	batch = slices.DeleteFunc(slices.Clone(batch), func(a fault.Action) bool { return !w.mayRepair(a) })
 	for len(batch) > 0 && !w.acquire(ctx, batch[0]) {
@@ -348,8 +348,8 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	return repaired
 }
 
-// mayRepair reports whether a repair may be tried now, and takes a token of the rate limit. Before it is tried, acquire asks the
-// guard.
+// mayRepair reports whether a repair may be tried now, and takes a token of the rate limit. Before it is tried, acquire
+// asks the guard.
 func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
 		return false

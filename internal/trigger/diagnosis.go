@@ -44,27 +44,27 @@ func Unfinished(o client.Object) []string {
 
 // make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
 // other error is worth another attempt.
-func (d *Dispatcher) make(ctx context.Context, l *lane, c *Cause) error {
-	t, err := d.trigger(ctx, l.name, c)
+func (d *Dispatcher) make(ctx context.Context, queue *lane, cause *Cause) error {
+	t, err := d.trigger(ctx, queue.name, cause)
 	if t == nil || err != nil {
 		return err
 	}
-	if err := d.declared(ctx, t, c); err != nil {
+	if err := d.declared(ctx, t, cause); err != nil {
 		return err
 	}
-	targets, err := d.targets(ctx, t, c)
+	targets, err := d.targets(ctx, t, cause)
 	if err != nil {
 		return err
 	}
 	for i, target := range targets {
-		l.setPending(len(targets) - i)
+		queue.setPending(len(targets) - i)
 		// It may have been suspended, changed or deleted while its nodes waited.
-		if now, err := d.trigger(ctx, l.name, c); err != nil || now == nil || now.UID != t.UID {
+		if now, err := d.trigger(ctx, queue.name, cause); err != nil || now == nil || now.UID != t.UID {
 			return err
 		}
-		err := d.diagnose(ctx, l, t, c, target)
-		if r := asRejection(err, c); r != nil {
-			l.count(c, r) // of this node; the others get theirs
+		err := d.diagnose(ctx, queue, t, cause, target)
+		if r := asRejection(err, cause); r != nil {
+			queue.count(cause, r) // of this node; the others get theirs
 		} else if err != nil {
 			return err
 		}
@@ -88,30 +88,30 @@ func (d *Dispatcher) trigger(ctx context.Context, name string, c *Cause) (*v1.Tr
 }
 
 // diagnose makes one Diagnosis, in its turn. A cause that has one already is counted as repeated.
-func (d *Dispatcher) diagnose(ctx context.Context, l *lane, t *v1.Trigger, c *Cause, to target) error {
-	if known, err := d.known(ctx, d.Client, t, c, to); err != nil || known {
-		return l.repeat(c, err)
+func (d *Dispatcher) diagnose(ctx context.Context, queue *lane, t *v1.Trigger, cause *Cause, to target) error {
+	if known, err := d.known(ctx, d.Client, t, cause, to); err != nil || known {
+		return queue.repeat(cause, err)
 	}
-	if err := l.limiter.Wait(ctx); err != nil {
+	if err := queue.limiter.Wait(ctx); err != nil {
 		return fmt.Errorf("waiting for the turn: %w", err)
 	}
-	if known, err := d.known(ctx, d.Reader, t, c, to); err != nil || known { // the cache may lag behind
-		return l.repeat(c, err)
+	if known, err := d.known(ctx, d.Reader, t, cause, to); err != nil || known { // the cache may lag behind
+		return queue.repeat(cause, err)
 	}
-	if err := d.concurrent(ctx, t, c, to); err != nil {
+	if err := d.concurrent(ctx, t, cause, to); err != nil {
 		return err
 	}
-	made := d.diagnosis(t, c, to)
+	made := d.diagnosis(t, cause, to)
 	err := d.Client.Create(ctx, made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return l.repeat(c, nil)
+		return queue.repeat(cause, nil)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return reject(c, v1.ReasonAPIError, "%v", err)
+		return reject(cause, v1.ReasonAPIError, "%v", err)
 	case err != nil:
 		return fmt.Errorf("creating diagnosis %s/%s: %w", d.Namespace, made.Name, err)
 	}
-	l.fired(c, made.Name)
+	queue.fired(cause, made.Name)
 	return nil
 }
 
@@ -144,10 +144,10 @@ func (d *Dispatcher) known(ctx context.Context, from client.Reader, t *v1.Trigge
 	return false, nil
 }
 
-// concurrent does what the policy says about an earlier Diagnosis for the same target that has not ended. So a node that
-// answers no more collects no Diagnoses.
-func (d *Dispatcher) concurrent(ctx context.Context, t *v1.Trigger, c *Cause, to target) error {
-	if c.Policy == v1.AllowConcurrent {
+// concurrent does what the policy says about an earlier Diagnosis for the same target that has not ended. So a node
+// that answers no more collects no Diagnoses.
+func (d *Dispatcher) concurrent(ctx context.Context, t *v1.Trigger, cause *Cause, to target) error {
+	if cause.Policy == v1.AllowConcurrent {
 		return nil
 	}
 	var earlier v1.DiagnosisList
@@ -156,8 +156,8 @@ func (d *Dispatcher) concurrent(ctx context.Context, t *v1.Trigger, c *Cause, to
 		return fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}
 	for i := range earlier.Items {
-		if c.Policy != v1.ReplaceConcurrent {
-			return reject(c, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", d.Namespace, earlier.Items[i].Name)
+		if cause.Policy != v1.ReplaceConcurrent {
+			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", d.Namespace, earlier.Items[i].Name)
 		}
 		uid := earlier.Items[i].UID
 		err := d.Client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})

@@ -152,21 +152,21 @@ func (d *Dispatcher) Progress(name string) Progress {
 
 // Settle takes off what the status of the Trigger holds now.
 func (d *Dispatcher) Settle(name string, t Tally) {
-	l := d.lane(name)
-	if l == nil {
+	queue := d.lane(name)
+	if queue == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delta.Matched -= t.Matched
-	l.delta.Fired -= t.Fired
-	l.delta.Repeated -= t.Repeated
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	queue.delta.Matched -= t.Matched
+	queue.delta.Fired -= t.Fired
+	queue.delta.Repeated -= t.Repeated
 	for reason, settled := range t.Dropped {
-		left := l.delta.Dropped[reason]
+		left := queue.delta.Dropped[reason]
 		if left.Count -= settled.Count; left.Count == 0 {
-			delete(l.delta.Dropped, reason)
+			delete(queue.delta.Dropped, reason)
 			continue
 		}
-		l.delta.Dropped[reason] = left
+		queue.delta.Dropped[reason] = left
 	}
 }

@@ -71,25 +71,25 @@ func (l *lane) waitingKey(c *Cause) string {
 	return string(c.Kind) + " " + time.Unix(c.slot(l.interval), 0).UTC().Format(time.RFC3339) + " " + c.Key
 }
 
-func (l *lane) offer(c Cause) error {
+func (l *lane) offer(cause Cause) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delta.Matched++
-	key := l.waitingKey(&c)
+	key := l.waitingKey(&cause)
 	if l.queued[key] {
-		l.repeated(&c)
+		l.repeated(&cause)
 		return nil
 	}
 	select {
-	case l.queue <- c:
+	case l.queue <- cause:
 		l.queued[key] = true
 		waiting.Inc()
-		if !c.Scheduled.IsZero() {
+		if !cause.Scheduled.IsZero() {
 			l.pending = max(l.pending, 1)
 		}
 		return nil
 	default:
-		l.drop(reject(&c, v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
+		l.drop(reject(&cause, v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
 		return errFull
 	}
 }
@@ -160,16 +160,16 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis that
-// was made before it keeps its name and is not made twice.
-func (l *lane) work(ctx context.Context, c Cause) {
+// work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis
+// that was made before it keeps its name and is not made twice.
+func (l *lane) work(ctx context.Context, cause Cause) {
 	delay := firstDelay
 	for attempt := 1; ctx.Err() == nil; attempt++ {
-		err := l.dispatch.make(ctx, l, &c)
+		err := l.dispatch.make(ctx, l, &cause)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		rejection := asRejection(err, &c)
+		rejection := asRejection(err, &cause)
 		if (rejection == nil || rejection.passes) && attempt < attempts {
 			select {
 			case <-ctx.Done():
@@ -179,9 +179,9 @@ func (l *lane) work(ctx context.Context, c Cause) {
 			continue
 		}
 		if rejection == nil {
-			rejection = reject(&c, v1.ReasonAPIError, "%v", err)
+			rejection = reject(&cause, v1.ReasonAPIError, "%v", err)
 		}
-		l.count(&c, rejection)
+		l.count(&cause, rejection)
 		return
 	}
 }

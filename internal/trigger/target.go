@@ -38,36 +38,37 @@ func (t target) key(trigger string) string {
 }
 
 // targets finds what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
-func (d *Dispatcher) targets(ctx context.Context, t *v1.Trigger, c *Cause) ([]target, error) {
+func (d *Dispatcher) targets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	switch {
-	case c.Pod != nil:
-		return d.podTarget(ctx, c)
-	case c.Node != "":
-		return d.nodeTarget(ctx, c, c.Node)
+	case cause.Pod != nil:
+		return d.podTarget(ctx, cause)
+	case cause.Node != "":
+		return d.nodeTarget(ctx, cause, cause.Node)
 	case t.Spec.NodeName != "":
-		return d.nodeTarget(ctx, c, t.Spec.NodeName)
+		return d.nodeTarget(ctx, cause, t.Spec.NodeName)
 	case t.Spec.NodeSelector != nil:
-		return d.selected(ctx, t, c)
+		return d.selected(ctx, t, cause)
 	}
-	return nil, reject(c, v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
+	return nil, reject(cause, v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
 }
 
-func (d *Dispatcher) podTarget(ctx context.Context, c *Cause) ([]target, error) {
+func (d *Dispatcher) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
 	var pod corev1.Pod
-	err := d.Reader.Get(ctx, client.ObjectKey{Namespace: c.Pod.Namespace, Name: c.Pod.Name}, &pod)
+	err := d.Reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !is(&pod, c.PodUID):
-		return nil, reject(c, v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", c.Pod.Namespace, c.Pod.Name)
+	case apierrors.IsNotFound(err), err == nil && !is(&pod, cause.PodUID):
+		return nil, reject(cause, v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", cause.Pod.Namespace, cause.Pod.Name)
 	case err != nil:
-		return nil, fmt.Errorf("reading pod %s/%s: %w", c.Pod.Namespace, c.Pod.Name, err)
-	case c.Node != "" && pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
-		return nil, reject(c, v1.ReasonPodOnOtherNode, "Pod %s/%s is on node %q, not on %q",
-			c.Pod.Namespace, c.Pod.Name, pod.Spec.NodeName, c.Node)
+		return nil, fmt.Errorf("reading pod %s/%s: %w", cause.Pod.Namespace, cause.Pod.Name, err)
+	case cause.Node != "" && pod.Spec.NodeName != "" && pod.Spec.NodeName != cause.Node:
+		return nil, reject(cause, v1.ReasonPodOnOtherNode, "Pod %s/%s is on node %q, not on %q",
+			cause.Pod.Namespace, cause.Pod.Name, pod.Spec.NodeName, cause.Node)
 	}
-	return []target{{node: pod.Spec.NodeName, pod: c.Pod}}, nil
+	return []target{{node: pod.Spec.NodeName, pod: cause.Pod}}, nil
 }
 
-// is reports whether a signal about a pod of this UID is about this pod. Kubelets know a static pod by the digest of its file.
+// is reports whether a signal about a pod of this UID is about this pod. Kubelets know a static pod by the digest of
+// its file.
 func is(pod *corev1.Pod, uid types.UID) bool {
 	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
@@ -87,10 +88,10 @@ func (d *Dispatcher) nodeTarget(ctx context.Context, c *Cause, name string) ([]t
 }
 
 // selected lists the nodes that the Trigger selects, in pages and without their status.
-func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, c *Cause) ([]target, error) {
+func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
 	if err != nil {
-		return nil, reject(c, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
+		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
 	}
 	var found []target
 	list := &metav1.PartialObjectMetadataList{}
@@ -109,7 +110,7 @@ func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, c *Cause) ([]t
 		}
 	}
 	if len(found) == 0 {
-		return nil, reject(c, v1.ReasonNoNode, "spec.nodeSelector selects no node")
+		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector selects no node")
 	}
 	return found, nil
 }
@@ -121,19 +122,20 @@ func notYet(c *Cause, reason, format string, args ...any) *Rejection {
 	return r
 }
 
-// declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set declares.
-func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, c *Cause) error {
+// declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set
+// declares.
+func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, cause *Cause) error {
 	set := &v1.OperationSet{}
 	err := d.Client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
 	switch {
 	case apierrors.IsNotFound(err):
-		return notYet(c, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
+		return notYet(cause, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
 	case err != nil:
 		return fmt.Errorf("reading operation set %q: %w", t.Spec.OperationSet, err)
 	case !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady):
-		return notYet(c, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
+		return notYet(cause, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
 	}
-	if len(c.Parameters) == 0 {
+	if len(cause.Parameters) == 0 {
 		return nil
 	}
 	var known []string
@@ -148,16 +150,16 @@ func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, c *Cause) erro
 		}
 		known = append(known, declaredBy(op)...)
 	}
-	for _, key := range slices.Sorted(maps.Keys(c.Parameters)) {
+	for _, key := range slices.Sorted(maps.Keys(cause.Parameters)) {
 		if !slices.Contains(known, key) {
-			return reject(c, v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
+			return reject(cause, v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
 		}
 	}
 	return nil
 }
 
-// declaredBy lists the parameters that an Operation reads: those of its built-in processor, the arguments of its script, and
-// those that it declares itself.
+// declaredBy lists the parameters that an Operation reads: those of its built-in processor, the arguments of its
+// script, and those that it declares itself.
 func declaredBy(op *v1.Operation) []string {
 	call, errs := op.Spec.Call()
 	if len(errs) > 0 {

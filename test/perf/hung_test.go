@@ -17,10 +17,10 @@ import (
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-// TestHungVolumesHoldNobodyElseUp: while five connections hang, and processes wait for them, an agent that has found that
-// out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged again, heals
-// it.
-func TestHungVolumesHoldNobodyElseUp(t *testing.T) {
+// TestHungVolumesDelayNoOtherPod: while five connections hang, and processes wait for them, an agent that has found
+// that out goes on saying that it is well, and a Diagnosis of another pod, whose volume has died and is staged again,
+// heals it.
+func TestHungVolumesDelayNoOtherPod(t *testing.T) {
 	s := fakenode.New(t)
 	s.Apply(t, operations.VolumeHealth)
 	for _, name := range []string{"manager", "agent"} {

@@ -26,8 +26,8 @@ func (p parts) steps() []processor.Step {
 	return all
 }
 
-// families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and only
-// one that a Diagnosis names.
+// families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and
+// only one that a Diagnosis names.
 func (p parts) families() []auto.Family {
 	dead := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
 	return []auto.Family{
@@ -39,7 +39,7 @@ func (p parts) families() []auto.Family {
 			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
 			Remedies: []auto.Remedy{
 				{Recoverer: p.rebind, Codes: dead, Kinds: []fault.ActionKind{fault.Replace, fault.Abort, fault.RemoveContainerRecord}},
-				{Recoverer: p.evict, Codes: dead, Kinds: []fault.ActionKind{fault.Evict}, Named: true},
+				{Recoverer: p.evict, Codes: dead, Kinds: []fault.ActionKind{fault.Evict}, NamedPodOnly: true},
 			},
 		},
 		{

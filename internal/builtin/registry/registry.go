@@ -55,7 +55,7 @@ type Deps struct {
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
 func Jobs() []subprocess.Job {
-	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.ArgumentsJob, devicefault.Job, devholder.Job}
+	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.CommandLinesJob, devicefault.Job, devholder.Job}
 }
 
 // New makes the registry of all built-in processors.

@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
-// maxApprover bounds the name of an approver, in bytes.
-const maxApprover = 253
+// maxApproverLength bounds the name of an approver, in bytes.
+const maxApproverLength = 253
 
 // approveOptions are the flags of the verb approve.
 type approveOptions struct {
@@ -29,8 +29,8 @@ type approveOptions struct {
 	expiration time.Duration
 }
 
-func newApproveCommand(c *connection) *cobra.Command {
-	o := &approveOptions{connection: c}
+func newApproveCommand(conn *connection) *cobra.Command {
+	o := &approveOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "approve NAME",
 		Short: "Approve the plan of a Diagnosis that waits for it",
@@ -40,8 +40,8 @@ func newApproveCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
+		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
@@ -49,28 +49,28 @@ func newApproveCommand(c *connection) *cobra.Command {
 	return cmd
 }
 
-func (o *approveOptions) run(cmd *cobra.Command, name string) error {
-	if o.plan != "" && !planHash.MatchString(o.plan) {
+func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
+	if o.plan != "" && !planHashPattern.MatchString(o.plan) {
 		return fmt.Errorf("--plan-hash=%q: must be the 64 hexadecimal digits of a plan", o.plan)
 	}
-	c, err := o.client()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	d := &v1.Diagnosis{}
-	if err := c.get(cmd.Context(), diagnoses.in(c.namespace), name, d); err != nil {
+	diagnosis := &v1.Diagnosis{}
+	if err := apiClient.getObject(cmd.Context(), diagnoses.inNamespace(apiClient.namespace), name, diagnosis); err != nil {
 		return err
 	}
-	a, err := approval.For(d, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
+	a, err := approval.For(diagnosis, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
 	if errors.Is(err, approval.ErrNotWaiting) {
 		return fmt.Errorf("%w: %w", verb.ErrRefused, err)
 	}
 	if err != nil {
 		return fmt.Errorf("--expires: %w", err)
 	}
-	s := screen(cmd)
-	shown := newStory(s, d)
-	if err := verb.Write(cmd.OutOrStdout(), shown.begin(d.Spec.Target())+shown.news(d)); err != nil {
+	screen := screenOf(cmd)
+	shown := newStory(screen, diagnosis)
+	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)); err != nil {
 		return err
 	}
 	if o.plan == "" {
@@ -79,29 +79,29 @@ func (o *approveOptions) run(cmd *cobra.Command, name string) error {
 			return err
 		}
 		if !agreed {
-			return c.notApproved(cmd, s, d, a.Spec.PlanHash)
+			return apiClient.notApproved(cmd, screen, diagnosis, a.Spec.PlanHash)
 		}
 	}
-	if a.Spec.Approver, err = c.user(cmd.Context()); err != nil {
+	if a.Spec.Approver, err = apiClient.userName(cmd.Context()); err != nil {
 		return err
 	}
-	if err := c.create(cmd.Context(), approvals.in(a.Namespace), a); err != nil {
+	if err := apiClient.createObject(cmd.Context(), approvals.inNamespace(a.Namespace), a); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
+	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
-		s.Hints([]terminal.Hint{{Line: c.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
+		screen.Hints([]terminal.Hint{{Line: apiClient.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
 }
 
-// user is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which does not say it, and
-// for a name that is too long for an approval.
-func (c *client) user(ctx context.Context) (string, error) {
+// userName is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which
+// does not say it, and for a name that is too long for an approval.
+func (c *client) userName(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
-	err := c.create(ctx, selfReviews.in(""), review)
+	err := c.createObject(ctx, selfAccessReviews.inNamespace(""), review)
 	if err != nil && !errors.Is(err, errNotServed) && !errors.Is(err, verb.ErrRefused) {
 		return "", err
 	}
-	if name := review.Status.UserInfo.Username; len(name) <= maxApprover {
+	if name := review.Status.UserInfo.Username; len(name) <= maxApproverLength {
 		return name, nil
 	}
 	return "", nil
@@ -110,16 +110,16 @@ func (c *client) user(ctx context.Context) (string, error) {
 // agreesOnTerminal asks on a terminal. Without a terminal the answer is no.
 func agreesOnTerminal(cmd *cobra.Command) (bool, error) {
 	stdin, ok := cmd.InOrStdin().(*os.File)
-	if !screen(cmd).Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
+	if !screenOf(cmd).Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
 		return false, nil
 	}
-	return ask(cmd.Context(), stdin, cmd.OutOrStdout(), "Approve? [y/N] ")
+	return askYesNo(cmd.Context(), stdin, cmd.OutOrStdout(), "Approve? [y/N] ")
 }
 
 // notApproved says how to approve what was shown.
 func (c *client) notApproved(cmd *cobra.Command, s terminal.Screen, d *v1.Diagnosis, hash string) error {
 	err := verb.Write(cmd.OutOrStdout(), s.Text("\nNothing was approved. To approve exactly this:\n  "+
-		c.command("approve", d.Name, "-n", d.Namespace, "--plan-hash="+hash)+"\n"))
+		c.commandLine("approve", d.Name, "-n", d.Namespace, "--plan-hash="+hash)+"\n"))
 	if err != nil {
 		return err
 	}

@@ -17,15 +17,15 @@ import (
 
 // waiting is a Diagnosis whose plan waits for its approval.
 func waiting(hash string) *v1.Diagnosis {
-	d := &v1.Diagnosis{}
-	d.APIVersion, d.Kind = v1.GroupVersion.String(), "Diagnosis"
-	d.Namespace, d.Name, d.UID = "shop", "web", "web-uid"
-	d.Spec = v1.DiagnosisSpec{Mode: v1.ModeApprove, NodeName: "n1"}
-	d.Status.Phase, d.Status.Outcome = v1.DiagnosisRunning, v1.OutcomeAwaitingApproval
-	d.Status.Plan = &v1.Plan{Hash: hash, Operation: "repair", Actions: 1, Lossless: true}
-	d.Status.Approval = &v1.ApprovalStatus{PlanHash: hash}
-	d.Status.Operations = []v1.OperationRun{{ID: 1, Operation: "repair", Actions: []v1.Action{{Kind: "Unmount", Target: "/m", Phase: v1.ActionPlanned}}}}
-	return d
+	diagnosis := &v1.Diagnosis{}
+	diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
+	diagnosis.Namespace, diagnosis.Name, diagnosis.UID = "shop", "web", "web-uid"
+	diagnosis.Spec = v1.DiagnosisSpec{Mode: v1.ModeApprove, NodeName: "n1"}
+	diagnosis.Status.Phase, diagnosis.Status.Outcome = v1.DiagnosisRunning, v1.OutcomeAwaitingApproval
+	diagnosis.Status.Plan = &v1.Plan{Hash: hash, Operation: "repair", Actions: 1, Lossless: true}
+	diagnosis.Status.Approval = &v1.ApprovalStatus{PlanHash: hash}
+	diagnosis.Status.Operations = []v1.OperationRun{{ID: 1, Operation: "repair", Actions: []v1.Action{{Kind: "Unmount", Target: "/m", Phase: v1.ActionPlanned}}}}
+	return diagnosis
 }
 
 // TestApprove: nothing is created without an answer, and only the approval of the plan that waits.
@@ -52,15 +52,15 @@ func TestApprove(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := waiting(hash)
+			diagnosis := waiting(hash)
 			if tc.change != nil {
-				tc.change(d)
+				tc.change(diagnosis)
 			}
 			var got *v1.RecoveryApproval
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
 				if r.Method != http.MethodPost {
-					_ = json.NewEncoder(w).Encode(d)
+					_ = json.NewEncoder(w).Encode(diagnosis)
 					return
 				}
 				if strings.HasSuffix(r.URL.Path, "/selfsubjectreviews") {
@@ -84,7 +84,7 @@ func TestApprove(t *testing.T) {
 			if (err == nil) != tc.created || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(out.String(), tc.says) {
 				t.Errorf("error %v, output:\n%s", err, &out)
 			}
-			if (got != nil) != tc.created || got != nil && (got.Spec.PlanHash != hash || got.Spec.Diagnosis.UID != d.UID || got.Spec.Approver != "anna") {
+			if (got != nil) != tc.created || got != nil && (got.Spec.PlanHash != hash || got.Spec.Diagnosis.UID != diagnosis.UID || got.Spec.Approver != "anna") {
 				t.Errorf("created %+v", got)
 			}
 		})

@@ -33,29 +33,29 @@ func packed(t *testing.T, size int) []byte {
 func TestArtifactsAreWritten(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
-	d := &v1.Diagnosis{Status: v1.DiagnosisStatus{Artifacts: []v1.Artifact{
+	diagnosis := &v1.Diagnosis{Status: v1.DiagnosisStatus{Artifacts: []v1.Artifact{
 		{Key: "../../collector.system.mountinfo", Content: packed(t, 5)}, {Key: "large", Path: "/var/lib/kubediag/x"},
 	}}}
 	var out, errs bytes.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	if err := saveArtifacts(cmd, &client{}, d, dir); err != nil {
+	if err := saveArtifacts(cmd, &client{}, diagnosis, dir); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(dir, "1-.._.._collector.system.mountinfo")
 	if got, err := os.ReadFile(name); err != nil || len(got) != 5 || out.String() != name+"\n" || !strings.Contains(errs.String(), "large is only on node") {
 		t.Errorf("%v, %d bytes; %q, %q", err, len(got), &out, &errs)
 	}
-	if err := saveArtifacts(cmd, &client{}, d, dir); err == nil || !strings.Contains(err.Error(), "must be a new directory") {
+	if err := saveArtifacts(cmd, &client{}, diagnosis, dir); err == nil || !strings.Contains(err.Error(), "must be a new directory") {
 		t.Errorf("a second time: %v", err)
 	}
-	d.Status.Artifacts[0].Content = packed(t, maxArtifact+1)
-	if err := saveArtifacts(cmd, &client{}, d, filepath.Join(t.TempDir(), "bomb")); err == nil || !strings.Contains(err.Error(), "larger than") {
+	diagnosis.Status.Artifacts[0].Content = packed(t, maxArtifactBytes+1)
+	if err := saveArtifacts(cmd, &client{}, diagnosis, filepath.Join(t.TempDir(), "bomb")); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a bomb: %v", err)
 	}
-	d.Status.Artifacts = nil
-	if err := saveArtifacts(cmd, &client{}, d, t.TempDir()); err == nil || !strings.Contains(err.Error(), "kubectl kubediag run pod/NAME --heal=never --artifacts") {
+	diagnosis.Status.Artifacts = nil
+	if err := saveArtifacts(cmd, &client{}, diagnosis, t.TempDir()); err == nil || !strings.Contains(err.Error(), "kubectl kubediag run pod/NAME --heal=never --artifacts") {
 		t.Errorf("no copies: %v", err)
 	}
 }

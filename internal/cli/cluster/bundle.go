@@ -29,7 +29,7 @@ import (
 // agentContainer is the container of an agent's pod that has the program.
 const agentContainer = "agent"
 
-func newBundleCommand(c *connection) *cobra.Command {
+func newBundleCommand(conn *connection) *cobra.Command {
 	o := &bundleOptions{}
 	cmd := &cobra.Command{
 		Use:   "bundle --node NODE",
@@ -44,11 +44,11 @@ func newBundleCommand(c *connection) *cobra.Command {
 			if o.node == "" {
 				return errors.New("--node is missing: name the node")
 			}
-			client, err := c.client()
+			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
-			return o.run(cmd, client)
+			return o.runBundle(cmd, client)
 		}),
 	}
 	f := cmd.Flags()
@@ -56,7 +56,7 @@ func newBundleCommand(c *connection) *cobra.Command {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
-	verb.CompleteFlag(cmd, "node", c.namesOf(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
 	return cmd
 }
 
@@ -66,7 +66,7 @@ type bundleOptions struct {
 	force            bool
 }
 
-func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
+func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 	ctx := cmd.Context()
 	name := o.file
 	if name == "" {
@@ -77,12 +77,12 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 			return err
 		}
 	}
-	pod, err := c.agentOf(ctx, o.node, o.home)
+	pod, err := apiClient.agentPodOf(ctx, o.node, o.home)
 	if err != nil {
 		return err
 	}
 	args := []string{"/kubediag", "bundle", "-o", "-"}
-	specs, err := c.podsOf(ctx, o.node)
+	specs, err := apiClient.podsOfNode(ctx, o.node)
 	switch {
 	case errors.Is(err, verb.ErrRefused):
 		fmt.Fprintln(cmd.ErrOrStderr(), printable.Line("without the pods' specs: "+err.Error()))
@@ -91,7 +91,7 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 	default:
 		args = append(args, "--pods", "-")
 	}
-	b, err := c.bundleIn(ctx, pod, args, specs)
+	b, err := apiClient.bundleInPod(ctx, pod, args, specs)
 	if err != nil {
 		return err
 	}
@@ -106,11 +106,11 @@ func (o *bundleOptions) run(cmd *cobra.Command, c *client) error {
 		printable.Quoted(name), (size+1023)>>10, fault.Quote(name)))
 }
 
-// agentOf is the pod of the agent that runs on a node.
-func (c *client) agentOf(ctx context.Context, node, home string) (*corev1.Pod, error) {
+// agentPodOf is the pod of the agent that runs on a node.
+func (c *client) agentPodOf(ctx context.Context, node, home string) (*corev1.Pod, error) {
 	var list corev1.PodList
 	o := metav1.ListOptions{LabelSelector: componentLabel + "=agent", FieldSelector: "spec.nodeName=" + node}
-	if err := c.list(ctx, pods.in(home), o, &list); err != nil {
+	if err := c.listObjects(ctx, pods.inNamespace(home), o, &list); err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool {
@@ -122,10 +122,10 @@ func (c *client) agentOf(ctx context.Context, node, home string) (*corev1.Pod, e
 	return &list.Items[i], nil
 }
 
-// podsOf are the pods of a node, as JSON.
-func (c *client) podsOf(ctx context.Context, node string) ([]byte, error) {
+// podsOfNode are the pods of a node, as JSON.
+func (c *client) podsOfNode(ctx context.Context, node string) ([]byte, error) {
 	var list corev1.PodList
-	if err := c.list(ctx, pods.in(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}, &list); err != nil {
+	if err := c.listObjects(ctx, pods.inNamespace(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}, &list); err != nil {
 		return nil, err
 	}
 	list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
@@ -136,9 +136,9 @@ func (c *client) podsOf(ctx context.Context, node string) ([]byte, error) {
 	return text, nil
 }
 
-// bundleIn runs a command in the agent's container, and reads the bundle that it writes to its standard output.
-func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, stdin []byte) (*bundle.Bundle, error) {
-	run, err := c.execution(pod, args)
+// bundleInPod runs a command in the agent's container, and reads the bundle that it writes to its standard output.
+func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string, stdin []byte) (*bundle.Bundle, error) {
+	run, err := c.newExecutor(pod, args)
 	if err != nil {
 		return nil, err
 	}
@@ -149,10 +149,11 @@ func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, s
 	var said bytes.Buffer            // its size is bounded below
 	ended := make(chan error, 1)
 	go func() {
-		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w, Stderr: &clipped{&said, 16 << 10}})
+		err := run.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: bytes.NewReader(stdin), Stdout: w,
+			Stderr: &clippedBuffer{&said, 16 << 10}})
 		ended <- errors.Join(err, w.Close())
 	}()
-	b, bad := bundle.Read(r)
+	content, bad := bundle.Read(r)
 	if bad != nil {
 		cancel() // what comes is not wanted
 	}
@@ -162,14 +163,15 @@ func (c *client) bundleIn(ctx context.Context, pod *corev1.Pod, args []string, s
 		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", pod.Namespace, pod.Name, printable.Line(text))
 	}
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
-		return nil, c.said(action{"create", place{resource{corev1.SchemeGroupVersion, "pods/exec", false}, pod.Namespace}, pod.Name}, err)
+		return nil, c.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec",
+			false}, pod.Namespace}, pod.Name}, err)
 	}
-	return b, bad
+	return content, bad
 }
 
-// execution prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.
-func (c *client) execution(pod *corev1.Pod, args []string) (remotecommand.Executor, error) {
-	core, err := c.of(corev1.SchemeGroupVersion)
+// newExecutor prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.
+func (c *client) newExecutor(pod *corev1.Pod, args []string) (remotecommand.Executor, error) {
+	core, err := c.restClient(corev1.SchemeGroupVersion)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -191,13 +193,13 @@ func (c *client) execution(pod *corev1.Pod, args []string) (remotecommand.Execut
 	})
 }
 
-// clipped keeps the beginning of what is written to it.
-type clipped struct {
+// clippedBuffer keeps the beginning of what is written to it.
+type clippedBuffer struct {
 	to   *bytes.Buffer
 	room int
 }
 
-func (c *clipped) Write(p []byte) (int, error) {
+func (c *clippedBuffer) Write(p []byte) (int, error) {
 	c.to.Write(p[:min(len(p), c.room-min(c.room, c.to.Len()))])
 	return len(p), nil
 }

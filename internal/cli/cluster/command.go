@@ -33,15 +33,16 @@ func NewCommand() *cobra.Command {
 	c.addFlags(root.PersistentFlags())
 	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c))
-	verb.CompleteFlag(root, "namespace", c.namesOf(namespaces))
+	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaces))
 	return root
 }
 
-// screen describes where the output of a verb leads.
-func screen(cmd *cobra.Command) terminal.Screen { return terminal.New(cmd.OutOrStdout(), os.Getenv) }
+// screenOf describes where the output of a verb leads.
+func screenOf(cmd *cobra.Command) terminal.Screen { return terminal.New(cmd.OutOrStdout(), os.Getenv) }
 
-// command is a line to paste: a verb of this program with its arguments, and the flags by which this call found the cluster.
-func (c *client) command(args ...string) string {
+// commandLine is a line to paste: a verb of this program with its arguments, and the flags by which this call found the
+// cluster.
+func (c *client) commandLine(args ...string) string {
 	words := []string{Name}
 	for _, arg := range append(args, c.flags...) {
 		words = append(words, fault.Quote(arg))

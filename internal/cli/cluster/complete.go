@@ -18,17 +18,17 @@ import (
 // completionTimeout is how long a shell waits for names.
 const completionTimeout = 3 * time.Second
 
-// namesOf are the names of a resource in the namespace of the call; none if the API server does not give them.
-func (c *connection) namesOf(r resource) verb.Choices {
+// resourceNames are the names of a resource in the namespace of the call; none if the API server does not give them.
+func (c *connection) resourceNames(r apiResource) verb.Choices {
 	return func() (names []string) {
-		client, err := c.client()
+		client, err := c.newClient()
 		if err != nil {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout) // cobra gives a completion none
 		defer cancel()
 		list := &metav1.Table{}
-		if err := client.table(ctx, r.in(client.namespace), metav1.ListOptions{}, list); err != nil {
+		if err := client.listTableOf(ctx, r.inNamespace(client.namespace), metav1.ListOptions{}, list); err != nil {
 			return nil
 		}
 		for _, row := range list.Rows {
@@ -49,13 +49,13 @@ func (c *connection) completeTargets(_ *cobra.Command, args []string, begun stri
 	device, _, isDevice := strings.Cut(begun, "@")
 	for _, kind := range []struct {
 		prefix string
-		of     resource
-	}{{"pod/", pods}, {"node/", nodes}, {"pvc/", claims}, {device + "@", nodes}} {
+		of     apiResource
+	}{{"pod/", pods}, {"node/", nodes}, {"pvc/", volumeClaims}, {device + "@", nodes}} {
 		if !strings.HasPrefix(begun, kind.prefix) || kind.prefix == "@" && !isDevice {
 			continue
 		}
 		var values []string
-		for _, name := range c.namesOf(kind.of)() {
+		for _, name := range c.resourceNames(kind.of)() {
 			values = append(values, kind.prefix+name)
 		}
 		return values, cobra.ShellCompDirectiveNoFileComp

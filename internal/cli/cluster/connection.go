@@ -40,8 +40,8 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	clientcmd.BindOverrideFlags(&c.overrides, f, flags)
 }
 
-// client makes the client of a verb. The log of client-go is for programs that go on: here an error says it all.
-func (c *connection) client() (*client, error) {
+// newClient makes the client of a verb. The log of client-go is for programs that go on: here an error says it all.
+func (c *connection) newClient() (*client, error) {
 	klog.SetLogger(logr.Discard())
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 	config, err := loader.ClientConfig()
@@ -59,13 +59,13 @@ func (c *connection) client() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	made.flags = c.given()
+	made.flags = c.givenFlags()
 	return made, nil
 }
 
-// given are the flags by which this call has found the API server and says who the user is, for the commands that are printed.
-// Credentials are not among them.
-func (c *connection) given() (flags []string) {
+// givenFlags are the flags by which this call has found the API server and says who the user is, for the commands that
+// are printed. Credentials are not among them.
+func (c *connection) givenFlags() (flags []string) {
 	o := &c.overrides
 	named := []struct{ name, value string }{
 		{clientcmd.RecommendedConfigPathFlag, c.rules.ExplicitPath}, {clientcmd.FlagContext, o.CurrentContext},
@@ -97,26 +97,26 @@ type client struct {
 
 func newClient(config *rest.Config, namespace string) (*client, error) {
 	config = rest.CopyConfig(config)
-	c := &client{namespace: namespace, config: config, timeout: config.Timeout}
+	apiClient := &client{namespace: namespace, config: config, timeout: config.Timeout}
 	config.Timeout = 0 // it would end watches
 	config.UserAgent = "kubectl-kubediag/" + version.String()
 	config.QPS, config.Burst = -1, 0 // a person is slow enough
 	config.WarningHandler = rest.NewWarningWriter(printable.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
 	scheme := runtime.NewScheme()
-	if err := groups.AddToScheme(scheme); err != nil {
+	if err := groupVersions.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	c.codecs = serializer.NewCodecFactory(scheme)
+	apiClient.codecs = serializer.NewCodecFactory(scheme)
 	var err error
-	if c.http, err = rest.HTTPClientFor(config); err != nil {
+	if apiClient.http, err = rest.HTTPClientFor(config); err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return c, nil
+	return apiClient, nil
 }
 
-// of is the client of one group and version.
-func (c *client) of(gv schema.GroupVersion) (rest.Interface, error) {
+// restClient is the client of one group and version.
+func (c *client) restClient(gv schema.GroupVersion) (rest.Interface, error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	if gv.Group == "" {

@@ -19,19 +19,19 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// level is how good a check's result is.
-type level string
+// checkLevel is how good a check's result is.
+type checkLevel string
 
 // Levels, the best first.
 const (
-	levelOK   level = "OK"
-	levelWarn level = "WARN"
-	levelFail level = "FAIL"
+	levelOK   checkLevel = "OK"
+	levelWarn checkLevel = "WARN"
+	levelFail checkLevel = "FAIL"
 )
 
-// checked is one result of a check: a line.
-type checked struct {
-	Level level `json:"level"`
+// checkResult is one result of a check: a line.
+type checkResult struct {
+	Level checkLevel `json:"level"`
 	// Text says what is so, Advice what to do. It is empty for what is good.
 	Text   string `json:"text"`
 	Advice string `json:"advice,omitempty"`
@@ -39,29 +39,29 @@ type checked struct {
 	unseen bool
 }
 
-func good(format string, args ...any) checked {
-	return checked{Level: levelOK, Text: fmt.Sprintf(format, args...)}
+func okResult(format string, args ...any) checkResult {
+	return checkResult{Level: levelOK, Text: fmt.Sprintf(format, args...)}
 }
 
-func warn(advice, format string, args ...any) checked {
-	return checked{Level: levelWarn, Text: fmt.Sprintf(format, args...), Advice: advice}
+func warnResult(advice, format string, args ...any) checkResult {
+	return checkResult{Level: levelWarn, Text: fmt.Sprintf(format, args...), Advice: advice}
 }
 
-func fail(advice, format string, args ...any) checked {
-	return checked{Level: levelFail, Text: fmt.Sprintf(format, args...), Advice: advice}
+func failResult(advice, format string, args ...any) checkResult {
+	return checkResult{Level: levelFail, Text: fmt.Sprintf(format, args...), Advice: advice}
 }
 
-// doctor looks at an installation.
-type doctor struct {
+// installationCheck looks at an installation.
+type installationCheck struct {
 	*client
 	// home is the namespace of kubediag.
 	home string
 	now  time.Time
-	out  *format
+	out  *outputFormat
 }
 
-func newDoctorCommand(c *connection) *cobra.Command {
-	d := &doctor{}
+func newDoctorCommand(conn *connection) *cobra.Command {
+	d := &installationCheck{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the installation of kubediag, and the cluster for known risks",
@@ -72,31 +72,32 @@ func newDoctorCommand(c *connection) *cobra.Command {
 		Args:    verb.NoArgs,
 		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if d.client, err = c.client(); err != nil {
+			if d.client, err = conn.newClient(); err != nil {
 				return err
 			}
 			d.now = time.Now()
-			return d.run(cmd)
+			return d.runDoctor(cmd)
 		}),
 	}
 	cmd.Flags().StringVar(&d.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
-	d.out = addFormat(cmd, inJSON)
+	d.out = addFormat(cmd, formatJSON)
 	return cmd
 }
 
-func (d *doctor) run(cmd *cobra.Command) error {
+func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	results, err := d.server(ctx)
+	results, err := k.checkServer(ctx)
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context) []checked{d.kinds, d.policies, d.sets, d.rights, d.manager, d.agents, d.nodes, d.faults} {
+	for _, check := range []func(context.Context) []checkResult{k.checkKinds, k.checkPolicies, k.checkOperationSets,
+		k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
 		results = append(results, check(ctx)...)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	if err := d.show(cmd, results); err != nil {
+	if err := k.showResults(cmd, results); err != nil {
 		return err
 	}
 	var blind error
@@ -111,40 +112,40 @@ func (d *doctor) run(cmd *cobra.Command) error {
 	return blind
 }
 
-func (d *doctor) show(cmd *cobra.Command, results []checked) error {
-	if *d.out == inJSON {
+func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
+	if *k.out == formatJSON {
 		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
-	s := screen(cmd)
-	colours := map[level]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
+	screen := screenOf(cmd)
+	colours := map[checkLevel]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
 	var b strings.Builder
 	for _, r := range results {
 		word := terminal.Pad(string(r.Level), 6)
-		lines := s.Wrap(word, printable.Quoted(r.Text), len(word))
-		b.WriteString(s.Paint(colours[r.Level], word) + strings.TrimPrefix(lines, word))
+		lines := screen.Wrap(word, printable.Quoted(r.Text), len(word))
+		b.WriteString(screen.Paint(colours[r.Level], word) + strings.TrimPrefix(lines, word))
 		if r.Advice != "" {
-			b.WriteString(s.Wrap("      -> ", printable.Quoted(r.Advice), 9))
+			b.WriteString(screen.Wrap("      -> ", printable.Quoted(r.Advice), 9))
 		}
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(b.String()))
+	return verb.Write(cmd.OutOrStdout(), screen.Text(b.String()))
 }
 
-// unseen is the result of a check that could not look.
-func unseen(what string, err error) checked {
-	return checked{Level: levelWarn, Text: fmt.Sprintf("%s not looked at: %v", what, err), unseen: true}
+// uncheckedResult is the result of a check that could not look.
+func uncheckedResult(what string, err error) checkResult {
+	return checkResult{Level: levelWarn, Text: fmt.Sprintf("%s not looked at: %v", what, err), unseen: true}
 }
 
 // Versions of the API server that matter.
 const (
-	oldestServer    = 18 // of Kubernetes 1
-	ruleServer      = 25 // checks the rules in the CustomResourceDefinitions
-	policyServer    = 30 // has ValidatingAdmissionPolicies
-	renewingKubelet = 19 // renews binds of subPaths by itself
+	oldestServerMinor     = 18 // of Kubernetes 1
+	ruleServerMinor       = 25 // checks the rules in the CustomResourceDefinitions
+	policyServerMinor     = 30 // has ValidatingAdmissionPolicies
+	replacingKubeletMinor = 19 // renews binds of subPaths by itself
 )
 
-// server asks for the version. Its error means that there is nothing to check.
-func (d *doctor) server(ctx context.Context) ([]checked, error) {
-	text, err := d.raw(ctx, "/version")
+// checkServer asks for the version. Its error means that there is nothing to check.
+func (k *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
+	text, err := k.readPath(ctx, "/version")
 	if err != nil {
 		return nil, err
 	}
@@ -152,14 +153,14 @@ func (d *doctor) server(ctx context.Context) ([]checked, error) {
 	if err := json.Unmarshal(text, &v); err != nil {
 		return nil, fmt.Errorf("read version of the API server: %w", err)
 	}
-	switch minor := minorOf(v.GitVersion); {
+	switch minor := minorVersion(v.GitVersion); {
 	case minor < 0:
-		return []checked{warn("", "API server %s", v.GitVersion)}, nil
-	case minor < oldestServer:
-		return []checked{fail("update Kubernetes", "API server %s: kubediag needs 1.%d", v.GitVersion, oldestServer)}, nil
-	case minor < ruleServer:
-		return []checked{warn("nothing has to be done: the manager and the agents check the same rules",
-			"API server %s checks no rules of CustomResourceDefinitions, as 1.%d does", v.GitVersion, ruleServer)}, nil
+		return []checkResult{warnResult("", "API server %s", v.GitVersion)}, nil
+	case minor < oldestServerMinor:
+		return []checkResult{failResult("update Kubernetes", "API server %s: kubediag needs 1.%d", v.GitVersion, oldestServerMinor)}, nil
+	case minor < ruleServerMinor:
+		return []checkResult{warnResult("nothing has to be done: the manager and the agents check the same rules",
+			"API server %s checks no rules of CustomResourceDefinitions, as 1.%d does", v.GitVersion, ruleServerMinor)}, nil
 	}
-	return []checked{good("API server %s", v.GitVersion)}, nil
+	return []checkResult{okResult("API server %s", v.GitVersion)}, nil
 }

@@ -27,8 +27,8 @@ const (
 	applyPolicies = "kubectl apply -f config/policy"
 )
 
-// definition is what is compared of a CustomResourceDefinition.
-type definition struct {
+// crdDefinition is what is compared of a CustomResourceDefinition.
+type crdDefinition struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
 		Versions []struct {
@@ -46,44 +46,45 @@ type fieldSchema struct {
 	Items      *fieldSchema           `json:"items"`
 }
 
-// kinds checks that the API server has all kinds, with all fields of this release.
-func (d *doctor) kinds(ctx context.Context) (results []checked) {
-	wanted, err := manifests.Read[definition](crd.Files, "CustomResourceDefinition")
+// checkKinds checks that the API server has all kinds, with all fields of this release.
+func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResult) {
+	wanted, err := manifests.Read[crdDefinition](crd.Files, "CustomResourceDefinition")
 	if err != nil {
-		return []checked{unseen("CustomResourceDefinitions are", err)}
+		return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 	}
 	current := 0
 	for _, want := range wanted {
-		text, err := d.raw(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
+		text, err := k.readPath(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
 		if errors.Is(err, errNotServed) {
-			results = append(results, fail("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
+			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
 			continue
 		}
-		var have definition
+		var have crdDefinition
 		if err == nil {
 			err = json.Unmarshal(text, &have)
 		}
 		if err != nil {
-			return []checked{unseen("CustomResourceDefinitions are", err)}
+			return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 		}
-		if missing := want.lacking(have); len(missing) > 0 {
-			results = append(results, fail("apply those of this release: "+applyDefault, "CustomResourceDefinition %s is of another release: it has no field %s", want.Name, listed(missing)))
+		if missing := want.missingFields(have); len(missing) > 0 {
+			results = append(results, failResult("apply those of this release: "+applyDefault,
+				"CustomResourceDefinition %s is of another release: it has no field %s", want.Name, listNames(missing)))
 			continue
 		}
 		current++
 	}
 	if current > 0 {
-		results = slices.Insert(results, 0, good("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
+		results = slices.Insert(results, 0, okResult("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
 	}
 	return results
 }
 
-// lacking are the fields that only want has.
-func (want definition) lacking(have definition) (missing []string) {
+// missingFields are the fields that only want has.
+func (want crdDefinition) missingFields(have crdDefinition) (missing []string) {
 	for _, version := range want.Spec.Versions {
 		for _, other := range have.Spec.Versions {
 			if other.Name == version.Name {
-				version.Schema.Root.lacking(other.Schema.Root, "", &missing)
+				version.Schema.Root.missingFields(other.Schema.Root, "", &missing)
 			}
 		}
 	}
@@ -91,54 +92,54 @@ func (want definition) lacking(have definition) (missing []string) {
 	return missing
 }
 
-func (s fieldSchema) lacking(have fieldSchema, at string, missing *[]string) {
+func (s fieldSchema) missingFields(have fieldSchema, at string, missing *[]string) {
 	for name, field := range s.Properties {
 		other, ok := have.Properties[name]
 		if !ok {
 			*missing = append(*missing, at+name)
 			continue
 		}
-		field.lacking(other, at+name+".", missing)
+		field.missingFields(other, at+name+".", missing)
 	}
 	if s.Items != nil && have.Items != nil {
-		s.Items.lacking(*have.Items, at, missing)
+		s.Items.missingFields(*have.Items, at, missing)
 	}
 }
 
-// policies checks that the policies that ship are there, current and bound.
-func (d *doctor) policies(ctx context.Context) (results []checked) {
+// checkPolicies checks that the policies that ship are there, current and bound.
+func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkResult) {
 	wanted, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
 	if err != nil {
-		return []checked{unseen("policies are", err)}
+		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	var bound admissionv1.ValidatingAdmissionPolicyBindingList
-	err = d.list(ctx, bindings.in(""), metav1.ListOptions{}, &bound)
+	err = k.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
 	if errors.Is(err, errNotServed) {
-		return []checked{warn("update to Kubernetes 1.30 or later, or let only those create Diagnoses who may repair any node",
-			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServer)}
+		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only those create Diagnoses who may repair any node",
+			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
 	}
 	if err != nil {
-		return []checked{unseen("policies are", err)}
+		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	var inForce []string
 	for _, want := range wanted {
 		var have admissionv1.ValidatingAdmissionPolicy
-		err := d.get(ctx, policies.in(""), want.Name, &have)
+		err := k.getObject(ctx, admissionPolicies.inNamespace(""), want.Name, &have)
 		switch {
 		case errors.Is(err, errMissing):
-			results = append(results, warn("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
+			results = append(results, warnResult("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
 		case err != nil:
-			results = append(results, unseen("policy "+want.Name+" is", err))
+			results = append(results, uncheckedResult("policy "+want.Name+" is", err))
 		case !samePolicy(want, have):
-			results = append(results, warn("if you did not change it: "+applyPolicies, "policy %s is not that of this release", want.Name))
+			results = append(results, warnResult("if you did not change it: "+applyPolicies, "policy %s is not that of this release", want.Name))
 		case !slices.ContainsFunc(bound.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == want.Name }):
-			results = append(results, warn(applyPolicies, "policy %s is in force nowhere: no binding names it", want.Name))
+			results = append(results, warnResult(applyPolicies, "policy %s is in force nowhere: no binding names it", want.Name))
 		default:
 			inForce = append(inForce, want.Name)
 		}
 	}
 	if len(inForce) > 0 {
-		results = slices.Insert(results, 0, good("policies in force: %s", strings.Join(inForce, ", ")))
+		results = slices.Insert(results, 0, okResult("policies in force: %s", strings.Join(inForce, ", ")))
 	}
 	return results
 }
@@ -157,13 +158,13 @@ func samePolicy(a, b admissionv1.ValidatingAdmissionPolicy) bool {
 	return slices.Equal(expressions(a), expressions(b))
 }
 
-// sets checks that the OperationSets can be used.
-func (d *doctor) sets(ctx context.Context) []checked {
+// checkOperationSets checks that the OperationSets can be used.
+func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResult {
 	var list v1.OperationSetList
-	if err := d.list(ctx, sets.in(""), metav1.ListOptions{}, &list); err != nil {
-		return []checked{unseen("OperationSets are", err)}
+	if err := k.listObjects(ctx, operationSets.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+		return []checkResult{uncheckedResult("OperationSets are", err)}
 	}
-	var results []checked
+	var results []checkResult
 	ready, auto := 0, false
 	for i := range list.Items {
 		s := &list.Items[i]
@@ -176,40 +177,41 @@ func (d *doctor) sets(ctx context.Context) []checked {
 		if c := meta.FindStatusCondition(s.Status.Conditions, v1.ConditionReady); c != nil {
 			why = c.Message
 		}
-		results = append(results, warn("kubectl get operationset "+s.Name+" -o yaml", "OperationSet %s is not ready: %s", s.Name, why))
+		results = append(results, warnResult("kubectl get operationset "+s.Name+" -o yaml", "OperationSet %s is not ready: %s", s.Name, why))
 	}
 	if !auto {
-		results = append(results, fail("the manager installs it: look at the manager", "OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
+		results = append(results, failResult("the manager installs it: look at the manager",
+			"OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
-		results = slices.Insert(results, 0, good("%s ready", verb.Count(ready, "OperationSet")))
+		results = slices.Insert(results, 0, okResult("%s ready", verb.Count(ready, "OperationSet")))
 	}
 	return results
 }
 
-// rights asks what the caller may do.
-func (d *doctor) rights(ctx context.Context) []checked {
+// checkRights asks what the caller may do.
+func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 	var missing []string
 	var unknown error
 	for _, r := range []authorizationv1.ResourceAttributes{
 		{Group: v1.Group, Resource: mountFaults.name, Verb: "list"},
 		{Group: v1.Group, Resource: mountFaults.name, Verb: "watch"},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "create", Namespace: d.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "watch", Namespace: d.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "delete", Namespace: d.namespace},
-		{Group: v1.Group, Resource: sets.name, Verb: "use", Name: v1.DefaultOperationSet, Namespace: d.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "create", Namespace: k.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "watch", Namespace: k.namespace},
+		{Group: v1.Group, Resource: diagnoses.name, Verb: "delete", Namespace: k.namespace},
+		{Group: v1.Group, Resource: operationSets.name, Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.namespace},
 		{Group: v1.Group, Resource: "nodes", Verb: "repair"},
-		{Resource: pods.name, Verb: "get", Namespace: d.namespace},
+		{Resource: pods.name, Verb: "get", Namespace: k.namespace},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
-		text := r.Verb + " " + resource{GroupVersion: v1.GroupVersion, name: r.Resource}.String()
+		text := r.Verb + " " + apiResource{GroupVersion: v1.GroupVersion, name: r.Resource}.String()
 		if r.Group == "" {
 			text = r.Verb + " " + r.Resource
 		}
 		if r.Namespace != "" {
 			text += " in namespace " + r.Namespace
 		}
-		if err := d.create(ctx, reviews.in(""), review); err != nil {
+		if err := k.createObject(ctx, accessReviews.inNamespace(""), review); err != nil {
 			unknown = err
 		} else if !review.Status.Allowed {
 			missing = append(missing, text)
@@ -217,10 +219,10 @@ func (d *doctor) rights(ctx context.Context) []checked {
 	}
 	switch {
 	case unknown != nil:
-		return []checked{unseen("your rights are", unknown)}
+		return []checkResult{uncheckedResult("your rights are", unknown)}
 	case len(missing) > 0:
-		return []checked{warn("bind kubediag-view, kubediag-operator, kubediag-pod-repairer or kubediag-node-repairer, see docs/permissions.md",
+		return []checkResult{warnResult("bind kubediag-view, kubediag-operator, kubediag-pod-repairer or kubediag-node-repairer, see docs/permissions.md",
 			"you may not: %s", strings.Join(missing, "; "))}
 	}
-	return []checked{good("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", d.namespace)}
+	return []checkResult{okResult("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", k.namespace)}
 }

@@ -31,38 +31,39 @@ const (
 
 // Kernels that matter.
 var (
-	oldestKernel = version.MustParseGeneric("5.10")
-	smoothKernel = version.MustParseGeneric("6.5") // replaces a mount with no moment in which readers miss it
+	oldestKernel        = version.MustParseGeneric("5.10")
+	atomicReplaceKernel = version.MustParseGeneric("6.5") // replaces a mount with no moment in which readers miss it
 )
 
-// manager checks that the Deployment is ready and that one manager leads.
-func (d *doctor) manager(ctx context.Context) []checked {
+// checkManager checks that the Deployment is ready and that one manager leads.
+func (k *installationCheck) checkManager(ctx context.Context) []checkResult {
 	var list appsv1.DeploymentList
-	if err := d.list(ctx, deployments.in(d.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list); err != nil {
-		return []checked{unseen("the manager is", err)}
+	if err := k.listObjects(ctx, deployments.inNamespace(k.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list); err != nil {
+		return []checkResult{uncheckedResult("the manager is", err)}
 	}
 	if len(list.Items) == 0 {
-		return []checked{fail("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no manager in namespace %s", d.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace",
+			"there is no manager in namespace %s", k.home)}
 	}
 	m := list.Items[0]
-	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", d.home, m.Name)
+	logs := fmt.Sprintf("kubectl logs -n %s deployment/%s", k.home, m.Name)
 	if m.Status.ReadyReplicas == 0 {
-		return []checked{fail(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", d.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
+		return []checkResult{failResult(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", k.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
 	}
 	var lease coordinationv1.Lease
-	err := d.get(ctx, leases.in(d.home), managerLease, &lease)
+	err := k.getObject(ctx, leases.inNamespace(k.home), managerLease, &lease)
 	if err != nil && !errors.Is(err, errMissing) {
-		return []checked{unseen("the Lease of the manager is", err)}
+		return []checkResult{uncheckedResult("the Lease of the manager is", err)}
 	}
-	held, ok := renewed(&lease, d.now)
+	held, ok := leaseRenewed(&lease, k.now)
 	if err != nil || !ok {
-		return []checked{warn(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", d.home, m.Name, held)}
+		return []checkResult{warnResult(logs, "manager %s/%s: no leader has renewed its Lease for %s, by the clock of this machine", k.home, m.Name, held)}
 	}
-	return []checked{good("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, verb.Count(int(m.Status.Replicas), "replica"))}
+	return []checkResult{okResult("manager: %d of %s ready, one leads", m.Status.ReadyReplicas, verb.Count(int(m.Status.Replicas), "replica"))}
 }
 
-// renewed reports whether a Lease is held, and how old its last renewal is.
-func renewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
+// leaseRenewed reports whether a Lease is held, and how old its last renewal is.
+func leaseRenewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 	if l.Spec.RenewTime == nil || l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" {
 		return "any time", false
 	}
@@ -75,34 +76,35 @@ func renewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 	return duration.HumanDuration(max(0, old)), old <= limit
 }
 
-// agents checks the DaemonSet, and that the agent of each node renews its Lease.
-func (d *doctor) agents(ctx context.Context) []checked {
+// checkAgents checks the DaemonSet, and that the agent of each node renews its Lease.
+func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 	var sets appsv1.DaemonSetList
-	if err := d.list(ctx, daemonSets.in(d.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets); err != nil {
-		return []checked{unseen("the agents are", err)}
+	if err := k.listObjects(ctx, daemonSets.inNamespace(k.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets); err != nil {
+		return []checkResult{uncheckedResult("the agents are", err)}
 	}
 	if len(sets.Items) == 0 {
-		return []checked{fail("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace", "there is no DaemonSet of agents in namespace %s", d.home)}
+		return []checkResult{failResult("install it: "+applyDefault+"; or name its namespace with --kubediag-namespace",
+			"there is no DaemonSet of agents in namespace %s", k.home)}
 	}
 	set := sets.Items[0]
-	results := []checked{good("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
+	results := []checkResult{okResult("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
 	if set.Status.NumberReady < set.Status.DesiredNumberScheduled {
-		results[0] = fail(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", d.home, componentLabel),
+		results[0] = failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel),
 			"agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)
 	}
-	results = append(results, d.coverage(ctx)...)
-	return append(results, sentinelMode(&set, d.home))
+	results = append(results, k.checkCoverage(ctx)...)
+	return append(results, sentinelMode(&set, k.home))
 }
 
-// coverage checks that each node has an agent that answers.
-func (d *doctor) coverage(ctx context.Context) []checked {
-	all, err := d.linuxNodes(ctx)
+// checkCoverage checks that each node has an agent that answers.
+func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
+	all, err := k.linuxNodes(ctx)
 	if err != nil {
-		return []checked{unseen("nodes are", err)}
+		return []checkResult{uncheckedResult("nodes are", err)}
 	}
 	var list coordinationv1.LeaseList
-	if err := d.list(ctx, leases.in(d.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
-		return []checked{unseen("the Leases of the agents are", err)}
+	if err := k.listObjects(ctx, leases.inNamespace(k.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
+		return []checkResult{uncheckedResult("the Leases of the agents are", err)}
 	}
 	byName := map[string]*coordinationv1.Lease{}
 	for i := range list.Items {
@@ -115,25 +117,25 @@ func (d *doctor) coverage(ctx context.Context) []checked {
 			without = append(without, n.Name)
 			continue
 		}
-		if since, ok := renewed(lease, d.now); !ok {
+		if since, ok := leaseRenewed(lease, k.now); !ok {
 			silent = append(silent, fmt.Sprintf("%s (%s)", n.Name, since))
 		}
 	}
-	var results []checked
+	var results []checkResult
 	if len(without) > 0 {
-		results = append(results, fail("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), listed(without)))
+		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), listNames(without)))
 	}
 	if len(silent) > 0 {
-		results = append(results, fail("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
-			verb.Count(len(silent), "node"), listed(silent)))
+		results = append(results, failResult("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
+			verb.Count(len(silent), "node"), listNames(silent)))
 	}
 	if len(results) == 0 {
-		results = append(results, good("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
+		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
 	}
 	return results
 }
 
-func sentinelMode(set *appsv1.DaemonSet, home string) checked {
+func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
 	mode := "Observe"
 	for _, c := range set.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
@@ -143,15 +145,16 @@ func sentinelMode(set *appsv1.DaemonSet, home string) checked {
 		}
 	}
 	if mode == "Off" {
-		return warn(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable), "the sentinel is off: no MountFault shows what is broken")
+		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable),
+			"the sentinel is off: no MountFault shows what is broken")
 	}
-	return good("the sentinel is in mode %s", mode)
+	return okResult("the sentinel is in mode %s", mode)
 }
 
 // linuxNodes are the nodes that can have an agent.
-func (d *doctor) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
+func (k *installationCheck) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
 	var list corev1.NodeList
-	if err := d.list(ctx, nodes.in(""), metav1.ListOptions{}, &list); err != nil {
+	if err := k.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
@@ -160,50 +163,50 @@ func (d *doctor) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
 	}), nil
 }
 
-// nodes names the kernels and the kubelets that are a risk.
-func (d *doctor) nodes(ctx context.Context) []checked {
-	all, err := d.linuxNodes(ctx)
+// checkNodes names the kernels and the kubelets that are a risk.
+func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
+	all, err := k.linuxNodes(ctx)
 	if err != nil {
-		return []checked{unseen("nodes are", err)}
+		return []checkResult{uncheckedResult("nodes are", err)}
 	}
 	var buggy, old, rough []string
-	for _, n := range all {
-		info := n.Status.NodeInfo
-		if minor := minorOf(info.KubeletVersion); minor >= 0 && minor < renewingKubelet {
-			buggy = append(buggy, n.Name+" ("+info.KubeletVersion+")")
+	for _, node := range all {
+		info := node.Status.NodeInfo
+		if minor := minorVersion(info.KubeletVersion); minor >= 0 && minor < replacingKubeletMinor {
+			buggy = append(buggy, node.Name+" ("+info.KubeletVersion+")")
 		}
 		kernel, err := version.ParseGeneric(info.KernelVersion)
 		switch {
 		case err != nil:
 		case kernel.LessThan(oldestKernel):
-			old = append(old, n.Name+" ("+info.KernelVersion+")")
-		case kernel.LessThan(smoothKernel):
-			rough = append(rough, n.Name+" ("+info.KernelVersion+")")
+			old = append(old, node.Name+" ("+info.KernelVersion+")")
+		case kernel.LessThan(atomicReplaceKernel):
+			rough = append(rough, node.Name+" ("+info.KernelVersion+")")
 		}
 	}
-	var results []checked
+	var results []checkResult
 	if len(buggy) > 0 {
-		results = append(results, warn("sentinel mode Automatic heals it before it hurts; "+d.command("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
-			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listed(buggy)))
+		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
+			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listNames(buggy)))
 	}
 	if len(old) > 0 {
-		results = append(results, warn("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", verb.Count(len(old), "node"), listed(old)))
+		results = append(results, warnResult("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", verb.Count(len(old), "node"), listNames(old)))
 	}
 	if len(rough) > 0 {
-		results = append(results, warn("nothing has to be done; Linux 6.5 has no such moment", "%s where a repair in a running container has a moment in which readers miss the mount: %s",
-			verb.Count(len(rough), "node"), listed(rough)))
+		results = append(results, warnResult("nothing has to be done; Linux 6.5 has no such moment", "%s where a repair in a running container has a moment in which readers miss the mount: %s",
+			verb.Count(len(rough), "node"), listNames(rough)))
 	}
 	if len(results) == 0 {
-		results = append(results, good("no kernel or kubelet of %s is a known risk", verb.Count(len(all), "node")))
+		results = append(results, okResult("no kernel or kubelet of %s is a known risk", verb.Count(len(all), "node")))
 	}
 	return results
 }
 
-// faults counts what is broken, and what could be healed now.
-func (d *doctor) faults(ctx context.Context) []checked {
+// checkFaults counts what is broken, and what could be healed now.
+func (k *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	var list v1.MountFaultList
-	if err := d.list(ctx, mountFaults.in(""), metav1.ListOptions{}, &list); err != nil {
-		return []checked{unseen("faults are", err)}
+	if err := k.listObjects(ctx, mountFaults.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+		return []checkResult{uncheckedResult("faults are", err)}
 	}
 	safe, people := 0, 0
 	for _, f := range list.Items {
@@ -214,21 +217,21 @@ func (d *doctor) faults(ctx context.Context) []checked {
 			people++
 		}
 	}
-	var results []checked
+	var results []checkResult
 	if safe > 0 {
-		results = append(results, warn(d.command("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
+		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
 	}
 	if people > 0 {
-		results = append(results, warn(d.command("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
+		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
 	}
 	if len(results) == 0 {
-		results = append(results, good("no fault waits to be healed"))
+		results = append(results, okResult("no fault waits to be healed"))
 	}
 	return results
 }
 
-// minorOf is the minor version of a release of Kubernetes 1; -1 if it is not known.
-func minorOf(release string) int {
+// minorVersion is the minor version of a release of Kubernetes 1; -1 if it is not known.
+func minorVersion(release string) int {
 	v, err := version.ParseGeneric(release)
 	if err != nil || v.Major() != 1 {
 		return -1
@@ -236,8 +239,8 @@ func minorOf(release string) int {
 	return int(v.Minor())
 }
 
-// listed names at most five.
-func listed(names []string) string {
+// listNames names at most five.
+func listNames(names []string) string {
 	const most = 5
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {

@@ -31,11 +31,11 @@ type faultsOptions struct {
 	all, watch bool
 	node       string
 	codes      []string
-	out        *format
+	out        *outputFormat
 }
 
-func newFaultsCommand(c *connection) *cobra.Command {
-	o := &faultsOptions{connection: c}
+func newFaultsCommand(conn *connection) *cobra.Command {
+	o := &faultsOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "faults",
 		Short: "Show the mount faults that are present, those that hurt most first",
@@ -45,54 +45,55 @@ func newFaultsCommand(c *connection) *cobra.Command {
 			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
 		Args:    verb.NoArgs,
-		RunE:    verb.Named(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }),
+		RunE:    verb.Named(func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) }),
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "after the list, show what comes and what goes")
 	f.StringVar(&o.node, "node", "", "only faults of this node")
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
-	o.out = addFormat(cmd, wide, inJSON, inYAML, asName)
+	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
 	verb.CompleteFlag(cmd, "code", verb.Codes)
-	verb.CompleteFlag(cmd, "node", c.namesOf(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
 	return cmd
 }
 
-func (o *faultsOptions) run(cmd *cobra.Command) error {
+func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	for _, code := range o.codes {
 		if !slices.Contains(verb.Codes(), code) && code != v1.UnlistedFaults {
 			return fmt.Errorf("--code=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
 		}
 	}
-	c, err := o.client()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	in := mountFaults.in(c.namespace)
+	place := mountFaults.inNamespace(apiClient.namespace)
 	if o.all {
-		in.namespace = ""
+		place.namespace = ""
 	}
-	w := &watcher{client: c, place: in, newList: func() runtime.Object { return &v1.MountFaultList{} }, lost: waits(cmd)}
+	watcher := &objectWatcher{client: apiClient, place: place,
+		newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
 	if o.node != "" {
-		w.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
+		watcher.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
 	}
-	items, err := w.start(cmd.Context())
+	items, err := watcher.listFirst(cmd.Context())
 	if err != nil {
 		return err
 	}
-	list := o.chosen(items)
-	if err := o.show(cmd, c, in, list); err != nil {
+	list := o.chosenFaults(items)
+	if err := o.showFaults(cmd, apiClient, place, list); err != nil {
 		return err
 	}
 	if o.watch {
-		if err := o.follow(cmd, w); err != nil && cmd.Context().Err() == nil {
+		if err := o.followFaults(cmd, watcher); err != nil && cmd.Context().Err() == nil {
 			return err
 		}
 		items = nil
-		for _, item := range w.known {
+		for _, item := range watcher.knownByUID {
 			items = append(items, item)
 		}
-		list = o.chosen(items)
+		list = o.chosenFaults(items)
 	}
 	if len(list) > 0 {
 		return verb.ErrFaults
@@ -100,17 +101,17 @@ func (o *faultsOptions) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// waits reports on the error output that the API server does not answer.
-func waits(cmd *cobra.Command) func(error) {
+// reportWaiting reports on the error output that the API server does not answer.
+func reportWaiting(cmd *cobra.Command) func(error) {
 	return func(err error) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "kubediag: %s; trying again\n", printable.Quoted(err.Error()))
 	}
 }
 
-// chosen are the faults that the flags ask for, the worst first.
-func (o *faultsOptions) chosen(items []runtime.Object) (list []*v1.MountFault) {
+// chosenFaults are the faults that the flags ask for, the worst first.
+func (o *faultsOptions) chosenFaults(items []runtime.Object) (list []*v1.MountFault) {
 	for _, item := range items {
-		if f, ok := item.(*v1.MountFault); ok && o.chooses(f) {
+		if f, ok := item.(*v1.MountFault); ok && o.isChosen(f) {
 			list = append(list, f)
 		}
 	}
@@ -118,7 +119,7 @@ func (o *faultsOptions) chosen(items []runtime.Object) (list []*v1.MountFault) {
 	return list
 }
 
-func (o *faultsOptions) chooses(f *v1.MountFault) bool {
+func (o *faultsOptions) isChosen(f *v1.MountFault) bool {
 	return (len(o.codes) == 0 || slices.Contains(o.codes, f.Status.Code)) && (o.node == "" || f.Status.Node == o.node)
 }
 
@@ -128,12 +129,12 @@ func compareFaults(a, b *v1.MountFault) int {
 	return cmp.Or(rank(a)-rank(b), a.Status.Since.Compare(b.Status.Since.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// show writes the list as it is.
-func (o *faultsOptions) show(cmd *cobra.Command, c *client, in place, list []*v1.MountFault) error {
-	w := cmd.OutOrStdout()
-	if *o.out == forPeople || *o.out == wide {
-		view := faultsView{Screen: screen(cmd), client: c, wide: *o.out == wide, now: time.Now()}
-		return verb.Write(w, view.text(list, in.namespace))
+// showFaults writes the list as it is.
+func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePlace, list []*v1.MountFault) error {
+	output := cmd.OutOrStdout()
+	if *o.out == formatText || *o.out == formatWide {
+		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now()}
+		return verb.Write(output, view.listText(list, in.namespace))
 	}
 	all := &v1.MountFaultList{Items: []v1.MountFault{}}
 	for _, f := range list {
@@ -141,29 +142,29 @@ func (o *faultsOptions) show(cmd *cobra.Command, c *client, in place, list []*v1
 	}
 	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFaultList"))
 	if o.watch { // one object after the other, now and later
-		return p.each(w, v1.GroupVersion.WithKind("MountFault"), list)
+		return p.printEach(output, v1.GroupVersion.WithKind("MountFault"), list)
 	}
-	if *o.out == asName && len(list) == 0 {
+	if *o.out == formatName && len(list) == 0 {
 		return nil
 	}
-	return p.object(w, all)
+	return p.printObject(output, all)
 }
 
-// follow writes what changes until the user interrupts it.
-func (o *faultsOptions) follow(cmd *cobra.Command, w *watcher) error {
-	out, s := cmd.OutOrStdout(), screen(cmd)
+// followFaults writes what changes until the user interrupts it.
+func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error {
+	out, screen := cmd.OutOrStdout(), screenOf(cmd)
 	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFault"))
-	err := w.follow(cmd.Context(), func(now change) error {
-		f, ok := now.object.(*v1.MountFault)
+	err := w.followChanges(cmd.Context(), func(now objectChange) error {
+		found, ok := now.object.(*v1.MountFault)
 		switch {
-		case !ok || !o.chooses(f):
+		case !ok || !o.isChosen(found):
 			return nil
-		case *o.out == inJSON:
-			return p.event(out, now)
-		case *o.out == inYAML || *o.out == asName:
-			return p.object(out, f)
+		case *o.out == formatJSON:
+			return p.printEvent(out, now)
+		case *o.out == formatYAML || *o.out == formatName:
+			return p.printObject(out, found)
 		}
-		return verb.Write(out, s.Text(changeLine(s, now.kind, f, time.Now())))
+		return verb.Write(out, screen.Text(changeLine(screen, now.kind, found, time.Now())))
 	})
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -172,21 +173,21 @@ func (o *faultsOptions) follow(cmd *cobra.Command, w *watcher) error {
 }
 
 // changeLine is one line about a fault that has come, has changed or is gone.
-func changeLine(s terminal.Screen, kind watch.EventType, f *v1.MountFault, now time.Time) string {
-	mark, colour := "✗", verb.Colours[fault.Impact(f.Status.Impact)]
-	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(f.Status.Impact)], verb.Heals[fault.Heal(f.Status.Heal)], f.Status.Summary)
+func changeLine(screen terminal.Screen, kind watch.EventType, found *v1.MountFault, now time.Time) string {
+	mark, colour := "✗", verb.Colours[fault.Impact(found.Status.Impact)]
+	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(found.Status.Impact)], verb.Heals[fault.Heal(found.Status.Heal)], found.Status.Summary)
 	switch kind {
 	case watch.Deleted:
-		mark, colour, text = "✓", terminal.Green, "gone after "+age(f.Status.Since, now)
+		mark, colour, text = "✓", terminal.Green, "gone after "+formatAge(found.Status.Since, now)
 	case watch.Modified:
 		mark = "!"
 	}
-	line := fmt.Sprintf("%s %s: %s", f.Status.Code, subject(f), text)
-	return s.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
+	line := fmt.Sprintf("%s %s: %s", found.Status.Code, faultSubject(found), text)
+	return screen.Marked(now.Format(time.TimeOnly)+" ", mark, colour, line)
 }
 
-// age is how long something has lasted, as kubectl writes it.
-func age(since metav1.Time, now time.Time) string {
+// formatAge is how long something has lasted, as kubectl writes it.
+func formatAge(since metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return "?"
 	}

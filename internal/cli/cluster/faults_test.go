@@ -21,15 +21,15 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 // faultOf is a fault of a pod of a Deployment.
 func faultOf(code string, impact v1.FaultImpact, heal v1.FaultHeal, pod string) *v1.MountFault {
-	f := &v1.MountFault{Status: v1.MountFaultStatus{
+	found := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: code, Impact: impact, Heal: heal, Node: "worker-7", Target: pod, Volume: "conf", Summary: "the file was replaced",
 		Since: metav1.NewTime(noon.Add(-time.Minute)), Pod: &v1.FaultPod{Namespace: "shop", Name: pod},
 	}}
-	f.Namespace, f.Name = "shop", pod+"-1a2b"
+	found.Namespace, found.Name = "shop", pod+"-1a2b"
 	if at := strings.LastIndexByte(pod, '-'); at > 0 {
-		f.Status.Workload = &v1.Workload{Kind: "Deployment", Name: pod[:at]}
+		found.Status.Workload = &v1.Workload{Kind: "Deployment", Name: pod[:at]}
 	}
-	return f
+	return found
 }
 
 func some() []*v1.MountFault {
@@ -45,7 +45,7 @@ func some() []*v1.MountFault {
 	for i, f := range list {
 		items[i] = f
 	}
-	return (&faultsOptions{}).chosen(items)
+	return (&faultsOptions{}).chosenFaults(items)
 }
 
 func TestFaultsTable(t *testing.T) {
@@ -66,7 +66,7 @@ Next:
   kubectl kubediag run pod/web-a -n shop --context=prod           # its plan; it asks before it heals
   kubectl kubediag explain HungMount --context=prod               # cause, proof, repair by hand, prevention
 `
-	got := view.text(some(), "")
+	got := view.listText(some(), "")
 	squeeze := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	if a, b := squeeze(strings.ReplaceAll(got, "…", "")), squeeze(strings.ReplaceAll(want, "…", "")); cut(a) != cut(b) {
 		t.Errorf("got\n%s\nwant, but for the cut\n%s", got, want)
@@ -78,7 +78,7 @@ func TestFaultsToApprove(t *testing.T) {
 	t.Parallel()
 	f := faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a")
 	f.Status.Diagnosis, f.Status.Recovery = "kubediag/web-a-7", &v1.FaultRecovery{Mode: v1.RecoveryApprove}
-	got := faultsView{client: &client{}, now: noon}.text([]*v1.MountFault{f}, "")
+	got := faultsView{client: &client{}, now: noon}.listText([]*v1.MountFault{f}, "")
 	if !strings.Contains(got, "  kubectl kubediag approve web-a-7 -n kubediag ") || strings.Contains(got, "kubectl kubediag run") {
 		t.Errorf("got\n%s", got)
 	}
@@ -95,14 +95,14 @@ func TestFaultsFitTheScreen(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{40, 80, 100, 120} {
 		view := faultsView{Screen: terminal.Screen{Width: width}, client: &client{}, now: noon}
-		for _, line := range strings.Split(view.table(rowsOf(some(), false)), "\n") {
+		for _, line := range strings.Split(view.tableText(groupRows(some(), false)), "\n") {
 			if terminal.Columns(line) > width {
 				t.Errorf("%d columns: %q", width, line)
 			}
 		}
 	}
 	none := faultsView{client: &client{}, now: noon}
-	if got, want := none.text(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"; got != want {
+	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -117,7 +117,7 @@ func TestManyFaults(t *testing.T) {
 	odd := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "\x1b[31mred\u202e")
 	odd.Status.Summary = "a\x07bell\nand a line"
 	view := faultsView{Screen: terminal.Screen{Width: 100}, client: &client{}, now: noon}
-	text := view.text(append([]*v1.MountFault{odd}, list...), "")
+	text := view.listText(append([]*v1.MountFault{odd}, list...), "")
 	if n := strings.Count(text, "\n"); n > 40 {
 		t.Errorf("%d lines:\n%s", n, text)
 	}

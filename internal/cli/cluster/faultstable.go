@@ -30,7 +30,7 @@ type faultsView struct {
 // faultRow is a row of the table: faults of one code that hurt alike, are healed alike, and most likely have one cause.
 type faultRow struct{ faults []*v1.MountFault }
 
-func (v faultsView) text(list []*v1.MountFault, namespace string) string {
+func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 	where := "all namespaces"
 	if namespace != "" {
 		where = "namespace " + namespace
@@ -38,18 +38,18 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 	if len(list) == 0 {
 		note := "No fault is known in " + where + "."
 		if namespace != "" {
-			note += " All namespaces: " + v.command("faults", "-A")
+			note += " All namespaces: " + v.commandLine("faults", "-A")
 		}
 		return v.Text(v.Marked("", "✓", terminal.Green, note))
 	}
-	rows := rowsOf(list, v.wide)
+	rows := groupRows(list, v.wide)
 	count, now, next := 0, map[string]bool{}, map[string]bool{}
 	for _, f := range list {
 		count += max(1, int(f.Status.Unlisted))
 		if f.Status.Pod != nil && f.Status.Impact == v1.ImpactNow {
-			now[subject(f)] = true
+			now[faultSubject(f)] = true
 		} else if f.Status.Pod != nil && f.Status.Impact == v1.ImpactNextStart {
-			next[subject(f)] = true
+			next[faultSubject(f)] = true
 		}
 	}
 	verdict := fmt.Sprintf("%s in %s.", verb.Count(count, "fault"), where)
@@ -59,11 +59,11 @@ func (v faultsView) text(list []*v1.MountFault, namespace string) string {
 	if len(next) > 0 {
 		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + "\n" + v.table(rows) + "\nNext:\n" + v.Hints(v.next(rows), nil))
+	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + "\n" + v.tableText(rows) + "\nNext:\n" + v.Hints(v.nextHints(rows), nil))
 }
 
-// rowsOf groups faults that are sorted. The order of the rows is that of their first faults.
-func rowsOf(list []*v1.MountFault, single bool) (rows []faultRow) {
+// groupRows groups faults that are sorted. The order of the rows is that of their first faults.
+func groupRows(list []*v1.MountFault, single bool) (rows []faultRow) {
 	kind := func(f *v1.MountFault) string {
 		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Status.Code, f.Status.Impact, f.Status.Heal, f.Status.Driver)
 	}
@@ -97,31 +97,31 @@ const (
 	leastTable    = 60 // a row does not fit on a line
 )
 
-// table has a row for each group and its reason below.
-func (v faultsView) table(groups []faultRow) string {
+// tableText has a row for each group and its reason below.
+func (v faultsView) tableText(groups []faultRow) string {
 	rows := []terminal.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}
 	for _, r := range groups {
 		first := r.faults[0].Status
 		impact := fault.Impact(first.Impact)
-		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: r.reason(), Cells: []string{
-			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subject(),
-			r.said(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
-			r.said(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), age(first.Since, v.now),
+		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: r.reasonText(), Cells: []string{
+			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subjectText(),
+			r.commonText(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
+			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
 	}
 	if v.Width > 0 && v.Width < leastTable {
-		return v.narrow(rows[1:])
+		return v.narrowTable(rows[1:])
 	}
 	if v.Width > 0 && v.Width < narrowScreen {
 		for i := range rows {
 			rows[i].Cells = rows[i].Cells[:subjectColumn+1]
 		}
 	}
-	return v.Table(rows, v.widths(rows), 1, 4)
+	return v.Table(rows, v.columnWidths(rows), 1, 4)
 }
 
-// narrow is the table with a row on several lines.
-func (v faultsView) narrow(rows []terminal.Row) string {
+// narrowTable is the table with a row on several lines.
+func (v faultsView) narrowTable(rows []terminal.Row) string {
 	var b strings.Builder
 	for _, r := range rows {
 		b.WriteString(v.Wrap("", printable.Quoted(strings.Join(r.Cells[:subjectColumn], ", ")), 2))
@@ -130,8 +130,8 @@ func (v faultsView) narrow(rows []terminal.Row) string {
 	return b.String()
 }
 
-// widths cuts the widest of the columns that can be cut until a line fits.
-func (v faultsView) widths(rows []terminal.Row) []int {
+// columnWidths cuts the widest of the columns that can be cut until a line fits.
+func (v faultsView) columnWidths(rows []terminal.Row) []int {
 	const least = 8
 	widths := terminal.Widths(rows)
 	for v.Width > 0 {
@@ -150,11 +150,11 @@ func (v faultsView) widths(rows []terminal.Row) []int {
 	return widths
 }
 
-// subject is what is hurt.
-func (r faultRow) subject() string {
+// subjectText is what is hurt.
+func (r faultRow) subjectText() string {
 	first := r.faults[0]
-	pods := r.each(subject)
-	spaces := r.each(func(f *v1.MountFault) string { return f.Namespace })
+	pods := r.collectTexts(faultSubject)
+	spaces := r.collectTexts(func(f *v1.MountFault) string { return f.Namespace })
 	switch w := first.Status.Workload; {
 	case len(pods) == 1:
 		return pods[0]
@@ -162,30 +162,30 @@ func (r faultRow) subject() string {
 		return verb.Count(len(pods), "place")
 	case len(spaces) > 1:
 		return fmt.Sprintf("%s in %d namespaces", verb.Count(len(pods), "pod"), len(spaces))
-	case w != nil && len(r.each(workload)) == 1:
+	case w != nil && len(r.collectTexts(workloadName)) == 1:
 		return printable.Quoted(first.Namespace+"/"+w.Name) + fmt.Sprintf(" ×%d", len(pods))
 	}
 	return printable.Quoted(first.Namespace) + ": " + verb.Count(len(pods), "pod")
 }
 
-// subject is the pod, or the target of a fault of the node.
-func subject(f *v1.MountFault) string {
+// faultSubject is the pod, or the target of a fault of the node.
+func faultSubject(f *v1.MountFault) string {
 	if p := f.Status.Pod; p != nil {
 		return printable.Quoted(p.Namespace + "/" + p.Name)
 	}
 	return printable.Quoted(f.Status.Target)
 }
 
-func workload(f *v1.MountFault) string {
+func workloadName(f *v1.MountFault) string {
 	if w := f.Status.Workload; w != nil {
 		return w.Kind + "/" + w.Name
 	}
 	return f.Status.Target
 }
 
-// said is what all faults of the row say, or how many things they say.
-func (r faultRow) said(say func(*v1.MountFault) string, many string) string {
-	switch all := r.each(say); len(all) {
+// commonText is what all faults of the row say, or how many things they say.
+func (r faultRow) commonText(say func(*v1.MountFault) string, many string) string {
+	switch all := r.collectTexts(say); len(all) {
 	case 0:
 		return ""
 	case 1:
@@ -195,11 +195,13 @@ func (r faultRow) said(say func(*v1.MountFault) string, many string) string {
 	}
 }
 
-// each collects what is said of the faults.
-func (r faultRow) each(say func(*v1.MountFault) string) []string { return verb.Distinct(r.faults, say) }
+// collectTexts collects what is said of the faults.
+func (r faultRow) collectTexts(say func(*v1.MountFault) string) []string {
+	return verb.Distinct(r.faults, say)
+}
 
-// reason is what the first fault says, and which Diagnosis works on it.
-func (r faultRow) reason() string {
+// reasonText is what the first fault says, and which Diagnosis works on it.
+func (r faultRow) reasonText() string {
 	first := r.faults[0].Status
 	text := printable.Quoted(first.Summary)
 	if first.Diagnosis != "" {
@@ -208,8 +210,8 @@ func (r faultRow) reason() string {
 	return text
 }
 
-// waitingFor is the Diagnosis of the first fault whose repair a policy wants approved; empty if there is none.
-func waitingFor(rows []faultRow) string {
+// waitingDiagnosis is the Diagnosis of the first fault whose repair a policy wants approved; empty if there is none.
+func waitingDiagnosis(rows []faultRow) string {
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Recovery != nil && s.Recovery.Mode == v1.RecoveryApprove && s.Diagnosis != "" {
 			return s.Diagnosis
@@ -218,32 +220,32 @@ func waitingFor(rows []faultRow) string {
 	return ""
 }
 
-// next is what to type: about the worst row, and what repairs the first that can be repaired safely.
-func (v faultsView) next(rows []faultRow) (list []terminal.Hint) {
+// nextHints is what to type: about the worst row, and what repairs the first that can be repaired safely.
+func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	add("kubectl"+strings.TrimPrefix(v.command("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
-	of := worst
+	add("kubectl"+strings.TrimPrefix(v.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
+	mountFault := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {
-			of = r.faults[0]
+			mountFault = r.faults[0]
 			break
 		}
 	}
-	waiting := waitingFor(rows)
+	waiting := waitingDiagnosis(rows)
 	if waiting != "" {
 		namespace, name, _ := strings.Cut(waiting, "/")
-		add(v.command("approve", name, "-n", namespace), "its plan, which a policy wants approved")
+		add(v.commandLine("approve", name, "-n", namespace), "its plan, which a policy wants approved")
 	}
-	switch p := of.Status.Pod; {
-	case waiting != "" && of.Status.Diagnosis == waiting: // run would repeat the plan
+	switch p := mountFault.Status.Pod; {
+	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
-		add(v.command("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
+		add(v.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
 	default:
-		add(v.command("run", "node/"+of.Status.Node), "its plan; it asks before it heals")
+		add(v.commandLine("run", "node/"+mountFault.Status.Node), "its plan; it asks before it heals")
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
-		add(v.command("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
+		add(v.commandLine("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
 	}
 	return list
 }

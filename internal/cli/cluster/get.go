@@ -23,7 +23,7 @@ import (
 type getOptions struct {
 	*connection
 	all, watch bool
-	out        *format
+	out        *outputFormat
 }
 
 func newGetCommand(c *connection) *cobra.Command {
@@ -34,97 +34,97 @@ func newGetCommand(c *connection) *cobra.Command {
 		Long:              "get shows the Diagnoses of a namespace, or of all. With NAME and -w it shows what happens to one until it ends.",
 		Example:           "  kubectl kubediag get -A\n  kubectl kubediag get web-x2x9k-4k2fd -n shop -w",
 		Args:              verb.Takes("NAME", 0),
-		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
 	}
 	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		if o.all && len(args) > 0 {
 			return errors.New("--all-namespaces: cannot be with a NAME")
 		}
-		return o.run(cmd, args)
+		return o.runGet(cmd, args)
 	})
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Diagnoses of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the Diagnosis NAME until it ends")
-	o.out = addFormat(cmd, wide, inJSON, inYAML, asName)
+	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
 	return cmd
 }
 
-func (o *getOptions) run(cmd *cobra.Command, args []string) error {
-	if o.watch && (len(args) == 0 || *o.out != forPeople) {
+func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
+	if o.watch && (len(args) == 0 || *o.out != formatText) {
 		return errors.New("--watch: takes a NAME, and no --output: kubectl get diag -w follows all of them")
 	}
-	c, err := o.client()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	ctx, in := cmd.Context(), diagnoses.in(c.namespace)
+	ctx, place := cmd.Context(), diagnoses.inNamespace(apiClient.namespace)
 	if o.all {
-		in.namespace = ""
+		place.namespace = ""
 	}
 	switch {
 	case o.watch:
-		return o.follow(cmd, c, args[0])
-	case *o.out == forPeople || *o.out == wide:
-		return o.table(cmd, c, in, args)
+		return o.followDiagnosis(cmd, apiClient, args[0])
+	case *o.out == formatText || *o.out == formatWide:
+		return o.printTable(cmd, apiClient, place, args)
 	case len(args) > 0:
 		d := &v1.Diagnosis{}
-		if err := c.get(ctx, in, args[0], d); err != nil {
+		if err := apiClient.getObject(ctx, place, args[0], d); err != nil {
 			return err
 		}
-		return newPrinter(*o.out, v1.GroupVersion.WithKind("Diagnosis")).object(cmd.OutOrStdout(), d)
+		return newPrinter(*o.out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), d)
 	}
 	list := &v1.DiagnosisList{}
-	if err := c.list(ctx, in, metav1.ListOptions{}, list); err != nil {
+	if err := apiClient.listObjects(ctx, place, metav1.ListOptions{}, list); err != nil {
 		return err
 	}
-	if len(list.Items) == 0 && *o.out == asName {
+	if len(list.Items) == 0 && *o.out == formatName {
 		return nil
 	}
-	return newPrinter(*o.out, v1.GroupVersion.WithKind("DiagnosisList")).object(cmd.OutOrStdout(), list)
+	return newPrinter(*o.out, v1.GroupVersion.WithKind("DiagnosisList")).printObject(cmd.OutOrStdout(), list)
 }
 
-// table prints the columns that the API server prints.
-func (o *getOptions) table(cmd *cobra.Command, c *client, in place, args []string) error {
+// printTable prints the columns that the API server prints.
+func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, place resourcePlace, args []string) error {
 	table := &metav1.Table{}
 	list := metav1.ListOptions{}
 	if len(args) > 0 {
-		if err := c.get(cmd.Context(), in, args[0], &v1.Diagnosis{}); err != nil {
+		if err := apiClient.getObject(cmd.Context(), place, args[0], &v1.Diagnosis{}); err != nil {
 			return err
 		}
 		list.FieldSelector = fields.OneTermEqualSelector("metadata.name", args[0]).String()
 	}
-	if err := c.table(cmd.Context(), in, list, table); err != nil {
+	if err := apiClient.listTableOf(cmd.Context(), place, list, table); err != nil {
 		return err
 	}
 	if len(table.Rows) == 0 {
-		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+c.command("run", "pod/NAME")+"\n")
+		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == wide, WithNamespace: in.namespace == ""})
+	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: place.namespace == ""})
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
 	return nil
 }
 
-// follow shows what happens to one Diagnosis until it ends.
-func (o *getOptions) follow(cmd *cobra.Command, c *client, name string) error {
-	d := &v1.Diagnosis{}
-	if err := c.get(cmd.Context(), diagnoses.in(c.namespace), name, d); err != nil {
+// followDiagnosis shows what happens to one Diagnosis until it ends.
+func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string) error {
+	diagnosis := &v1.Diagnosis{}
+	if err := c.getObject(cmd.Context(), diagnoses.inNamespace(c.namespace), name, diagnosis); err != nil {
 		return err
 	}
-	r := &runner{
-		runOptions: &runOptions{connection: o.connection, out: new(format)}, client: c, cmd: cmd, Screen: screen(cmd), out: cmd.OutOrStdout(),
+	r := &targetRunner{
+		runOptions: &runOptions{connection: o.connection, out: new(outputFormat)}, client: c, cmd: cmd, Screen: screenOf(cmd), out: cmd.OutOrStdout(),
 	}
-	s := newStory(r.Screen, d)
-	if err := r.say(s.begin(d.Spec.Target())); err != nil {
+	s := newStory(r.Screen, diagnosis)
+	if err := r.printText(s.headline(diagnosis.Spec.Target())); err != nil {
 		return err
 	}
-	if err := r.follow(cmd.Context(), r.watcher(d), s, d); err != nil {
+	if err := r.followDiagnosis(cmd.Context(), r.newWatcher(diagnosis), s, diagnosis); err != nil {
 		if cmd.Context().Err() != nil {
-			return r.left(d, "interrupted")
+			return r.stillRunningError(diagnosis, "interrupted")
 		}
 		return err
 	}
-	return r.end(d)
+	return r.finalError(diagnosis)
 }
 
 func newCancelCommand(c *connection) *cobra.Command {
@@ -135,40 +135,41 @@ func newCancelCommand(c *connection) *cobra.Command {
 			"repairs stay, and cancel shows how far it came. A Diagnosis that has ended stays as it is.",
 		Example:           "  kubectl kubediag cancel web-x2x9k-4k2fd -n shop",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(c.namesOf(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
 		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
-			made, err := c.client()
+			made, err := c.newClient()
 			if err != nil {
 				return err
 			}
-			return made.cancel(cmd, args[0])
+			return made.cancelDiagnosis(cmd, args[0])
 		}),
 	}
 }
 
-func (c *client) cancel(cmd *cobra.Command, name string) error {
-	in, d, s := diagnoses.in(c.namespace), &v1.Diagnosis{}, screen(cmd)
-	if err := c.get(cmd.Context(), in, name, d); err != nil {
+func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
+	place, diagnosis, screen := diagnoses.inNamespace(c.namespace), &v1.Diagnosis{}, screenOf(cmd)
+	if err := c.getObject(cmd.Context(), place, name, diagnosis); err != nil {
 		return err
 	}
-	if ended(d) {
-		return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", d.Namespace, d.Name, d.Status.Summary))))
+	if hasEnded(diagnosis) {
+		return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
 	}
-	soFar := newStory(s, d)
-	if err := verb.Write(cmd.OutOrStdout(), soFar.begin(d.Spec.Target())+soFar.news(d)); err != nil {
+	soFar := newStory(screen, diagnosis)
+	if err := verb.Write(cmd.OutOrStdout(), soFar.headline(diagnosis.Spec.Target())+soFar.newsText(diagnosis)); err != nil {
 		return err
 	}
-	if err := c.remove(cmd.Context(), in, &d.ObjectMeta); err != nil {
+	if err := c.deleteObject(cmd.Context(), place, &diagnosis.ObjectMeta); err != nil {
 		return err
 	}
-	return verb.Write(cmd.OutOrStdout(), s.Text(s.Marked("", "✓", terminal.Green,
-		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", d.Namespace, d.Name))))
+	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
+		fmt.Sprintf("Deleted Diagnosis %s/%s, which cancels it. Its repairs stay.", diagnosis.Namespace, diagnosis.Name))))
 }
 
-// watcher follows one Diagnosis.
-func (r *runner) watcher(d *v1.Diagnosis) *watcher {
-	return &watcher{
-		client: r.client, place: diagnoses.in(d.Namespace), newList: func() runtime.Object { return &v1.DiagnosisList{} }, lost: waits(r.cmd),
+// newWatcher follows one Diagnosis.
+func (r *targetRunner) newWatcher(d *v1.Diagnosis) *objectWatcher {
+	return &objectWatcher{
+		client: r.client, place: diagnoses.inNamespace(d.Namespace),
+		newList: func() runtime.Object { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
 		options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", d.Name).String()},
 	}
 }

@@ -28,20 +28,20 @@ import (
 
 // workloadKind is a kind of objects with a template of pods.
 type workloadKind struct {
-	resource
+	apiResource
 	kind string
 	list func() runtime.Object
 }
 
 // workloadKinds are the kinds that lint looks at.
 var workloadKinds = []workloadKind{
-	{resource{appsv1.SchemeGroupVersion, "deployments", false}, "Deployment", func() runtime.Object { return &appsv1.DeploymentList{} }},
-	{resource{appsv1.SchemeGroupVersion, "statefulsets", false}, "StatefulSet", func() runtime.Object { return &appsv1.StatefulSetList{} }},
+	{apiResource{appsv1.SchemeGroupVersion, "deployments", false}, "Deployment", func() runtime.Object { return &appsv1.DeploymentList{} }},
+	{apiResource{appsv1.SchemeGroupVersion, "statefulsets", false}, "StatefulSet", func() runtime.Object { return &appsv1.StatefulSetList{} }},
 	{daemonSets, "DaemonSet", func() runtime.Object { return &appsv1.DaemonSetList{} }},
-	{resource{appsv1.SchemeGroupVersion, "replicasets", false}, "ReplicaSet", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
-	{resource{batchv1.SchemeGroupVersion, "cronjobs", false}, "CronJob", func() runtime.Object { return &batchv1.CronJobList{} }},
-	{resource{batchv1.SchemeGroupVersion, "jobs", false}, "Job", func() runtime.Object { return &batchv1.JobList{} }},
-	{resource{corev1.SchemeGroupVersion, "replicationcontrollers", false}, "ReplicationController",
+	{apiResource{appsv1.SchemeGroupVersion, "replicasets", false}, "ReplicaSet", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
+	{apiResource{batchv1.SchemeGroupVersion, "cronjobs", false}, "CronJob", func() runtime.Object { return &batchv1.CronJobList{} }},
+	{apiResource{batchv1.SchemeGroupVersion, "jobs", false}, "Job", func() runtime.Object { return &batchv1.JobList{} }},
+	{apiResource{corev1.SchemeGroupVersion, "replicationcontrollers", false}, "ReplicationController",
 		func() runtime.Object { return &corev1.ReplicationControllerList{} }},
 	{pods, "Pod", func() runtime.Object { return &corev1.PodList{} }},
 }
@@ -69,8 +69,8 @@ func templateOf(o runtime.Object) *corev1.PodTemplateSpec {
 	return nil
 }
 
-// linted is the result of lint, as it is in JSON.
-type linted struct {
+// lintResult is the result of lint, as it is in JSON.
+type lintResult struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Findings and NotLookedAt are never null.
 	Findings    []lint.Finding `json:"findings"`
@@ -80,9 +80,9 @@ type linted struct {
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
 }
 
-func newLintCommand(c *connection) *cobra.Command {
+func newLintCommand(conn *connection) *cobra.Command {
 	var all bool
-	var out *format
+	var out *outputFormat
 	cmd := &cobra.Command{
 		Use:   "lint",
 		Short: "Find workloads of the cluster at risk of a mount fault, and write the change that cures each",
@@ -92,7 +92,7 @@ func newLintCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag lint -A",
 		Args:    verb.NoArgs,
 		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
-			client, err := c.client()
+			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -100,15 +100,15 @@ func newLintCommand(c *connection) *cobra.Command {
 			if all {
 				namespace = ""
 			}
-			r, err := client.lint(cmd.Context(), namespace)
+			r, err := client.lintWorkloads(cmd.Context(), namespace)
 			if err != nil {
 				return err
 			}
-			return r.end(cmd, *out)
+			return r.finalError(cmd, *out)
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "workloads of all namespaces")
-	out = addFormat(cmd, inJSON)
+	out = addFormat(cmd, formatJSON)
 	return cmd
 }
 
@@ -119,16 +119,16 @@ type lintedWorkload struct {
 	template *corev1.PodTemplateSpec
 }
 
-// lint looks at all kinds that the user may list.
-func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
-	r := &linted{SchemaVersion: 1, Findings: []lint.Finding{}, NotLookedAt: []string{}}
+// lintWorkloads looks at all kinds that the user may list.
+func (c *client) lintWorkloads(ctx context.Context, namespace string) (*lintResult, error) {
+	r := &lintResult{SchemaVersion: 1, Findings: []lint.Finding{}, NotLookedAt: []string{}}
 	options := lint.Options{KubeletVersion: c.oldestKubelet(ctx)}
 	if options.KubeletVersion != nil {
 		r.KubeletVersion = options.KubeletVersion.String()
 	}
 	var workloads []lintedWorkload
 	for _, kind := range workloadKinds {
-		found, err := c.workloads(ctx, kind, namespace)
+		found, err := c.listWorkloads(ctx, kind, namespace)
 		switch {
 		case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):
 			r.NotLookedAt = append(r.NotLookedAt, err.Error())
@@ -141,7 +141,7 @@ func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
 		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
 	}
 	unread := map[string]error{}
-	options.Immutable = c.immutable(ctx, unread)
+	options.Immutable = c.isImmutable(ctx, unread)
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
 		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
@@ -150,9 +150,9 @@ func (c *client) lint(ctx context.Context, namespace string) (*linted, error) {
 	return r, nil
 }
 
-// immutable asks the API server whether a ConfigMap never changes. Secrets are not read: they count as changing. So do
-// ConfigMaps that could not be read: unread gets the reason, one for each namespace.
-func (c *client) immutable(ctx context.Context, unread map[string]error) func(lint.Content) bool {
+// isImmutable asks the API server whether a ConfigMap never changes. Secrets are not read: they count as changing. So
+// do ConfigMaps that could not be read: unread gets the reason, one for each namespace.
+func (c *client) isImmutable(ctx context.Context, unread map[string]error) func(lint.Content) bool {
 	known := map[lint.Content]bool{}
 	return func(of lint.Content) bool {
 		fixed, asked := known[of]
@@ -160,7 +160,7 @@ func (c *client) immutable(ctx context.Context, unread map[string]error) func(li
 			return fixed
 		}
 		var found corev1.ConfigMap
-		if err := c.get(ctx, configMaps.in(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
+		if err := c.getObject(ctx, configMaps.inNamespace(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
 			unread[of.Namespace] = err
 		}
 		known[of] = found.Immutable != nil && *found.Immutable
@@ -176,19 +176,19 @@ func unreadLines(unread map[string]error) (lines []string) {
 	return lines
 }
 
-func (c *client) workloads(ctx context.Context, kind workloadKind, namespace string) (all []lintedWorkload, err error) {
+func (c *client) listWorkloads(ctx context.Context, kind workloadKind, namespace string) (all []lintedWorkload, err error) {
 	list := kind.list()
-	if err := c.list(ctx, kind.in(namespace), metav1.ListOptions{}, list); err != nil {
+	if err := c.listObjects(ctx, kind.inNamespace(namespace), metav1.ListOptions{}, list); err != nil {
 		return nil, err
 	}
 	items, err := meta.ExtractList(list)
 	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", kind.resource, err)
+		return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
 	}
 	for _, item := range items {
 		access, err := meta.Accessor(item)
 		if err != nil {
-			return nil, fmt.Errorf("read list of %s: %w", kind.resource, err)
+			return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
 		}
 		template := templateOf(item) // of an object that another one controls, it is in that one
 		if template != nil && metav1.GetControllerOf(access) == nil {
@@ -201,7 +201,7 @@ func (c *client) workloads(ctx context.Context, kind workloadKind, namespace str
 // oldestKubelet is the oldest version of a kubelet; nil if it is not known.
 func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 	var list corev1.NodeList
-	if err := c.list(ctx, nodes.in(""), metav1.ListOptions{}, &list); err != nil {
+	if err := c.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return nil
 	}
 	for _, n := range list.Items {
@@ -216,12 +216,12 @@ func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 	return oldest
 }
 
-func (r *linted) end(cmd *cobra.Command, out format) error {
+func (r *lintResult) finalError(cmd *cobra.Command, out outputFormat) error {
 	var err error
-	if out == inJSON {
+	if out == formatJSON {
 		err = writeJSON(cmd.OutOrStdout(), r)
 	} else {
-		err = verb.Write(cmd.OutOrStdout(), r.text(screen(cmd)))
+		err = verb.Write(cmd.OutOrStdout(), r.resultText(screenOf(cmd)))
 	}
 	switch {
 	case err != nil:
@@ -234,12 +234,12 @@ func (r *linted) end(cmd *cobra.Command, out format) error {
 	return nil
 }
 
-func (r *linted) text(s terminal.Screen) string {
+func (r *lintResult) resultText(screen terminal.Screen) string {
 	var b strings.Builder
 	for _, f := range r.Findings {
 		name := printable.Quoted(f.Kind + " " + f.Namespace + "/" + f.Name)
-		b.WriteString(s.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
-		b.WriteString(s.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
+		b.WriteString(screen.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
+		b.WriteString(screen.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
 		if f.Patch != "" {
 			b.WriteString("  Patch:\n")
 			for line := range strings.Lines(f.Patch) {
@@ -257,9 +257,9 @@ func (r *linted) text(s terminal.Screen) string {
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	b.WriteString(s.Marked("", mark, colour, text+"."))
+	b.WriteString(screen.Marked("", mark, colour, text+"."))
 	for _, gap := range r.NotLookedAt {
-		b.WriteString(s.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
+		b.WriteString(screen.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
 	}
-	return s.Text(b.String())
+	return screen.Text(b.String())
 }

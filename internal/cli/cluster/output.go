@@ -21,39 +21,39 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// format is how a verb writes. The empty one is for people.
-type format string
+// outputFormat is how a verb writes. The empty one is for people.
+type outputFormat string
 
 // Formats that more than one verb knows.
 const (
-	forPeople = ""
-	wide      = "wide"
-	inJSON    = "json"
-	inYAML    = "yaml"
-	asName    = "name"
-	markdown  = "markdown"
+	formatText     = ""
+	formatWide     = "wide"
+	formatJSON     = "json"
+	formatYAML     = "yaml"
+	formatName     = "name"
+	formatMarkdown = "markdown"
 )
 
 // addFormat gives a verb its flag -o.
-func addFormat(cmd *cobra.Command, formats ...string) *format {
-	f, list := new(format), strings.Join(formats, ", ")
+func addFormat(cmd *cobra.Command, formats ...string) *outputFormat {
+	f, list := new(outputFormat), strings.Join(formats, ", ")
 	verb.AddFormat(cmd, f, "Output format. One of: ("+list+")", "must be one of "+list, formats...)
 	return f
 }
 
-// printer writes objects for programs.
-type printer struct {
+// objectPrinter writes objects for programs.
+type objectPrinter struct {
 	printers.ResourcePrinter
 	kind schema.GroupVersionKind
 }
 
 // newPrinter makes the printer of a format for objects of a kind.
-func newPrinter(f format, kind schema.GroupVersionKind) *printer {
-	p := &printer{kind: kind}
+func newPrinter(f outputFormat, kind schema.GroupVersionKind) *objectPrinter {
+	p := &objectPrinter{kind: kind}
 	switch f {
-	case inJSON:
+	case formatJSON:
 		p.ResourcePrinter = &printers.JSONPrinter{}
-	case inYAML:
+	case formatYAML:
 		p.ResourcePrinter = &printers.YAMLPrinter{}
 	default:
 		p.ResourcePrinter = &printers.NamePrinter{}
@@ -61,8 +61,8 @@ func newPrinter(f format, kind schema.GroupVersionKind) *printer {
 	return p
 }
 
-// object writes one object. No character of it reaches a terminal that the terminal would act on.
-func (p *printer) object(w io.Writer, o runtime.Object) error {
+// printObject writes one object. No character of it reaches a terminal that the terminal would act on.
+func (p *objectPrinter) printObject(w io.Writer, o runtime.Object) error {
 	o = o.DeepCopyObject()
 	if o.GetObjectKind().GroupVersionKind().Empty() {
 		o.GetObjectKind().SetGroupVersionKind(p.kind)
@@ -74,15 +74,15 @@ func (p *printer) object(w io.Writer, o runtime.Object) error {
 	return verb.Write(w, printable.Text(b.String()))
 }
 
-// each writes objects one after the other.
-func (p *printer) each(w io.Writer, kind schema.GroupVersionKind, list []*v1.MountFault) error {
-	one := &printer{p.ResourcePrinter, kind}
+// printEach writes objects one after the other.
+func (p *objectPrinter) printEach(w io.Writer, kind schema.GroupVersionKind, list []*v1.MountFault) error {
+	one := &objectPrinter{p.ResourcePrinter, kind}
 	for _, f := range list {
 		var err error
 		if _, asJSON := p.ResourcePrinter.(*printers.JSONPrinter); asJSON {
-			err = one.event(w, change{watch.Added, f})
+			err = one.printEvent(w, objectChange{watch.Added, f})
 		} else {
-			err = one.object(w, f)
+			err = one.printObject(w, f)
 		}
 		if err != nil {
 			return err
@@ -91,8 +91,8 @@ func (p *printer) each(w io.Writer, kind schema.GroupVersionKind, list []*v1.Mou
 	return nil
 }
 
-// event writes a change as a JSON object on a line, as kubectl does with --output-watch-events.
-func (p *printer) event(w io.Writer, now change) error {
+// printEvent writes a change as a JSON object on a line, as kubectl does with --output-watch-events.
+func (p *objectPrinter) printEvent(w io.Writer, now objectChange) error {
 	o := now.object.DeepCopyObject()
 	o.GetObjectKind().SetGroupVersionKind(p.kind)
 	text, err := json.Marshal(struct {

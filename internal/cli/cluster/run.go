@@ -36,11 +36,11 @@ type runOptions struct {
 	container, heal, plan string
 	artifacts             bool
 	patience              time.Duration
-	out                   *format
+	out                   *outputFormat
 }
 
-func newRunCommand(c *connection) *cobra.Command {
-	o := &runOptions{connection: c}
+func newRunCommand(conn *connection) *cobra.Command {
+	options := &runOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "run TARGET",
 		Short: "Diagnose a pod, a node, a claim or a device, show the plan, and heal",
@@ -51,27 +51,27 @@ func newRunCommand(c *connection) *cobra.Command {
 		Example: "  kubectl kubediag run pod/web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag run node/worker-7 --heal=never\n" +
 			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
 		Args:              verb.Takes("TARGET", 1),
-		ValidArgsFunction: c.completeTargets,
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) }),
+		ValidArgsFunction: conn.completeTargets,
+		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) }),
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.container, "container", "c", "", "only this container of the pod")
-	f.StringVar(&o.heal, "heal", healAsk, "what to do with a plan: ask (without a terminal: never), auto (repair it if nothing can be lost), never")
-	f.StringVar(&o.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
-	f.BoolVar(&o.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
-	f.DurationVar(&o.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
-	o.out = addFormat(cmd, inJSON, inYAML)
+	f.StringVarP(&options.container, "container", "c", "", "only this container of the pod")
+	f.StringVar(&options.heal, "heal", healAsk, "what to do with a plan: ask (without a terminal: never), auto (repair it if nothing can be lost), never")
+	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
+	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
+	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
+	options.out = addFormat(cmd, formatJSON, formatYAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
 	return cmd
 }
 
-var planHash = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var planHashPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 func (o *runOptions) validate() error {
 	switch {
 	case !slices.Contains([]string{healAsk, healAuto, healNever}, o.heal):
 		return fmt.Errorf("--heal=%q: must be %s, %s or %s", o.heal, healAsk, healAuto, healNever)
-	case o.plan != "" && !planHash.MatchString(o.plan):
+	case o.plan != "" && !planHashPattern.MatchString(o.plan):
 		return fmt.Errorf("--plan-hash=%q: must be the 64 hexadecimal digits of a plan", o.plan)
 	case o.patience < time.Second:
 		return fmt.Errorf("--timeout=%s: must be at least 1s", o.patience)
@@ -79,15 +79,15 @@ func (o *runOptions) validate() error {
 	return nil
 }
 
-func (o *runOptions) run(cmd *cobra.Command, argument string) error {
+func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	c, err := o.client()
+	apiClient, err := o.newClient()
 	if err != nil {
 		return err
 	}
-	targets, err := c.targets(cmd.Context(), argument, o.container)
+	targets, err := apiClient.listTargets(cmd.Context(), argument, o.container)
 	if err != nil {
 		return err
 	}
@@ -97,12 +97,13 @@ func (o *runOptions) run(cmd *cobra.Command, argument string) error {
 	var worst error
 	for i, t := range targets {
 		if i > 0 {
-			if _, err := fmt.Fprintln(o.story(cmd)); err != nil {
+			if _, err := fmt.Fprintln(o.storyWriter(cmd)); err != nil {
 				return err
 			}
 		}
-		r := &runner{runOptions: o, client: c, cmd: cmd, target: t, Screen: terminal.New(o.story(cmd), os.Getenv), out: o.story(cmd)}
-		switch err := r.run(cmd.Context()); {
+		r := &targetRunner{runOptions: o, client: apiClient, cmd: cmd, target: t,
+			Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
+		switch err := r.runDiagnosis(cmd.Context()); {
 		case err == nil:
 		case errors.Is(err, verb.ErrFaults) && worst == nil:
 			worst = err
@@ -113,65 +114,65 @@ func (o *runOptions) run(cmd *cobra.Command, argument string) error {
 	return worst
 }
 
-// story is where people read what happens: beside the output that is for a program.
-func (o *runOptions) story(cmd *cobra.Command) io.Writer {
-	if *o.out != forPeople {
+// storyWriter is where people read what happens: beside the output that is for a program.
+func (o *runOptions) storyWriter(cmd *cobra.Command) io.Writer {
+	if *o.out != formatText {
 		return cmd.ErrOrStderr()
 	}
 	return cmd.OutOrStdout()
 }
 
-// runner diagnoses one target.
-type runner struct {
+// targetRunner diagnoses one target.
+type targetRunner struct {
 	*runOptions
 	*client
 	terminal.Screen
 	cmd    *cobra.Command
-	target target
+	target diagnosisTarget
 	out    io.Writer
 }
 
-func (r *runner) run(ctx context.Context) error {
+func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 	if r.plan != "" {
-		return r.repair(ctx, r.plan)
+		return r.repairPlan(ctx, r.plan)
 	}
-	d, err := r.diagnose(ctx, v1.ModePlan, "")
+	diagnosis, err := r.diagnose(ctx, v1.ModePlan, "")
 	if err != nil {
 		return err
 	}
-	if d.Status.Outcome != v1.OutcomePlanned || d.Status.Plan == nil {
-		return r.end(d)
+	if diagnosis.Status.Outcome != v1.OutcomePlanned || diagnosis.Status.Plan == nil {
+		return r.finalError(diagnosis)
 	}
-	hash := d.Status.Plan.Hash
-	agreed, err := r.agreed(ctx, d)
+	hash := diagnosis.Status.Plan.Hash
+	agreed, err := r.planAgreed(ctx, diagnosis)
 	if err != nil {
 		return err
 	}
 	if agreed {
-		return r.repair(ctx, hash)
+		return r.repairPlan(ctx, hash)
 	}
-	if err := r.say(r.Text("\nNothing was changed. To repair exactly this:\n  " + r.retype("--plan-hash="+hash) + "\n")); err != nil {
+	if err := r.printText(r.Text("\nNothing was changed. To repair exactly this:\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
 		return err
 	}
-	return r.end(d)
+	return r.finalError(diagnosis)
 }
 
-// retype is this call with another flag.
-func (r *runner) retype(flag string) string {
+// commandWithFlag is this call with another flag.
+func (r *targetRunner) commandWithFlag(flag string) string {
 	args := []string{"run", r.target.argument, "-n", r.target.namespace}
 	if r.container != "" {
 		args = append(args, "-c", r.container)
 	}
-	return r.command(append(args, flag)...)
+	return r.commandLine(append(args, flag)...)
 }
 
-// agreed reports whether the plan is to be repaired.
-func (r *runner) agreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
+// planAgreed reports whether the plan is to be repaired.
+func (r *targetRunner) planAgreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
 	switch plan := d.Status.Plan; {
 	case r.heal == healNever:
 		return false, nil
 	case r.heal == healAuto && !plan.Lossless:
-		return false, r.say(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
+		return false, r.printText(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
 	case r.heal == healAuto:
 		return true, nil
 	}
@@ -179,83 +180,84 @@ func (r *runner) agreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
 	if !r.Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
 		return false, nil
 	}
-	return ask(ctx, stdin, r.out, "Heal? [y/N] ")
+	return askYesNo(ctx, stdin, r.out, "Heal? [y/N] ")
 }
 
-func (r *runner) repair(ctx context.Context, hash string) error {
+func (r *targetRunner) repairPlan(ctx context.Context, hash string) error {
 	d, err := r.diagnose(ctx, v1.ModeRecover, hash)
 	if err != nil {
 		return err
 	}
-	return r.end(d)
+	return r.finalError(d)
 }
 
 // diagnose creates a Diagnosis and follows it to its end.
-func (r *runner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash string) (*v1.Diagnosis, error) {
-	d := r.target.diagnosis(mode, hash)
+func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash string) (*v1.Diagnosis, error) {
+	diagnosis := r.target.newDiagnosis(mode, hash)
 	if r.artifacts {
-		d.Spec.Artifacts = v1.ArtifactsInStatus
+		diagnosis.Spec.Artifacts = v1.ArtifactsInStatus
 	}
-	if err := r.create(ctx, diagnoses.in(d.Namespace), d); err != nil {
+	if err := r.createObject(ctx, diagnoses.inNamespace(diagnosis.Namespace), diagnosis); err != nil {
 		return nil, err
 	}
-	s := newStory(r.Screen, d)
-	if err := r.say(s.begin(r.target.name)); err != nil {
+	story := newStory(r.Screen, diagnosis)
+	if err := r.printText(story.headline(r.target.name)); err != nil {
 		return nil, err
 	}
-	defer r.idle(s).Stop()
+	defer r.startIdleHint(story).Stop()
 	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
-	err := r.follow(limited, r.watcher(d), s, d)
+	err := r.followDiagnosis(limited, r.newWatcher(diagnosis), story, diagnosis)
 	switch {
 	case ctx.Err() != nil:
-		return nil, r.left(d, "interrupted")
+		return nil, r.stillRunningError(diagnosis, "interrupted")
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, r.left(d, fmt.Sprintf("it has not ended within %s", r.patience))
+		return nil, r.stillRunningError(diagnosis, fmt.Sprintf("it has not ended within %s", r.patience))
 	case err != nil:
 		return nil, err
 	}
-	return d, nil
+	return diagnosis, nil
 }
 
-// idle has a hint printed if nothing happens for a while.
-func (r *runner) idle(s *story) *time.Timer {
+// startIdleHint has a hint printed if nothing happens for a while.
+func (r *targetRunner) startIdleHint(s *progressPrinter) *time.Timer {
 	const patience = 10 * time.Second
 	return time.AfterFunc(patience, func() {
-		if !s.begun.Load() {
-			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n", patience, r.command("doctor"))
+		if !s.hasStarted.Load() {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n",
+				patience, r.commandLine("doctor"))
 		}
 	})
 }
 
-// follow shows what happens to a Diagnosis until it has ended, which d then says.
-func (r *runner) follow(ctx context.Context, w *watcher, s *story, d *v1.Diagnosis) error {
-	see := func(now change) error {
+// followDiagnosis shows what happens to a Diagnosis until it has ended, which d then says.
+func (r *targetRunner) followDiagnosis(ctx context.Context, watcher *objectWatcher, story *progressPrinter, diagnosis *v1.Diagnosis) error {
+	see := func(now objectChange) error {
 		got, ok := now.object.(*v1.Diagnosis)
 		switch {
-		case !ok || got.UID != d.UID:
+		case !ok || got.UID != diagnosis.UID:
 			return nil
 		case now.kind == watch.Deleted:
-			return fmt.Errorf("diagnosis %s/%s was deleted before it ended: it is cancelled", d.Namespace, d.Name)
+			return fmt.Errorf("diagnosis %s/%s was deleted before it ended: it is cancelled", diagnosis.Namespace, diagnosis.Name)
 		}
-		*d = *got
-		if err := r.say(s.news(d)); err != nil {
+		*diagnosis = *got
+		if err := r.printText(story.newsText(diagnosis)); err != nil {
 			return err
 		}
-		if ended(d) {
+		if hasEnded(diagnosis) {
 			return errDone
 		}
 		return nil
 	}
-	items, err := w.start(ctx)
+	items, err := watcher.listFirst(ctx)
 	if err == nil && len(items) == 0 {
-		err = see(change{watch.Deleted, d})
+		err = see(objectChange{watch.Deleted, diagnosis})
 	}
 	for i := 0; err == nil && i < len(items); i++ {
-		err = see(change{watch.Added, items[i]})
+		err = see(objectChange{watch.Added, items[i]})
 	}
 	if err == nil {
-		err = w.follow(ctx, see)
+		err = watcher.followChanges(ctx, see)
 	}
 	if errors.Is(err, errDone) {
 		return nil
@@ -263,49 +265,49 @@ func (r *runner) follow(ctx context.Context, w *watcher, s *story, d *v1.Diagnos
 	return err
 }
 
-// left says how to look at a Diagnosis that goes on.
-func (r *runner) left(d *v1.Diagnosis, why string) error {
+// stillRunningError says how to look at a Diagnosis that goes on.
+func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) error {
 	text := r.Hints([]terminal.Hint{
-		{Line: r.command("get", d.Name, "-n", d.Namespace, "-w"), Purpose: "follows it"},
-		{Line: r.command("report", d.Name, "-n", d.Namespace), Purpose: "shows all of it"},
-		{Line: r.command("cancel", d.Name, "-n", d.Namespace), Purpose: "ends it"},
+		{Line: r.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows it"},
+		{Line: r.commandLine("report", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "shows all of it"},
+		{Line: r.commandLine("cancel", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "ends it"},
 	}, nil)
-	if err := r.say("\nThe Diagnosis goes on:\n" + text); err != nil {
+	if err := r.printText("\nThe Diagnosis goes on:\n" + text); err != nil {
 		return err
 	}
-	return fmt.Errorf("diagnosis %s/%s: %s", d.Namespace, d.Name, why)
+	return fmt.Errorf("diagnosis %s/%s: %s", diagnosis.Namespace, diagnosis.Name, why)
 }
 
-// end writes the Diagnosis if that is asked for, and says how the verb ends.
-func (r *runner) end(d *v1.Diagnosis) error {
-	if *r.runOptions.out != forPeople {
+// finalError writes the Diagnosis if that is asked for, and says how the verb ends.
+func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
+	if *r.runOptions.out != formatText {
 		p := newPrinter(*r.runOptions.out, v1.GroupVersion.WithKind("Diagnosis"))
-		if err := p.object(r.cmd.OutOrStdout(), d); err != nil {
+		if err := p.printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
 			return err
 		}
 	}
-	complete := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	switch outcome := d.Status.Outcome; {
+	complete := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
+	switch outcome := diagnosis.Status.Outcome; {
 	case complete != nil && complete.Reason == v1.ReasonPlanChanged:
 		return fmt.Errorf("%w: %s", verb.ErrRefused, complete.Message)
 	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
 		return verb.ErrFaults
-	case d.Status.Phase == v1.DiagnosisSucceeded, outcome == v1.OutcomeNoFault, outcome == v1.OutcomeHealed:
+	case diagnosis.Status.Phase == v1.DiagnosisSucceeded, outcome == v1.OutcomeNoFault, outcome == v1.OutcomeHealed:
 		return nil
 	case complete != nil:
-		return fmt.Errorf("diagnosis %s/%s: %s: %s", d.Namespace, d.Name, complete.Reason, complete.Message)
+		return fmt.Errorf("diagnosis %s/%s: %s: %s", diagnosis.Namespace, diagnosis.Name, complete.Reason, complete.Message)
 	}
-	return fmt.Errorf("diagnosis %s/%s: %s", d.Namespace, d.Name, d.Status.Summary)
+	return fmt.Errorf("diagnosis %s/%s: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary)
 }
 
-func (r *runner) say(text string) error { return verb.Write(r.out, text) }
+func (r *targetRunner) printText(text string) error { return verb.Write(r.out, text) }
 
-func ended(d *v1.Diagnosis) bool {
+func hasEnded(d *v1.Diagnosis) bool {
 	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
-// ask reads a line, and reports whether it begins with a y.
-func ask(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
+// askYesNo reads a line, and reports whether it begins with a y.
+func askYesNo(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
 	if err := verb.Write(out, question); err != nil {
 		return false, err
 	}

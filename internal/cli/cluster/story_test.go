@@ -59,10 +59,10 @@ func TestStory(t *testing.T) {
 		s.Faults[0].State = v1.FaultHealed
 	}
 	s := newStory(terminal.Screen{}, step(waiting))
-	s.began = s.began.Add(time.Hour) // so that no time has passed
+	s.startTime = s.startTime.Add(time.Hour) // so that no time has passed
 	var got strings.Builder
 	for _, at := range []func(*v1.DiagnosisStatus){waiting, waiting, accepted, planned, lost, lost, healed, healed} {
-		got.WriteString(s.news(step(at)))
+		got.WriteString(s.newsText(step(at)))
 	}
 	const want = `  ! waits: No agent answers on node worker-7
   ✓ accepted by the agent of node worker-7 as Diagnosis shop/web-4k2fd
@@ -84,10 +84,10 @@ Plan abababababab, 1 action; nothing is lost
 
 func TestReportIsMarkdown(t *testing.T) {
 	t.Parallel()
-	d := step(func(s *v1.DiagnosisStatus) {
+	diagnosis := step(func(s *v1.DiagnosisStatus) {
 		s.Outcome, s.Summary = v1.OutcomePlanned, "Found *one* | two"
 		s.Faults = []v1.Fault{{Code: "StaleSubPath", State: v1.FaultPresent, Evidence: []string{"a `quoted` | fact\x1b"}, Mount: &v1.Mount{ID: 7, Point: "/p"}}}
-		s.OperationResults = map[string]string{"key": "```\nfence\n", "long": strings.Repeat("x", maxResult+1)}
+		s.OperationResults = map[string]string{"key": "```\nfence\n", "long": strings.Repeat("x", maxResultLength+1)}
 		s.Artifacts = []v1.Artifact{{Key: "collector.system.mountinfo", SizeBytes: 7, Path: "/p", SHA256: "ab"}}
 		s.Operations = []v1.OperationRun{{ID: 3, Operation: "heal", Phase: v1.OperationSucceeded, Attempts: 2, Actions: []v1.Action{
 			{Kind: "Unmount", Target: "/p", Phase: v1.ActionDone, Calls: []v1.ActionCall{{Name: "umount2", Arguments: "/p, MNT_DETACH", Result: "ok"}}},
@@ -95,9 +95,9 @@ func TestReportIsMarkdown(t *testing.T) {
 		s.Decision = &v1.Decision{Mode: "Automatic", Reason: "policy careful"}
 		s.Approval = &v1.ApprovalStatus{Name: "web-1", ApproveTime: &metav1.Time{Time: time.Unix(0, 0)}, Approver: "anna"}
 	})
-	d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
-	d.Annotations = map[string]string{v1.AnnotationPolicies: "careful,slow"}
-	got := report(d)
+	diagnosis.Labels = map[string]string{v1.LabelOrigin: v1.OriginPolicy}
+	diagnosis.Annotations = map[string]string{v1.AnnotationPolicies: "careful,slow"}
+	got := diagnosisReport(diagnosis)
 	for _, want := range []string{
 		"# Diagnosis shop/web-4k2fd\n", "**Planned**: Found \\*one\\* \\| two\n", "1. **StaleSubPath**, Present\n", "   - mount `id 7, namespace 0, device , , root , at /p`\n",
 		"   - `` a `quoted` \\| fact\\x1b ``\n", "````\n```\nfence\n````\n", "The first 4096 of 4097 bytes.\n", "| `collector.system.mountinfo` | 7 | `/p` | `ab` | no |\n",
@@ -114,7 +114,7 @@ func TestReportIsMarkdown(t *testing.T) {
 func TestAnswersOfTheServer(t *testing.T) {
 	t.Parallel()
 	c := &client{}
-	of := action{"list", mountFaults.in("shop"), ""}
+	of := requestAction{"list", mountFaults.inNamespace("shop"), ""}
 	group := schema.GroupResource{Group: v1.Group, Resource: "mountfaults"}
 	for name, tc := range map[string]struct {
 		answer  error
@@ -128,7 +128,7 @@ func TestAnswersOfTheServer(t *testing.T) {
 		"slow":        {apierrors.NewTimeoutError("slow", 1), false, "give it more with --request-timeout"},
 		"namespace":   {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop"), false, `namespaces "shop" not found`},
 	} {
-		err := c.said(of, tc.answer)
+		err := c.requestError(of, tc.answer)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, verb.ErrRefused) != tc.refused {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
@@ -143,12 +143,12 @@ func TestUsersOfAClaim(t *testing.T) {
 	}}}
 	pod.Name = "web"
 	for claim, want := range map[string]bool{"data": true, "web-b": true, "b": false} {
-		if got := uses(pod, claim); got != want {
+		if got := usesClaim(pod, claim); got != want {
 			t.Errorf("%s: %v", claim, got)
 		}
 	}
 	pod.Status.Phase = corev1.PodSucceeded
-	if uses(pod, "data") {
+	if usesClaim(pod, "data") {
 		t.Error("a pod that has ended uses its claim")
 	}
 }
@@ -158,7 +158,7 @@ func TestNamesOfDiagnoses(t *testing.T) {
 	for argument, want := range map[string]string{
 		"pod/web-7d9f8b6c5-x2x9k": "web-7d9f8b6c5-x2x9k-", "/dev/rbd3@worker-7.example": "rbd3-worker-7-example-", "node/" + strings.Repeat("n", 60): strings.Repeat("n", 50) + "-",
 	} {
-		if got := (target{argument: argument}).diagnosis(v1.ModePlan, "").GenerateName; got != want {
+		if got := (diagnosisTarget{argument: argument}).newDiagnosis(v1.ModePlan, "").GenerateName; got != want {
 			t.Errorf("%s: %q, want %q", argument, got, want)
 		}
 	}
@@ -170,7 +170,7 @@ func TestDefinitionsOfAnotherRelease(t *testing.T) {
 	want := field(map[string]fieldSchema{"spec": field(map[string]fieldSchema{"mode": {}, "node": {}}), "list": {Items: &fieldSchema{Properties: map[string]fieldSchema{"new": {}}}}})
 	have := field(map[string]fieldSchema{"spec": field(map[string]fieldSchema{"node": {}, "other": {}}), "list": {Items: &fieldSchema{}}})
 	var missing []string
-	want.lacking(have, "", &missing)
+	want.missingFields(have, "", &missing)
 	if len(missing) != 2 || !strings.Contains(strings.Join(missing, " "), "spec.mode") || !strings.Contains(strings.Join(missing, " "), "list.new") {
 		t.Errorf("missing %q", missing)
 	}

@@ -21,20 +21,20 @@ import (
 // targetForms are how a target is written.
 const targetForms = "pod/NAME, node/NAME, pvc/NAME or DEVICE@NODE"
 
-// target is what one Diagnosis is about.
-type target struct {
+// diagnosisTarget is what one Diagnosis is about.
+type diagnosisTarget struct {
 	name      string // as it is shown
 	argument  string // as it is typed
 	namespace string // of the Diagnosis
 	spec      v1.DiagnosisSpec
 }
 
-// targets are those that an argument means: one, or each pod that uses a claim.
-func (c *client) targets(ctx context.Context, argument, container string) ([]target, error) {
+// listTargets are those that an argument means: one, or each pod that uses a claim.
+func (c *client) listTargets(ctx context.Context, argument, container string) ([]diagnosisTarget, error) {
 	if device, node, ok := strings.Cut(argument, "@"); ok && device != "" && node != "" {
-		t := target{name: "device " + device + " of " + node, argument: argument, namespace: c.namespace}
+		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: c.namespace}
 		t.spec = v1.DiagnosisSpec{NodeName: node, Parameters: map[string]string{v1.ParamDevice: device}}
-		return []target{t}, c.exists(ctx, nodes.in(""), node, &corev1.Node{})
+		return []diagnosisTarget{t}, c.objectExists(ctx, nodes.inNamespace(""), node, &corev1.Node{})
 	}
 	kind, name, _ := strings.Cut(argument, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -42,44 +42,45 @@ func (c *client) targets(ctx context.Context, argument, container string) ([]tar
 	}
 	switch kind {
 	case "pod", "pods", "po":
-		return []target{c.pod(name, container)}, c.exists(ctx, pods.in(c.namespace), name, &corev1.Pod{})
+		return []diagnosisTarget{c.podTarget(name, container)}, c.objectExists(ctx, pods.inNamespace(c.namespace), name, &corev1.Pod{})
 	case "node", "nodes", "no":
-		t := target{name: "node " + name, argument: "node/" + name, namespace: c.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
-		return []target{t}, c.exists(ctx, nodes.in(""), name, &corev1.Node{})
+		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: c.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
+		return []diagnosisTarget{t}, c.objectExists(ctx, nodes.inNamespace(""), name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
-		return c.users(ctx, name, container)
+		return c.podsUsingClaim(ctx, name, container)
 	}
 	return nil, fmt.Errorf("%q: must be %s", argument, targetForms)
 }
 
-// exists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says it later.
-func (c *client) exists(ctx context.Context, p place, name string, into runtime.Object) error {
-	err := c.get(ctx, p, name, into)
+// objectExists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says
+// it later.
+func (c *client) objectExists(ctx context.Context, p resourcePlace, name string, into runtime.Object) error {
+	err := c.getObject(ctx, p, name, into)
 	if errors.Is(err, verb.ErrRefused) {
 		return nil
 	}
 	return err
 }
 
-func (c *client) pod(name, container string) target {
-	return target{
+func (c *client) podTarget(name, container string) diagnosisTarget {
+	return diagnosisTarget{
 		name: "pod " + c.namespace + "/" + name, argument: "pod/" + name, namespace: c.namespace,
 		spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: c.namespace, Name: name, Container: container}},
 	}
 }
 
-// users are the pods that use a claim.
-func (c *client) users(ctx context.Context, claim, container string) (all []target, err error) {
-	if err := c.exists(ctx, claims.in(c.namespace), claim, &corev1.PersistentVolumeClaim{}); err != nil {
+// podsUsingClaim are the pods that use a claim.
+func (c *client) podsUsingClaim(ctx context.Context, claim, container string) (all []diagnosisTarget, err error) {
+	if err := c.objectExists(ctx, volumeClaims.inNamespace(c.namespace), claim, &corev1.PersistentVolumeClaim{}); err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := c.list(ctx, pods.in(c.namespace), metav1.ListOptions{}, &list); err != nil {
+	if err := c.listObjects(ctx, pods.inNamespace(c.namespace), metav1.ListOptions{}, &list); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
-		if p := &list.Items[i]; uses(p, claim) {
-			all = append(all, c.pod(p.Name, container))
+		if p := &list.Items[i]; usesClaim(p, claim) {
+			all = append(all, c.podTarget(p.Name, container))
 		}
 	}
 	if len(all) == 0 {
@@ -88,8 +89,9 @@ func (c *client) users(ctx context.Context, claim, container string) (all []targ
 	return all, nil
 }
 
-// uses reports whether a pod that has not ended uses a claim. The claim of an ephemeral volume is named after the pod and the volume.
-func uses(p *corev1.Pod, claim string) bool {
+// usesClaim reports whether a pod that has not ended uses a claim. The claim of an ephemeral volume is named after the
+// pod and the volume.
+func usesClaim(p *corev1.Pod, claim string) bool {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
@@ -104,8 +106,8 @@ func uses(p *corev1.Pod, claim string) bool {
 // noName is all that may not be in the name of an object.
 var noName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// diagnosis is a new Diagnosis of the target. The API server completes its name.
-func (t target) diagnosis(mode v1.DiagnosisMode, hash string) *v1.Diagnosis {
+// newDiagnosis is a new Diagnosis of the target. The API server completes its name.
+func (t diagnosisTarget) newDiagnosis(mode v1.DiagnosisMode, hash string) *v1.Diagnosis {
 	const most = 50
 	base := t.argument[strings.LastIndex(t.argument, "/")+1:]
 	base = strings.Trim(noName.ReplaceAllString(strings.ToLower(base), "-"), "-")

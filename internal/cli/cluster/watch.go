@@ -24,74 +24,74 @@ const watchRetry = time.Second
 // errDone ends a watch from within.
 var errDone = errors.New("done")
 
-// stopped is an error of the function that sees the changes: the watch ends with it.
-type stopped struct{ error }
+// watchStopped is an error of the function that sees the changes: the watch ends with it.
+type watchStopped struct{ error }
 
 // Unwrap is the error itself.
-func (s stopped) Unwrap() error { return s.error }
+func (s watchStopped) Unwrap() error { return s.error }
 
-// change is what became of an object. Types are those of package watch: Added, Modified and Deleted.
-type change struct {
+// objectChange is what became of an object. Types are those of package watch: Added, Modified and Deleted.
+type objectChange struct {
 	kind   watch.EventType
 	object runtime.Object
 }
 
-// watcher follows the objects of a place. It survives an API server that is away for a while.
-type watcher struct {
+// objectWatcher follows the objects of a place. It survives an API server that is away for a while.
+type objectWatcher struct {
 	client  *client
-	place   place
+	place   resourcePlace
 	options metav1.ListOptions
 	newList func() runtime.Object
-	// lost is called when the API server does not answer, once each time.
-	lost func(error)
+	// connectionLost is called when the API server does not answer, once each time.
+	connectionLost func(error)
 
-	known   map[types.UID]runtime.Object
-	version string
+	knownByUID map[types.UID]runtime.Object
+	version    string
 }
 
-// start lists the objects as they are.
-func (w *watcher) start(ctx context.Context) ([]runtime.Object, error) {
+// listFirst lists the objects as they are.
+func (w *objectWatcher) listFirst(ctx context.Context) ([]runtime.Object, error) {
 	list := w.newList()
-	if err := w.client.list(ctx, w.place, w.options, list); err != nil {
+	if err := w.client.listObjects(ctx, w.place, w.options, list); err != nil {
 		return nil, err
 	}
 	items, err := meta.ExtractList(list)
 	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", w.place.resource, err)
+		return nil, fmt.Errorf("read list of %s: %w", w.place.apiResource, err)
 	}
 	access, err := meta.ListAccessor(list)
 	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", w.place.resource, err)
+		return nil, fmt.Errorf("read list of %s: %w", w.place.apiResource, err)
 	}
-	w.version, w.known = access.GetResourceVersion(), map[types.UID]runtime.Object{}
+	w.version, w.knownByUID = access.GetResourceVersion(), map[types.UID]runtime.Object{}
 	for _, item := range items {
-		w.known[metadata(item).GetUID()] = item
+		w.knownByUID[metadata(item).GetUID()] = item
 	}
 	return items, nil
 }
 
-// follow hands on what changes after start, until see returns an error or ctx ends.
-func (w *watcher) follow(ctx context.Context, see func(change) error) error {
-	hand := func(now change) error {
+// followChanges hands on what changes after start, until see returns an error or ctx ends.
+func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange) error) error {
+	hand := func(now objectChange) error {
 		if err := see(now); err != nil {
-			return stopped{err}
+			return watchStopped{err}
 		}
 		return nil
 	}
 	silent := false
 	for {
-		err := w.stream(ctx, hand)
-		for err == nil || !w.ends(ctx, err) {
+		err := w.followOneWatch(ctx, hand)
+		for err == nil || !w.endsWatch(ctx, err) {
 			if err != nil && !silent {
 				silent = true
-				w.lost(err)
+				w.connectionLost(err)
 			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(watchRetry):
 			}
-			if err = w.again(ctx, hand); err == nil {
+			if err = w.listAgain(ctx, hand); err == nil {
 				silent = false
 				break
 			}
@@ -102,16 +102,16 @@ func (w *watcher) follow(ctx context.Context, see func(change) error) error {
 	}
 }
 
-// ends reports whether an error is not one that passes.
-func (w *watcher) ends(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.As(err, new(stopped)) || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
+// endsWatch reports whether an error is not one that passes.
+func (w *objectWatcher) endsWatch(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.As(err, new(watchStopped)) || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
 }
 
-// stream follows one watch to its end.
-func (w *watcher) stream(ctx context.Context, see func(change) error) error {
+// followOneWatch follows one watch to its end.
+func (w *objectWatcher) followOneWatch(ctx context.Context, see func(objectChange) error) error {
 	o := w.options
 	o.ResourceVersion = w.version
-	events, err := w.client.watch(ctx, w.place, o)
+	events, err := w.client.watchObjects(ctx, w.place, o)
 	if err != nil {
 		return err
 	}
@@ -123,21 +123,21 @@ func (w *watcher) stream(ctx context.Context, see func(change) error) error {
 		m := metadata(event.Object)
 		w.version = m.GetResourceVersion()
 		if event.Type == watch.Deleted {
-			delete(w.known, m.GetUID())
+			delete(w.knownByUID, m.GetUID())
 		} else {
-			w.known[m.GetUID()] = event.Object
+			w.knownByUID[m.GetUID()] = event.Object
 		}
-		if err := see(change{event.Type, event.Object}); err != nil {
+		if err := see(objectChange{event.Type, event.Object}); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// again lists the objects, and hands on what has changed meanwhile.
-func (w *watcher) again(ctx context.Context, see func(change) error) error {
-	before := w.known
-	items, err := w.start(ctx)
+// listAgain lists the objects, and hands on what has changed meanwhile.
+func (w *objectWatcher) listAgain(ctx context.Context, see func(objectChange) error) error {
+	before := w.knownByUID
+	items, err := w.listFirst(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,12 +151,12 @@ func (w *watcher) again(ctx context.Context, see func(change) error) error {
 			}
 			kind = watch.Modified
 		}
-		if err := see(change{kind, item}); err != nil {
+		if err := see(objectChange{kind, item}); err != nil {
 			return err
 		}
 	}
 	for _, gone := range before {
-		if err := see(change{watch.Deleted, gone}); err != nil {
+		if err := see(objectChange{watch.Deleted, gone}); err != nil {
 			return err
 		}
 	}

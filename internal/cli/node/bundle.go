@@ -41,7 +41,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
 	return cmd
 }
 
@@ -76,21 +76,21 @@ func (o *bundleOptions) validate() error {
 	return nil
 }
 
-// run scans, collects and writes.
-func (o *bundleOptions) run(cmd *cobra.Command) error {
+// runBundle scans, collects and writes.
+func (o *bundleOptions) runBundle(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
 	ctx := cmd.Context()
 	if o.file == "" {
-		o.file = bundle.FileName(hostname(), time.Now())
+		o.file = bundle.FileName(machineName(), time.Now())
 	}
 	if o.file != "-" { // before the work, and again when it is written
 		if err := bundle.Check(o.file, o.force); err != nil {
 			return err
 		}
 	}
-	b, failed, err := o.collect(ctx, cmd.InOrStdin())
+	content, failed, err := o.collectBundle(ctx, cmd.InOrStdin())
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -98,17 +98,17 @@ func (o *bundleOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.file == "-" {
-		return errors.Join(b.Write(cmd.OutOrStdout()), failed)
+		return errors.Join(content.Write(cmd.OutOrStdout()), failed)
 	}
-	size, err := b.Create(o.file, o.force)
+	size, err := content.Create(o.file, o.force)
 	if err != nil {
 		return err
 	}
-	return errors.Join(verb.Write(cmd.OutOrStdout(), written(b, o.file, size)), failed)
+	return errors.Join(verb.Write(cmd.OutOrStdout(), describeBundle(content, o.file, size)), failed)
 }
 
-// written says what was written.
-func written(b *bundle.Bundle, name string, size int64) string {
+// describeBundle says what was written.
+func describeBundle(b *bundle.Bundle, name string, size int64) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Wrote %s: %s, %d KiB.\n", printable.Quoted(name), verb.Plural(len(b.Manifest.Entries), "entry", "entries"), (size+1023)>>10)
 	for _, out := range b.Manifest.LeftOut {
@@ -118,36 +118,36 @@ func written(b *bundle.Bundle, name string, size int64) string {
 	return text.String()
 }
 
-// collect scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
-func (o *bundleOptions) collect(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
-	at, err := o.site(ctx, stdin)
+// collectBundle scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
+func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
+	at, err := o.newSite(ctx, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
-	s := o.begin(at)
-	if err := s.useNode(); err != nil {
+	scan := o.newScan(at)
+	if err := scan.useNode(); err != nil {
 		return nil, nil, err
 	}
-	r := &recorder{nodeSource: nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}}
-	s.source = r
-	c := &collection{scan: s, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
-		Program: version.String(), Node: printable.Line(hostname()), Time: time.Now().UTC().Truncate(time.Second),
+	r := &recordingSource{nodeSource: nodeSource{scan.node, newBoundedRuntime(scan.node), scan.orphanAge}}
+	scan.source = r
+	c := &bundleCollection{scan: scan, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
+		Program: version.String(), Node: printable.Line(machineName()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
-	report, err := s.report(ctx, o.scanOptions)
+	report, err := scan.newScanReport(ctx, o.scanOptions)
 	if err != nil {
 		failed = fmt.Errorf("the scan failed: %w", err)
 		c.Omit("scan.json and scan.txt", err.Error())
 	} else {
-		c.json("scan.json", "result of the scan", report)
+		c.addJSON("scan.json", "result of the scan", report)
 		view := scanView{scanReport: report, program: thisProgram(), verbose: true}
 		view.Width = reportWidth
-		c.text("scan.txt", "result of the scan, for people", view.text())
+		c.addText("scan.txt", "result of the scan, for people", view.reportText())
 	}
-	has := r.finish(ctx, s)
-	c.evidence(has)
-	c.pods(s.specs, has.node)
-	c.node(ctx, has)
-	c.logs(ctx, o.log, stdin)
+	has := r.finishRecording(ctx, scan)
+	c.addEvidence(has)
+	c.addPods(scan.specs, has.node)
+	c.addNode(ctx, has)
+	c.addLogs(ctx, o.log, stdin)
 	return c.Bundle, failed, c.failed
 }
 

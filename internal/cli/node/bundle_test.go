@@ -24,26 +24,26 @@ import (
 )
 
 // aRecording is of a node with one stale bind.
-func aRecording() recording {
+func aRecording() nodeRecording {
 	st := mount.State{ID: mount.ID{Point: "/k/pods/u/volume-subpaths/v/c/0", Root: "/a//deleted"}, FSType: "tmpfs", Deleted: true, Gone: true}
-	return recording{
+	return nodeRecording{
 		node: nodeRecord{
-			Seen: seen{Node: "n1", Time: time.Unix(1700000000, 0).UTC()}, KubeletRoot: "/k", PodsDir: "/k/pods", MountNamespace: 5, KubeletPID: 7,
+			Seen: scanOrigin{Node: "n1", Time: time.Unix(1700000000, 0).UTC()}, KubeletRoot: "/k", PodsDir: "/k/pods", MountNamespace: 5, KubeletPID: 7,
 			Entries: []string{"u"}, PodUIDs: []string{"u"}, RuntimeNames: recordNames(podNames{"u": {Namespace: "shop", Name: "web"}}, nil),
 			LogNames: recordNames(nil, kubelet.ErrNoRuntime),
 		},
 		subPaths: &subpath.Evidence{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1, Found: []subpath.BindEvidence{{
-			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Want: podinfo.SubPathMount{Container: "c"}, State: st,
+			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
 		}}},
 		volumes: &volume.Recording{}, orphans: &orphan.Evidence{},
 	}
 }
 
-// bundled writes a recording as a bundle.
-func bundled(t testing.TB, has recording) *bundle.Bundle {
+// writeBundle writes a recording as a bundle.
+func writeBundle(t testing.TB, has nodeRecording) *bundle.Bundle {
 	t.Helper()
-	c := &collection{Bundle: &bundle.Bundle{}}
-	c.evidence(has)
+	c := &bundleCollection{Bundle: &bundle.Bundle{}}
+	c.addEvidence(has)
 	if c.failed != nil {
 		t.Fatal(c.failed)
 	}
@@ -53,36 +53,36 @@ func bundled(t testing.TB, has recording) *bundle.Bundle {
 // TestScanFromABundle: what the bundle has no evidence of was not looked at.
 func TestScanFromABundle(t *testing.T) {
 	t.Parallel()
-	s, err := scanOf(bundled(t, aRecording()))
+	s, err := scanOfBundle(writeBundle(t, aRecording()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := s.report(t.Context(), scanOptions{pod: "shop/web"})
+	report, err := s.newScanReport(t.Context(), scanOptions{pod: "shop/web"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Faults) != 1 || r.Faults[0].Code != fault.StaleSubPath || r.Faults[0].Pod.Name != "web" || r.Node != "n1" || !r.Time.Equal(time.Unix(1700000000, 0)) {
-		t.Errorf("report %+v", r)
+	if len(report.Faults) != 1 || report.Faults[0].Code != fault.StaleSubPath || report.Faults[0].Pod.Name != "web" || report.Node != "n1" || !report.Time.Equal(time.Unix(1700000000, 0)) {
+		t.Errorf("report %+v", report)
 	}
-	if gaps := r.Looked.NotLookedAt; len(gaps) != 1 || gaps[0].What != "devices" || !strings.Contains(gaps[0].Why, "the bundle has no answer") {
+	if gaps := report.Looked.NotLookedAt; len(gaps) != 1 || gaps[0].What != "devices" || !strings.Contains(gaps[0].Why, "the bundle has no answer") {
 		t.Errorf("not looked at %+v, want devices alone", gaps)
 	}
-	if r.Looked.KubeletPID != 7 || r.Looked.Pods != 1 || r.Looked.MountNamespace != 5 {
-		t.Errorf("looked %+v", r.Looked)
+	if report.Looked.KubeletPID != 7 || report.Looked.Pods != 1 || report.Looked.MountNamespace != 5 {
+		t.Errorf("looked %+v", report.Looked)
 	}
 }
 
 func TestBundleWithoutEvidence(t *testing.T) {
 	t.Parallel()
-	if _, err := scanOf(&bundle.Bundle{}); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), nodeEntry) {
+	if _, err := scanOfBundle(&bundle.Bundle{}); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), nodeEntry) {
 		t.Errorf("error %v", err)
 	}
-	b := bundled(t, recording{})
+	b := writeBundle(t, nodeRecording{})
 	broken := &bundle.Bundle{}
 	if err := errors.Join(broken.Add(nodeEntry, "", b.File(nodeEntry)), broken.Add(volumesEntry, "", []byte(`{"volumes":5}`))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := scanOf(broken); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), volumesEntry) {
+	if _, err := scanOfBundle(broken); !errors.Is(err, bundle.ErrRefused) || !strings.Contains(err.Error(), volumesEntry) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -106,9 +106,9 @@ func TestFromFlags(t *testing.T) {
 // TestCollectionIsClean: credentials and what a terminal would act on are taken out of all text.
 func TestCollectionIsClean(t *testing.T) {
 	t.Parallel()
-	c := &collection{Bundle: &bundle.Bundle{}}
-	c.text("a.txt", "", "password=hunter2hunter2 \x1b[2J\u202e")
-	c.json("b.json", "", map[string]string{"x": "\x1b]0;", "token": "abcdefghijkl"})
+	c := &bundleCollection{Bundle: &bundle.Bundle{}}
+	c.addText("a.txt", "", "password=hunter2hunter2 \x1b[2J\u202e")
+	c.addJSON("b.json", "", map[string]string{"x": "\x1b]0;", "token": "abcdefghijkl"})
 	for name, not := range map[string][]string{"a.txt": {"hunter2", "\x1b", "\u202e"}, "b.json": {"\x1b", "abcdefghijkl"}} {
 		for _, text := range not {
 			if strings.Contains(string(c.File(name)), text) {
@@ -125,18 +125,18 @@ func TestCollectionIsClean(t *testing.T) {
 func TestKubeletLines(t *testing.T) {
 	t.Parallel()
 	log := "of no interest\nrbd: failed to unmap device /dev/rbd3, error exit status 16: Device or resource busy\n" + strings.Repeat("x", 8<<10) + "\n"
-	lines, err := kubeletLines("-", strings.NewReader(log))
+	lines, err := lastKubeletLines("-", strings.NewReader(log))
 	if err != nil || len(lines) != 1 || !strings.Contains(lines[0], "rbd3") {
 		t.Errorf("lines %q, %v", lines, err)
 	}
-	if _, err := kubeletLines(t.TempDir(), nil); err == nil {
+	if _, err := lastKubeletLines(t.TempDir(), nil); err == nil {
 		t.Error("a directory was read")
 	}
 }
 
 // FuzzEvidence has anything be in the entries of a bundle that is well otherwise.
 func FuzzEvidence(f *testing.F) {
-	b := bundled(f, aRecording())
+	b := writeBundle(f, aRecording())
 	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry))
 	f.Add([]byte(`{"podSpecs":true}`), []byte(`{"found":[{}]}`),
 		[]byte(`{"table":[{"ID":1,"Parent":1}],"tables":{"3":[{"ID":1,"Parent":2},{"ID":2,"Parent":1}]},`+
@@ -151,18 +151,18 @@ func FuzzEvidence(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		s, err := scanOf(&b)
+		s, err := scanOfBundle(&b)
 		if err != nil {
 			return
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		r, err := s.report(ctx, scanOptions{})
+		r, err := s.newScanReport(ctx, scanOptions{})
 		if ctx.Err() != nil {
 			t.Error("it does not end")
 		}
 		if err == nil {
-			_ = scanView{scanReport: r}.text()
+			_ = scanView{scanReport: r}.reportText()
 		}
 	})
 }

@@ -34,46 +34,46 @@ import (
 
 // Bounds of what is collected beside the evidence.
 const (
-	maxTables     = 64   // mount tables of other namespaces
-	maxNamespaces = 4096 // that are listed
-	maxBlock      = 4096 // devices that are listed
-	maxLogLines   = 2000
-	maxLogText    = 4 << 20 // the last of a log file, in bytes
-	maxLogLine    = 4 << 10
-	logTimeout    = 5 * time.Second
+	maxTables       = 64   // mount tables of other namespaces
+	maxNamespaces   = 4096 // that are listed
+	maxBlockDevices = 4096 // devices that are listed
+	maxLogLines     = 2000
+	maxLogBytes     = 4 << 20 // the last of a log file, in bytes
+	maxLogLine      = 4 << 10
+	logTimeout      = 5 * time.Second
 )
 
-// collection puts a bundle together. All text goes through redact and printable.
-type collection struct {
+// bundleCollection puts a bundle together. All text goes through redact and printable.
+type bundleCollection struct {
 	*bundle.Bundle
 
 	scan   *scan
 	failed error
 }
 
-// text adds an entry for people.
-func (c *collection) text(name, about, text string) {
+// addText adds an entry for people.
+func (c *bundleCollection) addText(name, about, text string) {
 	if err := c.Add(name, about, []byte(printable.Text(redact.Text(text)))); err != nil {
 		c.failed = errors.Join(c.failed, err)
 	}
 }
 
-// json adds an entry for programs.
-func (c *collection) json(name, about string, v any) {
+// addJSON adds an entry for programs.
+func (c *bundleCollection) addJSON(name, about string, v any) {
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		c.failed = errors.Join(c.failed, fmt.Errorf("write %q: %w", name, err))
 		return
 	}
-	c.text(name, about, string(text)+"\n")
+	c.addText(name, about, string(text)+"\n")
 }
 
-// evidence adds what the node has answered.
-func (c *collection) evidence(has recording) {
-	c.json(nodeEntry, "what the scan has to know beside the evidence", has.node)
+// addEvidence adds what the node has answered.
+func (c *bundleCollection) addEvidence(has nodeRecording) {
+	c.addJSON(nodeEntry, "what the scan has to know beside the evidence", has.node)
 	add := func(name, about string, known bool, v any) {
 		if known {
-			c.json(name, about, v)
+			c.addJSON(name, about, v)
 		}
 	}
 	add(subPathsEntry, "evidence on subPath binds", has.subPaths != nil, has.subPaths)
@@ -83,8 +83,9 @@ func (c *collection) evidence(has recording) {
 	add(orphansEntry, "directories of pods that no source knows", has.orphans != nil, has.orphans)
 }
 
-// pods adds the specs that were given, without what may be a credential, and the names that the runtime and the logs give.
-func (c *collection) pods(specs podFile, n nodeRecord) {
+// addPods adds the specs that were given, without what may be a credential, and the names that the runtime and the logs
+// give.
+func (c *bundleCollection) addPods(specs podFile, n nodeRecord) {
 	if specs == nil {
 		c.Omit(podsEntry, "no specs of pods were given (--pods)")
 		return
@@ -98,33 +99,34 @@ func (c *collection) pods(specs podFile, n nodeRecord) {
 			l.Items = append(l.Items, *pod)
 		}
 	}
-	c.json(podsEntry, "specs and status of the pods of this node", l)
+	c.addJSON(podsEntry, "specs and status of the pods of this node", l)
 }
 
-// node adds mount tables, namespaces, devices, and what the kernel can do.
-func (c *collection) node(ctx context.Context, has recording) {
-	c.json("features.json", "what this kernel can do", probe(sys.Features()))
+// addNode adds mount tables, namespaces, devices, and what the kernel can do.
+func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
+	c.addJSON("features.json", "what this kernel can do", probeFeatures(sys.Features()))
 	if text, err := c.scan.node.ReadMounts(); err != nil {
 		c.Omit("mountinfo/kubelet.txt", err.Error())
 	} else {
-		c.text("mountinfo/kubelet.txt", "mount table of the kubelet", string(text))
+		c.addText("mountinfo/kubelet.txt", "mount table of the kubelet", string(text))
 	}
 	spaces, _, err := mountns.NewScanner().Namespaces()
 	if err != nil {
 		c.Omit("namespaces.json", err.Error())
 	} else {
-		c.namespaces(spaces, matter(has))
+		c.addNamespaces(spaces, namespacesInEvidence(has))
 	}
-	devices, err := within(ctx, logTimeout, func(context.Context) ([]blockFacts, error) { return listBlock("/sys/class/block") })
+	devices, err := callWithin(ctx, logTimeout, func(context.Context) ([]blockFacts, error) { return listBlockDevices("/sys/class/block") })
 	if err != nil {
 		c.Omit("block.json", err.Error())
 	} else {
-		c.json("block.json", "block devices", devices)
+		c.addJSON("block.json", "block devices", devices)
 	}
 }
 
-// matter are the numbers of the mount namespaces that the evidence names, each with a process in it; 0: none is known.
-func matter(has recording) map[uint64]int {
+// namespacesInEvidence are the numbers of the mount namespaces that the evidence names, each with a process in it; 0:
+// none is known.
+func namespacesInEvidence(has nodeRecording) map[uint64]int {
 	all := map[uint64]int{}
 	if has.devices != nil {
 		for _, d := range has.devices.Devices {
@@ -158,34 +160,34 @@ type namespaceFacts struct {
 	Mounts string `json:"mounts,omitempty"`
 }
 
-// namespaces adds the list of mount namespaces, and the tables of those that matter and have a process.
-func (c *collection) namespaces(spaces []mountns.Namespace, matter map[uint64]int) {
+// addNamespaces adds the list of mount namespaces, and the tables of those that matter and have a process.
+func (c *bundleCollection) addNamespaces(spaces []mountns.Namespace, matter map[uint64]int) {
 	var list []namespaceFacts
 	tables := 0
-	for _, ns := range spaces[:min(len(spaces), maxNamespaces)] {
-		pid, matters := matter[ns.Inode]
-		of := namespaceFacts{Inode: ns.Inode, ID: ns.ID, PID: cmp.Or(pid, ns.PID)}
+	for _, namespace := range spaces[:min(len(spaces), maxNamespaces)] {
+		pid, matters := matter[namespace.Inode]
+		of := namespaceFacts{Inode: namespace.Inode, ID: namespace.ID, PID: cmp.Or(pid, namespace.PID)}
 		if of.PID != 0 {
 			command, _ := sys.ReadProc(strconv.Itoa(of.PID)+"/comm", nil) // empty: it has ended
 			of.Command = strings.TrimSpace(string(command))
 		}
 		if matters && of.PID != 0 && tables < maxTables {
-			name := fmt.Sprintf("mountinfo/%d.txt", ns.Inode)
+			name := fmt.Sprintf("mountinfo/%d.txt", namespace.Inode)
 			if text, err := mountns.Read(of.PID, nil); err == nil {
 				of.Mounts = name
 				tables++
-				c.text(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", ns.Inode, of.PID), string(text))
+				c.addText(name, fmt.Sprintf("mount table of namespace %d, as process %d sees it", namespace.Inode, of.PID), string(text))
 			}
 		}
 		if matters && of.Mounts == "" {
-			c.Omit(fmt.Sprintf("mount table of namespace %d", ns.Inode), "it has no process whose table could be read, or there are too many")
+			c.Omit(fmt.Sprintf("mount table of namespace %d", namespace.Inode), "it has no process whose table could be read, or there are too many")
 		}
 		list = append(list, of)
 	}
 	if more := len(spaces) - maxNamespaces; more > 0 {
 		c.Omit("some mount namespaces", fmt.Sprintf("there are %d more than are listed", more))
 	}
-	c.json("namespaces.json", "mount namespaces of the node", list)
+	c.addJSON("namespaces.json", "mount namespaces of the node", list)
 }
 
 // blockFacts is one block device.
@@ -199,13 +201,13 @@ type blockFacts struct {
 	Slaves   []string `json:"slaves,omitempty"`
 }
 
-// listBlock reads the devices below a directory of sysfs.
-func listBlock(dir string) (all []blockFacts, err error) {
+// listBlockDevices reads the devices below a directory of sysfs.
+func listBlockDevices(dir string) (all []blockFacts, err error) {
 	devices, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range devices[:min(len(devices), maxBlock)] {
+	for _, e := range devices[:min(len(devices), maxBlockDevices)] {
 		at := filepath.Join(dir, e.Name())
 		attribute := func(name string) string {
 			text, _ := os.ReadFile(filepath.Join(at, name)) // empty: it is gone
@@ -230,15 +232,15 @@ func listBlock(dir string) (all []blockFacts, err error) {
 var aboutMounts = regexp.MustCompile(`(?i)ext4-fs|xfs|btrfs|fuse|nfs|ceph|rbd\d|cifs|gluster|i/o error|buffer i/o|blk_update|nvme|scsi|device-mapper|` +
 	`blocked for more than|hung_task|out of memory|oom-kill|killed process|iscsi|remount`)
 
-// logs adds the lines of the kernel's and of the kubelet's log that are about mounts.
-func (c *collection) logs(ctx context.Context, file string, stdin io.Reader) {
-	lines, err := within(ctx, logTimeout, func(ctx context.Context) ([]string, error) {
+// addLogs adds the lines of the kernel's and of the kubelet's log that are about mounts.
+func (c *bundleCollection) addLogs(ctx context.Context, file string, stdin io.Reader) {
+	lines, err := callWithin(ctx, logTimeout, func(ctx context.Context) ([]string, error) {
 		return oomlog.Messages(ctx, maxLogLines, aboutMounts.MatchString)
 	})
 	if err != nil {
 		c.Omit("logs/kernel.txt", err.Error())
 	} else {
-		c.text("logs/kernel.txt", "messages of the kernel about file systems, devices and memory", joined(lines))
+		c.addText("logs/kernel.txt", "messages of the kernel about file systems, devices and memory", joinLines(lines))
 	}
 	files, limit := []string{file}, time.Duration(math.MaxInt64) // a pipe may take its time
 	if file == "" {
@@ -250,45 +252,45 @@ func (c *collection) logs(ctx context.Context, file string, stdin io.Reader) {
 		files = []string{root + "/var/log/kubelet.log", root + "/var/log/messages", root + "/var/log/syslog"}
 	}
 	for _, name := range files {
-		lines, err = within(ctx, limit, func(context.Context) ([]string, error) { return kubeletLines(name, stdin) })
+		lines, err = callWithin(ctx, limit, func(context.Context) ([]string, error) { return lastKubeletLines(name, stdin) })
 		if err == nil {
-			c.text("logs/kubelet.txt", "lines of the kubelet's log about mounts, from "+printable.Line(name), joined(lines))
+			c.addText("logs/kubelet.txt", "lines of the kubelet's log about mounts, from "+printable.Line(name), joinLines(lines))
 			return
 		}
 	}
 	c.Omit("logs/kubelet.txt", fmt.Sprintf("%v (give it with --log, as from journalctl -u kubelet)", err))
 }
 
-func joined(lines []string) string {
+func joinLines(lines []string) string {
 	if len(lines) == 0 {
 		return "(no line is about mounts)\n"
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// kubeletLines are the last lines of a log, or of standard input, that mention a fault or a volume.
-func kubeletLines(name string, stdin io.Reader) (lines []string, err error) {
-	in := stdin
+// lastKubeletLines are the last lines of a log, or of standard input, that mention a fault or a volume.
+func lastKubeletLines(name string, stdin io.Reader) (lines []string, err error) {
+	input := stdin
 	if name != "-" {
-		f, err := os.Open(name)
+		file, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
-		st, err := f.Stat()
+		defer file.Close()
+		st, err := file.Stat()
 		if err != nil {
 			return nil, err
 		}
 		if !st.Mode().IsRegular() {
 			return nil, fmt.Errorf("read %q: it is no regular file", name)
 		}
-		if _, err := f.Seek(max(0, st.Size()-maxLogText), io.SeekStart); err != nil {
+		if _, err := file.Seek(max(0, st.Size()-maxLogBytes), io.SeekStart); err != nil {
 			return nil, err
 		}
-		in = io.LimitReader(f, maxLogText)
+		input = io.LimitReader(file, maxLogBytes)
 	}
-	scanner := bufio.NewScanner(in)
-	scanner.Buffer(make([]byte, 0, 64<<10), maxLogText)
+	scanner := bufio.NewScanner(input)
+	scanner.Buffer(make([]byte, 0, 64<<10), maxLogBytes)
 	for scanner.Scan() {
 		line := scanner.Text()
 		line = strings.ToValidUTF8(line[:min(len(line), maxLogLine)], "")

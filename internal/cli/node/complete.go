@@ -13,20 +13,20 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// placesOfLast are the numbers of the last scan.
-func placesOfLast() (list []string) {
+// lastPlaces are the numbers of the last scan.
+func lastPlaces() (list []string) {
 	r, err := lastScan()
 	if err != nil {
 		return nil
 	}
-	for _, p := range placed(r.Faults) {
-		list = append(list, fmt.Sprintf("%s\t%s %s", strconv.Itoa(p.number), p.faults[0].Code, p.subject()))
+	for _, p := range placesInOrder(r.Faults) {
+		list = append(list, fmt.Sprintf("%s\t%s %s", strconv.Itoa(p.number), p.faults[0].Code, p.subjectText()))
 	}
 	return list
 }
 
-// podsOfLast are the pods of the last scan.
-func podsOfLast() (list []string) {
+// lastPods are the pods of the last scan.
+func lastPods() (list []string) {
 	r, err := lastScan()
 	if err != nil {
 		return nil

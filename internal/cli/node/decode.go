@@ -22,11 +22,11 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// maxLine bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
-const maxLine = 1 << 20
+// maxLineBytes bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
+const maxLineBytes = 1 << 20
 
-// continued begins each further line of what was one line of the log, so that none can pass for another entry.
-const continued = "\n    "
+// continuedMark begins each further line of what was one line of the log, so that none can pass for another entry.
+const continuedMark = "\n    "
 
 // NewDecodeCommand makes the verb decode.
 func NewDecodeCommand() *cobra.Command {
@@ -46,46 +46,46 @@ func NewDecodeCommand() *cobra.Command {
 	}
 	out := addFormat(cmd)
 	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
-		d := decoding{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLine), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
+		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		return d.run(cmd.Context())
+		return d.runDecoder(cmd.Context())
 	})
 	return cmd
 }
 
-// decoding copies a log line by line.
-type decoding struct {
-	in     *bufio.Reader
-	out    *bufio.Writer
-	render func(logLine) (string, error)
-	held   []byte // the beginning of a character at the end of the last piece
+// logDecoder copies a log line by line.
+type logDecoder struct {
+	in              *bufio.Reader
+	out             *bufio.Writer
+	render          func(logLine) (string, error)
+	incompleteBytes []byte // the beginning of a character at the end of the last piece
 }
 
 // logLine is a line, or a piece of one that is too long.
 type logLine struct {
-	text string // valid UTF-8, without the line's end
-	cut  bool   // the line goes on
+	text      string // valid UTF-8, without the line's end
+	continues bool   // the line goes on
 }
 
-// run ends with ctx: the writer of the log may never end.
-func (d *decoding) run(ctx context.Context) error {
-	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copy() })
+// runDecoder ends with ctx: the writer of the log may never end.
+func (d *logDecoder) runDecoder(ctx context.Context) error {
+	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copyLines() })
 	if errors.Is(err, bounded.ErrLeft) {
 		err = fmt.Errorf("read standard input: %w", context.Cause(ctx))
 	}
 	return err
 }
 
-func (d *decoding) copy() error {
+func (d *logDecoder) copyLines() error {
 	for {
-		line, err := d.next()
+		line, err := d.nextLine()
 		if errors.Is(err, io.EOF) {
-			return d.flush()
+			return d.flushOutput()
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("read standard input: %w", err), d.flush())
+			return errors.Join(fmt.Errorf("read standard input: %w", err), d.flushOutput())
 		}
 		rendered, err := d.render(line)
 		if err != nil {
@@ -94,47 +94,47 @@ func (d *decoding) copy() error {
 		if _, err := d.out.WriteString(rendered); err != nil {
 			return fmt.Errorf("write output: %w", err)
 		}
-		if d.ready() {
+		if d.lineReady() {
 			continue
 		}
-		if err := d.flush(); err != nil {
+		if err := d.flushOutput(); err != nil {
 			return err
 		}
 	}
 }
 
-// ready reports whether the next line can be had without waiting.
-func (d *decoding) ready() bool {
+// lineReady reports whether the next line can be had without waiting.
+func (d *logDecoder) lineReady() bool {
 	waiting, _ := d.in.Peek(d.in.Buffered())
 	return bytes.IndexByte(waiting, '\n') >= 0
 }
 
-func (d *decoding) flush() error {
+func (d *logDecoder) flushOutput() error {
 	if err := d.out.Flush(); err != nil {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
 }
 
-// next returns a line however it ends, and an error, io.EOF too, when there is nothing before it.
-func (d *decoding) next() (logLine, error) {
+// nextLine returns a line however it ends, and an error, io.EOF too, when there is nothing before it.
+func (d *logDecoder) nextLine() (logLine, error) {
 	part, err := d.in.ReadSlice('\n')
-	content := append(d.held, part...)
-	d.held = nil
+	content := append(d.incompleteBytes, part...)
+	d.incompleteBytes = nil
 	switch {
 	case errors.Is(err, bufio.ErrBufferFull):
-		whole := len(content) - unfinished(content)
-		d.held = bytes.Clone(content[whole:])
-		return logLine{visible(content[:whole]), true}, nil
+		whole := len(content) - incompleteLength(content)
+		d.incompleteBytes = bytes.Clone(content[whole:])
+		return logLine{escapeInvalid(content[:whole]), true}, nil
 	case err != nil && len(content) == 0:
 		return logLine{}, err
 	}
 	content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
-	return logLine{text: visible(content)}, nil
+	return logLine{text: escapeInvalid(content)}, nil
 }
 
-// unfinished counts the bytes at the end of b that are the beginning of a character.
-func unfinished(b []byte) int {
+// incompleteLength counts the bytes at the end of b that are the beginning of a character.
+func incompleteLength(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) {
 			if utf8.FullRune(tail) {
@@ -146,8 +146,8 @@ func unfinished(b []byte) int {
 	return 0
 }
 
-// visible writes bytes that are no text as \xff, so that they survive in JSON.
-func visible(b []byte) string {
+// escapeInvalid writes bytes that are no text as \xff, so that they survive in JSON.
+func escapeInvalid(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)
 	}
@@ -174,8 +174,8 @@ func decodedText(line logLine) (string, error) {
 		}
 		lines[i] = strings.Join(parts, "\t")
 	}
-	text := strings.Join(lines, continued)
-	if !line.cut {
+	text := strings.Join(lines, continuedMark)
+	if !line.continues {
 		text += "\n"
 	}
 	return text, nil
@@ -193,7 +193,7 @@ func decodedJSON(line logLine) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.cut}); err != nil {
+	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}); err != nil {
 		return "", fmt.Errorf("write json: %w", err)
 	}
 	return printable.Text(b.String()), nil

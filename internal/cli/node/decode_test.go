@@ -21,8 +21,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelog"
 )
 
-// decode runs the verb.
-func decode(t testing.TB, in io.Reader, args ...string) string {
+// runDecode runs the verb.
+func runDecode(t testing.TB, in io.Reader, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := NewDecodeCommand()
@@ -60,15 +60,15 @@ func TestDecodeText(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, decode(t, strings.NewReader(c.in))); diff != "" {
+			if diff := cmp.Diff(c.want, runDecode(t, strings.NewReader(c.in))); diff != "" {
 				t.Errorf("written (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// objects reads what was written as JSON, an object a line.
-func objects(t testing.TB, written string) []decodedLine {
+// decodedObjects reads what was written as JSON, an object a line.
+func decodedObjects(t testing.TB, written string) []decodedLine {
 	t.Helper()
 	var found []decodedLine
 	for line := range strings.Lines(written) {
@@ -91,8 +91,8 @@ func TestDecodeJSON(t *testing.T) {
 		},
 		{Text: `\xff`},
 	}
-	written := decode(t, strings.NewReader(in), "-o", "json")
-	if diff := cmp.Diff(want, objects(t, written)); diff != "" {
+	written := runDecode(t, strings.NewReader(in), "-o", "json")
+	if diff := cmp.Diff(want, decodedObjects(t, written)); diff != "" {
 		t.Errorf("written (-want +got):\n%s", diff)
 	}
 	if strings.ContainsFunc(written, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
@@ -109,13 +109,13 @@ func TestDecodeLosesNothingOfLongLines(t *testing.T) {
 	for name, unit := range map[string]string{"ascii": "x", "three bytes": "字", "four bytes": "😀"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			long := strings.Repeat(unit, 3*maxLine/len(unit)+1)
-			got := decode(t, strings.NewReader("before\n"+long+"\nafter\n"))
+			long := strings.Repeat(unit, 3*maxLineBytes/len(unit)+1)
+			got := runDecode(t, strings.NewReader("before\n"+long+"\nafter\n"))
 			if want := "before\n" + long + "\nafter\n"; got != want {
 				t.Errorf("%d bytes are written, want the %d that were read", len(got), len(want))
 			}
 			var text strings.Builder
-			all := objects(t, decode(t, strings.NewReader(long+"\nafter"), "-o", "json"))
+			all := decodedObjects(t, runDecode(t, strings.NewReader(long+"\nafter"), "-o", "json"))
 			for i, o := range all {
 				if o.Cut != (i < len(all)-2) {
 					t.Errorf("piece %d of %d: cut is %v", i, len(all), o.Cut)
@@ -169,7 +169,7 @@ func TestDecodeThatCannot(t *testing.T) {
 		"input breaks":    {t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errBroken)), io.Discard, errBroken},
 		"output breaks":   {t.Context(), strings.NewReader("a\n"), brokenPipe{}, errBroken},
 		"nobody writes":   {canceled, silent, io.Discard, context.Canceled},
-		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLine)), brokenPipe{}, errBroken},
+		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLineBytes)), brokenPipe{}, errBroken},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -188,7 +188,7 @@ func TestDecodeThatCannot(t *testing.T) {
 func FuzzDecodeCommand(f *testing.F) {
 	f.Add([]byte("a\r\n[114 98 100]\\\\n\xff\x1b"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		written := decode(t, bytes.NewReader(in))
+		written := runDecode(t, bytes.NewReader(in))
 		if strings.ContainsFunc(written, func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }) {
 			t.Errorf("a terminal finds something to act on in %q", written)
 		}
@@ -196,7 +196,7 @@ func FuzzDecodeCommand(f *testing.F) {
 		if len(in) > 0 && in[len(in)-1] != '\n' {
 			lines++
 		}
-		if got := objects(t, decode(t, bytes.NewReader(in), "-o", "json")); len(got) != lines {
+		if got := decodedObjects(t, runDecode(t, bytes.NewReader(in), "-o", "json")); len(got) != lines {
 			t.Errorf("%d objects for %d lines", len(got), lines)
 		}
 	})

@@ -56,7 +56,7 @@ func NewDemoCommand() *cobra.Command {
 // its mount namespace, however it ends.
 func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("demo: start itself in a namespace of its own: %w: %s", err, mountProc)
+		return fmt.Errorf("demo: start itself in a namespace of its own: %w: %s", err, mountProcRemedy)
 	}
 	var err error
 	for _, clone := range []sys.Clone{{User: false}, {User: true}} {
@@ -71,7 +71,7 @@ func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("demo: %w", interrupted(ctx, err))
+			return fmt.Errorf("demo: %w", interruptedErrorOf(ctx, err))
 		case errors.As(err, &exit):
 			return fmt.Errorf("demo: %w", err)
 		}
@@ -88,8 +88,8 @@ func demoInside(ctx context.Context, out io.Writer) error {
 	if err := mount.Tmpfs(dir, 64<<20); err != nil {
 		return fmt.Errorf("mount a tmpfs for the demo: %w", err)
 	}
-	p := &play{out: out, dir: dir}
-	return p.run(ctx)
+	p := &demoRun{out: out, dir: dir}
+	return p.runDemo(ctx)
 }
 
 // The content of the ConfigMap before and after its update.
@@ -98,147 +98,147 @@ const (
 	newContent = "rotate 14, the new content"
 )
 
-// play is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
-type play struct {
+// demoRun is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
+type demoRun struct {
 	quiet
 
 	out io.Writer
 	dir string
 
-	node  *standIn
+	node  *demoKubelet
 	store store.Memory
 }
 
-func (p *play) say(format string, args ...any) { fmt.Fprintf(p.out, format+"\n", args...) }
+func (g *demoRun) printText(format string, args ...any) { fmt.Fprintf(g.out, format+"\n", args...) }
 
-func (p *play) run(ctx context.Context) error {
-	if err := p.breakIt(ctx); err != nil {
+func (g *demoRun) runDemo(ctx context.Context) error {
+	if err := g.breakSubPath(ctx); err != nil {
 		return fmt.Errorf("cause the fault: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go p.node.sync(ctx)
-	d, err := p.diagnose(ctx)
+	go g.node.syncLoop(ctx)
+	diagnosis, err := g.diagnosePod(ctx)
 	if err != nil {
 		return err
 	}
-	if d.Status.Phase != v1.DiagnosisSucceeded {
-		return errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", d.Status.Phase), p.print(d))
+	if diagnosis.Status.Phase != v1.DiagnosisSucceeded {
+		return errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", diagnosis.Status.Phase), g.printDiagnosis(diagnosis))
 	}
-	if err := p.prove(); err != nil {
+	if err := g.checkContainer(); err != nil {
 		return err
 	}
-	return p.print(d)
+	return g.printDiagnosis(diagnosis)
 }
 
-// breakIt plays the life of the pod up to where its container cannot start again.
-func (p *play) breakIt(ctx context.Context) (err error) {
-	p.say("kubernetes#68211, with real mounts in a mount namespace of its own. The kubelet is played by a stand-in.\n")
-	if p.node, err = newStandIn(p.dir, oldContent+"\n"); err != nil {
+// breakSubPath plays the life of the pod up to where its container cannot start again.
+func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
+	g.printText("kubernetes#68211, with real mounts in a mount namespace of its own. The kubelet is played by a stand-in.\n")
+	if g.node, err = newDemoKubelet(g.dir, oldContent+"\n"); err != nil {
 		return err
 	}
-	if err := p.node.start(); err != nil {
+	if err := g.node.startContainer(); err != nil {
 		return err
 	}
-	p.say("1. Pod %s/%s runs. Its container %s sees the item %s of a ConfigMap by subPath.", podNamespace, podName, containerName, subPath)
-	p.say("   the container reads:  %s", p.node.contentLine())
-	if err := p.node.update(newContent + "\n"); err != nil {
+	g.printText("1. Pod %s/%s runs. Its container %s sees the item %s of a ConfigMap by subPath.", podNamespace, podName, containerName, subPath)
+	g.printText("   the container reads:  %s", g.node.contentLine())
+	if err := g.node.updateVolume(newContent + "\n"); err != nil {
 		return err
 	}
-	state, err := mount.Inspect(p.node.point)
+	state, err := mount.Inspect(g.node.point)
 	if err != nil {
 		return err
 	}
-	p.say("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
-	p.say("   %s on %s, %d links left", state.Root, p.short(state.Point), state.Nlink)
-	if err := p.node.stop(ctx); err != nil {
+	g.printText("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
+	g.printText("   %s on %s, %d links left", state.Root, g.withoutDemoDir(state.Point), state.Nlink)
+	if err := g.node.stopContainer(ctx); err != nil {
 		return err
 	}
-	err = p.node.start()
+	err = g.node.startContainer()
 	if !errors.Is(err, sys.ENOENT) {
 		return fmt.Errorf("the container started: %w", err)
 	}
-	p.say("3. The container ends. Its next start fails, and so would every one after it:")
-	p.say("   %s", strings.ReplaceAll(err.Error(), p.dir, ""))
+	g.printText("3. The container ends. Its next start fails, and so would every one after it:")
+	g.printText("   %s", strings.ReplaceAll(err.Error(), g.dir, ""))
 	return nil
 }
 
-// diagnose runs the manifests of the walkthrough, with the pipeline and the processors of the agent.
-func (p *play) diagnose(ctx context.Context) (*v1.Diagnosis, error) {
+// diagnosePod runs the manifests of the walkthrough, with the pipeline and the processors of the agent.
+func (g *demoRun) diagnosePod(ctx context.Context) (*v1.Diagnosis, error) {
 	for _, manifest := range []string{operations.SubPathRemount, samples.Diagnosis} {
-		if err := p.store.Load(strings.NewReader(manifest)); err != nil {
+		if err := g.store.Load(strings.NewReader(manifest)); err != nil {
 			return nil, err
 		}
 	}
-	node, err := kubelet.Own(p.node.root)
+	node, err := kubelet.Local(g.node.root)
 	if err != nil {
 		return nil, err
 	}
-	registry, err := registry.New(registry.Deps{Pods: p.node, Kubelet: node, Runtime: p.node})
+	registry, err := registry.New(registry.Deps{Pods: g.node, Kubelet: node, Runtime: g.node})
 	if err != nil {
 		return nil, err
 	}
-	data := filepath.Join(p.dir, "kubediag")
+	data := filepath.Join(g.dir, "kubediag")
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return nil, err
 	}
-	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &p.store, Observer: p})
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: registry, Store: &g.store, Observer: g})
 	if err != nil {
 		return nil, err
 	}
-	d, err := p.store.Diagnosis("default", "subpath-remount-diagnosis")
+	d, err := g.store.Diagnosis("default", "subpath-remount-diagnosis")
 	if err != nil {
 		return nil, err
 	}
-	p.say("4. Diagnosis %s runs OperationSet %s:", d.Name, d.Spec.OperationSet)
-	p.store.Saved = p.plan
+	g.printText("4. Diagnosis %s runs OperationSet %s:", d.Name, d.Spec.OperationSet)
+	g.store.Saved = g.printPlan
 	return e.Run(ctx, d)
 }
 
-// plan prints the plan of a recoverer when it is stored, before anything of it is done.
-func (p *play) plan(d *v1.Diagnosis) {
+// printPlan prints the plan of a recoverer when it is stored, before anything of it is done.
+func (g *demoRun) printPlan(d *v1.Diagnosis) {
 	for _, run := range d.Status.Operations {
 		for _, a := range run.Actions {
 			if a.Phase != v1.ActionPlanned || run.Phase != v1.OperationRunning {
 				continue
 			}
-			p.say("   plan    %s %s", a.Kind, p.short(a.Target))
-			p.say("           safe: %s", p.short(a.Safety))
-			p.say("           lost: %s", p.short(a.Loss))
+			g.printText("   plan    %s %s", a.Kind, g.withoutDemoDir(a.Target))
+			g.printText("           safe: %s", g.withoutDemoDir(a.Safety))
+			g.printText("           lost: %s", g.withoutDemoDir(a.Loss))
 		}
 	}
 }
 
 // OperationEnded prints how an operation went.
-func (p *play) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
+func (g *demoRun) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
-	p.say("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, p.short(run.Message))
+	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, g.withoutDemoDir(run.Message))
 }
 
 // ActionEnded prints what became of one action of a plan.
-func (p *play) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
-	p.say("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, p.short(a.Target), p.short(a.Message))
+func (g *demoRun) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
+	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, g.withoutDemoDir(a.Target), g.withoutDemoDir(a.Message))
 }
 
-// prove looks at the container, which has started again.
-func (p *play) prove() error {
-	content := p.node.contentLine()
-	p.say("5. The container runs again, with no stale mount in its way.")
-	p.say("   the container reads:  %s\n", content)
+// checkContainer looks at the container, which has started again.
+func (g *demoRun) checkContainer() error {
+	content := g.node.contentLine()
+	g.printText("5. The container runs again, with no stale mount in its way.")
+	g.printText("   the container reads:  %s\n", content)
 	if content != newContent {
 		return fmt.Errorf("the container reads %q, not the new content", content)
 	}
 	return nil
 }
 
-func (p *play) print(d *v1.Diagnosis) error {
+func (g *demoRun) printDiagnosis(d *v1.Diagnosis) error {
 	text, err := store.YAML(d)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(p.out, "---\n%s", text)
+	_, err = fmt.Fprintf(g.out, "---\n%s", text)
 	return err
 }
 
-// short leaves the directory of the demo out of a text.
-func (p *play) short(text string) string { return strings.ReplaceAll(text, p.dir+"/", "/") }
+// withoutDemoDir leaves the directory of the demo out of a text.
+func (g *demoRun) withoutDemoDir(text string) string { return strings.ReplaceAll(text, g.dir+"/", "/") }

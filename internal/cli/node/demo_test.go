@@ -19,14 +19,15 @@ import (
 	"kubediag.org/kubediag/test/program"
 )
 
-// build makes the program that users start.
-func build(t *testing.T) string {
+// buildProgram makes the program that users start.
+func buildProgram(t *testing.T) string {
 	t.Helper()
 	return program.Build(t, "cmd/kubediag")
 }
 
-// left is what a demo could leave behind in the directory for temporary files: mounts and files of the names it uses.
-func left(t *testing.T) []string {
+// demoLeftovers is what a demo could leave behind in the directory for temporary files: mounts and files of the names
+// it uses.
+func demoLeftovers(t *testing.T) []string {
 	t.Helper()
 	table, err := mountns.Table(0)
 	if err != nil {
@@ -47,8 +48,8 @@ func left(t *testing.T) []string {
 }
 
 func TestDemoHealsARealMountAndLeavesNothing(t *testing.T) {
-	program := build(t)
-	before := left(t)
+	program := buildProgram(t)
+	before := demoLeftovers(t)
 	var out bytes.Buffer
 	cmd := exec.Command(program, "demo")
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -72,14 +73,14 @@ func TestDemoHealsARealMountAndLeavesNothing(t *testing.T) {
 			t.Errorf("%q is not in the output", want)
 		}
 	}
-	if after := left(t); !slices.Equal(before, after) {
+	if after := demoLeftovers(t); !slices.Equal(before, after) {
 		t.Errorf("the demo left something behind:\n%q\n%q", before, after)
 	}
 }
 
 func TestDemoThatIsInterruptedSaysSoAndLeavesNothing(t *testing.T) {
-	program := build(t)
-	before := left(t)
+	program := buildProgram(t)
+	before := demoLeftovers(t)
 	var stderr bytes.Buffer
 	cmd := exec.Command(program, "demo")
 	cmd.Stderr = &stderr
@@ -102,7 +103,7 @@ func TestDemoThatIsInterruptedSaysSoAndLeavesNothing(t *testing.T) {
 	if got := stderr.String(); got != "kubediag: demo: interrupted\n" {
 		t.Errorf("an interrupted demo says %q", got)
 	}
-	if after := left(t); !slices.Equal(before, after) {
+	if after := demoLeftovers(t); !slices.Equal(before, after) {
 		t.Errorf("the demo left something behind:\n%q\n%q", before, after)
 	}
 }

@@ -45,7 +45,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
 	return cmd
 }
 
@@ -61,29 +61,29 @@ type diagnoseOptions struct {
 }
 
 func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	o.nodeOptions.addFlags(f)
-	f.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
-	f.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
-	f.StringVar(&o.container, "container", "", "only this container of the pod")
-	f.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
-	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
-	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+	flags := cmd.Flags()
+	o.nodeOptions.addFlags(flags)
+	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
+	flags.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
+	flags.StringVar(&o.container, "container", "", "only this container of the pod")
+	flags.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
+	flags.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
+	flags.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
-	f.BoolVar(&o.heal, "heal", false, "carry out the plan")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
-	f.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
+	flags.BoolVar(&o.heal, "heal", false, "carry out the plan")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	flags.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
 	verb.CompleteFlag(cmd, "operation-set", shippedSets)
-	verb.CompleteFlag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "pod", lastPods)
 	verb.CompleteFlag(cmd, "container", func() []string { return nil })
 	verb.CompleteFlag(cmd, "device", blockDevices)
-	verb.CompleteFlag(cmd, "output", func() []string { return outputs })
+	verb.CompleteFlag(cmd, "output", func() []string { return outputFormats })
 }
 
-// outputs are the ways to write a Diagnosis.
-var outputs = []string{"text", "json", "yaml"}
+// outputFormats are the ways to write a Diagnosis.
+var outputFormats = []string{"text", "json", "yaml"}
 
 // shippedSets are the names of the OperationSets that ship.
 func shippedSets() (names []string) {
@@ -109,8 +109,8 @@ func (o *diagnoseOptions) validate() error {
 		return fmt.Errorf("--container=%q: needs --pod", o.container)
 	case o.pod != "" && o.device != "":
 		return errors.New("--device: cannot be with --pod")
-	case !slices.Contains(outputs, o.output):
-		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputs, ", "))
+	case !slices.Contains(outputFormats, o.output):
+		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputFormats, ", "))
 	case o.from != "":
 		return nil
 	}
@@ -129,55 +129,55 @@ func (o *diagnoseOptions) spec() v1.DiagnosisSpec {
 	return spec
 }
 
-func (o diagnoseOptions) run(cmd *cobra.Command) error {
+func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
 	if o.from != "" {
-		return o.bundled(cmd)
+		return o.printBundled(cmd)
 	}
 	ctx := cmd.Context()
-	at, err := o.site(ctx, cmd.InOrStdin())
+	at, err := o.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	e, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
+	engine, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
 	if err != nil {
 		return err
 	}
-	var gaps []gap
+	var gaps []coverageGap
 	if o.pod == "" && o.device == "" {
-		if gaps, err = e.list(ctx); err != nil {
+		if gaps, err = engine.listPods(ctx); err != nil {
 			return err
 		}
 	}
 	story := o.story(cmd.OutOrStdout())
-	d, err := o.diagnose(ctx, e, story)
-	if err != nil && d != nil {
-		err = errors.Join(err, o.print(cmd, d, story))
+	diagnosis, err := o.diagnose(ctx, engine, story)
+	if err != nil && diagnosis != nil {
+		err = errors.Join(err, o.printDiagnosis(cmd, diagnosis, story))
 	}
 	if err != nil {
 		return err
 	}
-	return o.finish(cmd, d, story, gaps)
+	return o.finish(cmd, diagnosis, story, gaps)
 }
 
 // finish writes the Diagnosis and what was not looked at, and says how the verb ends.
-func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *story, gaps []gap) error {
-	if err := o.print(cmd, d, s); err != nil {
+func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosisPrinter, gaps []coverageGap) error {
+	if err := o.printDiagnosis(cmd, d, s); err != nil {
 		return err
 	}
 	var b strings.Builder
-	gapLines(&b, gaps)
-	if err := writeThen(s.out, s.view.Text(b.String()), endOf(d)); err != nil {
+	writeGaps(&b, gaps)
+	if err := writeThen(s.out, s.view.Text(b.String()), diagnosisError(d)); err != nil {
 		return err
 	}
-	return unseen(gaps)
+	return unseenError(gaps)
 }
 
-// story is what people read of the Diagnosis.
-func (o diagnoseOptions) story(w io.Writer) *story {
-	s := &story{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
+// diagnosisPrinter is what people read of the Diagnosis.
+func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
+	s := &diagnosisPrinter{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
 	if o.output != "text" {
 		s.out = io.Discard
 	}
@@ -185,71 +185,71 @@ func (o diagnoseOptions) story(w io.Writer) *story {
 }
 
 // diagnose runs the set up to its plan, and carries that out if it is to.
-func (o diagnoseOptions) diagnose(ctx context.Context, e *engine, s *story) (*v1.Diagnosis, error) {
-	d, err := e.plan(ctx, o.spec(), s)
-	if err != nil || !o.heal || d.Status.Outcome != v1.OutcomePlanned {
-		return d, err
+func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, story *diagnosisPrinter) (*v1.Diagnosis, error) {
+	diagnosis, err := engine.planDiagnosis(ctx, o.spec(), story)
+	if err != nil || !o.heal || diagnosis.Status.Outcome != v1.OutcomePlanned {
+		return diagnosis, err
 	}
-	s.say("%s", s.view.actions(d))
+	story.printText("%s", story.view.actionLines(diagnosis))
 	root, err := openRepairRoot(o.change.dataRoot)
 	if err != nil {
-		return d, err
+		return diagnosis, err
 	}
 	underway, err := agentRepairs(root.dir)
 	if err != nil {
-		return d, err
+		return diagnosis, err
 	}
 	for _, u := range underway {
-		if overlaps(u.Actions, d) {
-			return d, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", verb.ErrRefused, u.UID)
+		if overlapsActions(u.Actions, diagnosis) {
+			return diagnosis, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", verb.ErrRefused, u.UID)
 		}
 	}
-	return e.repair(ctx, o.spec(), d.Status.Plan.Hash, root, s)
+	return engine.repairDiagnosis(ctx, o.spec(), diagnosis.Status.Plan.Hash, root, story)
 }
 
-// print writes the Diagnosis, or what came of it.
-func (o diagnoseOptions) print(cmd *cobra.Command, d *v1.Diagnosis, s *story) error {
-	switch w := cmd.OutOrStdout(); o.output {
+// printDiagnosis writes the Diagnosis, or what came of it.
+func (o diagnoseOptions) printDiagnosis(cmd *cobra.Command, diagnosis *v1.Diagnosis, story *diagnosisPrinter) error {
+	switch output := cmd.OutOrStdout(); o.output {
 	case "json":
-		return writeJSON(w, d)
+		return writeJSON(output, diagnosis)
 	case "yaml":
-		text, err := store.YAML(d)
+		text, err := store.YAML(diagnosis)
 		if err != nil {
 			return err
 		}
-		return verb.Write(w, printable.Text(string(text)))
+		return verb.Write(output, printable.Text(string(text)))
 	}
-	return verb.Write(s.out, s.view.Text(s.conclusion(d, typed(cmd, s.view.program, "--heal"))))
+	return verb.Write(story.out, story.view.Text(story.conclusionText(diagnosis, commandAsTyped(cmd, story.view.program, "--heal"))))
 }
 
-// endOf is how the verb ends.
-func endOf(d *v1.Diagnosis) error {
-	switch d.Status.Outcome {
+// diagnosisError is how the verb ends.
+func diagnosisError(diagnosis *v1.Diagnosis) error {
+	switch diagnosis.Status.Outcome {
 	case v1.OutcomeHealed, v1.OutcomeNoFault, v1.OutcomeCompleted:
 		return nil
 	case v1.OutcomePlanned, v1.OutcomeFaultFound:
 		return verb.ErrFaults
 	}
-	return errors.New(messageOf(d))
+	return errors.New(diagnosisMessage(diagnosis))
 }
 
-// story prints a Diagnosis as it goes on.
-type story struct {
+// diagnosisPrinter prints a Diagnosis as it goes on.
+type diagnosisPrinter struct {
 	quiet
 
 	view recoverView
 	out  io.Writer
 }
 
-var _ pipeline.Observer = (*story)(nil)
+var _ pipeline.Observer = (*diagnosisPrinter)(nil)
 
-// say prints a text; the end says whether the output could be written.
-func (s *story) say(format string, args ...any) {
-	_ = verb.Write(s.out, s.view.Text(fmt.Sprintf(format, args...)))
+// printText prints a text; the end says whether the output could be written.
+func (p *diagnosisPrinter) printText(format string, args ...any) {
+	_ = verb.Write(p.out, p.view.Text(fmt.Sprintf(format, args...)))
 }
 
 // OperationEnded prints how an operation went.
-func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
+func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	text := run.Operation
 	if run.CompletionTime != nil && run.StartTime != nil {
 		text += fmt.Sprintf(", %d ms", run.CompletionTime.Sub(run.StartTime.Time).Milliseconds())
@@ -257,20 +257,20 @@ func (s *story) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	if run.Message != "" {
 		text += ": " + run.Message
 	}
-	s.say("%s", s.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
+	p.printText("%s", p.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
 }
 
 // ActionEnded prints what became of an action.
-func (s *story) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
+func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
 	text := a.Kind + " " + a.Target
 	if a.Message != "" {
 		text += ": " + a.Message
 	}
-	s.say("%s", s.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
+	p.printText("%s", p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
 
-// quiet is the part of an pipeline.Observer that a program for people has no use for: the report follows at once, and without
-// an API server nothing is approved.
+// quiet is the part of an pipeline.Observer that a program for people has no use for: the report follows at once, and
+// without an API server nothing is approved.
 type quiet struct{}
 
 // Accepted says nothing.
@@ -282,34 +282,34 @@ func (quiet) Ended(*v1.Diagnosis) {}
 // Waiting says nothing.
 func (quiet) Waiting(*v1.Diagnosis) {}
 
-// conclusion is the report: faults, the plan, the result, and what to type.
-func (s *story) conclusion(d *v1.Diagnosis, heal string) string {
-	var b strings.Builder
-	for _, f := range d.Status.Faults {
-		b.WriteString("\n" + s.fault(f))
+// conclusionText is the report: faults, the plan, the result, and what to type.
+func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {
+	var text strings.Builder
+	for _, f := range diagnosis.Status.Faults {
+		text.WriteString("\n" + p.faultText(f))
 	}
-	if d.Status.Outcome == v1.OutcomePlanned {
-		b.WriteString("\n" + s.view.actions(d))
-		for _, code := range unplanned(d) {
-			b.WriteString(s.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+s.view.program.line("kubediag explain "+code)))
+	if diagnosis.Status.Outcome == v1.OutcomePlanned {
+		text.WriteString("\n" + p.view.actionLines(diagnosis))
+		for _, code := range unplannedCodes(diagnosis) {
+			text.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+p.view.program.commandLine("kubediag explain "+code)))
 		}
 	}
-	b.WriteString("\n" + s.view.Wrap(string(d.Status.Outcome)+": ", printable.Quoted(summaryOf(d)), 2))
-	if d.Status.Outcome == v1.OutcomePlanned {
-		b.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
+	text.WriteString("\n" + p.view.Wrap(string(diagnosis.Status.Outcome)+": ", printable.Quoted(diagnosisSummary(diagnosis)), 2))
+	if diagnosis.Status.Outcome == v1.OutcomePlanned {
+		text.WriteString("\nNothing was changed. To carry out the plan:\n  " + heal + "\n")
 	}
-	return b.String()
+	return text.String()
 }
 
-// unplanned are the codes of faults for which a plan has no action.
-func unplanned(d *v1.Diagnosis) (codes []string) {
+// unplannedCodes are the codes of faults for which a plan has no action.
+func unplannedCodes(diagnosis *v1.Diagnosis) (codes []string) {
 	has := map[string]bool{}
-	for _, run := range d.Status.Operations {
+	for _, run := range diagnosis.Status.Operations {
 		for _, a := range run.Actions {
 			has[a.Fault] = true
 		}
 	}
-	for _, f := range d.Status.Faults {
+	for _, f := range diagnosis.Status.Faults {
 		if !has[f.Code] {
 			has[f.Code] = true
 			codes = append(codes, f.Code)
@@ -318,38 +318,39 @@ func unplanned(d *v1.Diagnosis) (codes []string) {
 	return codes
 }
 
-// summaryOf is that of the Diagnosis. The summary of a plan mentions an object of the API server, which is not there.
-func summaryOf(d *v1.Diagnosis) string {
-	if d.Status.Outcome != v1.OutcomePlanned {
-		return d.Status.Summary
+// diagnosisSummary is that of the Diagnosis. The summary of a plan mentions an object of the API server, which is not
+// there.
+func diagnosisSummary(diagnosis *v1.Diagnosis) string {
+	if diagnosis.Status.Outcome != v1.OutcomePlanned {
+		return diagnosis.Status.Summary
 	}
 	loss := "nothing would be lost"
-	if !d.Status.Plan.Lossless {
-		loss = "could be lost: " + strings.Join(d.Status.Plan.Loss, "; ")
+	if !diagnosis.Status.Plan.Lossless {
+		loss = "could be lost: " + strings.Join(diagnosis.Status.Plan.Loss, "; ")
 	}
-	return fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(d.Status.Faults), "fault"), verb.Count(int(d.Status.Plan.Actions), "action"), loss)
+	return fmt.Sprintf("%s found, %s planned; %s", verb.Count(len(diagnosis.Status.Faults), "fault"), verb.Count(int(diagnosis.Status.Plan.Actions), "action"), loss)
 }
 
-// fault is one of the Diagnosis.
-func (s *story) fault(f v1.Fault) string {
-	var b strings.Builder
-	state := strings.ToLower(string(f.State))
-	b.WriteString(s.view.Wrap("", fmt.Sprintf("%s (%s)", f.Code, state), 0))
-	if f.Pod != nil {
-		row(&b, 2, "pod", scanPod{string(f.Pod.UID), f.Pod.Namespace, f.Pod.Name}.String())
+// faultText is one of the Diagnosis.
+func (p *diagnosisPrinter) faultText(found v1.Fault) string {
+	var text strings.Builder
+	state := strings.ToLower(string(found.State))
+	text.WriteString(p.view.Wrap("", fmt.Sprintf("%s (%s)", found.Code, state), 0))
+	if found.Pod != nil {
+		writeRow(&text, 2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
 	}
-	row(&b, 2, "container", f.Container)
-	row(&b, 2, "volume", f.Volume)
-	if f.Mount != nil {
-		row(&b, 2, "mount", f.Mount.Point)
+	writeRow(&text, 2, "container", found.Container)
+	writeRow(&text, 2, "volume", found.Volume)
+	if found.Mount != nil {
+		writeRow(&text, 2, "mount", found.Mount.Point)
 	}
-	row(&b, 2, "holder", f.Holder)
-	evidence := f.Evidence
-	if !s.view.verbose {
+	writeRow(&text, 2, "holder", found.Holder)
+	evidence := found.Evidence
+	if !p.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		row(&b, 2, map[bool]string{true: "why"}[i == 0], e)
+		writeRow(&text, 2, map[bool]string{true: "why"}[i == 0], e)
 	}
-	return b.String()
+	return text.String()
 }

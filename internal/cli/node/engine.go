@@ -36,48 +36,50 @@ import (
 	"kubediag.org/kubediag/internal/store"
 )
 
-// engine runs Diagnoses on this node with the pipeline and the processors of the agent. Its store is in memory and has the
-// Operations and OperationSets that ship.
-type engine struct {
-	name     string // of the node
-	pods     *nodePods
-	here     []*corev1.Pod // all pods of the node, if they were asked for
-	store    store.Memory
-	registry *processor.Registry
-	made     int      // Diagnoses
-	notes    []string // why a source of pods does not answer
+// localEngine runs Diagnoses on this node with the pipeline and the processors of the agent. Its store is in memory and
+// has the Operations and OperationSets that ship.
+type localEngine struct {
+	name           string // of the node
+	pods           *nodePods
+	podsHere       []*corev1.Pod // all pods of the node, if they were asked for
+	store          store.Memory
+	registry       *processor.Registry
+	diagnosisCount int      // Diagnoses
+	notes          []string // why a source of pods does not answer
 }
 
-// newEngine makes one for the node of the kubelet, with pods of a file, or without one of the kubelet and the container runtime.
-func newEngine(ctx context.Context, n *kubelet.Node, specs podFile, orphanAge time.Duration) (*engine, error) {
-	e := &engine{pods: &nodePods{node: n, specs: specs}}
-	e.name, e.pods.name = nodeNameOf(specs), nodeNameOf(specs)
-	if err := e.load(); err != nil {
+// newEngine makes one for the node of the kubelet, with pods of a file, or without one of the kubelet and the container
+// runtime.
+func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge time.Duration) (*localEngine, error) {
+	engine := &localEngine{pods: &nodePods{node: node, specs: specs}}
+	engine.name, engine.pods.name = nodeNameOf(specs), nodeNameOf(specs)
+	if err := engine.loadShipped(); err != nil {
 		return nil, err
 	}
 	scanner, runner := mountns.NewScanner(), &subprocess.Runner{}
 	d := registry.Deps{
-		Pods: e.pods, Kubelet: n, Lister: e,
-		Volumes: &volume.Inspector{Kubelet: n, Scanner: scanner, Prober: &asking.Prober{}, Runner: runner},
-		Devices: &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Pods: e.pods, Runner: runner},
-		Orphans: &orphan.Inspector{Kubelet: n, Scanner: scanner, MinimumAge: orphanAge},
+		Pods: engine.pods, Kubelet: node, Lister: engine,
+		Volumes: &volume.Inspector{Kubelet: node, Scanner: scanner, Prober: &asking.Prober{}, Runner: runner},
+		Devices: &device.Inspector{Kubelet: node, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Pods: engine.pods, Runner: runner},
+		Orphans: &orphan.Inspector{Kubelet: node, Scanner: scanner, MinimumAge: orphanAge},
 	}
-	runtime := &cri.Client{Socket: n.RuntimeSocket}
+	runtime := &cri.Client{Socket: node.RuntimeSocket}
 	d.Volumes.Runtime = runtime // which says that there is none
-	if n.PID != 0 {
-		e.pods.runtime, d.Devices.Runtime, d.Orphans.Runtime, d.Owners, d.Runtime = runtime, runtime, runtime, runtime, runtime
+	if node.PID != 0 {
+		engine.pods.runtime, d.Devices.Runtime, d.Orphans.Runtime, d.Owners, d.Runtime = runtime, runtime, runtime, runtime, runtime
 	}
 	if specs != nil {
 		d.Volumes.Pods, d.Orphans.Pods = specs, specs
 	}
-	e.ask(ctx)
+	engine.askSources(ctx)
 	var err error
-	e.registry, err = registry.New(d)
-	return e, err
+	engine.registry, err = registry.New(d)
+	return engine, err
 }
 
-// ask finds out which sources of pods answer. One that does not answer is left out: a fault of a pod that only it knows is refused.
-func (e *engine) ask(ctx context.Context) {
+// askSources finds out which sources of pods answer. One that does not answer is left out: a fault of a pod that only
+// it knows is refused.
+func (e *localEngine) askSources(ctx context.Context) {
 	if e.pods.specs == nil {
 		pods, err := podsOfKubelet(ctx, e.pods.node)
 		if err != nil {
@@ -88,14 +90,14 @@ func (e *engine) ask(ctx context.Context) {
 	if e.pods.runtime == nil {
 		return
 	}
-	if _, err := within(ctx, nameTimeout, e.pods.runtime.Sandboxes); err != nil {
+	if _, err := callWithin(ctx, nameTimeout, e.pods.runtime.Sandboxes); err != nil {
 		e.pods.runtime = nil
 		e.notes = append(e.notes, "ask the container runtime for pods: "+err.Error())
 	}
 }
 
 // whyUnknown says why sources of pods do not answer; empty if all have answered.
-func (e *engine) whyUnknown() string {
+func (e *localEngine) whyUnknown() string {
 	if len(e.notes) == 0 {
 		return ""
 	}
@@ -121,39 +123,39 @@ func nodeNameOf(specs podFile) string {
 	return name
 }
 
-// load takes in what ships.
-func (e *engine) load() error {
+// loadShipped takes in what ships.
+func (e *localEngine) loadShipped() error {
 	all, err := manifests.Read[v1.Operation](operations.Files, "Operation")
 	sets, errSets := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
 	err = errors.Join(err, errSets)
 	for _, o := range all {
-		err = errors.Join(err, e.add(o))
+		err = errors.Join(err, e.addObject(o))
 	}
 	for _, s := range sets {
-		err = errors.Join(err, e.add(s))
+		err = errors.Join(err, e.addObject(s))
 	}
 	return err
 }
 
 // PodsHere lists the pods that were asked for.
-func (e *engine) PodsHere() []*corev1.Pod { return e.here }
+func (e *localEngine) PodsHere() []*corev1.Pod { return e.podsHere }
 
-// list asks for all pods of the node. The gaps are those that no source knows.
-func (e *engine) list(ctx context.Context) (gaps []gap, err error) {
-	if e.here, err = e.pods.list(ctx, func(types.NamespacedName) bool { return true }); err != nil {
+// listPods asks for all pods of the node. The gaps are those that no source knows.
+func (e *localEngine) listPods(ctx context.Context) (gaps []coverageGap, err error) {
+	if e.podsHere, err = e.pods.listPods(ctx, func(types.NamespacedName) bool { return true }); err != nil {
 		return nil, err
 	}
 	uids, err := e.pods.node.PodUIDs(ctx)
-	unknown := len(uids) - len(e.here)
+	unknown := len(uids) - len(e.podsHere)
 	if err != nil || unknown <= 0 {
 		return nil, err
 	}
 	what := "the subPaths of " + verb.Count(unknown, "pod")
-	return []gap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
+	return []coverageGap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 
-// only makes an OperationSet of one Operation, and gives its name.
-func (e *engine) only(ctx context.Context, operation string) (string, error) {
+// singleOperationSet makes an OperationSet of one Operation, and gives its name.
+func (e *localEngine) singleOperationSet(ctx context.Context, operation string) (string, error) {
 	name := "only-" + operation
 	if _, err := e.store.OperationSet(ctx, name); err == nil {
 		return name, nil
@@ -162,10 +164,10 @@ func (e *engine) only(ctx context.Context, operation string) (string, error) {
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "OperationSet"}, ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.OperationSetSpec{AdjacencyList: []v1.Node{{ID: 0, To: []int32{1}}, {ID: 1, Operation: operation}}},
 	}
-	return name, e.add(set)
+	return name, e.addObject(set)
 }
 
-func (e *engine) add(object any) error {
+func (e *localEngine) addObject(object any) error {
 	text, err := store.YAML(object)
 	if err != nil {
 		return err
@@ -173,47 +175,49 @@ func (e *engine) add(object any) error {
 	return e.store.Load(bytes.NewReader(text))
 }
 
-// diagnosis makes a Diagnosis of a spec.
-func (e *engine) diagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
-	e.made++
-	d := &v1.Diagnosis{TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}, Spec: spec}
-	d.Namespace, d.Name, d.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d", os.Getpid(), e.made), e.name
-	if err := e.add(d); err != nil {
+// newDiagnosis makes a Diagnosis of a spec.
+func (e *localEngine) newDiagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error) {
+	e.diagnosisCount++
+	diagnosis := &v1.Diagnosis{TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"}, Spec: spec}
+	diagnosis.Namespace, diagnosis.Name, diagnosis.Spec.NodeName = metav1.NamespaceDefault, fmt.Sprintf("kubediag-%d-%d",
+		os.Getpid(), e.diagnosisCount), e.name
+	if err := e.addObject(diagnosis); err != nil {
 		return nil, err
 	}
-	d, err := e.store.Diagnosis(d.Namespace, d.Name)
+	diagnosis, err := e.store.Diagnosis(diagnosis.Namespace, diagnosis.Name)
 	if err == nil {
-		d.APIVersion, d.Kind = v1.GroupVersion.String(), "Diagnosis"
+		diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
 	}
-	return d, err
+	return diagnosis, err
 }
 
-// plan runs a Diagnosis up to its plan, and changes nothing. Its journal is of no use afterwards.
-func (e *engine) plan(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Observer) (d *v1.Diagnosis, err error) {
+// planDiagnosis runs a Diagnosis up to its plan, and changes nothing. Its journal is of no use afterwards.
+func (e *localEngine) planDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Observer) (d *v1.Diagnosis, err error) {
 	dir, err := os.MkdirTemp("", "kubediag-plan-")
 	if err != nil {
 		return nil, fmt.Errorf("make directory for journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec.Mode, spec.PlanHash = v1.ModePlan, ""
-	return e.run(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
+	return e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
 }
 
-// repair runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any plan.
-func (e *engine) repair(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o pipeline.Observer) (*v1.Diagnosis, error) {
+// repairDiagnosis runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any
+// plan.
+func (e *localEngine) repairDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, hash string, r *repairRoot, o pipeline.Observer) (*v1.Diagnosis, error) {
 	spec.Mode, spec.PlanHash = v1.ModeRecover, hash
-	return e.run(ctx, spec, pipeline.Options{DataRoot: filepath.Join(r.dir, ownDir), Exclusive: r.hold, Observer: o})
+	return e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: filepath.Join(r.dir, ownDirName), Exclusive: r.holdLock, Observer: o})
 }
 
-func (e *engine) run(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Options) (d *v1.Diagnosis, err error) {
+func (e *localEngine) runDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Options) (diagnosis *v1.Diagnosis, err error) {
 	o.Node, o.Registry, o.Store = e.name, e.registry, &e.store
 	x, err := pipeline.New(o)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
-	if d, err = e.diagnosis(spec); err != nil {
+	if diagnosis, err = e.newDiagnosis(spec); err != nil {
 		return nil, err
 	}
-	return x.Run(ctx, d)
+	return x.Run(ctx, diagnosis)
 }

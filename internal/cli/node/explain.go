@@ -28,7 +28,7 @@ func NewExplainCommand() *cobra.Command {
 		Example: "  kubediag explain StaleSubPath\n" +
 			"  kubediag explain hung --lang zh",
 		Args:              verb.Takes("CODE", 0),
-		ValidArgsFunction: verb.CompleteArg(explained),
+		ValidArgsFunction: verb.CompleteArg(codesWithTitles),
 	}
 	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
 	verb.CompleteFlag(cmd, "lang", runbook.Languages)
@@ -36,12 +36,12 @@ func NewExplainCommand() *cobra.Command {
 		if !slices.Contains(runbook.Languages(), language) {
 			return fmt.Errorf("--lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
 		}
-		w := cmd.OutOrStdout()
-		screen := terminal.New(w, os.Getenv)
+		output := cmd.OutOrStdout()
+		screen := terminal.New(output, os.Getenv)
 		if len(args) == 0 {
-			return verb.Write(w, codeList())
+			return verb.Write(output, codeList())
 		}
-		code, err := codeOf(args[0])
+		code, err := codeOfWord(args[0])
 		if err != nil {
 			return err
 		}
@@ -50,16 +50,16 @@ func NewExplainCommand() *cobra.Command {
 			return err
 		}
 		if language == "en" {
-			return verb.Write(w, screen.Text(screen.Markdown(page)))
+			return verb.Write(output, screen.Text(screen.Markdown(page)))
 		}
 		screen.ASCII = false // it would be nothing but escapes
-		return verb.Write(w, screen.Markdown(page))
+		return verb.Write(output, screen.Markdown(page))
 	})
 	return cmd
 }
 
-// codeOf is the code that a word means.
-func codeOf(word string) (fault.Code, error) {
+// codeOfWord is the code that a word means.
+func codeOfWord(word string) (fault.Code, error) {
 	var found []string
 	for _, name := range verb.Codes() {
 		switch lower := strings.ToLower(name); {
@@ -78,8 +78,8 @@ func codeOf(word string) (fault.Code, error) {
 	return "", fmt.Errorf("%q: is none of %s", word, strings.Join(found, ", "))
 }
 
-// explained are the codes with their titles, for a shell to complete.
-func explained() (list []string) {
+// codesWithTitles are the codes with their titles, for a shell to complete.
+func codesWithTitles() (list []string) {
 	for _, entry := range fault.Catalogue() {
 		list = append(list, string(entry.Code)+"\t"+entry.Title)
 	}

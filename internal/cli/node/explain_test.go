@@ -15,14 +15,14 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Catalogue() {
 		for language, part := range map[string]string{"en": "By hand", "zh": "手工处理"} {
-			out, err := run(t, NewExplainCommand(), string(e.Code), "--lang", language)
+			out, err := runCommand(t, NewExplainCommand(), string(e.Code), "--lang", language)
 			if err != nil || !strings.HasPrefix(out, string(e.Code)+"\n") || !strings.Contains(out, "\n"+part+"\n") || strings.Contains(out, "](") {
 				t.Errorf("%s in %s: %v\n%.300s", e.Code, language, err, out)
 			}
 		}
 	}
 	for word, want := range map[string]string{"hung": "HungMount\n", "STALEF": "StaleFileHandle\n", "stalesubpath": "StaleSubPath\n"} {
-		if out, err := run(t, NewExplainCommand(), word); err != nil || !strings.HasPrefix(out, want) {
+		if out, err := runCommand(t, NewExplainCommand(), word); err != nil || !strings.HasPrefix(out, want) {
 			t.Errorf("%s: %v, %.40q", word, err, out)
 		}
 	}
@@ -33,25 +33,25 @@ func TestExplain(t *testing.T) {
 		"one two":          "explain: one CODE at a time",
 		"../../etc/passwd": "is none of",
 	} {
-		if _, err := run(t, NewExplainCommand(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := runCommand(t, NewExplainCommand(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}
-	out, err := run(t, NewExplainCommand())
+	out, err := runCommand(t, NewExplainCommand())
 	if err != nil || strings.Count(out, "\n") != len(fault.Catalogue()) {
 		t.Errorf("the list: %v, %q", err, out)
 	}
 }
 
-// TestCommandsOfPagesAreWhole has no command of a page be broken, at any width.
-func TestCommandsOfPagesAreWhole(t *testing.T) {
+// TestCommandsOfPagesAreComplete has no command of a page be broken, at any width.
+func TestCommandsOfPagesAreComplete(t *testing.T) {
 	t.Setenv("COLUMNS", "40")
 	for _, e := range fault.Catalogue() {
 		page, err := os.ReadFile("../../../docs/runbook/" + string(e.Code) + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := run(t, NewExplainCommand(), string(e.Code))
+		out, err := runCommand(t, NewExplainCommand(), string(e.Code))
 		if err != nil {
 			t.Fatal(err)
 		}

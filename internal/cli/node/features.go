@@ -28,8 +28,8 @@ func NewFeaturesCommand() *cobra.Command {
 	}
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r := probe(sys.Features())
-		return writeAs(cmd.OutOrStdout(), *out, r, r.text)
+		r := probeFeatures(sys.Features())
+		return writeFormat(cmd.OutOrStdout(), *out, r, r.writeText)
 	}
 	return cmd
 }
@@ -38,14 +38,14 @@ func NewFeaturesCommand() *cobra.Command {
 type featureReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Kernel is the release of the running kernel, OldestKernel the oldest version that is tested.
-	Kernel       string    `json:"kernel"`
-	OldestKernel string    `json:"oldestKernel"`
-	Features     []answer  `json:"features"`
-	Backends     []backend `json:"backends"`
+	Kernel       string          `json:"kernel"`
+	OldestKernel string          `json:"oldestKernel"`
+	Features     []featureAnswer `json:"features"`
+	Backends     []chosenBackend `json:"backends"`
 }
 
-// answer is what a probe says.
-type answer struct {
+// featureAnswer is what a probe says.
+type featureAnswer struct {
 	Name string `json:"name"`
 	// Answer is "yes", "no" or "failed".
 	Answer string `json:"answer"`
@@ -57,24 +57,24 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// backend is the way that is taken for one purpose.
-type backend struct {
+// chosenBackend is the way that is taken for one purpose.
+type chosenBackend struct {
 	Purpose string `json:"purpose"`
 	Backend string `json:"backend"`
 	Means   string `json:"means"`
 }
 
-func probe(features []*sys.Feature) featureReport {
+func probeFeatures(features []*sys.Feature) featureReport {
 	r := featureReport{SchemaVersion: schemaVersion, Kernel: sys.Release(), OldestKernel: sys.OldestKernel}
-	r.Backends = backends((*sys.Feature).Probe)
+	r.Backends = chosenBackends((*sys.Feature).Probe)
 	for _, f := range features {
-		r.Features = append(r.Features, ask(f))
+		r.Features = append(r.Features, probeFeature(f))
 	}
 	return r
 }
 
-func ask(f *sys.Feature) answer {
-	a := answer{Name: f.Name, MinimumKernel: f.Kernel, Without: f.Without}
+func probeFeature(f *sys.Feature) featureAnswer {
+	a := featureAnswer{Name: f.Name, MinimumKernel: f.Kernel, Without: f.Without}
 	switch err := f.Probe(); {
 	case err == nil:
 		a.Answer = "yes"
@@ -89,10 +89,10 @@ func ask(f *sys.Feature) answer {
 	return a
 }
 
-// backends says what packages mountns and mount choose where a feature is there, or not. If that is unknown, this
+// chosenBackends says what packages mountns and mount choose where a feature is there, or not. If that is unknown, this
 // caller uses the way without the feature, and another caller may use the other.
-func backends(probe func(*sys.Feature) error) []backend {
-	choose := func(purpose string, yes, no backend, needs ...*sys.Feature) backend {
+func chosenBackends(probe func(*sys.Feature) error) []chosenBackend {
+	choose := func(purpose string, yes, no chosenBackend, needs ...*sys.Feature) chosenBackend {
 		refused := false
 		for _, f := range needs {
 			switch err := probe(f); {
@@ -104,38 +104,38 @@ func backends(probe func(*sys.Feature) error) []backend {
 			}
 		}
 		if refused {
-			return backend{purpose, "unknown", "it could not be tried out: " + asRoot}
+			return chosenBackend{purpose, "unknown", "it could not be tried out: " + asRootRemedy}
 		}
 		yes.Purpose = purpose
 		return yes
 	}
-	return []backend{
+	return []chosenBackend{
 		choose("mount namespaces",
-			backend{Backend: "kernel", Means: "all of them are walked over, also those without a process"},
-			backend{Backend: "procfs", Means: "those of processes, threads, descriptors and named files; mounts are read from /proc/PID/mountinfo"},
+			chosenBackend{Backend: "kernel", Means: "all of them are walked over, also those without a process"},
+			chosenBackend{Backend: "procfs", Means: "those of processes, threads, descriptors and named files; mounts are read from /proc/PID/mountinfo"},
 			sys.HasNamespaceWalk, sys.HasNamespaceID),
 		choose("mount identity",
-			backend{Backend: "kernel", Means: "by an id that is never used again"},
-			backend{Backend: "mountinfo", Means: "by number, parent, root, point and device together"},
+			chosenBackend{Backend: "kernel", Means: "by an id that is never used again"},
+			chosenBackend{Backend: "mountinfo", Means: "by number, parent, root, point and device together"},
 			sys.HasStatmount),
 		choose("unmount",
-			backend{Backend: "kernel", Means: "through a descriptor of the mount; its id is compared before and after"},
-			backend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"},
+			chosenBackend{Backend: "kernel", Means: "through a descriptor of the mount; its id is compared before and after"},
+			chosenBackend{Backend: "mountinfo", Means: "through a descriptor of the mount; the mount table is compared before and after"},
 			sys.HasStatmount),
 		choose("live swap",
-			backend{Backend: "kernel", Means: "a mount can be replaced under a running container, by one call"},
+			chosenBackend{Backend: "kernel", Means: "a mount can be replaced under a running container, by one call"},
 			choose("",
-				backend{Backend: "propagation", Means: "a mount can be replaced under a running container: the new one spreads to it from a copy of its parent"},
-				backend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"},
+				chosenBackend{Backend: "propagation", Means: "a mount can be replaced under a running container: the new one spreads to it from a copy of its parent"},
+				chosenBackend{Backend: "none", Means: "a mount cannot be replaced under a running container: it is restarted"},
 				sys.HasMountTrees),
 			sys.HasMountTrees, sys.HasMoveBeneath),
 	}
 }
 
-func (r featureReport) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+func (r featureReport) writeText() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FEATURE\tHERE\tSINCE KERNEL")
 	for _, a := range r.Features {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", a.Name, a.Answer, a.MinimumKernel)
@@ -143,17 +143,17 @@ func (r featureReport) text() string {
 	_ = t.Flush() // into memory
 	for _, a := range r.Features {
 		if a.Answer == "no" {
-			fmt.Fprintf(&b, "without %s: %s\n", a.Name, a.Without)
+			fmt.Fprintf(&text, "without %s: %s\n", a.Name, a.Without)
 		}
 		if a.Error != "" {
-			fmt.Fprintf(&b, "%s: %s\n", a.Name, printable.Quoted(a.Error))
+			fmt.Fprintf(&text, "%s: %s\n", a.Name, printable.Quoted(a.Error))
 		}
 	}
-	fmt.Fprintln(&b)
+	fmt.Fprintln(&text)
 	fmt.Fprintln(t, "FOR\tBACK END\tWHICH MEANS")
 	for _, e := range r.Backends {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", e.Purpose, e.Backend, e.Means)
 	}
 	_ = t.Flush() // into memory
-	return b.String()
+	return text.String()
 }

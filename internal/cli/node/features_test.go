@@ -43,7 +43,7 @@ func TestBackendsFollowFromFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := map[string]string{}
-			for _, b := range backends(func(f *sys.Feature) error {
+			for _, b := range chosenBackends(func(f *sys.Feature) error {
 				switch {
 				case slices.Contains(c.lacks, f):
 					return errors.ErrUnsupported
@@ -92,9 +92,9 @@ func TestFeaturesAsText(t *testing.T) {
 	t.Parallel()
 	r := featureReport{
 		Kernel: "6.1.0", OldestKernel: "5.10",
-		Features: []answer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0", Without: "text is read"},
+		Features: []featureAnswer{{Name: "openat2", Answer: "yes", MinimumKernel: "5.6"}, {Name: "statmount", Answer: "no", MinimumKernel: "7.0", Without: "text is read"},
 			{Name: "walk", Answer: "failed", MinimumKernel: "6.12", Error: "probe walk: not\x1bpermitted"}},
-		Backends: []backend{{"unmount", "kernel", "by id"}},
+		Backends: []chosenBackend{{"unmount", "kernel", "by id"}},
 	}
 	want := `Linux 6.1.0; kubediag is tested on 5.10 and later
 
@@ -108,10 +108,10 @@ walk: probe walk: not\x1bpermitted
 FOR      BACK END  WHICH MEANS
 unmount  kernel    by id
 `
-	if diff := cmp.Diff(want, r.text()); diff != "" {
+	if diff := cmp.Diff(want, r.writeText()); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := writeAs(brokenPipe{}, textFormat, r, r.text); !errors.Is(err, errBroken) {
+	if err := writeFormat(brokenPipe{}, textFormat, r, r.writeText); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }

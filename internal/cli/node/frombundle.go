@@ -52,11 +52,11 @@ func (o *scanOptions) addFrom(cmd *cobra.Command, others ...string) {
 // openBundle makes a scan of the node that a bundle was made on. The bundle may come from anyone: all of it is data.
 func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error) {
 	s, err := readInput(ctx, name, stdin, func(r io.Reader) (*scan, error) {
-		b, err := bundle.Read(r)
+		content, err := bundle.Read(r)
 		if err != nil {
 			return nil, err
 		}
-		return scanOf(b)
+		return scanOfBundle(content)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read bundle %q (--from): %w", name, err)
@@ -64,16 +64,16 @@ func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error
 	return s, nil
 }
 
-// scanOf is a scan that asks a bundle.
-func scanOf(b *bundle.Bundle) (*scan, error) {
-	var has recording
-	if b.File(nodeEntry) == nil {
+// scanOfBundle is a scan that asks a bundle.
+func scanOfBundle(content *bundle.Bundle) (*scan, error) {
+	var has nodeRecording
+	if content.File(nodeEntry) == nil {
 		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
 	}
 	for _, err := range []error{
-		decodeEntry(b, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(b, subPathsEntry, set(&has.subPaths)),
-		decodeEntry(b, sourcesEntry, set(&has.sources)), decodeEntry(b, devicesEntry, set(&has.devices)),
-		decodeEntry(b, volumesEntry, set(&has.volumes)), decodeEntry(b, orphansEntry, set(&has.orphans)),
+		decodeEntry(content, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(content, subPathsEntry, setPointer(&has.subPaths)),
+		decodeEntry(content, sourcesEntry, setPointer(&has.sources)), decodeEntry(content, devicesEntry, setPointer(&has.devices)),
+		decodeEntry(content, volumesEntry, setPointer(&has.volumes)), decodeEntry(content, orphansEntry, setPointer(&has.orphans)),
 	} {
 		if err != nil {
 			return nil, err
@@ -81,23 +81,23 @@ func scanOf(b *bundle.Bundle) (*scan, error) {
 	}
 	n := &has.node
 	paths := kubelet.Elsewhere(n.KubeletRoot, n.PodsDir)
-	s := &scan{node: paths, source: recorded{has, paths}, seen: &n.Seen, start: time.Now()}
+	s := &scan{node: paths, source: recordedSource{has, paths}, seen: &n.Seen, start: time.Now()}
 	if n.PodSpecs {
-		specs, err := specsOf(b)
+		specs, err := podSpecsOf(content)
 		if err != nil {
 			return nil, err
 		}
 		s.specs = specs
 	}
-	s.looked = looked{
+	s.looked = scanCoverage{
 		KubeletRoot: n.KubeletRoot, KubeletPID: n.KubeletPID, KubeletDown: n.KubeletDown, MountNamespace: n.MountNamespace,
-		KubeletRenews: renewsUnknown, Notes: n.Notes,
+		KubeletRenews: replacesUnknown, Notes: n.Notes,
 	}
 	return s, nil
 }
 
-// specsOf reads the pods. A bundle whose pods were left out has the answers about them alone.
-func specsOf(b *bundle.Bundle) (podFile, error) {
+// podSpecsOf reads the pods. A bundle whose pods were left out has the answers about them alone.
+func podSpecsOf(b *bundle.Bundle) (podFile, error) {
 	content := b.File(podsEntry)
 	if content == nil {
 		return podFile{}, nil
@@ -109,8 +109,8 @@ func specsOf(b *bundle.Bundle) (podFile, error) {
 	return specs, nil
 }
 
-// set puts a value behind a pointer.
-func set[T any](at **T) func(*T) { return func(value *T) { *at = value } }
+// setPointer puts a value behind a pointer.
+func setPointer[T any](at **T) func(*T) { return func(value *T) { *at = value } }
 
 // decodeEntry returns the content of an entry to take; nothing if the bundle does not have it.
 func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
@@ -126,25 +126,25 @@ func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
 	return nil
 }
 
-// bundled prints the Diagnosis of the node that a bundle was made on.
-func (o diagnoseOptions) bundled(cmd *cobra.Command) error {
+// printBundled prints the Diagnosis of the node that a bundle was made on.
+func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	s, err := openBundle(ctx, o.from, cmd.InOrStdin())
+	scan, err := openBundle(ctx, o.from, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	found, err := s.findings(ctx, o.scanOptions)
+	found, err := scan.findFaults(ctx, o.scanOptions)
 	if err != nil {
 		return err
 	}
-	d := &v1.Diagnosis{
+	diagnosis := &v1.Diagnosis{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis"},
-		ObjectMeta: metav1.ObjectMeta{Name: "bundle", CreationTimestamp: metav1.NewTime(s.seen.Time)},
+		ObjectMeta: metav1.ObjectMeta{Name: "bundle", CreationTimestamp: metav1.NewTime(scan.seen.Time)},
 		Spec:       o.spec(),
 	}
-	d.Spec.NodeName = s.seen.Node
-	pipeline.Conclude(d, found, "no fault was found in what the bundle has")
+	diagnosis.Spec.NodeName = scan.seen.Node
+	pipeline.Conclude(diagnosis, found, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
-	story.say("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", s.seen.Node, s.seen.Time.Format(time.RFC3339))))
-	return o.finish(cmd, d, story, s.looked.NotLookedAt)
+	story.printText("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", scan.seen.Node, scan.seen.Time.Format(time.RFC3339))))
+	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)
 }

@@ -19,14 +19,14 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// asRoot is what to do if the look was not complete.
-const asRoot = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
+// asRootRemedy is what to do if the look was not complete.
+const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
-// mountProc is what to do if there is no process file system.
-const mountProc = "mount it: mount -t proc proc /proc"
+// mountProcRemedy is what to do if there is no process file system.
+const mountProcRemedy = "mount it: mount -t proc proc /proc"
 
-// gap is something that was not looked at, and may hide a fault.
-type gap struct {
+// coverageGap is something that was not looked at, and may hide a fault.
+type coverageGap struct {
 	// The fields name the thing that was not looked at, the reason, and the remedy. Do is empty if there is no remedy.
 	What string `json:"what"`
 	Why  string `json:"why"`
@@ -34,7 +34,7 @@ type gap struct {
 }
 
 // String is the gap for people.
-func (g gap) String() string {
+func (g coverageGap) String() string {
 	text := g.What + ": " + g.Why
 	if g.Do != "" {
 		text += ": " + g.Do
@@ -42,15 +42,15 @@ func (g gap) String() string {
 	return text
 }
 
-// gapLines are lines of a report.
-func gapLines(b *strings.Builder, gaps []gap) {
+// writeGaps are lines of a report.
+func writeGaps(b *strings.Builder, gaps []coverageGap) {
 	for _, g := range gaps {
 		fmt.Fprintf(b, "Not looked at: %s.\n", printable.Quoted(g.String()))
 	}
 }
 
-// noteLines are the last lines of a report.
-func noteLines(b *strings.Builder, notes []string) {
+// writeNotes are the last lines of a report.
+func writeNotes(b *strings.Builder, notes []string) {
 	for _, note := range notes {
 		fmt.Fprintf(b, "Note: %s.\n", printable.Quoted(note))
 	}
@@ -60,8 +60,8 @@ func noteLines(b *strings.Builder, notes []string) {
 // what not.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
 
-// unseen is errUnseen with what to do; nil if there are no gaps.
-func unseen(gaps []gap) error {
+// unseenError is errUnseen with what to do; nil if there are no gaps.
+func unseenError(gaps []coverageGap) error {
 	if len(gaps) == 0 {
 		return nil
 	}
@@ -73,36 +73,37 @@ func unseen(gaps []gap) error {
 	return fmt.Errorf("%w: %s", errUnseen, gaps[0])
 }
 
-// shortSighted reports whether this process lacks the privileges to see what others do. Then nothing that was not found
-// is known not to be there, and what was found may be only part of the truth.
-var shortSighted = sync.OnceValue(func() bool { return !sys.SeesEverything() })
+// processesHidden reports whether this process lacks the privileges to see what others do. Then nothing that was not
+// found is known not to be there, and what was found may be only part of the truth.
+var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
-// sightGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, partial how
-// many mount namespaces were seen in part.
-func sightGaps(denied, partial int) (gaps []gap) {
+// hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into,
+// partial how many mount namespaces were seen in part.
+func hiddenProcessGaps(denied, partial int) (gaps []coverageGap) {
 	switch sight, err := sys.ProcVisibility(); {
 	case err != nil:
-		gaps = append(gaps, gap{"other processes, and what they have mounted", err.Error(), asRoot})
+		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
 	case sight == sys.SeesNamespace:
-		gaps = append(gaps, gap{"processes outside of this PID namespace, and what they have mounted", "/proc does not show them", asRoot})
+		gaps = append(gaps, coverageGap{"processes outside of this PID namespace, and what they have mounted",
+			"/proc does not show them", asRootRemedy})
 	case sight == sys.SeesOwn:
-		gaps = append(gaps, gap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRoot})
+		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
 	}
 	if denied > 0 || len(gaps) == 0 && !sys.LooksAnywhere() {
 		what := "other processes, and what they have mounted"
 		if denied > 0 {
-			what = processes(denied) + ", and what only they have mounted"
+			what = countProcesses(denied) + ", and what only they have mounted"
 		}
-		gaps = append(gaps, gap{what, whyDenied(), asRoot})
+		gaps = append(gaps, coverageGap{what, deniedReason(), asRootRemedy})
 	}
 	if partial > 0 {
-		gaps = append(gaps, gap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", asRoot})
+		gaps = append(gaps, coverageGap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", asRootRemedy})
 	}
 	return gaps
 }
 
-// whyDenied says why processes may not be looked into.
-func whyDenied() string {
+// deniedReason says why processes may not be looked into.
+func deniedReason() string {
 	switch uid := os.Geteuid(); {
 	case sys.LooksAnywhere():
 		return "the system keeps them even from root, or they do not answer"
@@ -115,19 +116,19 @@ func whyDenied() string {
 }
 
 // skippedGaps are what passes over the mount namespaces skipped.
-func skippedGaps(skipped []string) (gaps []gap) {
+func skippedGaps(skipped []string) (gaps []coverageGap) {
 	for _, what := range skipped {
-		gaps = append(gaps, gap{What: what, Why: "somebody has made more of them than are looked at"})
+		gaps = append(gaps, coverageGap{What: what, Why: "somebody has made more of them than are looked at"})
 	}
 	return gaps
 }
 
-// refused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
+// countRefused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
 // surveyed is how many a survey could not look into. A survey cannot distinguish them from those that have ended while
 // they were looked at, as the kernel may refuse both in the same way. Only a process that is still there and refuses
 // again counts. Process 1 does not count for a caller with every privilege: a sandbox may hide it even from that
 // caller, who can do no more about it. It hides little, as its mount table may be read all the same.
-func refused(surveyed int) (n int) {
+func countRefused(surveyed int) (n int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {
 		return 0
@@ -147,14 +148,14 @@ func refusals(pids []int) (some []int) {
 	procfs.Each(pids, func(pid int, _ func()) (string, error) {
 		return sys.ReadlinkProc(strconv.Itoa(pid) + "/ns/mnt")
 	}, func(pid int, _ string, err error) {
-		if denied(err) {
+		if isDenied(err) {
 			some = append(some, pid)
 		}
 	})
 	return some
 }
 
-func denied(err error) bool {
+func isDenied(err error) bool {
 	return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) || errors.Is(err, procfs.ErrSilent)
 }
 

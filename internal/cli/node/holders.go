@@ -28,7 +28,7 @@ import (
 
 // NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewHoldersCommand(proc string) *cobra.Command {
-	o := nodeOptions{proc: proc}
+	options := nodeOptions{proc: proc}
 	cmd := &cobra.Command{
 		Use:   "holders [DEVICE]",
 		Short: "Find the holders of a block device that cannot be detached",
@@ -46,20 +46,20 @@ func NewHoldersCommand(proc string) *cobra.Command {
 		Args:              verb.Takes("DEVICE", 0),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
-	o.addFlags(cmd.Flags())
+	options.addFlags(cmd.Flags())
 	out := addFormat(cmd)
 	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
-		r, err := o.holders(cmd.Context(), args)
+		r, err := options.findHolders(cmd.Context(), args)
 		if err != nil {
-			return interrupted(cmd.Context(), err)
+			return interruptedErrorOf(cmd.Context(), err)
 		}
 		return writeReport(cmd.OutOrStdout(), *out, r)
 	})
 	return cmd
 }
 
-// holders looks for who holds the device that args name, or every device that was left behind.
-func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, error) {
+// findHolders looks for who holds the device that args name, or every device that was left behind.
+func (o nodeOptions) findHolders(ctx context.Context, args []string) (deviceReport, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -69,43 +69,43 @@ func (o nodeOptions) holders(ctx context.Context, args []string) (deviceReport, 
 		return nil, err
 	}
 	l := newHolderLook(choice.Node)
-	l.notes = notes(o.root, choice)
-	l.release = thisProgram().line("kubediag release" + o.typed())
+	l.notes = nodeNotes(o.root, choice)
+	l.release = thisProgram().commandLine("kubediag release" + o.flagsText())
 	if len(args) == 0 {
-		return l.left(ctx, start)
+		return l.inspectAbandoned(ctx, start)
 	}
-	at, err := l.find(ctx, args[0])
+	at, err := l.findDevice(ctx, args[0])
 	if err != nil {
 		return nil, err
 	}
-	return l.one(ctx, at, start)
+	return l.inspectDevice(ctx, at, start)
 }
 
-// nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it is
-// the caller's own mount namespace, and the place where a kubelet would be.
-func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.Choice, error) {
+// nodeOrDefault is the node of the kubelet. Devices can be looked into on machines that have no kubelet, too: then it
+// is the caller's own mount namespace, and the place where a kubelet would be.
+func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.LocalNode, error) {
 	if o.root != "" || o.pid != 0 {
-		return o.node(ctx)
+		return o.findNode(ctx)
 	}
-	n, err := o.node(ctx)
+	n, err := o.findNode(ctx)
 	if !errors.Is(err, kubelet.ErrNotFound) {
 		return n, err
 	}
 	if n.Down {
-		return kubelet.Choice{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
 	}
 	o.root = kubelet.DefaultRoot
-	switch own, ownErr := o.node(ctx); {
+	switch own, ownErr := o.findNode(ctx); {
 	case ownErr == nil && own.PID == 0:
 		return own, nil
 	case errors.Is(ownErr, fs.ErrNotExist):
-		return kubelet.Choice{Node: &kubelet.Node{Root: o.root}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Root: o.root}}, nil
 	}
-	return kubelet.Choice{}, err
+	return kubelet.LocalNode{}, err
 }
 
-// holderLook is one look at the holders of devices.
-type holderLook struct {
+// holderInspection is one look at the holders of devices.
+type holderInspection struct {
 	node      *kubelet.Node
 	scanner   *mountns.Scanner
 	runtime   *boundedRuntime
@@ -114,8 +114,8 @@ type holderLook struct {
 	release   string // the command that releases a device, without its name; empty: none is printed
 }
 
-func newHolderLook(n *kubelet.Node) *holderLook {
-	l := &holderLook{node: n, scanner: mountns.NewScanner(), runtime: newBoundedRuntime(n)}
+func newHolderLook(n *kubelet.Node) *holderInspection {
+	l := &holderInspection{node: n, scanner: mountns.NewScanner(), runtime: newBoundedRuntime(n)}
 	l.inspector = newInspector(n, l.scanner, l.runtime)
 	return l
 }
@@ -129,32 +129,32 @@ func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRun
 	return i
 }
 
-// one looks at one device.
-func (l *holderLook) one(ctx context.Context, at place, start time.Time) (*holdersReport, error) {
+// inspectDevice looks at one device.
+func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, start time.Time) (*holdersReport, error) {
 	c, err := l.inspector.Inspect(ctx, at.device)
 	if err != nil {
 		return nil, err
 	}
-	d, err := l.use(ctx, c)
+	d, err := l.deviceUseOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	d.Device.MountPoint = at.point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
-	r.Looked.lookedFrom, err = l.from(start, r.Looked)
-	r.partial = r.Looked.unseen()
+	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
+	r.partial = r.Looked.mayHideHolder()
 	return r, err
 }
 
-// left looks at every device that the host has done with and another mount namespace keeps.
-func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, error) {
-	cases, err := l.inspector.Left(ctx)
+// inspectAbandoned looks at every device that the host has done with and another mount namespace keeps.
+func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time) (*abandonedReport, error) {
+	cases, err := l.inspector.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &leftReport{SchemaVersion: schemaVersion, Devices: []deviceUse{}}
+	r := &abandonedReport{SchemaVersion: schemaVersion, Devices: []deviceUse{}}
 	for _, c := range cases {
-		d, err := l.use(ctx, c)
+		d, err := l.deviceUseOf(ctx, c)
 		if err != nil {
 			return nil, err
 		}
@@ -164,11 +164,11 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 	if err != nil {
 		return nil, err
 	}
-	r.Looked.lookedThrough = newLookedThrough(survey)
-	r.Looked.Denied = refused(r.Looked.Denied)
-	r.Looked.lookedFrom, err = l.from(start, r.Looked)
+	r.Looked.namespaceCoverage = newLookedThrough(survey)
+	r.Looked.Denied = countRefused(r.Looked.Denied)
+	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
-		r.Devices[i].partial = r.Looked.unseen()
+		r.Devices[i].partial = r.Looked.mayHideHolder()
 	}
 	return r, err
 }
@@ -176,44 +176,44 @@ func (l *holderLook) left(ctx context.Context, start time.Time) (*leftReport, er
 // neverKubelets is why a device is in use that a process has mounted by itself: as for the diagnoser, that is no fault.
 const neverKubelets = "none of its mounts is a copy of one of the kubelet's"
 
-// use is what is told about a case.
-func (l *holderLook) use(ctx context.Context, c *device.Case) (deviceUse, error) {
-	why, err := l.inUse(ctx, c, maxStack)
+// deviceUseOf is what is told about a case.
+func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage) (deviceUse, error) {
+	why, err := l.inUseReasons(ctx, usage, maxStackDepth)
 	if err != nil {
 		return deviceUse{}, err
 	}
-	foreign := len(why) == 0 && c.IsHeld() && !c.Copied() && !c.Unread()
+	foreign := len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && !usage.HasUnreadTable()
 	if foreign {
 		why = []string{neverKubelets}
 	}
-	l.notes = append(l.notes, waits(c)...)
-	u, err := newDeviceUse(c, why)
-	if u.foreign = foreign; len(why) == 0 && c.IsHeld() && !c.Copied() && c.Unread() {
+	l.notes = append(l.notes, timedOutSources(usage)...)
+	u, err := newDeviceUse(usage, why)
+	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	u.Looked.Denied = refused(max(u.Looked.Denied, u.Looked.Locked))
-	if l.release != "" && u.held() && u.Device.Removable {
+	u.Looked.Denied = countRefused(max(u.Looked.Denied, u.Looked.Locked))
+	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}
 	return u, err
 }
 
-// maxStack is how many devices are followed that are made of one another.
-const maxStack = 8
+// maxStackDepth is how many devices are followed that are made of one another.
+const maxStackDepth = 8
 
-// inUse says why a device is in use as it should be. One that is mounted nowhere by itself may be so as swap space, or by
-// way of a device that is made of it.
-func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]string, error) {
+// inUseReasons says why a device is in use as it should be. One that is mounted nowhere by itself may be so as swap
+// space, or by way of a device that is made of it.
+func (l *holderInspection) inUseReasons(ctx context.Context, c *device.Usage, depth int) ([]string, error) {
 	why := c.LiveUse
 	if len(why) > 0 || c.IsHeld() || depth == 0 {
 		return why, nil
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		switch h.Kind {
 		case devholder.Swap:
 			why = append(why, "the kernel swaps to "+h.Path)
 		case devholder.StackedDevice:
-			through, err := l.inUseThrough(ctx, h.Path, depth-1)
+			through, err := l.inUseThroughStack(ctx, h.Path, depth-1)
 			if err != nil {
 				return nil, err
 			}
@@ -223,13 +223,13 @@ func (l *holderLook) inUse(ctx context.Context, c *device.Case, depth int) ([]st
 	return why, nil
 }
 
-// inUseThrough is inUse for the device with that node. It may have gone.
-func (l *holderLook) inUseThrough(ctx context.Context, node string, depth int) (why []string, err error) {
+// inUseThroughStack is inUseReasons for the device with that node. It may have gone.
+func (l *holderInspection) inUseThroughStack(ctx context.Context, node string, depth int) (why []string, err error) {
 	d, err := l.inspector.Finder.Sys.Resolve(strings.ReplaceAll(strings.TrimPrefix(node, "/dev/"), "/", "!"))
 	if err == nil {
-		var c *device.Case
+		var c *device.Usage
 		if c, err = l.inspector.Inspect(ctx, d); err == nil {
-			why, err = l.inUse(ctx, c, depth)
+			why, err = l.inUseReasons(ctx, c, depth)
 		}
 	}
 	if errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged) {
@@ -241,49 +241,50 @@ func (l *holderLook) inUseThrough(ctx context.Context, node string, depth int) (
 	return why, err
 }
 
-// from says where it was looked from, what was not looked at, and how long it took.
-func (l *holderLook) from(start time.Time, looked lookedAt) (lookedFrom, error) {
+// coverageFrom says where it was looked from, what was not looked at, and how long it took.
+func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
 	ns, err := l.node.Namespace()
 	if err != nil {
-		return lookedFrom{}, err
+		return coverageOrigin{}, err
 	}
-	return lookedFrom{
+	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
-		NameErrors: l.runtime.errors(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(sightGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped), l.runtime.gaps()), Notes: l.notes,
-		blind: shortSighted(),
+		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
+		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.Partial), skippedGaps(looked.skipped),
+			l.runtime.coverageGaps()), Notes: l.notes,
+		blind: processesHidden(),
 	}, nil
 }
 
 // pathTimeout bounds how long is waited for the file systems that a path leads over.
 const pathTimeout = 3 * time.Second
 
-// place is a device, and how it was named.
-type place struct {
+// namedDevice is a device, and how it was named.
+type namedDevice struct {
 	device blockdev.Device
 	// point is where the file system is mounted that a path lies on. Empty if the device itself was named.
 	point string
 }
 
-// find finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by the path
-// of anything on it. Paths are those that the kubelet sees.
-func (l *holderLook) find(ctx context.Context, spec string) (place, error) {
-	d, err := l.inspector.Resolve(ctx, spec)
+// findDevice finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by
+// the path of anything on it. Paths are those that the kubelet sees.
+func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDevice, error) {
+	device, err := l.inspector.Resolve(ctx, spec)
 	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
-		return place{device: d}, err
+		return namedDevice{device: device}, err
 	}
-	m, err := within(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOf(ctx, spec) })
+	m, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOfPath(ctx, spec) })
 	if err != nil {
-		return place{}, fmt.Errorf("find file system of %q: %w", spec, err)
+		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
-	if d, err = deviceOf(m); err != nil {
-		return place{}, fmt.Errorf("find device of %q: %w", spec, err)
+	if device, err = deviceOfMount(m); err != nil {
+		return namedDevice{}, fmt.Errorf("find device of %q: %w", spec, err)
 	}
-	return place{device: d, point: m.Point}, nil
+	return namedDevice{device: device, point: m.Point}, nil
 }
 
-// mountOf is the mount that a path lies on. It may wait for the file systems on the way.
-func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Mount, err error) {
+// mountOfPath is the mount that a path lies on. It may wait for the file systems on the way.
+func (l *holderInspection) mountOfPath(ctx context.Context, name string) (mount mountinfo.Mount, err error) {
 	err = l.node.Do(ctx, func() error {
 		fd, resolved, err := sys.Walk{}.Resolve(name)
 		fd.Close()
@@ -295,17 +296,17 @@ func (l *holderLook) mountOf(ctx context.Context, name string) (m mountinfo.Moun
 			return err
 		}
 		var ok bool
-		if m, ok = table.On(resolved); !ok {
+		if mount, ok = table.On(resolved); !ok {
 			return fmt.Errorf("%q is on no mount", resolved)
 		}
 		return nil
 	})
-	return m, err
+	return mount, err
 }
 
-// deviceOf is the device that a mounted file system is on. There is none if it is in memory, comes over a network, or
-// is made of other file systems. The number of a btrfs belongs to no device.
-func deviceOf(m mountinfo.Mount) (blockdev.Device, error) {
+// deviceOfMount is the device that a mounted file system is on. There is none if it is in memory, comes over a network,
+// or is made of other file systems. The number of a btrfs belongs to no device.
+func deviceOfMount(m mountinfo.Mount) (blockdev.Device, error) {
 	spec := blockdev.Number{Major: m.Major, Minor: m.Minor}.String()
 	switch {
 	case m.FSType == "btrfs":

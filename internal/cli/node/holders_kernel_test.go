@@ -31,9 +31,9 @@ import (
 	"kubediag.org/kubediag/test/loopback"
 )
 
-// playCopy is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
+// copyRole is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
 // With an argument it has a file there open, and its mount lazily unmounted.
-func playCopy(args []string, ready func(string)) error {
+func copyRole(args []string, ready func(string)) error {
 	if err := os.WriteFile("/proc/self/comm", []byte("exporter\x1b[2J"), 0); err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func playCopy(args []string, ready func(string)) error {
 	return nil
 }
 
-// pv is a loop device with an ext4 that a kubelet has mounted for a volume.
-type pv struct {
+// loopVolume is a loop device with an ext4 that a kubelet has mounted for a volume.
+type loopVolume struct {
 	scene *kubelettest.Scene
 	blockdev.Device
 	point string
 }
 
-func tool(t testing.TB, name string, args ...string) string {
+func runTool(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -68,9 +68,9 @@ func tool(t testing.TB, name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// newLoop binds an empty file to a loop device until the test ends. Every process that holds it must have ended by
-// then.
-func newLoop(t testing.TB) blockdev.Device {
+// newLoopDevice binds an empty file to a loop device until the test ends. Every process that holds it must have ended
+// by then.
+func newLoopDevice(t testing.TB) blockdev.Device {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
 	must(t, os.WriteFile(image, nil, 0o600))
@@ -82,10 +82,10 @@ func newLoop(t testing.TB) blockdev.Device {
 	return d
 }
 
-func newPV(t testing.TB) pv {
+func newLoopVolume(t testing.TB) loopVolume {
 	t.Helper()
-	p := pv{scene: kubelettest.New(t), Device: newLoop(t)}
-	tool(t, "mkfs.ext4", "-q", p.Node())
+	p := loopVolume{scene: kubelettest.New(t), Device: newLoopDevice(t)}
+	runTool(t, "mkfs.ext4", "-q", p.Node())
 	p.point = filepath.Join(p.scene.Root, "plugins/kubernetes.io/local-volume/mounts/pv-1")
 	must(t, os.MkdirAll(p.point, 0o755))
 	must(t, sys.NewMount(p.Node(), p.point, "ext4", ""))
@@ -93,19 +93,19 @@ func newPV(t testing.TB) pv {
 	return p
 }
 
-// holders runs the verb, and gives its report in JSON.
-func (p pv) holders(t *testing.T, args ...string) (holdersReport, error) {
+// runHolders runs the verb, and gives its report in JSON.
+func (p loopVolume) runHolders(t *testing.T, args ...string) (holdersReport, error) {
 	t.Helper()
 	var r holdersReport
-	err := p.run(t, &r, args...)
+	err := p.runVerbInto(t, &r, args...)
 	return r, err
 }
 
-// left runs the verb without a device, and gives what it says about this one.
-func (p pv) left(t *testing.T) (deviceUse, bool) {
+// findAbandonedUse runs the verb without a device, and gives what it says about this one.
+func (p loopVolume) findAbandonedUse(t *testing.T) (deviceUse, bool) {
 	t.Helper()
-	var r leftReport
-	if err := p.run(t, &r); err != nil && !errors.Is(err, verb.ErrFaults) {
+	var r abandonedReport
+	if err := p.runVerbInto(t, &r); err != nil && !errors.Is(err, verb.ErrFaults) {
 		t.Fatal(err)
 	}
 	if r.Looked.Mounts == 0 || r.Looked.Namespaces == 0 || r.Looked.KubeletRoot != p.scene.Root {
@@ -118,7 +118,7 @@ func (p pv) left(t *testing.T) (deviceUse, bool) {
 	return r.Devices[i], true
 }
 
-func (p pv) run(t *testing.T, into any, args ...string) error {
+func (p loopVolume) runVerbInto(t *testing.T, into any, args ...string) error {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := NewHoldersCommand("")
@@ -132,8 +132,8 @@ func (p pv) run(t *testing.T, into any, args ...string) error {
 	return err
 }
 
-// wait has the kernel let go of what a process held that has ended.
-func (p pv) wait(t *testing.T, busy bool) {
+// awaitBusy has the kernel let go of what a process held that has ended.
+func (p loopVolume) awaitBusy(t *testing.T, busy bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		is, err := blockdev.Sys{}.Busy(p.Device)
@@ -148,14 +148,14 @@ func (p pv) wait(t *testing.T, busy bool) {
 }
 
 func TestHoldersOfAVolumeThatIsInUse(t *testing.T) {
-	p := newPV(t)
+	p := newLoopVolume(t)
 	kerneltest.Start(t, "copy")
 	link := filepath.Join(t.TempDir(), "link")
 	must(t, os.Symlink(p.point, link))
 	for spec, point := range map[string]string{
 		p.Node(): "", p.Name: "", p.Number.String(): "", p.point: p.point, p.point + "/lost+found": p.point, link: p.point,
 	} {
-		r, err := p.holders(t, spec)
+		r, err := p.runHolders(t, spec)
 		must(t, err)
 		if r.Device.State != stateInUse || !r.Busy || len(r.Device.InUseBy) == 0 || r.Device.Removable || r.Device.MountPoint != point {
 			t.Errorf("%s: %+v, want it in use", spec, r.Device)
@@ -164,18 +164,18 @@ func TestHoldersOfAVolumeThatIsInUse(t *testing.T) {
 			t.Errorf("%s: %+v with %d holders, want both mounts", spec, r.Device, len(r.Holders))
 		}
 	}
-	if u, there := p.left(t); there {
+	if u, there := p.findAbandonedUse(t); there {
 		t.Errorf("left behind: %+v", u)
 	}
 }
 
 func TestHoldersOfACopy(t *testing.T) {
-	p := newPV(t)
+	p := newLoopVolume(t)
 	copied := kerneltest.Start(t, "copy")
 	must(t, systest.UnmountPath(p.point, false))
 	ns, err := mountns.Of(copied.PID)
 	must(t, err)
-	r, err := p.holders(t, p.Node())
+	r, err := p.runHolders(t, p.Node())
 	if !errors.Is(err, verb.ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
@@ -193,7 +193,7 @@ func TestHoldersOfACopy(t *testing.T) {
 	if r.Device.State != stateHeld || !r.Busy || !r.Device.Removable || len(r.Hidden) > 0 || r.Looked.Mounts == 0 {
 		t.Errorf("report %+v", r)
 	}
-	u, there := p.left(t)
+	u, there := p.findAbandonedUse(t)
 	if diff := cmp.Diff(r.Holders, u.Holders, cmp.AllowUnexported(useHolder{})); !there || diff != "" {
 		t.Errorf("with no device named %t (-named +left):\n%s", there, diff)
 	}
@@ -207,8 +207,8 @@ func TestHoldersOfACopy(t *testing.T) {
 		t.Errorf("fault %+v, looked %+v", f, scanned.Looked)
 	}
 	copied.End()
-	p.wait(t, false)
-	if r, err := p.holders(t, p.Node()); err != nil || r.Device.State != stateFree || r.Busy || len(r.Holders) > 0 {
+	p.awaitBusy(t, false)
+	if r, err := p.runHolders(t, p.Node()); err != nil || r.Device.State != stateFree || r.Busy || len(r.Holders) > 0 {
 		t.Errorf("after its end: %v, %+v, want it free", err, r)
 	}
 	if scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root); err != nil {
@@ -217,10 +217,10 @@ func TestHoldersOfACopy(t *testing.T) {
 }
 
 func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
-	p := newPV(t)
+	p := newLoopVolume(t)
 	keeper := kerneltest.Start(t, "copy", p.point)
 	must(t, systest.UnmountPath(p.point, false))
-	r, err := p.holders(t, p.Node())
+	r, err := p.runHolders(t, p.Node())
 	if !errors.Is(err, verb.ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
@@ -231,39 +231,39 @@ func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
 	if !r.Looked.Processes || r.Looked.Tasks == 0 {
 		t.Errorf("looked at %+v, want the processes counted", r.Looked)
 	}
-	if _, there := p.left(t); there {
+	if _, there := p.findAbandonedUse(t); there {
 		t.Error("what is mounted nowhere is among the devices that are mounted elsewhere")
 	}
 }
 
 // TestHoldersOfAPartition has a mount that no kubelet has made.
 func TestHoldersOfAPartition(t *testing.T) {
-	p := newPV(t)
-	disk := newLoop(t)
-	tool(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors
+	p := newLoopVolume(t)
+	disk := newLoopDevice(t)
+	runTool(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors
 	part := disk.Name + "p1"
-	if r, err := p.holders(t, part); err != nil || r.Device.State != stateFree || r.Device.Parent != disk.Name {
+	if r, err := p.runHolders(t, part); err != nil || r.Device.State != stateFree || r.Device.Parent != disk.Name {
 		t.Errorf("free partition: %v, %+v", err, r.Device)
 	}
-	tool(t, "mkfs.ext4", "-q", "/dev/"+part)
+	runTool(t, "mkfs.ext4", "-q", "/dev/"+part)
 	point := t.TempDir()
 	must(t, sys.NewMount("/dev/"+part, point, "ext4", ""))
 	copied := kerneltest.Start(t, "copy")
 	for _, spec := range []string{part, disk.Name} {
-		if r, err := p.holders(t, spec); err != nil || r.Device.State != stateInUse {
+		if r, err := p.runHolders(t, spec); err != nil || r.Device.State != stateInUse {
 			t.Errorf("%s in use: %v, %+v", spec, err, r.Device)
 		}
 	}
 	must(t, systest.UnmountPath(point, false))
 	for _, spec := range []string{part, disk.Name} {
-		r, err := p.holders(t, spec)
+		r, err := p.runHolders(t, spec)
 		if err != nil || r.Device.State != stateInUse || len(r.Holders) != 1 || r.Holders[0].HostPath != "" || r.Device.Removable {
 			t.Errorf("%s mounted by somebody else: %v, %+v", spec, err, r)
 		}
 	}
 	other := p
 	other.Name = part
-	if u, there := other.left(t); !there || u.Device.State != stateInUse || u.Device.Removable {
+	if u, there := other.findAbandonedUse(t); !there || u.Device.State != stateInUse || u.Device.Removable {
 		t.Errorf("with no device named: %t, %+v", there, u.Device)
 	}
 	if scanned, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root); err != nil {
@@ -273,21 +273,21 @@ func TestHoldersOfAPartition(t *testing.T) {
 }
 
 func TestHoldersOfSwap(t *testing.T) {
-	p := newPV(t)
-	swap := newLoop(t)
-	tool(t, "mkswap", swap.Node())
-	tool(t, "swapon", swap.Node())
-	t.Cleanup(func() { tool(t, "swapoff", swap.Node()) })
-	r, err := p.holders(t, swap.Name)
+	p := newLoopVolume(t)
+	swap := newLoopDevice(t)
+	runTool(t, "mkswap", swap.Node())
+	runTool(t, "swapon", swap.Node())
+	t.Cleanup(func() { runTool(t, "swapoff", swap.Node()) })
+	r, err := p.runHolders(t, swap.Name)
 	must(t, err)
 	if r.Device.State != stateInUse || !r.Busy || len(r.Holders) != 1 || r.Holders[0].Kind != "swap" {
 		t.Errorf("report %+v, want it in use", r)
 	}
 }
 
-func TestBuiltProgramTellsHolders(t *testing.T) {
-	program := build(t)
-	p := newPV(t)
+func TestBuiltProgramShowsHolders(t *testing.T) {
+	program := buildProgram(t)
+	p := newLoopVolume(t)
 	run := func(args ...string) (status int, stdout, stderr string) {
 		var out, errs bytes.Buffer
 		cmd := exec.Command(program, append([]string{"holders", "--kubelet-root", p.scene.Root}, args...)...)
@@ -322,7 +322,7 @@ func TestBuiltProgramTellsHolders(t *testing.T) {
 		t.Errorf("no device named: status %d, %s", status, out)
 	}
 	copied.End()
-	p.wait(t, false)
+	p.awaitBusy(t, false)
 	if status, out, errs := run(p.Number.String()); status != 0 || !strings.Contains(out, "is free: nobody holds it") || errs != "" {
 		t.Errorf("free: status %d, %q, %q", status, out, errs)
 	}

@@ -33,15 +33,15 @@ var (
 	rbd3     = blockdev.Device{Number: blockdev.Number{Major: 252, Minor: 48}, Name: "rbd3", Kind: blockdev.KRBD, Sequence: 7}
 	ext4     = []blockdev.FileSystem{{Type: "ext4", Number: rbd3.Number, Evidence: "/sys/fs/ext4/rbd3"}}
 	survey   = mountns.Survey{Backend: "kernel", Namespaces: 40, Mounts: 2500}
-	everyone = devholder.Looked{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Stuck: 2, Overlays: 80, Unplaced: 1, Loops: 3}
-	from     = lookedFrom{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
+	allSeen  = devholder.Coverage{Mounts: survey, Processes: true, Tasks: 300, Links: 9000, Denied: 1, Unanswered: 2, Overlays: 80, Unplaced: 1, Loops: 3}
+	seenFrom = coverageOrigin{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Milliseconds: 12.345}
 )
 
-// exporter is a container that has a copy of the mount of a volume.
-func exporter() device.Held {
+// exporterHolder is a container that has a copy of the mount of a volume.
+func exporterHolder() device.HolderInfo {
 	patch := "spec:\n  template:\n    spec:\n      containers:\n      - name: exporter\n        volumeMounts:\n" +
 		"        - mountPath: /host\n          mountPropagation: HostToContainer\n          name: root\n"
-	return device.Held{
+	return device.HolderInfo{
 		Holder: devholder.Holder{
 			Kind: devholder.Mount, Path: "/host" + globalMount, PIDs: []int{21839, 21840},
 			Mount: mountns.Mount{
@@ -51,17 +51,17 @@ func exporter() device.Held {
 			NamespaceHolders: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
 		Command: "node_exporter", Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"}, VolumeMount: "root",
-		Owner:    &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
-		Pod:      fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
-		Carrier:  &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
-		HostPath: globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
+		Owner:        &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
+		Pod:          fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
+		CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
+		HostPath:     globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
 		Removable: true, Why: "it is a copy of what the kubelet had mounted",
 	}
 }
 
-// shredder is a process that calls itself and its file what terminals act on.
-func shredder() device.Held {
-	return device.Held{
+// hostileNamesHolder is a process that calls itself and its file what terminals act on.
+func hostileNamesHolder() device.HolderInfo {
+	return device.HolderInfo{
 		Holder: devholder.Holder{
 			Kind: devholder.OpenFile, Path: "/\x1b[2J\xff (deleted)", PIDs: []int{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14},
 			Detail: "its mount is in no namespace: lazily unmounted",
@@ -70,10 +70,10 @@ func shredder() device.Held {
 	}
 }
 
-func use(t *testing.T, c *device.Case) deviceUse {
+func useOf(t *testing.T, c *device.Usage) deviceUse {
 	t.Helper()
 	c.Report.Holders = nil
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		c.Report.Holders = append(c.Report.Holders, h.Holder)
 	}
 	u, err := newDeviceUse(c, c.LiveUse)
@@ -90,43 +90,43 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 		r.Device = rbd3
 		return &r
 	}
-	held := use(t, &device.Case{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
-		Held:   []device.Held{exporter()}, Removable: true, Why: "it is held by 1 mounts",
+	held := useOf(t, &device.Usage{
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
+		HolderInfos: []device.HolderInfo{exporterHolder()}, Removable: true, Why: "it is held by 1 mounts",
 	})
 	held.release = "kubediag release rbd3"
-	stuck := use(t, &device.Case{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: everyone}),
-		Held:   []device.Held{exporter(), shredder()}, Why: "open file holds it as well, which is no mount",
+	stuck := useOf(t, &device.Usage{
+		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: allSeen}),
+		HolderInfos: []device.HolderInfo{exporterHolder(), hostileNamesHolder()}, Why: "open file holds it as well, which is no mount",
 	})
-	hidden := use(t, &device.Case{Report: report(devholder.Report{
-		Busy: true, FileSystems: ext4, Looked: everyone, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
+	hidden := useOf(t, &device.Usage{Report: report(devholder.Report{
+		Busy: true, FileSystems: ext4, Coverage: allSeen, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},
 	})})
-	host := exporter()
+	host := exporterHolder()
 	host.Removable, host.Patch, host.Why = false, "", "it is the kubelet's own mount"
-	inUse := use(t, &device.Case{
-		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Looked: devholder.Looked{Mounts: survey}}),
-		Host:   true, Held: []device.Held{host, exporter()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
+	inUse := useOf(t, &device.Usage{
+		Report: report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: devholder.Coverage{Mounts: survey}}),
+		Host:   true, HolderInfos: []device.HolderInfo{host, exporterHolder()}, LiveUse: []string{"a file system on it is mounted in the kubelet's own mount namespace"},
 	})
 	inUse.Device.MountPoint = globalMount
-	free := use(t, &device.Case{Report: report(devholder.Report{Looked: everyone}), Why: "no mount holds it"})
-	named := func(u deviceUse, from lookedFrom) *holdersReport {
-		u.Looked.lookedFrom = from
+	free := useOf(t, &device.Usage{Report: report(devholder.Report{Coverage: allSeen}), Why: "no mount holds it"})
+	named := func(u deviceUse, from coverageOrigin) *holdersReport {
+		u.Looked.coverageOrigin = from
 		return &holdersReport{schemaVersion, u}
 	}
-	left := func(all ...deviceUse) *leftReport {
-		return &leftReport{schemaVersion, append([]deviceUse{}, all...), lookedAt{lookedThrough: newLookedThrough(survey), lookedFrom: from}}
+	left := func(all ...deviceUse) *abandonedReport {
+		return &abandonedReport{schemaVersion, append([]deviceUse{}, all...), holderCoverage{namespaceCoverage: newLookedThrough(survey), coverageOrigin: seenFrom}}
 	}
 	blind := left()
 	blind.Looked.Denied, blind.Looked.Partial = 77, 2
-	blind.Looked.NotLookedAt = []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot}}
-	dumb := lookedFrom{
+	blind.Looked.NotLookedAt = []coverageGap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy}}
+	dumb := coverageOrigin{
 		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,
-		NotLookedAt: []gap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
+		NotLookedAt: []coverageGap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
 	}
 	return map[string]deviceReport{
-		"held": named(held, from), "stuck": named(stuck, dumb), "hidden": named(hidden, from), "inuse": named(inUse, from),
-		"free": named(free, lookedFrom{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
+		"held": named(held, seenFrom), "stuck": named(stuck, dumb), "hidden": named(hidden, seenFrom), "inuse": named(inUse, seenFrom),
+		"free": named(free, coverageOrigin{KubeletRoot: "/var/lib/kubelet", MountNamespace: 4026531841}),
 		"left": left(held, inUse), "none": left(), "unseen": blind,
 	}
 }
@@ -135,7 +135,7 @@ func TestHoldersReports(t *testing.T) {
 	t.Parallel()
 	reports := holdersReports(t)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		for _, f := range []format{textFormat, jsonFormat} {
+		for _, f := range []outputFormat{textFormat, jsonFormat} {
 			t.Run(name+"."+string(f), func(t *testing.T) {
 				t.Parallel()
 				file := "testdata/holders-" + name + "." + string(f)
@@ -165,12 +165,13 @@ func TestHoldersReports(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatIsFreeMayBeHeldUnseen has processes that may not be looked into: what is held, or in use, is so all the same.
-func TestOnlyWhatIsFreeMayBeHeldUnseen(t *testing.T) {
+// TestOnlyFreeDevicesMayHaveHiddenHolders has processes that may not be looked into: what is held, or in use, is so all
+// the same.
+func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
-		r.Looked.NotLookedAt = []gap{{"1 process", "it refuses", ""}}
+		r.Looked.NotLookedAt = []coverageGap{{"1 process", "it refuses", ""}}
 		if err := writeReport(io.Discard, textFormat, r); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}
@@ -182,7 +183,7 @@ func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	var got map[string]json.RawMessage
-	err := writeJSON(&b, newUseHolder(device.Held{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
+	err := writeJSON(&b, newUseHolder(device.HolderInfo{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
 	if err = errors.Join(err, json.Unmarshal([]byte(b.String()), &got)); err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +197,11 @@ func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 func TestADeviceThatCannotBeTestedIsNotCalledFree(t *testing.T) {
 	t.Parallel()
 	denied := errors.New("denied")
-	c := &device.Case{Report: &devholder.Report{Device: rbd3, Untested: denied}}
+	c := &device.Usage{Report: &devholder.Report{Device: rbd3, Untested: denied}}
 	if _, err := newDeviceUse(c, nil); !errors.Is(err, denied) {
 		t.Errorf("error %v, want that of the kernel", err)
 	}
-	c.Report.Holders, c.Held = []devholder.Holder{exporter().Holder}, []device.Held{exporter()}
+	c.Report.Holders, c.HolderInfos = []devholder.Holder{exporterHolder().Holder}, []device.HolderInfo{exporterHolder()}
 	if u, err := newDeviceUse(c, nil); err != nil || u.Device.State != stateHeld || u.Device.Untested == "" {
 		t.Errorf("with a mount: %+v, %v, want it held and untested", u.Device, err)
 	}
@@ -210,10 +211,10 @@ func TestManyHoldersAreCountedForPeople(t *testing.T) {
 	t.Parallel()
 	u := deviceUse{Device: useDevice{State: stateHeld}}
 	for range maxHolders + 2 {
-		u.Holders = append(u.Holders, newUseHolder(exporter()))
+		u.Holders = append(u.Holders, newUseHolder(exporterHolder()))
 	}
 	var b strings.Builder
-	u.text(&b)
+	u.writeText(&b)
 	if n := strings.Count(b.String(), "\n  mount /host"); n != maxHolders || !strings.Contains(b.String(), "and 2 holders more") {
 		t.Errorf("%d holders told:\n%s", n, &b)
 	}

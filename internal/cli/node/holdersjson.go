@@ -25,12 +25,12 @@ type holdersReport struct {
 	deviceUse
 }
 
-// leftReport is the report of holders if no device was named. Each has an object of its own.
-type leftReport struct {
+// abandonedReport is the report of holders if no device was named. Each has an object of its own.
+type abandonedReport struct {
 	SchemaVersion int `json:"schemaVersion"`
 	// Devices is never null.
-	Devices []deviceUse `json:"devices"`
-	Looked  lookedAt    `json:"looked"`
+	Devices []deviceUse    `json:"devices"`
+	Looked  holderCoverage `json:"looked"`
 }
 
 // deviceUse is a device and who uses it.
@@ -41,10 +41,10 @@ type deviceUse struct {
 	// Holders and Hidden are never null.
 	Holders []useHolder `json:"holders"`
 	// Hidden is what may hold the device unseen, where what was found does not explain that it is busy.
-	Hidden []string `json:"hidden"`
-	Looked lookedAt `json:"looked"`
-	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders that were
-	// not seen.
+	Hidden []string       `json:"hidden"`
+	Looked holderCoverage `json:"looked"`
+	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders
+	// that were not seen.
 	foreign, partial bool
 	// release is the command that releases it; empty: there is none.
 	release string
@@ -69,9 +69,9 @@ type useDevice struct {
 	// Parent is the disk that it is a partition of.
 	Parent string `json:"parent,omitempty"`
 	// MountPoint is where the file system is mounted that a path lies on, where one was given.
-	MountPoint  string    `json:"mountPoint,omitempty"`
-	FileSystems []superFS `json:"fileSystems,omitempty"`
-	State       string    `json:"state"`
+	MountPoint  string             `json:"mountPoint,omitempty"`
+	FileSystems []activeFileSystem `json:"fileSystems,omitempty"`
+	State       string             `json:"state"`
 	// InUseBy is why it is in use as it should be.
 	InUseBy []string `json:"inUseBy,omitempty"`
 	// Removable is whether kubediag may release it, and Why why not.
@@ -81,8 +81,8 @@ type useDevice struct {
 	Untested string `json:"untested,omitempty"`
 }
 
-// superFS is a file system that is alive on the device.
-type superFS struct {
+// activeFileSystem is a file system that is alive on the device.
+type activeFileSystem struct {
 	Type     string `json:"type"`
 	Evidence string `json:"evidence"`
 }
@@ -111,8 +111,8 @@ type useHolder struct {
 	// KeptBy is what keeps the mount namespace alive, inhabited whether that is nothing but processes in it.
 	KeptBy    string `json:"keptBy,omitempty"`
 	inhabited bool
-	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has carried
-	// the mount into the container.
+	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has
+	// carried the mount into the container.
 	HostPath    string       `json:"hostPath,omitempty"`
 	Volume      string       `json:"volume,omitempty"`
 	VolumeMount *volumeMount `json:"volumeMount,omitempty"`
@@ -135,34 +135,34 @@ type volumeMount struct {
 	MountPropagation string `json:"mountPropagation"`
 }
 
-// newDeviceUse takes over what was found; inUse is why the device is in use as it should be. It is an error where the kernel could not be asked and nothing was found:
-// that says nothing.
-func newDeviceUse(c *device.Case, inUse []string) (deviceUse, error) {
-	u := deviceUse{Busy: c.Busy, Holders: []useHolder{}, Hidden: append([]string{}, c.Hidden...), Looked: lookedAt{
-		lookedThrough: newLookedThrough(c.Looked.Mounts), lookedInto: newLookedInto(c.Looked),
+// newDeviceUse takes over what was found; inUseReasons is why the device is in use as it should be. It is an error
+// where the kernel could not be asked and nothing was found: that says nothing.
+func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
+	u := deviceUse{Busy: usage.Busy, Holders: []useHolder{}, Hidden: append([]string{}, usage.Hidden...), Looked: holderCoverage{
+		namespaceCoverage: newLookedThrough(usage.Coverage.Mounts), processCoverage: newLookedInto(usage.Coverage),
 	}}
-	d := c.Device
+	d := usage.Device
 	u.Device = useDevice{
 		Name: d.Name, Number: d.Number.String(), Kind: string(d.Kind), Node: d.Node(), Parent: d.Parent,
-		State: state(c, inUse), InUseBy: inUse, Removable: c.Removable, Why: c.Why,
+		State: deviceState(usage, inUse), InUseBy: inUse, Removable: usage.Removable, Why: usage.Why,
 	}
-	for _, fs := range c.FileSystems {
-		u.Device.FileSystems = append(u.Device.FileSystems, superFS{fs.Type, fs.Evidence})
+	for _, fs := range usage.FileSystems {
+		u.Device.FileSystems = append(u.Device.FileSystems, activeFileSystem{fs.Type, fs.Evidence})
 	}
-	if c.Untested != nil {
-		u.Device.Untested = c.Untested.Error()
-		if !c.Busy && len(c.Holders) == 0 {
-			return deviceUse{}, fmt.Errorf("ask the kernel whether %q is busy: %w", d.Name, c.Untested)
+	if usage.Untested != nil {
+		u.Device.Untested = usage.Untested.Error()
+		if !usage.Busy && len(usage.Holders) == 0 {
+			return deviceUse{}, fmt.Errorf("ask the kernel whether %q is busy: %w", d.Name, usage.Untested)
 		}
 	}
-	for _, h := range c.Held {
+	for _, h := range usage.HolderInfos {
 		u.Holders = append(u.Holders, newUseHolder(h))
 	}
 	return u, nil
 }
 
-// state says how things are with a device.
-func state(c *device.Case, inUse []string) string {
+// deviceState says how things are with a device.
+func deviceState(c *device.Usage, inUse []string) string {
 	switch {
 	case len(inUse) > 0:
 		return stateInUse
@@ -172,7 +172,7 @@ func state(c *device.Case, inUse []string) string {
 	return stateFree
 }
 
-func newUseHolder(h device.Held) useHolder {
+func newUseHolder(h device.HolderInfo) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
 		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String(),
@@ -181,7 +181,7 @@ func newUseHolder(h device.Held) useHolder {
 	}
 	if m := h.Mount; m.Point != "" {
 		u.MountPoint, u.Path = m.Point, ""
-		u.KeptBy = device.KeptBy(h.NamespaceHolders)
+		u.KeptBy = device.DescribeNamespaceHolders(h.NamespaceHolders)
 		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
 		u.inhabited = len(h.NamespaceHolders) > 0 && !slices.ContainsFunc(h.NamespaceHolders, outside)
 		u.Mount = &scanMount{
@@ -196,23 +196,23 @@ func newUseHolder(h device.Held) useHolder {
 	if h.Owner != nil {
 		u.ContainerID, u.Image = h.Owner.ContainerID, h.Owner.Image
 	}
-	if c := h.Carrier; c != nil {
+	if c := h.CarrierMount; c != nil {
 		propagation := cmp.Or(c.Propagation, cri.PropagationNone)
 		u.VolumeMount = &volumeMount{h.VolumeMount, c.HostPath, c.ContainerPath, c.ReadOnly, string(propagation)}
 	}
 	return u
 }
 
-// lookedAt is what holders has looked at. If no device was named, the whole says where it looked from and what it
+// holderCoverage is what holders has looked at. If no device was named, the whole says where it looked from and what it
 // passed through. Each device then says what was looked into because of it.
-type lookedAt struct {
-	lookedThrough
-	lookedInto
-	lookedFrom
+type holderCoverage struct {
+	namespaceCoverage
+	processCoverage
+	coverageOrigin
 }
 
-// lookedFrom is whose host is meant.
-type lookedFrom struct {
+// coverageOrigin is whose host is meant.
+type coverageOrigin struct {
 	KubeletRoot string `json:"kubeletRoot,omitempty"`
 	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID,omitempty"`
@@ -222,15 +222,15 @@ type lookedFrom struct {
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds,omitempty"`
 	// NotLookedAt is what was not looked at and may hold a device.
-	NotLookedAt []gap `json:"notLookedAt,omitempty"`
+	NotLookedAt []coverageGap `json:"notLookedAt,omitempty"`
 	// Notes say what the result rests on, and for what was waited.
 	Notes []string `json:"notes,omitempty"`
 	// blind is whether the caller lacks what it takes to see what others do.
 	blind bool
 }
 
-// lookedThrough is the pass over all mount namespaces.
-type lookedThrough struct {
+// namespaceCoverage is the pass over all mount namespaces.
+type namespaceCoverage struct {
 	// Backend is "kernel", which sees all of them, or "procfs".
 	Backend    string `json:"backend"`
 	Namespaces int    `json:"namespaces"`
@@ -242,12 +242,12 @@ type lookedThrough struct {
 	skipped []string
 }
 
-func newLookedThrough(s mountns.Survey) lookedThrough {
-	return lookedThrough{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped}
+func newLookedThrough(s mountns.Survey) namespaceCoverage {
+	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped}
 }
 
-// lookedInto is what else was looked at: nothing where the mounts explain everything, and then Processes is false.
-type lookedInto struct {
+// processCoverage is what else was looked at: nothing where the mounts explain everything, and then Processes is false.
+type processCoverage struct {
 	Processes bool `json:"processes"`
 	// Tasks are the processes that were looked into, and with Threads also their threads; Links what they have open.
 	Tasks   int  `json:"tasks"`
@@ -264,45 +264,45 @@ type lookedInto struct {
 	Unnamed int `json:"unnamed"`
 }
 
-func newLookedInto(l devholder.Looked) lookedInto {
-	return lookedInto{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Stuck, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
+func newLookedInto(l devholder.Coverage) processCoverage {
+	return processCoverage{l.Processes, l.Tasks, l.Threads, l.Links, l.Denied, l.Unanswered, l.Overlays, l.Unplaced, l.Loops, l.Unnamed}
 }
 
-// text is what was looked at, from where, and what could not be.
-func (l lookedAt) text() string {
+// coverageText is what was looked at, from where, and what could not be.
+func (l holderCoverage) coverageText() string {
 	parts := []string{fmt.Sprintf("%s in %s (%s)", verb.Count(l.Mounts, "mount"), verb.Count(l.Namespaces, "mount namespace"), l.Backend)}
-	if i := l.lookedInto; i.Processes {
+	if i := l.processCoverage; i.Processes {
 		tasks := "processes"
 		if i.Threads {
 			tasks = "processes and threads"
 		}
 		parts = append(parts, fmt.Sprintf("what %d %s have open", i.Tasks, tasks), verb.Count(i.Overlays, "overlay"), verb.Count(i.Loops, "loop device"))
 	}
-	text := fmt.Sprintf("Looked at %s %s.", strings.Join(parts, ", "), l.lookedFrom.text())
-	if left := l.left(); len(left) > 0 {
+	text := fmt.Sprintf("Looked at %s %s.", strings.Join(parts, ", "), l.coverageOrigin.originText())
+	if left := l.uninspected(); len(left) > 0 {
 		text += " Not looked at: " + strings.Join(left, ", ") + "."
 	}
 	return text + "\n"
 }
 
-// unseen reports whether something may hold a device and was not looked at.
-func (l lookedAt) unseen() bool { return len(l.NotLookedAt) > 0 }
+// mayHideHolder reports whether something may hold a device and was not looked at.
+func (l holderCoverage) mayHideHolder() bool { return len(l.NotLookedAt) > 0 }
 
-// left is what could not be looked into by the way.
-func (l lookedAt) left() (list []string) {
-	if l.Locked > 0 && !l.unseen() {
-		list = append(list, processes(l.Locked)+" that may not be looked into")
+// uninspected is what could not be looked into by the way.
+func (l holderCoverage) uninspected() (list []string) {
+	if l.Locked > 0 && !l.mayHideHolder() {
+		list = append(list, countProcesses(l.Locked)+" that may not be looked into")
 	}
 	if l.Stuck > 0 {
-		list = append(list, processes(l.Stuck)+" that did not answer")
+		list = append(list, countProcesses(l.Stuck)+" that did not answer")
 	}
 	return list
 }
 
-func processes(n int) string { return verb.Plural(n, "process", "processes") }
+func countProcesses(n int) string { return verb.Plural(n, "process", "processes") }
 
-// text is where it was looked from.
-func (l lookedFrom) text() string {
+// originText is where it was looked from.
+func (l coverageOrigin) originText() string {
 	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
 		where = "no kubelet process was made use of"

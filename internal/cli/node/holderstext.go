@@ -17,113 +17,113 @@ import (
 
 // deviceReport is what the verb holders has to say.
 type deviceReport interface {
-	text() string
-	// end is ErrFaults if there are faults, and errUnseen if there are none but may be.
-	end() error
+	reportText() string
+	// finalError is ErrFaults if there are faults, and errUnseen if there are none but may be.
+	finalError() error
 }
 
 // writeReport writes a report, and ends as it does.
-func writeReport(w io.Writer, f format, r deviceReport) error {
-	if err := writeAs(w, f, r, r.text); err != nil {
+func writeReport(w io.Writer, f outputFormat, r deviceReport) error {
+	if err := writeFormat(w, f, r, r.reportText); err != nil {
 		return err
 	}
-	return r.end()
+	return r.finalError()
 }
 
-func (r *holdersReport) end() error {
+func (r *holdersReport) finalError() error {
 	if r.Device.State == stateInUse && !r.foreign {
 		return nil // a device in use as it should be is not held, even if others have it, too
 	}
-	return verdict([]deviceUse{r.deviceUse}, r.Looked.lookedFrom)
+	return holdersError([]deviceUse{r.deviceUse}, r.Looked.coverageOrigin)
 }
 
-func (r *leftReport) end() error { return verdict(r.Devices, r.Looked.lookedFrom) }
+func (r *abandonedReport) finalError() error { return holdersError(r.Devices, r.Looked.coverageOrigin) }
 
-// verdict returns the error with which a verb ends that has looked at these. A caller that does not see what other
+// holdersError returns the error with which a verb ends that has looked at these. A caller that does not see what other
 // processes do cannot distinguish a held device from one in use.
-func verdict(uses []deviceUse, from lookedFrom) error {
-	if slices.ContainsFunc(uses, deviceUse.held) && !from.blind {
+func holdersError(uses []deviceUse, from coverageOrigin) error {
+	if slices.ContainsFunc(uses, deviceUse.isHeld) && !from.blind {
 		return verb.ErrFaults
 	}
-	return unseen(from.NotLookedAt)
+	return unseenError(from.NotLookedAt)
 }
 
-func (u deviceUse) held() bool { return u.Device.State == stateHeld }
+func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 
-// text is the device, a block for each holder, and a line about what was looked at.
-func (r *holdersReport) text() string {
-	var b strings.Builder
-	r.deviceUse.text(&b)
+// reportText is the device, a block for each holder, and a line about what was looked at.
+func (r *holdersReport) reportText() string {
+	var text strings.Builder
+	r.deviceUse.writeText(&text)
 	if r.foreign {
-		r.holdersText(&b) // the user who names a device wants to know
+		r.writeHolders(&text) // the user who names a device wants to know
 	}
-	if r.held() || r.foreign || r.Device.State == stateUnknown {
-		b.WriteByte('\n')
+	if r.isHeld() || r.foreign || r.Device.State == stateUnknown {
+		text.WriteByte('\n')
 	}
-	r.Looked.lookedFrom.gapText(&b)
-	b.WriteString(r.Looked.text())
-	noteLines(&b, r.Looked.Notes)
-	return b.String()
+	r.Looked.coverageOrigin.writeGapText(&text)
+	text.WriteString(r.Looked.coverageText())
+	writeNotes(&text, r.Looked.Notes)
+	return text.String()
 }
 
-// text is that of each device.
-func (r *leftReport) text() string {
-	var b strings.Builder
+// reportText is that of each device.
+func (r *abandonedReport) reportText() string {
+	var text strings.Builder
 	held := 0
 	for _, u := range r.Devices {
-		u.text(&b)
-		b.WriteByte('\n')
-		if u.held() {
+		u.writeText(&text)
+		text.WriteByte('\n')
+		if u.isHeld() {
 			held++
 		}
 	}
-	r.Looked.lookedFrom.gapText(&b)
+	r.Looked.coverageOrigin.writeGapText(&text)
 	switch {
-	case len(r.Devices) == 0 && r.Looked.unseen():
-		b.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
+	case len(r.Devices) == 0 && r.Looked.mayHideHolder():
+		text.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
 	case len(r.Devices) == 0:
-		b.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
+		text.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
 	default:
-		fmt.Fprintf(&b, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
+		fmt.Fprintf(&text, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
 	}
-	b.WriteString(r.Looked.text())
-	noteLines(&b, r.Looked.Notes)
-	return b.String()
+	text.WriteString(r.Looked.coverageText())
+	writeNotes(&text, r.Looked.Notes)
+	return text.String()
 }
 
-// gapText is what was not looked at, and what is to be known of the rest.
-func (l lookedFrom) gapText(b *strings.Builder) {
+// writeGapText is what was not looked at, and what is to be known of the rest.
+func (l coverageOrigin) writeGapText(b *strings.Builder) {
 	for _, e := range l.NameErrors {
 		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", printable.Quoted(e))
 	}
-	gapLines(b, l.NotLookedAt)
+	writeGaps(b, l.NotLookedAt)
 }
 
-func (u deviceUse) text(b *strings.Builder) {
+func (u deviceUse) writeText(text *strings.Builder) {
 	d := u.Device
-	fmt.Fprintf(b, "%s %s\n", d.title(), u.verdict())
+	fmt.Fprintf(text, "%s %s\n", d.titleText(), u.verdictText())
 	if d.MountPoint != "" {
-		row(b, 2, "mounted", d.MountPoint)
+		writeRow(text, 2, "mounted", d.MountPoint)
 	}
 	if d.Untested != "" {
-		row(b, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
+		writeRow(text, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
 	}
 	switch d.State {
 	case stateInUse:
-		u.usesText(b)
+		u.writeUses(text)
 	case stateHeld, stateUnknown:
-		u.holdersText(b)
+		u.writeHolders(text)
 	}
 	for i, h := range u.Hidden {
 		if i == 0 {
-			b.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
+			text.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
 		}
-		fmt.Fprintf(b, "    - %s\n", printable.Quoted(h))
+		fmt.Fprintf(text, "    - %s\n", printable.Quoted(h))
 	}
 }
 
-// title is the device in one word and what it is.
-func (d useDevice) title() string {
+// titleText is the device in one word and what it is.
+func (d useDevice) titleText() string {
 	what := []string{d.Number, d.Kind}
 	if d.Parent != "" {
 		what = append(what, "partition of "+d.Parent)
@@ -134,7 +134,7 @@ func (d useDevice) title() string {
 	return printable.Quoted(fmt.Sprintf("%s (%s)", d.Node, strings.Join(slices.Compact(what), ", ")))
 }
 
-func (u deviceUse) verdict() string {
+func (u deviceUse) verdictText() string {
 	switch {
 	case u.Device.State == stateFree && u.partial:
 		return "is free as far as was seen."
@@ -154,10 +154,10 @@ func (u deviceUse) verdict() string {
 	return "is held."
 }
 
-// usesText says why a device is in use as it should be. A list of its users would be long, and of no use to people.
-func (u deviceUse) usesText(b *strings.Builder) {
+// writeUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
+func (u deviceUse) writeUses(text *strings.Builder) {
 	for _, why := range u.Device.InUseBy {
-		row(b, 2, "because", why)
+		writeRow(text, 2, "because", why)
 	}
 	namespaces := map[uint64]bool{}
 	mounts := 0
@@ -167,36 +167,36 @@ func (u deviceUse) usesText(b *strings.Builder) {
 			namespaces[h.MountNamespace] = true
 		}
 	}
-	row(b, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+	writeRow(text, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
 		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
 // maxHolders is how many holders of a device are told to people.
 const maxHolders = 50
 
-func (u deviceUse) holdersText(b *strings.Builder) {
+func (u deviceUse) writeHolders(text *strings.Builder) {
 	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
-		row(b, 2, "stays", u.Device.Why)
+		writeRow(text, 2, "stays", u.Device.Why)
 	}
 	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
-		b.WriteByte('\n')
-		h.text(b)
+		text.WriteByte('\n')
+		h.writeText(text)
 	}
 	if more := len(u.Holders) - maxHolders; more > 0 {
-		fmt.Fprintf(b, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
+		fmt.Fprintf(text, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
 	}
 	if u.release != "" {
-		fmt.Fprintf(b, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
+		fmt.Fprintf(text, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
 	}
-	u.patches(b)
+	u.writePatches(text)
 }
 
-func (h useHolder) text(b *strings.Builder) {
+func (h useHolder) writeText(text *strings.Builder) {
 	where := h.Path
 	if h.Mount != nil {
 		where = h.MountPoint
 	}
-	fmt.Fprintf(b, "  %s %s\n", h.Kind, printable.Quoted(where))
+	fmt.Fprintf(text, "  %s %s\n", h.Kind, printable.Quoted(where))
 	container := h.Container
 	if h.Since != nil {
 		container += ", made " + h.Since.UTC().Format(time.RFC3339)
@@ -212,15 +212,15 @@ func (h useHolder) text(b *strings.Builder) {
 		pod += ", of " + h.Workload
 	}
 	for _, line := range [][2]string{
-		{"namespace", h.namespace()}, {"process", h.processes()}, {"pod", pod}, {"container", container}, {"image", h.Image},
+		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
 		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
 	} {
-		row(b, 4, line[0], line[1])
+		writeRow(text, 4, line[0], line[1])
 	}
 }
 
-// namespace says where a mount is, and what other than processes keeps that namespace alive.
-func (h useHolder) namespace() string {
+// namespaceText says where a mount is, and what other than processes keeps that namespace alive.
+func (h useHolder) namespaceText() string {
 	switch {
 	case h.Mount == nil:
 		return ""
@@ -235,7 +235,7 @@ func (h useHolder) namespace() string {
 // maxPIDs is how many processes of a holder are told to people.
 const maxPIDs = 10
 
-func (h useHolder) processes() string {
+func (h useHolder) processText() string {
 	var pids []string
 	for _, pid := range h.PIDs[:min(len(h.PIDs), maxPIDs)] {
 		pids = append(pids, strconv.Itoa(pid))
@@ -262,8 +262,8 @@ func (m *volumeMount) String() string {
 	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
 }
 
-// patches writes each change once that keeps it from happening again.
-func (u deviceUse) patches(b *strings.Builder) {
+// writePatches writes each change once that keeps it from happening again.
+func (u deviceUse) writePatches(text *strings.Builder) {
 	var told []string
 	for _, h := range u.Holders {
 		if h.Patch == "" || slices.Contains(told, h.Patch) {
@@ -274,15 +274,15 @@ func (u deviceUse) patches(b *strings.Builder) {
 		if whose == "" {
 			whose = "what made pod " + h.Pod.String()
 		}
-		fmt.Fprintf(b, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
+		fmt.Fprintf(text, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
 		for line := range strings.Lines(h.Patch) {
-			fmt.Fprintf(b, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(text, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
 		}
 	}
 }
 
-// row writes a line of a block, unless it says nothing. It is not broken: evidence is read by machines, too.
-func row(b *strings.Builder, indent int, name, value string) {
+// writeRow writes a line of a block, unless it says nothing. It is not broken: evidence is read by machines, too.
+func writeRow(b *strings.Builder, indent int, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, printable.Quoted(value))
 	}

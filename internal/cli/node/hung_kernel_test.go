@@ -19,9 +19,9 @@ import (
 	"kubediag.org/kubediag/test/hung"
 )
 
-// playHung is a process with the name of a kubelet, which is about to become another program and waits for the file args[1] to be
-// closed, or whose memory is locked as it waits for that to be written.
-func playHung(args []string, ready func(string)) error {
+// hungKubeletRole is a process with the name of a kubelet, which is about to become another program and waits for the
+// file args[1] to be closed, or whose memory is locked as it waits for that to be written.
+func hungKubeletRole(args []string, ready func(string)) error {
 	if err := os.WriteFile("/proc/self/comm", []byte("kubelet"), 0); err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func playHung(args []string, ready func(string)) error {
 	return nil
 }
 
-// TestProcessesThatDoNotAnswer: scan and holders end while processes do not answer, one of which has the name of a kubelet, and say
-// what they could not look at.
+// TestProcessesThatDoNotAnswer: scan and holders end while processes do not answer, one of which has the name of a
+// kubelet, and say what they could not look at.
 func TestProcessesThatDoNotAnswer(t *testing.T) {
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
@@ -46,7 +46,7 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	locked := kerneltest.Start(t, "hung", "memory", file)
 	t.Cleanup(server.Kill)
 	kerneltest.AwaitWaits(t, locked.PID)
-	p := pv{scene: kubelettest.New(t), Device: newLoop(t)} // which no process holds, so that processes are looked into
+	p := loopVolume{scene: kubelettest.New(t), Device: newLoopDevice(t)} // which no process holds, so that processes are looked into
 	silent := fmt.Sprintf("process %d (kubelet), in vain", locked.PID)
 	begin := time.Now()
 	r, err := scanJSON(t, nil, "--kubelet-root", p.scene.Root)
@@ -60,7 +60,7 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 		t.Errorf("notes of scan %q do not say that process %d did not answer", r.Looked.Notes, locked.PID)
 	}
 	begin = time.Now()
-	h, err := p.holders(t, p.Node())
+	h, err := p.runHolders(t, p.Node())
 	if err != nil && h.SchemaVersion == 0 {
 		t.Fatal(err)
 	}

@@ -20,42 +20,42 @@ import (
 	"kubediag.org/kubediag/internal/linux/blockdev"
 )
 
-// kind looks for faults of one kind, and writes down in s.looked what it has looked at.
-type kind struct {
-	// what it looks for, as people say it.
-	what  string
-	codes []fault.Code
-	find  func(ctx context.Context, s *scan) ([]fault.Finding, error)
+// faultSearch looks for faults of one kind, and writes down in s.looked what it has looked at.
+type faultSearch struct {
+	// description it looks for, as people say it.
+	description string
+	codes       []fault.Code
+	find        func(ctx context.Context, s *scan) ([]fault.Finding, error)
 }
 
-// kinds are all that is looked for.
-var kinds = []kind{
-	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, staleSubPaths},
-	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, badSources},
-	{"devices", []fault.Code{fault.HeldDevice}, heldDevices},
-	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, brokenVolumes},
-	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, orphanedPods},
+// faultSearches are all that is looked for.
+var faultSearches = []faultSearch{
+	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, findStaleSubPaths},
+	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, findBadSources},
+	{"devices", []fault.Code{fault.HeldDevice}, findHeldDevices},
+	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, findBrokenVolumes},
+	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, findOrphanedPods},
 }
 
-// wanted are the kinds that can find faults of these codes; all if there are none.
-func wanted(codes []string) []kind {
+// searchesFor are the kinds that can find faults of these codes; all if there are none.
+func searchesFor(codes []string) []faultSearch {
 	if len(codes) == 0 {
-		return kinds
+		return faultSearches
 	}
-	return slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+	return slices.DeleteFunc(slices.Clone(faultSearches), func(k faultSearch) bool {
 		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
 	})
 }
 
-// brokenVolumes looks for volumes whose file system is dead, hangs, or is not the one that the pod was given.
-func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
+// findBrokenVolumes looks for volumes whose file system is dead, hangs, or is not the one that the pod was given.
+func findBrokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.volumes(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}
 	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Coverage.Incomplete
 	if passed := survey.Coverage.Namespaces; passed != nil {
-		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
+		s.looked.addSurvey(passed.Denied, passed.Partial, passed.Skipped)
 	}
 	var faults []fault.Finding
 	for _, v := range survey.Broken() {
@@ -64,20 +64,20 @@ func brokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return faults, nil
 }
 
-// orphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what speaks
-// for it otherwise is told all the same, where only sources are missing or one thing else.
-func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
+// findOrphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what
+// speaks for it otherwise is told all the same, where only sources are missing or one thing else.
+func findOrphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.orphans(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}
-	if passed := survey.Looked; passed != nil {
-		s.looked.pass(passed.Denied, passed.Partial, passed.Skipped)
+	if passed := survey.Coverage; passed != nil {
+		s.looked.addSurvey(passed.Denied, passed.Partial, passed.Skipped)
 	}
-	s.looked.pass(0, 0, survey.Skipped)
+	s.looked.addSurvey(0, 0, survey.Skipped)
 	for _, p := range survey.Pods {
-		if len(p.Unproven) <= max(1, len(survey.Unasked)) && (len(p.Volumes) > 0 || p.SubPaths) {
-			s.looked.Unproven = append(s.looked.Unproven, unproven{
+		if len(p.Unproven) <= max(1, len(survey.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
+			s.looked.Unproven = append(s.looked.Unproven, unprovenPlace{
 				Point: p.Path, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
 			})
 		}
@@ -85,35 +85,36 @@ func orphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return survey.Findings(), nil
 }
 
-// staleSubPaths looks for subPath binds whose source is gone or another one by now. A bind that the kubelet renews by
-// itself is counted, and is no fault.
-func staleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
+// findStaleSubPaths looks for subPath binds whose source is gone or another one by now. A bind that the kubelet renews
+// by itself is counted, and is no fault.
+func findStaleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.subPaths(ctx, s.specs)
 	if err != nil {
 		return nil, err
 	}
 	l := &s.looked
 	l.MountNamespace, l.Pods, l.Mounts, l.Binds = survey.Namespace, survey.Pods, survey.Mounts, survey.Binds
-	l.KubeletRenews = renewsUnknown
-	if survey.RenewsKnown {
-		l.KubeletRenews = survey.Renews
+	l.KubeletRenews = replacesUnknown
+	if survey.ReplacesBindsKnown {
+		l.KubeletRenews = survey.ReplacesBinds
 	}
 	var faults []fault.Finding
 	for _, found := range survey.Found {
 		switch {
 		case found.Verdict == subpath.Unproven:
-			l.Unproven = append(l.Unproven, unproven{Point: found.State.Point, Why: found.Why})
-		case survey.RenewsKnown && survey.Renews && found.Renewed():
+			l.Unproven = append(l.Unproven, unprovenPlace{Point: found.State.Point, Why: found.Reason})
+		case survey.ReplacesBindsKnown && survey.ReplacesBinds && found.WillBeReplaced():
 			l.RenewedByKubelet++
 		default:
-			faults = append(faults, found.Fault(survey.Namespace))
+			faults = append(faults, found.Finding(survey.Namespace))
 		}
 	}
 	return faults, nil
 }
 
-// badSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what that is.
-func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
+// findBadSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what
+// that is.
+func findBadSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
 	uids, err := s.source.podUIDs(ctx)
 	if err != nil {
 		return nil, err
@@ -132,18 +133,18 @@ func badSources(ctx context.Context, s *scan) (faults []fault.Finding, err error
 	return faults, nil
 }
 
-// heldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy of one
-// of its mounts. A mount that a container made itself is its own, and no fault.
-func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
+// findHeldDevices looks for block devices that the kubelet has done with and other mount namespaces keep: with a copy
+// of one of its mounts. A mount that a container made itself is its own, and no fault.
+func findHeldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	left, err := s.source.devices(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var faults []fault.Finding
 	for _, c := range left {
-		s.looked.pass(c.Looked.Mounts.Denied, c.Looked.Mounts.Partial, c.Looked.Mounts.Skipped)
-		s.looked.Notes = append(s.looked.Notes, waits(c)...)
-		if c.IsHeld() && c.Copied() {
+		s.looked.addSurvey(c.Coverage.Mounts.Denied, c.Coverage.Mounts.Partial, c.Coverage.Mounts.Skipped)
+		s.looked.Notes = append(s.looked.Notes, timedOutSources(c)...)
+		if c.IsHeld() && c.HasCopies() {
 			faults = append(faults, c.Findings()...)
 		}
 	}
@@ -151,35 +152,35 @@ func heldDevices(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	return faults, nil
 }
 
-// waits name the sources that did not answer and could have shown more about a device.
-func waits(c *device.Case) (list []string) {
+// timedOutSources name the sources that did not answer and could have shown more about a device.
+func timedOutSources(c *device.Usage) (list []string) {
 	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}
-	if n := c.Looked.Stuck; n > 0 {
-		list = append(list, fmt.Sprintf("waited in vain for %s, which may hold device %s", processes(n), c.Device.Node()))
+	if n := c.Coverage.Unanswered; n > 0 {
+		list = append(list, fmt.Sprintf("waited in vain for %s, which may hold device %s", countProcesses(n), c.Device.Node()))
 	}
 	return list
 }
 
-// filter leaves the faults of the codes and of the pod that were asked for.
-func (s *scan) filter(ctx context.Context, faults []fault.Finding, o scanOptions) ([]fault.Finding, error) {
-	if len(o.only) > 0 {
-		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(o.only, string(f.Code)) })
+// filterFaults leaves the faults of the codes and of the pod that were asked for.
+func (s *scan) filterFaults(ctx context.Context, faults []fault.Finding, options scanOptions) ([]fault.Finding, error) {
+	if len(options.only) > 0 {
+		faults = slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(options.only, string(f.Code)) })
 	}
-	if o.pod == "" {
+	if options.pod == "" {
 		return faults, nil
 	}
-	uids, err := s.uids(ctx, o.pod)
+	uids, err := s.podUIDsOf(ctx, options.pod)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) }), nil
 }
 
-// uids are those of the pods of this node that have a name. Several had it if it was used again. A pod that is not
+// podUIDsOf are those of the pods of this node that have a name. Several had it if it was used again. A pod that is not
 // known here is an error: that nothing of it is broken would say nothing.
-func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) {
+func (s *scan) podUIDsOf(ctx context.Context, pod string) (uids []string, err error) {
 	here, err := s.source.podUIDs(ctx)
 	if err != nil {
 		return nil, err
@@ -198,7 +199,7 @@ func (s *scan) uids(ctx context.Context, pod string) (uids []string, err error) 
 	}
 	failed := ""
 	for _, ask := range []func(context.Context) (podNames, error){s.source.runtimeNames, s.source.logNames} {
-		names, err := within(ctx, nameTimeout, ask)
+		names, err := callWithin(ctx, nameTimeout, ask)
 		if err != nil {
 			failed += "; " + err.Error()
 		}

@@ -45,7 +45,7 @@ func NewLintCommand() *cobra.Command {
 	o.addFlags(cmd)
 	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
-		return o.run(cmd)
+		return o.runLint(cmd)
 	})
 	return cmd
 }
@@ -73,8 +73,8 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// check turns the flags into what the rules take.
-func (o *lintOptions) check() (lint.Options, error) {
+// lintOptionsOf turns the flags into what the rules take.
+func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	options := lint.Options{KubeletRoot: o.root}
 	switch {
 	case len(o.files) == 0:
@@ -91,62 +91,62 @@ func (o *lintOptions) check() (lint.Options, error) {
 	return options, nil
 }
 
-// run reads all that can be read, and writes what was found in it.
-func (o *lintOptions) run(cmd *cobra.Command) error {
-	options, err := o.check()
+// runLint reads all that can be read, and writes what was found in it.
+func (o *lintOptions) runLint(cmd *cobra.Command) error {
+	options, err := o.lintOptionsOf()
 	if err != nil {
 		return err
 	}
-	r, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
-		return o.read(cmd.Context(), options, cmd.InOrStdin())
+	report, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
+		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
 	})
 	if err != nil {
-		return interrupted(cmd.Context(), err)
+		return interruptedErrorOf(cmd.Context(), err)
 	}
 	w := cmd.OutOrStdout()
 	switch o.format {
 	case lintJSON:
-		err = writeJSON(w, r)
+		err = writeJSON(w, report)
 	case lintGitHub:
-		err = verb.Write(w, r.annotations())
+		err = verb.Write(w, report.gitHubAnnotations())
 	default:
-		err = verb.Write(w, r.text())
+		err = verb.Write(w, report.reportText())
 	}
 	switch {
 	case err != nil:
 		return err
-	case r.failed != nil:
-		return r.failed
-	case len(r.Findings) > 0:
+	case report.failed != nil:
+		return report.failed
+	case len(report.Findings) > 0:
 		return verb.ErrFaults
 	}
 	return nil
 }
 
-// read reads one file after the other. It fails if there is nothing to read.
-func (o *lintOptions) read(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
+// readManifests reads one file after the other. It fails if there is nothing to read.
+func (o *lintOptions) readManifests(ctx context.Context, options lint.Options, stdin io.Reader) (*lintReport, error) {
 	var m lint.Manifests
-	r := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}
+	report := &lintReport{SchemaVersion: schemaVersion, Findings: []lint.Located{}, Errors: []string{}}
 	for _, name := range o.files {
-		files, err := filesOf(name)
-		r.fail(err)
+		files, err := manifestFiles(name)
+		report.addError(err)
 		for _, file := range files {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			r.Looked.Files++
-			r.fail(readManifest(&m, file, stdin))
+			report.Looked.Files++
+			report.addError(readManifest(&m, file, stdin))
 		}
 	}
-	r.Looked.Workloads, r.Looked.PassedOver = len(m.Workloads), m.PassedOver
-	if r.Looked.PassedOver == nil {
-		r.Looked.PassedOver = map[string]int{}
+	report.Looked.Workloads, report.Looked.PassedOver = len(m.Workloads), m.PassedOver
+	if report.Looked.PassedOver == nil {
+		report.Looked.PassedOver = map[string]int{}
 	}
-	if r.failed == nil && r.Looked.Workloads+len(m.PassedOver) == 0 {
-		r.fail(fmt.Errorf("there is no object in %q", o.files))
+	if report.failed == nil && report.Looked.Workloads+len(m.PassedOver) == 0 {
+		report.addError(fmt.Errorf("there is no object in %q", o.files))
 	}
-	r.Findings = append(r.Findings, m.Check(options)...)
-	return r, nil
+	report.Findings = append(report.Findings, m.Check(options)...)
+	return report, nil
 }
 
 func readManifest(m *lint.Manifests, name string, stdin io.Reader) error {
@@ -161,9 +161,9 @@ func readManifest(m *lint.Manifests, name string, stdin io.Reader) error {
 	return m.Read(name, f)
 }
 
-// filesOf are the files of a directory and of those in it, in order, or the one file itself. Links to directories are not
-// followed.
-func filesOf(name string) (files []string, err error) {
+// manifestFiles are the files of a directory and of those in it, in order, or the one file itself. Links to directories
+// are not followed.
+func manifestFiles(name string) (files []string, err error) {
 	st, err := os.Stat(name)
 	if name == "-" || err == nil && !st.IsDir() {
 		return []string{name}, nil

@@ -44,8 +44,8 @@ type lintLooked struct {
 	PassedOver map[string]int `json:"passedOver"`
 }
 
-// fail notes what could not be read.
-func (r *lintReport) fail(err error) {
+// addError notes what could not be read.
+func (r *lintReport) addError(err error) {
 	if err == nil {
 		return
 	}
@@ -53,8 +53,8 @@ func (r *lintReport) fail(err error) {
 	r.Errors = append(r.Errors, strings.Split(err.Error(), "\n")...)
 }
 
-// lintObject names the object of a finding.
-func lintObject(f lint.Located) string {
+// objectName names the object of a finding.
+func objectName(f lint.Located) string {
 	name := f.Name
 	if f.Namespace != "" {
 		name = f.Namespace + "/" + name
@@ -62,29 +62,30 @@ func lintObject(f lint.Located) string {
 	return f.Kind + " " + name
 }
 
-// text is the report for people.
-func (r *lintReport) text() string {
-	var b strings.Builder
+// reportText is the report for people.
+func (r *lintReport) reportText() string {
+	var text strings.Builder
 	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(lintObject(f)), printable.Quoted(f.Summary))
-		fmt.Fprintf(&b, "  Cure: %s.\n", printable.Quoted(f.Cure))
+		fmt.Fprintf(&text, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)),
+			printable.Quoted(f.Summary))
+		fmt.Fprintf(&text, "  Cure: %s.\n", printable.Quoted(f.Cure))
 		if f.Patch != "" {
-			b.WriteString("  Patch:\n")
+			text.WriteString("  Patch:\n")
 			for line := range strings.Lines(f.Patch) {
-				b.WriteString("    " + printable.Text(line))
+				text.WriteString("    " + printable.Text(line))
 			}
 		}
-		b.WriteString("\n")
+		text.WriteString("\n")
 	}
-	b.WriteString(r.verdict() + "\n")
-	return b.String()
+	text.WriteString(r.verdictText() + "\n")
+	return text.String()
 }
 
-// verdict is the last line for people.
-func (r *lintReport) verdict() string {
+// verdictText is the last line for people.
+func (r *lintReport) verdictText() string {
 	risky := map[string]bool{}
 	for _, f := range r.Findings {
-		risky[fmt.Sprintf("%s %d %s", f.File, f.Document, lintObject(f))] = true
+		risky[fmt.Sprintf("%s %d %s", f.File, f.Document, objectName(f))] = true
 	}
 	text := fmt.Sprintf("No risk found in %s of %s", verb.Count(r.Looked.Workloads, "workload"), verb.Count(r.Looked.Files, "file"))
 	if len(risky) > 0 {
@@ -103,13 +104,13 @@ func (r *lintReport) verdict() string {
 	return text + "."
 }
 
-// annotations are the findings as commands of GitHub's workflows, which show each beside its line.
-func (r *lintReport) annotations() string {
+// gitHubAnnotations are the findings as commands of GitHub's workflows, which show each beside its line.
+func (r *lintReport) gitHubAnnotations() string {
 	var b strings.Builder
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	for _, f := range r.Findings {
-		message := fmt.Sprintf("%s: %s. Cure: %s.", lintObject(f), f.Summary, f.Cure)
+		message := fmt.Sprintf("%s: %s. Cure: %s.", objectName(f), f.Summary, f.Cure)
 		fmt.Fprintf(&b, "::warning file=%s,line=%d,title=%s::%s\n", property.Replace(printable.Quoted(f.File)), f.Line, f.Rule,
 			data.Replace(printable.Quoted(message)))
 	}

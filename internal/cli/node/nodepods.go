@@ -27,9 +27,9 @@ type podRuntime interface {
 	PodContainers(ctx context.Context, podUID string) ([]cri.PodContainer, error)
 }
 
-// nodePods are the pods of this node without an API server: their specs come from a file, from the kubelet, or as far as that has
-// told it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How containers are is what
-// the runtime says now, if there is one.
+// nodePods are the pods of this node without an API server: their specs come from a file, from the kubelet, or as far
+// as that has told it from the container runtime. Only a pod with a directory of the kubelet is one of this node. How
+// containers are is what the runtime says now, if there is one.
 type nodePods struct {
 	node    *kubelet.Node
 	name    string // of the node, which all pods are given
@@ -42,7 +42,7 @@ type nodePods struct {
 
 // Pod returns the pod with that name. If its name was used again, it is the one that is not being deleted.
 func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	all, err := p.list(ctx, func(o types.NamespacedName) bool { return o.Namespace == namespace && o.Name == name })
+	all, err := p.listPods(ctx, func(o types.NamespacedName) bool { return o.Namespace == namespace && o.Name == name })
 	if err != nil {
 		return nil, err
 	}
@@ -54,15 +54,15 @@ func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod
 	return all[max(stays, 0)], nil
 }
 
-// list returns the pods of this node whose names are wanted.
-func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) bool) (all []*corev1.Pod, err error) {
+// listPods returns the pods of this node whose names are wanted.
+func (p *nodePods) listPods(ctx context.Context, wanted func(types.NamespacedName) bool) (all []*corev1.Pod, err error) {
 	here, err := p.node.PodUIDs(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, uid := range here {
 		if pod := p.specs.PodByUID(uid); pod != nil && wanted(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}) {
-			pod, err := p.fromFile(ctx, pod)
+			pod, err := p.podFromFile(ctx, pod)
 			if err != nil {
 				return nil, err
 			}
@@ -81,7 +81,7 @@ func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) b
 		if known || !s.Ready || !slices.Contains(here, s.PodUID) || !wanted(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}) {
 			continue
 		}
-		pod, err := p.fromRuntime(ctx, s)
+		pod, err := p.podFromRuntime(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -90,8 +90,8 @@ func (p *nodePods) list(ctx context.Context, wanted func(types.NamespacedName) b
 	return all, nil
 }
 
-// containers are those of a pod in the runtime. A container whose record was removed is as it was before: the kubelet starts it
-// again, so the pod still has it.
+// containers are those of a pod in the runtime. A container whose record was removed is as it was before: the kubelet
+// starts it again, so the pod still has it.
 func (p *nodePods) containers(ctx context.Context, uid string) ([]cri.PodContainer, error) {
 	now, err := p.runtime.PodContainers(ctx, uid)
 	if err != nil {
@@ -111,8 +111,8 @@ func (p *nodePods) containers(ctx context.Context, uid string) ([]cri.PodContain
 	return now, nil
 }
 
-// fromFile is a pod of the file, with its containers as they are now.
-func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+// podFromFile is a pod of the file, with its containers as they are now.
+func (p *nodePods) podFromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	pod = pod.DeepCopy()
 	pod.Spec.NodeName = p.name
 	if p.runtime == nil {
@@ -128,7 +128,7 @@ func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, 
 		} {
 			for i := range *list {
 				if s := &(*list)[i]; s.Name == c.Name {
-					now := statusOf(c)
+					now := containerStatusOf(c)
 					s.State, s.ContainerID = now.State, now.ContainerID
 				}
 			}
@@ -140,8 +140,8 @@ func (p *nodePods) fromFile(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, 
 // kubeletTimeout bounds how long the kubelet is waited for.
 const kubeletTimeout = 3 * time.Second
 
-// podsOfKubelet asks the kubelet for its pods, if it answers without a login. It never gives the proof that a pod is gone: a
-// kubelet that has not heard from the API server since its start knows few of its pods.
+// podsOfKubelet asks the kubelet for its pods, if it answers without a login. It never gives the proof that a pod is
+// gone: a kubelet that has not heard from the API server since its start knows few of its pods.
 func podsOfKubelet(ctx context.Context, n *kubelet.Node) (podFile, error) {
 	port, err := n.ReadOnlyPort(ctx)
 	if port == 0 || err != nil {

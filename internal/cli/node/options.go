@@ -32,8 +32,8 @@ func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
 }
 
-// typed are the flags as they can be typed again, with a space before each.
-func (o *nodeOptions) typed() (text string) {
+// flagsText are the flags as they can be typed again, with a space before each.
+func (o *nodeOptions) flagsText() (text string) {
 	if o.root != "" {
 		text += " " + fault.Quote("--kubelet-root="+o.root)
 	}
@@ -48,7 +48,7 @@ func (o *nodeOptions) validate() error {
 		o.root = strings.TrimSuffix(o.root, "/") // with which a shell completes it
 	}
 	if o.root != "" {
-		if err := absolute(o.root); err != nil {
+		if err := checkAbsolute(o.root); err != nil {
 			return fmt.Errorf("--kubelet-root=%q: %w", o.root, err)
 		}
 	}
@@ -58,56 +58,56 @@ func (o *nodeOptions) validate() error {
 	return nil
 }
 
-// absolute refuses paths that the agent refuses.
-func absolute(name string) error {
+// checkAbsolute refuses paths that the agent refuses.
+func checkAbsolute(name string) error {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 		return errors.New("must be an absolute path without . and .. in it")
 	}
 	return nil
 }
 
-// node is the kubelet's, or the caller's own if no kubelet serves the root directory.
-func (o nodeOptions) node(ctx context.Context) (kubelet.Choice, error) {
+// findNode is the kubelet's, or the caller's own if no kubelet serves the root directory.
+func (o nodeOptions) findNode(ctx context.Context) (kubelet.LocalNode, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
-	if !shortSighted() { // else a kubelet may run that is not seen
+	if !processesHidden() { // else a kubelet may run that is not seen
 		finder.Default = kubelet.DefaultRoot
 	}
-	return finder.NodeOrOwn(ctx)
+	return finder.NodeOrLocal(ctx)
 }
 
-// notes say what is to be known of the choice: what it rests on, and for what was waited.
-func notes(root string, c kubelet.Choice) (list []string) {
+// nodeNotes say what is to be known of the choice: what it rests on, and for what was waited.
+func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 	for _, what := range c.Silent {
-		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.Patience, what))
+		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.SearchTimeout, what))
 	}
-	if c.Node == nil || c.PID != 0 || len(c.Passed) == 0 {
+	if c.Node == nil || c.PID != 0 || len(c.Skipped) == 0 {
 		return list
 	}
 	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: it was looked at in the mount namespace of this shell, and nothing "+
 		"is assumed of what its kubelet does by itself; seen were %s: if one of them serves it, name it by --kubelet-pid", root,
-		strings.Join(c.Passed, ", ")))
+		strings.Join(c.Skipped, ", ")))
 }
 
-// site is where it is looked, and what is known of its pods.
-type site struct {
-	kubelet.Choice
+// scanSite is where it is looked, and what is known of its pods.
+type scanSite struct {
+	kubelet.LocalNode
 	specs podFile
 	start time.Time // of the search for it
 }
 
-func (o scanOptions) site(ctx context.Context, stdin io.Reader) (at site, err error) {
+func (o scanOptions) newSite(ctx context.Context, stdin io.Reader) (at scanSite, err error) {
 	if o.pods != "" {
 		if at.specs, err = readPods(ctx, o.pods, stdin); err != nil {
 			return at, err
 		}
 	}
 	at.start = time.Now()
-	at.Choice, err = o.node(ctx)
+	at.LocalNode, err = o.findNode(ctx)
 	return at, err
 }
 
-// seen is where and when a scan has looked, and from where.
-type seen struct {
+// scanOrigin is where and when a scan has looked, and from where.
+type scanOrigin struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
 	// Blind is whether the caller lacks what it takes to see what others do.
@@ -115,20 +115,20 @@ type seen struct {
 	Caller fault.Caller `json:"caller"`
 }
 
-// hostname is the name of the machine.
-func hostname() string {
+// machineName is the name of the machine.
+func machineName() string {
 	if name, err := os.Hostname(); err == nil {
 		return name
 	}
 	return "this node"
 }
 
-// caller is the shell in which commands against the faults are typed.
-func (s *scan) caller(faults []fault.Finding, o scanOptions) (c fault.Caller) {
+// newCaller is the shell in which commands against the faults are typed.
+func (s *scan) newCaller(faults []fault.Finding, o scanOptions) (c fault.Caller) {
 	if len(faults) == 0 {
 		return c
 	}
-	c.Flags = o.nodeOptions.typed() // a file of pods may be gone by then
+	c.Flags = o.nodeOptions.flagsText() // a file of pods may be gone by then
 	if s.node.PID == 0 {
 		return c
 	}

@@ -21,16 +21,16 @@ import (
 // may come without.
 const schemaVersion = 1
 
-// format is how a verb writes: for people or for programs.
-type format string
+// outputFormat is how a verb writes: for people or for programs.
+type outputFormat string
 
 const (
-	textFormat format = "text"
-	jsonFormat format = "json"
+	textFormat outputFormat = "text"
+	jsonFormat outputFormat = "json"
 )
 
 // addFormat gives the verb its flag -o.
-func addFormat(cmd *cobra.Command) *format {
+func addFormat(cmd *cobra.Command) *outputFormat {
 	f := textFormat
 	verb.AddFormat(cmd, &f, "how to write: text or json", `must be "text" or "json"`, string(textFormat), string(jsonFormat))
 	return &f
@@ -49,23 +49,23 @@ func writeJSON(w io.Writer, v any) error {
 	return verb.Write(w, printable.Text(b.String()))
 }
 
-// writeAs writes a report for programs or, as text says it, for people.
-func writeAs(w io.Writer, f format, all any, text func() string) error {
+// writeFormat writes a report for programs or, as text says it, for people.
+func writeFormat(w io.Writer, f outputFormat, all any, text func() string) error {
 	if f == jsonFormat {
 		return writeJSON(w, all)
 	}
 	return verb.Write(w, text())
 }
 
-// interruption is how a verb ends that was ended by a signal before it was through. How that showed says nothing to the
-// user.
-type interruption struct{ cause error }
+// interruptedError is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
+// the user.
+type interruptedError struct{ cause error }
 
 // Error says it in a word.
-func (*interruption) Error() string { return "interrupted" }
+func (*interruptedError) Error() string { return "interrupted" }
 
 // Unwrap is why the context has ended.
-func (i *interruption) Unwrap() error { return i.cause }
+func (i *interruptedError) Unwrap() error { return i.cause }
 
 // interruptible is verb.Named for a verb whose errors may all come of a signal.
 func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
@@ -74,14 +74,14 @@ func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobr
 		if errors.Is(err, verb.ErrFaults) {
 			return err
 		}
-		return interrupted(cmd.Context(), err)
+		return interruptedErrorOf(cmd.Context(), err)
 	})
 }
 
-// interrupted is err, or an interruption if that comes of a signal.
-func interrupted(ctx context.Context, err error) error {
+// interruptedErrorOf is err, or an interruption if that comes of a signal.
+func interruptedErrorOf(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
-		return &interruption{ctx.Err()}
+		return &interruptedError{ctx.Err()}
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func parsePods(r io.Reader) (podFile, error) {
 	}
 	pods := podFile{}
 	if bytes.HasPrefix(bytes.TrimSpace(content), []byte("{")) {
-		return pods, pods.add(content)
+		return pods, pods.addDocument(content)
 	}
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
 	for i := 1; ; i++ {
@@ -86,7 +86,7 @@ func parsePods(r io.Reader) (podFile, error) {
 		if err == nil && len(bytes.TrimSpace(document)) > 0 {
 			document, err = sigsyaml.YAMLToJSON(document)
 			if err == nil {
-				err = pods.add(document)
+				err = pods.addDocument(document)
 			}
 		}
 		if err != nil {
@@ -95,8 +95,8 @@ func parsePods(r io.Reader) (podFile, error) {
 	}
 }
 
-// add takes in a document of JSON: a pod, or a list of pods, whose items need no kind where the list has it.
-func (p podFile) add(document []byte) error {
+// addDocument takes in a document of JSON: a pod, or a list of pods, whose items need no kind where the list has it.
+func (p podFile) addDocument(document []byte) error {
 	if document = bytes.TrimSpace(document); !bytes.HasPrefix(document, []byte("{")) {
 		return fmt.Errorf("it begins with %.20q: must be a Pod, PodList or List, as \"kubectl get pods -A -o json\" prints it", document)
 	}

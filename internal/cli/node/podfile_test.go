@@ -90,10 +90,10 @@ func TestBadPodFiles(t *testing.T) {
 	}
 }
 
-// spaces never end.
-type spaces struct{ read int }
+// endlessSpaces never end.
+type endlessSpaces struct{ read int }
 
-func (s *spaces) Read(p []byte) (int, error) {
+func (s *endlessSpaces) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
@@ -103,7 +103,7 @@ func (s *spaces) Read(p []byte) (int, error) {
 
 func TestPodFileIsBounded(t *testing.T) {
 	t.Parallel()
-	s := &spaces{}
+	s := &endlessSpaces{}
 	if _, err := parsePods(s); err == nil || !strings.Contains(err.Error(), "larger than 64 MiB") {
 		t.Errorf("error %v, want that it is too large", err)
 	}

@@ -25,8 +25,8 @@ import (
 
 // Bounds of probe's --timeout.
 const (
-	minProbe = 100 * time.Millisecond
-	maxProbe = 5 * time.Minute
+	minProbeTimeout = 100 * time.Millisecond
+	maxProbeTimeout = 5 * time.Minute
 )
 
 // NewProbeCommand makes the verb probe.
@@ -46,22 +46,22 @@ func NewProbeCommand() *cobra.Command {
 		Args: verb.Takes("PATH", 1),
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline,
-		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbe.Milliseconds(), maxProbe.Minutes()))
+		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbeTimeout.Milliseconds(), maxProbeTimeout.Minutes()))
 	out := addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := o.probe(cmd.Context(), args[0])
+		report, err := o.probePath(cmd.Context(), args[0])
 		if err != nil {
-			return fmt.Errorf("probe %q: %w", args[0], remedied(interrupted(cmd.Context(), err)))
+			return fmt.Errorf("probe %q: %w", args[0], withRemedy(interruptedErrorOf(cmd.Context(), err)))
 		}
-		if err := writeAs(cmd.OutOrStdout(), *out, r, r.text); err != nil {
+		if err := writeFormat(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
 			return err
 		}
-		if r.Code != "" {
+		if report.Code != "" {
 			return verb.ErrFaults
 		}
-		if r.untried {
+		if report.bindUntried {
 			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
-				r.suspected, asRoot)
+				report.codeIfUnbindable, asRootRemedy)
 		}
 		return nil
 	}
@@ -84,14 +84,14 @@ type probeReport struct {
 	Mount        scanMount `json:"mount"`
 	Milliseconds float64   `json:"milliseconds"`
 
-	untried   bool       // it is alive, and whether it can be bound is not known
-	suspected fault.Code // what it would be that it cannot
+	bindUntried      bool       // it is alive, and whether it can be bound is not known
+	codeIfUnbindable fault.Code // what it would be that it cannot
 }
 
-// probe asks. An error means that nothing can be said.
-func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, error) {
-	if o.timeout < minProbe || o.timeout > maxProbe {
-		return nil, fmt.Errorf("--timeout=%s: must be between %s and %s", o.timeout, minProbe, maxProbe)
+// probePath asks. An error means that nothing can be said.
+func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport, error) {
+	if o.timeout < minProbeTimeout || o.timeout > maxProbeTimeout {
+		return nil, fmt.Errorf("--timeout=%s: must be between %s and %s", o.timeout, minProbeTimeout, maxProbeTimeout)
 	}
 	if name == "" {
 		return nil, errors.New("path is empty")
@@ -100,7 +100,7 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	if err != nil {
 		return nil, err
 	}
-	name, err = followed(name)
+	name, err = followLinks(name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +108,14 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	if err != nil {
 		return nil, err
 	}
-	m, ok := table.On(name)
+	mount, ok := table.On(name)
 	if !ok {
 		return nil, errors.New("no mount of this mount namespace has it")
 	}
-	below := strings.Trim(strings.TrimPrefix(name, m.Point), "/")
+	below := strings.Trim(strings.TrimPrefix(name, mount.Point), "/")
 	start := time.Now()
 	prober := asking.Prober{Deadline: o.timeout}
-	answers, err := prober.Ask(ctx, []asking.Target{{Point: m.Point, Below: below, Bind: true}})
+	answers, err := prober.Ask(ctx, []asking.Target{{Point: mount.Point, Below: below, Bind: true}})
 	if err != nil {
 		return nil, err
 	}
@@ -123,31 +123,32 @@ func (o probeOptions) probe(ctx context.Context, name string) (*probeReport, err
 	verdict := volume.JudgeAnswer(answers[0])
 	code, why := verdict.Code, verdict.Reason()
 	if verdict.UnknownReason != "" || below != "" && answers[0].State == asking.Missing {
-		return nil, unanswered(answers[0])
+		return nil, unknownError(answers[0])
 	}
-	r := &probeReport{
+	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
 		Mount: scanMount{
-			ID: answers[0].ID.UniqueID, MountInfoID: m.ID, Point: m.Point, Root: m.Root, Device: fmt.Sprintf("%d:%d", m.Major, m.Minor),
-			FSType: m.FSType,
+			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root,
+			Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
+			FSType: mount.FSType,
 		},
 		Milliseconds: float64(took.Microseconds()) / 1000,
-		untried:      code == "" && bindUntried(answers[0]), suspected: fault.DeletedVolumeSource,
+		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}
 	if below == "" {
-		r.Code, why, r.suspected = asSubPath(m.Point, code, why)
+		report.Code, why, report.codeIfUnbindable = judgeAsSubPath(mount.Point, code, why)
 	}
-	r.untried = r.untried && r.Code == ""
+	report.bindUntried = report.bindUntried && report.Code == ""
 	if why != "" {
-		r.Evidence = append([]string{why}, r.Evidence...)
+		report.Evidence = append([]string{why}, report.Evidence...)
 	}
-	return r, nil
+	return report, nil
 }
 
-// asSubPath is what a fault of the mount at point is called if that is the place of a subPath bind, whose source is a
-// file or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it cannot
-// be bound.
-func asSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
+// judgeAsSubPath is what a fault of the mount at point is called if that is the place of a subPath bind, whose source
+// is a file or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it
+// cannot be bound.
+func judgeAsSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
 	n, ok := kubelet.NodeOfSubPath(point)
 	if !ok || code != "" && code != fault.DeletedVolumeSource {
 		return code, why, fault.DeletedVolumeSource
@@ -155,26 +156,26 @@ func asSubPath(point string, code fault.Code, why string) (fault.Code, string, f
 	b, there, err := subpath.InspectBind(n, nil, point)
 	switch {
 	case err == nil && there && b.Verdict == subpath.Stale:
-		return fault.StaleSubPath, b.Why, fault.StaleSubPath
+		return fault.StaleSubPath, b.Reason, fault.StaleSubPath
 	case err == nil && there && b.Verdict == subpath.SourceGone:
-		return fault.MissingBindSource, b.Why, fault.StaleSubPath
+		return fault.MissingBindSource, b.Reason, fault.StaleSubPath
 	case code != "":
 		return fault.StaleSubPath, why, fault.StaleSubPath
 	}
 	return "", why, fault.StaleSubPath
 }
 
-// remedied adds what to do to an error that a missing privilege causes.
-func remedied(err error) error {
-	if denied(err) && !sys.LooksAnywhere() {
-		return fmt.Errorf("%w: %s", err, asRoot)
+// withRemedy adds what to do to an error that a missing privilege causes.
+func withRemedy(err error) error {
+	if isDenied(err) && !sys.LooksAnywhere() {
+		return fmt.Errorf("%w: %s", err, asRootRemedy)
 	}
 	return err
 }
 
-// followed is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond that,
-// what is asked is never asked by this process.
-func followed(name string) (string, error) {
+// followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond
+// that, what is asked is never asked by this process.
+func followLinks(name string) (string, error) {
 	fd, resolved, err := sys.Walk{Check: mountns.NotHanging}.Resolve(name)
 	fd.Close()
 	if err != nil && !errors.Is(err, mountns.ErrMayBlock) {
@@ -183,8 +184,8 @@ func followed(name string) (string, error) {
 	return resolved, nil
 }
 
-// unanswered says why nothing is known.
-func unanswered(a asking.Answer) error {
+// unknownError says why nothing is known.
+func unknownError(a asking.Answer) error {
 	text := strings.Join(a.Evidence, "; ")
 	if text == "" {
 		text = strings.ToLower(string(a.State))
@@ -192,31 +193,31 @@ func unanswered(a asking.Answer) error {
 	return errors.New(text)
 }
 
-// text is for people.
-func (r *probeReport) text() string {
-	var b strings.Builder
+// reportText is for people.
+func (r *probeReport) reportText() string {
+	var text strings.Builder
 	if entry, ok := fault.Lookup(r.Code); ok {
-		fmt.Fprintf(&b, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
-	} else if r.untried {
-		b.WriteString("Alive, but whether a container could be started with it is not known\n")
+		fmt.Fprintf(&text, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
+	} else if r.bindUntried {
+		text.WriteString("Alive, but whether a container could be started with it is not known\n")
 	} else {
-		b.WriteString("Alive\n")
+		text.WriteString("Alive\n")
 	}
-	row(&b, 2, "path", r.Path)
-	row(&b, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
+	writeRow(&text, 2, "path", r.Path)
+	writeRow(&text, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		row(&b, 2, label, e)
+		writeRow(&text, 2, label, e)
 		label = ""
 	}
 	if entry, ok := fault.Lookup(r.Code); ok {
-		for _, line := range remedies(entry, thisProgram()) {
-			row(&b, 2, line[0], line[1])
+		for _, line := range remedyLines(entry, thisProgram()) {
+			writeRow(&text, 2, line[0], line[1])
 		}
 	}
-	fmt.Fprintf(&b, "Took %.1f ms.\n", r.Milliseconds)
-	return b.String()
+	fmt.Fprintf(&text, "Took %.1f ms.\n", r.Milliseconds)
+	return text.String()
 }

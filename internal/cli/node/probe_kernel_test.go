@@ -35,8 +35,8 @@ func runProbe(t testing.TB, args ...string) (out string, err error) {
 	return b.String(), err
 }
 
-// probed is the verb's answer as a program reads it.
-func probed(t testing.TB, name string) probeReport {
+// probeAsJSON is the verb's answer as a program reads it.
+func probeAsJSON(t testing.TB, name string) probeReport {
 	t.Helper()
 	out, err := runProbe(t, "-o", "json", name)
 	var r probeReport
@@ -52,15 +52,15 @@ func probed(t testing.TB, name string) probeReport {
 	return r
 }
 
-func TestProbeTellsTheStatesApart(t *testing.T) {
+func TestProbeDistinguishesStates(t *testing.T) {
 	dir := t.TempDir()
 	served := filepath.Join(dir, "served")
 	must(t, os.Mkdir(served, 0o700))
 	server := kerneltest.FUSE(t, served)
-	if r := probed(t, served); r.Code != "" || r.Mount.Point != served || !strings.HasPrefix(r.Mount.FSType, "fuse") {
+	if r := probeAsJSON(t, served); r.Code != "" || r.Mount.Point != served || !strings.HasPrefix(r.Mount.FSType, "fuse") {
 		t.Errorf("alive: %+v", r)
 	}
-	if r := probed(t, served+"/dir"); r.Code != "" || r.Mount.Point != served {
+	if r := probeAsJSON(t, served+"/dir"); r.Code != "" || r.Mount.Point != served {
 		t.Errorf("a directory of it: %+v", r)
 	}
 
@@ -69,11 +69,11 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	must(t, os.Mkdir(bound, 0o700))
 	must(t, mount.Bind(source, bound))
 	t.Cleanup(func() { systest.UnmountPath(bound, true) })
-	if r := probed(t, bound); r.Code != "" {
+	if r := probeAsJSON(t, bound); r.Code != "" {
 		t.Errorf("a bind: %+v", r)
 	}
 	must(t, os.Remove(source))
-	if r := probed(t, bound); r.Code != fault.DeletedVolumeSource || len(r.Evidence) == 0 {
+	if r := probeAsJSON(t, bound); r.Code != fault.DeletedVolumeSource || len(r.Evidence) == 0 {
 		t.Errorf("a bind of what was removed: %+v", r)
 	}
 
@@ -82,11 +82,11 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	must(t, os.MkdirAll(filepath.Dir(place), 0o700))
 	must(t, errors.Join(os.WriteFile(place, nil, 0o600), os.WriteFile(file, nil, 0o600), mount.Bind(file, place)))
 	t.Cleanup(func() { systest.UnmountPath(place, true) })
-	if r := probed(t, place); r.Code != "" {
+	if r := probeAsJSON(t, place); r.Code != "" {
 		t.Errorf("a subPath: %+v", r)
 	}
 	must(t, os.Remove(file))
-	if r := probed(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
+	if r := probeAsJSON(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
 		t.Errorf("a subPath of a file that was removed: %+v", r)
 	}
 	if text, err := runProbe(t, place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind what the subPath names") {
@@ -100,10 +100,10 @@ func TestProbeTellsTheStatesApart(t *testing.T) {
 	}
 
 	server.Kill()
-	if r := probed(t, served); r.Code != fault.DisconnectedFUSE || len(r.Evidence) == 0 {
+	if r := probeAsJSON(t, served); r.Code != fault.DisconnectedFUSE || len(r.Evidence) == 0 {
 		t.Errorf("its server was killed: %+v", r)
 	}
-	if r := probed(t, served+"/dir"); r.Code != fault.DisconnectedFUSE {
+	if r := probeAsJSON(t, served+"/dir"); r.Code != fault.DisconnectedFUSE {
 		t.Errorf("a directory of it: %+v", r)
 	}
 	text, err := runProbe(t, served)
@@ -128,7 +128,7 @@ func TestProbeDoesNotHang(t *testing.T) {
 	}
 }
 
-func TestProbeSaysWhenItCouldNotLook(t *testing.T) {
+func TestProbeReportsMissingPrivileges(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "real"), 0o700))
 	must(t, os.Symlink("loop", filepath.Join(dir, "loop")))

@@ -10,23 +10,23 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// shellName is how the user's shell calls this program, and gets its rights.
-type shellName struct {
+// programName is how the user's shell calls this program, and gets its rights.
+type programName struct {
 	name string // with a directory if the shell needs it; empty: kubediag
 	sudo bool
 }
 
 // thisProgram goes by how this process was called.
-func thisProgram() shellName {
-	p := shellName{sudo: os.Getenv("SUDO_USER") != ""}
+func thisProgram() programName {
+	p := programName{sudo: os.Getenv("SUDO_USER") != ""}
 	if strings.Contains(os.Args[0], "/") {
 		p.name = fault.Quote(os.Args[0])
 	}
 	return p
 }
 
-// line is a command for root as the user's shell takes it. kubectl needs no root.
-func (p shellName) line(command string) string {
+// commandLine is a command for root as the user's shell takes it. kubectl needs no root.
+func (p programName) commandLine(command string) string {
 	if strings.HasPrefix(command, "kubectl ") {
 		return command
 	}

@@ -22,9 +22,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// recording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if there was
-// no answer.
-type recording struct {
+// nodeRecording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if
+// there was no answer.
+type nodeRecording struct {
 	node     nodeRecord
 	subPaths *subpath.Evidence
 	sources  *subpath.Lookups
@@ -35,11 +35,11 @@ type recording struct {
 
 // nodeRecord is what a scan has to know beside.
 type nodeRecord struct {
-	Seen        seen   `json:"seen"`
-	KubeletRoot string `json:"kubeletRoot"`
-	PodsDir     string `json:"podsDir"`
-	KubeletPID  int    `json:"kubeletPID"`
-	KubeletDown bool   `json:"kubeletDown,omitempty"`
+	Seen        scanOrigin `json:"seen"`
+	KubeletRoot string     `json:"kubeletRoot"`
+	PodsDir     string     `json:"podsDir"`
+	KubeletPID  int        `json:"kubeletPID"`
+	KubeletDown bool       `json:"kubeletDown,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64   `json:"mountNamespace"`
 	Notes          []string `json:"notes,omitempty"`
@@ -49,12 +49,12 @@ type nodeRecord struct {
 	// PodSpecs is whether the specs of pods were given.
 	PodSpecs bool `json:"podSpecs"`
 	// RuntimeNames and LogNames are names of pods, States those of containers.
-	RuntimeNames namesRecord `json:"runtimeNames"`
-	LogNames     namesRecord `json:"logNames"`
-	States       []cri.State `json:"states,omitempty"`
-	StatesError  string      `json:"statesError,omitempty"`
-	Denied       int         `json:"denied"`
-	Gaps         []gap       `json:"gaps,omitempty"`
+	RuntimeNames namesRecord   `json:"runtimeNames"`
+	LogNames     namesRecord   `json:"logNames"`
+	States       []cri.State   `json:"states,omitempty"`
+	StatesError  string        `json:"statesError,omitempty"`
+	Denied       int           `json:"denied"`
+	Gaps         []coverageGap `json:"gaps,omitempty"`
 }
 
 // namesRecord is what a source of names has answered.
@@ -76,18 +76,18 @@ func recordNames(names podNames, err error) namesRecord {
 
 // recordedError is an error that was written down.
 type recordedError struct {
-	text string
-	is   error // that it wraps; nil: none that matters
+	text    string
+	wrapped error // that it wraps; nil: none that matters
 }
 
 // Error is the text.
 func (e recordedError) Error() string { return e.text }
 
 // Unwrap is what the error was.
-func (e recordedError) Unwrap() error { return e.is }
+func (e recordedError) Unwrap() error { return e.wrapped }
 
-// answer is what was written down.
-func (n namesRecord) answer() (podNames, error) {
+// recordedAnswer is what was written down.
+func (n namesRecord) recordedAnswer() (podNames, error) {
 	switch {
 	case !n.Asked:
 		return nil, errNotRecorded
@@ -99,48 +99,48 @@ func (n namesRecord) answer() (podNames, error) {
 	return n.Names, nil
 }
 
-// recorder asks the node and writes down what it answers. A question that was given up may still be
+// recordingSource asks the node and writes down what it answers. A question that was given up may still be
 // answered, so it may be used by several goroutines.
-type recorder struct {
+type recordingSource struct {
 	nodeSource
 
-	mu  sync.Mutex
-	has recording
+	mu       sync.Mutex
+	recorded nodeRecording
 }
 
-// note writes down under the lock.
-func (r *recorder) note(write func(has *recording)) {
+// record writes down under the lock.
+func (r *recordingSource) record(write func(has *nodeRecording)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	write(&r.has)
+	write(&r.recorded)
 }
 
-func (r *recorder) entries(ctx context.Context) ([]string, error) {
+func (r *recordingSource) entries(ctx context.Context) ([]string, error) {
 	names, err := r.nodeSource.entries(ctx)
-	r.note(func(has *recording) { has.node.Entries = names })
+	r.record(func(has *nodeRecording) { has.node.Entries = names })
 	return names, err
 }
 
-func (r *recorder) podUIDs(ctx context.Context) ([]string, error) {
+func (r *recordingSource) podUIDs(ctx context.Context) ([]string, error) {
 	uids, err := r.nodeSource.podUIDs(ctx)
-	r.note(func(has *recording) { has.node.PodUIDs = uids })
+	r.record(func(has *nodeRecording) { has.node.PodUIDs = uids })
 	return uids, err
 }
 
-func (r *recorder) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
+func (r *recordingSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
 	s, err := r.nodeSource.subPaths(ctx, specs)
 	if err == nil {
 		e := s.Evidence()
-		r.note(func(has *recording) { has.subPaths = &e })
+		r.record(func(has *nodeRecording) { has.subPaths = &e })
 	}
 	return s, err
 }
 
-func (r *recorder) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
+func (r *recordingSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
 	var l subpath.Lookups
 	found, err := l.Ask(ctx, r.node, pod)
 	if err == nil {
-		r.note(func(has *recording) {
+		r.record(func(has *nodeRecording) {
 			if has.sources == nil {
 				has.sources = &subpath.Lookups{}
 			}
@@ -150,45 +150,45 @@ func (r *recorder) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Fin
 	return found, err
 }
 
-func (r *recorder) devices(ctx context.Context) ([]*device.Case, error) {
-	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).LeftWithEvidence(ctx)
-	r.note(func(has *recording) { has.devices = e })
+func (r *recordingSource) devices(ctx context.Context) ([]*device.Usage, error) {
+	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).FindAbandonedWithEvidence(ctx)
+	r.record(func(has *nodeRecording) { has.devices = e })
 	return cases, err
 }
 
-func (r *recorder) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
+func (r *recordingSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
 	s, err := r.nodeSource.volumes(ctx, specs)
 	if err == nil {
 		e := s.Record()
-		r.note(func(has *recording) { has.volumes = &e })
+		r.record(func(has *nodeRecording) { has.volumes = &e })
 	}
 	return s, err
 }
 
-func (r *recorder) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
+func (r *recordingSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
 	s, err := r.nodeSource.orphans(ctx, specs)
 	if err == nil {
 		e := s.Evidence()
-		r.note(func(has *recording) { has.orphans = &e })
+		r.record(func(has *nodeRecording) { has.orphans = &e })
 	}
 	return s, err
 }
 
-func (r *recorder) runtimeNames(ctx context.Context) (podNames, error) {
+func (r *recordingSource) runtimeNames(ctx context.Context) (podNames, error) {
 	names, err := r.nodeSource.runtimeNames(ctx)
-	r.note(func(has *recording) { has.node.RuntimeNames = recordNames(names, err) })
+	r.record(func(has *nodeRecording) { has.node.RuntimeNames = recordNames(names, err) })
 	return names, err
 }
 
-func (r *recorder) logNames(ctx context.Context) (podNames, error) {
+func (r *recordingSource) logNames(ctx context.Context) (podNames, error) {
 	names, err := r.nodeSource.logNames(ctx)
-	r.note(func(has *recording) { has.node.LogNames = recordNames(names, err) })
+	r.record(func(has *nodeRecording) { has.node.LogNames = recordNames(names, err) })
 	return names, err
 }
 
-func (r *recorder) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+func (r *recordingSource) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
 	states, err := r.nodeSource.states(ctx, wanted)
-	r.note(func(has *recording) {
+	r.record(func(has *nodeRecording) {
 		if has.node.States = states; err != nil {
 			has.node.StatesError = err.Error()
 		}
@@ -196,98 +196,100 @@ func (r *recorder) states(ctx context.Context, wanted func(podUID, container str
 	return states, err
 }
 
-func (r *recorder) unseen(denied, partial int) (int, []gap) {
+func (r *recordingSource) unseen(denied, partial int) (int, []coverageGap) {
 	refusing, gaps := r.nodeSource.unseen(denied, partial)
-	r.note(func(has *recording) { has.node.Denied, has.node.Gaps = refusing, gaps })
+	r.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
 	return refusing, gaps
 }
 
-// finish adds what a scan without faults does not ask for, and returns what was recorded.
-func (r *recorder) finish(ctx context.Context, s *scan) recording {
+// finishRecording adds what a scan without faults does not ask for, and returns what was recorded.
+func (r *recordingSource) finishRecording(ctx context.Context, s *scan) nodeRecording {
 	ask := func(known bool, names func(context.Context) (podNames, error)) {
 		if !known {
-			_, _ = within(ctx, nameTimeout, names) // an error is written down
+			_, _ = callWithin(ctx, nameTimeout, names) // an error is written down
 		}
 	}
 	r.mu.Lock()
-	has := r.has
+	has := r.recorded
 	r.mu.Unlock()
 	ask(has.node.RuntimeNames.Asked, r.runtimeNames)
 	ask(has.node.LogNames.Asked, r.logNames)
 	if has.node.PodUIDs == nil {
-		_, _ = within(ctx, nameTimeout, r.podUIDs) // without them a pod cannot be named
+		_, _ = callWithin(ctx, nameTimeout, r.podUIDs) // without them a pod cannot be named
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, l := &r.has.node, s.looked
+	n, l := &r.recorded.node, s.looked
 	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = r.node.Root, r.node.PodsDir(), r.node.PID, l.KubeletDown
 	n.MountNamespace, n.PodSpecs = l.MountNamespace, s.specs != nil
-	n.Seen = seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted()}
+	n.Seen = scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden()}
 	if s.seen != nil {
 		n.Seen = *s.seen
 	}
-	return r.has
+	return r.recorded
 }
 
 // errNotRecorded is the error for what a bundle does not have.
 var errNotRecorded = errors.New("the bundle has no answer of the node to that")
 
-// recorded answers from a bundle.
-type recorded struct {
-	recording
+// recordedSource answers from a bundle.
+type recordedSource struct {
+	nodeRecording
 
 	paths *kubelet.Node // gives paths alone
 }
 
-func (r recorded) entries(context.Context) ([]string, error) { return r.node.Entries, nil }
-func (r recorded) podUIDs(context.Context) ([]string, error) { return r.node.PodUIDs, nil }
+func (r recordedSource) entries(context.Context) ([]string, error) { return r.node.Entries, nil }
+func (r recordedSource) podUIDs(context.Context) ([]string, error) { return r.node.PodUIDs, nil }
 
-func (r recorded) subPaths(_ context.Context, specs podFile) (*subpath.Survey, error) {
-	if r.recording.subPaths == nil {
+func (r recordedSource) subPaths(_ context.Context, specs podFile) (*subpath.Survey, error) {
+	if r.nodeRecording.subPaths == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.subPaths.Judge(specs.PodByUID), nil
+	return r.nodeRecording.subPaths.Judge(specs.PodByUID), nil
 }
 
-func (r recorded) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
+func (r recordedSource) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
 	if r.sources == nil {
 		return nil, errNotRecorded
 	}
 	return r.sources.Judge(r.paths, pod), nil
 }
 
-func (r recorded) devices(ctx context.Context) ([]*device.Case, error) {
-	if r.recording.devices == nil {
+func (r recordedSource) devices(ctx context.Context) ([]*device.Usage, error) {
+	if r.nodeRecording.devices == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.devices.Judge(ctx, r.paths)
+	return r.nodeRecording.devices.Judge(ctx, r.paths)
 }
 
-func (r recorded) volumes(_ context.Context, specs podFile) (*volume.Survey, error) {
-	if r.recording.volumes == nil {
+func (r recordedSource) volumes(_ context.Context, specs podFile) (*volume.Survey, error) {
+	if r.nodeRecording.volumes == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.volumes.Judge(specs.PodByUID), nil
+	return r.nodeRecording.volumes.Judge(specs.PodByUID), nil
 }
 
-func (r recorded) orphans(context.Context, podFile) (*orphan.Survey, error) {
-	if r.recording.orphans == nil {
+func (r recordedSource) orphans(context.Context, podFile) (*orphan.Survey, error) {
+	if r.nodeRecording.orphans == nil {
 		return nil, errNotRecorded
 	}
-	return r.recording.orphans.Judge(), nil
+	return r.nodeRecording.orphans.Judge(), nil
 }
 
-func (r recorded) runtimeNames(context.Context) (podNames, error) {
-	return r.node.RuntimeNames.answer()
+func (r recordedSource) runtimeNames(context.Context) (podNames, error) {
+	return r.node.RuntimeNames.recordedAnswer()
 }
 
-func (r recorded) logNames(context.Context) (podNames, error) { return r.node.LogNames.answer() }
+func (r recordedSource) logNames(context.Context) (podNames, error) {
+	return r.node.LogNames.recordedAnswer()
+}
 
-func (r recorded) states(_ context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
+func (r recordedSource) states(_ context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
 	if r.node.StatesError != "" {
 		return nil, recordedError{r.node.StatesError, nil}
 	}
 	return slices.DeleteFunc(slices.Clone(r.node.States), func(s cri.State) bool { return !wanted(s.PodUID, s.Container) }), nil
 }
 
-func (r recorded) unseen(int, int) (int, []gap) { return r.node.Denied, r.node.Gaps }
+func (r recordedSource) unseen(int, int) (int, []coverageGap) { return r.node.Denied, r.node.Gaps }

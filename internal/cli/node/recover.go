@@ -41,12 +41,12 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			"  kubediag recover --yes shop/web-0\n" +
 			"  kubectl get pods -A -o json | kubediag recover --pods - --yes",
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return placesOfLast(), cobra.ShellCompDirectiveNoFileComp // for each of several
+			return lastPlaces(), cobra.ShellCompDirectiveNoFileComp // for each of several
 		},
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
 	return cmd
 }
 
@@ -54,7 +54,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 type changeOptions struct {
 	yes, dryRun, verbose bool
 	dataRoot             string
-	out                  *format
+	out                  *outputFormat
 }
 
 func (o *changeOptions) addFlags(cmd *cobra.Command) {
@@ -74,21 +74,21 @@ func (o *changeOptions) validate() error {
 	if o.yes && o.dryRun {
 		return errors.New("--yes: cannot be with --dry-run")
 	}
-	if err := absolute(o.dataRoot); err != nil {
+	if err := checkAbsolute(o.dataRoot); err != nil {
 		return fmt.Errorf("--data-root=%q: %w", o.dataRoot, err)
 	}
-	return mayChange()
+	return checkPrivileges()
 }
 
-// mayChange refuses callers that may not see and change every mount.
-func mayChange() error {
+// checkPrivileges refuses callers that may not see and change every mount.
+func checkPrivileges() error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProc)
+		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProcRemedy)
 	}
-	if os.Geteuid() == 0 && !shortSighted() {
+	if os.Geteuid() == 0 && !processesHidden() {
 		return nil
 	}
-	return fmt.Errorf("it changes mounts, and has to see all of them to prove what it did: %s", asRoot)
+	return fmt.Errorf("it changes mounts, and has to see all of them to prove what it did: %s", asRootRemedy)
 }
 
 // recoverOptions are the flags of recover.
@@ -107,70 +107,71 @@ func (o *recoverOptions) validate(args []string) error {
 	return o.change.validate()
 }
 
-// run is one recovery. Programs get one object at its end.
-func (o recoverOptions) run(cmd *cobra.Command, args []string) error {
+// runRecover is one recovery. Programs get one object at its end.
+func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 	if err := o.validate(args); err != nil {
 		return err
 	}
 	w := cmd.OutOrStdout()
 	if *o.change.out == textFormat {
-		_, err := o.recover(cmd, args, w)
+		_, err := o.recoverFaults(cmd, args, w)
 		return err
 	}
-	rec, err := o.recover(cmd, args, io.Discard)
+	rec, err := o.recoverFaults(cmd, args, io.Discard)
 	if rec == nil {
 		return err
 	}
-	return jsonThen(w, rec.report(), err)
+	return jsonThen(w, rec.recoverReportOf(), err)
 }
 
-// recover looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has looked.
-func (o recoverOptions) recover(cmd *cobra.Command, args []string, w io.Writer) (*recovery, error) {
+// recoverFaults looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has
+// looked.
+func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output io.Writer) (*recovery, error) {
 	ctx := cmd.Context()
-	at, err := o.site(ctx, cmd.InOrStdin())
+	at, err := o.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
 		return nil, err
 	}
-	r, err := o.look(ctx, at)
+	report, err := o.scanSite(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	chosen, gone, err := choose(r, args)
+	chosen, gone, err := chooseFaults(report, args)
 	if err != nil {
 		return nil, err
 	}
-	v := recoverView{o.view(w, r)}
-	v.verbose = o.change.verbose
-	rec := &recovery{view: v, gone: gone, targets: targetsOf(chosen)}
+	view := recoverView{o.newView(output, report)}
+	view.verbose = o.change.verbose
+	rec := &recovery{view: view, gone: gone, targets: targetsOf(chosen)}
 	switch {
-	case r.Looked.Interrupted:
-		return rec, writeThen(w, v.text(), r.end()) // what is known
+	case report.Looked.Interrupted:
+		return rec, writeThen(output, view.reportText(), report.finalError()) // what is known
 	case len(chosen) == 0 && len(args) > 0:
-		return rec, writeThen(w, v.Text(v.goneText(gone)), unseen(r.Looked.NotLookedAt))
+		return rec, writeThen(output, view.Text(view.goneLines(gone)), unseenError(report.Looked.NotLookedAt))
 	case len(chosen) == 0:
-		return rec, writeThen(w, v.Text(v.clean()), r.end())
+		return rec, writeThen(output, view.Text(view.nothingToRepair()), report.finalError())
 	}
 	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
 		return rec, err
 	}
-	rec.plan(ctx)
-	if rec.left(planned) > 0 {
-		rec.next = typed(cmd, v.program, "--yes", args...)
+	rec.planAll(ctx)
+	if rec.countAt(progressPlanned) > 0 {
+		rec.next = commandAsTyped(cmd, view.program, "--yes", args...)
 	}
-	if err := writeThen(w, v.Text(rec.planText()), ctx.Err()); err != nil {
+	if err := writeThen(output, view.Text(rec.planText()), ctx.Err()); err != nil {
 		return rec, err
 	}
-	if err := rec.agree(cmd, o.change); err != nil || rec.left(planned) == 0 || o.change.dryRun {
-		return rec, rec.end(err, len(args) > 0)
+	if err := rec.confirmPlan(cmd, o.change); err != nil || rec.countAt(progressPlanned) == 0 || o.change.dryRun {
+		return rec, rec.finalError(err, len(args) > 0)
 	}
-	if err := rec.repair(ctx, o.change.dataRoot); err != nil {
+	if err := rec.repairAll(ctx, o.change.dataRoot); err != nil {
 		return rec, err
 	}
-	err = rec.prove(ctx, func(ctx context.Context) (*scanReport, error) { return o.look(ctx, at) })
+	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scanSite(ctx, at) })
 	if err == nil {
-		err = rec.end(nil, len(args) > 0)
+		err = rec.finalError(nil, len(args) > 0)
 	}
-	return rec, writeThen(w, v.Text(rec.resultText()), err)
+	return rec, writeThen(output, view.Text(rec.resultText()), err)
 }
 
 // writeThen writes a text, and gives the other error if that went well.
@@ -181,42 +182,43 @@ func writeThen(w io.Writer, text string, then error) error {
 	return then
 }
 
-// choose returns the faults that the arguments mean, with the numbers that the user knows, and those of them that are gone.
-func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error) {
+// chooseFaults returns the faults that the arguments mean, with the numbers that the user knows, and those of them that
+// are gone.
+func chooseFaults(report *scanReport, args []string) (chosen, gone []*scanFault, err error) {
 	last, err := lastScan()
 	switch {
 	case len(args) == 0:
-		keep(r)
-		for i := range r.Faults {
-			chosen = append(chosen, &r.Faults[i])
+		saveLastScan(report)
+		for i := range report.Faults {
+			chosen = append(chosen, &report.Faults[i])
 		}
 		return chosen, nil, nil
 	case errors.Is(err, fs.ErrNotExist):
-		keep(r)
-		last = r
+		saveLastScan(report)
+		last = report
 	case err != nil:
 		return nil, nil, err
-	case last.Looked.KubeletRoot != r.Looked.KubeletRoot:
+	case last.Looked.KubeletRoot != report.Looked.KubeletRoot:
 		return nil, nil, fmt.Errorf("%q: the last scan was of kubelet root %q, and this is %q: scan again with the same flags", args,
-			last.Looked.KubeletRoot, r.Looked.KubeletRoot)
+			last.Looked.KubeletRoot, report.Looked.KubeletRoot)
 	}
-	now := map[faultSpot]*scanFault{}
-	for i := range r.Faults {
-		now[r.Faults[i].spot()] = &r.Faults[i]
+	now := map[faultIdentity]*scanFault{}
+	for i := range report.Faults {
+		now[report.Faults[i].identity()] = &report.Faults[i]
 	}
-	seen := map[faultSpot]bool{}
+	seen := map[faultIdentity]bool{}
 	for _, arg := range args {
-		places, err := last.named(arg)
+		places, err := last.placesNamed(arg)
 		if _, number := strconv.Atoi(arg); number != nil {
-			if found, unknown := r.named(arg); unknown == nil { // names need no earlier scan
+			if found, unknown := report.placesNamed(arg); unknown == nil { // names need no earlier scan
 				places, err = append(places, found...), nil
 			}
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, f := range faultsOf(places) {
-			at := f.spot()
+		for _, f := range allFaults(places) {
+			at := f.identity()
 			if seen[at] {
 				continue
 			}
@@ -233,29 +235,30 @@ func choose(r *scanReport, args []string) (chosen, gone []*scanFault, err error)
 	return chosen, gone, nil
 }
 
-// faultSpot identifies a fault in two scans. A mount that has taken the place of another and is broken is the same fault.
-type faultSpot struct {
+// faultIdentity identifies a fault in two scans. A mount that has taken the place of another and is broken is the same
+// fault.
+type faultIdentity struct {
 	code                          fault.Code
 	pod, container, volume, point string
 	namespace                     uint64
 	device                        string
 }
 
-func (f *scanFault) spot() faultSpot {
-	k := faultSpot{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
+func (f *scanFault) identity() faultIdentity {
+	k := faultIdentity{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
 	if f.Code == fault.HeldDevice { // the pod is the holder's, whom only the container runtime knows
 		k.pod, k.container = "", ""
 	}
 	return k
 }
 
-// typed is the command as the user may type it again, with other arguments.
-func typed(cmd *cobra.Command, p shellName, extra string, args ...string) string {
-	words := append([]string{"kubediag", cmd.Name(), extra}, given(cmd)...)
+// commandAsTyped is the command as the user may type it again, with other arguments.
+func commandAsTyped(cmd *cobra.Command, p programName, extra string, args ...string) string {
+	words := append([]string{"kubediag", cmd.Name(), extra}, givenFlags(cmd)...)
 	for _, arg := range args {
 		words = append(words, fault.Quote(arg))
 	}
-	line := p.line(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
+	line := p.commandLine(strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " "))
 	if pods := cmd.Flags().Lookup("pods"); pods != nil && pods.Value.String() == "-" {
 		line = "kubectl get pods -A -o json | " + line
 	}

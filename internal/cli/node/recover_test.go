@@ -13,7 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// TestTypedAgain has commands that a user can paste: with his flags, names quoted, and pods that were piped piped again.
+// TestTypedAgain has commands that a user can paste: with his flags, names quoted, and pods that were piped piped
+// again.
 func TestTypedAgain(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
@@ -26,7 +27,7 @@ func TestTypedAgain(t *testing.T) {
 		cmd := NewRecoverCommand("")
 		var got string
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			got = typed(cmd, shellName{}, "--yes", args...)
+			got = commandAsTyped(cmd, programName{}, "--yes", args...)
 			return nil
 		}
 		cmd.SetArgs(append([]string{}, args...))
@@ -78,8 +79,8 @@ func TestTargets(t *testing.T) {
 // TestEngineHasAllThatShips, and each OperationSet of it is ready.
 func TestEngineHasAllThatShips(t *testing.T) {
 	t.Parallel()
-	e := &engine{}
-	if err := e.load(); err != nil {
+	engine := &localEngine{}
+	if err := engine.loadShipped(); err != nil {
 		t.Fatal(err)
 	}
 	sets := shippedSets()
@@ -87,19 +88,19 @@ func TestEngineHasAllThatShips(t *testing.T) {
 		t.Errorf("sets %q", sets)
 	}
 	for _, name := range sets {
-		set, err := e.store.OperationSet(t.Context(), name)
+		set, err := engine.store.OperationSet(t.Context(), name)
 		if err != nil || !set.Status.Ready {
 			t.Errorf("%s: %+v, %v", name, set, err)
 			continue
 		}
 		for _, n := range set.Spec.AdjacencyList[1:] {
-			if _, err := e.store.Operation(t.Context(), n.Operation); err != nil {
+			if _, err := engine.store.Operation(t.Context(), n.Operation); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	for _, operation := range recoverers {
-		if _, err := e.store.Operation(t.Context(), operation); err != nil {
+	for _, operation := range recovererByCode {
+		if _, err := engine.store.Operation(t.Context(), operation); err != nil {
 			t.Error(err)
 		}
 	}

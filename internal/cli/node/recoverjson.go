@@ -19,13 +19,14 @@ type recoverReport struct {
 	// Faults counts the faults of all repairs, and Healed those that are healed or gone.
 	Faults int `json:"faults"`
 	Healed int `json:"healed"`
-	// Repairs and Gone are never null. Gone are faults that were named, and are gone since the scan that has numbered them.
+	// Repairs and Gone are never null. Gone are faults that were named, and are gone since the scan that has numbered
+	// them.
 	Repairs []repairReport `json:"repairs"`
 	Gone    []scanFault    `json:"gone"`
 	// Next is the command that carries out what is planned. It is left out if nothing is.
 	Next string `json:"next,omitempty"`
 	// Looked is what the first scan has looked at.
-	Looked looked `json:"looked"`
+	Looked scanCoverage `json:"looked"`
 }
 
 // repairReport is what one plan repairs, and what became of it.
@@ -37,7 +38,7 @@ type repairReport struct {
 
 // repairResult is a plan, and what became of it.
 type repairResult struct {
-	Result progress `json:"result"`
+	Result repairProgress `json:"result"`
 	// Reason is for people: why it was refused or has failed, or what was seen.
 	Reason string `json:"reason,omitempty"`
 	// PlanHash is that of the plan. It is left out if there is none.
@@ -46,56 +47,56 @@ type repairResult struct {
 	Actions []v1.Action `json:"actions"`
 }
 
-// report is what came of a recovery.
-func (r *recovery) report() *recoverReport {
+// recoverReportOf is what came of a recovery.
+func (r *recovery) recoverReportOf() *recoverReport {
 	report := &recoverReport{
 		SchemaVersion: schemaVersion, Node: r.view.Node, Time: r.view.Time, Repairs: []repairReport{}, Gone: []scanFault{}, Looked: r.view.Looked,
 	}
 	for _, t := range r.targets {
-		one := repairReport{repairResult: t.result(), Faults: []scanFault{}}
+		one := repairReport{repairResult: t.resultOf(), Faults: []scanFault{}}
 		for _, f := range t.faults {
 			one.Faults = append(one.Faults, *f)
 		}
 		report.Repairs = append(report.Repairs, one)
 	}
-	report.Healed, report.Faults = r.healed()
+	report.Healed, report.Faults = r.countHealed()
 	for _, f := range r.gone {
 		report.Gone = append(report.Gone, *f)
 	}
-	if r.left(planned) > 0 {
+	if r.countAt(progressPlanned) > 0 {
 		report.Next = r.next
 	}
 	return report
 }
 
-// healed counts the faults that are healed or gone, and all of them.
-func (r *recovery) healed() (good, all int) {
+// countHealed counts the faults that are healed or gone, and all of them.
+func (r *recovery) countHealed() (good, all int) {
 	for _, t := range r.targets {
 		all += len(t.faults)
-		if t.progress == healed || t.progress == gone {
+		if t.progress == progressHealed || t.progress == progressGone {
 			good += len(t.faults)
 		}
 	}
 	return good, all
 }
 
-// result is what became of a target.
-func (t *target) result() repairResult {
-	r := repairResult{Result: t.progress, Reason: t.why, Actions: actionsOf(t.done)}
+// resultOf is what became of a target.
+func (t *repairTarget) resultOf() repairResult {
+	r := repairResult{Result: t.progress, Reason: t.reason, Actions: diagnosisActions(t.done)}
 	if len(r.Actions) == 0 {
-		r.Actions = actionsOf(t.plan)
+		r.Actions = diagnosisActions(t.plan)
 	}
 	if t.plan != nil && t.plan.Status.Plan != nil {
 		r.PlanHash = t.plan.Status.Plan.Hash
 	}
-	if t.progress == planned && t.plan == nil {
-		r.Result = notPlanned
+	if t.progress == progressPlanned && t.plan == nil {
+		r.Result = progressNotPlanned
 	}
 	return r
 }
 
-// actionsOf are those of a Diagnosis, which may be nil.
-func actionsOf(d *v1.Diagnosis) []v1.Action {
+// diagnosisActions are those of a Diagnosis, which may be nil.
+func diagnosisActions(d *v1.Diagnosis) []v1.Action {
 	all := []v1.Action{}
 	if d == nil {
 		return all

@@ -37,9 +37,9 @@ func unmountOf(phase v1.ActionPhase) v1.Action {
 // changeReports are what recover and release write as JSON, by the verb and what happens.
 func changeReports(t *testing.T) map[string]any {
 	t.Helper()
-	recovered := func(scan *scanReport, gone []*scanFault, each ...*target) *recoverReport {
+	recovered := func(scan *scanReport, gone []*scanFault, each ...*repairTarget) *recoverReport {
 		r := &recovery{view: recoverView{scanView{scanReport: scan}}, targets: each, gone: gone, next: "kubediag recover --yes --output=json"}
-		return r.report()
+		return r.recoverReportOf()
 	}
 	faults := func() (all []*scanFault) {
 		for i := range reports["faults"].Faults {
@@ -47,25 +47,25 @@ func changeReports(t *testing.T) map[string]any {
 		}
 		return all
 	}()
-	at := func(p progress, why string, plan, done *v1.Diagnosis) *target {
-		return &target{faults: faults[:1], progress: p, why: why, plan: plan, done: done}
+	at := func(p repairProgress, why string, plan, done *v1.Diagnosis) *repairTarget {
+		return &repairTarget{faults: faults[:1], progress: p, reason: why, plan: plan, done: done}
 	}
 	planOf, doneOf := diagnosisOf(unmountOf(v1.ActionPlanned)), diagnosisOf(unmountOf(v1.ActionDone))
 	held := holdersReports(t)["held"].(*holdersReport)
-	released := func(p progress, why string, plan, done *v1.Diagnosis, r release) *releaseReport {
+	released := func(p repairProgress, why string, plan, done *v1.Diagnosis, r deviceRelease) *releaseReport {
 		r.before, r.target, r.next = held, at(p, why, plan, done), "kubediag release --yes --output=json rbd3"
-		return r.report()
+		return r.releaseReportOf()
 	}
 	return map[string]any{
 		"recover-clean": recovered(reports["clean"], nil),
-		"recover-planned": recovered(reports["faults"], nil, at(planned, "", planOf, nil), at(refusal, "its pod is not known\x1b", nil, nil),
-			at(planned, "", nil, nil)),
-		"recover-ended": recovered(reports["faults"], faults[2:3], at(healed, "a second scan does not see it any more", planOf, doneOf),
-			at(gone, "it was gone before this command has changed anything", planOf, diagnosisOf()), at(failed, "busy", planOf, diagnosisOf(unmountOf(v1.ActionFailed)))),
-		"release-planned":  released(planned, "", planOf, nil, release{}),
-		"release-refused":  released(refusal, "the device is in use as it should be", nil, nil, release{}),
-		"release-released": released(healed, "", planOf, doneOf, release{after: holdersReports(t)["free"].(*holdersReport)}),
-		"release-detached": released(healed, "", planOf, doneOf, release{detached: true}),
+		"recover-planned": recovered(reports["faults"], nil, at(progressPlanned, "", planOf, nil), at(progressRefused, "its pod is not known\x1b", nil, nil),
+			at(progressPlanned, "", nil, nil)),
+		"recover-ended": recovered(reports["faults"], faults[2:3], at(progressHealed, "a second scan does not see it any more", planOf, doneOf),
+			at(progressGone, "it was gone before this command has changed anything", planOf, diagnosisOf()), at(progressFailed, "busy", planOf, diagnosisOf(unmountOf(v1.ActionFailed)))),
+		"release-planned":  released(progressPlanned, "", planOf, nil, deviceRelease{}),
+		"release-refused":  released(progressRefused, "the device is in use as it should be", nil, nil, deviceRelease{}),
+		"release-released": released(progressHealed, "", planOf, doneOf, deviceRelease{after: holdersReports(t)["free"].(*holdersReport)}),
+		"release-detached": released(progressHealed, "", planOf, doneOf, deviceRelease{detached: true}),
 	}
 }
 
@@ -76,7 +76,7 @@ func TestChangeReports(t *testing.T) {
 		if err := writeJSON(&b, r); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".json", b.String())
+		compareGolden(t, name+".json", b.String())
 	}
 }
 
@@ -85,16 +85,16 @@ func TestRecoverReport(t *testing.T) {
 	t.Parallel()
 	all := changeReports(t)
 	for name, want := range map[string]struct {
-		results        []progress
+		results        []repairProgress
 		faults, healed int
 		next           bool
 	}{
 		"recover-clean":   {nil, 0, 0, false},
-		"recover-planned": {[]progress{planned, refusal, notPlanned}, 3, 0, true},
-		"recover-ended":   {[]progress{healed, gone, failed}, 3, 2, false},
+		"recover-planned": {[]repairProgress{progressPlanned, progressRefused, progressNotPlanned}, 3, 0, true},
+		"recover-ended":   {[]repairProgress{progressHealed, progressGone, progressFailed}, 3, 2, false},
 	} {
 		r := all[name].(*recoverReport)
-		var results []progress
+		var results []repairProgress
 		for _, one := range r.Repairs {
 			results = append(results, one.Result)
 		}
@@ -110,7 +110,7 @@ func TestJSONAsksNothing(t *testing.T) {
 	out := jsonFormat
 	cmd := &cobra.Command{}
 	cmd.SetIn(strings.NewReader("y\n"))
-	err := changeOptions{out: &out}.agree(cmd, "?", "kubediag recover --yes")
+	err := changeOptions{out: &out}.confirmOnTerminal(cmd, "?", "kubediag recover --yes")
 	if !errors.Is(err, verb.ErrRefused) || !strings.HasSuffix(err.Error(), "To carry out the plan, type: kubediag recover --yes") {
 		t.Errorf("error %v", err)
 	}

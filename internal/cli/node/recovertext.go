@@ -26,8 +26,8 @@ import (
 // recoverView writes what recover does for people.
 type recoverView struct{ scanView }
 
-// clean is said if there is nothing to repair.
-func (v recoverView) clean() string {
+// nothingToRepair is said if there is nothing to repair.
+func (v recoverView) nothingToRepair() string {
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {
 	case v.Looked.KubeletDown:
@@ -35,99 +35,99 @@ func (v recoverView) clean() string {
 	case len(v.Looked.NotLookedAt) > 0:
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
 	}
-	return v.Marked("", mark, colour, v.Node+": "+text+" "+v.coverage()) + v.unseen()
+	return v.Marked("", mark, colour, v.Node+": "+text+" "+v.coverageText()) + v.gapsText()
 }
 
-func (v recoverView) goneText(gone []*scanFault) string {
+func (v recoverView) goneLines(gone []*scanFault) string {
 	var b strings.Builder
 	for _, f := range gone {
-		b.WriteString(v.Marked("", "✓", terminal.Green, v.name(f)+": gone since the last scan."))
+		b.WriteString(v.Marked("", "✓", terminal.Green, v.faultLine(f)+": gone since the last scan."))
 	}
 	return b.String()
 }
 
-// name is a fault in one line.
-func (v recoverView) name(f *scanFault) string {
-	text := fmt.Sprintf("%d. %s", f.Place, f.Code)
-	if f.Code == fault.HeldDevice {
-		return printable.Quoted(text + " " + f.device() + " at " + f.Mount.Point)
+// faultLine is a fault in one line.
+func (v recoverView) faultLine(found *scanFault) string {
+	text := fmt.Sprintf("%d. %s", found.Place, found.Code)
+	if found.Code == fault.HeldDevice {
+		return printable.Quoted(text + " " + found.deviceText() + " at " + found.Mount.Point)
 	}
-	if f.Pod != (scanPod{}) {
-		text += " " + f.Pod.short()
+	if found.Pod != (scanPod{}) {
+		text += " " + found.Pod.shortName()
 	}
-	if f.Container != "" {
-		text += ", container " + f.Container
+	if found.Container != "" {
+		text += ", container " + found.Container
 	}
-	if f.Volume != "" {
-		text += ", volume " + f.Volume
+	if found.Volume != "" {
+		text += ", volume " + found.Volume
 	}
 	return printable.Quoted(text)
 }
 
 // planText is what would be done, and what is refused.
 func (r *recovery) planText() string {
-	var b strings.Builder
-	v := r.view
-	b.WriteString(v.goneText(r.gone))
-	for _, t := range r.targets {
-		if t.progress == planned && t.plan != nil {
-			for _, f := range t.faults {
-				if v.verbose {
-					b.WriteString(v.evidence(f))
+	var text strings.Builder
+	view := r.view
+	text.WriteString(view.goneLines(r.gone))
+	for _, target := range r.targets {
+		if target.progress == progressPlanned && target.plan != nil {
+			for _, f := range target.faults {
+				if view.verbose {
+					text.WriteString(view.evidenceText(f))
 				} else {
-					b.WriteString(v.Wrap("", v.name(f), 3))
+					text.WriteString(view.Wrap("", view.faultLine(f), 3))
 				}
 			}
-			b.WriteString(v.actions(t.plan))
+			text.WriteString(view.actionLines(target.plan))
 		}
 	}
 	for _, t := range r.targets {
-		if t.progress != planned {
-			b.WriteString(v.result(t))
+		if t.progress != progressPlanned {
+			text.WriteString(view.resultLines(t))
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
-// actions are those of the plan of a Diagnosis.
-func (v scanView) actions(d *v1.Diagnosis) string {
-	var b strings.Builder
+// actionLines are those of the plan of a Diagnosis.
+func (v scanView) actionLines(d *v1.Diagnosis) string {
+	var text strings.Builder
 	for _, run := range d.Status.Operations {
 		for _, a := range run.Actions {
 			target := a.Target
 			if m := a.Mount; m != nil && m.MountInfoID != 0 {
 				target += fmt.Sprintf(" (mount %d of mount namespace %d)", m.MountInfoID, m.Namespace)
 			}
-			b.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
-			b.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
-			b.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+			text.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
+			text.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
+			text.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
-// marks of results.
-var marks = map[progress]struct {
+// resultMarks of results.
+var resultMarks = map[repairProgress]struct {
 	mark   string
 	colour terminal.Colour
 	word   string
 }{
-	healed:   {"✓", terminal.Green, "healed: "},
-	gone:     {"✓", terminal.Green, "gone: "},
-	refusal:  {"!", terminal.Yellow, "refused because "},
-	failed:   {"✗", terminal.Red, "failed because "},
-	repaired: {"!", terminal.Yellow, "repaired, and not looked at again"},
-	planned:  {"!", terminal.Yellow, "not tried"},
+	progressHealed:   {"✓", terminal.Green, "healed: "},
+	progressGone:     {"✓", terminal.Green, "gone: "},
+	progressRefused:  {"!", terminal.Yellow, "refused because "},
+	progressFailed:   {"✗", terminal.Red, "failed because "},
+	progressRepaired: {"!", terminal.Yellow, "repaired, and not looked at again"},
+	progressPlanned:  {"!", terminal.Yellow, "not tried"},
 }
 
-// result is one line for each fault.
-func (v recoverView) result(t *target) string {
+// resultLines is one line for each fault.
+func (v recoverView) resultLines(t *repairTarget) string {
 	var b strings.Builder
-	m := marks[t.progress]
+	m := resultMarks[t.progress]
 	for _, f := range t.faults {
-		text := v.name(f) + ": " + m.word + printable.Quoted(t.why)
-		if t.progress == refusal || t.progress == failed {
-			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.line(fmt.Sprintf("kubediag show %d", f.Place))
+		text := v.faultLine(f) + ": " + m.word + printable.Quoted(t.reason)
+		if t.progress == progressRefused || t.progress == progressFailed {
+			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.commandLine(fmt.Sprintf("kubediag show %d", f.Place))
 		}
 		b.WriteString(v.Marked("", m.mark, m.colour, text))
 	}
@@ -139,36 +139,36 @@ func (r *recovery) resultText() string {
 	var b strings.Builder
 	for _, t := range r.targets {
 		if t.plan != nil && t.plan.Status.Plan != nil {
-			b.WriteString(r.view.result(t))
+			b.WriteString(r.view.resultLines(t))
 		}
 	}
-	good, all := r.healed()
+	good, all := r.countHealed()
 	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, verb.Count(all, "fault")), 0))
 	return b.String()
 }
 
-// agree asks whether the plan is to be carried out. Without a terminal it is refused.
-func (r *recovery) agree(cmd *cobra.Command, o changeOptions) error {
-	n := r.left(planned)
+// confirmPlan asks whether the plan is to be carried out. Without a terminal it is refused.
+func (r *recovery) confirmPlan(cmd *cobra.Command, o changeOptions) error {
+	n := r.countAt(progressPlanned)
 	if n == 0 || o.yes || o.dryRun {
 		return nil
 	}
 	faults := 0
 	for _, t := range r.targets {
-		if t.progress == planned {
+		if t.progress == progressPlanned {
 			faults += len(t.faults)
 		}
 	}
-	return o.agree(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next)
+	return o.confirmOnTerminal(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next)
 }
 
-// agree asks a question on the terminal. line is what to type if no question can be asked.
-func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
+// confirmOnTerminal asks a question on the terminal. line is what to type if no question can be asked.
+func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line string) error {
 	if *o.out == jsonFormat {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	in := cmd.InOrStdin()
-	file, ok := in.(*os.File)
+	input := cmd.InOrStdin()
+	file, ok := input.(*os.File)
 	if ok {
 		_, ok = sys.Columns(file)
 	}
@@ -178,7 +178,7 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
 		return err
 	}
-	answer, err := answerOf(cmd.Context(), in)
+	answer, err := readAnswer(cmd.Context(), input)
 	if err != nil {
 		return err
 	}
@@ -188,8 +188,8 @@ func (o changeOptions) agree(cmd *cobra.Command, question, line string) error {
 	return nil
 }
 
-// answerOf reads a line. Ctrl-C is an answer, too.
-func answerOf(ctx context.Context, in io.Reader) (string, error) {
+// readAnswer reads a line. Ctrl-C is an answer, too.
+func readAnswer(ctx context.Context, in io.Reader) (string, error) {
 	line, err := await(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -197,8 +197,8 @@ func answerOf(ctx context.Context, in io.Reader) (string, error) {
 	return line, err
 }
 
-// given are the flags that the user has set, without those that say whether it is asked.
-func given(cmd *cobra.Command) (list []string) {
+// givenFlags are the flags that the user has set, without those that say whether it is asked.
+func givenFlags(cmd *cobra.Command) (list []string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch f.Name {
 		case "yes", "dry-run", "verbose":

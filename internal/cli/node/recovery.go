@@ -22,34 +22,34 @@ import (
 	rebind "kubediag.org/kubediag/internal/processor/volume"
 )
 
-// progress is how far the repair of a target is.
-type progress string
+// repairProgress is how far the repair of a target is.
+type repairProgress string
 
 const (
-	// notPlanned is told of a target that is planned and has no plan: the command was interrupted before.
-	notPlanned progress = "NotPlanned"
-	planned    progress = "Planned"
-	refusal    progress = "Refused"
-	failed     progress = "Failed"
-	repaired   progress = "Repaired" // by the word of the recoverer
-	gone       progress = "Gone"     // before this command has changed anything
-	healed     progress = "Healed"   // a second look has proven it
+	// progressNotPlanned is told of a target that is planned and has no plan: the command was interrupted before.
+	progressNotPlanned repairProgress = "NotPlanned"
+	progressPlanned    repairProgress = "Planned"
+	progressRefused    repairProgress = "Refused"
+	progressFailed     repairProgress = "Failed"
+	progressRepaired   repairProgress = "Repaired" // by the word of the recoverer
+	progressGone       repairProgress = "Gone"     // before this command has changed anything
+	progressHealed     repairProgress = "Healed"   // a second look has proven it
 )
 
-// target is what one plan is made for: faults that one recoverer repairs together.
-type target struct {
+// repairTarget is what one plan is made for: faults that one recoverer repairs together.
+type repairTarget struct {
 	faults    []*scanFault
 	operation string
 	spec      v1.DiagnosisSpec
 
-	progress progress
-	why      string        // of refused and failed, or what was seen
+	progress repairProgress
+	reason   string        // of refused and failed, or what was seen
 	plan     *v1.Diagnosis // up to its plan
 	done     *v1.Diagnosis
 }
 
-// recoverers are the Operations of those that repair with nothing lost.
-var recoverers = map[fault.Code]string{
+// recovererByCode are the Operations of those that repair with nothing lost.
+var recovererByCode = map[fault.Code]string{
 	fault.StaleSubPath:        "subpath-remount-recover",
 	fault.DeletedVolumeSource: "volume-rebind-recover",
 	fault.DisconnectedFUSE:    "volume-rebind-recover",
@@ -60,63 +60,63 @@ var recoverers = map[fault.Code]string{
 }
 
 // targetsOf groups faults, in their order. Faults that cannot be repaired are a target for each row.
-func targetsOf(faults []*scanFault) (all []*target) {
+func targetsOf(faults []*scanFault) (all []*repairTarget) {
 	type group struct {
 		operation, pod, container, volume, device string
 		place                                     int
 	}
-	at := map[group]*target{}
-	for _, f := range faults {
-		g := group{operation: recoverers[f.Code], pod: f.Pod.UID}
+	at := map[group]*repairTarget{}
+	for _, found := range faults {
+		g := group{operation: recovererByCode[found.Code], pod: found.Pod.UID}
 		switch {
-		case f.Details.Repair == "" || g.operation == "":
-			g = group{place: f.Place}
-		case f.Code == fault.StaleSubPath:
-			g.container = f.Container
-		case f.Code == fault.HeldDevice:
-			g.pod, g.device = "", cmp.Or(f.Details.Device, f.Mount.Device)
-		case f.Code != fault.OrphanedPodVolumes:
-			g.volume = f.Volume
+		case found.Details.Repair == "" || g.operation == "":
+			g = group{place: found.Place}
+		case found.Code == fault.StaleSubPath:
+			g.container = found.Container
+		case found.Code == fault.HeldDevice:
+			g.pod, g.device = "", cmp.Or(found.Details.Device, found.Mount.Device)
+		case found.Code != fault.OrphanedPodVolumes:
+			g.volume = found.Volume
 		}
-		t := at[g]
-		if t == nil {
-			t = &target{operation: g.operation, progress: planned}
-			at[g], all = t, append(all, t)
-			t.spec.Parameters = map[string]string{}
+		target := at[g]
+		if target == nil {
+			target = &repairTarget{operation: g.operation, progress: progressPlanned}
+			at[g], all = target, append(all, target)
+			target.spec.Parameters = map[string]string{}
 			switch {
 			case g.operation == "":
-				t.refuse("kubediag does %s", f.Plan)
+				target.setRefused("kubediag does %s", found.Plan)
 			case g.device != "":
-				t.spec.Parameters[device.ParamDevice] = g.device
-			case f.Code == fault.OrphanedPodVolumes:
-				t.spec.Parameters[orphan.ParamUID] = f.Pod.UID
+				target.spec.Parameters[device.ParamDevice] = g.device
+			case found.Code == fault.OrphanedPodVolumes:
+				target.spec.Parameters[orphan.ParamUID] = found.Pod.UID
 			default:
-				t.spec.PodReference = &v1.PodReference{Namespace: f.Pod.Namespace, Name: f.Pod.Name, Container: g.container}
+				target.spec.PodReference = &v1.PodReference{Namespace: found.Pod.Namespace, Name: found.Pod.Name, Container: g.container}
 			}
 			if g.volume != "" {
-				t.spec.Parameters[volume.ParamVolume] = g.volume
+				target.spec.Parameters[volume.ParamVolume] = g.volume
 			}
 		}
-		t.faults = append(t.faults, f)
+		target.faults = append(target.faults, found)
 	}
 	return all
 }
 
-func (t *target) refuse(format string, args ...any) {
-	t.progress, t.why = refusal, fmt.Sprintf(format, args...)
+func (t *repairTarget) setRefused(format string, args ...any) {
+	t.progress, t.reason = progressRefused, fmt.Sprintf(format, args...)
 }
 
 // recovery is the repair of several targets, one after the other.
 type recovery struct {
-	engine  *engine
+	engine  *localEngine
 	view    recoverView
-	targets []*target
+	targets []*repairTarget
 	gone    []*scanFault // that were named, and are gone since the last scan
 	next    string       // the command that carries out the plans; empty: there is none
 }
 
-// left counts the targets that are that far.
-func (r *recovery) left(p progress) (n int) {
+// countAt counts the targets that are that far.
+func (r *recovery) countAt(p repairProgress) (n int) {
 	for _, t := range r.targets {
 		if t.progress == p {
 			n++
@@ -125,87 +125,87 @@ func (r *recovery) left(p progress) (n int) {
 	return n
 }
 
-// plan has each recoverer plan, and changes nothing.
-func (r *recovery) plan(ctx context.Context) {
+// planAll has each recoverer plan, and changes nothing.
+func (r *recovery) planAll(ctx context.Context) {
 	for _, t := range r.targets {
-		if t.progress == planned && ctx.Err() == nil {
-			if err := r.planOne(ctx, t); err != nil && ctx.Err() == nil {
-				t.progress, t.why = failed, "it could not be planned: "+err.Error()
+		if t.progress == progressPlanned && ctx.Err() == nil {
+			if err := r.planTarget(ctx, t); err != nil && ctx.Err() == nil {
+				t.progress, t.reason = progressFailed, "it could not be planned: "+err.Error()
 			}
 		}
 	}
 }
 
-func (r *recovery) planOne(ctx context.Context, t *target) (err error) {
-	if ref := t.spec.PodReference; ref != nil {
-		if why := r.unknownPod(ctx, t); why != "" {
-			t.refuse("%s", why)
+func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err error) {
+	if ref := target.spec.PodReference; ref != nil {
+		if why := r.unknownPodReason(ctx, target); why != "" {
+			target.setRefused("%s", why)
 			return nil
 		}
 		if r.engine.pods.runtime == nil { // no source says how containers are later
-			t.spec.Parameters[subpath.ParamWaitSeconds] = "0"
-			if t.operation == recoverers[fault.DisconnectedFUSE] {
-				t.spec.Parameters[rebind.ParamRebindWaitSeconds] = "0"
-				delete(t.spec.Parameters, subpath.ParamWaitSeconds)
+			target.spec.Parameters[subpath.ParamWaitSeconds] = "0"
+			if target.operation == recovererByCode[fault.DisconnectedFUSE] {
+				target.spec.Parameters[rebind.ParamRebindWaitSeconds] = "0"
+				delete(target.spec.Parameters, subpath.ParamWaitSeconds)
 			}
 		}
 	}
-	if t.spec.OperationSet, err = r.engine.only(ctx, t.operation); err != nil {
+	if target.spec.OperationSet, err = r.engine.singleOperationSet(ctx, target.operation); err != nil {
 		return err
 	}
-	d, err := r.engine.plan(ctx, t.spec, nil)
+	diagnosis, err := r.engine.planDiagnosis(ctx, target.spec, nil)
 	if err != nil {
 		return err
 	}
-	t.plan = d
-	switch d.Status.Outcome {
+	target.plan = diagnosis
+	switch diagnosis.Status.Outcome {
 	case v1.OutcomePlanned:
 	case v1.OutcomeError:
-		t.progress, t.why = failed, "it could not be planned: "+messageOf(d)
+		target.progress, target.reason = progressFailed, "it could not be planned: "+diagnosisMessage(diagnosis)
 	default:
-		t.refuse("%s", messageOf(d))
+		target.setRefused("%s", diagnosisMessage(diagnosis))
 	}
 	return nil
 }
 
-// unknownPod says why the pod of a target cannot be worked on; empty if it can.
-func (r *recovery) unknownPod(ctx context.Context, t *target) string {
-	f := t.faults[0]
-	if f.Pod.Name == "" {
+// unknownPodReason says why the pod of a target cannot be worked on; empty if it can.
+func (r *recovery) unknownPodReason(ctx context.Context, t *repairTarget) string {
+	found := t.faults[0]
+	if found.Pod.Name == "" {
 		return "its pod is not known: neither --pods, the kubelet nor the container runtime knows it" + r.engine.whyUnknown()
 	}
-	pod, err := r.engine.pods.Pod(ctx, f.Pod.Namespace, f.Pod.Name)
+	pod, err := r.engine.pods.Pod(ctx, found.Pod.Namespace, found.Pod.Name)
 	switch {
 	case err != nil:
 		return "its pod is not known: " + err.Error() + r.engine.whyUnknown()
-	case string(pod.UID) != f.Pod.UID:
+	case string(pod.UID) != found.Pod.UID:
 		return fmt.Sprintf("the pod with this name has UID %s now", pod.UID)
 	}
 	return ""
 }
 
-// messageOf is what a Diagnosis says at its end: its operation, or its condition.
-func messageOf(d *v1.Diagnosis) string {
-	for _, run := range slices.Backward(d.Status.Operations) {
+// diagnosisMessage is what a Diagnosis says at its end: its operation, or its condition.
+func diagnosisMessage(diagnosis *v1.Diagnosis) string {
+	for _, run := range slices.Backward(diagnosis.Status.Operations) {
 		if run.Message != "" {
 			return run.Message
 		}
 	}
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c != nil {
+	if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete); c != nil {
 		return c.Message
 	}
-	return d.Status.Summary
+	return diagnosis.Status.Summary
 }
 
-// repair carries out the plans that were agreed to.
-func (r *recovery) repair(ctx context.Context, dataRoot string) error {
+// repairAll carries out the plans that were agreed to.
+func (r *recovery) repairAll(ctx context.Context, dataRoot string) error {
 	root, err := openRepairRoot(dataRoot)
 	if err != nil {
 		return err
 	}
 	for _, t := range r.targets {
-		if t.progress == planned && ctx.Err() == nil {
-			if err := r.repairOne(ctx, t, root); err != nil {
+		if t.progress == progressPlanned && ctx.Err() == nil {
+			if err := r.repairTarget(ctx, t, root); err != nil {
 				return err
 			}
 		}
@@ -213,52 +213,53 @@ func (r *recovery) repair(ctx context.Context, dataRoot string) error {
 	return nil
 }
 
-// repairOne carries out one plan, if it is still the same. An error is one of the data root.
-func (r *recovery) repairOne(ctx context.Context, t *target, root *repairRoot) error {
+// repairTarget carries out one plan, if it is still the same. An error is one of the data root.
+func (r *recovery) repairTarget(ctx context.Context, target *repairTarget, root *repairRoot) error {
 	underway, err := agentRepairs(root.dir)
 	if err != nil {
 		return err
 	}
 	for _, u := range underway {
-		if concerns(u, t.faults) {
-			t.refuse("an agent of this node works on it: the Diagnosis with UID %s", u.UID)
+		if concernsFaults(u, target.faults) {
+			target.setRefused("an agent of this node works on it: the Diagnosis with UID %s", u.UID)
 			return nil
 		}
 	}
-	d, err := r.engine.repair(ctx, t.spec, t.plan.Status.Plan.Hash, root, nil)
-	t.done = d
+	diagnosis, err := r.engine.repairDiagnosis(ctx, target.spec, target.plan.Status.Plan.Hash, root, nil)
+	target.done = diagnosis
 	switch {
 	case ctx.Err() != nil:
-		t.progress, t.why = failed, "it was interrupted; a repair that has begun can be repeated"
+		target.progress, target.reason = progressFailed, "it was interrupted; a repair that has begun can be repeated"
 	case err != nil:
-		t.progress, t.why = failed, err.Error()
-	case untouched(d) && (d.Status.Outcome == v1.OutcomeHealed || d.Status.Outcome == v1.OutcomeNoFault || reasonOf(d) == v1.ReasonPlanChanged):
-		t.progress, t.why = gone, messageOf(d)
-	case d.Status.Phase == v1.DiagnosisSucceeded:
-		t.progress = repaired
+		target.progress, target.reason = progressFailed, err.Error()
+	case changedNothing(diagnosis) && (diagnosis.Status.Outcome == v1.OutcomeHealed ||
+		diagnosis.Status.Outcome == v1.OutcomeNoFault || diagnosisReason(diagnosis) == v1.ReasonPlanChanged):
+		target.progress, target.reason = progressGone, diagnosisMessage(diagnosis)
+	case diagnosis.Status.Phase == v1.DiagnosisSucceeded:
+		target.progress = progressRepaired
 	default:
-		t.progress, t.why = failed, messageOf(d)
+		target.progress, target.reason = progressFailed, diagnosisMessage(diagnosis)
 	}
 	return nil
 }
 
-// untouched reports whether a Diagnosis has changed nothing itself.
-func untouched(d *v1.Diagnosis) bool {
+// changedNothing reports whether a Diagnosis has changed nothing itself.
+func changedNothing(d *v1.Diagnosis) bool {
 	return !slices.ContainsFunc(d.Status.Operations, func(run v1.OperationRun) bool {
 		return slices.ContainsFunc(run.Actions, func(a v1.Action) bool { return a.Phase != v1.ActionPlanned && !a.Already })
 	})
 }
 
-func reasonOf(d *v1.Diagnosis) string {
+func diagnosisReason(d *v1.Diagnosis) string {
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c != nil {
 		return c.Reason
 	}
 	return ""
 }
 
-// prove looks again. Nothing is called healed that this look still finds.
-func (r *recovery) prove(ctx context.Context, look func(context.Context) (*scanReport, error)) error {
-	if r.left(repaired)+r.left(gone)+r.left(failed) == 0 {
+// verifyByScan looks again. Nothing is called healed that this look still finds.
+func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) (*scanReport, error)) error {
+	if r.countAt(progressRepaired)+r.countAt(progressGone)+r.countAt(progressFailed) == 0 {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -269,34 +270,34 @@ func (r *recovery) prove(ctx context.Context, look func(context.Context) (*scanR
 		return fmt.Errorf("look again: %w", err)
 	}
 	if after.Looked.Interrupted {
-		return errors.Join(ctx.Err(), unseen(after.Looked.NotLookedAt))
+		return errors.Join(ctx.Err(), unseenError(after.Looked.NotLookedAt))
 	}
-	present := map[faultSpot]bool{}
+	present := map[faultIdentity]bool{}
 	for i := range after.Faults {
-		present[after.Faults[i].spot()] = true
+		present[after.Faults[i].identity()] = true
 	}
-	for _, t := range r.targets {
-		there := slices.ContainsFunc(t.faults, func(f *scanFault) bool { return present[f.spot()] })
+	for _, target := range r.targets {
+		there := slices.ContainsFunc(target.faults, func(f *scanFault) bool { return present[f.identity()] })
 		switch {
-		case t.progress == failed && !there && t.done != nil && !untouched(t.done):
-			t.progress, t.why = healed, "a second scan does not see it any more, but: "+t.why
-		case t.progress == repaired && there:
-			t.progress, t.why = failed, "it was repaired, and a second scan sees it again"
-		case t.progress == gone && there && reasonOf(t.done) == v1.ReasonPlanChanged:
-			t.refuse("%s", t.why)
-		case t.progress == gone && there:
-			t.progress, t.why = failed, "a second scan still sees it: "+t.why
-		case t.progress == repaired:
-			t.progress, t.why = healed, t.proof()
-		case t.progress == gone:
-			t.why = "it was gone before this command has changed anything"
+		case target.progress == progressFailed && !there && target.done != nil && !changedNothing(target.done):
+			target.progress, target.reason = progressHealed, "a second scan does not see it any more, but: "+target.reason
+		case target.progress == progressRepaired && there:
+			target.progress, target.reason = progressFailed, "it was repaired, and a second scan sees it again"
+		case target.progress == progressGone && there && diagnosisReason(target.done) == v1.ReasonPlanChanged:
+			target.setRefused("%s", target.reason)
+		case target.progress == progressGone && there:
+			target.progress, target.reason = progressFailed, "a second scan still sees it: "+target.reason
+		case target.progress == progressRepaired:
+			target.progress, target.reason = progressHealed, target.proofText()
+		case target.progress == progressGone:
+			target.reason = "it was gone before this command has changed anything"
 		}
 	}
 	return nil
 }
 
-// proof is what was seen after a repair.
-func (t *target) proof() string {
+// proofText is what was seen after a repair.
+func (t *repairTarget) proofText() string {
 	text := "a second scan does not see it any more"
 	for _, key := range []string{subpath.KeyRecoverRunningAfter, rebind.KeyRebindRunningAfter} {
 		if seconds := t.done.Status.OperationResults[key]; seconds != "" {
@@ -309,9 +310,9 @@ func (t *target) proof() string {
 	return text
 }
 
-// end is how the verb ends. Only those who have named rows are refused something: else faults are just left.
-func (r *recovery) end(err error, named bool) error {
-	switch refused, ok := r.left(refusal), r.left(healed)+r.left(gone); {
+// finalError is how the verb ends. Only those who have named rows are refused something: else faults are just left.
+func (r *recovery) finalError(err error, named bool) error {
+	switch refused, ok := r.countAt(progressRefused), r.countAt(progressHealed)+r.countAt(progressGone); {
 	case err != nil:
 		return err
 	case ok == len(r.targets):

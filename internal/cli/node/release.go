@@ -25,7 +25,7 @@ import (
 
 // NewReleaseCommand makes the verb release. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewReleaseCommand(proc string) *cobra.Command {
-	o := nodeOptions{proc: proc}
+	options := nodeOptions{proc: proc}
 	var change changeOptions
 	cmd := &cobra.Command{
 		Use:   "release DEVICE",
@@ -42,158 +42,160 @@ func NewReleaseCommand(proc string) *cobra.Command {
 		Args:              verb.Takes("DEVICE", 1),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
-	o.addFlags(cmd.Flags())
+	options.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.release(cmd, args[0], change) })
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
 	return cmd
 }
 
-// release is the release of one device.
-type release struct {
+// deviceRelease is the release of one device.
+type deviceRelease struct {
 	node   *kubelet.Node
-	at     place
+	device namedDevice
 	view   recoverView
 	out    io.Writer // for people
 	before *holdersReport
-	target *target
+	target *repairTarget
 	next   string // the command that carries out the plan; empty: there is none
 	// after is the second look; nil: there was none, or the device was gone by then.
 	after    *holdersReport
 	detached bool
 }
 
-// release releases the device that is named. Programs get one object at the end.
-func (o nodeOptions) release(cmd *cobra.Command, name string, change changeOptions) error {
+// releaseDevice releases the device that is named. Programs get one object at the end.
+func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change changeOptions) error {
 	if err := errors.Join(o.validate(), change.validate()); err != nil {
 		return err
 	}
-	ctx, w := cmd.Context(), cmd.OutOrStdout()
+	ctx, output := cmd.Context(), cmd.OutOrStdout()
 	choice, err := o.nodeOrDefault(ctx)
 	if err != nil {
 		return err
 	}
 	l := newHolderLook(choice.Node)
-	r := &release{node: choice.Node, out: w, view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram()}}}
-	if r.at, err = l.find(ctx, name); err != nil {
+	r := &deviceRelease{node: choice.Node, out: output, view: recoverView{scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}}
+	if r.device, err = l.findDevice(ctx, name); err != nil {
 		return err
 	}
-	if r.before, err = l.one(ctx, r.at, time.Now()); err != nil {
+	if r.before, err = l.inspectDevice(ctx, r.device, time.Now()); err != nil {
 		return err
 	}
 	if *change.out == jsonFormat {
 		r.out = io.Discard
 	}
-	err = r.run(cmd, name, change)
+	err = r.runRelease(cmd, name, change)
 	if *change.out == jsonFormat {
-		return jsonThen(w, r.report(), err)
+		return jsonThen(output, r.releaseReportOf(), err)
 	}
 	return err
 }
 
-// run plans, asks, repairs and looks again.
-func (r *release) run(cmd *cobra.Command, name string, change changeOptions) error {
-	ctx, d, v := cmd.Context(), r.at.device, r.view
-	r.target = &target{operation: recoverers[fault.HeldDevice], progress: planned, faults: []*scanFault{{
+// runRelease plans, asks, repairs and looks again.
+func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change changeOptions) error {
+	ctx, d, view := cmd.Context(), r.device.device, r.view
+	r.target = &repairTarget{operation: recovererByCode[fault.HeldDevice], progress: progressPlanned, faults: []*scanFault{{
 		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
-	if err := verb.Write(r.out, v.Text(r.before.text())); err != nil {
+	if err := verb.Write(r.out, view.Text(r.before.reportText())); err != nil {
 		return err
 	}
-	if done, err := r.releasable(); done {
+	if done, err := r.checkReleasable(); done {
 		return err
 	}
 	e, err := newEngine(ctx, r.node, nil, orphan.DefaultMinimumAge)
 	if err != nil {
 		return err
 	}
-	rec := &recovery{engine: e, view: v, targets: []*target{r.target}}
-	if rec.plan(ctx); r.target.progress != planned {
-		return r.target.error()
+	rec := &recovery{engine: e, view: view, targets: []*repairTarget{r.target}}
+	if rec.planAll(ctx); r.target.progress != progressPlanned {
+		return r.target.repairError()
 	}
-	r.next = typed(cmd, v.program, "--yes", name)
-	if err := writeThen(r.out, v.Text("\n"+v.actions(r.target.plan)), ctx.Err()); err != nil {
+	r.next = commandAsTyped(cmd, view.program, "--yes", name)
+	if err := writeThen(r.out, view.Text("\n"+view.actionLines(r.target.plan)), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
 		return verb.ErrFaults
 	}
 	if !change.yes {
-		if err := change.agree(cmd, "Release "+r.before.Device.title()+" as planned?", r.next); err != nil {
+		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next); err != nil {
 			return err
 		}
 	}
-	if err := rec.repair(ctx, change.dataRoot); err != nil {
+	if err := rec.repairAll(ctx, change.dataRoot); err != nil {
 		return err
 	}
-	text, err := r.prove(ctx)
-	return writeThen(r.out, v.Text(text), err)
+	text, err := r.verifyRelease(ctx)
+	return writeThen(r.out, view.Text(text), err)
 }
 
-// releasable says how the verb ends if the device is not to be released: it is free, in use, or held in another way.
-func (r *release) releasable() (done bool, err error) {
+// checkReleasable says how the verb ends if the device is not to be released: it is free, in use, or held in another
+// way.
+func (r *deviceRelease) checkReleasable() (done bool, err error) {
 	d := r.before.Device
 	switch {
 	case d.State == stateFree && r.before.partial:
-		return true, unseen(r.before.Looked.NotLookedAt)
+		return true, unseenError(r.before.Looked.NotLookedAt)
 	case d.State == stateFree:
-		r.target.progress = gone
+		r.target.progress = progressGone
 		return true, nil
 	case d.State == stateInUse:
-		r.target.refuse("the device is in use as it should be")
+		r.target.setRefused("the device is in use as it should be")
 	case !d.Removable:
-		r.target.refuse("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
+		r.target.setRefused("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
 	default:
 		return false, nil
 	}
-	return true, r.target.error()
+	return true, r.target.repairError()
 }
 
-// error is how the verb ends where the target was not repaired.
-func (t *target) error() error {
-	if t.progress == refusal {
-		return fmt.Errorf("%w: %s", verb.ErrRefused, t.why)
+// repairError is how the verb ends where the target was not repaired.
+func (t *repairTarget) repairError() error {
+	if t.progress == progressRefused {
+		return fmt.Errorf("%w: %s", verb.ErrRefused, t.reason)
 	}
-	return errors.New(t.why)
+	return errors.New(t.reason)
 }
 
-// prove looks again, and says whether the device is free. The kubelet's next look may have detached it.
-func (r *release) prove(ctx context.Context) (text string, err error) {
-	t := r.target
+// verifyRelease looks again, and says whether the device is free. The kubelet's next look may have detached it.
+func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err error) {
+	target := r.target
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	if t.progress == refusal {
-		return "", t.error()
+	if target.progress == progressRefused {
+		return "", target.repairError()
 	}
-	after, err := newHolderLook(r.node).one(ctx, place{device: r.at.device}, time.Now())
-	name := fmt.Sprintf("%s (%s)", r.at.device.Node(), r.at.device.Number)
+	after, err := newHolderLook(r.node).inspectDevice(ctx, namedDevice{device: r.device.device}, time.Now())
+	name := fmt.Sprintf("%s (%s)", r.device.device.Node(), r.device.device.Number)
 	switch {
-	case device.Vanished(err):
+	case device.IsGone(err):
 		r.detached = true
-		t.released()
+		target.setReleased()
 		return "Released: " + name + " is detached.\n", nil
 	case err != nil:
 		return "", fmt.Errorf("look again: %w", err)
 	}
-	ended := t.progress
+	ended := target.progress
 	if r.after = after; after.Device.State == stateFree && !after.Busy {
-		t.released()
+		target.setReleased()
 		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
 	} else {
-		t.progress, t.why = failed, cmp.Or(t.why, "a second look still finds it held")
-		text, err = after.text(), verb.ErrFaults
+		target.progress, target.reason = progressFailed, cmp.Or(target.reason, "a second look still finds it held")
+		text, err = after.reportText(), verb.ErrFaults
 	}
-	if ended == failed {
-		text += printable.Quoted("The repair ended with: "+t.why) + "\n"
+	if ended == progressFailed {
+		text += printable.Quoted("The repair ended with: "+target.reason) + "\n"
 	}
 	return text, err
 }
 
-// released notes that a second look has found the device free. If this command has changed nothing, it was gone before.
-func (t *target) released() {
-	if t.progress != gone {
-		t.progress = healed
+// setReleased notes that a second look has found the device free. If this command has changed nothing, it was gone
+// before.
+func (t *repairTarget) setReleased() {
+	if t.progress != progressGone {
+		t.progress = progressHealed
 	}
 }
 
@@ -210,9 +212,9 @@ type releaseReport struct {
 	After  *deviceUse `json:"after,omitempty"`
 }
 
-func (r *release) report() *releaseReport {
-	report := &releaseReport{SchemaVersion: schemaVersion, repairResult: r.target.result(), Detached: r.detached, Before: r.before.deviceUse}
-	if r.target.progress == planned {
+func (r *deviceRelease) releaseReportOf() *releaseReport {
+	report := &releaseReport{SchemaVersion: schemaVersion, repairResult: r.target.resultOf(), Detached: r.detached, Before: r.before.deviceUse}
+	if r.target.progress == progressPlanned {
 		report.Next = r.next
 	}
 	if r.after != nil {

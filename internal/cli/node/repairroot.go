@@ -21,8 +21,8 @@ import (
 // defaultDataRoot is that of the agent.
 const defaultDataRoot = "/var/lib/kubediag"
 
-// ownDir is the directory of this command below the data root: the agent removes journals that are none of its own.
-const ownDir = "by-hand"
+// ownDirName is the directory of this command below the data root: the agent removes journals that are none of its own.
+const ownDirName = "by-hand"
 
 const (
 	// lockPatience is for how long another program is waited for that repairs.
@@ -39,30 +39,30 @@ type repairRoot struct {
 
 // openRepairRoot makes the directories for journals if they are not there. Others must not be able to write to them.
 func openRepairRoot(dir string) (*repairRoot, error) {
-	for _, d := range []string{dir, filepath.Join(dir, ownDir)} {
+	for _, d := range []string{dir, filepath.Join(dir, ownDirName)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make directory for journals (--data-root): %w", err)
 		}
-		if err := owned(d); err != nil {
+		if err := checkOwner(d); err != nil {
 			return nil, fmt.Errorf("directory for journals (--data-root): %w", err)
 		}
 	}
 	r := &repairRoot{dir: dir, lock: &filelock.Lock{Path: filepath.Join(dir, filelock.Repairs)}}
-	return r, r.forget()
+	return r, r.removeOldJournals()
 }
 
-// hold keeps other programs of the node from repairs.
-func (r *repairRoot) hold(ctx context.Context) (release func(), err error) {
+// holdLock keeps other programs of the node from repairs.
+func (r *repairRoot) holdLock(ctx context.Context) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPatience)
 	defer cancel()
 	return r.lock.Hold(ctx)
 }
 
-// forget removes what repairs of long ago have left.
-func (r *repairRoot) forget() error {
+// removeOldJournals removes what repairs of long ago have left.
+func (r *repairRoot) removeOldJournals() error {
 	var errs []error
 	for _, pattern := range []string{"journal/*", "artifacts/*"} {
-		files, err := filepath.Glob(filepath.Join(r.dir, ownDir, pattern))
+		files, err := filepath.Glob(filepath.Join(r.dir, ownDirName, pattern))
 		errs = append(errs, err)
 		for _, name := range files {
 			if st, err := os.Lstat(name); err == nil && time.Since(st.ModTime()) > journalAge {
@@ -73,8 +73,8 @@ func (r *repairRoot) forget() error {
 	return errors.Join(errs...)
 }
 
-// agentRepairs are the repairs that an agent of this node has begun, and its process. There are none without an agent that
-// runs: what an earlier one has left is taken up by the next.
+// agentRepairs are the repairs that an agent of this node has begun, and its process. There are none without an agent
+// that runs: what an earlier one has left is taken up by the next.
 func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
 	lock := filepath.Join(dataRoot, filelock.Agent)
 	if _, err := os.Stat(lock); errors.Is(err, os.ErrNotExist) {
@@ -91,25 +91,26 @@ func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
 	return pipeline.Underway(dataRoot)
 }
 
-// concerns reports whether an agent's repair is about one of the faults.
-func concerns(r pipeline.Repair, faults []*scanFault) bool {
-	return slices.ContainsFunc(r.Actions, func(a fault.Action) bool {
-		return slices.ContainsFunc(faults, func(f *scanFault) bool {
+// concernsFaults reports whether an agent's repair is about one of the faults.
+func concernsFaults(r pipeline.Repair, faults []*scanFault) bool {
+	return slices.ContainsFunc(r.Actions, func(action fault.Action) bool {
+		return slices.ContainsFunc(faults, func(found *scanFault) bool {
 			switch {
-			case a.Mount != nil && a.Mount.Point == f.Mount.Point && (f.Mount.Namespace == 0 || a.Mount.Namespace == f.Mount.Namespace):
+			case action.Mount != nil && action.Mount.Point == found.Mount.Point && (found.Mount.Namespace == 0 ||
+				action.Mount.Namespace == found.Mount.Namespace):
 				return true
-			case a.Device != nil && f.Details.Device != "":
-				return a.Device.Name == f.Details.Device
-			case a.File != nil && f.Details.Path != "":
-				return a.File.Path == f.Details.Path || filepath.Dir(a.File.Path) == f.Details.Path
+			case action.Device != nil && found.Details.Device != "":
+				return action.Device.Name == found.Details.Device
+			case action.File != nil && found.Details.Path != "":
+				return action.File.Path == found.Details.Path || filepath.Dir(action.File.Path) == found.Details.Path
 			}
-			return a.Pod != nil && a.Pod.UID != "" && a.Pod.UID == f.Pod.UID && a.Fault == f.Code
+			return action.Pod != nil && action.Pod.UID != "" && action.Pod.UID == found.Pod.UID && action.Fault == found.Code
 		})
 	})
 }
 
-// overlaps reports whether actions of an agent change what a plan would change.
-func overlaps(actions []fault.Action, d *v1.Diagnosis) bool {
+// overlapsActions reports whether actions of an agent change what a plan would change.
+func overlapsActions(actions []fault.Action, d *v1.Diagnosis) bool {
 	for _, run := range d.Status.Operations {
 		for _, own := range run.Actions {
 			if slices.ContainsFunc(actions, func(a fault.Action) bool { return a.Kind == fault.ActionKind(own.Kind) && a.Target == own.Target }) {

@@ -19,8 +19,8 @@ type scanReport struct {
 	Time    time.Time   `json:"time"`
 	Verdict scanVerdict `json:"verdict"`
 	// Faults are in the order of their places. It is never null.
-	Faults []scanFault `json:"faults"`
-	Looked looked      `json:"looked"`
+	Faults []scanFault  `json:"faults"`
+	Looked scanCoverage `json:"looked"`
 
 	blind bool // the caller lacks what it takes to see what others do
 }
@@ -66,8 +66,8 @@ type scanMount struct {
 	FSType      string `json:"fsType"`
 }
 
-// looked is what was looked at, so that a clean result can be trusted.
-type looked struct {
+// scanCoverage is what was looked at, so that a clean result can be trusted.
+type scanCoverage struct {
 	KubeletRoot string `json:"kubeletRoot"`
 	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID"`
@@ -79,7 +79,7 @@ type looked struct {
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
 	// NotLookedAt is what was not looked at and may hide a fault.
-	NotLookedAt []gap `json:"notLookedAt,omitempty"`
+	NotLookedAt []coverageGap `json:"notLookedAt,omitempty"`
 	// Interrupted is whether the scan was ended before it was through.
 	Interrupted bool `json:"interrupted,omitempty"`
 	// Notes say what the result rests on, and for what was waited.
@@ -98,8 +98,8 @@ type looked struct {
 	// RenewedByKubelet counts stale binds that are no faults for that reason.
 	RenewedByKubelet int `json:"renewedByKubelet"`
 	// Unproven are places that could not be judged. It is never null.
-	Unproven []unproven `json:"unproven"`
-	PodSpecs podSpecs   `json:"podSpecs"`
+	Unproven []unprovenPlace `json:"unproven"`
+	PodSpecs podSpecs        `json:"podSpecs"`
 	// NamesFrom is where names of pods come from: "pods" (the file), "runtime" or "logs". It is never null.
 	NamesFrom []string `json:"namesFrom"`
 	// NameErrors is why a source of names could not be asked.
@@ -107,18 +107,18 @@ type looked struct {
 	Milliseconds float64  `json:"milliseconds"`
 }
 
-// pass takes in what one of several passes over the mount namespaces was refused, and what it skipped.
-func (l *looked) pass(denied, partial int, skipped []string) {
-	l.Denied, l.Partial = max(l.Denied, denied), max(l.Partial, partial)
+// addSurvey takes in what one of several passes over the mount namespaces was refused, and what it skipped.
+func (c *scanCoverage) addSurvey(denied, partial int, skipped []string) {
+	c.Denied, c.Partial = max(c.Denied, denied), max(c.Partial, partial)
 	for _, g := range skippedGaps(skipped) {
-		if !slices.Contains(l.NotLookedAt, g) {
-			l.NotLookedAt = append(l.NotLookedAt, g)
+		if !slices.Contains(c.NotLookedAt, g) {
+			c.NotLookedAt = append(c.NotLookedAt, g)
 		}
 	}
 }
 
-// unproven is a place that could not be judged.
-type unproven struct {
+// unprovenPlace is a place that could not be judged.
+type unprovenPlace struct {
 	Point string `json:"point"`
 	Why   string `json:"why"`
 }
@@ -129,42 +129,43 @@ type podSpecs struct {
 	Pods  int  `json:"pods"`
 }
 
-func newReport(findings []fault.Finding, l looked, caller fault.Caller) *scanReport {
-	r := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
-	for _, f := range findings {
-		elsewhere := f.Mount.Namespace
+func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *scanReport {
+	report := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
+	for _, finding := range findings {
+		elsewhere := finding.Mount.Namespace
 		if elsewhere == l.MountNamespace {
 			elsewhere = 0
 		}
-		a := fault.Advise(f, caller)
-		r.Faults = append(r.Faults, scanFault{
-			Code: f.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
-			Pod: scanPod{f.Pod.UID, f.Pod.Namespace, f.Pod.Name}, Container: f.Container, Volume: f.Volume,
-			Details: f.Details, Holder: f.Holder,
+		a := fault.Advise(finding, caller)
+		report.Faults = append(report.Faults, scanFault{
+			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
+			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container, Volume: finding.Volume,
+			Details: finding.Details, Holder: finding.Holder,
 			Mount: scanMount{
-				Namespace: elsewhere, ID: f.Mount.ID, MountInfoID: f.Mount.MountInfoID, Point: f.Mount.Point, Root: f.Mount.Root,
-				Device: f.Mount.Device, FSType: f.Mount.FSType,
+				Namespace: elsewhere, ID: finding.Mount.ID, MountInfoID: finding.Mount.MountInfoID,
+				Point: finding.Mount.Point, Root: finding.Mount.Root,
+				Device: finding.Mount.Device, FSType: finding.Mount.FSType,
 			},
-			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, f.Evidence...),
+			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, finding.Evidence...),
 		})
 	}
-	r.Looked.Unproven = append([]unproven{}, l.Unproven...)
-	r.Looked.NamesFrom = append([]string{}, l.NamesFrom...)
-	r.Verdict = sum(r.places())
-	return r
+	report.Looked.Unproven = append([]unprovenPlace{}, l.Unproven...)
+	report.Looked.NamesFrom = append([]string{}, l.NamesFrom...)
+	report.Verdict = sumUp(report.groupPlaces())
+	return report
 }
 
-// end is errUnseen if not all was looked at, and there are no faults, or it is not known which there are;
+// finalError is errUnseen if not all was looked at, and there are no faults, or it is not known which there are;
 // else verb.ErrFaults if there are faults, or no kubelet runs.
-func (r *scanReport) end() error {
-	if r.broken() && !r.blind && !r.Looked.Interrupted {
+func (r *scanReport) finalError() error {
+	if r.hasFaults() && !r.blind && !r.Looked.Interrupted {
 		return verb.ErrFaults
 	}
-	return unseen(r.Looked.NotLookedAt)
+	return unseenError(r.Looked.NotLookedAt)
 }
 
-// broken reports whether anything was found that is wrong.
-func (r *scanReport) broken() bool { return len(r.Faults) > 0 || r.Looked.KubeletDown }
+// hasFaults reports whether anything was found that is wrong.
+func (r *scanReport) hasFaults() bool { return len(r.Faults) > 0 || r.Looked.KubeletDown }
 
 // String is the pod for people.
 func (p scanPod) String() string {
@@ -177,13 +178,13 @@ func (p scanPod) String() string {
 	return p.Namespace + "/" + p.Name + ", uid " + p.UID
 }
 
-// short is the pod for a table.
-func (p scanPod) short() string {
+// shortName is the pod for a table.
+func (p scanPod) shortName() string {
 	if p.Name == "" {
 		return "pod " + p.UID
 	}
 	return p.Namespace + "/" + p.Name
 }
 
-// renewsUnknown is what looked has for a kubelet that cannot be asked.
-const renewsUnknown = "unknown"
+// replacesUnknown is what looked has for a kubelet that cannot be asked.
+const replacesUnknown = "unknown"

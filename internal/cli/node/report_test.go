@@ -34,7 +34,7 @@ func runVerb(t *testing.T, cmd *cobra.Command, args ...string) string {
 
 // reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
-	"clean": reportOf(nil, looked{
+	"clean": reportOf(nil, scanCoverage{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 250, Mounts: 1776, Binds: 1500,
 		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
 	}),
@@ -61,33 +61,33 @@ var reports = map[string]*scanReport{
 			},
 			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
 		},
-	}, looked{
+	}, scanCoverage{
 		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Denied: 1, Pods: 1,
-		NotLookedAt: []gap{{"1 process", "it refuses\x1b", "ask"}}, Notes: []string{"no kubelet that serves \x1b was seen"}, Mounts: 40, Binds: 2, KubeletRenews: renewsUnknown,
+		NotLookedAt: []coverageGap{{"1 process", "it refuses\x1b", "ask"}}, Notes: []string{"no kubelet that serves \x1b was seen"}, Mounts: 40, Binds: 2, KubeletRenews: replacesUnknown,
 		Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"},
-		Unproven:  []unproven{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
+		Unproven:  []unprovenPlace{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
 		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
 	}),
-	"many": reportOf(many(), looked{
+	"many": reportOf(faultsOfManyCauses(), scanCoverage{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 10, Mounts: 62, Binds: 7, Volumes: 4,
 		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
 	}),
-	"down": reportOf(nil, looked{
-		KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 1, KubeletRenews: renewsUnknown,
+	"down": reportOf(nil, scanCoverage{
+		KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 1, KubeletRenews: replacesUnknown,
 		Milliseconds: 9,
 	}),
-	"unseen": reportOf(nil, looked{
-		NotLookedAt: []gap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRoot},
+	"unseen": reportOf(nil, scanCoverage{
+		NotLookedAt: []coverageGap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy},
 			{"what the container runtime knows", "it did not answer for 2.0 s", ""}},
 		KubeletRoot: "/var/lib/kubelet", MountNamespace: 1, Denied: 77, Partial: 2, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true,
 	}),
-	"renewed": reportOf(nil, looked{
+	"renewed": reportOf(nil, scanCoverage{
 		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true, RenewedByKubelet: 1,
 	}),
 }
 
-// many are faults of several causes.
-func many() []fault.Finding {
+// faultsOfManyCauses are faults of several causes.
+func faultsOfManyCauses() []fault.Finding {
 	pod := func(namespace, name string) fault.Pod {
 		return fault.Pod{Namespace: namespace, Name: name, UID: "uid-of-" + name}
 	}
@@ -130,7 +130,7 @@ func many() []fault.Finding {
 }
 
 // reportOf is a report of a node with a name, at a time.
-func reportOf(findings []fault.Finding, l looked) *scanReport {
+func reportOf(findings []fault.Finding, l scanCoverage) *scanReport {
 	r := newReport(findings, l, fault.Caller{})
 	r.Node, r.Time = "worker-7", time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
 	return r
@@ -144,11 +144,11 @@ var screens = map[string]terminal.Screen{
 
 // shownAs returns a report as it is shown.
 func shownAs(r *scanReport, s terminal.Screen) string {
-	return scanView{Screen: s, scanReport: r}.text()
+	return scanView{Screen: s, scanReport: r}.reportText()
 }
 
-// golden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
-func golden(t *testing.T, name, got string) {
+// compareGolden compares with a file of testdata, or writes it where KUBEDIAG_GOLDEN is set.
+func compareGolden(t *testing.T, name, got string) {
 	t.Helper()
 	file := "testdata/" + name
 	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
@@ -167,19 +167,19 @@ func golden(t *testing.T, name, got string) {
 
 func TestReports(t *testing.T) {
 	t.Parallel()
-	for name, r := range reports {
+	for name, report := range reports {
 		for end, screen := range screens {
-			golden(t, name+"."+end, shownAs(r, screen))
+			compareGolden(t, name+"."+end, shownAs(report, screen))
 		}
-		golden(t, name+".v", scanView{scanReport: r, verbose: true}.text())
-		golden(t, name+".brief", r.brief())
+		compareGolden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
+		compareGolden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
-		if err := writeJSON(&b, r); err != nil {
+		if err := writeJSON(&b, report); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".json", b.String())
+		compareGolden(t, name+".json", b.String())
 		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen}[name]
-		if err := r.end(); !errors.Is(err, want) {
+		if err := report.finalError(); !errors.Is(err, want) {
 			t.Errorf("%s ends with %v, want %v", name, err, want)
 		}
 	}
@@ -222,7 +222,7 @@ func TestACleanResultIsOneLine(t *testing.T) {
 func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Catalogue() {
-		text := scanView{scanReport: reportOf([]fault.Finding{{Code: e.Code}}, looked{}), verbose: true}.text()
+		text := scanView{scanReport: reportOf([]fault.Finding{{Code: e.Code}}, scanCoverage{}), verbose: true}.reportText()
 		for _, part := range []string{string(e.Code), e.Title, e.Repair, "kubediag explain " + string(e.Code)} {
 			if !strings.Contains(text, part) {
 				t.Errorf("%s: %q is not in the text", e.Code, part)
@@ -231,8 +231,8 @@ func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	}
 }
 
-// alike are n faults of one cause, three in each pod of one workload, or of as many as there are pods.
-func alike(n int, workloads bool) (all []fault.Finding) {
+// faultsOfOneCause are n faults of one cause, three in each pod of one workload, or of as many as there are pods.
+func faultsOfOneCause(n int, workloads bool) (all []fault.Finding) {
 	for i := range n {
 		pod := fmt.Sprintf("web-7d9f8b6c5-%05d", i/3)
 		if workloads {
@@ -250,12 +250,12 @@ func TestManyFaultsOfOneCauseTakeFewLines(t *testing.T) {
 	t.Parallel()
 	for _, workloads := range []bool{false, true} {
 		for _, n := range []int{300, 5000} {
-			r := reportOf(alike(n, workloads), looked{})
+			r := reportOf(faultsOfOneCause(n, workloads), scanCoverage{})
 			text := shownAs(r, terminal.Screen{Width: 80})
 			if lines := strings.Count(text, "\n"); lines > 40 || r.Verdict.Faults != n || r.Verdict.Places != 1 || len(r.Verdict.PodsNextStart) != (n+2)/3 {
 				t.Errorf("%d faults, %t: %d lines, verdict of %d pods, %d places\n%s", n, workloads, lines, len(r.Verdict.PodsNextStart), r.Verdict.Places, text)
 			}
-			if line := r.brief(); len(line) > maxBrief+1 {
+			if line := r.briefLine(); len(line) > maxBriefLength+1 {
 				t.Errorf("%q has %d bytes", line, len(line))
 			}
 		}
@@ -271,8 +271,8 @@ func TestBriefIsShort(t *testing.T) {
 			name := strings.Repeat("n\u202e", i)
 			all = append(all, fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{Namespace: name, Name: name, UID: fmt.Sprint(i)}, Volume: name})
 		}
-		line := reportOf(all, looked{KubeletDown: n%2 == 0}).brief()
-		if len(line) > maxBrief+1 || strings.Count(line, "\n") != 1 || strings.ContainsFunc(line, func(r rune) bool { return r > 0x7e }) {
+		line := reportOf(all, scanCoverage{KubeletDown: n%2 == 0}).briefLine()
+		if len(line) > maxBriefLength+1 || strings.Count(line, "\n") != 1 || strings.ContainsFunc(line, func(r rune) bool { return r > 0x7e }) {
 			t.Errorf("%d faults: %q has %d bytes", n, line, len(line))
 		}
 	}
@@ -284,7 +284,7 @@ func TestStems(t *testing.T) {
 		"web-7d9f8b6c5-x2x9k": "web", "web-x2x9k": "web", "db-0": "db", "db-12": "db", "api": "api", "kube-proxy": "kube-proxy", "": "",
 		"a-b-c": "a-b-c", "etcd-node-1": "etcd-node", "job-28391049-x2x9k": "job",
 	} {
-		if got := stem(name); got != want {
+		if got := nameStem(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and then
-// no more. Its answers are remembered.
+// boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and
+// then no more. Its answers are remembered.
 type boundedRuntime struct {
 	runtime interface {
 		device.Runtime
@@ -29,12 +29,12 @@ type boundedRuntime struct {
 	}
 
 	mu        sync.Mutex
-	until     time.Time
+	askUntil  time.Time
 	owners    map[string]ownerAnswer
 	sandboxes []cri.Sandbox
 	listed    bool
-	failed    error         // the latest that it has not answered
-	silent    time.Duration // how long it was waited for without an answer
+	lastError error         // the latest that it has not answered
+	waitedFor time.Duration // how long it was waited for without an answer
 	expected  bool          // there is a kubelet, so there is to be a runtime
 
 	socket atomic.Value // a string: where it listens, as the kubelet sees it; none if it is not known
@@ -70,7 +70,7 @@ func (r *boundedRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, e
 	if a, ok := r.owners[key]; ok {
 		return a.owner, a.err
 	}
-	owner, err := asked(ctx, r, func(ctx context.Context) (cri.Owner, error) { return r.runtime.Owner(ctx, cgroup) })
+	owner, err := askWithin(ctx, r, func(ctx context.Context) (cri.Owner, error) { return r.runtime.Owner(ctx, cgroup) })
 	if err == nil || errors.Is(err, cri.ErrNotFound) {
 		r.owners[key] = ownerAnswer{owner, err}
 	}
@@ -84,7 +84,7 @@ func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 	if r.listed {
 		return r.sandboxes, nil
 	}
-	all, err := asked(ctx, r, r.runtime.Sandboxes)
+	all, err := askWithin(ctx, r, r.runtime.Sandboxes)
 	if err == nil {
 		r.sandboxes, r.listed = all, true
 	}
@@ -95,61 +95,62 @@ func (r *boundedRuntime) Sandboxes(ctx context.Context) ([]cri.Sandbox, error) {
 func (r *boundedRuntime) PodRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return asked(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
+	return askWithin(ctx, r, func(ctx context.Context) ([]cri.Container, error) { return r.runtime.PodRecords(ctx, podUID) })
 }
 
 // States is that of cri.Client.
 func (r *boundedRuntime) States(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return asked(ctx, r, func(ctx context.Context) ([]cri.State, error) { return r.runtime.States(ctx, wanted) })
+	return askWithin(ctx, r, func(ctx context.Context) ([]cri.State, error) { return r.runtime.States(ctx, wanted) })
 }
 
-// asked is what the runtime says within what is left of the time.
-func asked[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
-	if r.until.IsZero() {
-		r.until = time.Now().Add(nameTimeout)
+// askWithin is what the runtime says within what is left of the time.
+func askWithin[T any](ctx context.Context, r *boundedRuntime, ask func(context.Context) (T, error)) (T, error) {
+	if r.askUntil.IsZero() {
+		r.askUntil = time.Now().Add(nameTimeout)
 	}
-	if !time.Now().Before(r.until) {
-		return *new(T), cmp.Or(r.failed, context.DeadlineExceeded)
+	if !time.Now().Before(r.askUntil) {
+		return *new(T), cmp.Or(r.lastError, context.DeadlineExceeded)
 	}
 	began := time.Now()
-	value, err := within(ctx, time.Until(r.until), ask)
+	value, err := callWithin(ctx, time.Until(r.askUntil), ask)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled): // the caller no longer waits
 	case err != nil && !errors.Is(err, cri.ErrNotFound):
-		r.failed = err
-		if ctx.Err() != nil || !time.Now().Before(r.until) {
-			r.silent += time.Since(began)
+		r.lastError = err
+		if ctx.Err() != nil || !time.Now().Before(r.askUntil) {
+			r.waitedFor += time.Since(began)
 		}
 	}
 	return value, err
 }
 
-// errors are why names may be missing.
-func (r *boundedRuntime) errors() []string {
+// errorTexts are why names may be missing.
+func (r *boundedRuntime) errorTexts() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed == nil {
+	if r.lastError == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: %v", namesFromRuntime, r.failed)}
+	return []string{fmt.Sprintf("%s: %v", namesFromRuntime, r.lastError)}
 }
 
-// gaps are what is not known because the runtime was asked and has not answered. Without a kubelet there need not be one.
-func (r *boundedRuntime) gaps() []gap {
+// coverageGaps are what is not known because the runtime was asked and has not answered. Without a kubelet there need
+// not be one.
+func (r *boundedRuntime) coverageGaps() []coverageGap {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed == nil || !r.expected {
+	if r.lastError == nil || !r.expected {
 		return nil
 	}
-	g := gap{What: "what the container runtime knows of containers and pods", Why: r.failed.Error()}
-	if r.silent > 0 {
-		g.Why = fmt.Sprintf("it did not answer for %.1f s", r.silent.Seconds())
+	g := coverageGap{What: "what the container runtime knows of containers and pods", Why: r.lastError.Error()}
+	if r.waitedFor > 0 {
+		g.Why = fmt.Sprintf("it did not answer for %.1f s", r.waitedFor.Seconds())
 	}
 	if socket, ok := r.socket.Load().(string); ok {
 		g.What = fmt.Sprintf("what the container runtime at unix://%s knows of containers and pods", socket)
 		g.Do = "see why with crictl --runtime-endpoint unix://" + socket + " info"
 	}
-	return []gap{g}
+	return []coverageGap{g}
 }

@@ -65,8 +65,8 @@ func TestRuntimeIsAskedOnceForEach(t *testing.T) {
 				t.Errorf("a process in no container: %v", err)
 			}
 		}
-		if fake.asked.Load() != 2 || len(r.errors()) > 0 {
-			t.Errorf("asked %d times, errors %q", fake.asked.Load(), r.errors())
+		if fake.asked.Load() != 2 || len(r.errorTexts()) > 0 {
+			t.Errorf("asked %d times, errors %q", fake.asked.Load(), r.errorTexts())
 		}
 		if answer != nil {
 			continue
@@ -88,7 +88,7 @@ func TestRuntimeThatFailsIsSaidToHave(t *testing.T) {
 	fake := &slowRuntime{err: broken}
 	r := &boundedRuntime{runtime: fake, owners: map[string]ownerAnswer{}}
 	_, err := r.Owner(t.Context(), cgroupOf("a"))
-	if errs := r.errors(); !errors.Is(err, broken) || len(errs) != 1 || errs[0] != "runtime: broken" {
+	if errs := r.errorTexts(); !errors.Is(err, broken) || len(errs) != 1 || errs[0] != "runtime: broken" {
 		t.Errorf("error %v, errors %q", err, errs)
 	}
 	fake.err = nil // it may know of one thing and not of another
@@ -115,12 +115,12 @@ func TestRuntimeIsWaitedForInAll(t *testing.T) {
 		if took := time.Since(start); took != nameTimeout || fake.asked.Load() != 2 {
 			t.Errorf("asked %d times in %v, want %v in all", fake.asked.Load(), took, nameTimeout)
 		}
-		gaps := r.gaps()
+		gaps := r.coverageGaps()
 		if len(gaps) != 1 || !strings.Contains(gaps[0].What, "unix:///run/runtime.sock") || gaps[0].Why != "it did not answer for 0.7 s" {
 			t.Errorf("not looked at: %q, want the runtime, its socket and the wait", gaps)
 		}
-		if r.expected = false; len(r.gaps()) > 0 {
-			t.Errorf("not looked at where no runtime is expected: %q", r.gaps())
+		if r.expected = false; len(r.coverageGaps()) > 0 {
+			t.Errorf("not looked at where no runtime is expected: %q", r.coverageGaps())
 		}
 		synctest.Wait()
 	})

@@ -20,18 +20,18 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// unknownSubPath stands for a subPath of which only the place of its bind is known. No container has such a variable, so what
-// it names is concluded from the bind itself.
+// unknownSubPath stands for a subPath of which only the place of its bind is known. No container has such a variable,
+// so what it names is concluded from the bind itself.
 const unknownSubPath = "$(KUBEDIAG_UNKNOWN)"
 
-// fromRuntime makes of what the kubelet has asked the runtime for as much of a pod as follows from it: containers, the mounts
-// of volumes and subPaths, and how the containers are. All the rest of its spec is not known and left empty.
-func (p *nodePods) fromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod, error) {
+// podFromRuntime makes of what the kubelet has asked the runtime for as much of a pod as follows from it: containers,
+// the mounts of volumes and subPaths, and how the containers are. All the rest of its spec is not known and left empty.
+func (p *nodePods) podFromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod, error) {
 	containers, err := p.containers(ctx, s.PodUID)
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := p.plugins(ctx, s.PodUID)
+	plugins, err := p.pluginByVolume(ctx, s.PodUID)
 	if err != nil {
 		return nil, err
 	}
@@ -43,9 +43,9 @@ func (p *nodePods) fromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod,
 	}
 	volumes := map[string]bool{}
 	for _, c := range containers {
-		spec, status := corev1.Container{Name: c.Name}, statusOf(c)
+		spec, status := corev1.Container{Name: c.Name}, containerStatusOf(c)
 		for _, m := range c.Mounts {
-			name, index, subPath := p.mounted(s.PodUID, c.Name, m.HostPath)
+			name, index, subPath := p.mountedVolume(s.PodUID, c.Name, m.HostPath)
 			if name == "" {
 				continue
 			}
@@ -56,7 +56,7 @@ func (p *nodePods) fromRuntime(ctx context.Context, s cri.Sandbox) (*corev1.Pod,
 			spec.VolumeMounts = insertAt(spec.VolumeMounts, index, mount)
 			if !volumes[name] {
 				volumes[name] = true
-				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: sourceOf(plugins[name], name)})
+				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: volumeSourceOf(plugins[name], name)})
 			}
 		}
 		// One that has succeeded may be an init container, or one that is not started again: it is not waited for.
@@ -86,8 +86,9 @@ func insertAt(mounts []corev1.VolumeMount, index int, m corev1.VolumeMount) []co
 	return mounts
 }
 
-// mounted is the volume of this pod that a path of the host is of, by how the kubelet builds such paths. Empty: of none.
-func (p *nodePods) mounted(uid, container, hostPath string) (volume string, index int, subPath bool) {
+// mountedVolume is the volume of this pod that a path of the host is of, by how the kubelet builds such paths. Empty:
+// of none.
+func (p *nodePods) mountedVolume(uid, container, hostPath string) (volume string, index int, subPath bool) {
 	hostPath = p.node.OwnPath(hostPath, uid)
 	if s, ok := p.node.ParseSubPath(hostPath); ok && s.PodUID == uid && s.Container == container && s.Index <= maxVolumeMounts {
 		return s.Volume, s.Index, true
@@ -98,8 +99,8 @@ func (p *nodePods) mounted(uid, container, hostPath string) (volume string, inde
 	return "", -1, false
 }
 
-// plugins are the plugins of a pod's volumes by the names of these, as the kubelet's directories have it.
-func (p *nodePods) plugins(ctx context.Context, uid string) (map[string]string, error) {
+// pluginByVolume are the plugins of a pod's volumes by the names of these, as the kubelet's directories have it.
+func (p *nodePods) pluginByVolume(ctx context.Context, uid string) (map[string]string, error) {
 	type found = map[string]string
 	ask := func(ctx context.Context) (found, error) {
 		all := found{}
@@ -117,7 +118,7 @@ func (p *nodePods) plugins(ctx context.Context, uid string) (map[string]string, 
 		})
 		return all, err
 	}
-	all, err := within(ctx, pathTimeout, ask)
+	all, err := callWithin(ctx, pathTimeout, ask)
 	if errors.Is(err, os.ErrNotExist) { // it has no volumes, or they are being removed
 		err = nil
 	}
@@ -127,8 +128,8 @@ func (p *nodePods) plugins(ctx context.Context, uid string) (map[string]string, 
 	return all, err
 }
 
-// sourceOf is as much of a volume's source as its plugin says.
-func sourceOf(plugin, name string) (s corev1.VolumeSource) {
+// volumeSourceOf is as much of a volume's source as its plugin says.
+func volumeSourceOf(plugin, name string) (s corev1.VolumeSource) {
 	reference := corev1.LocalObjectReference{Name: name}
 	switch plugin {
 	case "kubernetes.io/configmap":
@@ -145,24 +146,24 @@ func sourceOf(plugin, name string) (s corev1.VolumeSource) {
 	return s
 }
 
-// statusOf is how the runtime says that a container is.
-func statusOf(c cri.PodContainer) corev1.ContainerStatus {
-	s := corev1.ContainerStatus{Name: c.Name, ContainerID: "cri://" + c.ID}
+// containerStatusOf is how the runtime says that a container is.
+func containerStatusOf(c cri.PodContainer) corev1.ContainerStatus {
+	status := corev1.ContainerStatus{Name: c.Name, ContainerID: "cri://" + c.ID}
 	switch {
 	case c.Exited:
 		ended := &corev1.ContainerStateTerminated{
-			ExitCode: c.ExitCode, Reason: c.Reason, StartedAt: metav1.NewTime(c.Started), FinishedAt: metav1.NewTime(c.Finished), ContainerID: s.ContainerID,
+			ExitCode: c.ExitCode, Reason: c.Reason, StartedAt: metav1.NewTime(c.Started), FinishedAt: metav1.NewTime(c.Finished), ContainerID: status.ContainerID,
 		}
 		if c.NeverStarted() {
 			ended.Reason = "StartError"
 		}
-		s.State.Terminated = ended
+		status.State.Terminated = ended
 	case c.Starting():
-		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
 	default:
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}
+		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}
 	}
-	return s
+	return status
 }
 
 var _ kubelet.Pods = (*nodePods)(nil)

@@ -26,7 +26,7 @@ import (
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewScanCommand(proc string) *cobra.Command {
-	o := scanOptions{nodeOptions: nodeOptions{proc: proc}}
+	options := scanOptions{nodeOptions: nodeOptions{proc: proc}}
 	cmd := &cobra.Command{
 		Use:   "scan",
 		Short: "Find every broken mount of this node's pods",
@@ -46,8 +46,8 @@ func NewScanCommand(proc string) *cobra.Command {
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
 		Args: verb.NoArgs,
 	}
-	o.addFlags(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return o.run(cmd) })
+	options.addFlags(cmd)
+	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) })
 	return cmd
 }
 
@@ -63,7 +63,7 @@ type scanOptions struct {
 	watch     time.Duration
 	brief     bool
 	verbose   bool
-	out       *format
+	out       *outputFormat
 }
 
 func (o *scanOptions) addFlags(cmd *cobra.Command) {
@@ -72,7 +72,7 @@ func (o *scanOptions) addFlags(cmd *cobra.Command) {
 	o.addFrom(cmd)
 	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
 	f.Lookup("watch").NoOptDefVal = "5s"
-	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBrief))
+	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBriefLength))
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	o.out = addFormat(cmd)
 }
@@ -88,7 +88,7 @@ func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
 	verb.CompleteFlag(cmd, "only", verb.Codes)
-	verb.CompleteFlag(cmd, "pod", podsOfLast)
+	verb.CompleteFlag(cmd, "pod", lastPods)
 }
 
 // validateSource checks the flags that say what is looked at: a node or a bundle.
@@ -134,78 +134,78 @@ func (o *scanOptions) validate() error {
 	return nil
 }
 
-// run scans once, or until it is interrupted, and writes the result.
-func (o scanOptions) run(cmd *cobra.Command) error {
+// runScan scans once, or until it is interrupted, and writes the result.
+func (o scanOptions) runScan(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
 	if o.watch != 0 {
 		return o.watchNode(cmd)
 	}
-	r, err := o.scan(cmd.Context(), cmd.InOrStdin())
+	report, err := o.scanNode(cmd.Context(), cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
+	output := cmd.OutOrStdout()
 	switch {
 	case o.brief:
-		err = verb.Write(w, r.brief())
+		err = verb.Write(output, report.briefLine())
 	case *o.out == jsonFormat:
-		err = writeJSON(w, r)
+		err = writeJSON(output, report)
 	case o.from != "":
-		err = verb.Write(w, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", r.Node, r.Time.Format(time.RFC3339)))+"\n"+
-			o.view(w, r).text())
+		err = verb.Write(output, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", report.Node, report.Time.Format(time.RFC3339)))+"\n"+
+			o.newView(output, report).reportText())
 	default:
-		keep(r)
-		err = verb.Write(w, o.view(w, r).text())
+		saveLastScan(report)
+		err = verb.Write(output, o.newView(output, report).reportText())
 	}
 	if err != nil {
 		return err
 	}
-	return r.end()
+	return report.finalError()
 }
 
-// view is the report as it is shown where w leads.
-func (o scanOptions) view(w io.Writer, r *scanReport) scanView {
+// newView is the report as it is shown where w leads.
+func (o scanOptions) newView(w io.Writer, r *scanReport) scanView {
 	v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
-	v.flags, v.piped = o.typed(), o.pods == "-"
+	v.flags, v.piped = o.flagsText(), o.pods == "-"
 	if o.pods != "" {
 		v.flags += " " + fault.Quote("--pods="+o.pods)
 	}
 	return v
 }
 
-// scan looks at the node. An error means that it could not, and nothing is said about faults then.
-func (o scanOptions) scan(ctx context.Context, stdin io.Reader) (*scanReport, error) {
+// scanNode looks at the node. An error means that it could not, and nothing is said about faults then.
+func (o scanOptions) scanNode(ctx context.Context, stdin io.Reader) (*scanReport, error) {
 	if o.from != "" {
 		s, err := openBundle(ctx, o.from, stdin)
 		if err != nil {
 			return nil, err
 		}
-		return s.report(ctx, o)
+		return s.newScanReport(ctx, o)
 	}
-	at, err := o.site(ctx, stdin)
+	at, err := o.newSite(ctx, stdin)
 	if err != nil {
 		return nil, err
 	}
-	return o.look(ctx, at)
+	return o.scanSite(ctx, at)
 }
 
-// look is one look at a site.
-func (o scanOptions) look(ctx context.Context, at site) (*scanReport, error) {
-	return o.begin(at).report(ctx, o)
+// scanSite is one look at a site.
+func (o scanOptions) scanSite(ctx context.Context, at scanSite) (*scanReport, error) {
+	return o.newScan(at).newScanReport(ctx, o)
 }
 
-// begin begins a look at a site.
-func (o scanOptions) begin(at site) *scan {
+// newScan begins a look at a site.
+func (o scanOptions) newScan(at scanSite) *scan {
 	s := &scan{node: at.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
-	s.looked.Notes, s.looked.KubeletDown = notes(o.root, at.Choice), at.Down
+	s.looked.Notes, s.looked.KubeletDown = nodeNotes(o.root, at.LocalNode), at.Down
 	return s
 }
 
-// report scans, and puts the result together.
-func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
-	faults, err := s.findings(ctx, o)
+// newScanReport scans, and puts the result together.
+func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, error) {
+	faults, err := s.findFaults(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -214,17 +214,17 @@ func (s *scan) report(ctx context.Context, o scanOptions) (*scanReport, error) {
 	return r, nil
 }
 
-// findings scans. Then s has the place, the time and all that was looked at.
-func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, error) {
-	faults, err := s.run(ctx, wanted(o.only))
+// findFaults scans. Then s has the place, the time and all that was looked at.
+func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Finding, error) {
+	faults, err := s.runSearches(ctx, searchesFor(options.only))
 	if err != nil {
 		return nil, err
 	}
 	if !s.looked.Interrupted {
-		s.name(ctx, faults)
-		s.states(ctx, faults)
+		s.addPodNames(ctx, faults)
+		s.addContainerStates(ctx, faults)
 	}
-	if faults, err = s.filter(ctx, faults, o); err != nil {
+	if faults, err = s.filterFaults(ctx, faults, options); err != nil {
 		return nil, err
 	}
 	l := &s.looked
@@ -232,7 +232,8 @@ func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, er
 	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
 	l.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
-		s.seen = &seen{Node: hostname(), Time: time.Now().UTC().Truncate(time.Second), Blind: shortSighted(), Caller: s.caller(faults, o)}
+		s.seen = &scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden(),
+			Caller: s.newCaller(faults, options)}
 	}
 	return faults, nil
 }
@@ -240,35 +241,36 @@ func (s *scan) findings(ctx context.Context, o scanOptions) ([]fault.Finding, er
 // scan is one pass over a node.
 type scan struct {
 	node      *kubelet.Node
-	source    source
-	seen      *seen     // nil: this process sees the node now
-	start     time.Time // of the search for the node
+	source    scanSource
+	seen      *scanOrigin // nil: this process sees the node now
+	start     time.Time   // of the search for the node
 	specs     podFile
 	orphanAge time.Duration
-	looked    looked
+	looked    scanCoverage
 }
 
-// run looks for one kind after the other. If ctx ends, the faults found by then count, and the rest was not looked for.
-func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
+// runSearches looks for one kind after the other. If ctx ends, the faults found by then count, and the rest was not
+// looked for.
+func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Finding, error) {
 	if s.source == nil {
 		if err := s.useNode(); err != nil {
 			return nil, err
 		}
 	}
-	_, err := s.step(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.countPods(ctx) })
+	_, err := s.runSearch(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.countPods(ctx) })
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 	var all []fault.Finding
 	for i, kind := range kinds {
-		found, err := s.step(ctx, kind.find)
+		found, err := s.runSearch(ctx, kind.find)
 		switch {
 		case err == nil:
 			all = append(all, found...)
 		case errors.Is(err, errNotRecorded):
-			s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{What: kind.what, Why: err.Error()})
+			s.looked.NotLookedAt = append(s.looked.NotLookedAt, coverageGap{What: kind.description, Why: err.Error()})
 		case ctx.Err() != nil:
-			s.interrupt(kinds[i:])
+			s.addInterrupted(kinds[i:])
 			return all, nil //nolint:nilerr // what was found counts, and the report says that it was interrupted
 		default:
 			return nil, err
@@ -280,7 +282,7 @@ func (s *scan) run(ctx context.Context, kinds []kind) ([]fault.Finding, error) {
 // useNode has the scan ask the node that was found.
 func (s *scan) useNode() error {
 	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
-	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, renewsUnknown
+	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {
 		return err
@@ -289,8 +291,8 @@ func (s *scan) useNode() error {
 	return nil
 }
 
-// step does one step on a copy of s, which counts once it is done: if ctx ends first, scan does not wait for it.
-func (s *scan) step(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
+// runSearch does one step on a copy of s, which counts once it is done: if ctx ends first, scan does not wait for it.
+func (s *scan) runSearch(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
 	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
 	faults, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() ([]fault.Finding, error) { return find(ctx, &own) })
@@ -303,22 +305,22 @@ func (s *scan) step(ctx context.Context, find func(context.Context, *scan) ([]fa
 	return faults, err
 }
 
-// interrupt notes what was not looked for.
-func (s *scan) interrupt(left []kind) {
+// addInterrupted notes what was not looked for.
+func (s *scan) addInterrupted(left []faultSearch) {
 	s.looked.Interrupted = true
 	var what []string
 	for _, kind := range left {
-		what = append(what, kind.what)
+		what = append(what, kind.description)
 	}
-	s.looked.NotLookedAt = append(s.looked.NotLookedAt, gap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
+	s.looked.NotLookedAt = append(s.looked.NotLookedAt, coverageGap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
 }
 
-// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a kubelet: a clean
-// result from there would be a lie.
+// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a
+// kubelet: a clean result from there would be a lie.
 func (s *scan) countPods(ctx context.Context) error {
 	entries, err := s.source.entries(ctx)
 	if err != nil {
-		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, whose(s.node.PID), err)
+		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
 	}
 	s.looked.PodSpecs.Given = s.specs != nil
 	for _, e := range entries {
@@ -329,8 +331,8 @@ func (s *scan) countPods(ctx context.Context) error {
 	return nil
 }
 
-// whose is the mount namespace that is looked at, as people say it.
-func whose(kubelet int) string {
+// namespaceOwner is the mount namespace that is looked at, as people say it.
+func namespaceOwner(kubelet int) string {
 	if kubelet == 0 {
 		return "this shell"
 	}

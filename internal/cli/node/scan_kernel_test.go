@@ -35,7 +35,7 @@ import (
 
 func TestMain(m *testing.M) {
 	subprocess.Main(registry.Jobs()...)
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": playCopy, "hung": playHung})
+	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": copyRole, "hung": hungKubeletRole})
 }
 
 // playKubelet is a process with the name of a kubelet, in a mount namespace that is a copy of the test's.
@@ -55,8 +55,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// stage makes pods that have one ConfigMap each, bound by as many subPaths as said.
-func stage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {
+// newStage makes pods that have one ConfigMap each, bound by as many subPaths as said.
+func newStage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {
 	t.Helper()
 	s := kubelettest.New(t)
 	var all []*corev1.Pod
@@ -74,7 +74,7 @@ func stage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {
 	return s, all
 }
 
-func update(s *kubelettest.Scene, pod *corev1.Pod) {
+func updateConfigMap(s *kubelettest.Scene, pod *corev1.Pod) {
 	s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
 }
 
@@ -95,7 +95,7 @@ func scanJSON(t *testing.T, stdin []byte, args ...string) (scanReport, error) {
 	return r, err
 }
 
-func list(t *testing.T, pods ...*corev1.Pod) []byte {
+func podList(t *testing.T, pods ...*corev1.Pod) []byte {
 	t.Helper()
 	l := corev1.PodList{}
 	l.APIVersion, l.Kind = "v1", "PodList"
@@ -108,7 +108,7 @@ func list(t *testing.T, pods ...*corev1.Pod) []byte {
 }
 
 func TestScanOfAHealthyNode(t *testing.T) {
-	s, _ := stage(t, 3, 2)
+	s, _ := newStage(t, 3, 2)
 	before := s.Mounts()
 	r, err := scanJSON(t, nil, "--kubelet-root", s.Root)
 	must(t, err)
@@ -119,9 +119,9 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	}
 	r.Looked.Mounts, r.Looked.Milliseconds = 0, 0
 	r.Looked.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
-	want := looked{
+	want := scanCoverage{
 		KubeletRoot: s.Root, MountNamespace: self.Inode, Pods: 3, Binds: 6, KubeletRenews: "unknown",
-		Unproven: []unproven{}, NamesFrom: []string{},
+		Unproven: []unprovenPlace{}, NamesFrom: []string{},
 	}
 	if diff := cmp.Diff(want, r.Looked); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)
@@ -132,8 +132,8 @@ func TestScanOfAHealthyNode(t *testing.T) {
 }
 
 func TestScanFindsWhatIsStale(t *testing.T) {
-	s, pods := stage(t, 3, 2)
-	update(s, pods[1])
+	s, pods := newStage(t, 3, 2)
+	updateConfigMap(s, pods[1])
 	before := s.Mounts()
 	state, err := mount.Inspect(s.Point(pods[1], "configmap", "app", 0))
 	must(t, err)
@@ -167,8 +167,8 @@ func TestScanFindsWhatIsStale(t *testing.T) {
 }
 
 func TestScanKnowsMoreFromPods(t *testing.T) {
-	s, pods := stage(t, 2, 1)
-	update(s, pods[0])
+	s, pods := newStage(t, 2, 1)
+	updateConfigMap(s, pods[0])
 	// The second one's source is moved away and made again: only the spec shows that.
 	data := filepath.Join(s.Volume(pods[1], kubelettest.ConfigMap, "configmap"), "..data", "app.ini")
 	must(t, os.Rename(data, data+".bak"))
@@ -178,7 +178,7 @@ func TestScanKnowsMoreFromPods(t *testing.T) {
 		t.Errorf("without pods: %v, %+v, want one fault", err, without)
 	}
 	elsewhere := kubelettest.NewPod()
-	r, err := scanJSON(t, list(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
+	r, err := scanJSON(t, podList(t, append(pods, elsewhere)...), "--kubelet-root", s.Root, "--pods", "-")
 	if !errors.Is(err, verb.ErrFaults) || len(r.Faults) != 2 {
 		t.Fatalf("with pods: %v, %+v, want two faults", err, r)
 	}
@@ -193,8 +193,8 @@ func TestScanKnowsMoreFromPods(t *testing.T) {
 }
 
 func TestScanNamesPodsByTheirLogs(t *testing.T) {
-	s, pods := stage(t, 2, 1)
-	update(s, pods[0])
+	s, pods := newStage(t, 2, 1)
+	updateConfigMap(s, pods[0])
 	must(t, mount.Tmpfs("/var/log", 1<<20))
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/log", true) })
 	must(t, os.MkdirAll(filepath.Join("/var/log/pods", "kube-system_etcd_"+string(pods[0].UID)), 0o755))
@@ -223,12 +223,12 @@ func TestScanAndTheKubeletsVersion(t *testing.T) {
 		"something else": {"no kubelet", 1, 0, "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scene, pods := stage(t, 1, 1)
-			update(scene, pods[0])
+			scene, pods := newStage(t, 1, 1)
+			updateConfigMap(scene, pods[0])
 			s := &scan{node: scene.Node}
 			s.node.Program = filepath.Join(t.TempDir(), "kubelet")
 			must(t, os.WriteFile(s.node.Program, []byte(c.program), 0o600))
-			faults, err := s.run(t.Context(), kinds)
+			faults, err := s.runSearches(t.Context(), faultSearches)
 			must(t, err)
 			if len(faults) != c.faults || s.looked.RenewedByKubelet != c.renewed || s.looked.KubeletRenews != c.renews {
 				t.Errorf("%d faults, looked %+v, want %+v", len(faults), s.looked, c)
@@ -238,8 +238,8 @@ func TestScanAndTheKubeletsVersion(t *testing.T) {
 }
 
 func TestScanInTheKubeletsNamespace(t *testing.T) {
-	s, pods := stage(t, 1, 1)
-	update(s, pods[0])
+	s, pods := newStage(t, 1, 1)
+	updateConfigMap(s, pods[0])
 	actor := kerneltest.Start(t, "kubelet", "--root-dir="+s.Root, "--container-runtime-endpoint=unix:///nowhere/s")
 	// The copy keeps the mount that we unmount here.
 	must(t, systest.UnmountPath(s.Point(pods[0], "configmap", "app", 0), true))
@@ -262,13 +262,13 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 }
 
 func TestBuiltProgramScans(t *testing.T) {
-	program, runtime := build(t), t.TempDir()
-	s, pods := stage(t, 2, 2)
+	program, runtime := buildProgram(t), t.TempDir()
+	s, pods := newStage(t, 2, 2)
 	scan := func(args ...string) (status int, stdout, stderr string) {
 		var out, errs bytes.Buffer
 		cmd := exec.Command(program, append([]string{"scan", "--kubelet-root", s.Root}, args...)...)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtime)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(list(t, pods...)), &out, &errs
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(podList(t, pods...)), &out, &errs
 		var exit *exec.ExitError
 		if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func TestBuiltProgramScans(t *testing.T) {
 	if status, out, errs := scan(); status != 0 || !strings.Contains(out, ": nothing broken. Looked at 2 pods (no specs), 4 subPath binds") || errs != "" {
 		t.Errorf("healthy: status %d, %q, %q", status, out, errs)
 	}
-	update(s, pods[1])
+	updateConfigMap(s, pods[1])
 	status, out, errs := scan("-v", "--pods", "-")
 	if status != 1 || strings.Count(out, "\n1. StaleSubPath (critical): ") != 2 || errs != "" {
 		t.Errorf("stale: status %d, %q, %q", status, out, errs)
@@ -299,34 +299,34 @@ func TestBuiltProgramScans(t *testing.T) {
 
 // TestScanWhereNoKubeletRuns looks at the default root, and says that nothing serves it.
 func TestScanWhereNoKubeletRuns(t *testing.T) {
-	stage(t, 0, 0) // in a mount namespace of its own
+	newStage(t, 0, 0) // in a mount namespace of its own
 	must(t, os.MkdirAll("/var/lib", 0o755))
 	must(t, mount.Tmpfs("/var/lib", 1<<20))
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/lib", true) })
 	must(t, os.MkdirAll("/var/lib/kubelet/pods", 0o755))
-	out, err := run(t, NewScanCommand(t.TempDir()), "-o", "json")
+	out, err := runCommand(t, NewScanCommand(t.TempDir()), "-o", "json")
 	var r scanReport
 	must(t, json.Unmarshal([]byte(out), &r))
 	if !errors.Is(err, verb.ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
 		t.Errorf("ends with %v, looked %+v", err, r.Looked)
 	}
-	if out, err := run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
+	if out, err := runCommand(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
 		t.Errorf("in brief %q, %v", out, err)
 	}
 	pod := filepath.Join("/var/lib/kubelet/pods", string(kubelettest.NewPod().UID))
 	must(t, os.Mkdir(pod, 0o755))
 	for name, want := range map[string]string{filepath.Base(pod): "", "shop/web": "no pod with this name is known on this node", "x": "the kubelet has no pod with this UID"} {
-		_, err := run(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
+		_, err := runCommand(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
 		if errors.Is(err, verb.ErrFaults) != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
 			t.Errorf("of pod %s: %v, want %q", name, err, want)
 		}
 	}
 }
 
-// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan takes
-// than reading the mount table once.
+// BenchmarkScan is a node of 250 pods with 6 binds each and nothing wrong. x-table is how many times longer the scan
+// takes than reading the mount table once.
 func BenchmarkScan(b *testing.B) {
-	s, _ := stage(b, 250, 6)
+	s, _ := newStage(b, 250, 6)
 	var reading, scanning time.Duration
 	for b.Loop() {
 		start := time.Now()
@@ -334,7 +334,7 @@ func BenchmarkScan(b *testing.B) {
 		must(b, err)
 		reading += time.Since(start)
 		start = time.Now()
-		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scan(b.Context(), nil)
+		r, err := scanOptions{nodeOptions: nodeOptions{root: s.Root}, orphanAge: time.Hour}.scanNode(b.Context(), nil)
 		must(b, err)
 		scanning += time.Since(start)
 		if len(r.Faults) > 0 || r.Looked.Binds != 1500 {

@@ -20,8 +20,8 @@ const (
 	narrowTable = 60  // the subject has one
 )
 
-// table has a row for each place and the reason below it.
-func (v scanView) table(places []faultPlace) string {
+// tableText has a row for each place and the reason below it.
+func (v scanView) tableText(places []faultPlace) string {
 	rows := []terminal.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
 	wide := v.Width == 0 || v.Width >= wideTable
 	if wide {
@@ -29,21 +29,21 @@ func (v scanView) table(places []faultPlace) string {
 	}
 	for _, p := range places {
 		first := p.faults[0]
-		cells := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subject()}
+		cells := []string{strconv.Itoa(p.number), string(first.Code), verb.Hurts[first.Impact], verb.Heals[first.Heal], p.subjectText()}
 		if wide {
-			cells = append(cells, p.volume())
+			cells = append(cells, p.volumeText())
 		}
-		rows = append(rows, terminal.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reason(!wide)})
+		rows = append(rows, terminal.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reasonText(!wide)})
 	}
 	if v.Width > 0 && v.Width < narrowTable {
-		return v.narrow(rows[1:])
+		return v.narrowTable(rows[1:])
 	}
-	widths := v.widths(rows)
+	widths := v.columnWidths(rows)
 	return v.Table(rows, widths, 2, widths[0]+4)
 }
 
-// narrow is the table where a row does not fit on a line.
-func (v scanView) narrow(rows []terminal.Row) string {
+// narrowTable is the table where a row does not fit on a line.
+func (v scanView) narrowTable(rows []terminal.Row) string {
 	var b strings.Builder
 	for _, row := range rows {
 		b.WriteString(v.Cut(row.Cells[0]+" "+strings.Join(row.Cells[1:4], ", "), v.Width) + "\n")
@@ -53,8 +53,9 @@ func (v scanView) narrow(rows []terminal.Row) string {
 	return b.String()
 }
 
-// widths gives the last columns what the others leave: to the volume a third of it at most, if the subject needs the rest.
-func (v scanView) widths(rows []terminal.Row) []int {
+// columnWidths gives the last columns what the others leave: to the volume a third of it at most, if the subject needs
+// the rest.
+func (v scanView) columnWidths(rows []terminal.Row) []int {
 	widths := terminal.Widths(rows)
 	if v.Width == 0 {
 		return widths
@@ -74,11 +75,11 @@ func (v scanView) widths(rows []terminal.Row) []int {
 	return widths
 }
 
-// subject is what is hurt.
-func (p faultPlace) subject() string {
+// subjectText is what is hurt.
+func (p faultPlace) subjectText() string {
 	first := p.faults[0]
 	if first.Impact == fault.ImpactDetach {
-		devices := p.each((*scanFault).device)
+		devices := p.collectTexts((*scanFault).deviceText)
 		if len(devices) != 1 {
 			return fmt.Sprintf("%d devices", len(devices))
 		}
@@ -88,16 +89,16 @@ func (p faultPlace) subject() string {
 		}
 		return printable.Quoted(text)
 	}
-	pods := p.pods()
-	owners := p.each((*scanFault).whose)
-	spaces := p.each(func(f *scanFault) string { return f.Pod.Namespace })
+	pods := p.podNames()
+	owners := p.collectTexts((*scanFault).subjectKey)
+	spaces := p.collectTexts(func(f *scanFault) string { return f.Pod.Namespace })
 	switch {
 	case len(pods) == 0:
 		return ""
 	case len(pods) == 1:
 		return printable.Quoted(pods[0])
 	case len(owners) == 1 && len(spaces) == 1:
-		return printable.Quoted(spaces[0]+"/"+stem(first.Pod.Name)) + fmt.Sprintf(" ×%d", len(pods))
+		return printable.Quoted(spaces[0]+"/"+nameStem(first.Pod.Name)) + fmt.Sprintf(" ×%d", len(pods))
 	case len(spaces) == 1:
 		return printable.Quoted(spaces[0]) + fmt.Sprintf(": %d pods", len(pods))
 	case len(spaces) > 1:
@@ -106,9 +107,9 @@ func (p faultPlace) subject() string {
 	return fmt.Sprintf("%d pods", len(pods))
 }
 
-// volume is the volume, or how many there are.
-func (p faultPlace) volume() string {
-	switch volumes := p.each(func(f *scanFault) string { return f.Volume }); len(volumes) {
+// volumeText is the volume, or how many there are.
+func (p faultPlace) volumeText() string {
+	switch volumes := p.collectTexts(func(f *scanFault) string { return f.Volume }); len(volumes) {
 	case 0:
 		return ""
 	case 1:
@@ -118,11 +119,11 @@ func (p faultPlace) volume() string {
 	}
 }
 
-// reason is one sentence: the containers, the volume if it has no column, and what is wrong.
-func (p faultPlace) reason(volume bool) string {
+// reasonText is one sentence: the containers, the volume if it has no column, and what is wrong.
+func (p faultPlace) reasonText(volume bool) string {
 	const maxContainers = 3
 	var who []string
-	containers := p.each(func(f *scanFault) string { return f.Container })
+	containers := p.collectTexts(func(f *scanFault) string { return f.Container })
 	if p.faults[0].Impact == fault.ImpactDetach {
 		containers = nil // that of the holder
 	}
@@ -133,7 +134,7 @@ func (p faultPlace) reason(volume bool) string {
 		who = append(who, fmt.Sprintf("%d more", more))
 	}
 	text := strings.Join(who, ", ")
-	if at := p.volume(); volume && at != "" {
+	if at := p.volumeText(); volume && at != "" {
 		if text != "" {
 			text += " on "
 		}

@@ -19,10 +19,10 @@ import (
 type scanView struct {
 	terminal.Screen
 	*scanReport
-	program shellName
+	program programName
 	verbose bool // with the evidence of each fault
-	// flags are those with which other verbs look at the same, with a space before each. piped is whether they cannot, since
-	// the pods came by standard input.
+	// flags are those with which other verbs look at the same, with a space before each. piped is whether they cannot,
+	// since the pods came by standard input.
 	flags string
 	piped bool
 }
@@ -30,31 +30,31 @@ type scanView struct {
 // maxGaps bounds how many lines of one kind say what was not seen, unless all is to be shown.
 const maxGaps = 5
 
-// text is the whole report.
-func (v scanView) text() string {
-	var b strings.Builder
-	places := placed(v.Faults)
-	b.WriteString(v.verdict())
+// reportText is the whole report.
+func (v scanView) reportText() string {
+	var text strings.Builder
+	places := placesInOrder(v.Faults)
+	text.WriteString(v.verdictText())
 	if len(places) > 0 {
-		b.WriteString("\n" + v.table(places))
+		text.WriteString("\n" + v.tableText(places))
 	}
 	if v.verbose {
 		for i := range v.Faults {
-			b.WriteString("\n" + v.evidence(&v.Faults[i]))
+			text.WriteString("\n" + v.evidenceText(&v.Faults[i]))
 		}
 	}
-	b.WriteString(v.next(places))
-	b.WriteString(v.unseen())
-	return v.Text(b.String())
+	text.WriteString(v.nextCommandsText(places))
+	text.WriteString(v.gapsText())
+	return v.Text(text.String())
 }
 
-// verdict is one line, and where pods are hurt one for each kind of harm with their names.
-func (v scanView) verdict() string {
+// verdictText is one line, and where pods are hurt one for each kind of harm with their names.
+func (v scanView) verdictText() string {
 	mark, colour := "✗", terminal.Red
 	sum, gaps := v.Verdict, len(v.Looked.NotLookedAt) > 0
 	var found []string
 	switch {
-	case v.broken():
+	case v.hasFaults():
 	case gaps:
 		mark, colour = "!", terminal.Yellow
 	default:
@@ -80,18 +80,18 @@ func (v scanView) verdict() string {
 		text += " in what was looked at"
 	}
 	text += "."
-	for _, part := range sum.parts() {
+	for _, part := range sum.harmParts() {
 		text += " " + part + "."
 	}
-	if !v.broken() {
-		text += " " + v.coverage()
+	if !v.hasFaults() {
+		text += " " + v.coverageText()
 	}
 	out := v.Marked("", mark, colour, v.Node+": "+text)
-	return out + v.names("hurt now:      ", sum.PodsNow) + v.names("at next start: ", sum.PodsNextStart)
+	return out + v.nameLine("hurt now:      ", sum.PodsNow) + v.nameLine("at next start: ", sum.PodsNextStart)
 }
 
-// parts are what is hurt, in numbers.
-func (s scanVerdict) parts() (list []string) {
+// harmParts are what is hurt, in numbers.
+func (s scanVerdict) harmParts() (list []string) {
 	add := func(n int, one, many string) {
 		if n > 0 {
 			list = append(list, verb.Plural(n, one, many))
@@ -114,8 +114,8 @@ func (s scanVerdict) parts() (list []string) {
 	return list
 }
 
-// names lists pods on one line of the screen, as many as fit.
-func (v scanView) names(label string, pods []string) string {
+// nameLine lists pods on one line of the screen, as many as fit.
+func (v scanView) nameLine(label string, pods []string) string {
 	if len(pods) == 0 {
 		return ""
 	}
@@ -152,26 +152,26 @@ func (v scanView) names(label string, pods []string) string {
 	return strings.TrimRight(line, " ") + "\n"
 }
 
-// coverage is what was looked at, in one sentence.
-func (v scanView) coverage() string {
+// coverageText is what was looked at, in one sentence.
+func (v scanView) coverageText() string {
 	l := v.Looked
 	specs := "no specs"
 	if l.PodSpecs.Given {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
 	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
-		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), took(l.Milliseconds))
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), formatDuration(l.Milliseconds))
 }
 
-func took(milliseconds float64) string {
+func formatDuration(milliseconds float64) string {
 	if milliseconds >= 1000 {
 		return strconv.FormatFloat(milliseconds/1000, 'f', 1, 64) + " s"
 	}
 	return strconv.FormatFloat(milliseconds, 'f', 1, 64) + " ms"
 }
 
-// next is what to type.
-func (v scanView) next(places []faultPlace) string {
+// nextCommandsText is what to type.
+func (v scanView) nextCommandsText(places []faultPlace) string {
 	var commands []fault.Command
 	if v.Looked.KubeletDown {
 		commands = append(commands, fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"})
@@ -179,25 +179,26 @@ func (v scanView) next(places []faultPlace) string {
 	if len(places) > 0 {
 		worst := places[0].faults[0]
 		commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
-		heal, left := v.recover(places)
+		heal, left := v.recoverCommands(places)
 		commands = append(commands, heal...)
-		commands = append(commands, v.repair(left)...)
+		commands = append(commands, v.repairCommands(left)...)
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
 	if len(commands) == 0 {
 		return ""
 	}
-	return "\nNext:\n" + v.commands(commands)
+	return "\nNext:\n" + v.commandLines(commands)
 }
 
-// recover is the command that repairs all that it can, and the places that it leaves.
-func (v scanView) recover(places []faultPlace) (list []fault.Command, left []faultPlace) {
+// recoverCommands is the command that repairs all that it can, and the places that it leaves.
+func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, left []faultPlace) {
 	if v.piped {
 		return nil, places
 	}
 	line := "kubediag recover" + v.flags
 	for _, p := range places {
-		if f := p.faults[0]; f.Details.Repair == "" || recoverers[f.Code] == "" || f.Pod.Name == "" && f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
+		if f := p.faults[0]; f.Details.Repair == "" || recovererByCode[f.Code] == "" || f.Pod.Name == "" &&
+			f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
 			left = append(left, p)
 			continue
 		}
@@ -209,11 +210,11 @@ func (v scanView) recover(places []faultPlace) (list []fault.Command, left []fau
 	return []fault.Command{{Purpose: "repairs what loses nothing; asks first", Line: line}}, left
 }
 
-// repair is the first command that repairs something and loses nothing, if it fits.
-func (v scanView) repair(places []faultPlace) []fault.Command {
+// repairCommands is the first command that repairs something and loses nothing, if it fits.
+func (v scanView) repairCommands(places []faultPlace) []fault.Command {
 	for _, p := range places {
 		for _, c := range p.faults[0].Commands {
-			if c.Effect == fault.EffectRepair && v.fits(c.Line) {
+			if c.Effect == fault.EffectRepair && v.fitsHalfLine(c.Line) {
 				c.Purpose = fmt.Sprintf("number %d: %s", p.number, c.Purpose)
 				return []fault.Command{c}
 			}
@@ -222,20 +223,22 @@ func (v scanView) repair(places []faultPlace) []fault.Command {
 	return nil
 }
 
-// fits reports whether a command takes no more than half of a line.
-func (v scanView) fits(line string) bool { return v.Width == 0 || terminal.Columns(line) <= v.Width/2 }
-
-// commands are lines to paste.
-func (v scanView) commands(list []fault.Command) string {
-	hints := make([]terminal.Hint, len(list))
-	for i, c := range list {
-		hints[i] = terminal.Hint{Line: v.program.line(c.Line), Purpose: c.Purpose}
-	}
-	return v.Hints(hints, func(line string) bool { return v.fits(line) && len(line) < 60 })
+// fitsHalfLine reports whether a command takes no more than half of a line.
+func (v scanView) fitsHalfLine(line string) bool {
+	return v.Width == 0 || terminal.Columns(line) <= v.Width/2
 }
 
-// unseen is what could not be looked at, and what the result rests on.
-func (v scanView) unseen() string {
+// commandLines are lines to paste.
+func (v scanView) commandLines(list []fault.Command) string {
+	hints := make([]terminal.Hint, len(list))
+	for i, c := range list {
+		hints[i] = terminal.Hint{Line: v.program.commandLine(c.Line), Purpose: c.Purpose}
+	}
+	return v.Hints(hints, func(line string) bool { return v.fitsHalfLine(line) && len(line) < 60 })
+}
+
+// gapsText is what could not be looked at, and what the result rests on.
+func (v scanView) gapsText() string {
 	var lines []string
 	for _, u := range v.Looked.Unproven {
 		lines = append(lines, "Not judged: "+u.Point+": "+u.Why)
@@ -244,7 +247,7 @@ func (v scanView) unseen() string {
 		lines = append(lines, "Not judged: "+text)
 	}
 	if n := len(lines); n > maxGaps && !v.verbose {
-		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.line("kubediag scan -v")))
+		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan -v")))
 	}
 	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
 		for _, e := range v.Looked.NameErrors {
@@ -254,40 +257,40 @@ func (v scanView) unseen() string {
 	for _, g := range v.Looked.NotLookedAt {
 		lines = append(lines, "Not looked at: "+g.String()+".")
 	}
-	lines = append(lines, v.caveats()...)
+	lines = append(lines, v.caveatLines()...)
 	for _, note := range v.Looked.Notes {
 		lines = append(lines, "Note: "+note+".")
 	}
 	var b strings.Builder
-	if v.broken() {
-		b.WriteString("\n" + v.Wrap("", v.coverage(), 0))
+	if v.hasFaults() {
+		b.WriteString("\n" + v.Wrap("", v.coverageText(), 0))
 	}
 	for _, line := range lines {
 		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
-		b.WriteString(v.Wrap("", v.where(), 0))
+		b.WriteString(v.Wrap("", v.locationText(), 0))
 	}
 	return b.String()
 }
 
-// caveats limit what the faults say.
-func (v scanView) caveats() (lines []string) {
+// caveatLines limit what the faults say.
+func (v scanView) caveatLines() (lines []string) {
 	l := v.Looked
-	if n := l.RenewedByKubelet; n > 0 && (v.broken() || v.verbose) {
+	if n := l.RenewedByKubelet; n > 0 && (v.hasFaults() || v.verbose) {
 		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
-	if l.KubeletRenews == renewsUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
+	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
 		lines = append(lines, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.")
 	}
-	if (v.broken() || v.verbose) && !l.PodSpecs.Given {
+	if (v.hasFaults() || v.verbose) && !l.PodSpecs.Given {
 		lines = append(lines, "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.")
 	}
 	return lines
 }
 
-// where says which kubelet's node it is.
-func (v scanView) where() string {
+// locationText says which kubelet's node it is.
+func (v scanView) locationText() string {
 	l := v.Looked
 	who := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
@@ -296,11 +299,11 @@ func (v scanView) where() string {
 	return fmt.Sprintf("%s, root %s, mount namespace %d.", who, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
 }
 
-// maxBrief is how many bytes the line of --brief has at most, which is what node-problem-detector shows of one.
-const maxBrief = 80
+// maxBriefLength is how many bytes the line of --brief has at most, which is what node-problem-detector shows of one.
+const maxBriefLength = 80
 
-// brief is the report on one line of ASCII.
-func (r *scanReport) brief() string {
+// briefLine is the report on one line of ASCII.
+func (r *scanReport) briefLine() string {
 	l := r.Looked
 	text := ""
 	switch {
@@ -315,9 +318,9 @@ func (r *scanReport) brief() string {
 		text = strings.TrimSuffix("no kubelet runs; "+text, "; ")
 	}
 	ascii := terminal.Screen{ASCII: true}
-	places := placed(r.Faults)
+	places := placesInOrder(r.Faults)
 	for i, p := range places {
-		name := ascii.Text(fmt.Sprintf("%s %s", p.faults[0].Code, printable.Quoted(p.subject())))
+		name := ascii.Text(fmt.Sprintf("%s %s", p.faults[0].Code, printable.Quoted(p.subjectText())))
 		sep := "; "
 		if i == 0 {
 			sep = ": "
@@ -326,7 +329,7 @@ func (r *scanReport) brief() string {
 		if left := len(places) - i - 1; left > 0 {
 			rest = fmt.Sprintf("; +%d places", left)
 		}
-		room := maxBrief - len(text) - len(sep) - len(rest)
+		room := maxBriefLength - len(text) - len(sep) - len(rest)
 		if i == 0 {
 			name = ascii.Cut(name, room)
 		}

@@ -28,8 +28,8 @@ import (
 // schemaDir has the schemas of what verbs write as JSON, for those who read it.
 const schemaDir = "../../../docs/spec"
 
-// enums are the values of strings that have few.
-func enums() map[reflect.Type][]string {
+// enumValues are the values of strings that have few.
+func enumValues() map[reflect.Type][]string {
 	words := func(list any) (all []string) {
 		v := reflect.ValueOf(list)
 		for i := range v.Len() {
@@ -45,7 +45,7 @@ func enums() map[reflect.Type][]string {
 		reflect.TypeFor[fault.ContainerState](): words([]fault.ContainerState{fault.ContainerRuns, fault.ContainerDown}),
 		reflect.TypeFor[fault.ProcessState]():   words([]fault.ProcessState{fault.ProcessStopped, fault.ProcessBlocked, fault.ProcessEnded}),
 		reflect.TypeFor[fault.ActionKind]():     words([]fault.ActionKind{fault.Replace, fault.Unmount, fault.RemoveDirectory}),
-		reflect.TypeFor[progress]():             words([]progress{notPlanned, planned, refusal, failed, repaired, gone, healed}),
+		reflect.TypeFor[repairProgress]():       words([]repairProgress{progressNotPlanned, progressPlanned, progressRefused, progressFailed, progressRepaired, progressGone, progressHealed}),
 		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),
 	}
 }
@@ -61,7 +61,7 @@ func schemaOf(t reflect.Type) map[string]any {
 	case reflect.Bool:
 		return map[string]any{"type": "boolean"}
 	case reflect.String:
-		if values := enums()[t]; values != nil {
+		if values := enumValues()[t]; values != nil {
 			return map[string]any{"type": "string", "enum": values}
 		}
 		return map[string]any{"type": "string"}
@@ -186,7 +186,7 @@ func TestDocumentsNameEveryField(t *testing.T) {
 		}
 	}
 	names(schemaOf(reflect.TypeFor[scanReport]()))
-	names(schemaOf(reflect.TypeFor[change]()))
+	names(schemaOf(reflect.TypeFor[faultChange]()))
 	names(schemaOf(reflect.TypeFor[recoverReport]()))
 	names(schemaOf(reflect.TypeFor[releaseReport]()))
 }

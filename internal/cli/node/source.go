@@ -21,22 +21,22 @@ import (
 	asking "kubediag.org/kubediag/internal/linux/probe"
 )
 
-// source answers all that a scan asks of a node: the node itself, or a bundle that was made on it.
-type source interface {
+// scanSource answers all that a scan asks of a node: the node itself, or a bundle that was made on it.
+type scanSource interface {
 	// entries lists the directory of the pods. It fails if there is none.
 	entries(ctx context.Context) ([]string, error)
 	podUIDs(ctx context.Context) ([]string, error)
 	subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error)
 	badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error)
-	devices(ctx context.Context) ([]*device.Case, error)
+	devices(ctx context.Context) ([]*device.Usage, error)
 	volumes(ctx context.Context, specs podFile) (*volume.Survey, error)
 	orphans(ctx context.Context, specs podFile) (*orphan.Survey, error)
 	runtimeNames(ctx context.Context) (podNames, error)
 	logNames(ctx context.Context) (podNames, error)
 	states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
-	// unseen says what could not be looked at of other processes and of the runtime, if a survey was refused denied processes
-	// and saw partial mount namespaces in part.
-	unseen(denied, partial int) (refusing int, gaps []gap)
+	// unseen says what could not be looked at of other processes and of the runtime, if a survey was refused denied
+	// processes and saw partial mount namespaces in part.
+	unseen(denied, partial int) (refusing int, gaps []coverageGap)
 }
 
 // nodeSource asks the node that this process runs on.
@@ -67,8 +67,8 @@ func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Fi
 	return subpath.BadSources(ctx, n.node, pod, "")
 }
 
-func (n nodeSource) devices(ctx context.Context) ([]*device.Case, error) {
-	return newInspector(n.node, mountns.NewScanner(), n.runtime).Left(ctx)
+func (n nodeSource) devices(ctx context.Context) ([]*device.Usage, error) {
+	return newInspector(n.node, mountns.NewScanner(), n.runtime).FindAbandoned(ctx)
 }
 
 func (n nodeSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
@@ -107,7 +107,7 @@ func (n nodeSource) states(ctx context.Context, wanted func(podUID, container st
 	return n.runtime.States(ctx, wanted)
 }
 
-func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []gap) {
-	refusing = refused(denied)
-	return refusing, append(sightGaps(refusing, partial), n.runtime.gaps()...)
+func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []coverageGap) {
+	refusing = countRefused(denied)
+	return refusing, append(hiddenProcessGaps(refusing, partial), n.runtime.coverageGaps()...)
 }

@@ -17,8 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// change is a fault that has come or gone between two scans.
-type change struct {
+// faultChange is a fault that has come or gone between two scans.
+type faultChange struct {
 	SchemaVersion int       `json:"schemaVersion"`
 	Time          time.Time `json:"time"`
 	// Change is "new" or "gone".
@@ -34,8 +34,8 @@ const (
 // maxChanges bounds how many of the last changes are shown below the table.
 const maxChanges = 10
 
-// watcher scans again and again, and shows what changes.
-type watcher struct {
+// scanWatcher scans again and again, and shows what changes.
+type scanWatcher struct {
 	options scanOptions
 	out     io.Writer
 	last    *scanReport
@@ -44,51 +44,51 @@ type watcher struct {
 
 // watchNode ends with ctx, and then as the last scan ended that was whole.
 func (o scanOptions) watchNode(cmd *cobra.Command) error {
-	w := watcher{options: o, out: cmd.OutOrStdout()}
+	w := scanWatcher{options: o, out: cmd.OutOrStdout()}
 	ctx := cmd.Context()
 	tick := time.NewTicker(o.watch)
 	defer tick.Stop()
 	for {
-		if err := w.look(ctx); err != nil {
+		if err := w.scanOnce(ctx); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return w.last.end()
+			return w.last.finalError()
 		case <-tick.C:
 		}
 	}
 }
 
-// look scans once. A later scan that fails is shown, and the next one may succeed.
-func (w *watcher) look(ctx context.Context) error {
-	r, err := w.options.scan(ctx, nil)
+// scanOnce scans once. A later scan that fails is shown, and the next one may succeed.
+func (w *scanWatcher) scanOnce(ctx context.Context) error {
+	report, err := w.options.scanNode(ctx, nil)
 	switch {
 	case w.last != nil && err != nil:
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the person has ended the watch, and what was found is printed
 		}
-		return verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clock(time.Now()), printable.Quoted(err.Error())))
+		return verb.Write(w.out, fmt.Sprintf("%s ! %s\n", clockTime(time.Now()), printable.Quoted(err.Error())))
 	case err != nil:
 		return err
 	}
-	changes := compareScans(w.last, r)
+	changes := compareScans(w.last, report)
 	first := w.last == nil
-	w.last = r
+	w.last = report
 	switch {
 	case *w.options.out == jsonFormat:
-		return w.lines(changes)
+		return w.writeLines(changes)
 	case w.options.brief:
 		if first || len(changes) > 0 {
-			return verb.Write(w.out, r.brief())
+			return verb.Write(w.out, report.briefLine())
 		}
 		return nil
 	}
-	return w.draw(first, changes)
+	return w.drawScreen(first, changes)
 }
 
-// lines are the changes as JSON, one object a line.
-func (w *watcher) lines(changes []change) error {
+// writeLines are the changes as JSON, one object a line.
+func (w *scanWatcher) writeLines(changes []faultChange) error {
 	for _, c := range changes {
 		text, err := json.Marshal(c)
 		if err != nil {
@@ -101,20 +101,20 @@ func (w *watcher) lines(changes []change) error {
 	return nil
 }
 
-// draw fills a terminal again with each scan, and adds lines to anything else.
-func (w *watcher) draw(first bool, changes []change) error {
-	v := w.options.view(w.out, w.last)
+// drawScreen fills a terminal again with each scan, and adds lines to anything else.
+func (w *scanWatcher) drawScreen(first bool, changes []faultChange) error {
+	v := w.options.newView(w.out, w.last)
 	if first {
 		changes = nil // all of them are in the report
 	}
 	if v.Terminal {
-		keep(w.last)
-		return verb.Write(w.out, w.frame(v, changes))
+		saveLastScan(w.last)
+		return verb.Write(w.out, w.screenText(v, changes))
 	}
 	var b strings.Builder
 	if first {
-		keep(w.last)
-		b.WriteString(v.text())
+		saveLastScan(w.last)
+		b.WriteString(v.reportText())
 	}
 	for _, c := range changes {
 		b.WriteString(v.Text(c.String()) + "\n")
@@ -122,61 +122,61 @@ func (w *watcher) draw(first bool, changes []change) error {
 	return verb.Write(w.out, b.String())
 }
 
-// frame is what fills a terminal: the report, and the last changes below it.
-func (w *watcher) frame(v scanView, changes []change) string {
+// screenText is what fills a terminal: the report, and the last changes below it.
+func (w *scanWatcher) screenText(v scanView, changes []faultChange) string {
 	for _, c := range changes {
 		w.changes = append(w.changes, v.Text(v.Cut(c.String(), v.Width)))
 	}
 	w.changes = w.changes[max(0, len(w.changes)-maxChanges):]
 	var b strings.Builder
-	b.WriteString("\x1b[H\x1b[2J" + v.text() + "\n")
+	b.WriteString("\x1b[H\x1b[2J" + v.reportText() + "\n")
 	for _, line := range w.changes {
 		b.WriteString(line + "\n")
 	}
-	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clock(v.Time), w.options.watch)
+	fmt.Fprintf(&b, "%s, every %s. Ctrl-C ends.\n", clockTime(v.Time), w.options.watch)
 	return b.String()
 }
 
-func clock(t time.Time) string { return t.Local().Format(time.TimeOnly) }
+func clockTime(t time.Time) string { return t.Local().Format(time.TimeOnly) }
 
 // String is the change for people.
-func (c change) String() string {
+func (c faultChange) String() string {
 	sign := "+"
 	if c.Change == changeGone {
 		sign = "-"
 	}
 	p := faultPlace{faults: []*scanFault{&c.Fault}}
-	return fmt.Sprintf("%s %s %s %s: %s", clock(c.Time), sign, c.Fault.Code, p.subject(), p.reason(true))
+	return fmt.Sprintf("%s %s %s %s: %s", clockTime(c.Time), sign, c.Fault.Code, p.subjectText(), p.reasonText(true))
 }
 
 // compareScans lists what is in one of two scans alone. A fault that an interrupted scan has not is not gone.
-func compareScans(before, now *scanReport) (changes []change) {
+func compareScans(before, now *scanReport) (changes []faultChange) {
 	had, has := map[string]bool{}, map[string]bool{}
 	if before != nil {
 		for i := range before.Faults {
-			had[before.Faults[i].key()] = true
+			had[before.Faults[i].identityKey()] = true
 		}
 	}
 	for i := range now.Faults {
 		f := &now.Faults[i]
-		has[f.key()] = true
-		if !had[f.key()] {
-			changes = append(changes, change{now.SchemaVersion, now.Time, changeNew, *f})
+		has[f.identityKey()] = true
+		if !had[f.identityKey()] {
+			changes = append(changes, faultChange{now.SchemaVersion, now.Time, changeNew, *f})
 		}
 	}
 	if before == nil || now.Looked.Interrupted {
 		return changes
 	}
 	for i := range before.Faults {
-		if f := &before.Faults[i]; !has[f.key()] {
-			changes = append(changes, change{now.SchemaVersion, now.Time, changeGone, *f})
+		if f := &before.Faults[i]; !has[f.identityKey()] {
+			changes = append(changes, faultChange{now.SchemaVersion, now.Time, changeGone, *f})
 		}
 	}
 	return changes
 }
 
-// key is the same for two findings of one fault in two scans.
-func (f *scanFault) key() string {
+// identityKey is the same for two findings of one fault in two scans.
+func (f *scanFault) identityKey() string {
 	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace,
 		f.Mount.ID)
 }

@@ -16,19 +16,19 @@ import (
 
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	all := many()
-	at := func(faults []fault.Finding, l looked) *scanReport { return reportOf(faults, l) }
+	all := faultsOfManyCauses()
+	at := func(faults []fault.Finding, l scanCoverage) *scanReport { return reportOf(faults, l) }
 	for name, c := range map[string]struct {
 		before, now *scanReport
 		want        string
 	}{
-		"the first":         {nil, at(all[5:6], looked{}), "new DisconnectedFUSE"},
-		"the same":          {at(all, looked{}), at(all, looked{}), ""},
-		"one more":          {at(all[5:6], looked{}), at(all[5:7], looked{}), "new HungMount"},
-		"one less":          {at(all[5:7], looked{}), at(all[6:7], looked{}), "gone DisconnectedFUSE"},
-		"one for another":   {at(all[5:6], looked{}), at(all[6:7], looked{}), "new HungMount, gone DisconnectedFUSE"},
-		"interrupted":       {at(all[5:7], looked{}), at(all[6:7], looked{Interrupted: true}), ""},
-		"a place has moved": {at(all[4:6], looked{}), at(all[4:7], looked{}), "new HungMount"},
+		"the first":         {nil, at(all[5:6], scanCoverage{}), "new DisconnectedFUSE"},
+		"the same":          {at(all, scanCoverage{}), at(all, scanCoverage{}), ""},
+		"one more":          {at(all[5:6], scanCoverage{}), at(all[5:7], scanCoverage{}), "new HungMount"},
+		"one less":          {at(all[5:7], scanCoverage{}), at(all[6:7], scanCoverage{}), "gone DisconnectedFUSE"},
+		"one for another":   {at(all[5:6], scanCoverage{}), at(all[6:7], scanCoverage{}), "new HungMount, gone DisconnectedFUSE"},
+		"interrupted":       {at(all[5:7], scanCoverage{}), at(all[6:7], scanCoverage{Interrupted: true}), ""},
+		"a place has moved": {at(all[4:6], scanCoverage{}), at(all[4:7], scanCoverage{}), "new HungMount"},
 	} {
 		var got []string
 		for _, change := range compareScans(c.before, c.now) {
@@ -43,12 +43,12 @@ func TestChanges(t *testing.T) {
 func TestChangesAreOneObjectALine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := watcher{out: &out}
+	w := scanWatcher{out: &out}
 	bad := fault.Finding{Code: fault.HungMount, Pod: fault.Pod{Name: "x\u202e\x1b[2J\n", UID: "u"}}
-	if err := w.lines(compareScans(reportOf(nil, looked{}), reportOf([]fault.Finding{bad}, looked{}))); err != nil {
+	if err := w.writeLines(compareScans(reportOf(nil, scanCoverage{}), reportOf([]fault.Finding{bad}, scanCoverage{}))); err != nil {
 		t.Fatal(err)
 	}
-	var got change
+	var got faultChange
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got.Change != changeNew || got.Fault.Pod.Name != bad.Pod.Name ||
 		got.SchemaVersion != 1 || strings.Count(out.String(), "\n") != 1 || strings.ContainsAny(out.String(), "\x1b\u202e") {
 		t.Errorf("%+v, %v from %q", got, err, out.String())
@@ -57,12 +57,12 @@ func TestChangesAreOneObjectALine(t *testing.T) {
 
 func TestAWatchedTerminalIsFilledAgain(t *testing.T) {
 	t.Parallel()
-	before, now := reportOf(many()[5:6], looked{}), reportOf(many()[5:7], looked{})
+	before, now := reportOf(faultsOfManyCauses()[5:6], scanCoverage{}), reportOf(faultsOfManyCauses()[5:7], scanCoverage{})
 	v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: now}
-	w := watcher{options: scanOptions{watch: 5 * time.Second}}
+	w := scanWatcher{options: scanOptions{watch: 5 * time.Second}}
 	text := ""
 	for range 2 * maxChanges {
-		text = w.frame(v, compareScans(before, now))
+		text = w.screenText(v, compareScans(before, now))
 	}
 	if !strings.HasPrefix(text, "\x1b[H\x1b[2J✗ worker-7: 2 faults in 2 places.") || !strings.HasSuffix(text, ", every 5s. Ctrl-C ends.\n") ||
 		strings.Count(text, " + HungMount ml/trainer-1: pvc-h") != maxChanges {

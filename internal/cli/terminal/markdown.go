@@ -13,15 +13,15 @@ var (
 	listItem     = regexp.MustCompile(`^( *)([-*]|[0-9]+\.) `)
 )
 
-// Markdown fits a page to the screen: paragraphs and items of lists are filled, links lose their targets within the page's
-// source tree, and headings are bold. Code and tables stay as they are.
+// Markdown fits a page to the screen: paragraphs and items of lists are filled, links lose their targets within the
+// page's source tree, and headings are bold. Code and tables stay as they are.
 func (s Screen) Markdown(page string) string {
-	var b strings.Builder
+	var text strings.Builder
 	code, indent, paragraph := false, "", ""
 	flush := func() {
 		if paragraph != "" {
 			mark := listItem.FindString(paragraph)
-			b.WriteString(s.Wrap(indent+mark, withoutLinks(strings.TrimPrefix(paragraph, mark)), len(indent)+len(mark)))
+			text.WriteString(s.Wrap(indent+mark, withoutLinks(strings.TrimPrefix(paragraph, mark)), len(indent)+len(mark)))
 		}
 		paragraph = ""
 	}
@@ -34,16 +34,16 @@ func (s Screen) Markdown(page string) string {
 			flush()
 			code = !code
 		case code:
-			b.WriteString("    " + line + "\n")
+			text.WriteString("    " + line + "\n")
 		case trimmed == "":
 			flush()
-			b.WriteByte('\n')
+			text.WriteByte('\n')
 		case strings.HasPrefix(line, "#"):
 			flush()
-			b.WriteString(s.Paint(Bold, strings.TrimLeft(line, "# ")) + "\n")
+			text.WriteString(s.Paint(Bold, strings.TrimLeft(line, "# ")) + "\n")
 		case strings.HasPrefix(trimmed, "|"):
 			flush()
-			b.WriteString(withoutLinks(line) + "\n")
+			text.WriteString(withoutLinks(line) + "\n")
 		default:
 			if listItem.MatchString(line) {
 				flush()
@@ -55,7 +55,7 @@ func (s Screen) Markdown(page string) string {
 		}
 	}
 	flush()
-	return b.String()
+	return text.String()
 }
 
 // withoutLinks keeps the addresses of other sites.

@@ -3,8 +3,8 @@
 
 // Package approval brings RecoveryApprovals to the Diagnoses that they name, and refuses those that can allow nothing.
 //
-// It allows nothing itself. It names an approval in an annotation of the Diagnosis, where the agent of the node sees it, and the agent
-// reads the approval and decides. An approval belongs to its Diagnosis and is deleted with it.
+// It allows nothing itself. It names an approval in an annotation of the Diagnosis, where the agent of the node sees
+// it, and the agent reads the approval and decides. An approval belongs to its Diagnosis and is deleted with it.
 package approval
 
 import (
@@ -73,12 +73,12 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	})
 	return builder.ControllerManagedBy(m).
 		For(&v1.RecoveryApproval{}).
-		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(r.approvalsOf), builder.WithPredicates(approvable)).
+		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(r.approvalRequests), builder.WithPredicates(approvable)).
 		Complete(r)
 }
 
-// approvalsOf are the approvals that name a Diagnosis.
-func (r *Reconciler) approvalsOf(ctx context.Context, d client.Object) []reconcile.Request {
+// approvalRequests are the approvals that name a Diagnosis.
+func (r *Reconciler) approvalRequests(ctx context.Context, d client.Object) []reconcile.Request {
 	var list v1.RecoveryApprovalList
 	err := r.Client.List(ctx, &list, client.InNamespace(d.GetNamespace()), client.MatchingFields{diagnosisIndex: d.GetName()})
 	if err != nil {
@@ -98,89 +98,91 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if was.Settled() {
-		return r.tidy(ctx, was)
+		return r.deleteUnowned(ctx, was)
 	}
-	d, err := r.diagnosis(ctx, was)
+	diagnosis, err := r.getDiagnosis(ctx, was)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	now := r.Clock.Now()
-	v := verdictOn(was, d, now)
-	if d != nil && v.state == "" {
-		if err := r.own(ctx, was, d); err != nil {
-			return again(err)
+	verdict := judgeApproval(was, diagnosis, now)
+	if diagnosis != nil && verdict.state == "" {
+		if err := r.addOwner(ctx, was, diagnosis); err != nil {
+			return retryResult(err)
 		}
 	}
-	if v.deliver {
-		if v, err = r.turn(ctx, was, d); err != nil {
+	if verdict.deliverToAgent {
+		if verdict, err = r.verdictInTurn(ctx, was, diagnosis); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if result, err := r.store(ctx, was, d, v); err != nil || result.RequeueAfter > 0 {
+	if result, err := r.storeVerdict(ctx, was, diagnosis, verdict); err != nil || result.RequeueAfter > 0 {
 		return result, err
 	}
-	if v.deliver { // last, so that the agent finds the approval as it stays
-		if err := r.deliver(ctx, was, d); err != nil {
-			return again(err)
+	if verdict.deliverToAgent { // last, so that the agent finds the approval as it stays
+		if err := r.deliverApproval(ctx, was, diagnosis); err != nil {
+			return retryResult(err)
 		}
 	}
 	return reconcile.Result{RequeueAfter: max(was.Expires().Sub(now), time.Second)}, nil
 }
 
-// again is the result after an error: a conflict passes when the cache has caught up.
-func again(err error) (reconcile.Result, error) {
+// retryResult is the result after an error: a conflict passes when the cache has caught up.
+func retryResult(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// store writes the status of an approval, and says on the Diagnosis if it was refused.
-func (r *Reconciler) store(ctx context.Context, was *v1.RecoveryApproval, d *v1.Diagnosis, v verdict) (reconcile.Result, error) {
+// storeVerdict writes the status of an approval, and says on the Diagnosis if it was refused.
+func (r *Reconciler) storeVerdict(ctx context.Context, was *v1.RecoveryApproval, diagnosis *v1.Diagnosis,
+	verdict approvalVerdict) (reconcile.Result, error) {
 	is := was.DeepCopy()
-	is.Status.State, is.Status.Message = v1.ApprovalPending, v.message
-	if v.state != "" {
+	is.Status.State, is.Status.Message = v1.ApprovalPending, verdict.message
+	if verdict.state != "" {
 		at := metav1.NewTime(r.Clock.Now())
-		is.Status.State, is.Status.Time = v.state, &at
+		is.Status.State, is.Status.Time = verdict.state, &at
 	}
 	result, err := kubeclient.PatchStatus(ctx, r.Client, was, is)
-	if err == nil && result.RequeueAfter == 0 && v.state == v1.ApprovalRefused && d != nil {
-		r.Events.Event(d, corev1.EventTypeWarning, eventRefused,
-			kubeclient.EventMessage(fmt.Sprintf("RecoveryApproval %s was refused: %s", was.Name, v.message), kubeclient.DiagnosisCommand(d)))
+	if err == nil && result.RequeueAfter == 0 && verdict.state == v1.ApprovalRefused && diagnosis != nil {
+		r.Events.Event(diagnosis, corev1.EventTypeWarning, eventRefused,
+			kubeclient.EventMessage(fmt.Sprintf("RecoveryApproval %s was refused: %s", was.Name, verdict.message),
+				kubeclient.DiagnosisCommand(diagnosis)))
 	}
 	return result, err
 }
 
-// diagnosis is the one that an approval names; nil if there is none.
-func (r *Reconciler) diagnosis(ctx context.Context, a *v1.RecoveryApproval) (*v1.Diagnosis, error) {
-	d := &v1.Diagnosis{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.Diagnosis.Name}, d)
+// getDiagnosis is the one that an approval names; nil if there is none.
+func (r *Reconciler) getDiagnosis(ctx context.Context, approval *v1.RecoveryApproval) (*v1.Diagnosis, error) {
+	diagnosis := &v1.Diagnosis{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: approval.Namespace, Name: approval.Spec.Diagnosis.Name}, diagnosis)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading diagnosis %s/%s: %w", a.Namespace, a.Spec.Diagnosis.Name, err)
+		return nil, fmt.Errorf("reading diagnosis %s/%s: %w", approval.Namespace, approval.Spec.Diagnosis.Name, err)
 	}
-	return d, nil
+	return diagnosis, nil
 }
 
-// own makes an approval belong to its Diagnosis.
-func (r *Reconciler) own(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) error {
-	if len(ownersOf(a)) > 0 {
+// addOwner makes an approval belong to its Diagnosis.
+func (r *Reconciler) addOwner(ctx context.Context, approval *v1.RecoveryApproval, d *v1.Diagnosis) error {
+	if len(ownerUIDs(approval)) > 0 {
 		return nil
 	}
-	was := a.DeepCopy()
-	a.OwnerReferences = append(a.OwnerReferences, metav1.OwnerReference{
+	was := approval.DeepCopy()
+	approval.OwnerReferences = append(approval.OwnerReferences, metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis", Name: d.Name, UID: d.UID,
 	})
-	if err := r.Client.Patch(ctx, a, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("setting owner of approval %s/%s: %w", a.Namespace, a.Name, err)
+	if err := r.Client.Patch(ctx, approval, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("setting owner of approval %s/%s: %w", approval.Namespace, approval.Name, err)
 	}
 	return nil
 }
 
-// ownersOf are the UIDs of the Diagnoses that an approval belongs to.
-func ownersOf(a *v1.RecoveryApproval) (uids []types.UID) {
+// ownerUIDs are the UIDs of the Diagnoses that an approval belongs to.
+func ownerUIDs(a *v1.RecoveryApproval) (uids []types.UID) {
 	for _, o := range a.OwnerReferences {
 		if o.Kind == "Diagnosis" && o.APIVersion == v1.GroupVersion.String() {
 			uids = append(uids, o.UID)
@@ -189,50 +191,51 @@ func ownersOf(a *v1.RecoveryApproval) (uids []types.UID) {
 	return uids
 }
 
-// turn is the verdict about an approval that counts: it waits while another one that counts is named in the Diagnosis.
-func (r *Reconciler) turn(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) (verdict, error) {
-	named := d.Annotations[v1.AnnotationApproval]
+// verdictInTurn is the verdict about an approval that counts: it waits while another one that counts is named in the
+// Diagnosis.
+func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, diagnosis *v1.Diagnosis) (approvalVerdict, error) {
+	named := diagnosis.Annotations[v1.AnnotationApproval]
 	if named != "" && named != a.Name {
 		other := &v1.RecoveryApproval{}
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: named}, other)
 		if client.IgnoreNotFound(err) != nil {
-			return verdict{}, fmt.Errorf("reading approval %s/%s: %w", a.Namespace, named, err)
+			return approvalVerdict{}, fmt.Errorf("reading approval %s/%s: %w", a.Namespace, named, err)
 		}
-		if err == nil && !other.Settled() && verdictOn(other, d, r.Clock.Now()).deliver {
-			return verdict{message: "RecoveryApproval " + named + " approves the same plan, and came before"}, nil
+		if err == nil && !other.Settled() && judgeApproval(other, diagnosis, r.Clock.Now()).deliverToAgent {
+			return approvalVerdict{message: "RecoveryApproval " + named + " approves the same plan, and came before"}, nil
 		}
 	}
-	return verdict{deliver: true, message: fmt.Sprintf("the agent of node %s has not taken it yet", d.Spec.NodeName)}, nil
+	return approvalVerdict{deliverToAgent: true, message: fmt.Sprintf("the agent of node %s has not taken it yet", diagnosis.Spec.NodeName)}, nil
 }
 
-// deliver names an approval in its Diagnosis.
-func (r *Reconciler) deliver(ctx context.Context, a *v1.RecoveryApproval, d *v1.Diagnosis) error {
-	if d.Annotations[v1.AnnotationApproval] == a.Name {
+// deliverApproval names an approval in its Diagnosis.
+func (r *Reconciler) deliverApproval(ctx context.Context, approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis) error {
+	if diagnosis.Annotations[v1.AnnotationApproval] == approval.Name {
 		return nil
 	}
-	was := d.DeepCopy()
-	if d.Annotations == nil {
-		d.Annotations = map[string]string{}
+	was := diagnosis.DeepCopy()
+	if diagnosis.Annotations == nil {
+		diagnosis.Annotations = map[string]string{}
 	}
-	d.Annotations[v1.AnnotationApproval] = a.Name
-	if err := r.Client.Patch(ctx, d, client.MergeFrom(was)); err != nil {
-		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", d.Namespace, d.Name, err)
+	diagnosis.Annotations[v1.AnnotationApproval] = approval.Name
+	if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(was)); err != nil {
+		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
 	}
 	return nil
 }
 
-// tidy deletes an approval that was refused, has expired and belongs to no Diagnosis.
-func (r *Reconciler) tidy(ctx context.Context, a *v1.RecoveryApproval) (reconcile.Result, error) {
-	if len(ownersOf(a)) > 0 {
+// deleteUnowned deletes an approval that was refused, has expired and belongs to no Diagnosis.
+func (r *Reconciler) deleteUnowned(ctx context.Context, approval *v1.RecoveryApproval) (reconcile.Result, error) {
+	if len(ownerUIDs(approval)) > 0 {
 		return reconcile.Result{}, nil
 	}
-	if left := a.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
+	if left := approval.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	uid := a.UID
-	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &uid})
+	uid := approval.UID
+	err := r.Client.Delete(ctx, approval, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", a.Namespace, a.Name, err)
+		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", approval.Namespace, approval.Name, err)
 	}
 	return reconcile.Result{}, nil
 }

@@ -22,40 +22,40 @@ import (
 )
 
 var (
-	now  = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
-	hash = strings.Repeat("0a", 32)
+	now      = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	planHash = strings.Repeat("0a", 32)
 )
 
-// waiting is a Diagnosis that waits for the approval of its plan.
-func waiting() *v1.Diagnosis {
-	d := &v1.Diagnosis{}
-	d.Namespace, d.Name, d.UID = "team", "d", "d-uid"
-	d.Spec.Mode, d.Spec.NodeName = v1.ModeApprove, "n1"
-	d.Status.Phase = v1.DiagnosisRunning
-	d.Status.Approval = &v1.ApprovalStatus{
-		PlanHash: hash, RequestTime: metav1.NewTime(now.Add(-time.Hour)), ExpirationTime: metav1.NewTime(now.Add(time.Hour)),
+// waitingDiagnosis is a Diagnosis that waits for the approval of its plan.
+func waitingDiagnosis() *v1.Diagnosis {
+	diagnosis := &v1.Diagnosis{}
+	diagnosis.Namespace, diagnosis.Name, diagnosis.UID = "team", "d", "d-uid"
+	diagnosis.Spec.Mode, diagnosis.Spec.NodeName = v1.ModeApprove, "n1"
+	diagnosis.Status.Phase = v1.DiagnosisRunning
+	diagnosis.Status.Approval = &v1.ApprovalStatus{
+		PlanHash: planHash, RequestTime: metav1.NewTime(now.Add(-time.Hour)), ExpirationTime: metav1.NewTime(now.Add(time.Hour)),
 	}
-	return d
+	return diagnosis
 }
 
-// given is an approval of its plan, some minutes old.
-func given(name string) *v1.RecoveryApproval {
+// givenApproval is an approval of its plan, some minutes old.
+func givenApproval(name string) *v1.RecoveryApproval {
 	a := &v1.RecoveryApproval{}
 	a.Namespace, a.Name, a.UID = "team", name, types.UID(name)
 	a.CreationTimestamp = metav1.NewTime(now.Add(-5 * time.Minute))
-	a.Spec = v1.RecoveryApprovalSpec{Diagnosis: v1.ApprovedDiagnosis{Name: "d"}, PlanHash: hash}
+	a.Spec = v1.RecoveryApprovalSpec{Diagnosis: v1.ApprovedDiagnosis{Name: "d"}, PlanHash: planHash}
 	return a
 }
 
-// scene is an API server with a reconciler.
-type scene struct {
+// approvalScene is an API server with a reconciler.
+type approvalScene struct {
 	client.Client
 	r      *Reconciler
 	clock  *testclock.FakeClock
 	events *record.FakeRecorder
 }
 
-func newScene(t *testing.T, objects ...client.Object) *scene {
+func newApprovalScene(t *testing.T, objects ...client.Object) *approvalScene {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
@@ -63,42 +63,42 @@ func newScene(t *testing.T, objects ...client.Object) *scene {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1.Diagnosis{}, &v1.RecoveryApproval{}).Build()
-	s := &scene{Client: c, clock: testclock.NewFakeClock(now), events: record.NewFakeRecorder(10)}
+	s := &approvalScene{Client: c, clock: testclock.NewFakeClock(now), events: record.NewFakeRecorder(10)}
 	s.r = &Reconciler{Client: c, Events: s.events, Clock: s.clock}
 	return s
 }
 
-// visit reconciles one approval, and returns it with its Diagnosis as they are then.
-func (s *scene) visit(t *testing.T, name string) (*v1.RecoveryApproval, *v1.Diagnosis, reconcile.Result) {
+// reconcileOnce reconciles one approval, and returns it with its Diagnosis as they are then.
+func (s *approvalScene) reconcileOnce(t *testing.T, name string) (*v1.RecoveryApproval, *v1.Diagnosis, reconcile.Result) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "team", Name: name}
 	result, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, d := &v1.RecoveryApproval{}, &v1.Diagnosis{}
-	if err := s.Get(t.Context(), key, a); err != nil {
+	approval, diagnosis := &v1.RecoveryApproval{}, &v1.Diagnosis{}
+	if err := s.Get(t.Context(), key, approval); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, d); client.IgnoreNotFound(err) != nil {
+	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: "d"}, diagnosis); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	return a, d, result
+	return approval, diagnosis, result
 }
 
 // TestDelivered: the approval belongs to the Diagnosis, which names it, and a second visit writes nothing.
 func TestDelivered(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, waiting(), given("yes"))
-	a, d, result := s.visit(t, "yes")
-	if a.Status.State != v1.ApprovalPending || d.Annotations[v1.AnnotationApproval] != "yes" || result.RequeueAfter != 55*time.Minute {
-		t.Errorf("status %+v, annotations %v, %+v", a.Status, d.Annotations, result)
+	s := newApprovalScene(t, waitingDiagnosis(), givenApproval("yes"))
+	approval, diagnosis, result := s.reconcileOnce(t, "yes")
+	if approval.Status.State != v1.ApprovalPending || diagnosis.Annotations[v1.AnnotationApproval] != "yes" || result.RequeueAfter != 55*time.Minute {
+		t.Errorf("status %+v, annotations %v, %+v", approval.Status, diagnosis.Annotations, result)
 	}
-	if len(a.OwnerReferences) != 1 || a.OwnerReferences[0].UID != d.UID || a.OwnerReferences[0].Controller != nil {
-		t.Errorf("owners %+v", a.OwnerReferences)
+	if len(approval.OwnerReferences) != 1 || approval.OwnerReferences[0].UID != diagnosis.UID || approval.OwnerReferences[0].Controller != nil {
+		t.Errorf("owners %+v", approval.OwnerReferences)
 	}
-	again, same, _ := s.visit(t, "yes")
-	if again.ResourceVersion != a.ResourceVersion || same.ResourceVersion != d.ResourceVersion {
+	again, same, _ := s.reconcileOnce(t, "yes")
+	if again.ResourceVersion != approval.ResourceVersion || same.ResourceVersion != diagnosis.ResourceVersion {
 		t.Error("a second visit has written")
 	}
 	if len(s.events.Events) > 0 {
@@ -113,7 +113,7 @@ func TestRefused(t *testing.T) {
 		change func(a *v1.RecoveryApproval, d *v1.Diagnosis)
 		why    string
 	}{
-		"another plan": {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.Spec.PlanHash = strings.Repeat("0b", 32) }, "it approves another plan: that of Diagnosis team/d has hash " + hash},
+		"another plan": {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.Spec.PlanHash = strings.Repeat("0b", 32) }, "it approves another plan: that of Diagnosis team/d has hash " + planHash},
 		"late":         {func(a *v1.RecoveryApproval, _ *v1.Diagnosis) { a.CreationTimestamp.Time = now.Add(-2 * time.Hour) }, "it was not used before it expired at"},
 		"after the wait": {func(_ *v1.RecoveryApproval, d *v1.Diagnosis) {
 			d.Status.Approval.ExpirationTime.Time = now.Add(-time.Hour)
@@ -130,14 +130,14 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, d := given("yes"), waiting()
-			tc.change(a, d)
-			s := newScene(t, a, d)
-			a, d, _ = s.visit(t, "yes")
+			a, diagnosis := givenApproval("yes"), waitingDiagnosis()
+			tc.change(a, diagnosis)
+			s := newApprovalScene(t, a, diagnosis)
+			a, diagnosis, _ = s.reconcileOnce(t, "yes")
 			if a.Status.State != v1.ApprovalRefused || !strings.HasPrefix(a.Status.Message, tc.why) || a.Status.Time == nil {
 				t.Errorf("status %+v, want %q", a.Status, tc.why)
 			}
-			if d.Annotations[v1.AnnotationApproval] != "" {
+			if diagnosis.Annotations[v1.AnnotationApproval] != "" {
 				t.Error("it was delivered")
 			}
 			if event := <-s.events.Events; !strings.HasPrefix(event, "Warning ApprovalRefused RecoveryApproval yes was refused: ") {
@@ -150,67 +150,67 @@ func TestRefused(t *testing.T) {
 // TestBeforeThePlan: an approval may come before the plan, and before the Diagnosis.
 func TestBeforeThePlan(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, given("yes"))
-	if a, _, _ := s.visit(t, "yes"); a.Status.State != v1.ApprovalPending || a.Status.Message != "Diagnosis team/d does not exist yet" {
+	s := newApprovalScene(t, givenApproval("yes"))
+	if a, _, _ := s.reconcileOnce(t, "yes"); a.Status.State != v1.ApprovalPending || a.Status.Message != "Diagnosis team/d does not exist yet" {
 		t.Errorf("status %+v", a.Status)
 	}
-	d := waiting()
-	approval := d.Status.Approval
-	d.Status.Approval = nil
-	if err := s.Create(t.Context(), d); err != nil {
+	diagnosis := waitingDiagnosis()
+	approval := diagnosis.Status.Approval
+	diagnosis.Status.Approval = nil
+	if err := s.Create(t.Context(), diagnosis); err != nil {
 		t.Fatal(err)
 	}
-	a, d, _ := s.visit(t, "yes")
+	a, diagnosis, _ := s.reconcileOnce(t, "yes")
 	if a.Status.Message != "Diagnosis team/d has no plan yet" || len(a.OwnerReferences) != 1 {
 		t.Errorf("status %+v, owners %v", a.Status, a.OwnerReferences)
 	}
-	d.Status.Approval = approval
-	if err := s.Status().Update(t.Context(), d); err != nil {
+	diagnosis.Status.Approval = approval
+	if err := s.Status().Update(t.Context(), diagnosis); err != nil {
 		t.Fatal(err)
 	}
-	if _, d, _ = s.visit(t, "yes"); d.Annotations[v1.AnnotationApproval] != "yes" {
-		t.Errorf("annotations %v", d.Annotations)
+	if _, diagnosis, _ = s.reconcileOnce(t, "yes"); diagnosis.Annotations[v1.AnnotationApproval] != "yes" {
+		t.Errorf("annotations %v", diagnosis.Annotations)
 	}
 }
 
 // TestSecondApproval waits behind the first, and takes its place when that has expired.
 func TestSecondApproval(t *testing.T) {
 	t.Parallel()
-	first, second := given("first"), given("second")
+	first, second := givenApproval("first"), givenApproval("second")
 	first.Spec.ExpirationSeconds = new(int32(600))
-	s := newScene(t, waiting(), first, second)
-	s.visit(t, "first")
-	a, d, _ := s.visit(t, "second")
-	if !strings.HasPrefix(a.Status.Message, "RecoveryApproval first approves the same plan") || d.Annotations[v1.AnnotationApproval] != "first" {
-		t.Errorf("status %+v, annotations %v", a.Status, d.Annotations)
+	s := newApprovalScene(t, waitingDiagnosis(), first, second)
+	s.reconcileOnce(t, "first")
+	a, diagnosis, _ := s.reconcileOnce(t, "second")
+	if !strings.HasPrefix(a.Status.Message, "RecoveryApproval first approves the same plan") || diagnosis.Annotations[v1.AnnotationApproval] != "first" {
+		t.Errorf("status %+v, annotations %v", a.Status, diagnosis.Annotations)
 	}
 	s.clock.Step(6 * time.Minute)
-	if a, _, _ := s.visit(t, "first"); a.Status.State != v1.ApprovalRefused {
+	if a, _, _ := s.reconcileOnce(t, "first"); a.Status.State != v1.ApprovalRefused {
 		t.Errorf("the first: %+v", a.Status)
 	}
-	if _, d, _ = s.visit(t, "second"); d.Annotations[v1.AnnotationApproval] != "second" {
-		t.Errorf("annotations %v", d.Annotations)
+	if _, diagnosis, _ = s.reconcileOnce(t, "second"); diagnosis.Annotations[v1.AnnotationApproval] != "second" {
+		t.Errorf("annotations %v", diagnosis.Annotations)
 	}
 }
 
 // TestUnownedAreDeleted a day after they have expired; those of a Diagnosis go with it.
 func TestUnownedAreDeleted(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, given("yes"))
+	s := newApprovalScene(t, givenApproval("yes"))
 	s.clock.Step(time.Hour)
-	a, _, _ := s.visit(t, "yes")
-	if a.Status.State != v1.ApprovalRefused {
-		t.Fatalf("status %+v", a.Status)
+	approval, _, _ := s.reconcileOnce(t, "yes")
+	if approval.Status.State != v1.ApprovalRefused {
+		t.Fatalf("status %+v", approval.Status)
 	}
-	if _, _, result := s.visit(t, "yes"); result.RequeueAfter != 23*time.Hour+55*time.Minute {
+	if _, _, result := s.reconcileOnce(t, "yes"); result.RequeueAfter != 23*time.Hour+55*time.Minute {
 		t.Errorf("%+v", result)
 	}
 	s.clock.Step(24 * time.Hour)
-	key := client.ObjectKeyFromObject(a)
+	key := client.ObjectKeyFromObject(approval)
 	if _, err := s.r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Get(t.Context(), key, a); !apierrors.IsNotFound(err) {
+	if err := s.Get(t.Context(), key, approval); !apierrors.IsNotFound(err) {
 		t.Errorf("it is still there: %v", err)
 	}
 }

@@ -36,20 +36,21 @@ type Agents struct {
 	// CheckEvery is how often an unfinished Diagnosis is looked at.
 	CheckEvery time.Duration
 
-	mu   sync.Mutex
-	seen map[string]sighting
+	mu           sync.Mutex
+	observations map[string]leaseObservation
 }
 
-// sighting is what was last seen of the Lease of a node.
-type sighting struct {
+// leaseObservation is what was last seen of the Lease of a node.
+type leaseObservation struct {
 	renewed  time.Time // by the clock of the agent; zero: there is no Lease
 	duration time.Duration
 	since    time.Time // when this was first seen, by our clock
 	asked    time.Time // when the API server was last asked, by our clock
 }
 
-// agent is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for long.
-type agent struct {
+// agentState is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for
+// long.
+type agentState struct {
 	Node        string
 	Alive, Lost bool
 	// Renewed is when the agent last renewed its Lease, by its own clock. Zero: there is no Lease.
@@ -57,34 +58,34 @@ type agent struct {
 }
 
 // String says that the agent does not answer, and since when.
-func (a agent) String() string {
+func (a agentState) String() string {
 	if a.Renewed.IsZero() {
 		return fmt.Sprintf("No agent answers on node %s: it has no Lease %s", a.Node, v1.AgentLeaseName(a.Node))
 	}
 	return fmt.Sprintf("No agent answers on node %s since %s", a.Node, a.Renewed.UTC().Format(time.RFC3339))
 }
 
-// look finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
-func (a *Agents) look(ctx context.Context, node string) (agent, error) {
+// stateOf finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
+func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	now := a.Clock.Now()
-	s, known := a.recall(node)
-	if !known || now.Sub(s.asked) >= a.CheckEvery/2 {
-		renewed, duration, err := a.lease(ctx, node)
+	seen, known := a.observationOf(node)
+	if !known || now.Sub(seen.asked) >= a.CheckEvery/2 {
+		renewed, duration, err := a.readLease(ctx, node)
 		if err != nil {
-			return agent{}, err
+			return agentState{}, err
 		}
-		if !known || !renewed.Equal(s.renewed) {
-			s = sighting{renewed: renewed, since: now}
+		if !known || !renewed.Equal(seen.renewed) {
+			seen = leaseObservation{renewed: renewed, since: now}
 		}
-		s.duration, s.asked = duration, now
-		a.remember(node, s)
+		seen.duration, seen.asked = duration, now
+		a.setObservation(node, seen)
 	}
-	lost := now.Sub(s.since) >= s.duration
-	return agent{Node: node, Renewed: s.renewed, Lost: lost, Alive: !lost && !s.renewed.IsZero()}, nil
+	lost := now.Sub(seen.since) >= seen.duration
+	return agentState{Node: node, Renewed: seen.renewed, Lost: lost, Alive: !lost && !seen.renewed.IsZero()}, nil
 }
 
-// lease reads when the agent of a node last renewed its Lease and for how long that counts.
-func (a *Agents) lease(ctx context.Context, node string) (time.Time, time.Duration, error) {
+// readLease reads when the agent of a node last renewed its Lease and for how long that counts.
+func (a *Agents) readLease(ctx context.Context, node string) (time.Time, time.Duration, error) {
 	var lease coordinationv1.Lease
 	err := a.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: v1.AgentLeaseName(node)}, &lease)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -101,25 +102,25 @@ func (a *Agents) lease(ctx context.Context, node string) (time.Time, time.Durati
 	return renewed.Time, duration, nil
 }
 
-func (a *Agents) recall(node string) (sighting, bool) {
+func (a *Agents) observationOf(node string) (leaseObservation, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, ok := a.seen[node]
+	s, ok := a.observations[node]
 	return s, ok
 }
 
-func (a *Agents) remember(node string, s sighting) {
+func (a *Agents) setObservation(node string, seen leaseObservation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, ok := a.seen[node]; !ok {
-		for other, old := range a.seen {
-			if s.asked.Sub(old.asked) > forgetAfter {
-				delete(a.seen, other)
+	if _, ok := a.observations[node]; !ok {
+		for other, old := range a.observations {
+			if seen.asked.Sub(old.asked) > forgetAfter {
+				delete(a.observations, other)
 			}
 		}
 	}
-	if a.seen == nil {
-		a.seen = map[string]sighting{}
+	if a.observations == nil {
+		a.observations = map[string]leaseObservation{}
 	}
-	a.seen[node] = s
+	a.observations[node] = seen
 }

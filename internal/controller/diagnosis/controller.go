@@ -25,8 +25,8 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// workers is how many Diagnoses are looked at at once.
-const workers = 4
+// maxConcurrentReconciles is how many Diagnoses are looked at at once.
+const maxConcurrentReconciles = 4
 
 // Delays before a Diagnosis is looked at again. While it waits for something, the delay doubles with each look, from
 // one second to one minute.
@@ -59,17 +59,17 @@ type Reconciler struct {
 // SetupWithManager adds the reconciler to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	return builder.ControllerManagedBy(m).
-		For(&v1.Diagnosis{}, builder.WithPredicates(concernsManager())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		For(&v1.Diagnosis{}, builder.WithPredicates(managerPredicate())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 }
 
-// visit is one look at a Diagnosis: how it was, how it is to be, and when it is to be looked at again.
-type visit struct {
-	was, is *v1.Diagnosis
-	again   time.Duration
-	tell    []note
-	done    bool
+// reconcileScope is one look at a Diagnosis: how it was, how it is to be, and when it is to be looked at again.
+type reconcileScope struct {
+	before, diagnosis *v1.Diagnosis
+	requeueAfter      time.Duration
+	events            []eventNote
+	isDone            bool
 }
 
 // Reconcile looks at one Diagnosis. An invalid one is refused once and never looked at again.
@@ -78,35 +78,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	v := &visit{was: was, is: was.DeepCopy()}
-	for _, step := range []func(context.Context, *visit) error{r.skip, r.validate, r.bind, r.follow} {
-		if err := step(ctx, v); err != nil {
+	scope := &reconcileScope{before: was, diagnosis: was.DeepCopy()}
+	for _, step := range []func(context.Context, *reconcileScope) error{r.skipEnded, r.validateSpec, r.bindToNode, r.checkAgent} {
+		if err := step(ctx, scope); err != nil {
 			return reconcile.Result{}, err
 		}
-		if v.done {
+		if scope.isDone {
 			break
 		}
 	}
-	err := r.write(ctx, v)
+	err := r.writeStatus(ctx, scope)
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.announce(v)
-	return reconcile.Result{RequeueAfter: v.again}, nil
+	r.sendEvents(scope)
+	return reconcile.Result{RequeueAfter: scope.requeueAfter}, nil
 }
 
-// write stores what the steps have changed: label and spec, or status. No visit changes both. The resourceVersion goes
-// along, so that nothing is written over what an agent or a person has written since.
-func (r *Reconciler) write(ctx context.Context, v *visit) error {
-	from := client.MergeFromWithOptions(v.was, client.MergeFromWithOptimisticLock{})
-	if !equality.Semantic.DeepEqual(v.was.Status, v.is.Status) {
-		return r.Client.Status().Patch(ctx, v.is, from)
+// writeStatus stores what the steps have changed: label and spec, or status. No visit changes both. The resourceVersion
+// goes along, so that nothing is written over what an agent or a person has written since.
+func (r *Reconciler) writeStatus(ctx context.Context, v *reconcileScope) error {
+	from := client.MergeFromWithOptions(v.before, client.MergeFromWithOptimisticLock{})
+	if !equality.Semantic.DeepEqual(v.before.Status, v.diagnosis.Status) {
+		return r.Client.Status().Patch(ctx, v.diagnosis, from)
 	}
-	if v.was.Labels[v1.LabelNode] != v.is.Labels[v1.LabelNode] || v.was.Spec.NodeName != v.is.Spec.NodeName {
-		return r.Client.Patch(ctx, v.is, from)
+	if v.before.Labels[v1.LabelNode] != v.diagnosis.Labels[v1.LabelNode] || v.before.Spec.NodeName != v.diagnosis.Spec.NodeName {
+		return r.Client.Patch(ctx, v.diagnosis, from)
 	}
 	return nil
 }

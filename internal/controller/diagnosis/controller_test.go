@@ -32,8 +32,8 @@ import (
 
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "d"}}
 
-// world is a reconciler with everything around it in memory.
-type world struct {
+// diagnosisWorld is a reconciler with everything around it in memory.
+type diagnosisWorld struct {
 	*Reconciler
 	clock   *testclock.FakeClock
 	writes  []string // "" for the object, "status" for its status
@@ -42,7 +42,7 @@ type world struct {
 	events  *record.FakeRecorder
 }
 
-func newWorld(t *testing.T, objects ...client.Object) *world {
+func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
@@ -50,7 +50,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			t.Fatal(err)
 		}
 	}
-	w := &world{
+	w := &diagnosisWorld{
 		clock:  testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)),
 		events: record.NewFakeRecorder(100), failing: map[string]error{},
 	}
@@ -95,7 +95,7 @@ func kindOf(o client.Object) string {
 	return "Node"
 }
 
-func (w *world) visit(t *testing.T) time.Duration {
+func (w *diagnosisWorld) reconcileOnce(t *testing.T) time.Duration {
 	t.Helper()
 	result, err := w.Reconcile(t.Context(), request)
 	if err != nil {
@@ -104,7 +104,7 @@ func (w *world) visit(t *testing.T) time.Duration {
 	return result.RequeueAfter
 }
 
-func (w *world) diagnosis(t *testing.T) *v1.Diagnosis {
+func (w *diagnosisWorld) diagnosis(t *testing.T) *v1.Diagnosis {
 	t.Helper()
 	var d v1.Diagnosis
 	if err := w.Client.Get(t.Context(), request.NamespacedName, &d); err != nil {
@@ -113,7 +113,7 @@ func (w *world) diagnosis(t *testing.T) *v1.Diagnosis {
 	return &d
 }
 
-func (w *world) event(t *testing.T) string {
+func (w *diagnosisWorld) nextEvent(t *testing.T) string {
 	t.Helper()
 	select {
 	case e := <-w.events.Events:
@@ -132,17 +132,17 @@ func diagnosisOn(node string, ref *v1.PodReference) *v1.Diagnosis {
 
 // boundTo is a Diagnosis in the given phase that the agent of the node can see.
 func boundTo(node string, phase v1.DiagnosisPhase) *v1.Diagnosis {
-	d := diagnosisOn(node, nil)
-	d.Labels = map[string]string{v1.LabelNode: node}
-	d.Status.Phase = phase
+	diagnosis := diagnosisOn(node, nil)
+	diagnosis.Labels = map[string]string{v1.LabelNode: node}
+	diagnosis.Status.Phase = phase
 	if phase == v1.DiagnosisRunning {
-		d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
-		d.Status.OperationResults = map[string]string{"k": "v"}
+		diagnosis.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
+		diagnosis.Status.OperationResults = map[string]string{"k": "v"}
 	}
-	return d
+	return diagnosis
 }
 
-func pod(node string) *corev1.Pod {
+func podOnNode(node string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Namespace, p.Name = "apps", "web-0"
 	p.Spec = corev1.PodSpec{
@@ -151,13 +151,13 @@ func pod(node string) *corev1.Pod {
 	return p
 }
 
-func node(name string) *corev1.Node {
+func newNode(name string) *corev1.Node {
 	n := &corev1.Node{}
 	n.Name = name
 	return n
 }
 
-func (w *world) lease(t *testing.T, node, holder string, renewed time.Time) {
+func (w *diagnosisWorld) setLease(t *testing.T, node, holder string, renewed time.Time) {
 	t.Helper()
 	seconds, at := int32(40), metav1.NewMicroTime(renewed)
 	l := &coordinationv1.Lease{}
@@ -177,9 +177,9 @@ func TestBind(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 70)
 	for name, tc := range map[string]struct {
-		d     *v1.Diagnosis
-		want  string
-		reads string
+		diagnosis *v1.Diagnosis
+		want      string
+		reads     string
 	}{
 		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Node"},
 		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Pod"},
@@ -189,8 +189,8 @@ func TestBind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"), node(long))
-			if again := w.visit(t); again != 10*time.Second {
+			w := newDiagnosisWorld(t, tc.diagnosis, podOnNode("node-1"), newNode("node-1"), newNode(long))
+			if again := w.reconcileOnce(t); again != 10*time.Second {
 				t.Errorf("again after %s", again)
 			}
 			if got := strings.Join(w.reads, " "); got != tc.reads {
@@ -211,9 +211,9 @@ func TestBind(t *testing.T) {
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		d       *v1.Diagnosis
-		reason  string
-		message []string
+		diagnosis *v1.Diagnosis
+		reason    string
+		message   []string
 	}{
 		"neither pod nor node": {diagnosisOn("", nil), v1.ReasonInvalid, []string{"spec.nodeName"}},
 		"node is no name":      {diagnosisOn("a/b", nil), v1.ReasonInvalid, []string{"spec.nodeName", `"a/b"`}},
@@ -224,8 +224,8 @@ func TestRefuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
-			if again := w.visit(t); again != 0 {
+			w := newDiagnosisWorld(t, tc.diagnosis, podOnNode("node-1"), newNode("node-1"))
+			if again := w.reconcileOnce(t); again != 0 {
 				t.Errorf("a refused Diagnosis is looked at again after %s", again)
 			}
 			d := w.diagnosis(t)
@@ -243,11 +243,11 @@ func TestRefuse(t *testing.T) {
 					}
 				}
 			}
-			if e := w.event(t); !strings.HasPrefix(e, "Warning "+tc.reason+" ") {
+			if e := w.nextEvent(t); !strings.HasPrefix(e, "Warning "+tc.reason+" ") {
 				t.Errorf("event = %q", e)
 			}
-			w.visit(t)
-			if len(w.writes) != 1 || w.event(t) != "" {
+			w.reconcileOnce(t)
+			if len(w.writes) != 1 || w.nextEvent(t) != "" {
 				t.Errorf("a refused Diagnosis is written again: %q", w.writes)
 			}
 		})
@@ -256,8 +256,8 @@ func TestRefuse(t *testing.T) {
 
 func TestPodNotScheduled(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, diagnosisOn("", webPod), pod(""))
-	if again := w.visit(t); again != time.Second {
+	w := newDiagnosisWorld(t, diagnosisOn("", webPod), podOnNode(""))
+	if again := w.reconcileOnce(t); again != time.Second {
 		t.Errorf("first again after %s", again)
 	}
 	d := w.diagnosis(t)
@@ -267,19 +267,19 @@ func TestPodNotScheduled(t *testing.T) {
 	}
 	for _, tc := range []struct{ pass, want time.Duration }{{time.Second, time.Second}, {time.Second, 2 * time.Second}, {20 * time.Second, 22 * time.Second}, {time.Hour, time.Minute}} {
 		w.clock.Step(tc.pass)
-		if again := w.visit(t); again != tc.want {
+		if again := w.reconcileOnce(t); again != tc.want {
 			t.Errorf("again after %s, want %s", again, tc.want)
 		}
 	}
-	if len(w.writes) != 1 || w.event(t) == "" || w.event(t) != "" {
+	if len(w.writes) != 1 || w.nextEvent(t) == "" || w.nextEvent(t) != "" {
 		t.Errorf("writes %q: waiting is told once", w.writes)
 	}
-	scheduled := pod("node-1")
+	scheduled := podOnNode("node-1")
 	if err := w.Client.Update(t.Context(), scheduled); err != nil {
 		t.Fatal(err)
 	}
-	w.visit(t)
-	if d := w.diagnosis(t); !bound(d) || len(w.writes) != 2 {
+	w.reconcileOnce(t)
+	if d := w.diagnosis(t); !isBound(d) || len(w.writes) != 2 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
 	}
 }
@@ -288,14 +288,14 @@ func TestPodNotScheduled(t *testing.T) {
 func TestPodCannotBeScheduled(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]v1.DiagnosisPhase{"": v1.DiagnosisSucceeded, "auto": v1.DiagnosisSucceeded, "set": v1.DiagnosisPending} {
-		unscheduled := pod("")
+		unscheduled := podOnNode("")
 		unscheduled.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes are available",
 		}}
 		asked := diagnosisOn("", webPod)
 		asked.Spec.OperationSet = set
-		w := newWorld(t, asked, unscheduled)
-		again := w.visit(t)
+		w := newDiagnosisWorld(t, asked, unscheduled)
+		again := w.reconcileOnce(t)
 		s := w.diagnosis(t).Status
 		if s.Phase != want || s.Target != "pod apps/web-0" {
 			t.Errorf("%q: status %+v", set, s)
@@ -312,12 +312,12 @@ func TestPodCannotBeScheduled(t *testing.T) {
 
 func TestPodGoneWhileWaiting(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, diagnosisOn("", webPod), pod(""))
-	w.visit(t)
-	if err := w.Client.Delete(t.Context(), pod("")); err != nil {
+	w := newDiagnosisWorld(t, diagnosisOn("", webPod), podOnNode(""))
+	w.reconcileOnce(t)
+	if err := w.Client.Delete(t.Context(), podOnNode("")); err != nil {
 		t.Fatal(err)
 	}
-	w.visit(t)
+	w.reconcileOnce(t)
 	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisFailed {
 		t.Errorf("status = %+v", d.Status)
 	}
@@ -325,8 +325,8 @@ func TestPodGoneWhileWaiting(t *testing.T) {
 
 func TestNoAgent(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, boundTo("node-1", ""), node("node-1"))
-	if again := w.visit(t); again != time.Second {
+	w := newDiagnosisWorld(t, boundTo("node-1", ""), newNode("node-1"))
+	if again := w.reconcileOnce(t); again != time.Second {
 		t.Errorf("again after %s", again)
 	}
 	d := w.diagnosis(t)
@@ -335,8 +335,8 @@ func TestNoAgent(t *testing.T) {
 		t.Fatalf("status = %+v", d.Status)
 	}
 	w.clock.Step(10 * time.Second)
-	w.lease(t, "node-1", "node-1", w.clock.Now())
-	w.visit(t)
+	w.setLease(t, "node-1", "node-1", w.clock.Now())
+	w.reconcileOnce(t)
 	if d := w.diagnosis(t); meta.FindStatusCondition(d.Status.Conditions, v1.ConditionAccepted) != nil {
 		t.Errorf("the agent is there, and the status says %+v", d.Status)
 	}
@@ -344,9 +344,9 @@ func TestNoAgent(t *testing.T) {
 
 func TestAgentOfAnotherNameDoesNotCount(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, boundTo("node-1", ""), node("node-1"))
-	w.lease(t, "node-1", "somebody", w.clock.Now())
-	w.visit(t)
+	w := newDiagnosisWorld(t, boundTo("node-1", ""), newNode("node-1"))
+	w.setLease(t, "node-1", "somebody", w.clock.Now())
+	w.reconcileOnce(t)
 	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisPending {
 		t.Errorf("status = %+v", d.Status)
 	}
@@ -354,11 +354,11 @@ func TestAgentOfAnotherNameDoesNotCount(t *testing.T) {
 
 func TestAgentLostAndBack(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
+	w := newDiagnosisWorld(t, boundTo("node-1", v1.DiagnosisRunning), newNode("node-1"))
 	renewed := w.clock.Now().Add(-5 * time.Hour) // the clock of the node is wrong
-	w.lease(t, "node-1", "node-1", renewed)
+	w.setLease(t, "node-1", "node-1", renewed)
 	for range 4 {
-		if again := w.visit(t); again != 10*time.Second {
+		if again := w.reconcileOnce(t); again != 10*time.Second {
 			t.Fatalf("again after %s", again)
 		}
 		w.clock.Step(10 * time.Second)
@@ -366,31 +366,31 @@ func TestAgentLostAndBack(t *testing.T) {
 	if len(w.writes) != 0 {
 		t.Fatalf("the agent had its 40 s: writes %q", w.writes)
 	}
-	w.visit(t)
-	d := w.diagnosis(t)
-	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
-	if d.Status.Phase != v1.DiagnosisUnknown || c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost {
-		t.Fatalf("status = %+v", d.Status)
+	w.reconcileOnce(t)
+	diagnosis := w.diagnosis(t)
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
+	if diagnosis.Status.Phase != v1.DiagnosisUnknown || c == nil || c.Status != metav1.ConditionUnknown || c.Reason != v1.ReasonAgentLost {
+		t.Fatalf("status = %+v", diagnosis.Status)
 	}
 	if !strings.Contains(c.Message, "node-1") || !strings.Contains(c.Message, "2026-11-21T07:00:00Z") {
 		t.Errorf("message = %q", c.Message)
 	}
-	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) || d.Status.OperationResults["k"] != "v" {
-		t.Errorf("what the agent wrote is gone: %+v", d.Status)
+	if !meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) || diagnosis.Status.OperationResults["k"] != "v" {
+		t.Errorf("what the agent wrote is gone: %+v", diagnosis.Status)
 	}
 	w.clock.Step(10 * time.Second)
-	w.visit(t)
+	w.reconcileOnce(t)
 	if len(w.writes) != 1 {
 		t.Errorf("writes %q: the loss is told once", w.writes)
 	}
 	w.clock.Step(10 * time.Second)
-	w.lease(t, "node-1", "node-1", renewed.Add(time.Minute))
-	w.visit(t)
-	d = w.diagnosis(t)
-	if d.Status.Phase != v1.DiagnosisRunning || meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete) != nil {
-		t.Errorf("status = %+v", d.Status)
+	w.setLease(t, "node-1", "node-1", renewed.Add(time.Minute))
+	w.reconcileOnce(t)
+	diagnosis = w.diagnosis(t)
+	if diagnosis.Status.Phase != v1.DiagnosisRunning || meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete) != nil {
+		t.Errorf("status = %+v", diagnosis.Status)
 	}
-	if first, second := w.event(t), w.event(t); !strings.Contains(first, v1.ReasonAgentLost) || !strings.Contains(second, reasonAgentBack) {
+	if first, second := w.nextEvent(t), w.nextEvent(t); !strings.Contains(first, v1.ReasonAgentLost) || !strings.Contains(second, reasonAgentBack) {
 		t.Errorf("events %q, %q", first, second)
 	}
 }
@@ -398,13 +398,13 @@ func TestAgentLostAndBack(t *testing.T) {
 // A Lease that a user deleted comes back at the agent's next renewal; nothing is lost before that had to happen.
 func TestLeaseDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
-	w.visit(t)
+	w := newDiagnosisWorld(t, boundTo("node-1", v1.DiagnosisRunning), newNode("node-1"))
+	w.reconcileOnce(t)
 	if len(w.writes) != 0 {
 		t.Fatalf("writes %q", w.writes)
 	}
 	w.clock.Step(40 * time.Second)
-	w.visit(t)
+	w.reconcileOnce(t)
 	if d := w.diagnosis(t); d.Status.Phase != v1.DiagnosisUnknown {
 		t.Errorf("status = %+v", d.Status)
 	}
@@ -415,8 +415,8 @@ func TestNodeGone(t *testing.T) {
 	for name, phase := range map[string]v1.DiagnosisPhase{"pending": "", "running": v1.DiagnosisRunning, "unknown": v1.DiagnosisUnknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, boundTo("node-1", phase))
-			w.visit(t)
+			w := newDiagnosisWorld(t, boundTo("node-1", phase))
+			w.reconcileOnce(t)
 			d := w.diagnosis(t)
 			c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
 			if d.Status.Phase != v1.DiagnosisFailed || c.Reason != v1.ReasonNodeNotFound {
@@ -429,7 +429,7 @@ func TestNodeGone(t *testing.T) {
 	}
 }
 
-func TestLeftAlone(t *testing.T) {
+func TestOtherDiagnosesAreUntouched(t *testing.T) {
 	t.Parallel()
 	going := diagnosisOn("node-1", nil)
 	going.Finalizers = []string{"example.com/x"}
@@ -446,8 +446,8 @@ func TestLeftAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, d)
-			if again := w.visit(t); again != 0 || len(w.writes) != 0 || len(w.reads) != 1 {
+			w := newDiagnosisWorld(t, d)
+			if again := w.reconcileOnce(t); again != 0 || len(w.writes) != 0 || len(w.reads) != 1 {
 				t.Errorf("again after %s, reads %q, writes %q", again, w.reads, w.writes)
 			}
 		})
@@ -459,9 +459,9 @@ func TestLabelComesBack(t *testing.T) {
 	t.Parallel()
 	d := diagnosisOn("node-1", &v1.PodReference{Namespace: "apps", Name: "gone"})
 	d.Status.Phase = v1.DiagnosisRunning
-	w := newWorld(t, d)
-	w.visit(t)
-	if d := w.diagnosis(t); !bound(d) || d.Status.Phase != v1.DiagnosisRunning || len(w.writes) != 1 {
+	w := newDiagnosisWorld(t, d)
+	w.reconcileOnce(t)
+	if d := w.diagnosis(t); !isBound(d) || d.Status.Phase != v1.DiagnosisRunning || len(w.writes) != 1 {
 		t.Errorf("diagnosis = %+v, writes %q", d, w.writes)
 	}
 }
@@ -471,11 +471,11 @@ func TestErrors(t *testing.T) {
 	resource := schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}
 	other := errors.New("connection refused")
 	for name, tc := range map[string]struct {
-		d     *v1.Diagnosis
-		at    string
-		err   error
-		want  error
-		again bool
+		diagnosis *v1.Diagnosis
+		at        string
+		err       error
+		want      error
+		again     bool
 	}{
 		"conflict":           {diagnosisOn("node-1", nil), "object", apierrors.NewConflict(resource, "d", nil), nil, true},
 		"deleted meanwhile":  {diagnosisOn("node-1", nil), "object", apierrors.NewNotFound(resource, "d"), nil, false},
@@ -487,14 +487,14 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.d, pod("node-1"), node("node-1"))
+			w := newDiagnosisWorld(t, tc.diagnosis, podOnNode("node-1"), newNode("node-1"))
 			w.failing[tc.at] = tc.err
 			result, err := w.Reconcile(t.Context(), request)
 			if !errors.Is(err, tc.want) || (result.RequeueAfter > 0) != tc.again {
 				t.Errorf("result = %v, error = %v", result, err)
 			}
 			delete(w.failing, "Diagnosis")
-			if d := w.diagnosis(t); d.Status.Phase == v1.DiagnosisFailed || w.event(t) != "" {
+			if d := w.diagnosis(t); d.Status.Phase == v1.DiagnosisFailed || w.nextEvent(t) != "" {
 				t.Errorf("an error became a verdict: %+v", d.Status)
 			}
 		})
@@ -522,12 +522,12 @@ func TestConcernsManager(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := concernsManager().Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
+			if got := managerPredicate().Update(event.UpdateEvent{ObjectOld: tc.was, ObjectNew: tc.is}); got != tc.want {
 				t.Errorf("lets through: %t, want %t", got, tc.want)
 			}
 		})
 	}
-	if concernsManager().Create(event.CreateEvent{Object: boundTo("node-1", v1.DiagnosisFailed)}) {
+	if managerPredicate().Create(event.CreateEvent{Object: boundTo("node-1", v1.DiagnosisFailed)}) {
 		t.Error("a Diagnosis that has ended is looked at when the manager starts")
 	}
 }
@@ -536,27 +536,27 @@ func TestConcernsManager(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	refused := refusals.WithLabelValues(v1.ReasonNodeNotFound)
 	bound, lost, none := testutil.ToFloat64(bindings), testutil.ToFloat64(losses), testutil.ToFloat64(refused)
-	w := newWorld(t, diagnosisOn("node-1", nil), node("node-1"))
+	w := newDiagnosisWorld(t, diagnosisOn("node-1", nil), newNode("node-1"))
 	w.failing["object"] = errors.New("connection refused")
 	if _, err := w.Reconcile(t.Context(), request); err == nil || testutil.ToFloat64(bindings) != bound {
 		t.Errorf("a binding that failed is counted, error %v", err)
 	}
 	delete(w.failing, "object")
-	w.visit(t)
+	w.reconcileOnce(t)
 	if got := testutil.ToFloat64(bindings) - bound; got != 1 {
 		t.Errorf("%v bindings", got)
 	}
-	w = newWorld(t, boundTo("node-1", v1.DiagnosisRunning), node("node-1"))
+	w = newDiagnosisWorld(t, boundTo("node-1", v1.DiagnosisRunning), newNode("node-1"))
 	for range 3 {
-		w.visit(t)
+		w.reconcileOnce(t)
 		w.clock.Step(time.Minute)
 	}
 	if got := testutil.ToFloat64(losses) - lost; got != 1 {
 		t.Errorf("%v losses", got)
 	}
-	w = newWorld(t, diagnosisOn("node-9", nil))
-	w.visit(t)
-	w.visit(t)
+	w = newDiagnosisWorld(t, diagnosisOn("node-9", nil))
+	w.reconcileOnce(t)
+	w.reconcileOnce(t)
 	if got := testutil.ToFloat64(refused) - none; got != 1 {
 		t.Errorf("%v refusals", got)
 	}
@@ -565,19 +565,19 @@ func TestMetrics(t *testing.T) {
 // The nodes that are remembered are those that are asked about.
 func TestAgentsForget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newDiagnosisWorld(t)
 	for _, name := range []string{"a", "b", "c"} {
-		if _, err := w.Agents.look(t.Context(), name); err != nil {
+		if _, err := w.Agents.stateOf(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.clock.Step(2 * forgetAfter)
-	if _, err := w.Agents.look(t.Context(), "d"); err != nil || len(w.Agents.seen) != 1 {
-		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.seen), err)
+	if _, err := w.Agents.stateOf(t.Context(), "d"); err != nil || len(w.Agents.observations) != 1 {
+		t.Errorf("%d nodes are remembered, error %v", len(w.Agents.observations), err)
 	}
 	w.reads = nil
 	for range 100 {
-		if _, err := w.Agents.look(t.Context(), "d"); err != nil {
+		if _, err := w.Agents.stateOf(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -34,15 +34,15 @@ var (
 
 func init() { metrics.Registry.MustRegister(bindings, refusals, losses) }
 
-// count counts what has been written.
-func count(v *visit) {
+// countWritten counts what has been written.
+func countWritten(scope *reconcileScope) {
 	switch {
-	case ended(v.was):
-	case ended(v.is) && v.is.Status.Phase == v1.DiagnosisFailed:
-		refusals.WithLabelValues(meta.FindStatusCondition(v.is.Status.Conditions, v1.ConditionComplete).Reason).Inc()
-	case !bound(v.was) && bound(v.is):
+	case hasEnded(scope.before):
+	case hasEnded(scope.diagnosis) && scope.diagnosis.Status.Phase == v1.DiagnosisFailed:
+		refusals.WithLabelValues(meta.FindStatusCondition(scope.diagnosis.Status.Conditions, v1.ConditionComplete).Reason).Inc()
+	case !isBound(scope.before) && isBound(scope.diagnosis):
 		bindings.Inc()
-	case v.was.Status.Phase != v.is.Status.Phase && v.is.Status.Phase == v1.DiagnosisUnknown:
+	case scope.before.Status.Phase != scope.diagnosis.Status.Phase && scope.diagnosis.Status.Phase == v1.DiagnosisUnknown:
 		losses.Inc()
 	}
 }

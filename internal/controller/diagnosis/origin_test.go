@@ -28,8 +28,8 @@ func TestOrigin(t *testing.T) {
 	} {
 		d := diagnosisOn("node-1", nil)
 		d.Labels, d.Spec.Mode, d.Spec.OperationSet = tc.labels, tc.mode, tc.set
-		w := newWorld(t, d, node("node-1"))
-		w.visit(t)
+		w := newDiagnosisWorld(t, d, newNode("node-1"))
+		w.reconcileOnce(t)
 		if got := w.diagnosis(t).Labels[v1.LabelOrigin]; got != tc.want {
 			t.Errorf("%s: origin %q, want %q", name, got, tc.want)
 		}

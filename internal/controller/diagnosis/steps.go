@@ -19,48 +19,48 @@ import (
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
-// skip leaves alone what has ended or is going away, and records, which are not run.
-func (r *Reconciler) skip(_ context.Context, v *visit) error {
-	v.done = ended(v.was) || !v.was.DeletionTimestamp.IsZero() || v.was.Spec.Mode == v1.ModeRecord
+// skipEnded leaves alone what has ended or is going away, and records, which are not run.
+func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
+	v.isDone = hasEnded(v.before) || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
 	return nil
 }
 
-// validate refuses what the schema should have refused. API servers before 1.25 check no CEL rules.
-func (r *Reconciler) validate(_ context.Context, v *visit) error {
-	if started(v.was) {
+// validateSpec refuses what the schema should have refused. API servers before 1.25 check no CEL rules.
+func (r *Reconciler) validateSpec(_ context.Context, v *reconcileScope) error {
+	if hasStarted(v.before) {
 		return nil
 	}
-	if errs := v.is.Spec.Validate(); len(errs) > 0 {
-		r.refuse(v, v1.ReasonInvalid, v1.Message(errs))
+	if errs := v.diagnosis.Spec.Validate(); len(errs) > 0 {
+		r.refuseDiagnosis(v, v1.ReasonInvalid, v1.Message(errs))
 	}
 	return nil
 }
 
-// bind finds the node and names it in the label by which its agent watches. A Diagnosis that an agent has taken already
-// gets its label back and nothing else.
-func (r *Reconciler) bind(ctx context.Context, v *visit) error {
-	if bound(v.was) {
+// bindToNode finds the node and names it in the label by which its agent watches. A Diagnosis that an agent has taken
+// already gets its label back and nothing else.
+func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) error {
+	if isBound(scope.before) {
 		return nil
 	}
-	if !started(v.was) {
-		if err := r.locate(ctx, v); err != nil || v.done {
+	if !hasStarted(scope.before) {
+		if err := r.locateNode(ctx, scope); err != nil || scope.isDone {
 			return err
 		}
 	}
-	if v.is.Spec.NodeName == "" {
-		v.done = true // an older release left it running nowhere
+	if scope.diagnosis.Spec.NodeName == "" {
+		scope.isDone = true // an older release left it running nowhere
 		return nil
 	}
-	if v.is.Labels == nil {
-		v.is.Labels = map[string]string{}
+	if scope.diagnosis.Labels == nil {
+		scope.diagnosis.Labels = map[string]string{}
 	}
-	v.is.Labels[v1.LabelNode], v.is.Labels[v1.LabelOrigin] = v1.NodeLabelValue(v.is.Spec.NodeName), originOf(v.is)
-	v.again, v.done = r.Agents.CheckEvery, true
+	scope.diagnosis.Labels[v1.LabelNode], scope.diagnosis.Labels[v1.LabelOrigin] = v1.NodeLabelValue(scope.diagnosis.Spec.NodeName), originOf(scope.diagnosis)
+	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
 	return nil
 }
 
-// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers and policies, and it says so at
-// once.
+// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers and policies, and
+// it says so at once.
 func originOf(d *v1.Diagnosis) string {
 	origin := d.Labels[v1.LabelOrigin]
 	if origin == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" || origin == v1.OriginPolicy && ofPolicy(&d.Spec) {
@@ -74,46 +74,46 @@ func ofPolicy(s *v1.DiagnosisSpec) bool {
 	return s.Mode == v1.ModeApprove || s.Mode == v1.ModePlan || s.Mode == v1.ModeRecover && s.OperationSet == v1.EvictOperationSet
 }
 
-// locate fills in spec.nodeName, or refuses, or waits.
-func (r *Reconciler) locate(ctx context.Context, v *visit) error {
-	ref := v.is.Spec.PodReference
+// locateNode fills in spec.nodeName, or refuses, or waits.
+func (r *Reconciler) locateNode(ctx context.Context, scope *reconcileScope) error {
+	ref := scope.diagnosis.Spec.PodReference
 	if ref == nil {
-		return r.checkNode(ctx, v)
+		return r.checkNode(ctx, scope)
 	}
 	var pod corev1.Pod
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
 	switch {
 	case apierrors.IsNotFound(err):
-		r.refuse(v, v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name))
+		r.refuseDiagnosis(scope, v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name))
 	case err != nil:
 		return fmt.Errorf("reading pod %s/%s: %w", ref.Namespace, ref.Name, err)
 	case !hasContainer(&pod, ref.Container):
 		missing := field.NotFound(field.NewPath("spec", "podReference", "container"), ref.Container)
-		r.refuse(v, v1.ReasonInvalid, missing.Error()+fmt.Sprintf(": Pod %s/%s has no such container", ref.Namespace, ref.Name))
-	case pod.Spec.NodeName == "" && r.unscheduled(v, &pod):
+		r.refuseDiagnosis(scope, v1.ReasonInvalid, missing.Error()+fmt.Sprintf(": Pod %s/%s has no such container", ref.Namespace, ref.Name))
+	case pod.Spec.NodeName == "" && r.endUnscheduled(scope, &pod):
 	case pod.Spec.NodeName == "":
-		r.wait(v, v1.ReasonPodNotScheduled, fmt.Sprintf("Pod %s/%s is not scheduled to a node yet", ref.Namespace, ref.Name))
-	case v.is.Spec.NodeName != "" && v.is.Spec.NodeName != pod.Spec.NodeName:
-		r.refuse(v, v1.ReasonPodOnOtherNode, fmt.Sprintf("spec.nodeName: Pod %s/%s is on node %q, not on %q",
-			ref.Namespace, ref.Name, pod.Spec.NodeName, v.is.Spec.NodeName))
+		r.markWaiting(scope, v1.ReasonPodNotScheduled, fmt.Sprintf("Pod %s/%s is not scheduled to a node yet", ref.Namespace, ref.Name))
+	case scope.diagnosis.Spec.NodeName != "" && scope.diagnosis.Spec.NodeName != pod.Spec.NodeName:
+		r.refuseDiagnosis(scope, v1.ReasonPodOnOtherNode, fmt.Sprintf("spec.nodeName: Pod %s/%s is on node %q, not on %q",
+			ref.Namespace, ref.Name, pod.Spec.NodeName, scope.diagnosis.Spec.NodeName))
 	default:
-		v.is.Spec.NodeName = pod.Spec.NodeName
+		scope.diagnosis.Spec.NodeName = pod.Spec.NodeName
 	}
 	return nil
 }
 
-// unscheduled ends a Diagnosis that looks for every fault, if the scheduler has said why the pod has no node: it has no
-// mount anywhere.
-func (r *Reconciler) unscheduled(v *visit, pod *corev1.Pod) bool {
-	if v.is.Spec.Set() != v1.DefaultOperationSet || len(podstatus.Why(pod, "")) == 0 {
+// endUnscheduled ends a Diagnosis that looks for every fault, if the scheduler has said why the pod has no node: it has
+// no mount anywhere.
+func (r *Reconciler) endUnscheduled(v *reconcileScope, pod *corev1.Pod) bool {
+	if v.diagnosis.Spec.Set() != v1.DefaultOperationSet || len(podstatus.Why(pod, "")) == 0 {
 		return false
 	}
-	r.clear(v, podstatus.Sentence(pod, ""))
+	r.endWithoutFault(v, podstatus.Sentence(pod, ""))
 	return true
 }
 
-func (r *Reconciler) checkNode(ctx context.Context, v *visit) error {
-	exists, err := r.nodeExists(ctx, v.is.Spec.NodeName)
+func (r *Reconciler) checkNode(ctx context.Context, v *reconcileScope) error {
+	exists, err := r.nodeExists(ctx, v.diagnosis.Spec.NodeName)
 	if err == nil && !exists {
 		r.refuseNode(v)
 	}
@@ -131,27 +131,27 @@ func (r *Reconciler) nodeExists(ctx context.Context, name string) (bool, error) 
 	return err == nil, nil
 }
 
-// follow looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
-func (r *Reconciler) follow(ctx context.Context, v *visit) error {
-	agent, err := r.Agents.look(ctx, v.is.Spec.NodeName)
+// checkAgent looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
+func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) error {
+	agent, err := r.Agents.stateOf(ctx, scope.diagnosis.Spec.NodeName)
 	if err != nil {
 		return err
 	}
-	v.again = r.Agents.CheckEvery
+	scope.requeueAfter = r.Agents.CheckEvery
 	if agent.Alive {
-		r.resume(v)
+		r.markAgentBack(scope)
 		return nil
 	}
-	exists, err := r.nodeExists(ctx, v.is.Spec.NodeName)
+	exists, err := r.nodeExists(ctx, scope.diagnosis.Spec.NodeName)
 	switch {
 	case err != nil:
 		return err
 	case !exists:
-		r.refuseNode(v)
-	case !started(v.was):
-		r.wait(v, v1.ReasonNoAgent, agent.String())
+		r.refuseNode(scope)
+	case !hasStarted(scope.before):
+		r.markWaiting(scope, v1.ReasonNoAgent, agent.String())
 	case agent.Lost:
-		r.lose(v, agent.String())
+		r.markUnknown(scope, agent.String())
 	}
 	return nil
 }
@@ -165,22 +165,22 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
-// ended reports whether the phase is final.
-func ended(d *v1.Diagnosis) bool {
+// hasEnded reports whether the phase is final.
+func hasEnded(d *v1.Diagnosis) bool {
 	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
-// started reports whether an agent has taken the Diagnosis.
-func started(d *v1.Diagnosis) bool {
+// hasStarted reports whether an agent has taken the Diagnosis.
+func hasStarted(d *v1.Diagnosis) bool {
 	return d.Status.Phase != "" && d.Status.Phase != v1.DiagnosisPending
 }
 
-// bound reports whether the agent of the node can see the Diagnosis.
-func bound(d *v1.Diagnosis) bool {
+// isBound reports whether the agent of the node can see the Diagnosis.
+func isBound(d *v1.Diagnosis) bool {
 	return d.Spec.NodeName != "" && d.Labels[v1.LabelNode] == v1.NodeLabelValue(d.Spec.NodeName)
 }
 
-// backoff is how long to wait after having waited since then.
-func (r *Reconciler) backoff(since metav1.Time) time.Duration {
+// waitBackoff is how long to wait after having waited since then.
+func (r *Reconciler) waitBackoff(since metav1.Time) time.Duration {
 	return min(max(r.Clock.Since(since.Time), minWait), maxWait)
 }

@@ -36,19 +36,19 @@ var (
 		Help: "Time since the manager saw that the agent of a node has renewed its Lease.",
 		More: "It is measured every 30 s, by the clock of the leader, which begins at 0. Only the leader has it. If a node is deleted, so is its series",
 	}
-	ages = leaseAge.GaugeVec()
+	leaseAges = leaseAge.GaugeVec()
 )
 
-func init() { metrics.Registry.MustRegister(ages) }
+func init() { metrics.Registry.MustRegister(leaseAges) }
 
-// renewal is what was last seen of a Lease.
-type renewal struct {
+// leaseRenewal is what was last seen of a Lease.
+type leaseRenewal struct {
 	renewed time.Time // by the clock of the agent, which may be wrong
 	seen    time.Time // when that was new, by our clock
 }
 
-// Ages measures how old the Leases of the agents are. It keeps no cache: the Leases of a large cluster change hundreds of times a
-// second.
+// Ages measures how old the Leases of the agents are. It keeps no cache: the Leases of a large cluster change hundreds
+// of times a second.
 type Ages struct {
 	// Reader asks the API server itself.
 	Reader client.Reader
@@ -58,7 +58,7 @@ type Ages struct {
 	// Every is the time between two looks.
 	Every time.Duration
 
-	nodes map[string]renewal
+	nodes map[string]leaseRenewal
 }
 
 // SetupWithManager adds it to a manager.
@@ -70,14 +70,14 @@ func (a *Ages) NeedLeaderElection() bool { return true }
 // Start measures until ctx is done. A look that fails is logged, and the ages stay as they were.
 func (a *Ages) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), a.Clock, a.Every, "Could not read the Leases of the agents", a.pass)
-	ages.Reset()
+	kubeclient.RunPasses(logr.NewContext(ctx, log), a.Clock, a.Every, "Could not read the Leases of the agents", a.measureAll)
+	leaseAges.Reset()
 	return nil
 }
 
-// pass reads all Leases of agents, page by page.
-func (a *Ages) pass(ctx context.Context) error {
-	now, found := a.Clock.Now(), map[string]renewal{}
+// measureAll reads all Leases of agents, page by page.
+func (a *Ages) measureAll(ctx context.Context) error {
+	now, found := a.Clock.Now(), map[string]leaseRenewal{}
 	for next := ""; ; {
 		var page coordinationv1.LeaseList
 		err := a.Reader.List(ctx, &page, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent}, client.Limit(pageSize), client.Continue(next))
@@ -89,10 +89,10 @@ func (a *Ages) pass(ctx context.Context) error {
 			if l.Spec.HolderIdentity == nil {
 				continue
 			}
-			node, at := *l.Spec.HolderIdentity, renewed(l)
+			node, at := *l.Spec.HolderIdentity, renewTime(l)
 			was, known := a.nodes[node]
 			if !known || !was.renewed.Equal(at) {
-				was = renewal{renewed: at, seen: now}
+				was = leaseRenewal{renewed: at, seen: now}
 			}
 			found[node] = was
 		}
@@ -102,11 +102,11 @@ func (a *Ages) pass(ctx context.Context) error {
 	}
 	for node := range a.nodes {
 		if _, there := found[node]; !there {
-			ages.DeleteLabelValues(node)
+			leaseAges.DeleteLabelValues(node)
 		}
 	}
 	for node, r := range found {
-		ages.WithLabelValues(node).Set(now.Sub(r.seen).Seconds())
+		leaseAges.WithLabelValues(node).Set(now.Sub(r.seen).Seconds())
 	}
 	a.nodes = found
 	return nil

@@ -19,8 +19,8 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// measured reads the ages as Prometheus does.
-func measured(t *testing.T) map[string]float64 {
+// readAges reads the ages as Prometheus does.
+func readAges(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -39,8 +39,8 @@ func measured(t *testing.T) map[string]float64 {
 
 func labelOf(m *dto.Metric) string { return m.GetLabel()[0].GetValue() }
 
-// An age is that of the last change which the manager saw: the clock of a node that is wrong makes no agent old. A node that is
-// gone has no age.
+// An age is that of the last change which the manager saw: the clock of a node that is wrong makes no agent old. A node
+// that is gone has no age.
 func TestAges(t *testing.T) {
 	start := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
 	clock := testclock.NewFakeClock(start)
@@ -60,10 +60,10 @@ func TestAges(t *testing.T) {
 	a := &Ages{Reader: c, Clock: clock, Namespace: "kubediag", Every: AgeInterval}
 	step := func(name string, want map[string]float64) {
 		t.Helper()
-		if err := a.pass(t.Context()); err != nil {
+		if err := a.measureAll(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, measured(t)); diff != "" {
+		if diff := cmp.Diff(want, readAges(t)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		clock.Step(time.Minute)

@@ -23,13 +23,14 @@ import (
 )
 
 const (
-	// every is the time between two passes. No cache of Leases is kept for it, and those of live agents cost nothing more.
-	every = 10 * time.Minute
-	// keep is for how long a Lease must not have been renewed. A node that is gone for a while, as for a reboot on some clouds,
-	// finds its Lease there; one that comes back later makes a new one.
-	keep = time.Hour
-	// slotKeep is how long a slot of a budget is kept after its period.
-	slotKeep = 5 * time.Minute
+	// sweepInterval is the time between two passes. No cache of Leases is kept for it, and those of live agents cost
+	// nothing more.
+	sweepInterval = 10 * time.Minute
+	// leaseRetention is for how long a Lease must not have been renewed. A node that is gone for a while, as for a
+	// reboot on some clouds, finds its Lease there; one that comes back later makes a new one.
+	leaseRetention = time.Hour
+	// slotRetention is how long a slot of a budget is kept after its period.
+	slotRetention = 5 * time.Minute
 )
 
 // The permissions of the manager for this.
@@ -56,27 +57,28 @@ func (s *Sweeper) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (s *Sweeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, every, "Could not delete the Leases of all agents whose nodes are gone", s.pass)
+	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, sweepInterval,
+		"Could not delete the Leases of all agents whose nodes are gone", s.deleteOldLeases)
 	return nil
 }
 
-// pass deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
-func (s *Sweeper) pass(ctx context.Context) error {
+// deleteOldLeases deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
+func (s *Sweeper) deleteOldLeases(ctx context.Context) error {
 	var all coordinationv1.LeaseList
 	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent}); err != nil {
 		return fmt.Errorf("listing leases in namespace %q: %w", s.Namespace, err)
 	}
 	var errs []error
 	for i := range all.Items {
-		if l := &all.Items[i]; s.Clock.Since(renewed(l)) > keep {
-			errs = append(errs, s.sweep(ctx, l))
+		if l := &all.Items[i]; s.Clock.Since(renewTime(l)) > leaseRetention {
+			errs = append(errs, s.deleteLease(ctx, l))
 		}
 	}
-	return errors.Join(append(errs, s.sweepSlots(ctx))...)
+	return errors.Join(append(errs, s.deleteOldSlots(ctx))...)
 }
 
-// sweepSlots deletes the slots of budgets that have not counted for a while. The clocks of nodes may differ.
-func (s *Sweeper) sweepSlots(ctx context.Context) error {
+// deleteOldSlots deletes the slots of budgets that have not counted for a while. The clocks of nodes may differ.
+func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 	var all coordinationv1.LeaseList
 	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot}); err != nil {
 		return fmt.Errorf("listing slots of budgets in namespace %q: %w", s.Namespace, err)
@@ -87,7 +89,7 @@ func (s *Sweeper) sweepSlots(ctx context.Context) error {
 		if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
 			period = time.Duration(*seconds) * time.Second
 		}
-		if s.Clock.Since(renewed(l)) <= period+slotKeep {
+		if s.Clock.Since(renewTime(l)) <= period+slotRetention {
 			continue
 		}
 		if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
@@ -97,17 +99,18 @@ func (s *Sweeper) sweepSlots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// renewed is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object decides.
-func renewed(l *coordinationv1.Lease) time.Time {
+// renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object
+// decides.
+func renewTime(l *coordinationv1.Lease) time.Time {
 	if l.Spec.RenewTime == nil {
 		return l.CreationTimestamp.Time
 	}
 	return l.Spec.RenewTime.Time
 }
 
-// sweep deletes a Lease, unless it is not that of an agent by all its names, its node exists, or it has changed since it was
-// read.
-func (s *Sweeper) sweep(ctx context.Context, l *coordinationv1.Lease) error {
+// deleteLease deletes a Lease, unless it is not that of an agent by all its names, its node exists, or it has changed
+// since it was read.
+func (s *Sweeper) deleteLease(ctx context.Context, l *coordinationv1.Lease) error {
 	holder := l.Spec.HolderIdentity
 	if holder == nil || *holder == "" || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {
 		return nil
@@ -123,6 +126,6 @@ func (s *Sweeper) sweep(ctx context.Context, l *coordinationv1.Lease) error {
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewed(l))
+	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewTime(l))
 	return nil
 }

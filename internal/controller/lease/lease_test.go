@@ -27,8 +27,8 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// of is the Lease of the agent of a node, renewed so long ago.
-func of(node string, ago time.Duration, change ...func(*coordinationv1.Lease)) *coordinationv1.Lease {
+// leaseOf is the Lease of the agent of a node, renewed so long ago.
+func leaseOf(node string, ago time.Duration, change ...func(*coordinationv1.Lease)) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	l.Namespace, l.Name = "kubediag", v1.AgentLeaseName(node)
 	l.Labels = map[string]string{v1.LabelAgent: v1.NodeLabelValue(node)}
@@ -53,7 +53,7 @@ func newSweeper(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 	return &Sweeper{Client: c, Reader: c, Clock: testclock.NewFakeClock(now), Namespace: "kubediag"}
 }
 
-func (s *Sweeper) left(t *testing.T) []string {
+func (s *Sweeper) leasesLeft(t *testing.T) []string {
 	t.Helper()
 	var list coordinationv1.LeaseList
 	if err := s.Client.List(t.Context(), &list); err != nil {
@@ -76,25 +76,25 @@ func TestPass(t *testing.T) {
 		lease *coordinationv1.Lease
 		goes  bool
 	}{
-		"gone for long":         {of("gone", old), true},
-		"gone for an hour":      {of("gone", time.Hour), false},
-		"silent":                {of("there", old), false},
-		"never renewed":         {of("gone", old, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), true},
-		"made just now":         {of("gone", 0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), false},
-		"no agent's":            {of("gone", old, func(l *coordinationv1.Lease) { l.Labels = nil }), false},
-		"another node's label":  {of("gone", old, func(l *coordinationv1.Lease) { l.Labels[v1.LabelAgent] = "other" }), false},
-		"another name":          {of("gone", old, func(l *coordinationv1.Lease) { l.Name = "kubediag-manager" }), false},
-		"held by nobody":        {of("gone", old, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }), false},
-		"of another namespace":  {of("gone", old, func(l *coordinationv1.Lease) { l.Namespace = "kube-node-lease" }), false},
-		"a name that is hashed": {of("a-node-whose-name-is-longer-than-what-a-label-can-hold-of-it.example.org", old), true},
+		"gone for long":         {leaseOf("gone", old), true},
+		"gone for an hour":      {leaseOf("gone", time.Hour), false},
+		"silent":                {leaseOf("there", old), false},
+		"never renewed":         {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), true},
+		"made just now":         {leaseOf("gone", 0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), false},
+		"no agent's":            {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Labels = nil }), false},
+		"another node's label":  {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Labels[v1.LabelAgent] = "other" }), false},
+		"another name":          {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Name = "kubediag-manager" }), false},
+		"held by nobody":        {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = nil }), false},
+		"of another namespace":  {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Namespace = "kube-node-lease" }), false},
+		"a name that is hashed": {leaseOf("a-node-whose-name-is-longer-than-what-a-label-can-hold-of-it.example.org", old), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSweeper(t, interceptor.Funcs{}, there, tc.lease)
-			if err := s.pass(t.Context()); err != nil {
+			if err := s.deleteOldLeases(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if left := s.left(t); (len(left) == 0) != tc.goes {
+			if left := s.leasesLeft(t); (len(left) == 0) != tc.goes {
 				t.Errorf("left: %q, want it gone: %v", left, tc.goes)
 			}
 		})
@@ -124,11 +124,11 @@ func TestPassMeetsErrors(t *testing.T) {
 					}
 					return c.Delete(ctx, o, opts...)
 				},
-			}, of("a", 2*time.Hour), of("b", 2*time.Hour))
-			if err := s.pass(t.Context()); !errors.Is(err, tc.want) {
+			}, leaseOf("a", 2*time.Hour), leaseOf("b", 2*time.Hour))
+			if err := s.deleteOldLeases(t.Context()); !errors.Is(err, tc.want) {
 				t.Errorf("error = %v, want %v", err, tc.want)
 			}
-			if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.left(t)); diff != "" {
+			if diff := cmp.Diff([]string{v1.AgentLeaseName("a")}, s.leasesLeft(t)); diff != "" {
 				t.Errorf("left (-want +got):\n%s", diff)
 			}
 		})
@@ -143,11 +143,11 @@ func TestNodeThatCannotBeRead(t *testing.T) {
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 			return other
 		},
-	}, of("gone", 2*time.Hour))
-	if err := s.pass(t.Context()); !errors.Is(err, other) {
+	}, leaseOf("gone", 2*time.Hour))
+	if err := s.deleteOldLeases(t.Context()); !errors.Is(err, other) {
 		t.Errorf("error = %v", err)
 	}
-	if left := s.left(t); len(left) != 1 {
+	if left := s.leasesLeft(t); len(left) != 1 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -169,7 +169,7 @@ func TestStart(t *testing.T) {
 	go func() { ended <- s.Start(ctx) }()
 	<-passes // its ticker is there by now
 	for range 2 {
-		clock.Step(every)
+		clock.Step(sweepInterval)
 		<-passes
 	}
 	stop()

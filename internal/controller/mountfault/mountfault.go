@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mountfault deletes the MountFaults of nodes that no longer exist. The agent of a node deletes its own, and Kubernetes those of
-// a pod that is deleted; a fault of a node that is gone has neither.
+// Package mountfault deletes the MountFaults of nodes that no longer exist. The agent of a node deletes its own, and
+// Kubernetes those of a pod that is deleted; a fault of a node that is gone has neither.
 package mountfault
 
 import (
@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// interval is the time between two passes. They ask the API server itself, so that nothing is deleted by an old cache.
-	interval = 10 * time.Minute
+	// collectInterval is the time between two passes. They ask the API server itself, so that nothing is deleted by an
+	// old cache.
+	collectInterval = 10 * time.Minute
 	// pageSize bounds one answer of the API server.
 	pageSize = 500
 )
@@ -49,12 +50,12 @@ func (c *Collector) NeedLeaderElection() bool { return true }
 // Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
 func (c *Collector) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("mountfault")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), c.Clock, interval, "Could not delete all MountFaults of nodes that are gone", c.pass)
+	kubeclient.RunPasses(logr.NewContext(ctx, log), c.Clock, collectInterval, "Could not delete all MountFaults of nodes that are gone", c.collectAll)
 	return nil
 }
 
-// pass deletes the MountFaults whose nodes do not exist. A node is asked for once.
-func (c *Collector) pass(ctx context.Context) error {
+// collectAll deletes the MountFaults whose nodes do not exist. A node is asked for once.
+func (c *Collector) collectAll(ctx context.Context) error {
 	gone := map[string]bool{}
 	var errs []error
 	for next := ""; ; {
@@ -63,7 +64,7 @@ func (c *Collector) pass(ctx context.Context) error {
 			return errors.Join(append(errs, fmt.Errorf("listing mountfaults: %w", err))...)
 		}
 		for i := range page.Items {
-			errs = append(errs, c.collect(ctx, &page.Items[i], gone))
+			errs = append(errs, c.deleteIfNodeGone(ctx, &page.Items[i], gone))
 		}
 		if next = page.Continue; next == "" {
 			return errors.Join(errs...)
@@ -71,9 +72,9 @@ func (c *Collector) pass(ctx context.Context) error {
 	}
 }
 
-// collect deletes a MountFault if its node is gone, unless it has changed since it was read.
-func (c *Collector) collect(ctx context.Context, f *v1.MountFault, gone map[string]bool) error {
-	node := f.Status.Node
+// deleteIfNodeGone deletes a MountFault if its node is gone, unless it has changed since it was read.
+func (c *Collector) deleteIfNodeGone(ctx context.Context, mountFault *v1.MountFault, gone map[string]bool) error {
+	node := mountFault.Status.Node
 	if _, asked := gone[node]; !asked {
 		absent, err := kubeclient.NodeAbsent(ctx, c.Reader, node)
 		if err != nil {
@@ -84,14 +85,14 @@ func (c *Collector) collect(ctx context.Context, f *v1.MountFault, gone map[stri
 	if !gone[node] {
 		return nil
 	}
-	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, f)
+	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, mountFault)
 	if err != nil {
-		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
+		return fmt.Errorf("deleting mountfault %s/%s: %w", mountFault.Namespace, mountFault.Name, err)
 	}
 	if !deleted {
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted a MountFault of a node that is gone", "namespace", f.Namespace, "mountfault", f.Name, "node", node)
+	log.Info("Deleted a MountFault of a node that is gone", "namespace", mountFault.Namespace, "mountfault", mountFault.Name, "node", node)
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-func of(node string, number int) *v1.MountFault {
+func faultOf(node string, number int) *v1.MountFault {
 	f := &v1.MountFault{Status: v1.MountFaultStatus{Code: "StaleSubPath", Node: node}}
 	f.Namespace, f.Name = "shop", fmt.Sprintf("%s-%d", node, number)
 	return f
@@ -40,11 +40,11 @@ func newCollector(t *testing.T, funcs interceptor.Funcs) *Collector {
 	there := &corev1.Node{}
 	there.Name = "there"
 	c := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(funcs).
-		WithObjects(there, of("there", 1), of("gone", 1), of("gone", 2), of("lost", 1)).Build()
+		WithObjects(there, faultOf("there", 1), faultOf("gone", 1), faultOf("gone", 2), faultOf("lost", 1)).Build()
 	return &Collector{Client: c, Reader: c, Clock: clock.RealClock{}}
 }
 
-func (c *Collector) left(t *testing.T) (names []string) {
+func (c *Collector) faultsLeft(t *testing.T) (names []string) {
 	t.Helper()
 	var list v1.MountFaultList
 	if err := c.Client.List(t.Context(), &list); err != nil {
@@ -66,10 +66,10 @@ func TestPass(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.pass(t.Context()); err != nil {
+	if err := c.collectAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"there-1"}, c.left(t)); diff != "" {
+	if diff := cmp.Diff([]string{"there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]int{"there": 1, "gone": 1, "lost": 1}, asked); diff != "" {
@@ -88,10 +88,10 @@ func TestNodesThatCannotBeAskedFor(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	if err := c.pass(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
+	if err := c.collectAll(t.Context()); err == nil || !strings.Contains(err.Error(), `reading node "gone": no route`) {
 		t.Errorf("error %v", err)
 	}
-	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.left(t)); diff != "" {
+	if diff := cmp.Diff([]string{"gone-1", "gone-2", "there-1"}, c.faultsLeft(t)); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
 }
@@ -111,7 +111,7 @@ func TestDeletionsThatFail(t *testing.T) {
 		c := newCollector(t, interceptor.Funcs{
 			Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return tc.answer },
 		})
-		if err := c.pass(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := c.collectAll(t.Context()); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", name, err, tc.want)
 		}
 	}
@@ -133,7 +133,7 @@ func TestPasses(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- c.Start(ctx) }()
 	<-lists
-	timer.Step(interval)
+	timer.Step(collectInterval)
 	<-lists
 	cancel()
 	if err := <-done; err != nil || !c.NeedLeaderElection() {

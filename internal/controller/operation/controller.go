@@ -54,10 +54,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // setReady fills in the status.
-func setReady(op *v1.Operation) {
-	call, errs := op.Spec.Call()
+func setReady(operation *v1.Operation) {
+	call, errs := operation.Spec.Call()
 	ready := metav1.Condition{
-		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: op.Generation,
+		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: operation.Generation,
 	}
 	switch {
 	case len(errs) > 0:
@@ -65,19 +65,19 @@ func setReady(op *v1.Operation) {
 	case call.Kind == v1.ProcessorFunction:
 		ready.Reason, ready.Message = v1.ReasonFunctionNotSupported, "spec.processor.function: no code is built on nodes"
 	case call.Kind == v1.ProcessorBuiltIn && !builtin.Known(call.BuiltIn):
-		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, unknown(call.BuiltIn)
+		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, unknownProcessor(call.BuiltIn)
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Operation can be run"
 	}
-	op.Status.ObservedGeneration = op.Generation
-	op.Status.Kind, op.Status.Target = call.Kind, ""
+	operation.Status.ObservedGeneration = operation.Generation
+	operation.Status.Kind, operation.Status.Target = call.Kind, ""
 	if len(errs) == 0 {
-		op.Status.Target = call.Target()
+		operation.Status.Target = call.Target()
 	}
-	meta.SetStatusCondition(&op.Status.Conditions, ready)
+	meta.SetStatusCondition(&operation.Status.Conditions, ready)
 }
 
-func unknown(name string) string {
+func unknownProcessor(name string) string {
 	err := field.Invalid(field.NewPath("spec", "processor", "path"), v1.BuiltInPathPrefix+name,
 		fmt.Sprintf("no built-in processor has the name %q, and no address is set; built in are %s",
 			name, strings.Join(builtin.Names(), ", ")))

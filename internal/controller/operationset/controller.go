@@ -39,7 +39,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.OperationSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1.Operation{}, r.setsOf(), builder.WithPredicates(readinessChanged())).
+		Watches(&v1.Operation{}, r.mapOperationToSets(), builder.WithPredicates(readinessChanged())).
 		Complete(r)
 }
 
@@ -50,25 +50,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	set := old.DeepCopy()
-	if err := r.resolve(ctx, set); err != nil {
+	if err := r.resolvePaths(ctx, set); err != nil {
 		return reconcile.Result{}, err
 	}
 	return kubeclient.PatchStatus(ctx, r.Client, &old, set)
 }
 
-// resolve fills in the status.
-func (r *Reconciler) resolve(ctx context.Context, set *v1.OperationSet) error {
+// resolvePaths fills in the status.
+func (r *Reconciler) resolvePaths(ctx context.Context, set *v1.OperationSet) error {
 	status := v1.OperationSetStatus{ObservedGeneration: set.Generation, Conditions: set.Status.Conditions}
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: set.Generation,
 	}
-	g, err := graph.New(nodes(set.Spec.AdjacencyList))
+	g, err := graph.New(graphNodes(set.Spec.AdjacencyList))
 	if err != nil {
 		ready.Reason, ready.Message = v1.ReasonInvalidGraph, graphMessage(err)
 	} else {
 		status.AdjacencyListHash, status.PathCount = g.Hash(), g.PathCount()
-		status.Paths = listed(g, set.Spec.AdjacencyList)
-		if ready.Reason, ready.Message, err = r.operations(ctx, set); err != nil {
+		status.Paths = listedPaths(g, set.Spec.AdjacencyList)
+		if ready.Reason, ready.Message, err = r.readOperations(ctx, set); err != nil {
 			return err
 		}
 	}

@@ -32,41 +32,41 @@ const (
 	maxProblemBytes = 512
 )
 
-// operations says why the Operations of a set cannot be used; the reason is empty if all of them can. Missing
+// readOperations says why the Operations of a set cannot be used; the reason is empty if all of them can. Missing
 // Operations come before those that are not ready.
-func (r *Reconciler) operations(ctx context.Context, set *v1.OperationSet) (reason, message string, err error) {
+func (r *Reconciler) readOperations(ctx context.Context, set *v1.OperationSet) (reason, message string, err error) {
 	var missing, unready []string
 	seen := map[string]bool{"": true}
-	for i, n := range set.Spec.AdjacencyList {
-		if seen[n.Operation] {
+	for i, node := range set.Spec.AdjacencyList {
+		if seen[node.Operation] {
 			continue
 		}
-		seen[n.Operation] = true
-		at := fmt.Sprintf("adjacencyList[%d].operation: %q: ", i, n.Operation)
+		seen[node.Operation] = true
+		at := fmt.Sprintf("adjacencyList[%d].operation: %q: ", i, node.Operation)
 		var op v1.Operation
-		err := r.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, &op)
+		err := r.Client.Get(ctx, client.ObjectKey{Name: node.Operation}, &op)
 		switch {
 		case apierrors.IsNotFound(err):
 			missing = append(missing, at+"there is no Operation of this name")
 		case err != nil:
-			return "", "", fmt.Errorf("reading operation %q: %w", n.Operation, err)
+			return "", "", fmt.Errorf("reading operation %q: %w", node.Operation, err)
 		default:
-			if why := unreadiness(&op); why != "" {
+			if why := notReadyReason(&op); why != "" {
 				unready = append(unready, at+why)
 			}
 		}
 	}
 	switch {
 	case len(missing) > 0:
-		return v1.ReasonOperationNotFound, few(append(missing, unready...)), nil
+		return v1.ReasonOperationNotFound, joinProblems(append(missing, unready...)), nil
 	case len(unready) > 0:
-		return v1.ReasonOperationNotReady, few(unready), nil
+		return v1.ReasonOperationNotReady, joinProblems(unready), nil
 	}
 	return "", "", nil
 }
 
-// unreadiness says why an Operation cannot be used. A condition of an older generation does not count.
-func unreadiness(op *v1.Operation) string {
+// notReadyReason says why an Operation cannot be used. A condition of an older generation does not count.
+func notReadyReason(op *v1.Operation) string {
 	ready := meta.FindStatusCondition(op.Status.Conditions, v1.ConditionReady)
 	switch {
 	case ready == nil || op.Status.ObservedGeneration != op.Generation:
@@ -77,7 +77,7 @@ func unreadiness(op *v1.Operation) string {
 	return ""
 }
 
-func few(problems []string) string {
+func joinProblems(problems []string) string {
 	if more := len(problems) - maxProblems; more > 0 {
 		problems = append(problems[:maxProblems], fmt.Sprintf("and %d more", more))
 	}
@@ -100,8 +100,8 @@ func operationsOf(o client.Object) []string {
 	return slices.Compact(names)
 }
 
-// setsOf leads from an Operation to the sets that name it.
-func (r *Reconciler) setsOf() handler.EventHandler {
+// mapOperationToSets leads from an Operation to the sets that name it.
+func (r *Reconciler) mapOperationToSets() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, op client.Object) []reconcile.Request {
 		var sets v1.OperationSetList
 		if err := r.Client.List(ctx, &sets, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
@@ -120,6 +120,6 @@ func readinessChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*v1.Operation)
 		is, ok2 := e.ObjectNew.(*v1.Operation)
-		return ok && ok2 && unreadiness(was) != unreadiness(is)
+		return ok && ok2 && notReadyReason(was) != notReadyReason(is)
 	}}
 }

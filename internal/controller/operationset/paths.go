@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/graph"
 )
 
-func nodes(list []v1.Node) []graph.Node {
+func graphNodes(list []v1.Node) []graph.Node {
 	all := make([]graph.Node, len(list))
 	for i, n := range list {
 		all[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
@@ -23,9 +23,9 @@ func graphMessage(err error) string {
 	return strings.ReplaceAll(err.Error(), "\n", "; ")
 }
 
-// listed are the first paths for the status: as many as are worth showing, and as fit an object that the API server
-// takes. A path of the largest set can have a thousand nodes.
-func listed(g *graph.Graph, list []v1.Node) []v1.Path {
+// listedPaths are the first paths for the status: as many as are worth showing, and as fit an object that the API
+// server takes. A path of the largest set can have a thousand nodes.
+func listedPaths(g *graph.Graph, list []v1.Node) []v1.Path {
 	byID := map[int32]v1.Node{}
 	for i, n := range g.Nodes() {
 		named := list[i]
@@ -38,7 +38,7 @@ func listed(g *graph.Graph, list []v1.Node) []v1.Path {
 		path := make(v1.Path, len(ids))
 		for i, id := range ids {
 			path[i] = byID[id]
-			size += sizeOf(path[i])
+			size += jsonSize(path[i])
 		}
 		if size > v1.MaxPathsBytes {
 			break
@@ -48,8 +48,8 @@ func listed(g *graph.Graph, list []v1.Node) []v1.Path {
 	return paths
 }
 
-// sizeOf is about how many bytes a node takes as JSON.
-func sizeOf(n v1.Node) int {
+// jsonSize is about how many bytes a node takes as JSON.
+func jsonSize(n v1.Node) int {
 	const id, names = 5, 40
 	return names + len(n.Operation) + id*(1+len(n.To)+len(n.Dependences))
 }

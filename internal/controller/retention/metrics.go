@@ -33,17 +33,19 @@ var (
 		Help: "Diagnoses at the last pass of the retention.",
 	}
 
-	deletions, failures, passSeconds, stored = deletionsTotal.CounterVec(), failuresTotal.Counter(), passDuration.Histogram(), storedDiagnoses.GaugeVec()
+	deletionsCounter, failuresCounter, passSeconds, storedGauge = deletionsTotal.CounterVec(), failuresTotal.Counter(), passDuration.Histogram(), storedDiagnoses.GaugeVec()
 )
 
-func init() { metrics.Registry.MustRegister(deletions, failures, passSeconds, stored) }
+func init() {
+	metrics.Registry.MustRegister(deletionsCounter, failuresCounter, passSeconds, storedGauge)
+}
 
 // phases are those that the API allows. A Diagnosis that has none yet counts as Pending.
 var phases = []v1.DiagnosisPhase{
 	v1.DiagnosisPending, v1.DiagnosisRunning, v1.DiagnosisSucceeded, v1.DiagnosisFailed, v1.DiagnosisUnknown,
 }
 
-func observe(all []v1.Diagnosis) {
+func observeStored(all []v1.Diagnosis) {
 	counts := map[v1.DiagnosisPhase]int{}
 	for i := range all {
 		phase := all[i].Status.Phase
@@ -53,6 +55,6 @@ func observe(all []v1.Diagnosis) {
 		counts[phase]++
 	}
 	for _, phase := range phases {
-		stored.WithLabelValues(string(phase)).Set(float64(counts[phase]))
+		storedGauge.WithLabelValues(string(phase)).Set(float64(counts[phase]))
 	}
 }

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package retention deletes Diagnoses that ended long ago, or of which a namespace has too many on a node. It never deletes one that
-// has not ended, nor anything on a node: the agents forget what belongs to a Diagnosis that no longer exists.
+// Package retention deletes Diagnoses that ended long ago, or of which a namespace has too many on a node. It never
+// deletes one that has not ended, nor anything on a node: the agents forget what belongs to a Diagnosis that no longer
+// exists.
 package retention
 
 import (
@@ -44,45 +45,45 @@ func (k *Keeper) NeedLeaderElection() bool { return true }
 func (k *Keeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("retention")
 	kubeclient.RunPasses(logr.NewContext(ctx, log), k.Clock, k.Every, "Could not delete old Diagnoses", func(ctx context.Context) error {
-		err := k.pass(ctx)
+		err := k.deleteOverLimits(ctx)
 		if err != nil && ctx.Err() == nil {
-			failures.Inc()
+			failuresCounter.Inc()
 		}
 		return err
 	})
 	return nil
 }
 
-// pass deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first error that
-// another Diagnosis would meet too.
-func (k *Keeper) pass(ctx context.Context) error {
+// deleteOverLimits deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first
+// error that another Diagnosis would meet too.
+func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 	began := k.Clock.Now()
 	defer func() { passSeconds.Observe(k.Clock.Since(began).Seconds()) }()
 	var all v1.DiagnosisList
 	if err := k.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing diagnoses: %w", err)
 	}
-	observe(all.Items)
-	for _, c := range k.Limits.choose(began, all.Items) {
-		if err := k.delete(ctx, c.diagnosis); err != nil {
+	observeStored(all.Items)
+	for _, c := range k.Limits.chooseDeletions(began, all.Items) {
+		if err := k.deleteUnchanged(ctx, c.diagnosis); err != nil {
 			return err
 		}
-		deletions.WithLabelValues(c.cause).Inc()
+		deletionsCounter.WithLabelValues(c.cause).Inc()
 	}
 	return nil
 }
 
-// delete deletes d unless it has changed since it was read.
-func (k *Keeper) delete(ctx context.Context, d *v1.Diagnosis) error {
-	uid, version := d.UID, d.ResourceVersion
+// deleteUnchanged deletes d unless it has changed since it was read.
+func (k *Keeper) deleteUnchanged(ctx context.Context, diagnosis *v1.Diagnosis) error {
+	uid, version := diagnosis.UID, diagnosis.ResourceVersion
 	gone := &v1.Diagnosis{}
-	gone.Namespace, gone.Name = d.Namespace, d.Name
+	gone.Namespace, gone.Name = diagnosis.Namespace, diagnosis.Name
 	err := k.Client.Delete(ctx, gone, client.Preconditions{UID: &uid, ResourceVersion: &version})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, d.Name, err)
+		return fmt.Errorf("deleting diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
 	}
 	return nil
 }

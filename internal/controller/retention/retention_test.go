@@ -29,8 +29,8 @@ var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 var limits = Limits{TTL: 240 * time.Hour, PerNode: 3, MinimumAge: 30 * time.Minute, MaxDeletions: 100}
 
-// old is a Diagnosis of a node that ended so long ago.
-func old(node, name string, age time.Duration) v1.Diagnosis {
+// oldDiagnosis is a Diagnosis of a node that ended so long ago.
+func oldDiagnosis(node, name string, age time.Duration) v1.Diagnosis {
 	d := v1.Diagnosis{}
 	d.Namespace, d.Name, d.UID = "team", name, types.UID(name)
 	d.CreationTimestamp = metav1.NewTime(now.Add(-age))
@@ -42,22 +42,22 @@ func old(node, name string, age time.Duration) v1.Diagnosis {
 	return d
 }
 
-func with(d v1.Diagnosis, change func(*v1.Diagnosis)) v1.Diagnosis {
+func changedBy(d v1.Diagnosis, change func(*v1.Diagnosis)) v1.Diagnosis {
 	change(&d)
 	return d
 }
 
-// record makes a Diagnosis the record of a repair, whose status is not stored yet.
-func record(d *v1.Diagnosis) {
+// makeRecord makes a Diagnosis the record of a repair, whose status is not stored yet.
+func makeRecord(d *v1.Diagnosis) {
 	d.Spec.Mode, d.Status = v1.ModeRecord, v1.DiagnosisStatus{}
 }
 
-func ago(d time.Duration) *metav1.Time {
+func timeAgo(d time.Duration) *metav1.Time {
 	at := metav1.NewTime(now.Add(-d))
 	return &at
 }
 
-func TestChoose(t *testing.T) {
+func TestChooseDeletions(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	for name, tc := range map[string]struct {
@@ -68,85 +68,85 @@ func TestChoose(t *testing.T) {
 		"nothing": {limits, nil, nil},
 		"too old, oldest first": {
 			limits,
-			[]v1.Diagnosis{old("a", "11d", 11*day), old("a", "9d", 9*day), old("b", "12d", 12*day)},
+			[]v1.Diagnosis{oldDiagnosis("a", "11d", 11*day), oldDiagnosis("a", "9d", 9*day), oldDiagnosis("b", "12d", 12*day)},
 			[]string{"12d age", "11d age"},
 		},
-		"exactly as old as allowed": {limits, []v1.Diagnosis{old("a", "10d", 10*day)}, nil},
+		"exactly as old as allowed": {limits, []v1.Diagnosis{oldDiagnosis("a", "10d", 10*day)}, nil},
 		"too many of one node": {
 			limits,
-			[]v1.Diagnosis{old("a", "1h", time.Hour), old("a", "5h", 5*time.Hour), old("a", "3h", 3*time.Hour), old("a", "2h", 2*time.Hour), old("a", "4h", 4*time.Hour), old("b", "6h", 6*time.Hour)},
+			[]v1.Diagnosis{oldDiagnosis("a", "1h", time.Hour), oldDiagnosis("a", "5h", 5*time.Hour), oldDiagnosis("a", "3h", 3*time.Hour), oldDiagnosis("a", "2h", 2*time.Hour), oldDiagnosis("a", "4h", 4*time.Hour), oldDiagnosis("b", "6h", 6*time.Hour)},
 			[]string{"5h count", "4h count"},
 		},
 		"too many, but too young": {
 			limits,
-			[]v1.Diagnosis{old("a", "1m", time.Minute), old("a", "2m", 2*time.Minute), old("a", "3m", 3*time.Minute), old("a", "30m", 30*time.Minute), old("a", "31m", 31*time.Minute)},
+			[]v1.Diagnosis{oldDiagnosis("a", "1m", time.Minute), oldDiagnosis("a", "2m", 2*time.Minute), oldDiagnosis("a", "3m", 3*time.Minute), oldDiagnosis("a", "30m", 30*time.Minute), oldDiagnosis("a", "31m", 31*time.Minute)},
 			[]string{"31m count"},
 		},
 		"age counts before number": {
 			limits,
-			[]v1.Diagnosis{old("a", "11d", 11*day), old("a", "1h", time.Hour), old("a", "2h", 2*time.Hour), old("a", "3h", 3*time.Hour)},
+			[]v1.Diagnosis{oldDiagnosis("a", "11d", 11*day), oldDiagnosis("a", "1h", time.Hour), oldDiagnosis("a", "2h", 2*time.Hour), oldDiagnosis("a", "3h", 3*time.Hour)},
 			[]string{"11d age"},
 		},
 		"failed ones too": {
 			limits,
-			[]v1.Diagnosis{with(old("", "f", 11*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed })},
+			[]v1.Diagnosis{changedBy(oldDiagnosis("", "f", 11*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed })},
 			[]string{"f age"},
 		},
 		"never what has not ended": {
 			Limits{TTL: time.Second, PerNode: 1, MaxDeletions: 100},
 			[]v1.Diagnosis{
-				with(old("a", "running", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
-				with(old("a", "unknown", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }),
-				with(old("a", "pending", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }),
-				with(old("a", "new", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = "" }),
+				changedBy(oldDiagnosis("a", "running", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
+				changedBy(oldDiagnosis("a", "unknown", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }),
+				changedBy(oldDiagnosis("a", "pending", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }),
+				changedBy(oldDiagnosis("a", "new", 99*day), func(d *v1.Diagnosis) { d.Status.Phase = "" }),
 			},
 			nil,
 		},
 		"records, by node, with or without a status": {
 			Limits{PerNode: 1, MaxDeletions: 100},
 			[]v1.Diagnosis{
-				with(old("a", "3h", 3*time.Hour), record), with(old("a", "2h", 2*time.Hour), record), with(old("b", "4h", 4*time.Hour), record),
+				changedBy(oldDiagnosis("a", "3h", 3*time.Hour), makeRecord), changedBy(oldDiagnosis("a", "2h", 2*time.Hour), makeRecord), changedBy(oldDiagnosis("b", "4h", 4*time.Hour), makeRecord),
 			},
 			[]string{"3h count"},
 		},
 		"running ones do not push others out": {
 			limits,
 			[]v1.Diagnosis{
-				old("a", "1h", time.Hour), old("a", "2h", 2*time.Hour), old("a", "3h", 3*time.Hour),
-				with(old("a", "running", time.Hour), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
+				oldDiagnosis("a", "1h", time.Hour), oldDiagnosis("a", "2h", 2*time.Hour), oldDiagnosis("a", "3h", 3*time.Hour),
+				changedBy(oldDiagnosis("a", "running", time.Hour), func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }),
 			},
 			nil,
 		},
 		"no times at all: the creation counts": {
 			limits,
 			[]v1.Diagnosis{
-				with(old("a", "fresh", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, &metav1.Time{} }),
-				with(old("a", "stale", 11*day), func(d *v1.Diagnosis) { d.Status.CompletionTime = &metav1.Time{} }),
+				changedBy(oldDiagnosis("a", "fresh", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, &metav1.Time{} }),
+				changedBy(oldDiagnosis("a", "stale", 11*day), func(d *v1.Diagnosis) { d.Status.CompletionTime = &metav1.Time{} }),
 			},
 			[]string{"stale age"},
 		},
 		"only a start": {
 			limits,
-			[]v1.Diagnosis{with(old("a", "x", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, ago(11*day) })},
+			[]v1.Diagnosis{changedBy(oldDiagnosis("a", "x", time.Hour), func(d *v1.Diagnosis) { d.Status.CompletionTime, d.Status.StartTime = nil, timeAgo(11*day) })},
 			[]string{"x age"},
 		},
-		"from the future": {limits, []v1.Diagnosis{old("a", "x", -day)}, nil},
+		"from the future": {limits, []v1.Diagnosis{oldDiagnosis("a", "x", -day)}, nil},
 		"going already": {
 			limits,
-			[]v1.Diagnosis{with(old("a", "x", 11*day), func(d *v1.Diagnosis) { d.DeletionTimestamp = ago(0) })},
+			[]v1.Diagnosis{changedBy(oldDiagnosis("a", "x", 11*day), func(d *v1.Diagnosis) { d.DeletionTimestamp = timeAgo(0) })},
 			nil,
 		},
-		"no limits": {Limits{MaxDeletions: 100}, []v1.Diagnosis{old("a", "x", 9999*day), old("a", "y", day)}, nil},
+		"no limits": {Limits{MaxDeletions: 100}, []v1.Diagnosis{oldDiagnosis("a", "x", 9999*day), oldDiagnosis("a", "y", day)}, nil},
 		"a pass is bounded": {
 			Limits{TTL: time.Hour, MaxDeletions: 2},
-			[]v1.Diagnosis{old("a", "2d", 2*day), old("a", "4d", 4*day), old("a", "3d", 3*day)},
+			[]v1.Diagnosis{oldDiagnosis("a", "2d", 2*day), oldDiagnosis("a", "4d", 4*day), oldDiagnosis("a", "3d", 3*day)},
 			[]string{"4d age", "3d age"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, c := range tc.limits.choose(now, tc.all) {
+			for _, c := range tc.limits.chooseDeletions(now, tc.all) {
 				got = append(got, c.diagnosis.Name+" "+c.cause)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -164,16 +164,16 @@ func TestRecordsOfOthersStay(t *testing.T) {
 	} {
 		var all []v1.Diagnosis
 		for i := range 3 {
-			all = append(all, with(old("a", fmt.Sprint("sre", i), 9*time.Hour), func(d *v1.Diagnosis) { d.Namespace = "sre" }))
+			all = append(all, changedBy(oldDiagnosis("a", fmt.Sprint("sre", i), 9*time.Hour), func(d *v1.Diagnosis) { d.Namespace = "sre" }))
 		}
 		for i := range 60 {
-			all = append(all, with(old("a", fmt.Sprint("tenant", i), time.Hour), func(d *v1.Diagnosis) {
+			all = append(all, changedBy(oldDiagnosis("a", fmt.Sprint("tenant", i), time.Hour), func(d *v1.Diagnosis) {
 				d.Namespace = "tenant"
 				d.Status.Conditions[0].Status = accepted
 			}))
 		}
 		deleted := map[string]int{}
-		for _, c := range limits.choose(now, all) {
+		for _, c := range limits.chooseDeletions(now, all) {
 			deleted[c.diagnosis.Namespace]++
 		}
 		if diff := cmp.Diff(map[string]int{"tenant": 57}, deleted); diff != "" {
@@ -185,14 +185,14 @@ func TestRecordsOfOthersStay(t *testing.T) {
 // Refused Diagnoses count against their namespace alone, whatever nodes they name and how many.
 func TestRefusedOnesCountTogether(t *testing.T) {
 	t.Parallel()
-	all := []v1.Diagnosis{old("node1", "mine", 9*time.Hour)}
+	all := []v1.Diagnosis{oldDiagnosis("node1", "mine", 9*time.Hour)}
 	for i := range 10 {
-		all = append(all, with(old(fmt.Sprint("node", i), fmt.Sprint("refused", i), time.Duration(i+1)*time.Hour), func(d *v1.Diagnosis) {
+		all = append(all, changedBy(oldDiagnosis(fmt.Sprint("node", i), fmt.Sprint("refused", i), time.Duration(i+1)*time.Hour), func(d *v1.Diagnosis) {
 			d.Status.Conditions = nil
 		}))
 	}
 	var got []string
-	for _, c := range limits.choose(now, all) {
+	for _, c := range limits.chooseDeletions(now, all) {
 		got = append(got, c.diagnosis.Name)
 	}
 	want := []string{"refused9", "refused8", "refused7", "refused6", "refused5", "refused4", "refused3"}
@@ -214,7 +214,7 @@ func newKeeper(t *testing.T, funcs interceptor.Funcs, all ...v1.Diagnosis) *Keep
 	return &Keeper{Client: b.Build(), Clock: testclock.NewFakeClock(now), Limits: limits, Every: time.Minute}
 }
 
-func (k *Keeper) left(t *testing.T) int {
+func (k *Keeper) diagnosesLeft(t *testing.T) int {
 	t.Helper()
 	var list v1.DiagnosisList
 	if err := k.Client.List(t.Context(), &list); err != nil {
@@ -247,8 +247,8 @@ func TestPassMeetsErrors(t *testing.T) {
 					}
 					return tc.err
 				},
-			}, old("a", "x", 999*time.Hour), old("a", "y", 999*time.Hour), old("a", "z", 999*time.Hour))
-			if err := k.pass(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
+			}, oldDiagnosis("a", "x", 999*time.Hour), oldDiagnosis("a", "y", 999*time.Hour), oldDiagnosis("a", "z", 999*time.Hour))
+			if err := k.deleteOverLimits(t.Context()); !errors.Is(err, tc.want) || calls != tc.calls {
 				t.Errorf("error = %v after %d calls, want %v after %d", err, calls, tc.want, tc.calls)
 			}
 		})
@@ -268,7 +268,7 @@ func TestStart(t *testing.T) {
 	})
 	clock := testclock.NewFakeClock(now)
 	k.Clock = clock
-	before := testutil.ToFloat64(failures)
+	before := testutil.ToFloat64(failuresCounter)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- k.Start(ctx) }()
@@ -284,7 +284,7 @@ func TestStart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("start: %v", err)
 	}
-	if got := testutil.ToFloat64(failures) - before; got < 2 {
+	if got := testutil.ToFloat64(failuresCounter) - before; got < 2 {
 		t.Errorf("%v failures were counted", got)
 	}
 }
@@ -293,13 +293,13 @@ func TestPassDeletes(t *testing.T) {
 	t.Parallel()
 	var all []v1.Diagnosis
 	for i := range 10 {
-		all = append(all, old("a", fmt.Sprint(i), time.Hour))
+		all = append(all, oldDiagnosis("a", fmt.Sprint(i), time.Hour))
 	}
 	k := newKeeper(t, interceptor.Funcs{}, all...)
-	if err := k.pass(t.Context()); err != nil {
+	if err := k.deleteOverLimits(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := k.left(t); got != limits.PerNode {
+	if got := k.diagnosesLeft(t); got != limits.PerNode {
 		t.Errorf("%d are left, want %d", got, limits.PerNode)
 	}
 	if !k.NeedLeaderElection() {

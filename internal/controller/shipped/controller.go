@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shipped keeps the Operations and OperationSets that come with a release as the release has them: it creates those
-// that are missing, and updates those that an earlier release has written.
+// Package shipped keeps the Operations and OperationSets that come with a release as the release has them: it creates
+// those that are missing, and updates those that an earlier release has written.
 //
-// It never changes an object that a user has written or changed. An annotation has the hash of the spec that was written
-// last; a spec with another hash is a user's.
+// It never changes an object that a user has written or changed. An annotation has the hash of the spec that was
+// written last; a spec with another hash is a user's.
 package shipped
 
 import (
@@ -38,16 +38,16 @@ type Reconciler struct {
 	// Version is the release's.
 	Version string
 
-	shipped []object
+	shipped []shippedObject
 }
 
-// everything is the one request: all that ships is looked at together.
-var everything = reconcile.Request{}
+// allObjects is the one request: all that ships is looked at together.
+var allObjects = reconcile.Request{}
 
 // SetupWithManager adds the reconciler to a manager. It looks when it starts, and when something that ships changes.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	var err error
-	if r.shipped, err = load(); err != nil {
+	if r.shipped, err = loadShipped(); err != nil {
 		return err
 	}
 	names := map[string]bool{}
@@ -56,12 +56,12 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	}
 	ours := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		if names[o.GetName()] {
-			return []reconcile.Request{everything}
+			return []reconcile.Request{allObjects}
 		}
 		return nil
 	})
 	begin := source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		queue.Add(everything)
+		queue.Add(allObjects)
 		return nil
 	})
 	return builder.ControllerManagedBy(m).Named("shipped").
@@ -73,43 +73,43 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var errs []error
 	for _, want := range r.shipped {
-		if err := r.keep(ctx, want); err != nil {
-			errs = append(errs, fmt.Errorf("keeping %s %q: %w", want.kind(), want.GetName(), err))
+		if err := r.ensureObject(ctx, want); err != nil {
+			errs = append(errs, fmt.Errorf("keeping %s %q: %w", want.objectKind(), want.GetName(), err))
 		}
 	}
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// keep creates or updates one object, or leaves it alone.
-func (r *Reconciler) keep(ctx context.Context, want object) error {
-	live := want.empty()
+// ensureObject creates or updates one object, or leaves it alone.
+func (r *Reconciler) ensureObject(ctx context.Context, want shippedObject) error {
+	live := want.newEmpty()
 	err := r.Client.Get(ctx, client.ObjectKey{Name: want.GetName()}, live)
 	if apierrors.IsNotFound(err) {
-		is := want.copy()
-		if err := is.mark(r.Version); err != nil {
+		is := want.deepCopy()
+		if err := is.annotate(r.Version); err != nil {
 			return err
 		}
 		err := r.Client.Create(ctx, is.Object)
 		if err == nil {
-			log.FromContext(ctx).Info("Created what ships", "kind", want.kind(), "name", want.GetName())
+			log.FromContext(ctx).Info("Created what ships", "kind", want.objectKind(), "name", want.GetName())
 		}
 		return client.IgnoreAlreadyExists(err) // the cache is behind: it is looked at again when that is not so
 	}
 	if err != nil {
 		return err
 	}
-	is := object{live}
-	if kept, err := is.users(want); err != nil || kept {
+	is := shippedObject{live}
+	if kept, err := is.belongsToUser(want); err != nil || kept {
 		return err
 	}
-	was := is.copy()
-	is.take(want)
-	if err := is.mark(r.Version); err != nil || is.equal(was) {
+	was := is.deepCopy()
+	is.takeSpec(want)
+	if err := is.annotate(r.Version); err != nil || is.isUpToDate(was) {
 		return err
 	}
 	if err := r.Client.Patch(ctx, is.Object, client.MergeFromWithOptions(was.Object, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("Updated what ships", "kind", want.kind(), "name", want.GetName())
+	log.FromContext(ctx).Info("Updated what ships", "kind", want.objectKind(), "name", want.GetName())
 	return nil
 }

@@ -23,32 +23,32 @@ import (
 	"kubediag.org/kubediag/internal/graph"
 )
 
-// world is a reconciler of one release, with an API server in memory.
-type world struct{ *Reconciler }
+// releaseWorld is a reconciler of one release, with an API server in memory.
+type releaseWorld struct{ *Reconciler }
 
-func newWorld(t *testing.T, objects ...client.Object) *world {
+func newReleaseWorld(t *testing.T, objects ...client.Object) *releaseWorld {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	all, err := load()
+	all, err := loadShipped()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{&Reconciler{
+	return &releaseWorld{&Reconciler{
 		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Version: "v1.0.0", shipped: all,
 	}}
 }
 
-func (w *world) reconcile(t *testing.T) {
+func (w *releaseWorld) reconcile(t *testing.T) {
 	t.Helper()
-	if _, err := w.Reconcile(t.Context(), everything); err != nil {
+	if _, err := w.Reconcile(t.Context(), allObjects); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *world) set(t *testing.T) *v1.OperationSet {
+func (w *releaseWorld) readSet(t *testing.T) *v1.OperationSet {
 	t.Helper()
 	set := &v1.OperationSet{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: v1.DefaultOperationSet}, set); err != nil {
@@ -57,17 +57,19 @@ func (w *world) set(t *testing.T) *v1.OperationSet {
 	return set
 }
 
-// release ships another graph for the set auto.
-func (w *world) release(version string, operations ...string) {
+// shipGraph ships another graph for the set auto.
+func (w *releaseWorld) shipGraph(version string, operations ...string) {
 	w.Version = version
-	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
-	next := w.shipped[i].copy()
-	next.take(object{&v1.OperationSet{Spec: chain(operations...)}})
+	i := slices.IndexFunc(w.shipped, func(o shippedObject) bool {
+		return o.objectKind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet
+	})
+	next := w.shipped[i].deepCopy()
+	next.takeSpec(shippedObject{&v1.OperationSet{Spec: chainSpec(operations...)}})
 	w.shipped = slices.Clone(w.shipped)
 	w.shipped[i] = next
 }
 
-func chain(operations ...string) v1.OperationSetSpec {
+func chainSpec(operations ...string) v1.OperationSetSpec {
 	spec := v1.OperationSetSpec{AdjacencyList: []v1.Node{{}}}
 	for i, name := range operations {
 		spec.AdjacencyList[i].To = []int32{int32(i + 1)}
@@ -76,7 +78,7 @@ func chain(operations ...string) v1.OperationSetSpec {
 	return spec
 }
 
-func names(set *v1.OperationSet) (all []string) {
+func operationNames(set *v1.OperationSet) (all []string) {
 	for _, n := range set.Spec.AdjacencyList[1:] {
 		all = append(all, n.Operation)
 	}
@@ -86,19 +88,19 @@ func names(set *v1.OperationSet) (all []string) {
 // TestAllIsCreated with its marks, once, and a second look writes nothing.
 func TestAllIsCreated(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newReleaseWorld(t)
 	w.reconcile(t)
 	before := map[string]string{}
 	for range 2 {
 		for _, o := range w.shipped {
-			live := o.empty()
+			live := o.newEmpty()
 			if err := w.Client.Get(t.Context(), client.ObjectKey{Name: o.GetName()}, live); err != nil {
 				t.Fatal(err)
 			}
 			if live.GetLabels()[v1.LabelVersion] != "v1.0.0" || live.GetAnnotations()[v1.AnnotationSpecHash] == "" {
-				t.Errorf("%s %s: %v %v", o.kind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
+				t.Errorf("%s %s: %v %v", o.objectKind(), o.GetName(), live.GetLabels(), live.GetAnnotations())
 			}
-			key := o.kind() + o.GetName()
+			key := o.objectKind() + o.GetName()
 			if version, known := before[key]; known && version != live.GetResourceVersion() {
 				t.Errorf("%s was written again", key)
 			}
@@ -114,17 +116,17 @@ func TestAllIsCreated(t *testing.T) {
 // TestNextRelease changes what the last one wrote.
 func TestNextRelease(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newReleaseWorld(t)
 	w.reconcile(t)
-	live := w.set(t)
+	live := w.readSet(t)
 	live.Labels["team"] = "ours" // a user's label is not a user's spec
 	if err := w.Client.Update(t.Context(), live); err != nil {
 		t.Fatal(err)
 	}
-	w.release("v1.1.0", "auto-collector", "auto-recover")
+	w.shipGraph("v1.1.0", "auto-collector", "auto-recover")
 	w.reconcile(t)
-	set := w.set(t)
-	if diff := cmp.Diff([]string{"auto-collector", "auto-recover"}, names(set)); diff != "" {
+	set := w.readSet(t)
+	if diff := cmp.Diff([]string{"auto-collector", "auto-recover"}, operationNames(set)); diff != "" {
 		t.Errorf("operations (-want +got):\n%s", diff)
 	}
 	if set.Labels[v1.LabelVersion] != "v1.1.0" || set.Labels["team"] != "ours" {
@@ -134,7 +136,7 @@ func TestNextRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.reconcile(t)
-	if names(w.set(t))[1] != "auto-recover" {
+	if operationNames(w.readSet(t))[1] != "auto-recover" {
 		t.Error("what was deleted is not as it ships")
 	}
 }
@@ -142,26 +144,26 @@ func TestNextRelease(t *testing.T) {
 // TestUsersObjectsStay when a release ships objects of the same names.
 func TestUsersObjectsStay(t *testing.T) {
 	t.Parallel()
-	mine := &v1.OperationSet{Spec: chain("mine")}
+	mine := &v1.OperationSet{Spec: chainSpec("mine")}
 	mine.Name = v1.DefaultOperationSet
-	for name, change := range map[string]func(t *testing.T, w *world){
-		"written by a user": func(t *testing.T, w *world) {
+	for name, change := range map[string]func(t *testing.T, w *releaseWorld){
+		"written by a user": func(t *testing.T, w *releaseWorld) {
 			if err := w.Client.Create(t.Context(), mine.DeepCopy()); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"changed by a user": func(t *testing.T, w *world) {
+		"changed by a user": func(t *testing.T, w *releaseWorld) {
 			w.reconcile(t)
-			set := w.set(t)
-			set.Spec = chain("mine")
+			set := w.readSet(t)
+			set.Spec = chainSpec("mine")
 			if err := w.Client.Update(t.Context(), set); err != nil {
 				t.Fatal(err)
 			}
 		},
-		"kept by a user": func(t *testing.T, w *world) {
-			w.release("v0.9.0", "mine")
+		"kept by a user": func(t *testing.T, w *releaseWorld) {
+			w.shipGraph("v0.9.0", "mine")
 			w.reconcile(t)
-			set := w.set(t)
+			set := w.readSet(t)
 			set.Annotations[v1.AnnotationManaged] = "false"
 			if err := w.Client.Update(t.Context(), set); err != nil {
 				t.Fatal(err)
@@ -170,14 +172,14 @@ func TestUsersObjectsStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newReleaseWorld(t)
 			change(t, w)
-			before := w.set(t)
+			before := w.readSet(t)
 			for _, version := range []string{"v1.1.0", "v1.2.0"} {
-				w.release(version, "auto-collector", version)
+				w.shipGraph(version, "auto-collector", version)
 				w.reconcile(t)
 			}
-			if diff := cmp.Diff(before, w.set(t)); diff != "" {
+			if diff := cmp.Diff(before, w.readSet(t)); diff != "" {
 				t.Errorf("it was changed (-before +after):\n%s", diff)
 			}
 		})
@@ -187,18 +189,20 @@ func TestUsersObjectsStay(t *testing.T) {
 // TestWhatAUserAppliedUnchanged becomes ours: it is what ships.
 func TestWhatAUserAppliedUnchanged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	i := slices.IndexFunc(w.shipped, func(o object) bool { return o.kind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet })
-	if err := w.Client.Create(t.Context(), w.shipped[i].copy().Object); err != nil {
+	w := newReleaseWorld(t)
+	i := slices.IndexFunc(w.shipped, func(o shippedObject) bool {
+		return o.objectKind() == "OperationSet" && o.GetName() == v1.DefaultOperationSet
+	})
+	if err := w.Client.Create(t.Context(), w.shipped[i].deepCopy().Object); err != nil {
 		t.Fatal(err)
 	}
 	w.reconcile(t)
-	if set := w.set(t); set.Annotations[v1.AnnotationSpecHash] == "" {
+	if set := w.readSet(t); set.Annotations[v1.AnnotationSpecHash] == "" {
 		t.Errorf("annotations %v", set.Annotations)
 	}
-	w.release("v1.1.0", "auto-recover")
+	w.shipGraph("v1.1.0", "auto-recover")
 	w.reconcile(t)
-	if got := names(w.set(t)); len(got) != 1 {
+	if got := operationNames(w.readSet(t)); len(got) != 1 {
 		t.Errorf("operations %v", got)
 	}
 }
@@ -228,8 +232,8 @@ func TestRoleNamesWhatShips(t *testing.T) {
 			}
 		}
 	}
-	for _, o := range newWorld(t).shipped {
-		want[strings.ToLower(o.kind())+"s "+o.GetName()] = true
+	for _, o := range newReleaseWorld(t).shipped {
+		want[strings.ToLower(o.objectKind())+"s "+o.GetName()] = true
 	}
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 		t.Errorf("names (-shipped +role):\n%s", diff)
@@ -240,7 +244,7 @@ func TestRoleNamesWhatShips(t *testing.T) {
 func TestWhatShipsIsValid(t *testing.T) {
 	t.Parallel()
 	operations := map[string]bool{"": true}
-	for _, o := range newWorld(t).shipped {
+	for _, o := range newReleaseWorld(t).shipped {
 		switch o := o.Object.(type) {
 		case *v1.Operation:
 			operations[o.Name] = true
@@ -262,12 +266,12 @@ func TestWhatShipsIsValid(t *testing.T) {
 	}
 }
 
-// TestFailuresAreToldTogether: one object that cannot be written does not keep the others from it.
-func TestFailuresAreToldTogether(t *testing.T) {
+// TestFailuresAreReportedTogether: one object that cannot be written does not keep the others from it.
+func TestFailuresAreReportedTogether(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.Client = failing{w.Client}
-	if _, err := w.Reconcile(t.Context(), everything); !errors.Is(err, errRefused) {
+	w := newReleaseWorld(t)
+	w.Client = failingClient{w.Client}
+	if _, err := w.Reconcile(t.Context(), allObjects); !errors.Is(err, errRefused) {
 		t.Errorf("error %v", err)
 	}
 	sets := &v1.OperationSetList{}
@@ -278,10 +282,10 @@ func TestFailuresAreToldTogether(t *testing.T) {
 
 var errRefused = errors.New("refused")
 
-// failing refuses to create the set auto.
-type failing struct{ client.Client }
+// failingClient refuses to create the set auto.
+type failingClient struct{ client.Client }
 
-func (f failing) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+func (f failingClient) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	if o.GetName() == v1.DefaultOperationSet {
 		return errRefused
 	}

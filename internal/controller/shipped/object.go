@@ -20,37 +20,39 @@ import (
 	"kubediag.org/kubediag/internal/manifests"
 )
 
-// object is an Operation or an OperationSet.
-type object struct{ client.Object }
+// shippedObject is an Operation or an OperationSet.
+type shippedObject struct{ client.Object }
 
-func (o object) kind() string {
+func (o shippedObject) objectKind() string {
 	if _, ok := o.Object.(*v1.Operation); ok {
 		return "Operation"
 	}
 	return "OperationSet"
 }
 
-// empty is a new object of the same kind.
-func (o object) empty() client.Object {
+// newEmpty is a new object of the same kind.
+func (o shippedObject) newEmpty() client.Object {
 	if _, ok := o.Object.(*v1.Operation); ok {
 		return &v1.Operation{}
 	}
 	return &v1.OperationSet{}
 }
 
-func (o object) copy() object { return object{o.DeepCopyObject().(client.Object)} }
+func (o shippedObject) deepCopy() shippedObject {
+	return shippedObject{o.DeepCopyObject().(client.Object)}
+}
 
-// spec is the spec, as a pointer into the object.
-func (o object) spec() any {
+// specPointer is the spec, as a pointer into the object.
+func (o shippedObject) specPointer() any {
 	if op, ok := o.Object.(*v1.Operation); ok {
 		return &op.Spec
 	}
 	return &o.Object.(*v1.OperationSet).Spec
 }
 
-// take copies the spec of another object of the same kind.
-func (o object) take(from object) {
-	switch from := from.copy().Object.(type) {
+// takeSpec copies the spec of another object of the same kind.
+func (o shippedObject) takeSpec(from shippedObject) {
+	switch from := from.deepCopy().Object.(type) {
 	case *v1.Operation:
 		o.Object.(*v1.Operation).Spec = from.Spec
 	case *v1.OperationSet:
@@ -58,9 +60,9 @@ func (o object) take(from object) {
 	}
 }
 
-// hash is that of the spec.
-func (o object) hash() (string, error) {
-	text, err := json.Marshal(o.spec())
+// specHash is that of the spec.
+func (o shippedObject) specHash() (string, error) {
+	text, err := json.Marshal(o.specPointer())
 	if err != nil {
 		return "", fmt.Errorf("encode spec: %w", err)
 	}
@@ -68,9 +70,9 @@ func (o object) hash() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// mark writes down what was written, and by which release.
-func (o object) mark(version string) error {
-	hash, err := o.hash()
+// annotate writes down what was written, and by which release.
+func (o shippedObject) annotate(version string) error {
+	hash, err := o.specHash()
 	if err != nil {
 		return err
 	}
@@ -91,36 +93,36 @@ func (o object) mark(version string) error {
 	return nil
 }
 
-// users reports whether the object is a user's: it was never ours, a user has changed it, or a user says so.
-func (o object) users(want object) (bool, error) {
+// belongsToUser reports whether the object is a user's: it was never ours, a user has changed it, or a user says so.
+func (o shippedObject) belongsToUser(want shippedObject) (bool, error) {
 	written, marked := o.GetAnnotations()[v1.AnnotationSpecHash]
 	switch {
 	case o.GetAnnotations()[v1.AnnotationManaged] == "false":
 		return true, nil
-	case equality.Semantic.DeepEqual(o.spec(), want.spec()):
+	case equality.Semantic.DeepEqual(o.specPointer(), want.specPointer()):
 		return false, nil
 	case !marked:
 		return true, nil
 	}
-	hash, err := o.hash()
+	hash, err := o.specHash()
 	return hash != written, err
 }
 
-// equal reports whether nothing is to be written.
-func (o object) equal(other object) bool {
-	return equality.Semantic.DeepEqual(o.spec(), other.spec()) && maps.Equal(o.GetLabels(), other.GetLabels()) &&
+// isUpToDate reports whether nothing is to be written.
+func (o shippedObject) isUpToDate(other shippedObject) bool {
+	return equality.Semantic.DeepEqual(o.specPointer(), other.specPointer()) && maps.Equal(o.GetLabels(), other.GetLabels()) &&
 		maps.Equal(o.GetAnnotations(), other.GetAnnotations())
 }
 
-// load reads all that ships, the Operations first.
-func load() (all []object, err error) {
+// loadShipped reads all that ships, the Operations first.
+func loadShipped() (all []shippedObject, err error) {
 	operations, err := manifests.Read[v1.Operation](shipped.Files, "Operation")
 	sets, errSets := manifests.Read[v1.OperationSet](shipped.Files, "OperationSet")
 	for i := range operations {
-		all = append(all, object{&operations[i]})
+		all = append(all, shippedObject{&operations[i]})
 	}
 	for i := range sets {
-		all = append(all, object{&sets[i]})
+		all = append(all, shippedObject{&sets[i]})
 	}
 	return all, errors.Join(err, errSets)
 }

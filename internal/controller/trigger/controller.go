@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trigger keeps Triggers at work: it hands each to its source, fires those of the clock, writes into their status what
-// they did, and deletes their old Diagnoses. It makes no Diagnosis itself: package internal/trigger does.
+// Package trigger keeps Triggers at work: it hands each to its source, fires those of the clock, writes into their
+// status what they did, and deletes their old Diagnoses. It makes no Diagnosis itself: package internal/trigger does.
 package trigger
 
 import (
@@ -27,8 +27,8 @@ import (
 	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// These are the rights for it. Nodes are listed for a nodeSelector, Events for a kubernetesEventTemplate. A mountFaultTemplate has
-// the MountFaults watched, and the labels of a fault's namespace, pod and node read.
+// These are the rights for it. Nodes are listed for a nodeSelector, Events for a kubernetesEventTemplate. A
+// mountFaultTemplate has the MountFaults watched, and the labels of a fault's namespace, pod and node read.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=triggers/status,verbs=patch
@@ -40,8 +40,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=get;list;watch
 
-// workers is how many Triggers are looked at at once, so that none waits for the writes of another.
-const workers = 4
+// maxConcurrentReconciles is how many Triggers are looked at at once, so that none waits for the writes of another.
+const maxConcurrentReconciles = 4
 
 // Reconciler keeps Triggers at work.
 type Reconciler struct {
@@ -58,7 +58,7 @@ type Reconciler struct {
 	// Every is how often a Trigger is looked at.
 	Every time.Duration
 
-	tidied tidied
+	tidied cleanupTimes
 }
 
 // Dispatcher makes Diagnoses of causes, and says how far it is.
@@ -72,12 +72,12 @@ type Dispatcher interface {
 
 // SetupWithManager adds the reconciler, and the index by which it finds the Diagnoses of a Trigger, to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, ownerIndex, owners); err != nil {
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, ownerIndex, ownerNames); err != nil {
 		return err
 	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.Trigger{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
 		Complete(r)
 }
 
@@ -86,26 +86,26 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var old v1.Trigger
 	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			r.forget(req.Name)
+			r.removeFromSources(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	t, now := old.DeepCopy(), r.Clock.Now()
-	ready := r.check(t)
+	ready := r.installAndJudge(t)
 	meta.SetStatusCondition(&t.Status.Conditions, ready)
 	var run *trigger.Cause
 	again := r.Every
 	if ready.Status == metav1.ConditionTrue {
 		r.Dispatcher.Ensure(t)
 		var err error
-		if run, again, err = r.schedule(t, now); err != nil {
+		if run, again, err = r.nextRun(t, now); err != nil {
 			return reconcile.Result{}, err
 		}
 	} else if ready.Reason != v1.ReasonSuspended {
 		again = 0
 	}
 	progress := r.Dispatcher.Progress(t.Name)
-	report(t, progress)
+	addProgress(t, progress)
 	result, err := kubeclient.PatchStatus(ctx, r.Client, &old, t)
 	if err != nil || result.RequeueAfter > 0 {
 		return result, err
@@ -116,43 +116,44 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, fmt.Errorf("firing trigger %q: %w", t.Name, err)
 		}
 	}
-	if err := r.tidy(ctx, t, now); err != nil {
+	if err := r.deleteSurplus(ctx, t, now); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// check installs a Trigger in its source, and says whether it can fire. One that cannot is removed from all of them.
-func (r *Reconciler) check(t *v1.Trigger) metav1.Condition {
-	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
-	source := t.Spec.SourceTemplate
-	switch errs := validate(&t.Spec); {
+// installAndJudge installs a Trigger in its source, and says whether it can fire. One that cannot is removed from all
+// of them.
+func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
+	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: trigger.Generation}
+	source := trigger.Spec.SourceTemplate
+	switch errs := validateSpec(&trigger.Spec); {
 	case len(errs) > 0:
 		ready.Reason, ready.Message = v1.ReasonInvalidSpec, v1.Message(errs)
 	case source.CommonEventTemplate != nil:
 		ready.Reason = v1.ReasonSourceNotSupported
 		ready.Message = "spec.sourceTemplate: this release does not watch this source, so that the Trigger never fires"
-	case t.Spec.Suspend:
+	case trigger.Spec.Suspend:
 		ready.Reason, ready.Message = v1.ReasonSuspended, "spec.suspend is set: the Trigger does not fire"
 	case source.PrometheusAlertTemplate != nil && !r.AlertsReceived:
 		ready.Reason = v1.ReasonReceiverOff
 		ready.Message = "the manager receives no alerts: start it with --alert-bind-address, as config/overlays/alert-receiver does"
-	case source.CronTemplate != nil && never(source.CronTemplate, r.Clock.Now()):
+	case source.CronTemplate != nil && neverFires(source.CronTemplate, r.Clock.Now()):
 		ready.Reason = v1.ReasonNeverFires
 		ready.Message = fmt.Sprintf("spec.sourceTemplate.cronTemplate.schedule: %q has no time in the next five years", source.CronTemplate.Schedule)
 	default:
-		if err := r.install(t); err != nil {
+		if err := r.addToSources(trigger); err != nil {
 			ready.Reason, ready.Message = v1.ReasonInvalidSpec, err.Error()
 			break
 		}
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Trigger fires when its source does"
 		return ready
 	}
-	r.forget(t.Name)
+	r.removeFromSources(trigger.Name)
 	return ready
 }
 
-func (r *Reconciler) install(t *v1.Trigger) error {
+func (r *Reconciler) addToSources(t *v1.Trigger) error {
 	r.Dispatcher.Ensure(t) // before any source offers
 	for _, s := range r.Sources {
 		if _, err := s.Install(t); err != nil {
@@ -162,16 +163,16 @@ func (r *Reconciler) install(t *v1.Trigger) error {
 	return nil
 }
 
-func (r *Reconciler) forget(name string) {
+func (r *Reconciler) removeFromSources(name string) {
 	for _, s := range r.Sources {
 		s.Remove(name)
 	}
 	r.Dispatcher.Forget(name)
-	r.tidied.forget(name)
+	r.tidied.remove(name)
 }
 
-// validate checks all that a TriggerSpec can say about itself, the cron schedule included.
-func validate(s *v1.TriggerSpec) field.ErrorList {
+// validateSpec checks all that a TriggerSpec can say about itself, the cron schedule included.
+func validateSpec(s *v1.TriggerSpec) field.ErrorList {
 	errs := s.Validate()
 	if c := s.SourceTemplate.CronTemplate; c != nil {
 		if _, err := cron.Parse(c); err != nil {
@@ -181,7 +182,7 @@ func validate(s *v1.TriggerSpec) field.ErrorList {
 	return errs
 }
 
-func never(c *v1.CronTemplate, now time.Time) bool {
+func neverFires(c *v1.CronTemplate, now time.Time) bool {
 	s, err := cron.Parse(c)
 	return err == nil && s.Next(now).IsZero()
 }

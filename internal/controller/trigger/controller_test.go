@@ -29,8 +29,8 @@ import (
 
 var start = time.Date(2026, 11, 23, 2, 59, 0, 0, time.UTC)
 
-// dispatcher records what it is asked for.
-type dispatcher struct {
+// fakeDispatcher records what it is asked for.
+type fakeDispatcher struct {
 	ensured, forgotten []string
 	offered            []trigger.Cause
 	rejected           []string
@@ -38,24 +38,27 @@ type dispatcher struct {
 	settled            int
 }
 
-func (d *dispatcher) Ensure(t *v1.Trigger)             { d.ensured = append(d.ensured, t.Name) }
-func (d *dispatcher) Forget(name string)               { d.forgotten = append(d.forgotten, name) }
-func (d *dispatcher) Settle(string, trigger.Tally)     { d.settled++; d.progress.Tally = trigger.Tally{} }
-func (d *dispatcher) Progress(string) trigger.Progress { return d.progress }
+func (d *fakeDispatcher) Ensure(t *v1.Trigger) { d.ensured = append(d.ensured, t.Name) }
+func (d *fakeDispatcher) Forget(name string)   { d.forgotten = append(d.forgotten, name) }
+func (d *fakeDispatcher) Settle(string, trigger.Tally) {
+	d.settled++
+	d.progress.Tally = trigger.Tally{}
+}
+func (d *fakeDispatcher) Progress(string) trigger.Progress { return d.progress }
 
-func (d *dispatcher) Offer(_ string, c trigger.Cause) error {
+func (d *fakeDispatcher) Offer(_ string, c trigger.Cause) error {
 	d.offered = append(d.offered, c)
 	return nil
 }
 
-func (d *dispatcher) Reject(_ string, r *trigger.Rejection) {
+func (d *fakeDispatcher) Reject(_ string, r *trigger.Rejection) {
 	d.rejected = append(d.rejected, r.Reason)
 }
 
-// source takes Triggers for Events, and fails for one called bad.
-type source map[string]bool
+// fakeSource takes Triggers for Events, and fails for one called bad.
+type fakeSource map[string]bool
 
-func (s source) Install(t *v1.Trigger) (bool, error) {
+func (s fakeSource) Install(t *v1.Trigger) (bool, error) {
 	if t.Name == "bad" {
 		return true, errors.New("does not compile")
 	}
@@ -63,33 +66,33 @@ func (s source) Install(t *v1.Trigger) (bool, error) {
 	return true, nil
 }
 
-func (s source) Remove(name string) { delete(s, name) }
+func (s fakeSource) Remove(name string) { delete(s, name) }
 
-type world struct {
+type triggerWorld struct {
 	client.Client
 	*Reconciler
 	clock  *testclock.FakeClock
-	d      *dispatcher
-	source source
+	d      *fakeDispatcher
+	source fakeSource
 }
 
-func newWorld(t *testing.T, objects ...client.Object) *world {
+func newTriggerWorld(t *testing.T, objects ...client.Object) *triggerWorld {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Trigger{}).
-		WithIndex(&v1.Diagnosis{}, ownerIndex, owners).Build()
-	w := &world{Client: c, clock: testclock.NewFakeClock(start), d: &dispatcher{}, source: source{}}
+		WithIndex(&v1.Diagnosis{}, ownerIndex, ownerNames).Build()
+	w := &triggerWorld{Client: c, clock: testclock.NewFakeClock(start), d: &fakeDispatcher{}, source: fakeSource{}}
 	w.Reconciler = &Reconciler{
 		Client: c, Clock: w.clock, Namespace: "kubediag", Dispatcher: w.d, Sources: []trigger.Source{w.source}, Every: 5 * time.Second,
 	}
 	return w
 }
 
-// look reconciles once and returns the Trigger as it is then.
-func (w *world) look(t *testing.T, name string) (*v1.Trigger, time.Duration) {
+// reconcileOnce reconciles once and returns the Trigger as it is then.
+func (w *triggerWorld) reconcileOnce(t *testing.T, name string) (*v1.Trigger, time.Duration) {
 	t.Helper()
 	key := types.NamespacedName{Name: name}
 	result, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
@@ -137,8 +140,8 @@ func TestReady(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tc.trigger)
-			got, again := w.look(t, tc.trigger.Name)
+			w := newTriggerWorld(t, tc.trigger)
+			got, again := w.reconcileOnce(t, tc.trigger.Name)
 			ready := meta.FindStatusCondition(got.Status.Conditions, v1.ConditionReady)
 			if ready == nil || ready.Reason != tc.reason || (ready.Status == metav1.ConditionTrue) != (tc.reason == v1.ReasonReady) || again != tc.again {
 				t.Errorf("condition = %+v, again in %s", ready, again)
@@ -162,9 +165,9 @@ func TestSamples(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(document), tr); err != nil {
 			t.Fatal(err)
 		}
-		w := newWorld(t, tr)
+		w := newTriggerWorld(t, tr)
 		w.AlertsReceived = true
-		got, _ := w.look(t, tr.Name)
+		got, _ := w.reconcileOnce(t, tr.Name)
 		if !meta.IsStatusConditionTrue(got.Status.Conditions, v1.ConditionReady) {
 			t.Errorf("%s: %+v", tr.Name, got.Status.Conditions)
 		}
@@ -174,12 +177,12 @@ func TestSamples(t *testing.T) {
 func TestDeleted(t *testing.T) {
 	t.Parallel()
 	tr := newTrigger("t", v1.SourceTemplate{KubernetesEventTemplate: &v1.KubernetesEventTemplate{}})
-	w := newWorld(t, tr)
-	w.look(t, "t")
+	w := newTriggerWorld(t, tr)
+	w.reconcileOnce(t, "t")
 	if err := w.Delete(t.Context(), tr); err != nil {
 		t.Fatal(err)
 	}
-	w.look(t, "t")
+	w.reconcileOnce(t, "t")
 	if len(w.source) != 0 || !slices.Equal(w.d.forgotten, []string{"t"}) {
 		t.Errorf("installed %v, forgotten %v", w.source, w.d.forgotten)
 	}
@@ -188,12 +191,12 @@ func TestDeleted(t *testing.T) {
 // The clock fires once for each time of the schedule, also over restarts, jumps and hundreds of missed runs.
 func TestClock(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, cronTrigger("0 3 * * *"))
+	w := newTriggerWorld(t, cronTrigger("0 3 * * *"))
 	step := func(name string, at time.Time, want ...string) {
 		t.Helper()
 		w.clock.SetTime(at)
 		w.d.offered = nil
-		got, again := w.look(t, "nightly")
+		got, again := w.reconcileOnce(t, "nightly")
 		var keys []string
 		for _, c := range w.d.offered {
 			keys = append(keys, c.Key)
@@ -217,25 +220,25 @@ func TestClock(t *testing.T) {
 	step("and goes on", three.Add(2*day), "2026-11-25T03:00:00Z")
 }
 
-// A manager that ended after it had written the status, and before the nodes had their Diagnoses, is followed by one that
-// begins the run again.
+// A manager that ended after it had written the status, and before the nodes had their Diagnoses, is followed by one
+// that begins the run again.
 func TestRunIsResumed(t *testing.T) {
 	t.Parallel()
 	tr := cronTrigger("0 3 * * *")
 	at := metav1.NewTime(start.Add(time.Minute))
 	tr.Status.LastScheduleTime, tr.Status.PendingNodes = &at, 7
-	w := newWorld(t, tr)
+	w := newTriggerWorld(t, tr)
 	w.clock.SetTime(at.Add(time.Hour))
-	got, _ := w.look(t, "nightly")
+	got, _ := w.reconcileOnce(t, "nightly")
 	if len(w.d.offered) != 1 || !w.d.offered[0].Scheduled.Equal(at.Time) || got.Status.PendingNodes != 7 {
 		t.Errorf("offered %+v, status %+v", w.d.offered, got.Status)
 	}
 	w.d.progress = trigger.Progress{Busy: true, Pending: 3}
-	if got, _ = w.look(t, "nightly"); len(w.d.offered) != 1 || got.Status.PendingNodes != 3 {
+	if got, _ = w.reconcileOnce(t, "nightly"); len(w.d.offered) != 1 || got.Status.PendingNodes != 3 {
 		t.Errorf("offered %d times, status %+v", len(w.d.offered), got.Status)
 	}
 	w.d.progress = trigger.Progress{Completed: at.Time}
-	if got, _ = w.look(t, "nightly"); len(w.d.offered) != 1 || got.Status.PendingNodes != 0 {
+	if got, _ = w.reconcileOnce(t, "nightly"); len(w.d.offered) != 1 || got.Status.PendingNodes != 0 {
 		t.Errorf("offered %d times, status %+v", len(w.d.offered), got.Status)
 	}
 }
@@ -244,18 +247,18 @@ func TestStartingDeadline(t *testing.T) {
 	t.Parallel()
 	tr := cronTrigger("0 3 * * *")
 	tr.Spec.SourceTemplate.CronTemplate.StartingDeadlineSeconds = new(int32(600))
-	w := newWorld(t, tr)
+	w := newTriggerWorld(t, tr)
 	w.clock.SetTime(start.Add(time.Hour))
-	got, _ := w.look(t, "nightly")
+	got, _ := w.reconcileOnce(t, "nightly")
 	if len(w.d.offered) != 0 || !slices.Equal(w.d.rejected, []string{v1.ReasonDeadlineMissed}) || got.Status.LastScheduleTime == nil {
 		t.Errorf("offered %v, rejected %v", w.d.offered, w.d.rejected)
 	}
-	w.look(t, "nightly")
+	w.reconcileOnce(t, "nightly")
 	if len(w.d.rejected) != 1 {
 		t.Errorf("rejected %v", w.d.rejected)
 	}
 	w.clock.SetTime(start.Add(24*time.Hour + 9*time.Minute))
-	if w.look(t, "nightly"); len(w.d.offered) != 1 {
+	if w.reconcileOnce(t, "nightly"); len(w.d.offered) != 1 {
 		t.Errorf("offered %v", w.d.offered)
 	}
 }
@@ -264,7 +267,7 @@ func TestStartingDeadline(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	tr := newTrigger("t", v1.SourceTemplate{KubernetesEventTemplate: &v1.KubernetesEventTemplate{}})
-	w := newWorld(t, tr)
+	w := newTriggerWorld(t, tr)
 	when := metav1.NewTime(start)
 	for i := range 3 {
 		w.d.progress = trigger.Progress{Pending: int32(i), Tally: trigger.Tally{
@@ -273,9 +276,9 @@ func TestReport(t *testing.T) {
 				v1.ReasonQueueFull: {Reason: v1.ReasonQueueFull, Count: 1, LastTime: when, Message: "m"}, v1.ReasonNoNode: {Reason: v1.ReasonNoNode, Count: 1, LastTime: when},
 			},
 		}}
-		w.look(t, "t")
+		w.reconcileOnce(t, "t")
 	}
-	got, _ := w.look(t, "t")
+	got, _ := w.reconcileOnce(t, "t")
 	got.Status.Conditions = nil
 	want := v1.TriggerStatus{
 		Matched: 15, Fired: 3, Repeated: 6, PendingNodes: 2, LastDiagnosis: "d2", LastFiredTime: &when,
@@ -309,9 +312,9 @@ func TestHistory(t *testing.T) {
 	}
 	add("n2", "guard", v1.DiagnosisFailed, time.Minute, "uid")
 	add("n1", "running", v1.DiagnosisRunning, 99*time.Hour, "uid")
-	w := newWorld(t, objects...)
-	w.look(t, "t")
-	w.look(t, "t") // too early for another look
+	w := newTriggerWorld(t, objects...)
+	w.reconcileOnce(t, "t")
+	w.reconcileOnce(t, "t") // too early for another look
 	var left v1.DiagnosisList
 	if err := w.List(t.Context(), &left); err != nil {
 		t.Fatal(err)
@@ -337,11 +340,11 @@ func TestHistoryOfARunUnderWay(t *testing.T) {
 	made.Status.Phase = v1.DiagnosisSucceeded
 	earlier := made
 	earlier.CreationTimestamp = metav1.NewTime(start.Add(-time.Second))
-	if n := len(surplus(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 1 {
+	if n := len(surplusOf(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 1 {
 		t.Errorf("%d are over the limit", n)
 	}
 	tr.Status.PendingNodes = 0
-	if n := len(surplus(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 2 {
+	if n := len(surplusOf(tr, []v1.Diagnosis{made, earlier}, start.Add(time.Hour))); n != 2 {
 		t.Errorf("%d are over the limit", n)
 	}
 }

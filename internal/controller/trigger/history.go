@@ -21,13 +21,13 @@ import (
 // ownerIndex finds the Diagnoses that a Trigger made.
 const ownerIndex = "trigger.owner"
 
-// tidyEvery is how often the history of a Trigger is looked at, and maxDeletions bounds one look.
+// cleanupInterval is how often the history of a Trigger is looked at, and maxDeletions bounds one look.
 const (
-	tidyEvery    = time.Minute
-	maxDeletions = 200
+	cleanupInterval = time.Minute
+	maxDeletions    = 200
 )
 
-func owners(o client.Object) []string {
+func ownerNames(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
 	if !ok || trigger.Owner(d) == "" {
 		return nil
@@ -35,44 +35,44 @@ func owners(o client.Object) []string {
 	return []string{trigger.Owner(d)}
 }
 
-// tidied is when the history of each Trigger was looked at.
-type tidied struct {
-	mu   sync.Mutex
-	last map[string]time.Time
+// cleanupTimes is when the history of each Trigger was looked at.
+type cleanupTimes struct {
+	mu          sync.Mutex
+	lastCleanup map[string]time.Time
 }
 
-// due reports whether it is time again, and notes it.
-func (t *tidied) due(name string, now time.Time) bool {
+// isDue reports whether it is time again, and notes it.
+func (t *cleanupTimes) isDue(name string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if last, ok := t.last[name]; ok && now.Sub(last).Abs() < tidyEvery {
+	if last, ok := t.lastCleanup[name]; ok && now.Sub(last).Abs() < cleanupInterval {
 		return false
 	}
-	if t.last == nil {
-		t.last = map[string]time.Time{}
+	if t.lastCleanup == nil {
+		t.lastCleanup = map[string]time.Time{}
 	}
-	t.last[name] = now
+	t.lastCleanup[name] = now
 	return true
 }
 
-func (t *tidied) forget(name string) {
+func (t *cleanupTimes) remove(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.last, name)
+	delete(t.lastCleanup, name)
 }
 
-// tidy deletes the Diagnoses of a Trigger that are over its limits.
-func (r *Reconciler) tidy(ctx context.Context, t *v1.Trigger, now time.Time) error {
-	if !r.tidied.due(t.Name, now) {
+// deleteSurplus deletes the Diagnoses of a Trigger that are over its limits.
+func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now time.Time) error {
+	if !r.tidied.isDue(trigger.Name, now) {
 		return nil
 	}
 	var all v1.DiagnosisList
-	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.MatchingFields{ownerIndex: string(t.UID)},
+	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.MatchingFields{ownerIndex: string(trigger.UID)},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return fmt.Errorf("listing diagnoses of trigger %q: %w", t.Name, err)
+		return fmt.Errorf("listing diagnoses of trigger %q: %w", trigger.Name, err)
 	}
-	for _, d := range surplus(t, all.Items, now) {
+	for _, d := range surplusOf(trigger, all.Items, now) {
 		uid := d.UID
 		gone := &v1.Diagnosis{}
 		gone.Namespace, gone.Name = d.Namespace, d.Name
@@ -84,9 +84,9 @@ func (r *Reconciler) tidy(ctx context.Context, t *v1.Trigger, now time.Time) err
 	return nil
 }
 
-// surplus picks what is over the limits, the oldest first. Kept in any case is what has not ended, and what stands for a cause
-// that must not fire again yet: its name keeps a second one away.
-func surplus(t *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
+// surplusOf picks what is over the limits, the oldest first. Kept in any case is what has not ended, and what stands
+// for a cause that must not fire again yet: its name keeps a second one away.
+func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
 	type group struct {
 		node  string
 		phase v1.DiagnosisPhase
@@ -104,7 +104,7 @@ func surplus(t *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
 	var over []*v1.Diagnosis
 	for _, d := range newest {
 		g := group{d.Spec.NodeName, d.Status.Phase}
-		if kept[g] < t.Spec.HistoryLimit(d.Status.Phase) || guards(t, d, now) {
+		if kept[g] < trigger.Spec.HistoryLimit(d.Status.Phase) || guardsAgainstRepeat(trigger, d, now) {
 			kept[g]++
 			continue
 		}
@@ -114,8 +114,8 @@ func surplus(t *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
 	return over[:min(len(over), maxDeletions)]
 }
 
-// guards reports whether a Diagnosis stands for a cause that must not fire again yet.
-func guards(t *v1.Trigger, d *v1.Diagnosis, now time.Time) bool {
+// guardsAgainstRepeat reports whether a Diagnosis stands for a cause that must not fire again yet.
+func guardsAgainstRepeat(t *v1.Trigger, d *v1.Diagnosis, now time.Time) bool {
 	if t.Spec.SourceTemplate.CronTemplate == nil {
 		return now.Sub(d.CreationTimestamp.Time) <= t.Spec.RepeatInterval()
 	}

@@ -11,8 +11,9 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 )
 
-// report adds to the status what happened since it was written last. The list of drops has one entry for each reason.
-func report(t *v1.Trigger, p trigger.Progress) {
+// addProgress adds to the status what happened since it was written last. The list of drops has one entry for each
+// reason.
+func addProgress(t *v1.Trigger, p trigger.Progress) {
 	s := &t.Status
 	s.Matched += p.Tally.Matched
 	s.Fired += p.Tally.Fired

@@ -14,10 +14,10 @@ import (
 	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// schedule reports whether a run of a Trigger with a schedule is due, and when to look again. The run is to be offered
+// nextRun reports whether a run of a Trigger with a schedule is due, and when to look again. The run is to be offered
 // after the status has been written: a manager that ends in between finds pendingNodes and begins the run again, and
 // the names of the Diagnoses that it made already are taken.
-func (r *Reconciler) schedule(t *v1.Trigger, now time.Time) (run *trigger.Cause, again time.Duration, err error) {
+func (r *Reconciler) nextRun(t *v1.Trigger, now time.Time) (run *trigger.Cause, again time.Duration, err error) {
 	template := t.Spec.SourceTemplate.CronTemplate
 	if template == nil {
 		return nil, r.Every, nil

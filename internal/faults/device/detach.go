@@ -16,18 +16,18 @@ import (
 // ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
 var ErrNoTarget = errors.New("no device is named")
 
-// Vanished reports whether err only means that a device is gone, or another by now.
-func Vanished(err error) bool {
+// IsGone reports whether err only means that a device is gone, or another by now.
+func IsGone(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
 
-// RefOf writes down a device.
-func RefOf(d blockdev.Device) fault.Device {
+// Reference writes down a device.
+func Reference(d blockdev.Device) fault.Device {
 	return fault.Device{Name: d.Name, Sequence: d.Sequence, Image: d.Image}
 }
 
-// Target names a device for people, with what is behind it.
-func Target(d blockdev.Device) string {
+// DescribeTarget names a device for people, with what is behind it.
+func DescribeTarget(d blockdev.Device) string {
 	if d.Sequence == 0 && d.Image != "" {
 		return fmt.Sprintf("%s (image %s)", d.Node(), d.Image)
 	}
@@ -40,43 +40,43 @@ func (i *Inspector) resolve(want *fault.Device) (d blockdev.Device, there bool, 
 		return d, false, ErrNoTarget
 	}
 	d, err = i.Finder.Sys.Resolve(want.Name)
-	if Vanished(err) {
+	if IsGone(err) {
 		return d, false, nil
 	}
-	return d, err == nil && (!want.Known() || RefOf(d) == *want), err
+	return d, err == nil && (!want.Known() || Reference(d) == *want), err
 }
 
 // Detach detaches the device that was written down, by its own means, if nothing at all holds it. gone: it had gone
-// already. ErrStays: it is held, or may be another by now, which cannot be ruled out. blockdev.ErrBusy: a process has
-// just opened it.
+// already. ErrNotRemovable: it is held, or may be another by now, which cannot be ruled out. blockdev.ErrBusy: a
+// process has just opened it.
 func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func(blockdev.Device) error) (gone bool, err error) {
-	d, there, err := i.resolve(want)
+	device, there, err := i.resolve(want)
 	if err != nil || !there {
 		return err == nil, err
 	}
 	if !want.Known() {
 		return false, fmt.Errorf("%w: %s may be another device by now: this kernel does not number what is behind a device, nor is it "+
-			"known otherwise", ErrStays, d.Node())
+			"known otherwise", ErrNotRemovable, device.Node())
 	}
-	if err := allowed(d); err != nil {
+	if err := allowed(device); err != nil {
 		return false, err
 	}
-	c, err := i.InspectThoroughly(ctx, d)
-	if err == nil && !c.Unused() {
-		err = fmt.Errorf("%w: %s", ErrStays, c.Describe())
+	usage, err := i.InspectWithProcesses(ctx, device)
+	if err == nil && !usage.Unused() {
+		err = fmt.Errorf("%w: %s", ErrNotRemovable, usage.Describe())
 	}
 	if err == nil {
-		err = i.Finder.Sys.Detach(ctx, d)
+		err = i.Finder.Sys.Detach(ctx, device)
 	}
-	if Vanished(err) || errors.Is(err, blockdev.ErrNotAttached) {
+	if IsGone(err) || errors.Is(err, blockdev.ErrNotAttached) {
 		return true, nil
 	}
 	return false, err
 }
 
 // Unused reports whether nothing holds the device, and nothing may hold it unseen.
-func (c *Case) Unused() bool {
-	return !c.Busy && c.Untested == nil && len(c.Held) == 0 && len(c.Hidden) == 0 && len(c.FileSystems) == 0
+func (c *Usage) Unused() bool {
+	return !c.Busy && c.Untested == nil && len(c.HolderInfos) == 0 && len(c.Hidden) == 0 && len(c.FileSystems) == 0
 }
 
 // NodeUsed says where the kubelet's namespace has the node of the device bound to a file, as for a volume that a pod

@@ -8,8 +8,8 @@
 // file system a mount lies. The container runtime's word about a container only narrows that further. A message, a
 // parameter or a name of a device narrows what is looked at and never widens what may be changed.
 //
-// It changes nothing but in Unmount, which removes one copy, never by force. It rests on package devholder, on the layout
-// of the kubelet's directories, and on mount_namespaces(7).
+// It changes nothing but in Unmount, which removes one copy, never by force. It rests on package devholder, on the
+// layout of the kubelet's directories, and on mount_namespaces(7).
 package device
 
 import (
@@ -51,13 +51,13 @@ type Inspector struct {
 	Runner *subprocess.Runner
 }
 
-// Case is a device, who holds it, and what may be done about that.
-type Case struct {
+// Usage is a device, who holds it, and what may be done about that.
+type Usage struct {
 	*devholder.Report
 	// Host is whether the kubelet's own namespace mounts a file system on the device: it is in use, not held.
 	Host bool
-	// Held has every holder, in the order of the report.
-	Held []Held
+	// HolderInfo has every holder, in the order of the report.
+	HolderInfos []HolderInfo
 	// LiveUse says which uses are as they should be; empty if there is none.
 	LiveUse []string
 	// Removable is whether the device can be released by unmounting copies: all of its mounts are such, and nothing but
@@ -67,8 +67,8 @@ type Case struct {
 	Why string
 }
 
-// Held is a holder and who is behind it.
-type Held struct {
+// HolderInfo is a holder and who is behind it.
+type HolderInfo struct {
 	devholder.Holder
 	// Command is the name of the first process.
 	Command string
@@ -79,8 +79,8 @@ type Held struct {
 	Container string
 	// Workload is what made the pod; empty if that is not known.
 	Workload fault.Workload
-	// Carrier is the volume of the container that has carried the mount in.
-	Carrier *cri.Mount
+	// CarrierMount is the volume of the container that has carried the mount in.
+	CarrierMount *cri.Mount
 	// VolumeMount is the name of that volume in the pod; empty if the pod is not known.
 	VolumeMount string
 	// HostPath is the same directory on the host; empty if the mount lies on none of the kubelet's volume directories.
@@ -91,20 +91,20 @@ type Held struct {
 	Since time.Time
 	// Patch is a strategic merge patch of the workload, in YAML, that prevents such copies.
 	Patch string
-	// At is the mount as it is written down, for the kind mount.
-	At fault.Mount
+	// RecordedMount is the mount as it is written down, for the kind mount.
+	RecordedMount fault.Mount
 	// Removable is whether the mount is a copy that may go, and Why why, or why not.
 	Removable bool
 	Why       string
-	// Unread is whether its mount table could not be read: then it is not known whether it is a copy.
-	Unread bool
+	// TableUnread is whether its mount table could not be read: then it is not known whether it is a copy.
+	TableUnread bool
 
-	order   int  // in the table of its namespace
-	seesAll bool // whether nothing that keeps the namespace alive was hidden
+	tableOrder int  // in the table of its namespace
+	seesAll    bool // whether nothing that keeps the namespace alive was hidden
 }
 
 // Name says in a few words what holds: where, and which processes.
-func (h Held) Name() string {
+func (h HolderInfo) Name() string {
 	text := fmt.Sprintf("%s %q", h.Kind, h.Path)
 	if len(h.PIDs) > 0 {
 		text += fmt.Sprintf(" of process %d", h.PIDs[0])
@@ -116,8 +116,8 @@ func (h Held) Name() string {
 }
 
 // Inspect looks at one device. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by now.
-func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Case, error) {
-	l, err := i.look(ctx)
+func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Usage, error) {
+	inspection, err := i.newInspection(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,41 +125,42 @@ func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Case, erro
 	if err != nil {
 		return nil, err
 	}
-	l.unseen = unseen(report.Looked.Mounts)
-	return l.caseOf(ctx, report)
+	inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
+	return inspection.usageOf(ctx, report)
 }
 
-// InspectThoroughly is Inspect that looks for open files also where mounts explain by themselves why the device is busy.
-func (i *Inspector) InspectThoroughly(ctx context.Context, d blockdev.Device) (*Case, error) {
+// InspectWithProcesses is Inspect that looks for open files also where mounts explain by themselves why the device is
+// busy.
+func (i *Inspector) InspectWithProcesses(ctx context.Context, d blockdev.Device) (*Usage, error) {
 	finder := *i.Finder
-	finder.Thorough = true
+	finder.WithProcesses = true
 	thorough := *i
 	thorough.Finder = &finder
 	return thorough.Inspect(ctx, d)
 }
 
-// Left looks at every device that is mounted in some namespace, and not in the kubelet's.
-func (i *Inspector) Left(ctx context.Context) ([]*Case, error) {
-	_, _, cases, err := i.left(ctx)
+// FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's.
+func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, error) {
+	_, _, cases, err := i.findAbandoned(ctx)
 	return cases, err
 }
 
-func (i *Inspector) left(ctx context.Context) (l *look, reports []*devholder.Report, cases []*Case, err error) {
-	if l, err = i.look(ctx); err != nil {
+func (i *Inspector) findAbandoned(ctx context.Context) (inspection *inspection, reports []*devholder.Report, cases []*Usage, err error) {
+	if inspection, err = i.newInspection(ctx); err != nil {
 		return nil, nil, nil, err
 	}
-	if reports, err = i.Finder.Left(ctx, l.host); err != nil {
+	if reports, err = i.Finder.FindAbandoned(ctx, inspection.host); err != nil {
 		return nil, nil, nil, err
 	}
 	for _, report := range reports {
-		l.unseen = unseen(report.Looked.Mounts)
-		c, err := l.caseOf(ctx, report)
+		inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
+		usage, err := inspection.usageOf(ctx, report)
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		cases = append(cases, c)
+		cases = append(cases, usage)
 	}
-	return l, reports, cases, nil
+	return inspection, reports, cases, nil
 }
 
 // Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.
@@ -184,33 +185,33 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 	return d, err
 }
 
-// caseOf completes a report.
-func (l *look) caseOf(ctx context.Context, report *devholder.Report) (*Case, error) {
-	c := &Case{Report: report}
+// usageOf completes a report.
+func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Usage, error) {
+	usage := &Usage{Report: report}
 	for _, h := range report.Holders {
-		held, live, err := l.held(ctx, h)
+		held, live, err := n.holderInfo(ctx, h)
 		if err != nil {
 			return nil, fmt.Errorf("inspect holders of %q: %w", report.Device.Name, err)
 		}
-		c.Held = append(c.Held, held)
-		if l.onHost(h) {
-			c.Host = true
+		usage.HolderInfos = append(usage.HolderInfos, held)
+		if n.isHostMount(h) {
+			usage.Host = true
 		}
-		if live != "" && !slices.Contains(c.LiveUse, live) {
-			c.LiveUse = append(c.LiveUse, live)
+		if live != "" && !slices.Contains(usage.LiveUse, live) {
+			usage.LiveUse = append(usage.LiveUse, live)
 		}
 	}
-	if c.Host {
-		c.LiveUse = slices.Insert(c.LiveUse, 0, "a file system on it is mounted in the kubelet's own mount namespace")
+	if usage.Host {
+		usage.LiveUse = slices.Insert(usage.LiveUse, 0, "a file system on it is mounted in the kubelet's own mount namespace")
 	}
-	c.Removable, c.Why = c.conclude()
-	return c, nil
+	usage.Removable, usage.Why = usage.judgeRemovable()
+	return usage, nil
 }
 
-// conclude reports whether unmounting copies releases the device.
-func (c *Case) conclude() (removable bool, why string) {
+// judgeRemovable reports whether unmounting copies releases the device.
+func (c *Usage) judgeRemovable() (removable bool, why string) {
 	copies := 0
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		if h.Removable {
 			copies++
 		}
@@ -218,7 +219,7 @@ func (c *Case) conclude() (removable bool, why string) {
 	if len(c.LiveUse) > 0 {
 		return false, "it is in use as it should be: " + strings.Join(c.LiveUse, "; ")
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		switch {
 		case h.Kind == devholder.Mount && !h.Removable:
 			return false, fmt.Sprintf("the mount at %q in mount namespace %s stays: %s", h.Path, h.Mount.Namespace, h.Why)
@@ -235,30 +236,30 @@ func (c *Case) conclude() (removable bool, why string) {
 }
 
 // IsHeld reports whether the device is held by a mount, and not in use as it should be.
-func (c *Case) IsHeld() bool {
-	return len(c.LiveUse) == 0 && slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind == devholder.Mount })
+func (c *Usage) IsHeld() bool {
+	return len(c.LiveUse) == 0 && slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind == devholder.Mount })
 }
 
-// Copied reports whether one of the mounts is a copy of one of the kubelet's.
-func (c *Case) Copied() bool {
-	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" })
+// HasCopies reports whether one of the mounts is a copy of one of the kubelet's.
+func (c *Usage) HasCopies() bool {
+	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" })
 }
 
-// Unread reports whether it is unknown if one of the mounts is a copy of one of the kubelet's.
-func (c *Case) Unread() bool {
-	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.Unread })
+// HasUnreadTable reports whether it is unknown if one of the mounts is a copy of one of the kubelet's.
+func (c *Usage) HasUnreadTable() bool {
+	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.TableUnread })
 }
 
 // Copies are the mounts that may go, the newest first, which is a safe order: a mount is newer than what it lies on.
-func (c *Case) Copies() []Held {
-	var copies []Held
-	for _, h := range c.Held {
+func (c *Usage) Copies() []HolderInfo {
+	var copies []HolderInfo
+	for _, h := range c.HolderInfos {
 		if h.Removable {
 			copies = append(copies, h)
 		}
 	}
-	slices.SortStableFunc(copies, func(a, b Held) int {
-		return cmp.Or(cmp.Compare(b.At.ID, a.At.ID), cmp.Compare(b.order, a.order))
+	slices.SortStableFunc(copies, func(a, b HolderInfo) int {
+		return cmp.Or(cmp.Compare(b.RecordedMount.ID, a.RecordedMount.ID), cmp.Compare(b.tableOrder, a.tableOrder))
 	})
 	return copies
 }

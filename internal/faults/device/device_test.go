@@ -40,7 +40,7 @@ const global = "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-1/globalmount"
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	n, err := kubelet.Own(root)
+	n, err := kubelet.Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,19 +68,19 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := view{layoutOf(n), tableOf(t, c.host...), tableOf(t, c.inside...)}
-			m, _ := v.inside.ByID(12)
-			d := v.verdictOn(m)
-			if d.hostPath != c.path || !strings.Contains(d.why, c.why) || (d.why == "") != (c.why == "") {
-				t.Errorf("path %q, why %q, want %q and %q", d.hostPath, d.why, c.path, c.why)
+			tables := mountTables{layoutOf(n), tableOf(t, c.host...), tableOf(t, c.inside...)}
+			m, _ := tables.holderTable.ByID(12)
+			verdict := tables.judgeByTables(m)
+			if verdict.hostPath != c.path || !strings.Contains(verdict.keepReason, c.why) || (verdict.keepReason == "") != (c.why == "") {
+				t.Errorf("path %q, why %q, want %q and %q", verdict.hostPath, verdict.keepReason, c.path, c.why)
 			}
 		})
 	}
 	inside := tableOf(t, "10 9 0:5 / /", "11 10 8:1 / /host", "12 11 7:1 / /host"+plugin, "13 12 0:9 / /host"+plugin+"/sub")
-	v := view{layoutOf(n), tableOf(t, "1 0 8:1 / /"), inside}
-	m, _ := v.inside.ByID(12)
-	if d := v.verdictOn(m); !strings.Contains(d.why, "another file system is mounted on it") {
-		t.Errorf("with a mount on it: %q", d.why)
+	tables := mountTables{layoutOf(n), tableOf(t, "1 0 8:1 / /"), inside}
+	m, _ := tables.holderTable.ByID(12)
+	if verdict := tables.judgeByTables(m); !strings.Contains(verdict.keepReason, "another file system is mounted on it") {
+		t.Errorf("with a mount on it: %q", verdict.keepReason)
 	}
 }
 
@@ -97,11 +97,11 @@ func TestActionsThatNameNoDevice(t *testing.T) {
 	}
 }
 
-// TestNobodyInTheNamespace: that no process is in one is no evidence where some could not be asked.
-func TestNobodyInTheNamespace(t *testing.T) {
+// TestNoProcessInTheNamespace: that no process is in one is no evidence where some could not be asked.
+func TestNoProcessInTheNamespace(t *testing.T) {
 	t.Parallel()
 	for denied, want := range map[string]string{"": "", "2 could not be asked for theirs": "2 could not be asked"} {
-		how, why, live := (&look{unseen: denied}).cameIn(view{}, &Held{}, verdict{}, mountinfo.Mount{}, nil)
+		how, why, live := (&inspection{unseenReason: denied}).propagationPath(mountTables{}, &HolderInfo{}, tableVerdict{}, mountinfo.Mount{}, nil)
 		if (how == "") != (want != "") || !strings.Contains(why, want) || (why == "") != (want == "") || live != "" {
 			t.Errorf("%q: how %q, why %q, live %q", denied, how, why, live)
 		}
@@ -125,12 +125,12 @@ func TestVolumeOf(t *testing.T) {
 	}
 }
 
-type runtime struct{ err error }
+type ownerlessRuntime struct{ err error }
 
-func (r runtime) Owner(context.Context, string) (cri.Owner, error) {
+func (r ownerlessRuntime) Owner(context.Context, string) (cri.Owner, error) {
 	return cri.Owner{Container: "app"}, r.err
 }
-func (r runtime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return nil, r.err }
+func (r ownerlessRuntime) Sandboxes(context.Context) ([]cri.Sandbox, error) { return nil, r.err }
 
 // TestOwner: a process in an unknown container is not taken for a process of the host.
 func TestOwner(t *testing.T) {
@@ -142,16 +142,16 @@ func TestOwner(t *testing.T) {
 		owned   bool
 		err     bool
 	}{
-		"known":                       {runtime{}, contained, true, false},
-		"not known":                   {runtime{cri.ErrNotFound}, contained, false, false},
-		"runtime does not answer":     {runtime{cri.ErrUnavailable}, contained, false, true},
+		"known":                       {ownerlessRuntime{}, contained, true, false},
+		"not known":                   {ownerlessRuntime{cri.ErrNotFound}, contained, false, false},
+		"runtime does not answer":     {ownerlessRuntime{cri.ErrUnavailable}, contained, false, true},
 		"no runtime":                  {nil, contained, false, true},
 		"host, no runtime":            {nil, "0::/system.slice/x.service\n", false, false},
-		"host, runtime is not there":  {runtime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
-		"host, runtime knows nothing": {runtime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
+		"host, runtime is not there":  {ownerlessRuntime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
+		"host, runtime knows nothing": {ownerlessRuntime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
 	} {
-		l := &look{Inspector: &Inspector{Runtime: c.runtime}}
-		owner, err := l.owner(t.Context(), c.cgroup)
+		inspection := &inspection{Inspector: &Inspector{Runtime: c.runtime}}
+		owner, err := inspection.owner(t.Context(), c.cgroup)
 		if (owner != nil) != c.owned || (err != nil) != c.err {
 			t.Errorf("%s: %+v, %v", name, owner, err)
 		}
@@ -160,14 +160,14 @@ func TestOwner(t *testing.T) {
 
 func TestCopiesAreInOrder(t *testing.T) {
 	t.Parallel()
-	c := &Case{Report: &devholder.Report{}}
+	usage := &Usage{Report: &devholder.Report{}}
 	for i, id := range []uint64{5, 9, 0, 0, 7} {
-		c.Held = append(c.Held, Held{At: fault.Mount{ID: id, MountInfoID: i}, Removable: true, order: i})
+		usage.HolderInfos = append(usage.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: id, MountInfoID: i}, Removable: true, tableOrder: i})
 	}
-	c.Held = append(c.Held, Held{At: fault.Mount{ID: 99}})
+	usage.HolderInfos = append(usage.HolderInfos, HolderInfo{RecordedMount: fault.Mount{ID: 99}})
 	var got []int
-	for _, h := range c.Copies() {
-		got = append(got, h.At.MountInfoID)
+	for _, h := range usage.Copies() {
+		got = append(got, h.RecordedMount.MountInfoID)
 	}
 	if diff := cmp.Diff([]int{1, 4, 0, 3, 2}, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
@@ -187,7 +187,7 @@ func TestKeptBy(t *testing.T) {
 		"thread 6 of process 5":                  {{Kind: mountns.Thread, PID: 5, Number: 6}},
 		`the file "/run/ns" that it is bound to`: {{Kind: mountns.NamedMount, Mount: &mountns.Mount{Mount: mountinfo.Mount{Point: "/run/ns"}}}},
 	} {
-		if got := KeptBy(keepers); !strings.Contains(got, want) {
+		if got := DescribeNamespaceHolders(keepers); !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}

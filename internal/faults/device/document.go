@@ -53,32 +53,32 @@ type VolumeMount struct {
 }
 
 // Document makes the document of a case.
-func (c *Case) Document() Document {
+func (c *Usage) Document() Document {
 	d := Document{
 		Device: c.Device.Node(), Number: c.Device.Number.String(), Busy: c.Busy, Host: c.Host, Removable: c.Removable, Why: c.Why,
-		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Looked.String(),
+		Holders: []Entry{}, Hidden: c.Hidden, Looked: c.Coverage.String(),
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		d.Holders = append(d.Holders, h.entry())
 	}
 	return d
 }
 
-func (h Held) entry() Entry {
-	e := Entry{
+func (h HolderInfo) entry() Entry {
+	entry := Entry{
 		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Container: h.Container,
 		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
 	}
 	if h.Kind == devholder.Mount {
-		e.MountNamespace, e.MountPoint, e.KeptBy = h.Mount.Namespace.Inode, h.Path, h.kept()
+		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.keepersText()
 	} else {
-		e.Path = h.Path
+		entry.Path = h.Path
 	}
 	if h.Pod != (fault.Pod{}) {
-		e.Pod = &h.Pod
+		entry.Pod = &h.Pod
 	}
-	if h.Carrier != nil {
-		e.VolumeMount = &VolumeMount{h.VolumeMount, h.Carrier.HostPath, h.Carrier.ContainerPath, string(h.Carrier.Propagation)}
+	if h.CarrierMount != nil {
+		entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}
 	}
-	return e
+	return entry
 }

@@ -16,14 +16,14 @@ import (
 )
 
 // Findings returns the case as faults, one for each mount that holds the device, with what proves it.
-func (c *Case) Findings() []fault.Finding {
+func (c *Usage) Findings() []fault.Finding {
 	var all []fault.Finding
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		if h.Kind != devholder.Mount {
 			continue
 		}
 		all = append(all, fault.Finding{
-			Code: fault.HeldDevice, Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.At, Holder: h.Holds(),
+			Code: fault.HeldDevice, Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
 			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: c.details(h),
 		})
 	}
@@ -31,7 +31,7 @@ func (c *Case) Findings() []fault.Finding {
 }
 
 // details are the facts about one mount of the device.
-func (c *Case) details(h Held) fault.Details {
+func (c *Usage) details(h HolderInfo) fault.Details {
 	d := fault.Details{Device: c.Device.Name, Workload: h.Workload}
 	if len(h.PIDs) > 0 {
 		d.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
@@ -42,8 +42,8 @@ func (c *Case) details(h Held) fault.Details {
 	return d
 }
 
-// Holds says in one sentence who holds the device by which mount.
-func (h Held) Holds() string {
+// Sentence says who holds the device by which mount.
+func (h HolderInfo) Sentence() string {
 	text := "mount namespace " + h.Mount.Namespace.String()
 	if len(h.PIDs) > 0 {
 		text = fmt.Sprintf("process %d", h.PIDs[0])
@@ -57,12 +57,12 @@ func (h Held) Holds() string {
 	if of := h.Workload.String(); of != "" {
 		text += " of " + of
 	}
-	if h.Carrier != nil {
-		text += fmt.Sprintf(", by hostPath %q at %q", h.Carrier.HostPath, h.Carrier.ContainerPath)
+	if h.CarrierMount != nil {
+		text += fmt.Sprintf(", by hostPath %q at %q", h.CarrierMount.HostPath, h.CarrierMount.ContainerPath)
 		if h.VolumeMount != "" {
 			text += fmt.Sprintf(" (volumeMount %q)", h.VolumeMount)
 		}
-		text += fmt.Sprintf(" with mountPropagation %s", h.Carrier.Propagation)
+		text += fmt.Sprintf(" with mountPropagation %s", h.CarrierMount.Propagation)
 	}
 	if !h.Since.IsZero() {
 		text += ", since " + h.Since.UTC().Format(time.RFC3339)
@@ -71,7 +71,7 @@ func (h Held) Holds() string {
 }
 
 // evidence is what was seen of the device.
-func (c *Case) evidence() []string {
+func (c *Usage) evidence() []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	switch {
@@ -85,7 +85,7 @@ func (c *Case) evidence() []string {
 	for _, fs := range c.FileSystems {
 		add("a file system of type %s is alive on it: %s", fs.Type, fs.Evidence)
 	}
-	for _, h := range c.Held {
+	for _, h := range c.HolderInfos {
 		if h.Kind != devholder.Mount {
 			add("held as well by %s", h.Name())
 		}
@@ -93,15 +93,16 @@ func (c *Case) evidence() []string {
 	for _, hidden := range c.Hidden {
 		add("not all is explained; it may be held by %s", hidden)
 	}
-	add("looked at: %s", c.Looked)
+	add("looked at: %s", c.Coverage)
 	return all
 }
 
 // evidence is what was seen of the mount.
-func (h Held) evidence() []string {
+func (h HolderInfo) evidence() []string {
 	all := []string{
-		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.At.MountInfoID, h.At.Root, h.At.Point, h.Mount.Namespace),
-		"kept alive by " + h.kept(),
+		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.RecordedMount.MountInfoID, h.RecordedMount.Root,
+			h.RecordedMount.Point, h.Mount.Namespace),
+		"kept alive by " + h.keepersText(),
 	}
 	if h.HostPath != "" {
 		all = append(all, fmt.Sprintf("the same directory on the host: %q, volume %q", h.HostPath, h.Volume))
@@ -112,18 +113,20 @@ func (h Held) evidence() []string {
 	return append(all, "it is left alone: "+h.Why)
 }
 
-// maxKeepers bounds how many are named of what keeps one namespace alive.
-const maxKeepers = 10
+// maxNamespaceHolders bounds how many are named of what keeps one namespace alive.
+const maxNamespaceHolders = 10
 
-// kept says what keeps the namespace of a mount alive.
-func (h Held) kept() string { return keptBy(h.NamespaceHolders, h.seesAll) }
+// keepersText says what keeps the namespace of a mount alive.
+func (h HolderInfo) keepersText() string { return namespaceHoldersText(h.NamespaceHolders, h.seesAll) }
 
-// KeptBy says what keeps a namespace alive.
-func KeptBy(keepers []mountns.Holder) string { return keptBy(keepers, sys.SeesEverything()) }
+// DescribeNamespaceHolders says what keeps a namespace alive.
+func DescribeNamespaceHolders(keepers []mountns.Holder) string {
+	return namespaceHoldersText(keepers, sys.SeesEverything())
+}
 
-func keptBy(keepers []mountns.Holder, seesAll bool) string {
+func namespaceHoldersText(keepers []mountns.Holder, seesAll bool) string {
 	var parts []string
-	for _, k := range keepers[:min(len(keepers), maxKeepers)] {
+	for _, k := range keepers[:min(len(keepers), maxNamespaceHolders)] {
 		switch k.Kind {
 		case mountns.Process:
 			parts = append(parts, fmt.Sprintf("process %d", k.PID))
@@ -135,7 +138,7 @@ func keptBy(keepers []mountns.Holder, seesAll bool) string {
 			parts = append(parts, fmt.Sprintf("the file %q that it is bound to in %s", k.Mount.Point, k.Mount.Namespace))
 		}
 	}
-	if more := len(keepers) - maxKeepers; more > 0 {
+	if more := len(keepers) - maxNamespaceHolders; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	if len(parts) > 0 {
@@ -150,34 +153,34 @@ func keptBy(keepers []mountns.Holder, seesAll bool) string {
 
 // Describe says in words what the device is, if it is not held: free, in use as it should be, or held by something that
 // is no mount.
-func (c *Case) Describe() string {
+func (c *Usage) Describe() string {
 	name := fmt.Sprintf("device %s (%s)", c.Device.Node(), c.Device.Number)
 	switch {
 	case len(c.LiveUse) > 0:
 		return name + " is in use as it should be: " + strings.Join(c.LiveUse, "; ")
 	case c.IsHeld():
-		return name + " is held by " + c.names() + "; " + c.Why
-	case len(c.Held) > 0 && !slices.ContainsFunc(c.Held, func(h Held) bool { return h.Kind != devholder.StackedDevice }):
-		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.names(), c.Looked)
-	case len(c.Held) > 0:
-		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.names(), c.Looked)
+		return name + " is held by " + c.holderNames() + "; " + c.Why
+	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind != devholder.StackedDevice }):
+		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.holderNames(), c.Coverage)
+	case len(c.HolderInfos) > 0:
+		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.Hidden) > 0:
-		return fmt.Sprintf("%s is busy, and its holder hidden: it may be %s; looked at: %s", name, strings.Join(c.Hidden, "; or "), c.Looked)
+		return fmt.Sprintf("%s is busy, and its holder hidden: it may be %s; looked at: %s", name, strings.Join(c.Hidden, "; or "), c.Coverage)
 	case c.Untested != nil:
-		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Looked)
+		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Coverage)
 	}
-	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Looked)
+	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Coverage)
 }
 
 // maxNames bounds how many holders are named in a sentence.
 const maxNames = 5
 
-func (c *Case) names() string {
+func (c *Usage) holderNames() string {
 	var names []string
-	for _, h := range c.Held[:min(len(c.Held), maxNames)] {
+	for _, h := range c.HolderInfos[:min(len(c.HolderInfos), maxNames)] {
 		names = append(names, h.Name())
 	}
-	if more := len(c.Held) - maxNames; more > 0 {
+	if more := len(c.HolderInfos) - maxNames; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")

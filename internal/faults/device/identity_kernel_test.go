@@ -33,19 +33,19 @@ func TestNamespaceOfAWorkload(t *testing.T) {
 			a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), role[0], role[1:]...)
 			s.UnmountOnHost()
 			before := s.MountsOf(a.PID)
-			c := s.Left()
-			if c == nil || c.Removable || len(c.Held) != 2 || len(c.Copies()) > 0 {
-				t.Fatalf("case = %+v, want one that is held, and cannot be released", c)
+			usage := s.Left()
+			if usage == nil || usage.Removable || len(usage.HolderInfos) != 2 || len(usage.Copies()) > 0 {
+				t.Fatalf("case = %+v, want one that is held, and cannot be released", usage)
 			}
-			for _, h := range c.Held {
+			for _, h := range usage.HolderInfos {
 				if len(h.PIDs) == 0 || h.PIDs[0] != a.PID {
 					t.Errorf("held by %v, want process %d", h.PIDs, a.PID)
 				}
 				if !strings.Contains(h.Why, cri.ErrWorkload.Error()) {
 					t.Errorf("it stays because %q, want that a workload has made the namespace", h.Why)
 				}
-				if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, device.ErrStays) {
-					t.Errorf("unmount: %v, want ErrStays", err)
+				if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
+					t.Errorf("unmount: %v, want ErrNotRemovable", err)
 				}
 			}
 			if diff := cmp.Diff(before, s.MountsOf(a.PID)); diff != "" {

@@ -28,7 +28,7 @@ func unnumbered(t *testing.T) (*devicetest.Scene, *devicetest.KRBD, func() *faul
 	return s, k, func() *fault.Device {
 		d, err := s.Inspector.Finder.Sys.Resolve("rbd0")
 		must(t, err)
-		ref := device.RefOf(d)
+		ref := device.Reference(d)
 		return &ref
 	}
 }
@@ -62,7 +62,7 @@ func TestDetachOfAnImage(t *testing.T) {
 func TestNoDetachOfWhatMayBeAnother(t *testing.T) {
 	s, k, written := unnumbered(t)
 	gone, err := s.Inspector.Detach(t.Context(), written(), anyDevice)
-	if gone || !errors.Is(err, device.ErrStays) || !strings.Contains(err.Error(), "/dev/rbd0") || len(k.Unmapped) > 0 {
+	if gone || !errors.Is(err, device.ErrNotRemovable) || !strings.Contains(err.Error(), "/dev/rbd0") || len(k.Unmapped) > 0 {
 		t.Errorf("gone %v, %v, unmapped %q, want it refused", gone, err, k.Unmapped)
 	}
 	if there, err := s.Inspector.There(written()); err != nil || !there {

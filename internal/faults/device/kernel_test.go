@@ -32,8 +32,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// held is a scene whose device an exporter holds after the kubelet has unmounted it.
-func held(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
+// newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
+func newHeldScene(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
 	t.Helper()
 	s := devicetest.New(t, "")
 	exporter := s.Container("exporter")
@@ -43,27 +43,27 @@ func held(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {
 }
 
 func TestCopiesInAContainer(t *testing.T) {
-	s, exporter := held(t)
-	c := s.Left()
-	if c == nil || !c.Removable || !c.Busy || c.Host || !c.IsHeld() || !c.Copied() || len(c.LiveUse) > 0 || len(c.Held) != 2 {
-		t.Fatalf("case = %+v, want one that can be released", c)
+	s, exporter := newHeldScene(t)
+	usage := s.Left()
+	if usage == nil || !usage.Removable || !usage.Busy || usage.Host || !usage.IsHeld() || !usage.HasCopies() || len(usage.LiveUse) > 0 || len(usage.HolderInfos) != 2 {
+		t.Fatalf("case = %+v, want one that can be released", usage)
 	}
 	for i, path := range []string{s.Global, s.Mount} {
-		h := c.Copies()[1-i] // the newest first
-		if h.HostPath != path || h.At.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
+		h := usage.Copies()[1-i] // the newest first
+		if h.HostPath != path || h.RecordedMount.Point != "/host"+path || h.Volume != devicetest.Volume || h.PIDs[0] != exporter.PID {
 			t.Errorf("held = %+v, want the copy of %q", h, path)
 		}
-		if h.Carrier == nil || h.Carrier.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
-			t.Errorf("carried by %+v, volumeMount %q of %q", h.Carrier, h.VolumeMount, h.Workload)
+		if h.CarrierMount == nil || h.CarrierMount.ContainerPath != "/host" || h.VolumeMount != "root" || h.Workload.String() != "DaemonSet node-exporter" {
+			t.Errorf("carried by %+v, volumeMount %q of %q", h.CarrierMount, h.VolumeMount, h.Workload)
 		}
 	}
 	want := "spec:\n  template:\n    spec:\n      containers:\n      - name: node-exporter\n        volumeMounts:\n        - mountPath: /host\n" +
 		"          mountPropagation: HostToContainer\n          name: root\n"
-	caveat, got, _ := strings.Cut(c.Held[0].Patch, "start.\n")
+	caveat, got, _ := strings.Cut(usage.HolderInfos[0].Patch, "start.\n")
 	if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(caveat, "is private on this node") {
 		t.Errorf("patch after %q (-want +got):\n%s", caveat, diff)
 	}
-	findings := c.Findings()
+	findings := usage.Findings()
 	if len(findings) != 2 || findings[0].Code != fault.HeldDevice || findings[0].Pod.Name != "node-exporter-x7k2p" || findings[0].Volume != devicetest.Volume {
 		t.Errorf("findings = %+v", findings)
 	}
@@ -72,19 +72,19 @@ func TestCopiesInAContainer(t *testing.T) {
 			t.Errorf("holder %q does not say %q", findings[0].Holder, part)
 		}
 	}
-	d := c.Document()
+	d := usage.Document()
 	if len(d.Holders) != 2 || d.Holders[0].Kind != devholder.Mount || d.Holders[0].MountNamespace == 0 || d.Device != s.Device.Node() {
 		t.Errorf("document = %+v", d)
 	}
 }
 
 func TestUnmountReleases(t *testing.T) {
-	s, exporter := held(t)
+	s, exporter := newHeldScene(t)
 	before, host := s.MountsOf(exporter.PID), s.Mounts()
-	c := s.Left()
-	for _, h := range c.Copies() {
-		must(t, s.Inspector.Unmount(t.Context(), h.At))
-		if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, mount.ErrNotMounted) {
+	usage := s.Left()
+	for _, h := range usage.Copies() {
+		must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
+		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, mount.ErrNotMounted) {
 			t.Errorf("once more: %v, want that it is gone", err)
 		}
 	}
@@ -102,8 +102,8 @@ func TestUnmountReleases(t *testing.T) {
 	}
 }
 
-// TestStays has each of the conditions be false.
-func TestStays(t *testing.T) {
+// TestNotRemovable has each of the conditions be false.
+func TestNotRemovable(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  func(s *devicetest.Scene)
 		why  string
@@ -167,9 +167,9 @@ func TestStays(t *testing.T) {
 				t.Errorf("removable %v, why %q, live %q, want that it stays: %s", seen.Removable, seen.Why, seen.LiveUse, c.why)
 			}
 			before := s.Mounts()
-			for _, h := range seen.Held {
-				if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, device.ErrStays) {
-					t.Errorf("unmount of %q: %v, want ErrStays", h.Path, err)
+			for _, h := range seen.HolderInfos {
+				if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
+					t.Errorf("unmount of %q: %v, want ErrNotRemovable", h.Path, err)
 				}
 			}
 			if diff := cmp.Diff(before, s.Mounts()); diff != "" {
@@ -182,20 +182,20 @@ func TestStays(t *testing.T) {
 	}
 }
 
-func TestBusyMountStays(t *testing.T) {
+func TestBusyMountIsKept(t *testing.T) {
 	s := devicetest.New(t, "")
 	s.Runtime.Of = devicetest.Exporter()
 	s.Container("user", s.Global)
 	s.UnmountOnHost()
-	c := s.Left()
-	if c == nil || !c.Removable {
-		t.Fatalf("case = %+v", c)
+	usage := s.Left()
+	if usage == nil || !usage.Removable {
+		t.Fatalf("case = %+v", usage)
 	}
-	busy := c.Copies()[1]
-	if err := s.Inspector.Unmount(t.Context(), busy.At); !errors.Is(err, mount.ErrBusy) {
+	busy := usage.Copies()[1]
+	if err := s.Inspector.Unmount(t.Context(), busy.RecordedMount); !errors.Is(err, mount.ErrBusy) {
 		t.Errorf("unmount: %v, want ErrBusy", err)
 	}
-	closer, err := s.Inspector.InspectThoroughly(t.Context(), s.Device)
+	closer, err := s.Inspector.InspectWithProcesses(t.Context(), s.Device)
 	must(t, err)
 	if closer.Removable || !strings.Contains(closer.Why, string(devholder.OpenFile)) {
 		t.Errorf("removable %v, why %q, want that the open file is named", closer.Removable, closer.Why)
@@ -211,12 +211,12 @@ func TestOtherNamespaces(t *testing.T) {
 			s := devicetest.New(t, "")
 			start(s)
 			s.UnmountOnHost()
-			c := s.Left()
-			if c == nil || !c.Removable || len(c.Copies()) != 2 {
-				t.Fatalf("case = %+v, want one that can be released", c)
+			usage := s.Left()
+			if usage == nil || !usage.Removable || len(usage.Copies()) != 2 {
+				t.Fatalf("case = %+v, want one that can be released", usage)
 			}
-			for _, h := range c.Copies() {
-				must(t, s.Inspector.Unmount(t.Context(), h.At))
+			for _, h := range usage.Copies() {
+				must(t, s.Inspector.Unmount(t.Context(), h.RecordedMount))
 			}
 			if s.Busy() {
 				t.Error("the device is held still")
@@ -227,13 +227,13 @@ func TestOtherNamespaces(t *testing.T) {
 
 // TestMountedAgain: the kubelet mounts the device again after the plan was made.
 func TestMountedAgain(t *testing.T) {
-	s, exporter := held(t)
+	s, exporter := newHeldScene(t)
 	copies := s.Left().Copies()
 	s.MountOnHost()
 	before := s.MountsOf(exporter.PID)
 	for _, h := range copies {
-		if err := s.Inspector.Unmount(t.Context(), h.At); !errors.Is(err, device.ErrStays) {
-			t.Errorf("unmount: %v, want ErrStays", err)
+		if err := s.Inspector.Unmount(t.Context(), h.RecordedMount); !errors.Is(err, device.ErrNotRemovable) {
+			t.Errorf("unmount: %v, want ErrNotRemovable", err)
 		}
 	}
 	if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" {

@@ -19,23 +19,23 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// livePod says why the pod is alive that a path of a volume belongs to. It is empty if the pod has ended, or the path
-// belongs to none.
-func (l *look) livePod(ctx context.Context, v view, name string) string {
-	uid, _, ok := v.podPath(name)
+// livePodReason says why the pod is alive that a path of a volume belongs to. It is empty if the pod has ended, or the
+// path belongs to none.
+func (n *inspection) livePodReason(ctx context.Context, tables mountTables, name string) string {
+	uid, _, ok := tables.splitPodPath(name)
 	if !ok {
 		return ""
 	}
-	if why, known := l.pods[uid]; known {
+	if why, known := n.aliveReasons[uid]; known {
 		return why
 	}
-	why := l.asker.alive(ctx, uid)
-	l.pods[uid] = why
+	why := n.asker.aliveReason(ctx, uid)
+	n.aliveReasons[uid] = why
 	return why
 }
 
-// alive asks the runtime, and if there is none goes by the kubelet's directory. A pod in doubt counts as alive.
-func (l nodeAsker) alive(ctx context.Context, uid string) string {
+// aliveReason asks the runtime, and if there is none goes by the kubelet's directory. A pod in doubt counts as alive.
+func (l nodeAsker) aliveReason(ctx context.Context, uid string) string {
 	if l.Runtime == nil {
 		return l.hasDirectory(uid)
 	}
@@ -51,8 +51,8 @@ func (l nodeAsker) alive(ctx context.Context, uid string) string {
 	return ""
 }
 
-func (l *look) hasDirectory(uid string) string {
-	fd, err := mountns.Lookup(l.node.PID, l.node.PodDir(uid))
+func (n *inspection) hasDirectory(uid string) string {
+	fd, err := mountns.Lookup(n.node.PID, n.node.PodDir(uid))
 	fd.Close()
 	if errors.Is(err, sys.ENOENT) {
 		return ""
@@ -81,32 +81,32 @@ func volumeOf(name string) string {
 	return last
 }
 
-// advise says how such copies are prevented.
-func (l *look) advise(ctx context.Context, h *Held) {
-	if h.Owner == nil || h.Carrier == nil || h.HostPath == "" {
+// addPatch says how such copies are prevented.
+func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
+	if holder.Owner == nil || holder.CarrierMount == nil || holder.HostPath == "" {
 		return
 	}
 	var pod *corev1.Pod
-	if l.Pods != nil && h.Pod.Name != "" {
-		found, err := l.Pods.Pod(ctx, h.Pod.Namespace, h.Pod.Name)
-		if err == nil && string(found.UID) == h.Pod.UID { // else the patch does without
+	if n.Pods != nil && holder.Pod.Name != "" {
+		found, err := n.Pods.Pod(ctx, holder.Pod.Namespace, holder.Pod.Name)
+		if err == nil && string(found.UID) == holder.Pod.UID { // else the patch does without
 			pod = found
 		}
 	}
 	kind := "containers"
 	if pod != nil {
-		h.Workload = kubelet.WorkloadOf(pod)
-		h.VolumeMount, kind = volumeMount(pod, h.Container, h.Carrier.ContainerPath)
+		holder.Workload = kubelet.WorkloadOf(pod)
+		holder.VolumeMount, kind = volumeMount(pod, holder.Container, holder.CarrierMount.ContainerPath)
 	}
-	if h.Carrier.Propagation == cri.PropagationNone && h.Container != "" {
-		h.Patch = l.caveat(h.Carrier.HostPath) + patch(*h, kind)
+	if holder.CarrierMount.Propagation == cri.PropagationNone && holder.Container != "" {
+		holder.Patch = n.propagationCaveat(holder.CarrierMount.HostPath) + propagationPatch(*holder, kind)
 	}
 }
 
-// caveat says, as a comment of YAML, what has to be done on the node before a container can follow its mounts: where
-// the directory lies on a mount that is private, the container runtime refuses to start one that asks to.
-func (l *look) caveat(hostPath string) string {
-	m, ok := l.table.On(path.Clean(hostPath))
+// propagationCaveat says, as a comment of YAML, what has to be done on the node before a container can follow its
+// mounts: where the directory lies on a mount that is private, the container runtime refuses to start one that asks to.
+func (n *inspection) propagationCaveat(hostPath string) string {
+	m, ok := n.table.On(path.Clean(hostPath))
 	if !ok || m.Shared != 0 || m.Master != 0 {
 		return ""
 	}
@@ -132,9 +132,9 @@ func volumeMount(pod *corev1.Pod, container, at string) (name, list string) {
 	return "", "containers"
 }
 
-// patch is for the workload's template: what is in a pod cannot be changed.
-func patch(h Held, list string) string {
-	mount := map[string]string{"mountPath": h.Carrier.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
+// propagationPatch is for the workload's template: what is in a pod cannot be changed.
+func propagationPatch(h HolderInfo, list string) string {
+	mount := map[string]string{"mountPath": h.CarrierMount.ContainerPath, "mountPropagation": string(cri.PropagationHostToContainer)}
 	if h.VolumeMount != "" {
 		mount["name"] = h.VolumeMount
 	}

@@ -16,13 +16,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Evidence is what the node has answered about the devices that are left, so that it can be written down and judged again
-// elsewhere.
+// Evidence is what the node has answered about the devices that are left, so that it can be written down and judged
+// again elsewhere.
 type Evidence struct {
 	KubeletPID int               `json:"kubeletPID"`
 	Host       mountns.Namespace `json:"host"`
-	// Table is the kubelet's mount table, and Tables are those of the namespaces that have a device. Both are empty if no
-	// device is left.
+	// Table is the kubelet's mount table, and Tables are those of the namespaces that have a device. Both are empty if
+	// no device is left.
 	Table  []mountinfo.Mount            `json:"table,omitempty"`
 	Tables map[uint64][]mountinfo.Mount `json:"tables,omitempty"`
 	// Unread is why the table of a namespace could not be read.
@@ -34,7 +34,7 @@ type Evidence struct {
 	SeesAll   bool              `json:"seesAll"`
 	// Claims say by namespace and container whether the namespace may be entered for it.
 	Claims  map[string]Claim `json:"claims,omitempty"`
-	Devices []Reported       `json:"devices"`
+	Devices []DeviceEvidence `json:"devices"`
 }
 
 // Claim is a namespace that may be entered, or why not.
@@ -52,8 +52,8 @@ type Process struct {
 	Gone    bool   `json:"gone,omitempty"`
 }
 
-// Reported is one device.
-type Reported struct {
+// DeviceEvidence is one device.
+type DeviceEvidence struct {
 	Report devholder.Report `json:"report"`
 	// Untested is why the kernel could not be asked for it, and NoAnswer whether it did not answer.
 	Untested string `json:"untested,omitempty"`
@@ -62,127 +62,128 @@ type Reported struct {
 	Unseen string `json:"unseen,omitempty"`
 }
 
-// LeftWithEvidence is Left, with what it rests on.
-func (i *Inspector) LeftWithEvidence(ctx context.Context) ([]*Case, *Evidence, error) {
-	l, reports, cases, err := i.left(ctx)
+// FindAbandonedWithEvidence is Left, with what it rests on.
+func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *Evidence, error) {
+	inspection, reports, cases, err := i.findAbandoned(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cases, l.evidence(reports), nil
+	return cases, inspection.evidence(reports), nil
 }
 
 // evidence is what was asked for in the look.
-func (l *look) evidence(reports []*devholder.Report) *Evidence {
-	e := &Evidence{
-		KubeletPID: l.node.PID, Host: l.host, AlivePods: l.pods, SeesAll: l.seesAll, Devices: []Reported{},
+func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
+	evidence := &Evidence{
+		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: map[uint64]string{}, Processes: map[int]Process{},
 		Claims: map[string]Claim{},
 	}
 	for _, r := range reports {
-		of := Reported{Report: *r, Unseen: unseen(r.Looked.Mounts)}
+		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Coverage.Mounts)}
 		if of.Report.Untested != nil {
 			of.Untested, of.NoAnswer, of.Report.Untested = r.Untested.Error(), errors.Is(r.Untested, blockdev.ErrNoAnswer), nil
 		}
-		e.Devices = append(e.Devices, of)
-		e.Table = l.table.Mounts()
+		evidence.Devices = append(evidence.Devices, of)
+		evidence.Table = n.table.Mounts()
 	}
-	for inode, table := range l.tables {
-		e.Tables[inode] = table.Mounts()
+	for inode, table := range n.tables {
+		evidence.Tables[inode] = table.Mounts()
 	}
-	for inode, err := range l.unread {
-		e.Unread[inode] = err.Error()
+	for inode, err := range n.unreadTables {
+		evidence.Unread[inode] = err.Error()
 	}
-	for key, c := range l.claims {
+	for key, c := range n.claims {
 		of := Claim{Namespace: c.namespace}
-		if c.foreign != nil {
-			of.Foreign = c.foreign.Error()
+		if c.refusal != nil {
+			of.Foreign = c.refusal.Error()
 		}
-		e.Claims[key] = of
+		evidence.Claims[key] = of
 	}
-	for pid, p := range l.people {
+	for pid, p := range n.processes {
 		of := Process{Command: p.command, Owner: p.owner, Gone: p.gone}
 		if p.err != nil {
 			of.Unknown = p.err.Error()
 		}
-		e.Processes[pid] = of
+		evidence.Processes[pid] = of
 	}
-	return e
+	return evidence
 }
 
 // Judge makes the cases again from evidence alone. n gives paths alone.
-func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Case, error) {
+func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error) {
 	of := *n
 	of.PID = e.KubeletPID
-	l := &look{
+	inspection := &inspection{
 		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
-		people: map[int]person{}, pods: e.AlivePods, unread: map[uint64]error{}, seesAll: e.SeesAll, claims: map[string]claimed{},
-		asker: recordedAsker{},
+		processes: map[int]processInfo{}, aliveReasons: e.AlivePods, unreadTables: map[uint64]error{}, seesAll: e.SeesAll,
+		claims: map[string]claimResult{},
+		asker:  recordedAsker{},
 	}
-	if l.pods == nil {
-		l.pods = map[string]string{}
+	if inspection.aliveReasons == nil {
+		inspection.aliveReasons = map[string]string{}
 	}
 	for inode, mounts := range e.Tables {
-		l.tables[inode] = mountinfo.NewTable(mounts)
+		inspection.tables[inode] = mountinfo.NewTable(mounts)
 	}
 	for inode, why := range e.Unread {
-		l.unread[inode] = errors.New(why)
+		inspection.unreadTables[inode] = errors.New(why)
 	}
 	for key, c := range e.Claims {
-		of := claimed{namespace: c.Namespace}
+		of := claimResult{namespace: c.Namespace}
 		if c.Foreign != "" {
-			of.foreign = errors.New(c.Foreign)
+			of.refusal = errors.New(c.Foreign)
 		}
-		l.claims[key] = of
+		inspection.claims[key] = of
 	}
 	for pid, p := range e.Processes {
-		who := person{command: p.Command, owner: p.Owner, gone: p.Gone}
+		who := processInfo{command: p.Command, owner: p.Owner, gone: p.Gone}
 		if p.Unknown != "" {
 			who.err = errors.New(p.Unknown)
 		}
-		l.people[pid] = who
+		inspection.processes[pid] = who
 	}
-	var cases []*Case
+	var cases []*Usage
 	for _, d := range e.Devices {
 		if d.Untested != "" {
-			d.Report.Untested = untested{d.Untested, d.NoAnswer}
+			d.Report.Untested = recordedError{d.Untested, d.NoAnswer}
 		}
-		l.unseen = d.Unseen
-		c, err := l.caseOf(ctx, &d.Report)
+		inspection.unseenReason = d.Unseen
+		usage, err := inspection.usageOf(ctx, &d.Report)
 		if err != nil {
 			return nil, err
 		}
-		cases = append(cases, c)
+		cases = append(cases, usage)
 	}
 	return cases, nil
 }
 
-// untested is why a device could not be asked for, as it was written down.
-type untested struct {
-	text     string
+// recordedError is why a device could not be asked for, as it was written down.
+type recordedError struct {
+	message  string
 	noAnswer bool
 }
 
 // Error is the text.
-func (u untested) Error() string { return u.text }
+func (u recordedError) Error() string { return u.message }
 
 // Is reports whether the device did not answer.
-func (u untested) Is(target error) bool { return u.noAnswer && target == blockdev.ErrNoAnswer }
+func (u recordedError) Is(target error) bool { return u.noAnswer && target == blockdev.ErrNoAnswer }
 
 // recordedAsker says of what was not written down that it is not known.
 type recordedAsker struct{}
 
-func (recordedAsker) table(ns mountns.Namespace) (*mountinfo.Table, error) {
+func (recordedAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) {
 	return nil, fmt.Errorf("the table of mount namespace %s was not recorded", ns)
 }
 
-func (recordedAsker) claim(ns mountns.Namespace, _ *cri.Owner) (mountns.Namespace, error) {
+func (recordedAsker) claimNamespace(ns mountns.Namespace, _ *cri.Owner) (mountns.Namespace, error) {
 	return ns, fmt.Errorf("whether mount namespace %s may be entered was not recorded", ns)
 }
 
-func (recordedAsker) person(_ context.Context, pid int, _ devholder.Holder) person {
-	return person{err: fmt.Errorf("whose process %d is was not recorded", pid)}
+func (recordedAsker) process(_ context.Context, pid int, _ devholder.Holder) processInfo {
+	return processInfo{err: fmt.Errorf("whose process %d is was not recorded", pid)}
 }
 
-func (recordedAsker) alive(_ context.Context, uid string) string {
+func (recordedAsker) aliveReason(_ context.Context, uid string) string {
 	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)
 }

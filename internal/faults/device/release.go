@@ -22,46 +22,46 @@ import (
 )
 
 // Job is what Unmount has done in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
-var Job = subprocess.Job{Name: "device-unmount", Run: runRelease}
+var Job = subprocess.Job{Name: "device-unmount", Run: runUnmountJob}
 
-// releaseDeadline is how long one unmount may take. The last one of a file system writes what is not written yet.
-const releaseDeadline = 2 * time.Minute
+// unmountDeadline is how long one unmount may take. The last one of a file system writes what is not written yet.
+const unmountDeadline = 2 * time.Minute
 
-// release is one unmount, as the process that does it is told of it.
-type release struct {
+// unmountOrder is one unmount, as the process that does it is told of it.
+type unmountOrder struct {
 	// Host is the kubelet's mount namespace, with a process in it, and Layout where its kubelet mounts volumes.
 	Host   mountns.Namespace
-	Layout layout
+	Layout kubeletLayout
 	// Holder is the namespace of the mount: the process enters no other.
 	Holder mountns.Namespace
 	Mount  mount.ID
 }
 
-// released is how it went.
-type released struct {
+// unmountResult is how it went.
+type unmountResult struct {
 	Text  string // the error; empty: none
 	Cause int    // which of the causes it is; -1: none of them
 	// Calls are the changing calls of the process.
 	Calls []calls.Call
 }
 
-// causes are the errors that callers of Unmount distinguish.
-var causes = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrStays, sys.EINVAL}
+// unmountCauses are the errors that callers of Unmount distinguish.
+var unmountCauses = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
 
-// releaseError is an error of the process that has done it.
-type releaseError struct {
+// unmountError is an error of the process that has done it.
+type unmountError struct {
 	text  string
 	cause error
 }
 
-func (e *releaseError) Error() string { return e.text }
-func (e *releaseError) Unwrap() error { return e.cause }
+func (e *unmountError) Error() string { return e.text }
+func (e *unmountError) Unwrap() error { return e.cause }
 
-// release has the unmount done. owner is held to account where the process cannot end.
-func (i *Inspector) release(ctx context.Context, r release, owner string) error {
-	var answer *released
+// runUnmount has the unmount done. owner is held to account where the process cannot end.
+func (i *Inspector) runUnmount(ctx context.Context, r unmountOrder, owner string) error {
+	var answer *unmountResult
 	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
-		Job: Job.Name, Input: r, Deadline: releaseDeadline, Owner: owner,
+		Job: Job.Name, Input: r, Deadline: unmountDeadline, Owner: owner,
 		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
 		Each:  func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
 	})
@@ -84,27 +84,27 @@ func (i *Inspector) release(ctx context.Context, r release, owner string) error 
 	case answer.Cause < 0:
 		return errors.New(answer.Text)
 	}
-	return &releaseError{text: answer.Text, cause: causes[answer.Cause]}
+	return &unmountError{text: answer.Text, cause: unmountCauses[answer.Cause]}
 }
 
-// runRelease is the job. Its process is in the namespace of its parent.
-func runRelease(ctx context.Context, in []byte, emit func(v any) error) error {
-	var r release
+// runUnmountJob is the job. Its process is in the namespace of its parent.
+func runUnmountJob(ctx context.Context, in []byte, emit func(v any) error) error {
+	var r unmountOrder
 	if err := json.Unmarshal(in, &r); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
-	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.check, Foreign: true}) })
+	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.checkState, Foreign: true}) })
 	if err == nil {
-		return emit(released{Calls: log.All()})
+		return emit(unmountResult{Calls: log.All()})
 	}
-	cause := slices.IndexFunc(causes, func(target error) bool { return errors.Is(err, target) })
-	return emit(released{Text: err.Error(), Cause: cause, Calls: log.All()})
+	cause := slices.IndexFunc(unmountCauses, func(target error) bool { return errors.Is(err, target) })
+	return emit(unmountResult{Text: err.Error(), Cause: cause, Calls: log.All()})
 }
 
-// check repeats what the mount tables say, from inside of the holder's namespace.
-func (r release) check(st mount.State) error {
+// checkState repeats what the mount tables say, from inside of the holder's namespace.
+func (r unmountOrder) checkState(st mount.State) error {
 	host, err := r.hostTable()
 	if err != nil {
 		return err
@@ -113,11 +113,11 @@ func (r release) check(st mount.State) error {
 	if err != nil {
 		return err
 	}
-	return view{r.Layout, host, inside}.check(st)
+	return mountTables{r.Layout, host, inside}.checkAgain(st)
 }
 
 // hostTable is the kubelet's mount table.
-func (r release) hostTable() (*mountinfo.Table, error) {
+func (r unmountOrder) hostTable() (*mountinfo.Table, error) {
 	now, err := mountns.Of(r.Host.PID)
 	if err == nil && !now.Same(r.Host) {
 		err = fmt.Errorf("process %d is no longer in the kubelet's mount namespace: %w", r.Host.PID, mountns.ErrChanged)

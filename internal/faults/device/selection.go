@@ -42,65 +42,65 @@ func SelectionOf(values map[string]string) Selection {
 	return Selection{values[ParamDevice], values[ParamPersistentVolume], values[ParamMessage]}
 }
 
-// Choice is what a look has found.
-type Choice struct {
-	// Left are the devices of the selection that the host no longer mounts and another mount namespace does.
-	Left []*Case
+// SelectionResult is what a look has found.
+type SelectionResult struct {
+	// Abandoned are the devices of the selection that the host no longer mounts and another mount namespace does.
+	Abandoned []*Usage
 	// Others says what the other devices are that the selection names, in sentences.
 	Others []string
 }
 
-// Choose looks at the devices of a selection. ErrParameter: the text names the parameter and its value.
-func (i *Inspector) Choose(ctx context.Context, s Selection) (*Choice, error) {
-	c := &Choice{}
-	fits, err := i.filters(ctx, s, c)
+// Select looks at the devices of a selection. ErrParameter: the text names the parameter and its value.
+func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, error) {
+	result := &SelectionResult{}
+	fits, err := i.parameterFilters(ctx, s, result)
 	if err != nil {
 		return nil, err
 	}
-	left, err := i.Left(ctx)
+	left, err := i.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, one := range left {
-		if slices.ContainsFunc(fits, func(fit filter) bool { return !fit.matches(one) }) {
+		if slices.ContainsFunc(fits, func(fit usageFilter) bool { return !fit.matches(one) }) {
 			continue
 		}
-		if one, err = i.asNamed(ctx, one, fits); err != nil {
+		if one, err = i.usageOfNamedMember(ctx, one, fits); err != nil {
 			return nil, err
 		}
-		c.Left = append(c.Left, one)
+		result.Abandoned = append(result.Abandoned, one)
 	}
-	return c, i.explain(ctx, fits, c)
+	return result, i.explainOthers(ctx, fits, result)
 }
 
-// asNamed is the case of the device that a parameter names, if that is another of the same btrfs.
-func (i *Inspector) asNamed(ctx context.Context, c *Case, fits []filter) (*Case, error) {
+// usageOfNamedMember is the case of the device that a parameter names, if that is another of the same btrfs.
+func (i *Inspector) usageOfNamedMember(ctx context.Context, usage *Usage, fits []usageFilter) (*Usage, error) {
 	for _, fit := range fits {
 		for _, d := range fit.devices {
-			if c.Device.Number == d.Number || !c.member(d) {
+			if usage.Device.Number == d.Number || !usage.hasBtrfsMember(d) {
 				continue
 			}
 			named, err := i.Inspect(ctx, d)
-			if Vanished(err) {
-				return c, nil
+			if IsGone(err) {
+				return usage, nil
 			}
 			return named, err
 		}
 	}
-	return c, nil
+	return usage, nil
 }
 
-// filter is one parameter's say.
-type filter struct {
-	devices []blockdev.Device // those that are named, and those that are made of them
-	matches func(*Case) bool
-	nothing string // if no case matches
+// usageFilter is one parameter's say.
+type usageFilter struct {
+	devices       []blockdev.Device // those that are named, and those that are made of them
+	matches       func(*Usage) bool
+	noMatchReason string // if no case matches
 }
 
-func (i *Inspector) filters(ctx context.Context, s Selection, c *Choice) ([]filter, error) {
-	var fits []filter
+func (i *Inspector) parameterFilters(ctx context.Context, s Selection, c *SelectionResult) ([]usageFilter, error) {
+	var fits []usageFilter
 	if s.Device != "" {
-		f, err := i.byDevice(ctx, s.Device, c)
+		f, err := i.deviceFilter(ctx, s.Device, c)
 		if err != nil {
 			return nil, err
 		}
@@ -110,15 +110,15 @@ func (i *Inspector) filters(ctx context.Context, s Selection, c *Choice) ([]filt
 		if strings.ContainsAny(s.PersistentVolume, "/\x00") {
 			return nil, fmt.Errorf("read %s: %w: %q is no name of a PersistentVolume", ParamPersistentVolume, ErrParameter, s.PersistentVolume)
 		}
-		fits = append(fits, filter{
-			matches: func(c *Case) bool {
-				return c.onPath(func(parts []string) bool { return slices.Contains(parts, s.PersistentVolume) })
+		fits = append(fits, usageFilter{
+			matches: func(usage *Usage) bool {
+				return usage.matchesHostPath(func(parts []string) bool { return slices.Contains(parts, s.PersistentVolume) })
 			},
-			nothing: fmt.Sprintf("no device that is left behind was mounted for PersistentVolume %q on this node", s.PersistentVolume),
+			noMatchReason: fmt.Sprintf("no device that is left behind was mounted for PersistentVolume %q on this node", s.PersistentVolume),
 		})
 	}
 	if s.Message != "" {
-		f, err := i.byMessage(ctx, s.Message)
+		f, err := i.messageFilter(ctx, s.Message)
 		if err != nil {
 			return nil, err
 		}
@@ -127,35 +127,35 @@ func (i *Inspector) filters(ctx context.Context, s Selection, c *Choice) ([]filt
 	return fits, nil
 }
 
-// onPath reports whether the components of the host path of one of the mounts fit.
-func (c *Case) onPath(fit func(parts []string) bool) bool {
-	return slices.ContainsFunc(c.Held, func(h Held) bool { return h.HostPath != "" && fit(strings.Split(h.HostPath, "/")) })
+// matchesHostPath reports whether the components of the host path of one of the mounts fit.
+func (c *Usage) matchesHostPath(fit func(parts []string) bool) bool {
+	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" && fit(strings.Split(h.HostPath, "/")) })
 }
 
-func (i *Inspector) byDevice(ctx context.Context, spec string, c *Choice) (filter, error) {
+func (i *Inspector) deviceFilter(ctx context.Context, spec string, c *SelectionResult) (usageFilter, error) {
 	d, err := i.Resolve(ctx, spec)
 	switch {
 	case errors.Is(err, blockdev.ErrNotFound):
 		c.Others = append(c.Others, fmt.Sprintf("there is no device %q on this node: it has been detached, or never was here", spec))
-		return filter{matches: func(*Case) bool { return false }}, nil
+		return usageFilter{matches: func(*Usage) bool { return false }}, nil
 	case errors.Is(err, blockdev.ErrNoAnswer):
-		return filter{}, err
+		return usageFilter{}, err
 	case err != nil:
-		return filter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
+		return usageFilter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
 	}
-	devices, err := i.withStacked(d)
-	return filter{devices: devices, matches: func(c *Case) bool { return slices.ContainsFunc(devices, c.has) }}, err
+	devices, err := i.withStackedDevices(d)
+	return usageFilter{devices: devices, matches: func(usage *Usage) bool { return slices.ContainsFunc(devices, usage.involves) }}, err
 }
 
 // maxStacked bounds how many devices are followed that are made of others.
 const maxStacked = 1024
 
-// withStacked adds to devices those that are made of them, such as a dm-crypt on an image of Ceph's: what holds these holds the
-// device below. A device that goes meanwhile is left out.
-func (i *Inspector) withStacked(devices ...blockdev.Device) ([]blockdev.Device, error) {
+// withStackedDevices adds to devices those that are made of them, such as a dm-crypt on an image of Ceph's: what holds
+// these holds the device below. A device that goes meanwhile is left out.
+func (i *Inspector) withStackedDevices(devices ...blockdev.Device) ([]blockdev.Device, error) {
 	for n := 0; n < len(devices) && len(devices) < maxStacked; n++ {
 		users, err := i.Finder.Sys.Users(devices[n])
-		if err != nil && !Vanished(err) {
+		if err != nil && !IsGone(err) {
 			return nil, err
 		}
 		for _, u := range users {
@@ -167,25 +167,25 @@ func (i *Inspector) withStacked(devices ...blockdev.Device) ([]blockdev.Device, 
 	return devices, nil
 }
 
-// has reports whether the case is about a device, its disk, one of its partitions, or a member of its file system.
-func (c *Case) has(d blockdev.Device) bool {
+// involves reports whether the case is about a device, its disk, one of its partitions, or a member of its file system.
+func (c *Usage) involves(d blockdev.Device) bool {
 	own := c.Device
 	if own.Number == d.Number || own.Parent != "" && own.Parent == d.Name || d.Parent != "" && d.Parent == own.Name {
 		return true
 	}
-	return c.member(d)
+	return c.hasBtrfsMember(d)
 }
 
-// member reports whether the file system of the case is a btrfs that the device belongs to.
-func (c *Case) member(d blockdev.Device) bool {
+// hasBtrfsMember reports whether the file system of the case is a btrfs that the device belongs to.
+func (c *Usage) hasBtrfsMember(d blockdev.Device) bool {
 	return slices.ContainsFunc(c.FileSystems, func(fs blockdev.FileSystem) bool { return slices.Contains(fs.Members, d.Name) })
 }
 
-// byMessage matches what the message mentions: one of its devices, volumes, pods or paths.
-func (i *Inspector) byMessage(ctx context.Context, text string) (filter, error) {
+// messageFilter matches what the message mentions: one of its devices, volumes, pods or paths.
+func (i *Inspector) messageFilter(ctx context.Context, text string) (usageFilter, error) {
 	found := kubelog.Mentions(text)
 	if len(found.Devices)+len(found.PersistentVolumes)+len(found.PodUIDs)+len(found.Paths) == 0 {
-		return filter{}, fmt.Errorf("read %s: %w: it names no device, volume, pod or path: %q", ParamMessage, ErrParameter, clip(text))
+		return usageFilter{}, fmt.Errorf("read %s: %w: it names no device, volume, pod or path: %q", ParamMessage, ErrParameter, clipErrorText(text))
 	}
 	var devices []blockdev.Device
 	for _, spec := range found.Devices[:min(len(found.Devices), maxMentioned)] {
@@ -193,39 +193,41 @@ func (i *Inspector) byMessage(ctx context.Context, text string) (filter, error) 
 			devices = append(devices, d)
 		}
 	}
-	devices, err := i.withStacked(devices...)
+	devices, err := i.withStackedDevices(devices...)
 	if err != nil {
-		return filter{}, err
+		return usageFilter{}, err
 	}
-	matches := func(c *Case) bool {
-		if slices.ContainsFunc(devices, c.has) {
+	matches := func(usage *Usage) bool {
+		if slices.ContainsFunc(devices, usage.involves) {
 			return true
 		}
-		return c.onPath(func(parts []string) bool {
-			return mentions(parts, found.PersistentVolumes) || mentions(parts, found.PodUIDs) ||
-				slices.ContainsFunc(found.Paths, func(p string) bool { return deep(p) && mountinfo.Within(p, strings.Join(parts, "/")) })
+		return usage.matchesHostPath(func(parts []string) bool {
+			return containsName(parts, found.PersistentVolumes) || containsName(parts, found.PodUIDs) ||
+				slices.ContainsFunc(found.Paths, func(p string) bool { return isSpecificPath(p) && mountinfo.Within(p, strings.Join(parts, "/")) })
 		})
 	}
-	return filter{devices: devices, matches: matches, nothing: "the message names nothing that is left behind on this node"}, nil
+	return usageFilter{devices: devices, matches: matches, noMatchReason: "the message names nothing that is left behind on this node"}, nil
 }
 
-func mentions(parts, names []string) bool {
+func containsName(parts, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return slices.Contains(parts, name) })
 }
 
-// minDepth is how many components a path has at least that names one volume, and not all of them.
-const minDepth = 5
+// minPathDepth is how many components a path has at least that names one volume, and not all of them.
+const minPathDepth = 5
 
-func deep(name string) bool { return strings.Count(strings.TrimSuffix(name, "/"), "/") >= minDepth }
+func isSpecificPath(name string) bool {
+	return strings.Count(strings.TrimSuffix(name, "/"), "/") >= minPathDepth
+}
 
-// explain says what the named devices are that are not left behind.
-func (i *Inspector) explain(ctx context.Context, fits []filter, c *Choice) error {
-	if len(c.Left) > 0 {
+// explainOthers says what the named devices are that are not left behind.
+func (i *Inspector) explainOthers(ctx context.Context, fits []usageFilter, c *SelectionResult) error {
+	if len(c.Abandoned) > 0 {
 		return nil
 	}
 	for _, fit := range fits {
 		for _, d := range fit.devices[:min(len(fit.devices), maxMentioned)] {
-			one, err := i.InspectThoroughly(ctx, d)
+			one, err := i.InspectWithProcesses(ctx, d)
 			switch {
 			case errors.Is(err, blockdev.ErrNotFound), errors.Is(err, blockdev.ErrChanged):
 				c.Others = append(c.Others, fmt.Sprintf("device %s is gone", d.Node()))
@@ -235,15 +237,15 @@ func (i *Inspector) explain(ctx context.Context, fits []filter, c *Choice) error
 				c.Others = append(c.Others, one.Describe())
 			}
 		}
-		if fit.nothing != "" && len(fit.devices) == 0 {
-			c.Others = append(c.Others, fit.nothing)
+		if fit.noMatchReason != "" && len(fit.devices) == 0 {
+			c.Others = append(c.Others, fit.noMatchReason)
 		}
 	}
 	return nil
 }
 
-// clip shortens a text for an error.
-func clip(text string) string {
+// clipErrorText shortens a text for an error.
+func clipErrorText(text string) string {
 	const most = 200
 	if len(text) <= most {
 		return text

@@ -15,76 +15,76 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// ErrStays is returned for a mount that is not to be removed, with why.
-var ErrStays = errors.New("mount stays")
+// ErrNotRemovable is returned for a mount that is not to be removed, with why.
+var ErrNotRemovable = errors.New("mount stays")
 
 // Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
 // the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy if a process uses it.
-// mount.ErrNotMounted: it is gone already. ErrStays: it is not to go. A child process that can be lost does every step
-// that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany). The holder chooses the way to the
-// mount, and the last mount of a file system takes that with it.
+// mount.ErrNotMounted: it is gone already. ErrNotRemovable: it is not to go. A child process that can be lost does
+// every step that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany). The holder chooses the
+// way to the mount, and the last mount of a file system takes that with it.
 func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
-	h, err := i.find(ctx, want)
+	holder, err := i.findRemovable(ctx, want)
 	if err != nil {
 		return err
 	}
-	id, err := faults.MountID(h.At)
+	id, err := faults.MountID(holder.RecordedMount)
 	if err != nil {
 		return err
 	}
-	l, err := i.look(ctx)
+	inspection, err := i.newInspection(ctx)
 	if err != nil {
 		return err
 	}
-	r := release{Host: l.host, Layout: layoutOf(l.node), Holder: h.Mount.Namespace, Mount: id}
-	return i.release(ctx, r, cmp.Or(h.Pod.UID, "mount namespace "+h.Mount.Namespace.String()))
+	r := unmountOrder{Host: inspection.host, Layout: layoutOf(inspection.node), Holder: holder.Mount.Namespace, Mount: id}
+	return i.runUnmount(ctx, r, cmp.Or(holder.Pod.UID, "mount namespace "+holder.Mount.Namespace.String()))
 }
 
-// check repeats what the mount tables say, from inside of the namespace.
-func (v view) check(st mount.State) error {
-	m, ok := v.inside.ByID(st.MountInfoID)
+// checkAgain repeats what the mount tables say, from inside of the namespace.
+func (t mountTables) checkAgain(st mount.State) error {
+	m, ok := t.holderTable.ByID(st.MountInfoID)
 	if !ok || m.Point != st.Point {
 		return mount.ErrNotMounted
 	}
-	d := v.verdictOn(m)
-	if d.why == "" && len(v.inside.Children(m.ID)) > 0 {
-		d.why = "another mount lies on it"
+	verdict := t.judgeByTables(m)
+	if verdict.keepReason == "" && len(t.holderTable.Children(m.ID)) > 0 {
+		verdict.keepReason = "another mount lies on it"
 	}
-	if d.why != "" {
-		return fmt.Errorf("%w: %s", ErrStays, d.why)
+	if verdict.keepReason != "" {
+		return fmt.Errorf("%w: %s", ErrNotRemovable, verdict.keepReason)
 	}
 	return nil
 }
 
-// find looks for the mount among those that may go.
-func (i *Inspector) find(ctx context.Context, want fault.Mount) (Held, error) {
-	cases, err := i.Left(ctx)
+// findRemovable looks for the mount among those that may go.
+func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (HolderInfo, error) {
+	cases, err := i.FindAbandoned(ctx)
 	if err != nil {
-		return Held{}, err
+		return HolderInfo{}, err
 	}
-	for _, c := range cases {
-		for _, h := range c.Held {
+	for _, usage := range cases {
+		for _, h := range usage.HolderInfos {
 			switch {
-			case !h.At.Same(want):
-			case !c.Removable:
-				return h, fmt.Errorf("%w: device %q: %s", ErrStays, c.Device.Name, c.Why)
+			case !h.RecordedMount.Same(want):
+			case !usage.Removable:
+				return h, fmt.Errorf("%w: device %q: %s", ErrNotRemovable, usage.Device.Name, usage.Why)
 			default:
 				return h, nil
 			}
 		}
 	}
-	stands, err := i.stands(want)
+	stands, err := i.mountExists(want)
 	if err == nil && stands {
-		err = fmt.Errorf("%w: its file system is no longer left behind: the kubelet's own mount namespace has it mounted", ErrStays)
+		err = fmt.Errorf("%w: its file system is no longer left behind: the kubelet's own mount namespace has it mounted", ErrNotRemovable)
 	}
 	if err == nil {
 		err = mount.ErrNotMounted
 	}
-	return Held{}, err
+	return HolderInfo{}, err
 }
 
-// stands reports whether the mount is there, wherever it may be.
-func (i *Inspector) stands(want fault.Mount) (bool, error) {
+// mountExists reports whether the mount is there, wherever it may be.
+func (i *Inspector) mountExists(want fault.Mount) (bool, error) {
 	id, err := faults.MountID(want)
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
@@ -94,11 +94,11 @@ func (i *Inspector) stands(want fault.Mount) (bool, error) {
 		scanner = mountns.NewScanner()
 	}
 	there := false
-	survey, err := scanner.Each(func(b *mountns.Brief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+	survey, err := scanner.Each(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
 		there = there || faults.MountOf(*m).Same(want)
 	})
 	if err == nil && !there {
-		err = survey.Whole()
+		err = survey.CheckComplete()
 	}
 	return there, err
 }

@@ -18,9 +18,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// TestNobodyHasTheUnmountWait: the way to a copy leads over an overlay of a file system that does not answer. The unmount
-// ends with its time, no thread of this process waits, and none waits twice.
-func TestNobodyHasTheUnmountWait(t *testing.T) {
+// TestAttackersCannotBlockTheUnmount: the way to a copy leads over an overlay of a file system that does not answer.
+// The unmount ends with its time, no thread of this process waits, and none waits twice.
+func TestAttackersCannotBlockTheUnmount(t *testing.T) {
 	s := devicetest.New(t, "")
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
@@ -28,9 +28,9 @@ func TestNobodyHasTheUnmountWait(t *testing.T) {
 	s.Runtime.Of = devicetest.Exporter()
 	s.Runtime.Of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/over/dir"}}
 	s.UnmountOnHost()
-	c := s.Left()
-	if c == nil || len(c.Copies()) != 2 {
-		t.Fatalf("case = %+v, want two copies", c)
+	usage := s.Left()
+	if usage == nil || len(usage.Copies()) != 2 {
+		t.Fatalf("case = %+v, want two copies", usage)
 	}
 	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
@@ -39,7 +39,7 @@ func TestNobodyHasTheUnmountWait(t *testing.T) {
 	for range 2 { // the second one finds that the first still waits
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		begin := time.Now()
-		err := s.Inspector.Unmount(ctx, c.Copies()[0].At)
+		err := s.Inspector.Unmount(ctx, usage.Copies()[0].RecordedMount)
 		cancel()
 		if err == nil || time.Since(begin) > kerneltest.Patience(20*time.Second) {
 			t.Errorf("%v after %v, want that it was given up", err, time.Since(begin))

@@ -45,8 +45,8 @@ type Analyzer struct {
 type Question struct {
 	// Driver is the CSI driver's name.
 	Driver string
-	// Mounted is when the file system of the volume was mounted, by the kernel's word; what ended before cannot have been
-	// its daemon. Zero: not known.
+	// Mounted is when the file system of the volume was mounted, by the kernel's word; what ended before cannot have
+	// been its daemon. Zero: not known.
 	Mounted time.Time
 	// Seen is when the fault was first seen; what ended later was not its cause. Zero: now.
 	Seen time.Time
@@ -82,24 +82,24 @@ type Exit struct {
 	Sentences []string
 }
 
-// skew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the clock
-// that mounts have their time of, and not before a container has ended: skew allows for rounding. A restarted driver
-// mounts within seconds of its container's end.
+// clockSkew is how far the clocks of the kernel's log, of the runtime and of ours may be apart. The runtime reads the
+// clock that mounts have their time of, and not before a container has ended: clockSkew allows for rounding. A restarted
+// driver mounts within seconds of its container's end.
 const (
-	skew     = 10 * time.Second
-	rounding = time.Second
+	clockSkew    = 10 * time.Second
+	timeRounding = time.Second
 )
 
-// within reports whether something that happened at a time, told as much as early before it, may be the cause.
-func (q Question) within(at time.Time, early time.Duration) bool {
+// includes reports whether something that happened at a time, told as much as early before it, may be the cause.
+func (q Question) includes(at time.Time, early time.Duration) bool {
 	if at.IsZero() || !q.Mounted.IsZero() && at.Before(q.Mounted.Add(-early)) {
 		return false
 	}
-	return !at.After(q.Seen.Add(skew))
+	return !at.After(q.Seen.Add(clockSkew))
 }
 
-// AnalyzeAll says what is known about several volumes, in their order. It gives no error: what could not be looked at is said
-// in a sentence. Facts that the volumes have in common are read, and asked for, once.
+// AnalyzeAll says what is known about several volumes, in their order. It gives no error: what could not be looked at
+// is said in a sentence. Facts that the volumes have in common are read, and asked for, once.
 func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit {
 	exits, r, now := make([]Exit, len(questions)), newReading(t), time.Now()
 	for i, q := range questions {
@@ -112,50 +112,50 @@ func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit 
 }
 
 func (r *reading) analyze(ctx context.Context, q Question) Exit {
-	l := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
+	search := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
 	if !q.Mounted.IsZero() {
-		l.addSentence("the dead file system was mounted at %s", moment(q.Mounted))
+		search.addSentence("the dead file system was mounted at %s", formatTime(q.Mounted))
 	}
-	l.readKills(ctx)
-	l.findPod(ctx)
-	if l.exit.Pod.UID != "" {
-		l.readRecords(ctx)
-		l.explain()
+	search.readKills(ctx)
+	search.findPod(ctx)
+	if search.exit.Pod.UID != "" {
+		search.readRecords(ctx)
+		search.findCause()
 	}
-	l.conclude()
-	return l.exit
+	search.addUnknowns()
+	return search.exit
 }
 
 // exitSearch is one look.
 type exitSearch struct {
 	*reading
-	question Question
-	exit     Exit
-	serving  string // the ID of the container that serves the driver now
-	records  []cri.Container
-	kills    []oomlog.Kill
+	question           Question
+	exit               Exit
+	servingContainerID string // the ID of the container that serves the driver now
+	containerRecords   []cri.Container
+	kills              []oomlog.Kill
 }
 
 // readKills takes those that may be the cause.
-func (l *exitSearch) readKills(ctx context.Context) {
-	kills, err := l.readLog(ctx)
+func (s *exitSearch) readKills(ctx context.Context) {
+	kills, err := s.readLog(ctx)
 	if err != nil {
-		l.addSentence("whether the kernel has killed it for want of memory is not known: %v", err)
+		s.addSentence("whether the kernel has killed it for want of memory is not known: %v", err)
 	}
 	for _, k := range kills {
-		if l.question.within(k.Time, skew) {
-			l.kills = append(l.kills, k)
+		if s.question.includes(k.Time, clockSkew) {
+			s.kills = append(s.kills, k)
 		}
 	}
 }
 
 // readRecords takes the records of the driver's pod.
-func (l *exitSearch) readRecords(ctx context.Context) {
-	records, err := l.recordsOf(ctx, l.exit.Pod.UID)
+func (s *exitSearch) readRecords(ctx context.Context) {
+	records, err := s.runtimeRecords(ctx, s.exit.Pod.UID)
 	if err != nil {
-		l.addSentence("what became of the driver's containers is not known: %v", err)
+		s.addSentence("what became of the driver's containers is not known: %v", err)
 	}
-	l.records = records
+	s.containerRecords = records
 }
 
 var errNoRuntime = errors.New("no container runtime is known")

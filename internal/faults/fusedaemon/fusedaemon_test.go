@@ -222,7 +222,7 @@ func TestAnalyze(t *testing.T) {
 	}
 }
 
-func TestFateIsWhole(t *testing.T) {
+func TestExitIsComplete(t *testing.T) {
 	t.Parallel()
 	n, dir := kubelettest.Driver(t, driver, true)
 	records := []cri.Container{now(), before()}
@@ -255,7 +255,8 @@ func (c *counting) PodRecords(ctx context.Context, uid string) ([]cri.Container,
 	return c.Runtime.PodRecords(ctx, uid)
 }
 
-// TestAnalyzeAll: volumes of one driver that were mounted at different times end for different reasons, and everything is read once.
+// TestAnalyzeAll: volumes of one driver that were mounted at different times end for different reasons, and everything
+// is read once.
 func TestAnalyzeAll(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -291,7 +292,7 @@ func TestAnalyzeAll(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeLookedAtIsSaid(t *testing.T) {
+func TestUnreadableSourcesAreReported(t *testing.T) {
 	t.Parallel()
 	n, _ := kubelettest.Driver(t, driver, true)
 	broken := errors.New("it is broken")
@@ -329,7 +330,7 @@ func TestPodOf(t *testing.T) {
 		"/k8s.io/" + idA:                                                           "",
 		"":                                                                         "",
 	} {
-		if got := podOf(cgroup); got != want {
+		if got := podUIDOf(cgroup); got != want {
 			t.Errorf("%q is of pod %q, want %q", cgroup, got, want)
 		}
 	}

@@ -11,119 +11,120 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 )
 
-// explain goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
-func (l *exitSearch) explain() {
-	l.exit.After = l.record(func(r cri.Container) bool { return r.ID == l.serving && !r.Exited })
-	l.findKill()
-	l.findEnded()
-	switch f := &l.exit; {
+// findCause goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
+func (s *exitSearch) findCause() {
+	s.exit.After = s.newestRecord(func(r cri.Container) bool { return r.ID == s.servingContainerID && !r.Exited })
+	s.findKill()
+	s.findEnded()
+	switch f := &s.exit; {
 	case f.Kill != nil, f.Before != nil && f.Before.Reason == "OOMKilled":
 		f.Cause = OOMKilled
 	case f.Before != nil:
 		f.Cause = ContainerEnded
-	case l.startedSince():
+	case s.startedSince():
 		f.Cause = PodReplaced
 	}
 }
 
-// record finds the newest record.
-func (l *exitSearch) record(wanted func(cri.Container) bool) *cri.Container {
-	i := slices.IndexFunc(l.records, wanted)
+// newestRecord finds the newest record.
+func (s *exitSearch) newestRecord(wanted func(cri.Container) bool) *cri.Container {
+	i := slices.IndexFunc(s.containerRecords, wanted)
 	if i < 0 {
 		return nil
 	}
-	return &l.records[i]
+	return &s.containerRecords[i]
 }
 
 // findKill takes the last process of the pod that the kernel killed.
-func (l *exitSearch) findKill() {
-	for i, k := range slices.Backward(l.kills) {
-		if !l.inPod(k.Cgroup) {
+func (s *exitSearch) findKill() {
+	for i, kill := range slices.Backward(s.kills) {
+		if !s.inPod(kill.Cgroup) {
 			continue
 		}
-		l.exit.Kill = &l.kills[i]
-		why := "the limit of its control group " + k.Limit + " was reached"
-		if k.Node {
+		s.exit.Kill = &s.kills[i]
+		why := "the limit of its control group " + kill.Limit + " was reached"
+		if kill.Node {
 			why = "the node had none left"
-		} else if k.Limit == "" {
+		} else if kill.Limit == "" {
 			why = "whose limit was reached is not known"
 		}
-		l.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s", moment(k.Time), l.relative(k.Time), k.PID,
-			k.Name, why)
+		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s",
+			formatTime(kill.Time), s.relativeTime(kill.Time), kill.PID,
+			kill.Name, why)
 		return
 	}
 }
 
 // findEnded takes the last container that ended in time: one of the name that serves the driver, if there is one.
-func (l *exitSearch) findEnded() {
+func (s *exitSearch) findEnded() {
 	last := func(wanted func(cri.Container) bool) (found *cri.Container) {
-		for i, r := range l.records {
-			if r.Exited && wanted(r) && l.question.within(r.Finished, rounding) && (found == nil || r.Finished.After(found.Finished)) {
-				found = &l.records[i]
+		for i, r := range s.containerRecords {
+			if r.Exited && wanted(r) && s.question.includes(r.Finished, timeRounding) && (found == nil || r.Finished.After(found.Finished)) {
+				found = &s.containerRecords[i]
 			}
 		}
 		return found
 	}
-	b := last(func(r cri.Container) bool { return r.Name == l.exit.Container })
-	if b == nil {
-		b = last(func(r cri.Container) bool { return !r.Started.IsZero() && r.ExitCode != 0 }) // no init container that did its work
+	before := last(func(r cri.Container) bool { return r.Name == s.exit.Container })
+	if before == nil {
+		before = last(func(r cri.Container) bool { return !r.Started.IsZero() && r.ExitCode != 0 }) // no init container that did its work
 	}
-	if b == nil {
+	if before == nil {
 		return
 	}
-	l.exit.Before = b
+	s.exit.Before = before
 	reason := ""
-	if b.Reason != "" {
-		reason = " (" + b.Reason + ")"
+	if before.Reason != "" {
+		reason = " (" + before.Reason + ")"
 	}
-	text := fmt.Sprintf("its container %q, %s, ended at %s, %s, with exit code %d%s", b.Name, short(b.ID), moment(b.Finished),
-		l.relative(b.Finished), b.ExitCode, reason)
-	if a := l.exit.After; a != nil && a.Name == b.Name {
-		text += fmt.Sprintf("; %s has run in its place since %s", short(a.ID), moment(a.Started))
+	text := fmt.Sprintf("its container %q, %s, ended at %s, %s, with exit code %d%s", before.Name, shortID(before.ID), formatTime(before.Finished),
+		s.relativeTime(before.Finished), before.ExitCode, reason)
+	if a := s.exit.After; a != nil && a.Name == before.Name {
+		text += fmt.Sprintf("; %s has run in its place since %s", shortID(a.ID), formatTime(a.Started))
 	}
-	l.addSentence("%s", text)
+	s.addSentence("%s", text)
 }
 
 // startedSince reports whether the driver's container is younger than the mount.
-func (l *exitSearch) startedSince() bool {
-	a := l.exit.After
-	if a == nil || l.question.Mounted.IsZero() || !a.Started.After(l.question.Mounted.Add(skew)) || !l.question.within(a.Started, skew) {
+func (s *exitSearch) startedSince() bool {
+	a := s.exit.After
+	if a == nil || s.question.Mounted.IsZero() || !a.Started.After(s.question.Mounted.Add(clockSkew)) || !s.question.includes(a.Started, clockSkew) {
 		return false
 	}
-	l.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
-		"the pod was made anew", a.Name, short(a.ID), moment(a.Started))
+	s.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
+		"the pod was made anew", a.Name, shortID(a.ID), formatTime(a.Started))
 	return true
 }
 
-// conclude says what is not known.
-func (l *exitSearch) conclude() {
-	f := &l.exit
+// addUnknowns says what is not known.
+func (s *exitSearch) addUnknowns() {
+	f := &s.exit
 	switch {
-	case f.Cause != Unknown && l.question.Mounted.IsZero():
-		l.addSentence("when the volume was mounted is not known, so its daemon may have been gone for another reason")
+	case f.Cause != Unknown && s.question.Mounted.IsZero():
+		s.addSentence("when the volume was mounted is not known, so its daemon may have been gone for another reason")
 	case f.Cause != Unknown:
 	case f.After != nil:
-		l.addSentence("container %q, %s, has run since %s: the daemon ended by itself, was killed, or ran elsewhere; why is not known",
-			f.After.Name, short(f.After.ID), moment(f.After.Started))
+		s.addSentence("container %q, %s, has run since %s: the daemon ended by itself, was killed, or ran elsewhere; why is not known",
+			f.After.Name, shortID(f.After.ID), formatTime(f.After.Started))
 	default:
-		l.addSentence("why the daemon is gone is not known")
+		s.addSentence("why the daemon is gone is not known")
 	}
 }
 
-// relative is a time as seen from when the fault was.
-func (l *exitSearch) relative(at time.Time) string {
-	d := l.question.Seen.Sub(at).Round(time.Second)
+// relativeTime is a time as seen from when the fault was.
+func (s *exitSearch) relativeTime(at time.Time) string {
+	d := s.question.Seen.Sub(at).Round(time.Second)
 	if d < 0 {
 		return "as the fault was first seen" // within the skew
 	}
 	return d.String() + " before the fault was first seen"
 }
 
-func (l *exitSearch) addSentence(format string, args ...any) {
-	l.exit.Sentences = append(l.exit.Sentences, fmt.Sprintf(format, args...))
+func (s *exitSearch) addSentence(format string, args ...any) {
+	s.exit.Sentences = append(s.exit.Sentences, fmt.Sprintf(format, args...))
 }
 
-func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// short is as much of a container's ID as people need.
-func short(id string) string { return id[:min(len(id), 12)] }
+// shortID is as much of a container's ID as people need.
+func shortID(id string) string { return id[:min(len(id), 12)] }

@@ -20,50 +20,50 @@ import (
 
 // findPod looks for the driver's pod: by the process that listens on its socket, and if there is none, by the processes
 // that the kernel killed.
-func (l *exitSearch) findPod(ctx context.Context) {
-	dir, err := l.pluginDir(ctx)
+func (s *exitSearch) findPod(ctx context.Context) {
+	dir, err := s.pluginDir(ctx)
 	if err != nil {
-		l.addSentence("who serves driver %q is not known: %v", l.question.Driver, err)
+		s.addSentence("who serves driver %q is not known: %v", s.question.Driver, err)
 		return
 	}
-	owner, err := l.listener(ctx, dir)
+	owner, err := s.listeningOwner(ctx, dir)
 	if err == nil {
-		l.serving = owner.ContainerID
-		l.setOwner(owner)
-		l.addSentence("driver %q is served by container %q of pod %s", l.question.Driver, owner.Container, nameOf(l.exit.Pod))
+		s.servingContainerID = owner.ContainerID
+		s.setOwner(owner)
+		s.addSentence("driver %q is served by container %q of pod %s", s.question.Driver, owner.Container, qualifiedName(s.exit.Pod))
 		return
 	}
-	l.addSentence("who serves driver %q now is not known: %v", l.question.Driver, err)
-	for _, k := range slices.Backward(l.kills) {
-		if owner, ok := l.killed(ctx, dir, k); ok {
-			l.setOwner(owner)
+	s.addSentence("who serves driver %q now is not known: %v", s.question.Driver, err)
+	for _, k := range slices.Backward(s.kills) {
+		if owner, ok := s.killedInDaemon(ctx, dir, k); ok {
+			s.setOwner(owner)
 			return
 		}
 	}
 }
 
-func (l *exitSearch) setOwner(o cri.Owner) {
-	l.exit.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
-	l.exit.Container = o.Container
+func (s *exitSearch) setOwner(o cri.Owner) {
+	s.exit.Pod = fault.Pod{Namespace: o.PodNamespace, Name: o.PodName, UID: o.PodUID}
+	s.exit.Container = o.Container
 }
 
 // pluginDir is where the driver's socket is, in the kubelet's mount namespace.
-func (l *exitSearch) pluginDir(ctx context.Context) (string, error) {
-	if d := l.question.Driver; d == "" || d == "." || d == ".." || strings.ContainsAny(d, "/\x00") {
+func (s *exitSearch) pluginDir(ctx context.Context) (string, error) {
+	if d := s.question.Driver; d == "" || d == "." || d == ".." || strings.ContainsAny(d, "/\x00") {
 		return "", errors.New("that is no driver's name")
 	}
-	if l.Runtime == nil {
+	if s.Runtime == nil {
 		return "", errNoRuntime
 	}
-	n, err := l.Kubelet.Node(ctx)
+	n, err := s.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
 	}
-	return path.Join(n.Root, "plugins", l.question.Driver), nil
+	return path.Join(n.Root, "plugins", s.question.Driver), nil
 }
 
-// listening returns the container whose process listens on the driver's socket.
-func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) {
+// listeningContainer returns the container whose process listens on the driver's socket.
+func (r *reading) listeningContainer(ctx context.Context, dir string) (cri.Owner, error) {
 	n, err := r.Kubelet.Node(ctx)
 	if err != nil {
 		return cri.Owner{}, err
@@ -86,7 +86,7 @@ func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) 
 	if err != nil {
 		return cri.Owner{}, fmt.Errorf("read control group of process %d, which listens on %q: %w", pid, socket, err)
 	}
-	owner, err := r.owner(ctx, string(cgroup))
+	owner, err := r.containerOwner(ctx, string(cgroup))
 	if err == nil && owner.PodUID == "" {
 		err = errors.New("its container is in no pod")
 	}
@@ -96,10 +96,10 @@ func (r *reading) listening(ctx context.Context, dir string) (cri.Owner, error) 
 	return owner, nil
 }
 
-// killed reports whether a process that was killed was in a container that has the driver's directory: its own, or one of
-// the same pod that announces it to the kubelet.
-func (l *exitSearch) killed(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
-	owner, err := l.owner(ctx, "0::"+k.Cgroup+"\n")
+// killedInDaemon reports whether a process that was killed was in a container that has the driver's directory: its own,
+// or one of the same pod that announces it to the kubelet.
+func (s *exitSearch) killedInDaemon(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
+	owner, err := s.containerOwner(ctx, "0::"+k.Cgroup+"\n")
 	if err != nil || owner.PodUID == "" {
 		return owner, false
 	}
@@ -108,18 +108,18 @@ func (l *exitSearch) killed(ctx context.Context, dir string, k oomlog.Kill) (cri
 
 // inPod reports whether a control group is that of a container of the pod, or of the pod. The outermost name counts: a
 // process that may make control groups can choose any name inside of its own.
-func (l *exitSearch) inPod(cgroup string) bool {
+func (s *exitSearch) inPod(cgroup string) bool {
 	for _, id := range cri.ContainerIDs("0::" + cgroup) {
-		if slices.ContainsFunc(l.records, func(r cri.Container) bool { return r.ID == id }) {
-			return podOf(cgroup) == "" || podOf(cgroup) == l.exit.Pod.UID
+		if slices.ContainsFunc(s.containerRecords, func(r cri.Container) bool { return r.ID == id }) {
+			return podUIDOf(cgroup) == "" || podUIDOf(cgroup) == s.exit.Pod.UID
 		}
 	}
-	return podOf(cgroup) == l.exit.Pod.UID
+	return podUIDOf(cgroup) == s.exit.Pod.UID
 }
 
-// podOf is the UID of the pod that a control group is in, by the first name in it that a kubelet would give; empty where
-// there is none.
-func podOf(cgroup string) string {
+// podUIDOf is the UID of the pod that a control group is in, by the first name in it that a kubelet would give; empty
+// where there is none.
+func podUIDOf(cgroup string) string {
 	inside := false
 	for name := range strings.SplitSeq(cgroup, "/") {
 		name, slice := strings.CutSuffix(name, ".slice")
@@ -137,4 +137,6 @@ func podOf(cgroup string) string {
 	return ""
 }
 
-func nameOf(p fault.Pod) string { return fmt.Sprintf("%s/%s (UID %s)", p.Namespace, p.Name, p.UID) }
+func qualifiedName(p fault.Pod) string {
+	return fmt.Sprintf("%s/%s (UID %s)", p.Namespace, p.Name, p.UID)
+}

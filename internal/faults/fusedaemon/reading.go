@@ -13,28 +13,28 @@ import (
 // reading is what was read for some questions, failures included: who does not answer is asked once.
 type reading struct {
 	*Analyzer
-	log        memory[[]oomlog.Kill]
-	listeners  memory[cri.Owner]
-	owners     memory[cri.Owner]
-	containers memory[[]cri.Container]
+	killLog    answerMemory[[]oomlog.Kill]
+	listeners  answerMemory[cri.Owner]
+	owners     answerMemory[cri.Owner]
+	containers answerMemory[[]cri.Container]
 }
 
 func newReading(t *Analyzer) *reading {
 	return &reading{
-		Analyzer: t, log: memory[[]oomlog.Kill]{}, listeners: memory[cri.Owner]{}, owners: memory[cri.Owner]{},
-		containers: memory[[]cri.Container]{},
+		Analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
+		containers: answerMemory[[]cri.Container]{},
 	}
 }
 
-// memory has answers by what was asked.
-type memory[T any] map[string]answer[T]
+// answerMemory has answers by what was asked.
+type answerMemory[T any] map[string]memorizedAnswer[T]
 
-type answer[T any] struct {
+type memorizedAnswer[T any] struct {
 	value T
 	err   error
 }
 
-func (m memory[T]) get(key string, ask func() (T, error)) (T, error) {
+func (m answerMemory[T]) getOrAsk(key string, ask func() (T, error)) (T, error) {
 	known, ok := m[key]
 	if !ok {
 		known.value, known.err = ask()
@@ -49,20 +49,20 @@ func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
 	if read == nil {
 		read = oomlog.Kills
 	}
-	return r.log.get("", func() ([]oomlog.Kill, error) { return read(ctx) })
+	return r.killLog.getOrAsk("", func() ([]oomlog.Kill, error) { return read(ctx) })
 }
 
-// listener returns the container that listens on the socket in a driver's directory.
-func (r *reading) listener(ctx context.Context, dir string) (cri.Owner, error) {
-	return r.listeners.get(dir, func() (cri.Owner, error) { return r.listening(ctx, dir) })
+// listeningOwner returns the container that listens on the socket in a driver's directory.
+func (r *reading) listeningOwner(ctx context.Context, dir string) (cri.Owner, error) {
+	return r.listeners.getOrAsk(dir, func() (cri.Owner, error) { return r.listeningContainer(ctx, dir) })
 }
 
-// owner returns the container that a process in a control group is in, or was.
-func (r *reading) owner(ctx context.Context, cgroup string) (cri.Owner, error) {
-	return r.owners.get(cgroup, func() (cri.Owner, error) { return r.Runtime.Owner(ctx, cgroup) })
+// containerOwner returns the container that a process in a control group is in, or was.
+func (r *reading) containerOwner(ctx context.Context, cgroup string) (cri.Owner, error) {
+	return r.owners.getOrAsk(cgroup, func() (cri.Owner, error) { return r.Runtime.Owner(ctx, cgroup) })
 }
 
-// recordsOf lists the runtime's records of a pod.
-func (r *reading) recordsOf(ctx context.Context, podUID string) ([]cri.Container, error) {
-	return r.containers.get(podUID, func() ([]cri.Container, error) { return r.Runtime.PodRecords(ctx, podUID) })
+// runtimeRecords lists the runtime's records of a pod.
+func (r *reading) runtimeRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
+	return r.containers.getOrAsk(podUID, func() ([]cri.Container, error) { return r.Runtime.PodRecords(ctx, podUID) })
 }

@@ -16,81 +16,81 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Apply removes what an action names, after it has checked again that the whole plan of the pod still holds. gone: it is
-// gone already. ErrStays: it is not, or no longer, what may be removed, and nothing was touched. Kind and File alone say
-// what is removed.
-func (i *Inspector) Apply(ctx context.Context, a fault.Action) (gone bool, err error) {
-	l, rel, err := i.aim(ctx, a)
+// Apply removes what an action names, after it has checked again that the whole plan of the pod still holds. gone: it
+// is gone already. ErrNotRemovable: it is not, or no longer, what may be removed, and nothing was touched. Kind and
+// File alone say what is removed.
+func (i *Inspector) Apply(ctx context.Context, action fault.Action) (gone bool, err error) {
+	inspection, rel, err := i.inspectionFor(ctx, action)
 	if err != nil {
 		return false, err
 	}
-	there, err := l.there(ctx, rel)
+	there, err := inspection.pathExists(ctx, rel)
 	if err != nil || !there {
 		return err == nil, err
 	}
-	entry, err := l.confirm(ctx, a)
+	entry, err := inspection.confirmEntry(ctx, action)
 	if err != nil {
 		return false, err
 	}
-	err = l.inPods(ctx, func(pods *sys.FD) error { return entry.remove(ctx, pods, l.uid) })
+	err = inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return entry.removeFrom(ctx, pods, inspection.uid) })
 	switch {
 	case errors.Is(err, sys.ENOENT):
 		return true, nil
 	case errors.Is(err, sys.ENOTEMPTY), errors.Is(err, sys.EEXIST), errors.Is(err, sys.EBUSY), errors.Is(err, sys.ENOTDIR),
 		errors.Is(err, sys.EISDIR), errors.Is(err, sys.EXDEV), errors.Is(err, sys.ELOOP):
-		err = fmt.Errorf("%w: %w", ErrStays, err)
+		err = fmt.Errorf("%w: %w", ErrNotRemovable, err)
 	}
 	if err != nil {
-		return false, fmt.Errorf("remove %q: %w", a.File.Path, err)
+		return false, fmt.Errorf("remove %q: %w", action.File.Path, err)
 	}
 	return false, nil
 }
 
-// aim reads which pod and which path in its directory an action is about.
-func (i *Inspector) aim(ctx context.Context, a fault.Action) (l *look, rel string, err error) {
-	n, err := i.Kubelet.Node(ctx)
+// inspectionFor reads which pod and which path in its directory an action is about.
+func (i *Inspector) inspectionFor(ctx context.Context, action fault.Action) (found *inspection, rel string, err error) {
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if a.File == nil || path.Clean(a.File.Path) != a.File.Path {
-		return nil, "", fmt.Errorf("%w: the action on %q names no entry of a directory", ErrStays, a.Target)
+	if action.File == nil || path.Clean(action.File.Path) != action.File.Path {
+		return nil, "", fmt.Errorf("%w: the action on %q names no entry of a directory", ErrNotRemovable, action.Target)
 	}
-	below, ok := strings.CutPrefix(a.File.Path, n.PodsDir()+"/")
+	below, ok := strings.CutPrefix(action.File.Path, node.PodsDir()+"/")
 	if !ok {
-		return nil, "", fmt.Errorf("%w: %q is not below %q", ErrStays, a.File.Path, n.PodsDir())
+		return nil, "", fmt.Errorf("%w: %q is not below %q", ErrNotRemovable, action.File.Path, node.PodsDir())
 	}
 	uid, rel, _ := strings.Cut(below, "/")
 	if rel == "" {
 		rel = "."
 	}
-	return &look{Inspector: i, node: n, uid: uid, acting: true}, rel, nil
+	return &inspection{Inspector: i, node: node, uid: uid, removalStarted: true}, rel, nil
 }
 
-// confirm inspects the pod again, and returns the entry of the action.
-func (l *look) confirm(ctx context.Context, a fault.Action) (Entry, error) {
-	survey, err := l.survey(ctx)
+// confirmEntry inspects the pod again, and returns the entry of the action.
+func (n *inspection) confirmEntry(ctx context.Context, action fault.Action) (Entry, error) {
+	survey, err := n.surveyPods(ctx)
 	if err != nil {
 		return Entry{}, err
 	}
 	if len(survey.Pods) == 0 {
-		return Entry{}, fmt.Errorf("%w: %q: the API server or the container runtime knows the pod", ErrStays, a.File.Path)
+		return Entry{}, fmt.Errorf("%w: %q: the API server or the container runtime knows the pod", ErrNotRemovable, action.File.Path)
 	}
 	p := survey.Pods[0]
-	if !slices.ContainsFunc(p.Actions, func(now fault.Action) bool { return now.Kind == a.Kind && *now.File == *a.File }) {
+	if !slices.ContainsFunc(p.Actions, func(now fault.Action) bool { return now.Kind == action.Kind && *now.File == *action.File }) {
 		why := slices.Concat(p.Unproven, p.Refusals)
 		if len(why) == 0 {
 			why = []string{"it is another than it was, or no such thing is removed"}
 		}
-		return Entry{}, fmt.Errorf("%w: %q: %s", ErrStays, a.File.Path, strings.Join(why, "; "))
+		return Entry{}, fmt.Errorf("%w: %q: %s", ErrNotRemovable, action.File.Path, strings.Join(why, "; "))
 	}
-	at := slices.IndexFunc(p.all, func(e Entry) bool { return e.ref(p.Path) == *a.File })
-	return p.all[at], nil
+	at := slices.IndexFunc(p.allEntries, func(e Entry) bool { return e.fileReference(p.Path) == *action.File })
+	return p.allEntries[at], nil
 }
 
-// there reports whether the path of a pod's directory is there.
-func (l *look) there(ctx context.Context, rel string) (there bool, err error) {
-	err = l.inPods(ctx, func(pods *sys.FD) error {
-		dir, name, err := parent(pods, l.uid, rel)
+// pathExists reports whether the path of a pod's directory is there.
+func (n *inspection) pathExists(ctx context.Context, rel string) (there bool, err error) {
+	err = n.withPodsDirectory(ctx, func(pods *sys.FD) error {
+		dir, name, err := openParent(pods, n.uid, rel)
 		if err != nil {
 			return err
 		}
@@ -108,8 +108,9 @@ func (l *look) there(ctx context.Context, rel string) (there bool, err error) {
 	return err == nil, err
 }
 
-// parent opens the directory that has an entry of a pod's directory in it, step by step, and gives the entry's name.
-func parent(pods *sys.FD, uid, rel string) (dir *sys.FD, name string, err error) {
+// openParent opens the directory that has an entry of a pod's directory in it, step by step, and gives the entry's
+// name.
+func openParent(pods *sys.FD, uid, rel string) (dir *sys.FD, name string, err error) {
 	if dir, err = pods.Dup(); err != nil || rel == "." {
 		return dir, uid, err
 	}
@@ -125,9 +126,9 @@ func parent(pods *sys.FD, uid, rel string) (dir *sys.FD, name string, err error)
 	return dir, parts[len(parts)-1], nil
 }
 
-// remove removes the entry if it still is the one that was looked at.
-func (e Entry) remove(ctx context.Context, pods *sys.FD, uid string) error {
-	dir, name, err := parent(pods, uid, e.Path)
+// removeFrom removes the entry if it still is the one that was looked at.
+func (e Entry) removeFrom(ctx context.Context, pods *sys.FD, uid string) error {
+	dir, name, err := openParent(pods, uid, e.Path)
 	if err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (e Entry) remove(ctx context.Context, pods *sys.FD, uid string) error {
 	if err != nil {
 		return err
 	}
-	if st.Ino != e.inode || !st.Changed.Equal(e.changed) {
-		return fmt.Errorf("%w: it has changed", ErrStays)
+	if st.Ino != e.inode || !st.Changed.Equal(e.changeTime) {
+		return fmt.Errorf("%w: it has changed", ErrNotRemovable)
 	}
 	if e.Kind == Directory {
 		return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path+" AT_REMOVEDIR", sys.RemoveDirAt(dir, name))
@@ -150,32 +151,32 @@ func (e Entry) remove(ctx context.Context, pods *sys.FD, uid string) error {
 	return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path, sys.RemoveFileAt(dir, name))
 }
 
-// There reports whether the file of an action is there, or another one at its path.
-func (i *Inspector) There(ctx context.Context, a fault.Action) (bool, error) {
-	l, rel, err := i.aim(ctx, a)
+// EntryExists reports whether the file of an action is there, or another one at its path.
+func (i *Inspector) EntryExists(ctx context.Context, action fault.Action) (bool, error) {
+	inspection, rel, err := i.inspectionFor(ctx, action)
 	if err != nil {
 		return false, err
 	}
-	return l.there(ctx, rel)
+	return inspection.pathExists(ctx, rel)
 }
 
-// PodOf is the UID of the pod that an action is about.
-func (i *Inspector) PodOf(ctx context.Context, a fault.Action) (string, error) {
-	l, _, err := i.aim(ctx, a)
+// PodUID is the UID of the pod that an action is about.
+func (i *Inspector) PodUID(ctx context.Context, action fault.Action) (string, error) {
+	inspection, _, err := i.inspectionFor(ctx, action)
 	if err != nil {
 		return "", err
 	}
-	return l.uid, nil
+	return inspection.uid, nil
 }
 
-// Gone returns which of these pods have no directory.
-func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, error) {
-	n, err := i.Kubelet.Node(ctx)
+// GoneDirectories returns which of these pods have no directory.
+func (i *Inspector) GoneDirectories(ctx context.Context, uids []string) (map[string]bool, error) {
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
 	gone := map[string]bool{}
-	err = (&look{Inspector: i, node: n}).inPods(ctx, func(pods *sys.FD) error {
+	err = (&inspection{Inspector: i, node: node}).withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if _, err := pods.StatAt(uid, sys.StatType); errors.Is(err, sys.ENOENT) {
 				gone[uid] = true
@@ -186,18 +187,18 @@ func (i *Inspector) Gone(ctx context.Context, uids []string) (map[string]bool, e
 	return gone, err
 }
 
-// Left lists the volumes and subPaths that are left in the directory of a pod, whichever pod that is.
-func (i *Inspector) Left(ctx context.Context, uid string) (left []string, err error) {
-	n, err := i.Kubelet.Node(ctx)
+// LeftVolumes lists the volumes and subPaths that are left in the directory of a pod, whichever pod that is.
+func (i *Inspector) LeftVolumes(ctx context.Context, uid string) (left []string, err error) {
+	node, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	l, p := &look{Inspector: i, node: n, uid: uid}, &Pod{UID: uid, Path: n.PodDir(uid)}
-	if err := l.inPods(ctx, func(pods *sys.FD) error { return l.fill(p, pods) }); err != nil {
+	inspection, p := &inspection{Inspector: i, node: node, uid: uid}, &Pod{UID: uid, Path: node.PodDir(uid)}
+	if err := inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return inspection.listEntries(p, pods) }); err != nil {
 		return nil, err
 	}
-	for _, e := range p.all {
-		if removed(e.Path) {
+	for _, e := range p.allEntries {
+		if mustBeRemoved(e.Path) {
 			left = append(left, e.Path)
 		}
 	}

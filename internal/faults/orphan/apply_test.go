@@ -21,8 +21,8 @@ func TestRemovesTheVeryEntry(t *testing.T) {
 	}{
 		"the same":    {func(string) error { return nil }, nil},
 		"gone":        {os.Remove, sys.ENOENT},
-		"another":     {func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) }, ErrStays},
-		"filled":      {func(dir string) error { return os.Mkdir(dir+"/x", 0o700) }, ErrStays},
+		"another":     {func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) }, ErrNotRemovable},
+		"filled":      {func(dir string) error { return os.Mkdir(dir+"/x", 0o700) }, ErrNotRemovable},
 		"a link":      {func(dir string) error { return errors.Join(os.Remove(dir), os.Symlink("..", dir)) }, sys.ELOOP},
 		"parent link": {linkParent, sys.ELOOP},
 	} {
@@ -39,14 +39,14 @@ func TestRemovesTheVeryEntry(t *testing.T) {
 			}
 			defer pods.Close()
 			p := &Pod{UID: "pod", Path: root + "/pod"}
-			if err := (&look{Inspector: &Inspector{}}).fill(p, pods); err != nil {
+			if err := (&inspection{Inspector: &Inspector{}}).listEntries(p, pods); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.then(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.all[0].remove(t.Context(), pods, "pod"); p.all[0].Path != "volumes/b" || !errors.Is(err, c.want) {
-				t.Errorf("remove %q: %v, want %v", p.all[0].Path, err, c.want)
+			if err := p.allEntries[0].removeFrom(t.Context(), pods, "pod"); p.allEntries[0].Path != "volumes/b" || !errors.Is(err, c.want) {
+				t.Errorf("remove %q: %v, want %v", p.allEntries[0].Path, err, c.want)
 			}
 		})
 	}

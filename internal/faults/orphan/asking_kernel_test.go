@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan/orphantest"
 )
 
-// cached is a scene with a cache that knows the pod that lives.
-func cached(t *testing.T) (*orphantest.Scene, orphantest.Cache) {
+// cachedScene is a scene with a cache that knows the pod that lives.
+func cachedScene(t *testing.T) (*orphantest.Scene, orphantest.Cache) {
 	s, cache := orphantest.New(t), orphantest.Cache{orphantest.Live: true}
 	s.Inspector.Cache = cache
 	return s, cache
@@ -37,35 +37,35 @@ func TestAsksWhereItDecides(t *testing.T) {
 		why   string // none of these is orphaned; empty: all are
 	}{
 		"all are known":              {func(*orphantest.Scene, orphantest.Cache) {}, 0, 0, ""},
-		"it is another that is left": {func(s *orphantest.Scene, c orphantest.Cache) { s.Leave(gone); c[gone] = true }, 0, 0, ""},
+		"it is another that is left": {func(s *orphantest.Scene, c orphantest.Cache) { s.Leave(goneUID); c[goneUID] = true }, 0, 0, ""},
 		"it has a sandbox": {func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Leave(gone)
-			s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: gone})
+			s.Leave(goneUID)
+			s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: goneUID})
 		}, 0, 0, ""},
 		"it is young": {func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Leave(gone)
+			s.Leave(goneUID)
 			s.Inspector.Now = time.Now
 		}, 0, 1, "600 have to pass"},
 		"it is a static pod": {func(s *orphantest.Scene, _ orphantest.Cache) { s.Leave(static) }, 0, 1, "static pod"},
 		"the runtime is silent": {func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Leave(gone)
+			s.Leave(goneUID)
 			s.Runtime.Broken = cri.ErrUnavailable
 		}, 0, 1, "runtime could not be asked"},
-		"two are left":        {func(s *orphantest.Scene, _ orphantest.Cache) { s.Leave(gone); s.Leave(orphantest.Other) }, 1, 2, ""},
-		"the cache is behind": {func(s *orphantest.Scene, _ orphantest.Cache) { s.Leave(gone); s.Server.Knows(gone) }, 1, 0, ""},
+		"two are left":        {func(s *orphantest.Scene, _ orphantest.Cache) { s.Leave(goneUID); s.Leave(orphantest.Other) }, 1, 2, ""},
+		"the cache is behind": {func(s *orphantest.Scene, _ orphantest.Cache) { s.Leave(goneUID); s.Server.Knows(goneUID) }, 1, 0, ""},
 		"the API server is silent": {func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Leave(gone)
+			s.Leave(goneUID)
 			s.Server.Broken = errors.New("no route")
 		}, 1, 1, "no route"},
 		"the API server lists nobody": {func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Leave(gone)
+			s.Leave(goneUID)
 			s.Server.Pods = nil
 		}, 1, 1, "no pod in common"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, cache := cached(t)
+			s, cache := cachedScene(t)
 			c.set(s, cache)
-			found := survey(t, s)
+			found := surveyScene(t, s)
 			if s.Server.Asked != c.asked || len(found.Pods) != c.pods {
 				t.Errorf("asked %d times, %d pods listed, want %d and %d", s.Server.Asked, len(found.Pods), c.asked, c.pods)
 			}
@@ -79,7 +79,7 @@ func TestAsksWhereItDecides(t *testing.T) {
 			if c.why != "" || len(found.Pods) == 0 {
 				again *= 2
 			}
-			if survey(t, s); s.Server.Asked != again {
+			if surveyScene(t, s); s.Server.Asked != again {
 				t.Errorf("asked %d times for two surveys, want %d", s.Server.Asked, again)
 			}
 		})
@@ -88,11 +88,11 @@ func TestAsksWhereItDecides(t *testing.T) {
 
 // TestAsksOnceForAPlan: the removals of all its pods rest on one answer. Another agent has not heard it.
 func TestAsksOnceForAPlan(t *testing.T) {
-	s, cache := cached(t)
-	s.Leave(gone)
+	s, cache := cachedScene(t)
+	s.Leave(goneUID)
 	s.Leave(orphantest.Other)
 	var steps []fault.Action
-	for _, p := range survey(t, s).Pods {
+	for _, p := range surveyScene(t, s).Pods {
 		steps = append(steps, p.Actions...)
 	}
 	if len(steps) != 2*len(wholePlan) {
@@ -113,71 +113,72 @@ func TestAsksOnceForAPlan(t *testing.T) {
 	}
 }
 
-// TestGoneOnlyAsLongAsNobodyKnowsIt: that a pod is gone was said once, but the cache and the runtime are heard each time.
-func TestGoneOnlyAsLongAsNobodyKnowsIt(t *testing.T) {
+// TestGoneOnlyWhileNoSourceKnowsThePod: that a pod is gone was said once, but the cache and the runtime are heard each
+// time.
+func TestGoneOnlyWhileNoSourceKnowsThePod(t *testing.T) {
 	for name, set := range map[string]func(s *orphantest.Scene, cache orphantest.Cache){
-		"the cache": func(_ *orphantest.Scene, cache orphantest.Cache) { cache[gone] = true },
+		"the cache": func(_ *orphantest.Scene, cache orphantest.Cache) { cache[goneUID] = true },
 		"the runtime": func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: gone})
+			s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: goneUID})
 		},
 		// It is asked for another that is left.
 		"the API server": func(s *orphantest.Scene, _ orphantest.Cache) {
-			s.Server.Knows(gone)
+			s.Server.Knows(goneUID)
 			s.Leave(orphantest.Other)
-			survey(t, s)
+			surveyScene(t, s)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, cache := cached(t)
-			s.Leave(gone)
-			steps := only(t, s).Actions
+			s, cache := cachedScene(t)
+			s.Leave(goneUID)
+			steps := onlyPod(t, s).Actions
 			set(s, cache)
-			stays(t, s, steps, "knows the pod")
-			for _, p := range survey(t, s).Pods {
-				if p.UID == gone {
+			expectRefused(t, s, steps, "knows the pod")
+			for _, p := range surveyScene(t, s).Pods {
+				if p.UID == goneUID {
 					t.Errorf("it is listed: %+v", p)
 				}
 			}
 		})
 	}
-	s, cache := cached(t)
-	s.Leave(gone)
-	steps := only(t, s).Actions
-	cache[gone] = true
-	survey(t, s)
-	delete(cache, gone)
-	s.Server.Knows(gone)
-	stays(t, s, steps, "knows the pod") // since the cache has known it, it is asked for again
+	s, cache := cachedScene(t)
+	s.Leave(goneUID)
+	steps := onlyPod(t, s).Actions
+	cache[goneUID] = true
+	surveyScene(t, s)
+	delete(cache, goneUID)
+	s.Server.Knows(goneUID)
+	expectRefused(t, s, steps, "knows the pod") // since the cache has known it, it is asked for again
 }
 
-// deleting is an API server that has a pod be deleted while it is asked, which begins at that moment.
-type deleting struct{ *orphantest.Scene }
+// deletingServer is an API server that has a pod be deleted while it is asked, which begins at that moment.
+type deletingServer struct{ *orphantest.Scene }
 
-func (d deleting) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	d.Runtime.All = append(d.Runtime.All, cri.Sandbox{PodUID: gone})
+func (d deletingServer) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
+	d.Runtime.All = append(d.Runtime.All, cri.Sandbox{PodUID: goneUID})
 	return d.Server.PodsNow(ctx)
 }
 
 // TestBeginsWhileItIsDeleted: what the runtime has said before the API server is not enough.
 func TestBeginsWhileItIsDeleted(t *testing.T) {
-	s, _ := cached(t)
-	s.Leave(gone)
-	s.Inspector.Pods = deleting{s}
-	if found := survey(t, s); len(found.Pods) > 0 || s.Server.Asked != 1 {
+	s, _ := cachedScene(t)
+	s.Leave(goneUID)
+	s.Inspector.Pods = deletingServer{s}
+	if found := surveyScene(t, s); len(found.Pods) > 0 || s.Server.Asked != 1 {
 		t.Errorf("asked %d times, listed %+v, want none", s.Server.Asked, found.Pods)
 	}
 }
 
 // TestNotAskedFor: a pod that was too young when it was decided whom to ask is not orphaned once it no longer is.
 func TestNotAskedFor(t *testing.T) {
-	s, _ := cached(t)
-	s.Leave(gone)
+	s, _ := cachedScene(t)
+	s.Leave(goneUID)
 	looks := 0
 	s.Inspector.Now = func() time.Time {
 		looks++
 		return time.Now().Add(time.Duration(looks-1) * time.Hour)
 	}
-	if p := only(t, s); p.Orphaned || len(p.Actions) > 0 || s.Server.Asked > 0 || !strings.Contains(p.Unproven[0], "not asked for it") {
+	if p := onlyPod(t, s); p.Orphaned || len(p.Actions) > 0 || s.Server.Asked > 0 || !strings.Contains(p.Unproven[0], "not asked for it") {
 		t.Errorf("asked %d times, pod %+v", s.Server.Asked, p)
 	}
 }

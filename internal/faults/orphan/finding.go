@@ -27,30 +27,30 @@ func (s *Survey) Findings() []fault.Finding {
 
 // Finding returns the directory as a fault.
 func (p *Pod) Finding() fault.Finding {
-	f := fault.Finding{
+	finding := fault.Finding{
 		Code: fault.OrphanedPodVolumes,
 		Pod:  fault.Pod{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 		Evidence: []string{
 			fmt.Sprintf("the kubelet has the directory %q, and neither the API server nor the container runtime knows a pod of that UID", p.Path),
 			"nothing in it has changed since " + p.Changed.Format(time.RFC3339),
-			p.contents(),
+			p.contentText(),
 		},
 	}
-	f.Details.Path = p.Path
+	finding.Details.Path = p.Path
 	if len(p.Refusals) == 0 {
-		f.Details.Repair = fault.RemoveDirectory
+		finding.Details.Repair = fault.RemoveDirectory
 	}
 	if len(p.Volumes) == 1 {
-		_, f.Volume, _ = strings.Cut(p.Volumes[0], "/")
+		_, finding.Volume, _ = strings.Cut(p.Volumes[0], "/")
 	}
 	for _, why := range p.Refusals {
-		f.Evidence = append(f.Evidence, "nothing of it is removed: "+why)
+		finding.Evidence = append(finding.Evidence, "nothing of it is removed: "+why)
 	}
-	return f
+	return finding
 }
 
-// contents says what is left of volumes.
-func (p *Pod) contents() string {
+// contentText says what is left of volumes.
+func (p *Pod) contentText() string {
 	var parts []string
 	if len(p.Volumes) > 0 {
 		text := "volumes are left: " + strings.Join(p.Volumes[:min(len(p.Volumes), maxNamed)], ", ")
@@ -68,23 +68,23 @@ func (p *Pod) contents() string {
 	return strings.Join(parts, "; ")
 }
 
-// Nothing says why there is nothing to remove, or nothing wrong: of the pod with the UID only, or of all where that is
-// empty.
-func (s *Survey) Nothing(only string) string {
+// NoneReason says why there is nothing to remove, or nothing wrong: of the pod with the UID only, or of all where that
+// is empty.
+func (s *Survey) NoneReason(only string) string {
 	var said []string
 	for _, p := range s.Pods {
 		if only != "" && p.UID != only || len(p.Actions) > 0 {
 			continue
 		}
-		said = append(said, p.Stays())
+		said = append(said, p.RefusalReason())
 	}
 	if len(said) == 0 {
 		if only != "" {
 			return fmt.Sprintf("there is no directory of a pod with UID %q that belongs to no pod", only)
 		}
 		text := fmt.Sprintf("none of the %d directories of pods belongs to no pod", s.Directories)
-		if len(s.Unasked) > 0 {
-			text += ", as far as that is known: " + strings.Join(s.Unasked, "; ")
+		if len(s.UnavailableSources) > 0 {
+			text += ", as far as that is known: " + strings.Join(s.UnavailableSources, "; ")
 		}
 		if len(s.Skipped) > 0 {
 			text += "; not looked at: " + strings.Join(s.Skipped, "; ")
@@ -98,8 +98,8 @@ func (s *Survey) Nothing(only string) string {
 	return text
 }
 
-// Stays says why nothing of the directory is removed.
-func (p *Pod) Stays() string {
+// RefusalReason says why nothing of the directory is removed.
+func (p *Pod) RefusalReason() string {
 	if !p.Orphaned {
 		return fmt.Sprintf("whether the directory of the pod with UID %q is orphaned is not proven: %s", p.UID, strings.Join(p.Unproven, "; "))
 	}

@@ -31,16 +31,16 @@ func TestFlood(t *testing.T) {
 		pods, mounts = 4_900, 5_000
 	}
 	began := time.Now()
-	uids := []string{gone, orphantest.Live}
+	uids := []string{goneUID, orphantest.Live}
 	for n := range pods {
 		uid := fmt.Sprintf("%08x-0000-4000-8000-%012x", n*7919, n)
 		s.Must(os.Mkdir(s.Node.PodDir(uid), 0o755))
 		uids = append(uids, uid)
 	}
-	s.Leave(gone)
+	s.Leave(goneUID)
 	kerneltest.Flood(t, s.Node.PodDir(uids[2]), mounts, 1)
 	slices.Sort(uids)
-	at, _ := slices.BinarySearch(uids, gone)
+	at, _ := slices.BinarySearch(uids, goneUID)
 	turns := (len(uids) + 999) / 1000
 	now := time.Now().Add(time.Hour) // they are old enough then
 	for int(now.Unix()/3600)%turns != at/1000 {
@@ -55,12 +55,12 @@ func TestFlood(t *testing.T) {
 	)
 	most := kerneltest.Within(t, func() { found, err = s.Inspector.Survey(t.Context()) })
 	s.Must(err)
-	t.Logf("looked into %d in %s, %d MiB: %q, %+v", len(found.Pods), time.Since(began), most>>20, found.Skipped, found.Looked)
-	i := slices.IndexFunc(found.Pods, func(p *orphan.Pod) bool { return p.UID == gone })
+	t.Logf("looked into %d in %s, %d MiB: %q, %+v", len(found.Pods), time.Since(began), most>>20, found.Skipped, found.Coverage)
+	i := slices.IndexFunc(found.Pods, func(p *orphan.Pod) bool { return p.UID == goneUID })
 	if i < 0 {
 		t.Fatal("the directory whose turn it is was not looked into")
 	}
-	if p := found.Pods[i]; !p.Orphaned || found.Looked.Backend == "kernel" && len(p.Actions) != len(wholePlan) {
+	if p := found.Pods[i]; !p.Orphaned || found.Coverage.Backend == "kernel" && len(p.Actions) != len(wholePlan) {
 		t.Errorf("pod = %+v, want one that is orphaned, and a plan", p)
 	}
 	if found.Directories != len(uids) || len(found.Pods) > 1000 || len(found.Skipped) != 1 {

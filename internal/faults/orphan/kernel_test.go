@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	gone   = orphantest.Gone
-	volume = "volumes/kubernetes.io~csi/" + orphantest.Volume
+	goneUID = orphantest.Gone
+	volume  = "volumes/kubernetes.io~csi/" + orphantest.Volume
 )
 
 func TestMain(m *testing.M) { kerneltest.Main(m, orphantest.Roles) }
 
-func survey(t *testing.T, s *orphantest.Scene) *orphan.Survey {
+func surveyScene(t *testing.T, s *orphantest.Scene) *orphan.Survey {
 	t.Helper()
 	found, err := s.Inspector.Survey(t.Context())
 	if err != nil {
@@ -42,10 +42,10 @@ func survey(t *testing.T, s *orphantest.Scene) *orphan.Survey {
 	return found
 }
 
-// only is the one pod that is found.
-func only(t *testing.T, s *orphantest.Scene) *orphan.Pod {
+// onlyPod is the one pod that is found.
+func onlyPod(t *testing.T, s *orphantest.Scene) *orphan.Pod {
 	t.Helper()
-	found := survey(t, s)
+	found := surveyScene(t, s)
 	if len(found.Pods) != 1 {
 		text, _ := json.Marshal(found)
 		t.Fatalf("found %s, want one directory", text)
@@ -53,8 +53,8 @@ func only(t *testing.T, s *orphantest.Scene) *orphan.Pod {
 	return found.Pods[0]
 }
 
-// planned are the paths of the actions, in order.
-func planned(p *orphan.Pod) []string {
+// plannedPaths are the paths of the actions, in order.
+func plannedPaths(p *orphan.Pod) []string {
 	var all []string
 	for _, step := range p.Actions {
 		all = append(all, string(step.Kind)+" "+strings.TrimPrefix(strings.TrimPrefix(step.File.Path, p.Path), "/"))
@@ -76,13 +76,13 @@ var wholePlan = []string{
 
 func TestRemovesWhatIsLeft(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
+	s.Leave(goneUID)
 	live := s.Tree(orphantest.Live)
-	p := only(t, s)
-	if !p.Orphaned || len(p.Refusals) > 0 || p.UID != gone || !p.SubPaths {
+	p := onlyPod(t, s)
+	if !p.Orphaned || len(p.Refusals) > 0 || p.UID != goneUID || !p.SubPaths {
 		t.Fatalf("pod = %+v, want one that is orphaned", p)
 	}
-	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
+	if diff := cmp.Diff(wholePlan, plannedPaths(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	for _, step := range p.Actions {
@@ -93,16 +93,16 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
 	}
-	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(live, s.Tree(orphantest.Live)); diff != "" {
 		t.Errorf("of the pod that lives (-want +got):\n%s", diff)
 	}
-	if left, err := s.Inspector.Left(t.Context(), gone); len(left) > 0 || err != nil {
+	if left, err := s.Inspector.LeftVolumes(t.Context(), goneUID); len(left) > 0 || err != nil {
 		t.Errorf("left %q, %v", left, err)
 	}
-	absent, err := s.Inspector.Gone(t.Context(), []string{gone, orphantest.Other})
+	absent, err := s.Inspector.GoneDirectories(t.Context(), []string{goneUID, orphantest.Other})
 	if diff := cmp.Diff(map[string]bool{orphantest.Other: true}, absent); diff != "" || err != nil {
 		t.Errorf("gone: %v, (-want +got):\n%s", err, diff)
 	}
@@ -113,17 +113,18 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestDirectoryThatStays: a kubelet removes it where no volume is left. If it does not, the last empty directories go.
-func TestDirectoryThatStays(t *testing.T) {
+// TestDirectoryThatIsRefused: a kubelet removes it where no volume is left. If it does not, the last empty directories
+// go.
+func TestDirectoryThatIsRefused(t *testing.T) {
 	s := orphantest.New(t)
-	s.Dir(gone, "volumes/kubernetes.io~csi")
-	s.Dir(gone, "containers/app")
-	p := only(t, s)
+	s.Dir(goneUID, "volumes/kubernetes.io~csi")
+	s.Dir(goneUID, "containers/app")
+	p := onlyPod(t, s)
 	want := []string{
 		"RemoveDirectory containers/app", "RemoveDirectory containers", "RemoveDirectory volumes/kubernetes.io~csi", "RemoveDirectory volumes",
 		"RemoveDirectory ",
 	}
-	if diff := cmp.Diff(want, planned(p)); diff != "" {
+	if diff := cmp.Diff(want, plannedPaths(p)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	for _, step := range p.Actions {
@@ -131,24 +132,24 @@ func TestDirectoryThatStays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if tree := s.Tree(gone); tree != nil {
+	if tree := s.Tree(goneUID); tree != nil {
 		t.Errorf("what remains: %q, want nothing", tree)
 	}
-	s.File(gone, "etc-hosts", "x")
-	if p := only(t, s); !p.Orphaned || len(p.Actions) > 0 || !strings.Contains(strings.Join(p.Refusals, " "), "etc-hosts") {
+	s.File(goneUID, "etc-hosts", "x")
+	if p := onlyPod(t, s); !p.Orphaned || len(p.Actions) > 0 || !strings.Contains(strings.Join(p.Refusals, " "), "etc-hosts") {
 		t.Errorf("with a file of the kubelet: %+v, want that it is the kubelet's to remove", p)
 	}
 }
 
-// TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do anything
-// with it, of whatever kind it is.
+// TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do
+// anything with it, of whatever kind it is.
 func TestEmptyRecord(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
+	s.Leave(goneUID)
 	s.Kind(false, time.Now())
-	s.File(gone, volume+"/vol_data.json", "")
-	p := only(t, s)
-	if diff := cmp.Diff(wholePlan, planned(p)); diff != "" {
+	s.File(goneUID, volume+"/vol_data.json", "")
+	p := onlyPod(t, s)
+	if diff := cmp.Diff(wholePlan, plannedPaths(p)); diff != "" {
 		t.Fatalf("refusals %q, plan (-want +got):\n%s", p.Refusals, diff)
 	}
 	for _, step := range p.Actions {
@@ -156,7 +157,7 @@ func TestEmptyRecord(t *testing.T) {
 			t.Fatalf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
 	}
-	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
 }
@@ -167,71 +168,71 @@ var hazards = map[string]struct {
 	why string
 }{
 	"mounted on the host": {func(t *testing.T, s *orphantest.Scene) {
-		mountOn(t, s.Path(gone, volume+"/mount"))
+		mountTmpfs(t, s.Path(goneUID, volume+"/mount"))
 	}, "is mounted on it"},
-	"its directory is a mount": {func(t *testing.T, s *orphantest.Scene) { mountOn(t, s.Node.PodDir(gone)) }, "is mounted on it"},
+	"its directory is a mount": {func(t *testing.T, s *orphantest.Scene) { mountTmpfs(t, s.Node.PodDir(goneUID)) }, "is mounted on it"},
 	"bound on the host": {func(t *testing.T, s *orphantest.Scene) {
 		dir := t.TempDir()
-		s.Must(sys.BindMount(s.Path(gone, volume), dir))
+		s.Must(sys.BindMount(s.Path(goneUID, volume), dir))
 		t.Cleanup(func() { s.Must(systest.UnmountPath(dir, true)) })
 	}, "shows what is in the directory"},
 	"mounted elsewhere": {func(t *testing.T, s *orphantest.Scene) {
-		kerneltest.Start(t, "mount", s.Path(gone, volume+"/mount"))
+		kerneltest.Start(t, "mount", s.Path(goneUID, volume+"/mount"))
 	}, "mounted in the directory of the pod"},
 	"bound elsewhere": {func(t *testing.T, s *orphantest.Scene) {
-		kerneltest.Start(t, "bind", s.Path(gone, "volumes/kubernetes.io~empty-dir/cache"), t.TempDir())
+		kerneltest.Start(t, "bind", s.Path(goneUID, "volumes/kubernetes.io~empty-dir/cache"), t.TempDir())
 	}, "shows what is in the directory"},
 	"a container has its hosts file": {func(t *testing.T, s *orphantest.Scene) {
 		file := filepath.Join(t.TempDir(), "hosts")
 		s.Must(os.WriteFile(file, nil, 0o644))
-		kerneltest.Start(t, "bind", s.Path(gone, "etc-hosts"), file)
+		kerneltest.Start(t, "bind", s.Path(goneUID, "etc-hosts"), file)
 	}, "shows what is in the directory"},
 	"mounted elsewhere by another path": {func(t *testing.T, s *orphantest.Scene) {
 		dir := t.TempDir()
 		s.Must(sys.BindMount(s.Root, dir))
 		t.Cleanup(func() { s.Must(systest.UnmountPath(dir, true)) })
-		kerneltest.Start(t, "mount", filepath.Join(dir, "pods", gone, volume, "mount"))
+		kerneltest.Start(t, "mount", filepath.Join(dir, "pods", goneUID, volume, "mount"))
 	}, "mounted in the directory of the pod"},
 	"mounted elsewhere and hidden": {func(t *testing.T, s *orphantest.Scene) {
-		kerneltest.Start(t, "hide", s.Path(gone, volume+"/mount"), s.Node.PodsDir())
+		kerneltest.Start(t, "hide", s.Path(goneUID, volume+"/mount"), s.Node.PodsDir())
 	}, "mounted in the directory of the pod"},
-	"data in a volume":    {func(_ *testing.T, s *orphantest.Scene) { s.File(gone, volume+"/mount/data", "x") }, "may have data"},
-	"an empty file there": {func(_ *testing.T, s *orphantest.Scene) { s.File(gone, volume+"/mount/data", "") }, "may have data"},
+	"data in a volume":    {func(_ *testing.T, s *orphantest.Scene) { s.File(goneUID, volume+"/mount/data", "x") }, "may have data"},
+	"an empty file there": {func(_ *testing.T, s *orphantest.Scene) { s.File(goneUID, volume+"/mount/data", "") }, "may have data"},
 	"data in the directory": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, "notes", "x")
+		s.File(goneUID, "notes", "x")
 	}, "may have data"},
-	"a directory of somebody": {func(_ *testing.T, s *orphantest.Scene) { s.Dir(gone, "mine") }, "makes no such directory"},
-	"data among the plugins":  {func(_ *testing.T, s *orphantest.Scene) { s.File(gone, "plugins/x/y/db", "x") }, "may have data"},
+	"a directory of somebody": {func(_ *testing.T, s *orphantest.Scene) { s.Dir(goneUID, "mine") }, "makes no such directory"},
+	"data among the plugins":  {func(_ *testing.T, s *orphantest.Scene) { s.File(goneUID, "plugins/x/y/db", "x") }, "may have data"},
 	"a symbolic link": {func(_ *testing.T, s *orphantest.Scene) {
-		s.Must(os.Symlink(s.Node.PodDir(orphantest.Live), s.Path(gone, "volumes/link")))
+		s.Must(os.Symlink(s.Node.PodDir(orphantest.Live), s.Path(goneUID, "volumes/link")))
 	}, "symbolic link"},
 	"a link in place of a volume": {func(_ *testing.T, s *orphantest.Scene) {
-		s.Must(os.Remove(s.Path(gone, volume+"/mount")))
-		s.Must(os.Symlink("/etc", s.Path(gone, volume+"/mount")))
+		s.Must(os.Remove(s.Path(goneUID, volume+"/mount")))
+		s.Must(os.Symlink("/etc", s.Path(goneUID, volume+"/mount")))
 	}, "symbolic link"},
 	"record of another volume": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, volume+"/vol_data.json", strings.ReplaceAll(orphantest.VolumeRecord, orphantest.Volume, "pvc-2"))
+		s.File(goneUID, volume+"/vol_data.json", strings.ReplaceAll(orphantest.VolumeRecord, orphantest.Volume, "pvc-2"))
 	}, `volume "pvc-2"`},
 	"record with another name": {func(_ *testing.T, s *orphantest.Scene) {
-		s.Must(os.Link(s.Path(gone, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
+		s.Must(os.Link(s.Path(goneUID, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
 	}, "2 names"},
 	"record cut off": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, volume+"/vol_data.json", orphantest.VolumeRecord[:40])
+		s.File(goneUID, volume+"/vol_data.json", orphantest.VolumeRecord[:40])
 	}, "cannot be used"},
 	"empty record with another name": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, volume+"/vol_data.json", "")
-		s.Must(os.Link(s.Path(gone, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
+		s.File(goneUID, volume+"/vol_data.json", "")
+		s.Must(os.Link(s.Path(goneUID, volume+"/vol_data.json"), filepath.Join(s.Root, "link")))
 	}, "2 names"},
 	"record elsewhere": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, "volumes/kubernetes.io~nfs/x/vol_data.json", orphantest.VolumeRecord)
+		s.File(goneUID, "volumes/kubernetes.io~nfs/x/vol_data.json", orphantest.VolumeRecord)
 	}, "may have data"},
 	"subPath with content": {func(_ *testing.T, s *orphantest.Scene) {
-		s.File(gone, "volume-subpaths/config/app/0", "x")
+		s.File(goneUID, "volume-subpaths/config/app/0", "x")
 	}, "something in it"},
-	"staged still": {staged, "may not have finished"},
+	"staged still": {stageVolume, "may not have finished"},
 	"staged still, and an empty record": {func(t *testing.T, s *orphantest.Scene) {
-		staged(t, s)
-		s.File(gone, volume+"/vol_data.json", "")
+		stageVolume(t, s)
+		s.File(goneUID, volume+"/vol_data.json", "")
 	}, "for a person to unmount first"},
 	"a kubelet that goes on": {func(_ *testing.T, s *orphantest.Scene) {
 		s.Kind(false, time.Now().Add(time.Hour))
@@ -244,14 +245,14 @@ var hazards = map[string]struct {
 	}, "not known whether this kubelet tries only once"},
 }
 
-// staged has the volume be staged where kubelets before 1.24 have that.
-func staged(t *testing.T, s *orphantest.Scene) {
+// stageVolume has the volume be staged where kubelets before 1.24 have that.
+func stageVolume(t *testing.T, s *orphantest.Scene) {
 	dir := filepath.Join(s.Root, "plugins/kubernetes.io/csi/pv", orphantest.Volume, "globalmount")
 	s.Must(os.MkdirAll(dir, 0o755))
-	mountOn(t, dir)
+	mountTmpfs(t, dir)
 }
 
-func mountOn(t *testing.T, dir string) {
+func mountTmpfs(t *testing.T, dir string) {
 	t.Helper()
 	if err := sys.NewMount("none", dir, "tmpfs", ""); err != nil {
 		t.Fatal(err)
@@ -264,33 +265,33 @@ func TestRefuses(t *testing.T) {
 	for name, hazard := range hazards {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
-			s.Leave(gone)
-			steps := only(t, s).Actions
+			s.Leave(goneUID)
+			steps := onlyPod(t, s).Actions
 			hazard.set(t, s)
-			p := only(t, s)
+			p := onlyPod(t, s)
 			if !p.Orphaned || len(p.Actions) > 0 || !strings.Contains(strings.Join(p.Refusals, "\n"), hazard.why) {
 				t.Errorf("refusals %q, steps %d, want none because %q", p.Refusals, len(p.Actions), hazard.why)
 			}
-			stays(t, s, steps, hazard.why)
+			expectRefused(t, s, steps, hazard.why)
 		})
 	}
 }
 
-// stays applies steps that must not be applied any more.
-func stays(t *testing.T, s *orphantest.Scene, steps []fault.Action, why string) {
+// expectRefused applies steps that must not be applied any more.
+func expectRefused(t *testing.T, s *orphantest.Scene, steps []fault.Action, why string) {
 	t.Helper()
-	before := s.Tree(gone)
+	before := s.Tree(goneUID)
 	for _, step := range steps {
-		there, err := s.Inspector.There(t.Context(), step)
+		there, err := s.Inspector.EntryExists(t.Context(), step)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.Inspector.Apply(t.Context(), step)
-		if there && (!errors.Is(err, orphan.ErrStays) || !strings.Contains(err.Error(), why)) {
-			t.Errorf("apply %s: %v, want ErrStays with %q", step.Target, err, why)
+		if there && (!errors.Is(err, orphan.ErrNotRemovable) || !strings.Contains(err.Error(), why)) {
+			t.Errorf("apply %s: %v, want ErrNotRemovable with %q", step.Target, err, why)
 		}
 	}
-	if diff := cmp.Diff(before, s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(before, s.Tree(goneUID)); diff != "" {
 		t.Errorf("something was removed (-before +after):\n%s", diff)
 	}
 }
@@ -301,17 +302,17 @@ func TestUnproven(t *testing.T) {
 		set func(s *orphantest.Scene)
 		why string // empty: the directory is not even listed
 	}{
-		"the API server knows it":   {func(s *orphantest.Scene) { s.Server.Knows(gone) }, ""},
-		"the runtime has a sandbox": {func(s *orphantest.Scene) { s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: gone}) }, ""},
+		"the API server knows it":   {func(s *orphantest.Scene) { s.Server.Knows(goneUID) }, ""},
+		"the runtime has a sandbox": {func(s *orphantest.Scene) { s.Runtime.All = append(s.Runtime.All, cri.Sandbox{PodUID: goneUID}) }, ""},
 		"a mirror pod stands for it": {func(s *orphantest.Scene) {
-			s.Server.Pods[0].Annotations = map[string]string{"kubernetes.io/config.mirror": gone}
+			s.Server.Pods[0].Annotations = map[string]string{"kubernetes.io/config.mirror": goneUID}
 		}, ""},
 		"the API server is silent": {func(s *orphantest.Scene) { s.Server.Broken = errors.New("no route") }, "could not be asked: no route"},
 		"there is no API server":   {func(s *orphantest.Scene) { s.Inspector.Pods = nil }, "API server could not be asked"},
 		"the runtime is silent":    {func(s *orphantest.Scene) { s.Runtime.Broken = cri.ErrUnavailable }, "runtime could not be asked"},
 		"there is no runtime":      {func(s *orphantest.Scene) { s.Inspector.Runtime = nil }, "container runtime could not be asked"},
 		"the runtime has a container": {func(s *orphantest.Scene) {
-			s.Runtime.Containers = map[string][]cri.Container{gone: {{Name: "app", Exited: true}}}
+			s.Runtime.Containers = map[string][]cri.Container{goneUID: {{Name: "app", Exited: true}}}
 		}, `container "app"`},
 		"the runtime hides containers": {func(s *orphantest.Scene) { s.Runtime.NoContainers = cri.ErrUnavailable }, "asked for its containers"},
 		"the runtime does not end":     {func(s *orphantest.Scene) { s.Runtime.All = make([]cri.Sandbox, 10_000) }, "does not tell of all"},
@@ -322,22 +323,22 @@ func TestUnproven(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
-			s.Leave(gone)
-			steps := only(t, s).Actions
+			s.Leave(goneUID)
+			steps := onlyPod(t, s).Actions
 			c.set(s)
-			found := survey(t, s)
+			found := surveyScene(t, s)
 			for _, p := range found.Pods {
 				if p.Orphaned || len(p.Actions) > 0 || c.why != "" && !strings.Contains(strings.Join(p.Unproven, "\n"), c.why) {
 					t.Errorf("pod %s: orphaned %v, unproven %q, want that nothing is proven: %s", p.UID, p.Orphaned, p.Unproven, c.why)
 				}
-				if c.why == "" && p.UID == gone {
+				if c.why == "" && p.UID == goneUID {
 					t.Error("the pod is listed, and somebody knows it")
 				}
 			}
 			if c.why != "" && len(found.Pods) == 0 || len(found.Findings()) > 0 {
 				t.Errorf("pods %v, findings %+v", found.Pods, found.Findings())
 			}
-			stays(t, s, steps, c.why)
+			expectRefused(t, s, steps, c.why)
 		})
 	}
 }
@@ -345,7 +346,7 @@ func TestUnproven(t *testing.T) {
 func TestStaticPodsAreLeftAlone(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave("0d2a2ae45a0c4f0f8f6c7a3c3f7c1d11")
-	if p := only(t, s); p.Orphaned || len(p.Actions) > 0 || !strings.Contains(p.Unproven[0], "static pod") {
+	if p := onlyPod(t, s); p.Orphaned || len(p.Actions) > 0 || !strings.Contains(p.Unproven[0], "static pod") {
 		t.Errorf("pod = %+v", p)
 	}
 }
@@ -355,21 +356,21 @@ func TestReplaced(t *testing.T) {
 	for name, rel := range map[string]string{"directory": volume + "/mount", "record": volume + "/vol_data.json"} {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
-			s.Leave(gone)
-			p := only(t, s)
+			s.Leave(goneUID)
+			p := onlyPod(t, s)
 			step := p.Actions[4]
-			s.Must(os.Rename(s.Path(gone, rel), filepath.Join(s.Root, "old")))
+			s.Must(os.Rename(s.Path(goneUID, rel), filepath.Join(s.Root, "old")))
 			if name == "directory" {
-				s.Dir(gone, rel)
+				s.Dir(goneUID, rel)
 			} else {
 				step = p.Actions[5]
-				s.File(gone, rel, orphantest.VolumeRecord)
+				s.File(goneUID, rel, orphantest.VolumeRecord)
 			}
 			_, err := s.Inspector.Apply(t.Context(), step)
-			if !errors.Is(err, orphan.ErrStays) || !strings.Contains(err.Error(), "another than it was") {
+			if !errors.Is(err, orphan.ErrNotRemovable) || !strings.Contains(err.Error(), "another than it was") {
 				t.Errorf("apply: %v, want that it is another", err)
 			}
-			if _, err := os.Lstat(s.Path(gone, rel)); err != nil {
+			if _, err := os.Lstat(s.Path(goneUID, rel)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -378,31 +379,31 @@ func TestReplaced(t *testing.T) {
 
 func TestForgedActions(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
+	s.Leave(goneUID)
 	victim := filepath.Join(s.Root, "victim")
 	s.Must(os.Mkdir(victim, 0o755))
 	live := s.Path(orphantest.Live, volume+"/mount")
-	step := only(t, s).Actions[0]
-	forged := []*fault.File{nil, {Path: s.Path(gone, volume+"/mount"), Inode: 1, Made: 1}, {Path: s.Path(gone, volume+"/mount")}}
+	step := onlyPod(t, s).Actions[0]
+	forged := []*fault.File{nil, {Path: s.Path(goneUID, volume+"/mount"), Inode: 1, Made: 1}, {Path: s.Path(goneUID, volume+"/mount")}}
 	for _, name := range []string{
-		"", "/", "x", victim, live, s.Node.PodDir(gone) + "/volumes/../../../victim", s.Node.PodsDir(), s.Path(gone, "etc-hosts"),
-		s.Node.PodDir(gone), s.Path(gone, volume+"/mount") + "/", "relative",
+		"", "/", "x", victim, live, s.Node.PodDir(goneUID) + "/volumes/../../../victim", s.Node.PodsDir(), s.Path(goneUID, "etc-hosts"),
+		s.Node.PodDir(goneUID), s.Path(goneUID, volume+"/mount") + "/", "relative",
 	} {
 		forged = append(forged, &fault.File{Path: name, Inode: step.File.Inode, Made: step.File.Made})
 	}
 	for _, entry := range forged {
 		for _, kind := range []fault.ActionKind{fault.RemoveDirectory, fault.RemoveFile} {
-			if gone, err := s.Inspector.Apply(t.Context(), fault.Action{Kind: kind, Target: step.Target, File: entry}); gone || !errors.Is(err, orphan.ErrStays) {
-				t.Errorf("%s %+v: gone %v, %v, want ErrStays", kind, entry, gone, err)
+			if gone, err := s.Inspector.Apply(t.Context(), fault.Action{Kind: kind, Target: step.Target, File: entry}); gone || !errors.Is(err, orphan.ErrNotRemovable) {
+				t.Errorf("%s %+v: gone %v, %v, want ErrNotRemovable", kind, entry, gone, err)
 			}
 		}
 	}
 	// The right place, and the wrong way.
 	step.Kind = fault.RemoveDirectory
-	if _, err := s.Inspector.Apply(t.Context(), step); !errors.Is(err, orphan.ErrStays) {
+	if _, err := s.Inspector.Apply(t.Context(), step); !errors.Is(err, orphan.ErrNotRemovable) {
 		t.Errorf("a file as a directory: %v", err)
 	}
-	for _, name := range []string{victim, live, s.Path(gone, "etc-hosts"), s.Path(gone, volume+"/mount")} {
+	for _, name := range []string{victim, live, s.Path(goneUID, "etc-hosts"), s.Path(goneUID, volume+"/mount")} {
 		if _, err := os.Lstat(name); err != nil {
 			t.Error(err)
 		}
@@ -412,24 +413,24 @@ func TestForgedActions(t *testing.T) {
 // TestOutOfOrder: a directory is not removed before what is in it.
 func TestOutOfOrder(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	p := only(t, s)
-	if _, err := s.Inspector.Apply(t.Context(), p.Actions[6]); !errors.Is(err, orphan.ErrStays) || !errors.Is(err, sys.ENOTEMPTY) {
-		t.Errorf("apply: %v, want ErrStays with ENOTEMPTY", err)
+	s.Leave(goneUID)
+	p := onlyPod(t, s)
+	if _, err := s.Inspector.Apply(t.Context(), p.Actions[6]); !errors.Is(err, orphan.ErrNotRemovable) || !errors.Is(err, sys.ENOTEMPTY) {
+		t.Errorf("apply: %v, want ErrNotRemovable with ENOTEMPTY", err)
 	}
 }
 
-func TestTellsEverything(t *testing.T) {
+func TestReportsEverything(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
+	s.Leave(goneUID)
 	s.Leave(orphantest.Other)
 	s.File(orphantest.Other, "volumes/kubernetes.io~empty-dir/cache/data", "x")
-	found := survey(t, s)
-	if len(found.Pods) != 2 || found.Directories != 3 || found.Looked == nil || found.Looked.Namespaces == 0 {
+	found := surveyScene(t, s)
+	if len(found.Pods) != 2 || found.Directories != 3 || found.Coverage == nil || found.Coverage.Namespaces == 0 {
 		t.Fatalf("survey = %+v", found)
 	}
 	findings := found.Findings()
-	if len(findings) != 2 || findings[0].Code != fault.OrphanedPodVolumes || findings[0].Pod.UID != gone {
+	if len(findings) != 2 || findings[0].Code != fault.OrphanedPodVolumes || findings[0].Pod.UID != goneUID {
 		t.Fatalf("findings = %+v", findings)
 	}
 	if evidence := strings.Join(findings[1].Evidence, "\n"); !strings.Contains(evidence, "kubernetes.io~empty-dir/cache") ||
@@ -441,7 +442,7 @@ func TestTellsEverything(t *testing.T) {
 			s.File(orphantest.Other, filepath.Join("volumes/kubernetes.io~empty-dir/cache", string(rune('A'+dir)), string(rune('0'+file))), "")
 		}
 	}
-	p := survey(t, s).Pods[1]
+	p := surveyScene(t, s).Pods[1]
 	if len(p.Entries) != 256 || p.More < 3000 || p.More > 4096 || len(p.Refusals) > 32 || len(p.Actions) > 0 {
 		t.Errorf("%d entries and %d more, %d refusals, %d steps", len(p.Entries), p.More, len(p.Refusals), len(p.Actions))
 	}
@@ -450,10 +451,10 @@ func TestTellsEverything(t *testing.T) {
 // TestSharedVolume: other pods have the volume, so that it is staged says nothing about this one.
 func TestSharedVolume(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	staged(t, s)
-	mountOn(t, s.Path(orphantest.Live, volume+"/mount"))
-	if p := only(t, s); len(p.Actions) != len(wholePlan) {
+	s.Leave(goneUID)
+	stageVolume(t, s)
+	mountTmpfs(t, s.Path(orphantest.Live, volume+"/mount"))
+	if p := onlyPod(t, s); len(p.Actions) != len(wholePlan) {
 		t.Errorf("refusals %q, want none", p.Refusals)
 	}
 }

@@ -26,13 +26,13 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 	root := t.TempDir()
 	process := kerneltest.Start(t, "kubelet", root)
 	s.Inspector.Kubelet = &kubelet.Finder{PID: process.PID, Root: root}
-	p := only(t, s)
+	p := onlyPod(t, s)
 	if why := strings.Join(p.Refusals, "; "); len(p.Actions) > 0 || !strings.Contains(why, "not known whether this kubelet tries only once") {
 		t.Fatalf("pod = %+v, want no steps, as the program of that process is not a kubelet's", p)
 	}
-	record := filepath.Join("/proc", strconv.Itoa(process.PID), "root", root, "pods", gone, volume, "vol_data.json")
+	record := filepath.Join("/proc", strconv.Itoa(process.PID), "root", root, "pods", goneUID, volume, "vol_data.json")
 	s.Must(os.Truncate(record, 0))
-	if p = only(t, s); len(p.Actions) != 3 {
+	if p = onlyPod(t, s); len(p.Actions) != 3 {
 		t.Fatalf("pod = %+v, want three steps", p)
 	}
 	for _, step := range p.Actions {
@@ -40,10 +40,10 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 			t.Errorf("apply %s: gone %v, %v", step.Target, gone, err)
 		}
 	}
-	if left, err := s.Inspector.Left(t.Context(), gone); len(left) > 0 || err != nil {
+	if left, err := s.Inspector.LeftVolumes(t.Context(), goneUID); len(left) > 0 || err != nil {
 		t.Errorf("left %q, %v", left, err)
 	}
-	if absent, err := s.Inspector.Gone(t.Context(), []string{gone}); absent[gone] || err != nil {
+	if absent, err := s.Inspector.GoneDirectories(t.Context(), []string{goneUID}); absent[goneUID] || err != nil {
 		t.Errorf("gone: %v, %v, want that its directory is there", absent, err)
 	}
 	if names, err := os.ReadDir(root); err != nil || len(names) > 0 {
@@ -55,7 +55,7 @@ func TestKubeletInItsOwnNamespace(t *testing.T) {
 func TestNoPodYet(t *testing.T) {
 	s := orphantest.New(t)
 	s.Must(os.RemoveAll(s.Node.PodsDir()))
-	if found := survey(t, s); found.Directories != 0 || len(found.Pods) != 0 || found.Looked != nil {
+	if found := surveyScene(t, s); found.Directories != 0 || len(found.Pods) != 0 || found.Coverage != nil {
 		t.Errorf("survey = %+v", found)
 	}
 }
@@ -63,20 +63,20 @@ func TestNoPodYet(t *testing.T) {
 // TestAgeCountsFromWhatWasMade: what was removed a moment ago makes nothing young again, and what has come since does.
 func TestAgeCountsFromWhatWasMade(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
+	s.Leave(goneUID)
 	made := time.Now()
 	s.Inspector.MinimumAge, s.Inspector.Now = 500*time.Millisecond, time.Now
 	for time.Since(made) < 2*s.Inspector.MinimumAge {
 		time.Sleep(10 * time.Millisecond)
 	}
-	steps := only(t, s).Actions
+	steps := onlyPod(t, s).Actions
 	for _, step := range steps[:4] {
 		if _, err := s.Inspector.Apply(t.Context(), step); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.Inspector.MinimumAge = time.Hour
-	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrStays) {
-		t.Errorf("apply: %v, want ErrStays: all of it is younger than an hour", err)
+	if _, err := s.Inspector.Apply(t.Context(), steps[4]); !errors.Is(err, orphan.ErrNotRemovable) {
+		t.Errorf("apply: %v, want ErrNotRemovable: all of it is younger than an hour", err)
 	}
 }

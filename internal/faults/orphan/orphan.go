@@ -1,22 +1,23 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphan finds the directories of pods that are gone, proves that nothing of them is in use, and removes what is
-// empty in them, leaf first, so that the kubelet can remove the rest.
+// Package orphan finds the directories of pods that are gone, proves that nothing of them is in use, and removes what
+// is empty in them, leaf first, so that the kubelet can remove the rest.
 //
 // A directory is orphaned only if all that may know of its pod were asked and do not: the API server, past every cache,
 // and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which something has
 // changed lately is none. One that could not be asked proves nothing, and is named. The API server is asked once for a
 // pod: see absent.
 //
-// It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and the
-// empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the driver
-// is there: it is removed only where the kubelet is known to try no more. Anything else may be data: it is reported, and then
-// nothing of that pod is removed, because a kubelet that finds no volume left removes all the rest by itself, with its
-// content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2) detaches what others have mounted on a directory.
+// It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and
+// the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the
+// driver is there: it is removed only where the kubelet is known to try no more. Anything else may be data: it is
+// reported, and then nothing of that pod is removed, because a kubelet that finds no volume left removes all the rest
+// by itself, with its content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2)
+// detaches what others have mounted on a directory.
 //
-// It rests on kubernetes/pkg/kubelet/kubelet_volumes.go and pkg/volume/csi of 1.18 and 1.36, unlinkat(2), openat2(2) and
-// mount_namespaces(7).
+// It rests on kubernetes/pkg/kubelet/kubelet_volumes.go and pkg/volume/csi of 1.18 and 1.36, unlinkat(2), openat2(2)
+// and mount_namespaces(7).
 package orphan
 
 import (
@@ -33,10 +34,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that people
-// may set are from shortestMinimumAge. A kubelet that has made the directory may wait for a while before it makes the
-// sandbox; and one at work is silent for up to two minutes for a driver's answer, and then for two more before it tries
-// again.
+// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that
+// people may set are from shortestMinimumAge. A kubelet that has made the directory may wait for a while before it
+// makes the sandbox; and one at work is silent for up to two minutes for a driver's answer, and then for two more
+// before it tries again.
 const (
 	DefaultMinimumAge = 10 * time.Minute
 	longestMinimumAge = 720 * time.Hour
@@ -50,14 +51,14 @@ func CheckMinimumAge(age time.Duration) error {
 	return nil
 }
 
-// ErrStays is returned for what is not removed, with the reason.
-var ErrStays = errors.New("it stays")
+// ErrNotRemovable is returned for what is not removed, with the reason.
+var ErrNotRemovable = errors.New("it stays")
 
 // Pods knows the pods of this node.
 type Pods interface {
-	// PodsNow lists every pod that is bound to this node, mirror pods and those that are being deleted included, as the API
-	// server has them now: a cache that has not heard of a pod yet, or of nothing for an hour, would have its directory
-	// be removed. UID and Annotations are needed, names are for people.
+	// PodsNow lists every pod that is bound to this node, mirror pods and those that are being deleted included, as the
+	// API server has them now: a cache that has not heard of a pod yet, or of nothing for an hour, would have its
+	// directory be removed. UID and Annotations are needed, names are for people.
 	PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error)
 }
 
@@ -92,7 +93,7 @@ type Inspector struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
-	absent absent
+	confirmedGone goneCache
 }
 
 // Survey is what was found on a node.
@@ -103,18 +104,18 @@ type Survey struct {
 	Directories int `json:"directories"`
 	// Pods are the directories that belong to no pod that any source knows which was asked, ordered by UID.
 	Pods []*Pod `json:"pods"`
-	// Unasked says which sources could not be asked, and why. Then no directory is proven to be orphaned.
-	Unasked []string `json:"unasked,omitempty"`
+	// UnavailableSources says which sources could not be asked, and why. Then no directory is proven to be orphaned.
+	UnavailableSources []string `json:"unasked,omitempty"`
 	// Skipped is what was not looked at because there is too much of it.
 	Skipped []string `json:"skipped,omitempty"`
-	// Looked says where it was looked for mounts; nil if no directory had to be looked at.
-	Looked *Looked `json:"looked,omitempty"`
+	// Coverage says where it was looked for mounts; nil if no directory had to be looked at.
+	Coverage *Coverage `json:"looked,omitempty"`
 
-	terms terms
+	terms judgeTerms
 }
 
-// Looked is how the mounts of the node were looked at.
-type Looked struct {
+// Coverage is how the mounts of the node were looked at.
+type Coverage struct {
 	Backend    string `json:"backend"` // "kernel" or "procfs"
 	Namespaces int    `json:"namespaces"`
 	Mounts     int    `json:"mounts"`
@@ -146,16 +147,16 @@ type Pod struct {
 	Entries []Entry `json:"entries,omitempty"`
 	More    int     `json:"more,omitempty"`
 	// Mounts are what is mounted of it, at most 32.
-	Mounts []Mounted `json:"mounts,omitempty"`
+	Mounts []PodMount `json:"mounts,omitempty"`
 	// Refusals say why nothing of it is removed, at most 32.
 	Refusals []string `json:"refusals,omitempty"`
 	// Actions remove what has to go before the kubelet removes the rest. There are none if anything speaks against it.
 	Actions []fault.Action `json:"steps,omitempty"`
 
-	all       []Entry
-	files     bool   // whether the kubelet's own files are in it
-	contained string // why it is not proven that it has no container; empty: it is
-	mounts    use
+	allEntries      []Entry
+	hasKubeletFiles bool   // whether the kubelet's own files are in it
+	containerDoubt  string // why it is not proven that it has no container; empty: it is
+	mounts          podUse
 }
 
 // Kind is what an entry of a pod's directory is.
@@ -176,27 +177,27 @@ type Entry struct {
 	// Path is relative to the pod's directory; "." is that itself.
 	Path string `json:"path"`
 	Kind Kind   `json:"kind"`
-	// Why says what it is, if that is not plain.
-	Why string `json:"why,omitempty"`
+	// Reason says what it is, if that is not plain.
+	Reason string `json:"why,omitempty"`
 
-	inode         uint64
-	made, changed time.Time
-	record        *kubelet.VolumeRecord // nil for one that is empty: the kubelet does not wait until it is written out
-	needed        string                // what speaks against removing a record; empty: nothing
+	inode                 uint64
+	birthTime, changeTime time.Time
+	record                *kubelet.VolumeRecord // nil for one that is empty: the kubelet does not wait until it is written out
+	neededReason          string                // what speaks against removing a record; empty: nothing
 }
 
-// Mounted is a mount that shows the directory to be in use.
-type Mounted struct {
+// PodMount is a mount that shows the directory to be in use.
+type PodMount struct {
 	// Namespace is the inode number of the mount namespace; 0 if that could not be told.
 	Namespace uint64 `json:"namespace"`
 	Point     string `json:"point"`
 	Root      string `json:"root"`
 	FSType    string `json:"fsType,omitempty"`
-	// Why says what it has to do with the directory.
-	Why string `json:"why"`
+	// Reason says what it has to do with the directory.
+	Reason string `json:"why"`
 }
 
-func (i *Inspector) now() time.Time {
+func (i *Inspector) currentTime() time.Time {
 	if i.Now != nil {
 		return i.Now()
 	}

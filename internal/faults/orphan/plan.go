@@ -11,22 +11,22 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// plan says what is removed of a pod's directory, and in which order, or why nothing is. If volumes or subPaths are
-// left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the same,
-// is removed itself, as long as nothing but directories is in it.
-func (p *Pod) plan(looked *Looked) {
+// planRemoval says what is removed of a pod's directory, and in which order, or why nothing is. If volumes or subPaths
+// are left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the
+// same, is removed itself, as long as nothing but directories is in it.
+func (p *Pod) planRemoval(looked *Coverage) {
 	rest := len(p.Volumes) == 0 && !p.SubPaths
-	for _, e := range p.all {
+	for _, e := range p.allEntries {
 		switch e.Kind {
 		case MountPoint, Other:
-			p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.Why))
+			p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.Reason))
 		case Record:
-			if e.needed != "" {
-				p.refuse(fmt.Sprintf("%q stays: %s", e.Path, e.needed))
+			if e.neededReason != "" {
+				p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.neededReason))
 			}
 		case KubeletFile:
 			if rest {
-				p.refuse(fmt.Sprintf("no volume is left in it, and the kubelet's own file %q is for the kubelet to remove", e.Path))
+				p.addRefusal(fmt.Sprintf("no volume is left in it, and the kubelet's own file %q is for the kubelet to remove", e.Path))
 			}
 		}
 	}
@@ -35,44 +35,44 @@ func (p *Pod) plan(looked *Looked) {
 	}
 	proof := fmt.Sprintf("neither the API server nor the container runtime knows a pod of that UID, and none of %d mounts in %d mount "+
 		"namespaces lies in its directory or shows it", looked.Mounts, looked.Namespaces)
-	for _, e := range p.all {
-		if rest || removed(e.Path) {
-			p.Actions = append(p.Actions, e.action(p, proof))
+	for _, e := range p.allEntries {
+		if rest || mustBeRemoved(e.Path) {
+			p.Actions = append(p.Actions, e.removalAction(p, proof))
 		}
 	}
 }
 
-// removed reports whether an entry has to go for the kubelet to remove the rest: the directories of volumes, and that
-// of the subPaths.
-func removed(rel string) bool {
+// mustBeRemoved reports whether an entry has to go for the kubelet to remove the rest: the directories of volumes, and
+// that of the subPaths.
+func mustBeRemoved(rel string) bool {
 	parts := strings.Split(rel, "/")
 	return parts[0] == volumesDir && len(parts) > 2 || parts[0] == subPathsDir
 }
 
-func (e Entry) action(p *Pod, proof string) fault.Action {
-	ref := e.ref(p.Path)
-	a := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Fault: fault.OrphanedPodVolumes, Lossless: true}
+func (e Entry) removalAction(p *Pod, proof string) fault.Action {
+	ref := e.fileReference(p.Path)
+	action := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Fault: fault.OrphanedPodVolumes, Lossless: true}
 	switch {
 	case e.Kind == Record && e.record == nil:
-		a.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
-		a.Loss = "nothing: the file is empty"
+		action.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
+		action.Loss = "nothing: the file is empty"
 	case e.Kind == Record:
-		a.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
-		a.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.Handle, e.record.Driver)
+		action.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
+		action.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.Handle, e.record.Driver)
 	case e.Kind == SubPath:
-		a.Safety, a.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
+		action.Safety, action.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:
-		a.Kind = fault.RemoveDirectory
-		a.Safety, a.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
+		action.Kind = fault.RemoveDirectory
+		action.Safety, action.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"
 	}
-	return a
+	return action
 }
 
-// ref names an entry so that one which has taken its place since is not taken for it.
-func (e Entry) ref(dir string) fault.File {
+// fileReference names an entry so that one which has taken its place since is not taken for it.
+func (e Entry) fileReference(dir string) fault.File {
 	ref := fault.File{Path: path.Join(dir, e.Path), Inode: e.inode}
-	if !e.made.IsZero() {
-		ref.Made = e.made.UnixNano()
+	if !e.birthTime.IsZero() {
+		ref.Made = e.birthTime.UnixNano()
 	}
 	return ref
 }

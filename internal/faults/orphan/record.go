@@ -17,58 +17,58 @@ const csiPlugin = "kubernetes.io~csi"
 // readRecord reads the record of the volume whose directory is called dir.
 func readRecord(file *sys.FD, dir string) (*kubelet.VolumeRecord, error) {
 	r, err := kubelet.ReadVolumeRecord(file)
-	if err == nil && (r.PersistentVolume == "" || directoryOf(r) != dir) {
+	if err == nil && (r.PersistentVolume == "" || volumeDirectory(r) != dir) {
 		return nil, fmt.Errorf("it is that of volume %q", r.PersistentVolume)
 	}
 	return r, err
 }
 
-// directoryOf is what the kubelet calls the directory of the volume.
-func directoryOf(r *kubelet.VolumeRecord) string {
+// volumeDirectory is what the kubelet calls the directory of the volume.
+func volumeDirectory(r *kubelet.VolumeRecord) string {
 	return strings.ReplaceAll(r.PersistentVolume, "/", "~")
 }
 
-// noteNeeded notes what speaks against removing the records of a pod.
-func (l *look) noteNeeded(p *Pod) {
-	for i, e := range p.all {
+// addNeededReasons notes what speaks against removing the records of a pod.
+func (n *inspection) addNeededReasons(p *Pod) {
+	for i, e := range p.allEntries {
 		if e.Kind == Record {
-			p.all[i].needed = l.needed(e, p.UID)
+			p.allEntries[i].neededReason = n.recordNeeded(e, p.UID)
 		}
 	}
 }
 
-// needed says what speaks against removing a record; empty: nothing.
+// recordNeeded says what speaks against removing a record; empty: nothing.
 //
 // No kubelet can finish with a volume by an empty one. But if the volume is staged all the same, its directory is the
 // last sign that it has to be unstaged. After a reset of the machine nothing is staged.
-func (l *look) needed(e Entry, uid string) string {
-	if e.record == nil {
-		name := path.Base(path.Dir(e.Path))
-		if at := l.staged(&kubelet.VolumeRecord{PersistentVolume: name}, uid); at != "" {
+func (n *inspection) recordNeeded(entry Entry, uid string) string {
+	if entry.record == nil {
+		name := path.Base(path.Dir(entry.Path))
+		if at := n.stagedElsewhere(&kubelet.VolumeRecord{PersistentVolume: name}, uid); at != "" {
 			return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: no kubelet can finish with it by an empty "+
 				"record, so that is for a person to unmount first", at)
 		}
 		return ""
 	}
-	if at := l.staged(e.record, uid); at != "" {
+	if at := n.stagedElsewhere(entry.record, uid); at != "" {
 		return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: the kubelet may not have finished with it, "+
 			"and needs the record for that", at)
 	}
-	return l.attempts.waiting(e)
+	return n.cleanupRetry.pendingReason(entry)
 }
 
-// staged says where the driver has the volume mounted for all pods; empty: nowhere. It is empty as well if other pods
-// have the volume, for then that mount is as it should be.
-func (l *look) staged(r *kubelet.VolumeRecord, uid string) string {
-	for _, m := range l.table.Mounts() {
-		below, ok := strings.CutPrefix(m.Point, l.node.PodsDir()+"/")
+// stagedElsewhere says where the driver has the volume mounted for all pods; empty: nowhere. It is empty as well if
+// other pods have the volume, for then that mount is as it should be.
+func (n *inspection) stagedElsewhere(r *kubelet.VolumeRecord, uid string) string {
+	for _, m := range n.table.Mounts() {
+		below, ok := strings.CutPrefix(m.Point, n.node.PodsDir()+"/")
 		of, rest, _ := strings.Cut(below, "/")
-		if ok && of != uid && rest == path.Join(volumesDir, csiPlugin, directoryOf(r), "mount") {
+		if ok && of != uid && rest == path.Join(volumesDir, csiPlugin, volumeDirectory(r), "mount") {
 			return ""
 		}
 	}
-	for _, point := range l.node.StagingPoints(r.Driver, r.Handle, r.PersistentVolume) {
-		if len(l.table.All(point)) > 0 {
+	for _, point := range n.node.StagingPoints(r.Driver, r.Handle, r.PersistentVolume) {
+		if len(n.table.All(point)) > 0 {
 			return point
 		}
 	}

@@ -52,7 +52,7 @@ func TestPlaces(t *testing.T) {
 		"volume-subpaths/v/c/0": true, "volume-subpaths/v/c/12": true, "volume-subpaths/v/c/00": false, "volume-subpaths/v/c/-1": false,
 		"volume-subpaths/v/c/+1": false, "volume-subpaths/v/c/x": false, "volume-subpaths/v/0": false, "volumes/v/c/0": false,
 	} {
-		if got := isSubPath(strings.Split(path, "/")); got != want {
+		if got := isSubPathPath(strings.Split(path, "/")); got != want {
 			t.Errorf("%q is the place of a subPath: %v", path, got)
 		}
 	}
@@ -61,7 +61,7 @@ func TestPlaces(t *testing.T) {
 		"volumes/kubernetes.io~csi/vol_data.json": false, "volumes/kubernetes.io~nfs/v/vol_data.json": false,
 		"x/kubernetes.io~csi/v/vol_data.json": false,
 	} {
-		if got := isRecord(strings.Split(path, "/")); got != want {
+		if got := isRecordPath(strings.Split(path, "/")); got != want {
 			t.Errorf("%q is the place of a record: %v", path, got)
 		}
 	}
@@ -73,7 +73,7 @@ func TestPaths(t *testing.T) {
 		{"/", "/", "/a/b", "/a/b"}, {"/", "/@sub", "/a", "/@sub/a"}, {"/m", "/", "/m/x", "/x"},
 		{"/m", "/r", "/m", "/r"}, {"/m", "/r", "/m/x/y", "/r/x/y"},
 	} {
-		if got := within(c[0], c[1], c[2]); got != c[3] {
+		if got := pathInMount(c[0], c[1], c[2]); got != c[3] {
 			t.Errorf("%q below %q of %q: %q, want %q", c[2], c[0], c[1], got, c[3])
 		}
 	}
@@ -81,7 +81,7 @@ func TestPaths(t *testing.T) {
 		{"/pods", "/pods/u/x", "u"}, {"/pods", "/pods/u", "u"}, {"/pods", "/pods", ""}, {"/pods", "/podsu", ""},
 		{"/", "/u/x", "u"}, {"/", "/", ""},
 	} {
-		if got := first(c[0], c[1]); got != c[2] {
+		if got := firstComponent(c[0], c[1]); got != c[2] {
 			t.Errorf("first name of %q below %q: %q, want %q", c[1], c[0], got, c[2])
 		}
 	}

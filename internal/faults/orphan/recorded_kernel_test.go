@@ -15,15 +15,15 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan/orphantest"
 )
 
-// TestEvidenceIsJudgedAgain writes down what was found, and reaches the same findings from it: of a directory that can be
-// removed, and of one that has data in it.
+// TestEvidenceIsJudgedAgain writes down what was found, and reaches the same findings from it: of a directory that can
+// be removed, and of one that has data in it.
 func TestEvidenceIsJudgedAgain(t *testing.T) {
 	for name, data := range map[string]bool{"whole": false, "with data": true} {
 		t.Run(name, func(t *testing.T) {
 			s := orphantest.New(t)
-			s.Leave(gone)
+			s.Leave(goneUID)
 			if data {
-				s.File(gone, "volumes/kubernetes.io~empty-dir/cache/data", "x")
+				s.File(goneUID, "volumes/kubernetes.io~empty-dir/cache/data", "x")
 			}
 			survey, err := s.Inspector.Survey(t.Context())
 			if err != nil {
@@ -44,7 +44,7 @@ func TestEvidenceIsJudgedAgain(t *testing.T) {
 			if diff := cmp.Diff(survey.Findings(), again.Findings()); diff != "" {
 				t.Errorf("findings (-node +evidence):\n%s", diff)
 			}
-			if diff := cmp.Diff(planned(survey.Pods[0]), planned(again.Pods[0])); diff != "" {
+			if diff := cmp.Diff(plannedPaths(survey.Pods[0]), plannedPaths(again.Pods[0])); diff != "" {
 				t.Errorf("plan (-node +evidence):\n%s", diff)
 			}
 		})

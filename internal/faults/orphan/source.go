@@ -25,51 +25,51 @@ const maxSandboxes = 10_000
 // serverUID is what an API server gives pods for a UID. The UID of a static pod has no dashes, unless a user chose one.
 var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// sources is what the API server and the runtime know of the pods.
-type sources struct {
+// podSources is what the API server and the runtime know of the pods.
+type podSources struct {
 	server, runtime map[string]bool // UIDs; nil if it was not asked, or could not be
-	unasked         []string
+	unavailable     []string
 }
 
-// ask asks both. To ask the API server costs it a look at all pods of the cluster: so that is done only if it decides
-// about one of the open pods, and the runtime neither knows all of these nor is silent.
-func (i *Inspector) ask(ctx context.Context, open []string) sources {
-	var s sources
+// askSources asks both. To ask the API server costs it a look at all pods of the cluster: so that is done only if it
+// decides about one of the open pods, and the runtime neither knows all of these nor is silent.
+func (i *Inspector) askSources(ctx context.Context, open []string) podSources {
+	var s podSources
 	var silent error
 	s.runtime, silent = i.askRuntime(ctx)
 	open = slices.DeleteFunc(slices.Clone(open), func(uid string) bool { return s.runtime[uid] })
 	if i.Cache == nil || len(open) > 0 && silent == nil {
 		var err error
 		if s.server, err = i.askServer(ctx); err != nil {
-			s.unasked = append(s.unasked, "the API server could not be asked: "+err.Error())
+			s.unavailable = append(s.unavailable, "the API server could not be asked: "+err.Error())
 		}
 		s.runtime, silent = i.askRuntime(ctx) // again: what has been deleted since may have a sandbox by now
 	}
 	if silent != nil {
-		s.unasked = append(s.unasked, "the container runtime could not be asked: "+silent.Error())
+		s.unavailable = append(s.unavailable, "the container runtime could not be asked: "+silent.Error())
 	}
-	if len(s.unasked) == 0 && !i.agree(s) {
-		s.unasked = append(s.unasked, "the API server and the container runtime know no pod in common, so they may speak of different nodes")
+	if len(s.unavailable) == 0 && !i.sourcesAgree(s) {
+		s.unavailable = append(s.unavailable, "the API server and the container runtime know no pod in common, so they may speak of different nodes")
 	}
-	if s.server != nil && len(s.unasked) == 0 {
-		i.absent.learn(open, s.server)
+	if s.server != nil && len(s.unavailable) == 0 {
+		i.confirmedGone.remember(open, s.server)
 	}
 	return s
 }
 
-// absent are the UIDs that have a directory on this node, and that the API server was asked for and did not have.
+// goneCache are the UIDs that have a directory on this node, and that the API server was asked for and did not have.
 //
-// They need not be asked for again. A pod is bound to a node before the kubelet there makes its directory, and for good; so
-// one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come back
-// only by a backup of the API server's data, or with a static pod for which a user chose the UID. The cache, the
+// They need not be asked for again. A pod is bound to a node before the kubelet there makes its directory, and for
+// good; so one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come
+// back only by a backup of the API server's data, or with a static pod for which a user chose the UID. The cache, the
 // runtime and the mounts still show such a pod, and they are asked each time.
-type absent struct {
+type goneCache struct {
 	mu   sync.Mutex
 	uids map[string]bool
 }
 
-// learn takes what the API server has said when it was asked for these.
-func (a *absent) learn(uids []string, server map[string]bool) {
+// remember takes what the API server has said when it was asked for these.
+func (a *goneCache) remember(uids []string, server map[string]bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.uids == nil {
@@ -81,14 +81,14 @@ func (a *absent) learn(uids []string, server map[string]bool) {
 	maps.DeleteFunc(a.uids, func(uid string, _ bool) bool { return server[uid] })
 }
 
-func (a *absent) has(uid string) bool {
+func (a *goneCache) contains(uid string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.uids[uid]
 }
 
-// keep forgets all but these, which are in order.
-func (a *absent) keep(uids []string) {
+// retainOnly forgets all but these, which are in order.
+func (a *goneCache) retainOnly(uids []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.uids, func(uid string, _ bool) bool { _, found := slices.BinarySearch(uids, uid); return !found })
@@ -117,8 +117,10 @@ func UIDs(pod *metav1.ObjectMeta) []string {
 	return []string{string(pod.UID), pod.Annotations[corev1.MirrorPodAnnotationKey], pod.Annotations[hashAnnotation]}
 }
 
-// cached reports whether the cache knows the pod.
-func (i *Inspector) cached(uid string) bool { return i.Cache != nil && uid != "" && i.Cache.Knows(uid) }
+// inCache reports whether the cache knows the pod.
+func (i *Inspector) inCache(uid string) bool {
+	return i.Cache != nil && uid != "" && i.Cache.Knows(uid)
+}
 
 func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {
 	if i.Runtime == nil {
@@ -138,9 +140,9 @@ func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {
 	return known, nil
 }
 
-// contained says for each pod, if there is anything to say, why it is not proven that it has no container. A runtime
-// removes containers with their sandbox; one may have been removed behind its back.
-func (i *Inspector) contained(ctx context.Context, uids []string, from sources) map[string]string {
+// containerDoubts says for each pod, if there is anything to say, why it is not proven that it has no container. A
+// runtime removes containers with their sandbox; one may have been removed behind its back.
+func (i *Inspector) containerDoubts(ctx context.Context, uids []string, from podSources) map[string]string {
 	why := map[string]string{}
 	if from.runtime == nil {
 		return why // which is said already
@@ -157,19 +159,19 @@ func (i *Inspector) contained(ctx context.Context, uids []string, from sources) 
 	return why
 }
 
-// agree reports whether the two speak of one node. A runtime of the wrong node would know none of our pods. If the API
-// server was not asked, its pods in the cache count.
-func (i *Inspector) agree(s sources) bool {
+// sourcesAgree reports whether the two speak of one node. A runtime of the wrong node would know none of our pods. If
+// the API server was not asked, its pods in the cache count.
+func (i *Inspector) sourcesAgree(s podSources) bool {
 	for uid := range s.runtime {
-		if s.server[uid] || s.server == nil && i.cached(uid) {
+		if s.server[uid] || s.server == nil && i.inCache(uid) {
 			return true
 		}
 	}
 	return false
 }
 
-// knows says which source knows the pod; empty: none.
-func (s sources) knows(uid string) string {
+// knownBy says which source knows the pod; empty: none.
+func (s podSources) knownBy(uid string) string {
 	switch {
 	case s.server[uid]:
 		return "the API server knows a pod of that UID on this node"

@@ -15,49 +15,49 @@ import (
 // comparison is how a bind compares with what its subPath names now, and what was seen of it.
 type comparison struct {
 	relation relation
-	told     string
+	observed string
 }
 
-// compare looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be looked at,
-// or is not there for certain, is unknown.
-func (s target) compare(st mount.State) comparison {
-	if !local(st.FSType) {
+// compareWithNow looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be
+// looked at, or is not there for certain, is unknown.
+func (s target) compareWithNow(state mount.State) comparison {
+	if !isLocalType(state.FSType) {
 		return comparison{}
 	}
-	bound, ok := boundFile(st)
+	bound, ok := boundRoot(state)
 	if !ok {
 		return comparison{}
 	}
-	v, err := s.openVolume()
+	volume, err := s.openVolume()
 	if err != nil {
 		return comparison{}
 	}
-	defer v.dir.Close()
-	name := s.name(v, st)
-	if name == "" || !v.local(bound, st) {
+	defer volume.dir.Close()
+	name := s.nameInVolume(volume, state)
+	if name == "" || !volume.isLocalTo(bound, state) {
 		return comparison{}
 	}
-	now, err := v.stat(name)
+	now, err := volume.statName(name)
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
-		return v.absence(name)
+		return volume.compareAbsent(name)
 	case err != nil:
 		return comparison{}
 	}
-	return s.settle(v.relate(bound, now, name))
+	return s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
 }
 
-// settle leaves out what only a pod's spec can say if that is not known.
-func (s target) settle(c comparison) comparison {
-	if s.pod == nil && (c.relation == another || c.relation == elsewhere) {
+// withoutSpecDoubt leaves out what only a pod's spec can say if that is not known.
+func (s target) withoutSpecDoubt(c comparison) comparison {
+	if s.pod == nil && (c.relation == differentInode || c.relation == otherFilesystem) {
 		return comparison{}
 	}
 	return c
 }
 
-// boundFile is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
-func boundFile(st mount.State) (sys.Stat, bool) {
-	fd, err := mountns.Lookup(0, st.Point)
+// boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
+func boundRoot(state mount.State) (sys.Stat, bool) {
+	fd, err := mountns.Lookup(0, state.Point)
 	if err != nil {
 		return sys.Stat{}, false
 	}
@@ -66,32 +66,32 @@ func boundFile(st mount.State) (sys.Stat, bool) {
 	if err != nil {
 		return sys.Stat{}, false
 	}
-	if st.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
-		return bound, bound.MountID == st.UniqueID
+	if state.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
+		return bound, bound.MountID == state.UniqueID
 	}
-	again, err := mount.Inspect(st.Point)
-	return bound, err == nil && again.Same(st.ID)
+	again, err := mount.Inspect(state.Point)
+	return bound, err == nil && again.Same(state.ID)
 }
 
-// relate compares two files.
-func (v volume) relate(bound, now sys.Stat, name string) comparison {
+// compareFiles compares two files.
+func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison {
 	oneDevice := bound.Major == now.Major && bound.Minor == now.Minor
 	switch {
 	case oneDevice && bound.Ino == now.Ino:
-		return comparison{relation: same}
-	case !oneDevice && !v.at.MountRoot:
-		return comparison{elsewhere, fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path, now.Major,
+		return comparison{relation: sameFile}
+	case !oneDevice && !v.state.MountRoot:
+		return comparison{otherFilesystem, fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path, now.Major,
 			now.Minor)}
 	}
-	return comparison{another, fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d", bound.Ino,
+	return comparison{differentInode, fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d", bound.Ino,
 		bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
 }
 
-// absence distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and one that
-// the containers write. The containers decide what exists in the latter.
-func (v volume) absence(name string) comparison {
-	if !v.writtenAnew() {
-		return comparison{relation: absent}
+// compareAbsent distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and
+// one that the containers write. The containers decide what exists in the latter.
+func (v openedVolume) compareAbsent(name string) comparison {
+	if !v.hasAtomicWriter() {
+		return comparison{relation: entryAbsent}
 	}
-	return comparison{emptied, fmt.Sprintf("%q has no %q", v.path, name)}
+	return comparison{removedByWriter, fmt.Sprintf("%q has no %q", v.path, name)}
 }

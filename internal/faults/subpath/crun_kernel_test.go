@@ -23,20 +23,21 @@ import (
 	"kubediag.org/kubediag/test/debian"
 )
 
-// bundle is a container of crun that has a file bound at /etc/x.
-type bundle struct {
+// crunContainer is a container of crun that has a file bound at /etc/x.
+type crunContainer struct {
 	t         *testing.T
 	dir, name string
 }
 
-// newBundle makes what crun is given. It needs control groups of version 2 alone, as crun refuses both versions at once.
-func newBundle(t *testing.T, point string) *bundle {
+// newBundle makes what crun is given. It needs control groups of version 2 alone, as crun refuses both versions at
+// once.
+func newBundle(t *testing.T, point string) *crunContainer {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		t.Skip("the kernel lacks control groups of version 2 alone: crun refuses to have both versions")
 	}
 	must(t, debian.Install(t.Context(), "crun", "busybox"))
-	b := &bundle{t: t, dir: t.TempDir(), name: fmt.Sprintf("kubediag-test-%d", os.Getpid())}
+	b := &crunContainer{t: t, dir: t.TempDir(), name: fmt.Sprintf("kubediag-test-%d", os.Getpid())}
 	bin := filepath.Join(b.dir, "rootfs", "bin")
 	for _, dir := range []string{bin, "proc", "dev", "etc"} {
 		if !filepath.IsAbs(dir) {
@@ -49,12 +50,12 @@ func newBundle(t *testing.T, point string) *bundle {
 	program, err := os.ReadFile(busybox)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(bin, "busybox"), program, 0o755))
-	must(t, os.WriteFile(filepath.Join(b.dir, "config.json"), b.spec(point), 0o600))
+	must(t, os.WriteFile(filepath.Join(b.dir, "config.json"), b.runtimeSpec(point), 0o600))
 	t.Cleanup(func() { _ = exec.Command("crun", "delete", "-f", b.name).Run() })
 	return b
 }
 
-func (b *bundle) spec(point string) []byte {
+func (b *crunContainer) runtimeSpec(point string) []byte {
 	type mounting struct {
 		Destination string   `json:"destination"`
 		Type        string   `json:"type"`
@@ -81,8 +82,8 @@ func (b *bundle) spec(point string) []byte {
 	return text
 }
 
-// start starts the container and gives the first process; or what crun has said.
-func (b *bundle) start() (pid int, said string) {
+// startContainer starts the container and gives the first process; or what crun has said.
+func (b *crunContainer) startContainer() (pid int, said string) {
 	b.t.Helper()
 	output, err := os.CreateTemp(b.t.TempDir(), "said") // no pipe, which the container would keep
 	must(b.t, err)
@@ -102,8 +103,8 @@ func (b *bundle) start() (pid int, said string) {
 	return pid, ""
 }
 
-// reads is what the container has in the file.
-func (b *bundle) reads() string {
+// readFile is what the container has in the file.
+func (b *crunContainer) readFile() string {
 	b.t.Helper()
 	out, err := exec.Command("crun", "exec", b.name, "/bin/busybox", "cat", "/etc/x").CombinedOutput()
 	if err != nil {
@@ -112,36 +113,36 @@ func (b *bundle) reads() string {
 	return string(out)
 }
 
-// TestCrunContainer has kubernetes#68211 happen to a container of crun: what it says is recognised, the bind is found and
-// repaired, and the container starts. In one that still runs, the file is replaced.
+// TestCrunContainer has kubernetes#68211 happen to a container of crun: what it says is recognised, the bind is found
+// and repaired, and the container starts. In one that still runs, the file is replaced.
 func TestCrunContainer(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	c := newBundle(t, b.point)
-	pid, said := c.start()
-	if got := c.reads(); said != "" || got != "one" {
+	pid, said := c.startContainer()
+	if got := c.readFile(); said != "" || got != "one" {
 		t.Fatalf("the container does not run: %s, and reads %q", said, got)
 	}
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
-	if v := b.verdict(t); v != Stale {
+	if v := b.verdictOf(t); v != Stale {
 		t.Fatalf("after the update: %s, want %s", v, Stale)
 	}
 	source := filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "app.ini")
 	replaceIn(t, pid, "/etc/x", source)
-	if got := c.reads(); got != "two" {
+	if got := c.readFile(); got != "two" {
 		t.Errorf("the running container reads %q, want the new content", got)
 	}
 	must(t, exec.Command("crun", "delete", "-f", c.name).Run())
-	if _, said = c.start(); !strings.Contains(said, "No such file or directory") {
+	if _, said = c.startContainer(); !strings.Contains(said, "No such file or directory") {
 		t.Fatalf("with a stale bind crun says %q, want that there is no such file", said)
 	}
 	must(t, exec.Command("crun", "delete", "-f", c.name).Run())
-	state := b.inspect(t)[0].State
+	state := b.inspectPod(t)[0].State
 	must(t, Unmount(t.Context(), b.Node, b.pod, state.ID))
 	b.Bind(source, b.point) // as the kubelet does, where nothing is bound
-	if _, said = c.start(); said != "" {
+	if _, said = c.startContainer(); said != "" {
 		t.Fatalf("after the repair the container does not start: %s", said)
 	}
-	if got := c.reads(); got != "two" {
+	if got := c.readFile(); got != "two" {
 		t.Errorf("after the repair the container reads %q, want the new content", got)
 	}
 }

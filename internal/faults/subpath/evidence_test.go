@@ -54,8 +54,8 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
-			for _, r := range refusals(corev1.ContainerStatus{State: c.state, LastTerminationState: c.last}) {
-				got = append(got, r.where)
+			for _, r := range startRefusals(corev1.ContainerStatus{State: c.state, LastTerminationState: c.last}) {
+				got = append(got, r.statusField)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("where refusals stand (-want +got):\n%s", diff)
@@ -67,7 +67,7 @@ func TestRefusals(t *testing.T) {
 func TestLongMessagesAreClipped(t *testing.T) {
 	t.Parallel()
 	text := "trying to mount a directory onto a file: " + strings.Repeat("é", 1000)
-	quote, ok := WrongKind(corev1.ContainerStatus{State: state(true, "CreateContainerError", text, 0)})
+	quote, ok := WrongKindMessage(corev1.ContainerStatus{State: state(true, "CreateContainerError", text, 0)})
 	if !ok || len(quote) > maxQuoted+200 || !strings.Contains(quote, "é…") {
 		t.Errorf("a long message is quoted as %q, %v", quote, ok)
 	}

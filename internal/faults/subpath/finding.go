@@ -16,21 +16,23 @@ import (
 // Finding returns a bind as a fault, with its proof: StaleSubPath, or MissingBindSource if the source is gone for good.
 // namespace is the inode number of the mount namespace.
 func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
-	return b.finding(podinfo.PodOf(pod), pod, namespace)
+	return b.findingOf(podinfo.PodOf(pod), pod, namespace)
 }
 
-// codes by verdict. A bind that is no fault, or is not proven to be one, has none.
-var codes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource}
+// faultCodes by verdict. A bind that is no fault, or is not proven to be one, has none.
+var faultCodes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource}
 
-// finding is Finding of a pod whose spec may not be known: then pod is nil.
-func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
-	f := fault.Finding{
-		Code: codes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: faults.MountOfState(b.State, namespace),
-		Evidence: []string{b.Why},
+// findingOf is Finding of a pod whose spec may not be known: then pod is nil.
+func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
+	finding := fault.Finding{
+		Code: faultCodes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: faults.MountOfState(b.State, namespace),
+		Evidence: []string{b.Reason},
 	}
-	add := func(format string, args ...any) { f.Evidence = append(f.Evidence, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) {
+		finding.Evidence = append(finding.Evidence, fmt.Sprintf(format, args...))
+	}
 	if pod != nil {
-		add("container %q asks for it in volumeMounts[%d]: %s of volume %q at %q", b.Container, b.Index, b.asked(), b.Volume.Name,
+		add("container %q asks for it in volumeMounts[%d]: %s of volume %q at %q", b.Container, b.Index, b.requestedText(), b.Volume.Name,
 			b.Mount.MountPath)
 	} else {
 		add("the pod's spec is not known; by its path it is for volumeMounts[%d] of container %q, from volume %q", b.Index, b.Container,
@@ -43,20 +45,20 @@ func (b Bind) finding(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Fin
 	if b.Line != "" {
 		add("mountinfo: %s", b.Line)
 	}
-	if b.Beneath > 0 {
-		add("mounts beneath it at the same place: %d", b.Beneath)
+	if b.HiddenMounts > 0 {
+		add("mounts beneath it at the same place: %d", b.HiddenMounts)
 	}
 	if pod != nil {
-		f.Evidence = append(f.Evidence, containerEvidence(pod, b.Container)...)
-		f.Details = podinfo.DetailsOf(pod, b.Container)
+		finding.Evidence = append(finding.Evidence, containerEvidence(pod, b.Container)...)
+		finding.Details = podinfo.DetailsOf(pod, b.Container)
 	}
 	if b.Verdict == Stale {
-		f.Details.Repair = fault.Replace
+		finding.Details.Repair = fault.Replace
 	}
-	return f
+	return finding
 }
 
-func (b Bind) asked() string {
+func (b Bind) requestedText() string {
 	if b.Mount.SubPathExpr != "" {
 		return fmt.Sprintf("subPathExpr %q", b.Mount.SubPathExpr)
 	}

@@ -22,16 +22,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// form is a kind of volume whose content is not the kubelet's.
-type form struct {
+// volumeForm is a kind of volume whose content is not the kubelet's.
+type volumeForm struct {
 	volume string // in the pod
 	name   string // the kubelet's, which is in the path of the bind
 	// make returns the directory of the volume, and sets in the pod what is to be set.
 	make func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string
 }
 
-// hostPath has the pod's volume "host" come from path.
-func hostPath(pod *corev1.Pod, path string) {
+// setHostPath has the pod's volume "host" come from path.
+func setHostPath(pod *corev1.Pod, path string) {
 	for i := range pod.Spec.Volumes {
 		if pod.Spec.Volumes[i].HostPath != nil {
 			pod.Spec.Volumes[i].HostPath.Path = path
@@ -46,8 +46,8 @@ func mkdir(t *testing.T, elements ...string) string {
 	return dir
 }
 
-// forms are made in all ways in which a volume comes to a node.
-var forms = map[string]form{
+// volumeForms are made in all ways in which a volume comes to a node.
+var volumeForms = map[string]volumeForm{
 	"emptyDir": {"empty", "empty", func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
 		return s.Volume(pod, kubelettest.EmptyDir, "empty")
 	}},
@@ -58,7 +58,7 @@ var forms = map[string]form{
 	}},
 	"hostPath": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
 		dir := mkdir(t, s.Root, "..", "host dir")
-		hostPath(pod, dir+"/")
+		setHostPath(pod, dir+"/")
 		return dir
 	}},
 	"hostPath behind links": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
@@ -66,13 +66,13 @@ var forms = map[string]form{
 		top := filepath.Join(s.Root, "..", "var")
 		must(t, os.Symlink("disk/../disk", top))
 		must(t, os.Symlink(top+"/data", filepath.Join(s.Root, "..", "app")))
-		hostPath(pod, filepath.Join(s.Root, "..", "app"))
+		setHostPath(pod, filepath.Join(s.Root, "..", "app"))
 		return dir
 	}},
 	"hostPath on a mount": {"host", "host", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
 		dir := mkdir(t, s.Root, "..", "disk", "data")
 		must(t, mount.Tmpfs(dir, 1<<20))
-		hostPath(pod, dir)
+		setHostPath(pod, dir)
 		return dir
 	}},
 	"local PersistentVolume": {"claim", "local-pv-1", func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) string {
@@ -95,18 +95,18 @@ var forms = map[string]form{
 	}},
 }
 
-// change is what is done to a source.
-type change struct {
+// sourceChange is what is done to a source.
+type sourceChange struct {
 	do   func(t *testing.T, source string)
 	want Verdict
 	// starts says whether the kernel lets a container have the bind.
 	starts bool
 }
 
-var changes = map[string]change{
+var sourceChanges = map[string]sourceChange{
 	"nothing":  {func(*testing.T, string) {}, Alive, true},
 	"removed":  {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale, false},
-	"replaced": {func(t *testing.T, source string) { must(t, replace(source)) }, Stale, false},
+	"replaced": {func(t *testing.T, source string) { must(t, replaceFile(source)) }, Stale, false},
 	"moved":    {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive, true},
 	"moved and made anew": {func(t *testing.T, source string) {
 		must(t, os.Rename(source, source+".bak"))
@@ -128,13 +128,13 @@ var changes = map[string]change{
 	"written to": {func(t *testing.T, source string) { must(t, os.WriteFile(source, []byte("two"), 0o644)) }, Alive, true},
 }
 
-// replace writes a new file in place of the old one as editors do.
-func replace(source string) error {
+// replaceFile writes a new file in place of the old one as editors do.
+func replaceFile(source string) error {
 	return errors.Join(os.WriteFile(source+".new", []byte("two"), 0o644), os.Rename(source+".new", source))
 }
 
-// put makes a file below dir.
-func put(t *testing.T, dir, name string) string {
+// putFile makes a file below dir.
+func putFile(t *testing.T, dir, name string) string {
 	t.Helper()
 	source := filepath.Join(dir, name)
 	mkdir(t, filepath.Dir(source))
@@ -142,25 +142,25 @@ func put(t *testing.T, dir, name string) string {
 	return source
 }
 
-// subPath has a container mount a subPath of the form, and binds it.
-func (f form) subPath(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, m corev1.VolumeMount) bound {
+// bindSubPath has a container mount a subPath of the form, and binds it.
+func (f volumeForm) bindSubPath(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, m corev1.VolumeMount) boundPod {
 	t.Helper()
 	m.Name, m.MountPath = f.volume, "/x"
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{m}
-	return bound{Scene: s, pod: pod, point: s.Point(pod, f.name, "app", 0)}
+	return boundPod{Scene: s, pod: pod, point: s.Point(pod, f.name, "app", 0)}
 }
 
 func TestEveryKindOfVolume(t *testing.T) {
-	for kind, f := range forms {
-		for what, c := range changes {
+	for kind, f := range volumeForms {
+		for what, c := range sourceChanges {
 			t.Run(kind+"/"+what, func(t *testing.T) {
 				s, pod := kubelettest.New(t), kubelettest.NewPod()
-				source := put(t, f.make(t, s, pod), "a b\\c\nd/é")
-				b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "a b\\c\nd/é"})
+				source := putFile(t, f.make(t, s, pod), "a b\\c\nd/é")
+				b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "a b\\c\nd/é"})
 				b.Bind(source, b.point)
 				c.do(t, source)
-				if v := b.verdict(t); v != c.want {
-					t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspect(t)[0].Why)
+				if v := b.verdictOf(t); v != c.want {
+					t.Errorf("verdict %s, want %s: %s", v, c.want, b.inspectPod(t)[0].Reason)
 				}
 				if err := b.Start(b.point); (err == nil) != c.starts {
 					t.Errorf("a container starts with %v: the scene is not what it should be", err)
@@ -196,20 +196,20 @@ func TestSubPathExpr(t *testing.T) {
 		"no pattern": {"plain", nil, "plain", Stale},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pod, f := kubelettest.New(t), podWithLabel(), forms["emptyDir"]
+			s, pod, f := kubelettest.New(t), podWithLabel(), volumeForms["emptyDir"]
 			pod.Spec.Containers[0].Env = c.env
-			source := put(t, f.make(t, s, pod), c.dir)
-			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPathExpr: c.expr})
+			source := putFile(t, f.make(t, s, pod), c.dir)
+			b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPathExpr: c.expr})
 			b.Bind(source, b.point)
-			if v := b.verdict(t); v != Alive {
+			if v := b.verdictOf(t); v != Alive {
 				t.Fatalf("at first: %s", v)
 			}
-			changes["moved and made anew"].do(t, source)
-			if v := b.verdict(t); v != c.want {
+			sourceChanges["moved and made anew"].do(t, source)
+			if v := b.verdictOf(t); v != c.want {
 				t.Errorf("moved and made anew: %s, want %s", v, c.want)
 			}
 			must(t, os.Remove(source+".bak"))
-			if v := b.verdict(t); v != Stale {
+			if v := b.verdictOf(t); v != Stale {
 				t.Errorf("removed: %s, want %s", v, Stale)
 			}
 		})
@@ -241,28 +241,28 @@ func TestLinksInVolume(t *testing.T) {
 		"over /proc":                   {"releases/1", "/proc/self/cwd", Alive},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath"]
+			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["hostPath"]
 			dir := f.make(t, s, pod)
 			twin := mkdir(t, dir, "..", "twin")
-			put(t, twin, "conf/key")
+			putFile(t, twin, "conf/key")
 			link := func(target string) {
 				target = strings.NewReplacer("VOLUME", dir, "TWIN", twin).Replace(target)
 				must(t, os.Symlink(target, filepath.Join(dir, "current.new")))
 				must(t, os.Rename(filepath.Join(dir, "current.new"), filepath.Join(dir, "current")))
 			}
-			source := put(t, dir, "releases/1/conf/key")
-			put(t, dir, "releases/2/conf/key")
+			source := putFile(t, dir, "releases/1/conf/key")
+			putFile(t, dir, "releases/2/conf/key")
 			must(t, os.Symlink(dir+"/releases", filepath.Join(dir, "abs")))
 			must(t, mount.Tmpfs(mkdir(t, dir, "other"), 1<<20))
-			put(t, dir, "other/conf/key")
+			putFile(t, dir, "other/conf/key")
 			link(c.link)
-			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "current/conf/key"})
+			b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "current/conf/key"})
 			b.Bind(source, b.point)
-			if got := b.inspect(t)[0]; got.Verdict != Alive || !got.SourceUnchanged {
+			if got := b.inspectPod(t)[0]; got.Verdict != Alive || !got.SourceUnchanged {
 				t.Fatalf("at first: %s, same: %v, want that the link is followed", got.Verdict, got.SourceUnchanged)
 			}
 			link(c.now)
-			if v := b.verdict(t); v != c.want {
+			if v := b.verdictOf(t); v != c.want {
 				t.Errorf("verdict %s, want %s", v, c.want)
 			}
 		})
@@ -271,19 +271,19 @@ func TestLinksInVolume(t *testing.T) {
 
 // TestVolumeThatIsNotMounted has the directory of a volume show what lies beneath it.
 func TestVolumeThatIsNotMounted(t *testing.T) {
-	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["CSI PersistentVolume"]
+	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["CSI PersistentVolume"]
 	beneath := mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount")
-	put(t, beneath, "sub")
-	source := put(t, f.make(t, s, pod), "sub")
-	b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+	putFile(t, beneath, "sub")
+	source := putFile(t, f.make(t, s, pod), "sub")
+	b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 	b.Bind(source, b.point)
 	must(t, systest.UnmountPath(beneath, true))
-	if v := b.verdict(t); v != Unproven {
+	if v := b.verdictOf(t); v != Unproven {
 		t.Errorf("not mounted: %s, want %s", v, Unproven)
 	}
 	must(t, mount.Tmpfs(beneath, 1<<20))
-	put(t, beneath, "sub")
-	if v := b.verdict(t); v != Stale {
+	putFile(t, beneath, "sub")
+	if v := b.verdictOf(t); v != Stale {
 		t.Errorf("another file system is mounted: %s, want %s", v, Stale)
 	}
 }
@@ -294,15 +294,15 @@ func TestOtherFileSystems(t *testing.T) {
 		"nothing": Alive, "removed": Stale, "replaced": Stale, "moved and made anew": Alive, "unlinked, another link left": Unproven,
 	} {
 		t.Run(what, func(t *testing.T) {
-			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["hostPath"]
+			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["hostPath"]
 			dir := f.make(t, s, pod)
 			must(t, sys.NewMount("ramfs", dir, "ramfs", ""))
 			t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
-			source := put(t, dir, "sub")
-			b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+			source := putFile(t, dir, "sub")
+			b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 			b.Bind(source, b.point)
-			changes[what].do(t, source)
-			if v := b.verdict(t); v != want {
+			sourceChanges[what].do(t, source)
+			if v := b.verdictOf(t); v != want {
 				t.Errorf("verdict %s, want %s", v, want)
 			}
 		})
@@ -311,22 +311,22 @@ func TestOtherFileSystems(t *testing.T) {
 
 // TestTwoPluginsWithOneName leaves open which of them the bind is from.
 func TestTwoPluginsWithOneName(t *testing.T) {
-	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), forms["in-tree PersistentVolume"]
-	source := put(t, f.make(t, s, pod), "sub")
-	put(t, mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount"), "sub")
-	b := f.subPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
+	s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["in-tree PersistentVolume"]
+	source := putFile(t, f.make(t, s, pod), "sub")
+	putFile(t, mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount"), "sub")
+	b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 	b.Bind(source, b.point)
-	changes["moved and made anew"].do(t, source)
-	if v := b.verdict(t); v != Alive {
+	sourceChanges["moved and made anew"].do(t, source)
+	if v := b.verdictOf(t); v != Alive {
 		t.Errorf("verdict %s, want %s", v, Alive)
 	}
 }
 
-// TestLookReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
-func TestLookReadsNoTable(t *testing.T) {
+// TestInspectBindReadsNoTable counts the bytes that are read at a look: a mount table costs 3 microseconds a line.
+func TestInspectBindReadsNoTable(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	kerneltest.Needs(t, sys.HasCachedLookup)
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	for name, pod := range map[string]*corev1.Pod{"with the pod": b.pod, "without": nil} {
 		for _, state := range []string{"alive", "stale"} {
 			look := func() {

@@ -20,11 +20,11 @@ func TestNames(t *testing.T) {
 		"stat /srv/opt/data: no such file":        false,
 		"":                                        false,
 	} {
-		if got := names(text, "/opt/data/"); got != want {
+		if got := containsPath(text, "/opt/data/"); got != want {
 			t.Errorf("%q: %v, want %v", text, got, want)
 		}
 	}
-	if names("mkdir /: no", "/") {
+	if containsPath("mkdir /: no", "/") {
 		t.Error("every path begins with the root")
 	}
 }

@@ -24,17 +24,17 @@ type Bind struct {
 	podinfo.SubPathMount
 	State   mount.State
 	Verdict Verdict
-	// Why is what the verdict rests on, in words.
-	Why string
+	// Reason is what the verdict rests on, in words.
+	Reason string
 	// Line is the mount's line of mountinfo.
 	Line string
 	// Source is the path of the source on the host, with the kernel's mark //deleted. If no mount shows that part of
 	// the file system, it is the path inside the file system, as in mountinfo.
 	Source string
-	// Beneath is how many further mounts are at the same place, hidden by this one.
-	Beneath int
-	// Spreads is the peer group that an unmount spreads to, 0 for none.
-	Spreads int
+	// HiddenMounts is how many further mounts are at the same place, hidden by this one.
+	HiddenMounts int
+	// PeerGroup is the peer group that an unmount spreads to, 0 for none.
+	PeerGroup int
 	// SourceUnchanged says that the subPath names, by now, the very file that is bound. A kubelet that compares the two
 	// keeps such a bind, even if the kernel refuses to bind its name any more.
 	SourceUnchanged bool
@@ -43,12 +43,13 @@ type Bind struct {
 	// SourceMissing says that the subPath names nothing by now.
 	SourceMissing bool
 
-	now     comparison // the evidence that decided, with State
-	unasked bool       // it could not be looked at, and Why says why
+	comparison   comparison // the evidence that decided, with State
+	notInspected bool       // it could not be looked at, and Reason says why
 }
 
-// Renewed reports whether a kubelet that renews binds will replace this one by itself, at the container's next start.
-func (b Bind) Renewed() bool { return b.Verdict == Stale && !b.SourceUnchanged }
+// WillBeReplaced reports whether a kubelet that renews binds will replace this one by itself, at the container's next
+// start.
+func (b Bind) WillBeReplaced() bool { return b.Verdict == Stale && !b.SourceUnchanged }
 
 // Report is what was found about the subPath binds of a pod.
 type Report struct {
@@ -56,33 +57,33 @@ type Report struct {
 	Namespace uint64
 	// Binds are in the order of the spec.
 	Binds []Bind
-	// Strange are mounts among the pod's subPath binds that its spec does not ask for. They are left alone.
-	Strange []string
+	// Unexpected are mounts among the pod's subPath binds that its spec does not ask for. They are left alone.
+	Unexpected []string
 	// Mounts are all mounts below the pod's directory.
 	Mounts []mountinfo.Mount
 }
 
 // Stale lists the stale binds.
 func (r *Report) Stale() []Bind {
-	return slices.DeleteFunc(slices.Clone(r.Binds), func(b Bind) bool { return b.Verdict != Stale })
+	return slices.DeleteFunc(slices.Clone(r.Binds), func(bind Bind) bool { return bind.Verdict != Stale })
 }
 
 // Inspect looks at the subPath binds of a pod as the kubelet's mount namespace has them now. container narrows it to
 // one container; empty means all of them.
-func Inspect(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
-	var r *Report
-	err := n.Do(ctx, func() (err error) {
-		r, err = inspect(n, pod, container)
+func Inspect(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
+	var report *Report
+	err := node.Do(ctx, func() (err error) {
+		report, err = inspectPod(node, pod, container)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("inspect subPath binds of pod %q: %w", pod.UID, err)
 	}
-	return r, nil
+	return report, nil
 }
 
-// inspect runs inside the namespace.
-func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
+// inspectPod runs inside the namespace.
+func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
 	ns, err := mountns.Self()
 	if err != nil {
 		return nil, err
@@ -91,31 +92,31 @@ func inspect(n *kubelet.Node, pod *corev1.Pod, container string) (*Report, error
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{Namespace: ns.Inode, Mounts: table.Under(n.PodDir(string(pod.UID)))}
-	for _, point := range points(table.Under(n.SubPathsDir(string(pod.UID)))) {
-		want, ok := podinfo.FindSubPathMount(n, pod, point)
+	report := &Report{Namespace: ns.Inode, Mounts: table.Under(node.PodDir(string(pod.UID)))}
+	for _, point := range mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))) {
+		want, ok := podinfo.FindSubPathMount(node, pod, point)
 		if !ok {
-			r.Strange = append(r.Strange, point)
+			report.Unexpected = append(report.Unexpected, point)
 			continue
 		}
 		if container != "" && want.Container != container {
 			continue
 		}
-		b, there, err := InspectBind(n, pod, point)
+		bind, there, err := InspectBind(node, pod, point)
 		if err != nil {
 			return nil, err
 		}
 		if there {
-			b.Describe(n, string(pod.UID), table)
-			r.Binds = append(r.Binds, b)
+			bind.Describe(node, string(pod.UID), table)
+			report.Binds = append(report.Binds, bind)
 		}
 	}
-	r.sort(podinfo.SubPathMounts(pod))
-	return r, nil
+	report.sortBinds(podinfo.SubPathMounts(pod))
+	return report, nil
 }
 
-// points lists where mounts are, each place once.
-func points(mounts []mountinfo.Mount) []string {
+// mountPoints lists where mounts are, each place once.
+func mountPoints(mounts []mountinfo.Mount) []string {
 	var found []string
 	seen := make(map[string]bool, len(mounts))
 	for _, m := range mounts {
@@ -127,39 +128,41 @@ func points(mounts []mountinfo.Mount) []string {
 	return found
 }
 
-// Describe fills in what only the mount table shows: Source, Line, Spreads and Beneath.
-func (b *Bind) Describe(n *kubelet.Node, podUID string, table *mountinfo.Table) {
-	b.Beneath = max(0, len(table.All(b.State.Point))-1)
-	b.Source = sourcePath(table, n.PodDir(podUID), b.State)
+// Describe fills in what only the mount table shows: Source, Line, PeerGroup and HiddenMounts.
+func (b *Bind) Describe(node *kubelet.Node, podUID string, table *mountinfo.Table) {
+	b.HiddenMounts = max(0, len(table.All(b.State.Point))-1)
+	b.Source = sourcePath(table, node.PodDir(podUID), b.State)
 	if m, ok := table.ByID(b.State.MountInfoID); ok {
-		b.Line = lineOf(m)
+		b.Line = mountinfoLine(m)
 	}
 	if parent, ok := table.ByID(b.State.Parent); ok {
-		b.Spreads = parent.Shared
+		b.PeerGroup = parent.Shared
 	}
 }
 
-func (r *Report) sort(order []podinfo.SubPathMount) {
-	place := func(b Bind) int {
-		return slices.IndexFunc(order, func(w podinfo.SubPathMount) bool { return w.Container == b.Container && w.Index == b.Index })
+func (r *Report) sortBinds(order []podinfo.SubPathMount) {
+	place := func(bind Bind) int {
+		return slices.IndexFunc(order, func(expected podinfo.SubPathMount) bool {
+			return expected.Container == bind.Container && expected.Index == bind.Index
+		})
 	}
-	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
-		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))
+	slices.SortStableFunc(r.Binds, func(a, bind Bind) int {
+		return cmp.Or(cmp.Compare(place(a), place(bind)), strings.Compare(a.State.Point, bind.State.Point))
 	})
 }
 
 // sourcePath finds where the host shows the root of a mount: through a mount of the same file system, in the pod's own
 // directory if there is one.
-func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
+func sourcePath(table *mountinfo.Table, podDir string, state mount.State) string {
 	first := ""
 	for _, m := range table.Mounts() {
-		if m.Major != st.Major || m.Minor != st.Minor || m.Deleted() || !mountinfo.Within(m.Root, st.Root) {
+		if m.Major != state.Major || m.Minor != state.Minor || m.Deleted() || !mountinfo.Within(m.Root, state.Root) {
 			continue
 		}
-		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == st.MountInfoID {
+		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == state.MountInfoID {
 			continue
 		}
-		source := strings.TrimSuffix(m.Point, "/") + "/" + strings.TrimPrefix(st.Root[len(m.Root):], "/")
+		source := strings.TrimSuffix(m.Point, "/") + "/" + strings.TrimPrefix(state.Root[len(m.Root):], "/")
 		if mountinfo.Within(podDir, source) {
 			return source
 		}
@@ -167,5 +170,5 @@ func sourcePath(table *mountinfo.Table, podDir string, st mount.State) string {
 			first = source
 		}
 	}
-	return cmp.Or(first, st.Root)
+	return cmp.Or(first, state.Root)
 }

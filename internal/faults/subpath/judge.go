@@ -26,23 +26,23 @@ const (
 	Unproven Verdict = "Unproven"
 )
 
-// judge decides about the mount st that is at the place of a bind, given how it compares with what the subPath names
-// now.
-func judge(st mount.State, now relation) (Verdict, string) {
+// judgeBind decides about the mount st that is at the place of a bind, given how it compares with what the subPath
+// names now.
+func judgeBind(state mount.State, now relation) (Verdict, string) {
 	switch {
-	case st.Deleted && now == emptied:
+	case state.Deleted && now == removedByWriter:
 		return SourceGone, "the source was deleted, and the volume has no entry of that name any more"
-	case st.Deleted && st.Gone:
+	case state.Deleted && state.Gone:
 		return Stale, "the root of the mount is deleted: its link count is 0"
-	case st.Deleted && local(st.FSType):
+	case state.Deleted && isLocalType(state.FSType):
 		return Stale, fmt.Sprintf("the name of the mount's root is deleted; the file has %d other links, but the kernel refuses to bind "+
-			"a name that is gone", st.Nlink)
-	case st.Deleted:
+			"a name that is gone", state.Nlink)
+	case state.Deleted:
 		return Unproven, fmt.Sprintf("the kernel marks the root of the mount as deleted, but its link count is %d: a file system of "+
-			"type %q may have forgotten the name and still have the file", st.Nlink, st.FSType)
-	case now == another:
+			"type %q may have forgotten the name and still have the file", state.Nlink, state.FSType)
+	case now == differentInode:
 		return Stale, "the subPath names another file now: the source was moved away and made anew"
-	case now == elsewhere:
+	case now == otherFilesystem:
 		return Unproven, "the subPath names a file of another file system now, which may be for want of a mount"
 	}
 	return Alive, "the source is alive"
@@ -52,15 +52,15 @@ func judge(st mount.State, now relation) (Verdict, string) {
 type relation string
 
 const (
-	unknown   relation = ""
-	same      relation = "same"
-	another   relation = "another"
-	elsewhere relation = "elsewhere" // another, on a file system that may only show because one that belongs there is not mounted
-	absent    relation = "absent"
-	emptied   relation = "emptied" // absent, from a volume whose content was replaced
+	unknownRelation relation = ""
+	sameFile        relation = "same"
+	differentInode  relation = "another"
+	otherFilesystem relation = "elsewhere" // another, on a file system that may only show because one that belongs there is not mounted
+	entryAbsent     relation = "absent"
+	removedByWriter relation = "emptied" // absent, from a volume whose content was replaced
 )
 
-// local reports whether a file system answers from this machine, and numbers its files for good.
-func local(fsType string) bool {
+// isLocalType reports whether a file system answers from this machine, and numbers its files for good.
+func isLocalType(fsType string) bool {
 	return slices.Contains([]string{"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs"}, fsType)
 }

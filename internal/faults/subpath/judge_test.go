@@ -26,34 +26,34 @@ func TestJudge(t *testing.T) {
 		now  relation
 		want Verdict
 	}{
-		"deleted":                                {gone, unknown, Stale},
-		"deleted and made anew":                  {gone, another, Stale},
-		"deleted in the containers' own volume":  {gone, absent, Stale},
-		"deleted, and the key with it":           {gone, emptied, SourceGone},
-		"deleted, a link left":                   {linked, unknown, Stale},
-		"deleted, a link put back":               {linked, same, Stale},
-		"deleted, a link left, the key gone":     {linked, emptied, SourceGone},
-		"forgotten by a remote file system":      {forgotten, unknown, Unproven},
-		"gone from a remote file system":         {mount.State{FSType: "fuse.x", Deleted: true, Gone: true}, unknown, Stale},
-		"alive":                                  {alive, same, Alive},
-		"alive, nothing to compare with":         {alive, unknown, Alive},
-		"moved away and made anew":               {alive, another, Stale},
-		"what it names is elsewhere":             {alive, elsewhere, Unproven},
-		"deleted, and elsewhere":                 {gone, elsewhere, Stale},
-		"moved away, nothing in its place":       {alive, absent, Alive},
-		"moved away, and the volume written new": {alive, emptied, Alive},
+		"deleted":                                {gone, unknownRelation, Stale},
+		"deleted and made anew":                  {gone, differentInode, Stale},
+		"deleted in the containers' own volume":  {gone, entryAbsent, Stale},
+		"deleted, and the key with it":           {gone, removedByWriter, SourceGone},
+		"deleted, a link left":                   {linked, unknownRelation, Stale},
+		"deleted, a link put back":               {linked, sameFile, Stale},
+		"deleted, a link left, the key gone":     {linked, removedByWriter, SourceGone},
+		"forgotten by a remote file system":      {forgotten, unknownRelation, Unproven},
+		"gone from a remote file system":         {mount.State{FSType: "fuse.x", Deleted: true, Gone: true}, unknownRelation, Stale},
+		"alive":                                  {alive, sameFile, Alive},
+		"alive, nothing to compare with":         {alive, unknownRelation, Alive},
+		"moved away and made anew":               {alive, differentInode, Stale},
+		"what it names is elsewhere":             {alive, otherFilesystem, Unproven},
+		"deleted, and elsewhere":                 {gone, otherFilesystem, Stale},
+		"moved away, nothing in its place":       {alive, entryAbsent, Alive},
+		"moved away, and the volume written new": {alive, removedByWriter, Alive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got, why := judge(c.st, c.now); got != c.want || why == "" {
+			if got, why := judgeBind(c.st, c.now); got != c.want || why == "" {
 				t.Errorf("verdict %s (%s), want %s", got, why, c.want)
 			}
 		})
 	}
 }
 
-// table reads a recorded mountinfo.
-func table(t *testing.T, name string) *mountinfo.Table {
+// recordedTable reads a recorded mountinfo.
+func recordedTable(t *testing.T, name string) *mountinfo.Table {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -94,7 +94,7 @@ func TestSourcePathIsOneOfTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mounts := table(t, c.file)
+			mounts := recordedTable(t, c.file)
 			m, ok := mounts.ByID(c.id)
 			if !ok {
 				t.Fatalf("no mount %d", c.id)

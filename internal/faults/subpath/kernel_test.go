@@ -28,17 +28,17 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// bound is a pod of one container that has one subPath bound.
-type bound struct {
+// boundPod is a pod of one container that has one subPath bound.
+type boundPod struct {
 	*kubelettest.Scene
 	pod   *corev1.Pod
 	point string
 }
 
-// bind makes a volume with one entry and binds it for container app.
-func bind(t *testing.T, plugin, volume, entry string) bound {
+// newBoundPod makes a volume with one entry and binds it for container app.
+func newBoundPod(t *testing.T, plugin, volume, entry string) boundPod {
 	t.Helper()
-	b := bound{Scene: kubelettest.New(t), pod: kubelettest.NewPod()}
+	b := boundPod{Scene: kubelettest.New(t), pod: kubelettest.NewPod()}
 	b.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: volume, MountPath: "/x", SubPath: entry}}
 	dir := b.Volume(b.pod, plugin, volume)
 	if plugin == kubelettest.EmptyDir {
@@ -51,16 +51,16 @@ func bind(t *testing.T, plugin, volume, entry string) bound {
 	return b
 }
 
-func (b bound) inspect(t *testing.T) []Bind {
+func (b boundPod) inspectPod(t *testing.T) []Bind {
 	t.Helper()
-	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, b.pod, "")
 	must(t, err)
-	return r.Binds
+	return report.Binds
 }
 
-func (b bound) verdict(t *testing.T) Verdict {
+func (b boundPod) verdictOf(t *testing.T) Verdict {
 	t.Helper()
-	binds := b.inspect(t)
+	binds := b.inspectPod(t)
 	if len(binds) != 1 || binds[0].State.Point != b.point {
 		t.Fatalf("binds = %+v, want one at %q", binds, b.point)
 	}
@@ -72,13 +72,13 @@ func TestUpdateMakesBindStale(t *testing.T) {
 		{kubelettest.ConfigMap, "configmap"}, {kubelettest.Secret, "secret"}, {kubelettest.Projected, "projected"}, {kubelettest.DownwardAPI, "downward"},
 	} {
 		t.Run(plugin.volume, func(t *testing.T) {
-			b := bind(t, plugin.name, plugin.volume, "sp ace\\and\nline")
-			if v := b.verdict(t); v != Alive {
+			b := newBoundPod(t, plugin.name, plugin.volume, "sp ace\\and\nline")
+			if v := b.verdictOf(t); v != Alive {
 				t.Fatalf("before the update: %s", v)
 			}
 			must(t, b.Start(b.point))
 			b.Update(b.pod, plugin.name, plugin.volume, map[string]string{"sp ace\\and\nline": "two"})
-			if v := b.verdict(t); v != Stale {
+			if v := b.verdictOf(t); v != Stale {
 				t.Errorf("after the update: %s, want %s", v, Stale)
 			}
 			if err := b.Start(b.point); !errors.Is(err, os.ErrNotExist) {
@@ -94,10 +94,10 @@ func TestSecretOnItsOwnFileSystem(t *testing.T) {
 	dir := s.Volume(pod, kubelettest.Secret, "secret")
 	must(t, mount.Tmpfs(dir, 1<<20))
 	version := s.Update(pod, kubelettest.Secret, "secret", map[string]string{"tls.crt": "one"})
-	b := bound{Scene: s, pod: pod, point: s.Point(pod, "secret", "app", 0)}
+	b := boundPod{Scene: s, pod: pod, point: s.Point(pod, "secret", "app", 0)}
 	b.Bind(filepath.Join(dir, "tls.crt"), b.point)
 	b.Update(pod, kubelettest.Secret, "secret", map[string]string{"tls.crt": "two"})
-	got := b.inspect(t)[0]
+	got := b.inspectPod(t)[0]
 	if got.Verdict != Stale {
 		t.Errorf("verdict %s, want %s", got.Verdict, Stale)
 	}
@@ -110,10 +110,10 @@ func TestSecretOnItsOwnFileSystem(t *testing.T) {
 }
 
 func TestKeyThatIsGoneForGood(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"other.ini": "two"})
 	must(t, os.Remove(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "app.ini")))
-	if v := b.verdict(t); v != SourceGone {
+	if v := b.verdictOf(t); v != SourceGone {
 		t.Errorf("verdict %s, want %s", v, SourceGone)
 	}
 }
@@ -145,9 +145,9 @@ func TestEmptyDir(t *testing.T) {
 		"a directory called deleted": {func(t *testing.T, source string) { must(t, os.Mkdir(filepath.Join(source, "deleted"), 0o755)) }, Alive},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bind(t, kubelettest.EmptyDir, "empty", "sub")
+			b := newBoundPod(t, kubelettest.EmptyDir, "empty", "sub")
 			c.change(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub"))
-			if v := b.verdict(t); v != c.want {
+			if v := b.verdictOf(t); v != c.want {
 				t.Errorf("verdict %s, want %s", v, c.want)
 			}
 		})
@@ -157,7 +157,7 @@ func TestEmptyDir(t *testing.T) {
 func TestLinkedElsewhere(t *testing.T) {
 	for name, again := range map[string]bool{"another link is left": false, "the name is put back": true} {
 		t.Run(name, func(t *testing.T) {
-			b := bind(t, kubelettest.EmptyDir, "empty", "sub")
+			b := newBoundPod(t, kubelettest.EmptyDir, "empty", "sub")
 			file := filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "sub", "file")
 			must(t, os.WriteFile(file, nil, 0o644))
 			must(t, os.Link(file, file+"2"))
@@ -169,7 +169,7 @@ func TestLinkedElsewhere(t *testing.T) {
 			if again {
 				must(t, os.Link(file+"2", file))
 			}
-			binds := b.inspect(t)
+			binds := b.inspectPod(t)
 			if len(binds) != 2 || binds[0].Verdict != Alive || binds[1].Verdict != Stale || binds[1].State.Gone {
 				t.Errorf("binds = %+v, want the second stale, with a link left", binds)
 			}
@@ -181,28 +181,28 @@ func TestLinkedElsewhere(t *testing.T) {
 }
 
 func TestFileCalledDeletedIsAlive(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "deleted")
-	if v := b.verdict(t); v != Alive {
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "deleted")
+	if v := b.verdictOf(t); v != Alive {
 		t.Errorf("verdict %s, want %s", v, Alive)
 	}
 }
 
 func TestStackShowsWhatIsVisible(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	beneath, err := mount.Inspect(b.point)
 	must(t, err)
 	second := filepath.Join(b.Root, "second")
 	must(t, os.WriteFile(second, nil, 0o644))
 	b.Stack(second, b.point)
 	must(t, os.Remove(second))
-	got := b.inspect(t)
-	if len(got) != 1 || got[0].Verdict != Stale || got[0].Beneath != 1 || got[0].State.Same(beneath.ID) {
+	got := b.inspectPod(t)
+	if len(got) != 1 || got[0].Verdict != Stale || got[0].HiddenMounts != 1 || got[0].State.Same(beneath.ID) {
 		t.Errorf("binds = %+v, want the upper one, stale, with one beneath", got)
 	}
 }
 
-func TestStrangersAreNotTakenForBinds(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+func TestOtherMountsAreNotTakenForBinds(t *testing.T) {
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	source := filepath.Join(b.Root, "source")
 	must(t, os.WriteFile(source, nil, 0o644))
 	other := kubelettest.NewPod()
@@ -212,25 +212,25 @@ func TestStrangersAreNotTakenForBinds(t *testing.T) {
 		b.Bind(source, point)
 	}
 	must(t, os.Remove(source))
-	r, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, b.pod, "")
 	must(t, err)
-	if len(r.Stale()) != 0 || len(r.Binds) != 1 {
-		t.Errorf("binds = %+v, want the one that the pod asks for, alive", r.Binds)
+	if len(report.Stale()) != 0 || len(report.Binds) != 1 {
+		t.Errorf("binds = %+v, want the one that the pod asks for, alive", report.Binds)
 	}
-	if diff := cmp.Diff(strange, r.Strange); diff != "" {
+	if diff := cmp.Diff(strange, report.Unexpected); diff != "" {
 		t.Errorf("strangers (-want +got):\n%s", diff)
 	}
 }
 
 func TestRootBehindLinks(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "app.ini")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "app.ini")
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"app.ini": "two"})
 	link := filepath.Join(filepath.Dir(b.Root), "link")
 	must(t, os.Symlink(filepath.Base(b.Root), link))
 	real := b.Root
 	b.Root = link
 	b.Reopen()
-	if b.Node.Root != real || b.verdict(t) != Stale {
+	if b.Node.Root != real || b.verdictOf(t) != Stale {
 		t.Errorf("root %q, want %q and the bind stale", b.Node.Root, real)
 	}
 }

@@ -13,24 +13,24 @@ import (
 
 // Characters that the kernel escapes in paths, and in the names of types and sources.
 var (
-	escapePath = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
-	escapeName = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
+	pathEscaper = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+	nameEscaper = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`, "#", `\043`)
 )
 
-// lineOf writes a mount as the kernel writes it in mountinfo.
-func lineOf(m mountinfo.Mount) string {
+// mountinfoLine writes a mount as the kernel writes it in mountinfo.
+func mountinfoLine(mount mountinfo.Mount) string {
 	optional := ""
 	for _, o := range []struct {
 		name  string
 		group int
-	}{{"shared", m.Shared}, {"master", m.Master}, {"propagate_from", m.PropagateFrom}} {
+	}{{"shared", mount.Shared}, {"master", mount.Master}, {"propagate_from", mount.PropagateFrom}} {
 		if o.group != 0 {
 			optional += " " + o.name + ":" + strconv.Itoa(o.group)
 		}
 	}
-	if m.Unbindable {
+	if mount.Unbindable {
 		optional += " unbindable"
 	}
-	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", m.ID, m.Parent, m.Major, m.Minor, escapePath.Replace(m.Root),
-		escapePath.Replace(m.Point), m.Options, optional, escapeName.Replace(m.FSType), escapeName.Replace(m.Source), m.SuperOptions)
+	return fmt.Sprintf("%d %d %d:%d %s %s %s%s - %s %s %s", mount.ID, mount.Parent, mount.Major, mount.Minor, pathEscaper.Replace(mount.Root),
+		pathEscaper.Replace(mount.Point), mount.Options, optional, nameEscaper.Replace(mount.FSType), nameEscaper.Replace(mount.Source), mount.SuperOptions)
 }

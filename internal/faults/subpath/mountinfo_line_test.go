@@ -29,7 +29,7 @@ func TestLineIsWrittenAsTheKernelWritesIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := lineOf(m); got != line {
+		if got := mountinfoLine(m); got != line {
 			t.Errorf("written as\n%s, want\n%s", got, line)
 		}
 	}

@@ -16,32 +16,32 @@ import (
 // Parent opens, with O_PATH, the directory that has what the subPath bound at point names now, and says under which
 // name: a directory that is removed says nothing itself, its parent does. It is called inside the kubelet's namespace,
 // and asks local file systems only. The caller closes the directory. An error says that it is not known.
-func Parent(n *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
-	s, ok := targetAt(n, pod, point)
+func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, name string, err error) {
+	target, ok := targetAt(node, pod, point)
 	if !ok {
 		return nil, "", errNoVolume
 	}
-	st, err := mount.Inspect(point)
+	state, err := mount.Inspect(point)
 	if err != nil {
 		return nil, "", err
 	}
-	v, err := s.openVolume()
+	volume, err := target.openVolume()
 	if err != nil {
 		return nil, "", err
 	}
-	defer v.dir.Close()
-	if !v.onLocal() {
+	defer volume.dir.Close()
+	if !volume.isLocal() {
 		return nil, "", errNoVolume
 	}
-	return v.parent(s.name(v, st))
+	return volume.openParent(target.nameInVolume(volume, state))
 }
 
-// parent opens the directory that has the entry name, after all links.
-func (v volume) parent(name string) (*sys.FD, string, error) {
+// openParent opens the directory that has the entry name, after all links.
+func (v openedVolume) openParent(name string) (*sys.FD, string, error) {
 	if name == "" {
 		return nil, "", errNoVolume // not known, or the volume itself is bound
 	}
-	fd, resolved, err := v.resolve(name)
+	fd, resolved, err := v.openByComponents(name)
 	if err != nil {
 		return nil, "", err
 	}

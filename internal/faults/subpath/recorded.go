@@ -18,92 +18,98 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Evidence is what the node has answered to a sweep, so that it can be written down and judged again elsewhere.
+// Evidence is what the node has answered to a survey, so that it can be written down and judged again elsewhere.
 type Evidence struct {
 	Namespace uint64 `json:"namespace"`
 	Pods      int    `json:"pods"`
 	Mounts    int    `json:"mounts"`
 	Binds     int    `json:"binds"`
-	// Renews and RenewsKnown are those of Survey.
-	Renews      bool `json:"renews"`
-	RenewsKnown bool `json:"renewsKnown"`
+	// ReplacesBinds and ReplacesBindsKnown are those of Survey.
+	ReplacesBinds      bool `json:"renews"`
+	ReplacesBindsKnown bool `json:"renewsKnown"`
 	// Found is on the binds that are not alive.
 	Found []BindEvidence `json:"found"`
 }
 
 // BindEvidence is what the node has answered about one bind.
 type BindEvidence struct {
-	SubPath kubelet.SubPath      `json:"subPath"`
-	Want    podinfo.SubPathMount `json:"want"`
-	State   mount.State          `json:"state"`
-	// Unasked is why it could not be looked at; empty: it was.
-	Unasked string `json:"unasked,omitempty"`
-	// Relation is how it compares with what the subPath names now, and Seen what was seen of that.
+	SubPath  kubelet.SubPath      `json:"subPath"`
+	Expected podinfo.SubPathMount `json:"want"`
+	State    mount.State          `json:"state"`
+	// NotInspected is why it could not be looked at; empty: it was.
+	NotInspected string `json:"unasked,omitempty"`
+	// Relation is how it compares with what the subPath names now, and Observed what was seen of that.
 	Relation string `json:"relation,omitempty"`
-	Seen     string `json:"seen,omitempty"`
-	// Line, Source, Beneath and Spreads are those of Bind.
-	Line    string `json:"line,omitempty"`
-	Source  string `json:"source,omitempty"`
-	Beneath int    `json:"beneath,omitempty"`
-	Spreads int    `json:"spreads,omitempty"`
+	Observed string `json:"seen,omitempty"`
+	// Line, Source, HiddenMounts and PeerGroup are those of Bind.
+	Line         string `json:"line,omitempty"`
+	Source       string `json:"source,omitempty"`
+	HiddenMounts int    `json:"beneath,omitempty"`
+	PeerGroup    int    `json:"spreads,omitempty"`
 }
 
-// Evidence is what the sweep rests on.
+// Evidence is what the survey rests on.
 func (s *Survey) Evidence() Evidence {
-	e := Evidence{
-		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, Renews: s.Renews, RenewsKnown: s.RenewsKnown,
-		Found: []BindEvidence{},
+	evidence := Evidence{
+		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, ReplacesBinds: s.ReplacesBinds,
+		ReplacesBindsKnown: s.ReplacesBindsKnown,
+		Found:              []BindEvidence{},
 	}
 	for _, f := range s.Found {
 		b := BindEvidence{
-			SubPath: f.SubPath, Want: f.SubPathMount, State: f.State, Relation: string(f.now.relation), Seen: f.now.told, Line: f.Line,
-			Source: f.Source, Beneath: f.Beneath, Spreads: f.Spreads,
+			SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, Relation: string(f.comparison.relation),
+			Observed: f.comparison.observed, Line: f.Line,
+			Source: f.Source, HiddenMounts: f.HiddenMounts, PeerGroup: f.PeerGroup,
 		}
-		if f.unasked {
-			b.Unasked = f.Why
+		if f.notInspected {
+			b.NotInspected = f.Reason
 		}
-		e.Found = append(e.Found, b)
+		evidence.Found = append(evidence.Found, b)
 	}
-	return e
+	return evidence
 }
 
 // Judge makes the survey again from evidence alone. podOf gives a pod by its UID, nil if it is not known.
 func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
-	s := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds, Renews: e.Renews, RenewsKnown: e.RenewsKnown}
+	survey := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds,
+		ReplacesBinds: e.ReplacesBinds, ReplacesBindsKnown: e.ReplacesBindsKnown}
 	for _, of := range e.Found {
-		b := decide(of.Want, of.State, comparison{relation(of.Relation), of.Seen})
-		if of.Unasked != "" {
-			b = unasked(of.Want, of.State, of.Unasked)
+		bind := judgeComparison(of.Expected, of.State, comparison{relation(of.Relation), of.Observed})
+		if of.NotInspected != "" {
+			bind = notInspected(of.Expected, of.State, of.NotInspected)
 		}
-		b.Line, b.Source, b.Beneath, b.Spreads = of.Line, of.Source, of.Beneath, of.Spreads
-		if b.Verdict != Alive {
-			s.Found = append(s.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), b})
+		bind.Line, bind.Source, bind.HiddenMounts, bind.PeerGroup = of.Line, of.Source, of.HiddenMounts, of.PeerGroup
+		if bind.Verdict != Alive {
+			survey.Found = append(survey.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), bind})
 		}
 	}
-	return s
+	return survey
 }
 
-// asker says what is at paths of the node.
-type asker interface {
-	// hostPath looks up the path of a hostPath volume, see statHostPath.
-	hostPath(name string) (sys.Stat, error)
-	// missing reports whether nothing is at a path, or something for which or counts the same.
-	missing(name string, or ...error) bool
-	// missingIn reports whether a volume is there and has no such entry.
-	missingIn(s target, name string) bool
+// pathLookup says what is at paths of the node.
+type pathLookup interface {
+	// followHostPath looks up the path of a hostPath volume, see followHostPath.
+	statHostPath(name string) (sys.Stat, error)
+	// pathMissing reports whether nothing is at a path, or something for which or counts the same.
+	pathMissing(name string, or ...error) bool
+	// missingInVolume reports whether a volume is there and has no such entry.
+	missingInVolume(s target, name string) bool
 }
 
-// nodeAsker asks the kernel, inside the kubelet's namespace.
-type nodeAsker struct{}
+// nodePathLookup asks the kernel, inside the kubelet's namespace.
+type nodePathLookup struct{}
 
-func (nodeAsker) hostPath(name string) (sys.Stat, error) { return statHostPath(name) }
-func (nodeAsker) missing(name string, or ...error) bool  { return missing(name, or...) }
-func (nodeAsker) missingIn(s target, name string) bool   { return s.missing(name) }
+func (nodePathLookup) statHostPath(name string) (sys.Stat, error) { return followHostPath(name) }
+func (nodePathLookup) pathMissing(name string, or ...error) bool  { return pathIsMissing(name, or...) }
+func (nodePathLookup) missingInVolume(target target, name string) bool {
+	return target.subPathMissing(name)
+}
 
 // Lookups are what the node has answered about the sources of pods, by path.
 type Lookups struct {
 	HostPaths map[string]Lookup `json:"hostPaths,omitempty"`
-	// Missing is whether nothing is at a path, MissingIn whether a volume has no entry of a subPath, by the place of its bind.
+	// Missing is whether nothing is at a path, MissingIn whether a volume has no entry of a subPath, by the place of
+	// its bind.
 	Missing   map[string]bool `json:"missing,omitempty"`
 	MissingIn map[string]bool `json:"missingIn,omitempty"`
 }
@@ -119,27 +125,27 @@ type Lookup struct {
 }
 
 // Ask is BadSources of all containers of a pod that writes down what the node answers.
-func (l *Lookups) Ask(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
+func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
 	if l.HostPaths == nil {
 		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
 	}
-	return lookUp(ctx, recordingAsker{l}, place{n, pod, ""})
+	return findBadSources(ctx, recordingPathLookup{l}, podSources{node, pod, ""})
 }
 
 // Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
-func (l *Lookups) Judge(n *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
-	p := place{n, pod, ""}
+func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
+	p := podSources{node, pod, ""}
 	for _, name := range p.containers() {
-		found = append(found, badSources(recordedAsker{l}, n, pod, name)...)
+		found = append(found, containerBadSources(recordedPathLookup{l}, node, pod, name)...)
 	}
 	return found
 }
 
-// recordingAsker asks the kernel and writes down what it says.
-type recordingAsker struct{ *Lookups }
+// recordingPathLookup asks the kernel and writes down what it says.
+type recordingPathLookup struct{ *Lookups }
 
-func (r recordingAsker) hostPath(name string) (sys.Stat, error) {
-	st, err := statHostPath(name)
+func (r recordingPathLookup) statHostPath(name string) (sys.Stat, error) {
+	st, err := followHostPath(name)
 	l := Lookup{Stat: st, NoParent: errors.Is(err, errNoParent)}
 	if err != nil && !errors.As(err, &l.Errno) {
 		l.Unknown = err.Error()
@@ -148,39 +154,39 @@ func (r recordingAsker) hostPath(name string) (sys.Stat, error) {
 	return st, err
 }
 
-func (r recordingAsker) missing(name string, or ...error) bool {
-	r.Missing[name] = missing(name, or...)
+func (r recordingPathLookup) pathMissing(name string, or ...error) bool {
+	r.Missing[name] = pathIsMissing(name, or...)
 	return r.Missing[name]
 }
 
-func (r recordingAsker) missingIn(s target, name string) bool {
-	at := s.node.SubPathPoint(s.place)
-	r.MissingIn[at] = s.missing(name)
+func (r recordingPathLookup) missingInVolume(target target, name string) bool {
+	at := target.node.SubPathPoint(target.place)
+	r.MissingIn[at] = target.subPathMissing(name)
 	return r.MissingIn[at]
 }
 
-// recordedAsker says what was written down.
-type recordedAsker struct{ *Lookups }
+// recordedPathLookup says what was written down.
+type recordedPathLookup struct{ *Lookups }
 
-func (r recordedAsker) hostPath(name string) (sys.Stat, error) {
-	l, known := r.HostPaths[name]
+func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
+	lookup, known := r.HostPaths[name]
 	switch {
 	case !known:
 		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
-	case l.NoParent:
+	case lookup.NoParent:
 		return sys.Stat{}, errNoParent
-	case l.Errno != 0:
-		return sys.Stat{}, l.Errno
-	case l.Unknown != "":
-		return sys.Stat{}, errors.New(l.Unknown)
+	case lookup.Errno != 0:
+		return sys.Stat{}, lookup.Errno
+	case lookup.Unknown != "":
+		return sys.Stat{}, errors.New(lookup.Unknown)
 	}
-	return l.Stat, nil
+	return lookup.Stat, nil
 }
 
-func (r recordedAsker) missing(name string, _ ...error) bool { return r.Missing[name] }
+func (r recordedPathLookup) pathMissing(name string, _ ...error) bool { return r.Missing[name] }
 
-func (r recordedAsker) missingIn(s target, _ string) bool {
-	return r.MissingIn[s.node.SubPathPoint(s.place)]
+func (r recordedPathLookup) missingInVolume(target target, _ string) bool {
+	return r.MissingIn[target.node.SubPathPoint(target.place)]
 }
 
 // Merge adds the answers about another pod.

@@ -19,70 +19,70 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath, what
-// a subPath in it names and nothing is bound for, or the directory of a volume that the kubelet makes. container narrows
-// it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave the
-// volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
+// BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath,
+// what a subPath in it names and nothing is bound for, or the directory of a volume that the kubelet makes. container
+// narrows it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave
+// the volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
 // there: a container that waits for its image has no fault yet. A pod that is over, or goes, has none.
-func BadSources(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	return lookUp(ctx, nodeAsker{}, place{n, pod, container})
+func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
+	return findBadSources(ctx, nodePathLookup{}, podSources{node, pod, container})
 }
 
-// place is whose sources are looked for.
-type place struct {
+// podSources is whose sources are looked for.
+type podSources struct {
 	node      *kubelet.Node
 	pod       *corev1.Pod
 	container string // empty: all
 }
 
 // containers are those that are not started and will be.
-func (p place) containers() []string {
+func (p podSources) containers() []string {
 	if podinfo.Ended(p.pod) || p.pod.DeletionTimestamp != nil {
 		return nil
 	}
 	return podinfo.Unstarted(p.pod, p.container)
 }
 
-// lookUp asks the node in the kubelet's namespace.
-func lookUp(ctx context.Context, a asker, p place) (found []fault.Finding, err error) {
+// findBadSources asks the node in the kubelet's namespace.
+func findBadSources(ctx context.Context, paths pathLookup, p podSources) (found []fault.Finding, err error) {
 	names := p.containers()
 	if len(names) == 0 {
 		return nil, nil
 	}
 	err = p.node.Do(ctx, func() error {
 		for _, name := range names {
-			found = append(found, badSources(a, p.node, p.pod, name)...)
+			found = append(found, containerBadSources(paths, p.node, p.pod, name)...)
 		}
 		return ctx.Err()
 	})
 	return found, err
 }
 
-// badSources is BadSources of one container, inside the namespace.
-func badSources(a asker, n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+// containerBadSources is BadSources of one container, inside the namespace.
+func containerBadSources(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
 	status, _ := podinfo.ContainerStatus(pod, container)
 	for _, v := range podinfo.VolumesOf(pod, container) {
-		f := fault.Finding{Pod: podinfo.PodOf(pod), Container: container, Volume: v.Name, Details: podinfo.DetailsOf(pod, container)}
+		finding := fault.Finding{Pod: podinfo.PodOf(pod), Container: container, Volume: v.Name, Details: podinfo.DetailsOf(pod, container)}
 		switch {
 		case v.HostPath != nil:
-			at, err := a.hostPath(v.HostPath.Path)
-			f.Code, f.Evidence = judgeHostPath(v, startOf(pod, container, v), at, err)
+			at, err := paths.statHostPath(v.HostPath.Path)
+			finding.Code, finding.Evidence = judgeHostPath(v, startProgressOf(pod, container, v), at, err)
 		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(status):
-			if source := n.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); a.missing(source) {
-				f.Code, f.Evidence = fault.MissingBindSource, []string{nothingThere(v.Name, source)}
+			if source := node.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); paths.pathMissing(source) {
+				finding.Code, finding.Evidence = fault.MissingBindSource, []string{missingMessage(v.Name, source)}
 			}
 		}
-		if f.Code != "" {
-			found = append(found, f)
+		if finding.Code != "" {
+			found = append(found, finding)
 		}
 	}
-	if len(refusals(status)) > 0 { // the kubelet makes them at a start
-		found = append(found, missingSubPaths(a, n, pod, container)...)
+	if len(startRefusals(status)) > 0 { // the kubelet makes them at a start
+		found = append(found, findMissingSubPaths(paths, node, pod, container)...)
 	}
 	return found
 }
 
-func nothingThere(volume, source string) string {
+func missingMessage(volume, source string) string {
 	return fmt.Sprintf("volume %q is to come from %q: nothing is there", volume, source)
 }
 
@@ -93,21 +93,22 @@ func volumesAreUp(s corev1.ContainerStatus) bool {
 		w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason)
 }
 
-// missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
-func missingSubPaths(a asker, n *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	for _, w := range podinfo.SubPathMounts(pod) {
-		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: w.Volume.Name, Container: w.Container, Index: w.Index}
-		if w.Container != container || w.Volume.HostPath == nil || !a.missing(n.SubPathPoint(place), mount.ErrNotMounted) {
+// findMissingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
+func findMissingSubPaths(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
+	for _, expected := range podinfo.SubPathMounts(pod) {
+		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: expected.Volume.Name, Container: expected.Container, Index: expected.Index}
+		if expected.Container != container || expected.Volume.HostPath == nil || !paths.pathMissing(node.SubPathPoint(place), mount.ErrNotMounted) {
 			continue
 		}
-		name := podinfo.SubPathName(pod, w)
-		if name == "" || !a.missingIn(target{n, pod, place, w}, name) {
+		name := podinfo.SubPathName(pod, expected)
+		if name == "" || !paths.missingInVolume(target{node, pod, place, expected}, name) {
 			continue
 		}
 		found = append(found, fault.Finding{
-			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: w.Volume.Name, Details: podinfo.DetailsOf(pod, container),
+			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: expected.Volume.Name,
+			Details: podinfo.DetailsOf(pod, container),
 			Evidence: []string{
-				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, w.Volume.HostPath.Path, w.Mount.MountPath),
+				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, expected.Volume.HostPath.Path, expected.Mount.MountPath),
 				"at a start the kubelet makes an empty directory of that name, where it can",
 			},
 		})
@@ -115,22 +116,22 @@ func missingSubPaths(a asker, n *kubelet.Node, pod *corev1.Pod, container string
 	return found
 }
 
-// missing reports whether the volume is there and has no such entry. Nothing but a local file system is asked.
-func (s target) missing(name string) bool {
-	v, err := s.openVolume()
+// subPathMissing reports whether the volume is there and has no such entry. Nothing but a local file system is asked.
+func (s target) subPathMissing(name string) bool {
+	volume, err := s.openVolume()
 	if err != nil {
 		return false
 	}
-	defer v.dir.Close()
-	if !v.onLocal() {
+	defer volume.dir.Close()
+	if !volume.isLocal() {
 		return false
 	}
-	_, err = v.stat(name)
+	_, err = volume.statName(name)
 	return errors.Is(err, sys.ENOENT)
 }
 
-// missing reports whether nothing is at a path, or the lookup gives one of the errors in or.
-func missing(source string, or ...error) bool {
+// pathIsMissing reports whether nothing is at a path, or the lookup gives one of the errors in or.
+func pathIsMissing(source string, or ...error) bool {
 	if source == "" {
 		return false
 	}

@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ofHost is a volume of that type; empty: none is given.
-func ofHost(name, path string, kind corev1.HostPathType) corev1.Volume {
+// hostPathVolume is a volume of that type; empty: none is given.
+func hostPathVolume(name, path string, kind corev1.HostPathType) corev1.Volume {
 	source := &corev1.HostPathVolumeSource{Path: path, Type: &kind}
 	if kind == "" {
 		source.Type = nil
@@ -42,13 +42,13 @@ func manySources(t *testing.T) (s *kubelettest.Scene, pod *corev1.Pod, there str
 	l, err := net.Listen("unix", filepath.Join(there, "listens"))
 	must(t, err)
 	t.Cleanup(func() { l.Close() })
-	pod.Spec.Volumes = append(pod.Spec.Volumes, ofHost("there", there+"/", ""), ofHost("gone", there+"/x/", ""),
-		ofHost("behind", there+"/link/x", corev1.HostPathFile), ofHost("odd", "x", corev1.HostPathFile),
-		ofHost("made", there+"/x", corev1.HostPathDirectoryOrCreate), ofHost("below", there+"/x/y", ""),
-		ofHost("wanted", there+"/x", corev1.HostPathDirectory), ofHost("socket", there+"/x", corev1.HostPathSocket),
-		ofHost("listens", s.Root+"/way/listens", corev1.HostPathSocket), ofHost("null", "/dev/null", corev1.HostPathCharDev),
-		ofHost("blocked", there+"/file/x", corev1.HostPathDirectoryOrCreate), ofHost("far", there+"/a/b", corev1.HostPathFileOrCreate),
-		ofHost("file", there+"/file", corev1.HostPathFile), ofHost("other", s.Root+"/way/file", corev1.HostPathDirectoryOrCreate))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, hostPathVolume("there", there+"/", ""), hostPathVolume("gone", there+"/x/", ""),
+		hostPathVolume("behind", there+"/link/x", corev1.HostPathFile), hostPathVolume("odd", "x", corev1.HostPathFile),
+		hostPathVolume("made", there+"/x", corev1.HostPathDirectoryOrCreate), hostPathVolume("below", there+"/x/y", ""),
+		hostPathVolume("wanted", there+"/x", corev1.HostPathDirectory), hostPathVolume("socket", there+"/x", corev1.HostPathSocket),
+		hostPathVolume("listens", s.Root+"/way/listens", corev1.HostPathSocket), hostPathVolume("null", "/dev/null", corev1.HostPathCharDev),
+		hostPathVolume("blocked", there+"/file/x", corev1.HostPathDirectoryOrCreate), hostPathVolume("far", there+"/a/b", corev1.HostPathFileOrCreate),
+		hostPathVolume("file", there+"/file", corev1.HostPathFile), hostPathVolume("other", s.Root+"/way/file", corev1.HostPathDirectoryOrCreate))
 	for _, v := range pod.Spec.Volumes {
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
 	}
@@ -96,11 +96,11 @@ func TestBadSources(t *testing.T) {
 			bad := func() (got []string) {
 				findings, err := BadSources(t.Context(), s.Node, pod, "app")
 				must(t, err)
-				for _, f := range findings {
-					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[f.Volume == "other"]; f.Code != want {
-						t.Errorf("%s: %s, want %s", f.Volume, f.Code, want)
+				for _, finding := range findings {
+					if want := map[bool]fault.Code{true: fault.SourceTypeMismatch, false: fault.MissingBindSource}[finding.Volume == "other"]; finding.Code != want {
+						t.Errorf("%s: %s, want %s", finding.Volume, finding.Code, want)
 					}
-					got = append(got, f.Volume)
+					got = append(got, finding.Volume)
 				}
 				return got
 			}
@@ -120,14 +120,14 @@ func TestBadSources(t *testing.T) {
 	}
 }
 
-// opens is the event of an inode that was opened, but not with O_PATH (inotify(7), IN_OPEN).
-const opens = 0x20
+// openCases is the event of an inode that was opened, but not with O_PATH (inotify(7), IN_OPEN).
+const openCases = 0x20
 
 // TestNothingIsOpened has a container put a pipe where its subPath leads: to open a device there could reset the node.
 func TestNothingIsOpened(t *testing.T) {
 	for name, link := range map[string]bool{"a pipe": false, "an absolute link to a pipe": true} {
 		t.Run(name, func(t *testing.T) {
-			b := bind(t, kubelettest.EmptyDir, "empty", "entry")
+			b := newBoundPod(t, kubelettest.EmptyDir, "empty", "entry")
 			dir := b.Volume(b.pod, kubelettest.EmptyDir, "empty")
 			must(t, os.Remove(filepath.Join(dir, "entry")))
 			must(t, exec.Command("mkfifo", filepath.Join(dir, "pipe")).Run())
@@ -144,9 +144,9 @@ func TestNothingIsOpened(t *testing.T) {
 			fd, err := sys.Lookup(dir)
 			must(t, err)
 			defer fd.Close()
-			_, err = w.Add(fd, opens)
+			_, err = w.Add(fd, openCases)
 			must(t, err)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
 			_, err = os.ReadFile(marker)
 			must(t, err)
 			for seen := false; !seen; {
@@ -179,10 +179,10 @@ func TestLinksInAVolume(t *testing.T) {
 	fd, err := sys.Lookup(dir)
 	must(t, err)
 	defer fd.Close()
-	v := volume{dir: fd, path: dir}
+	volume := openedVolume{dir: fd, path: dir}
 	each := map[string]func(string) (*sys.FD, error){
-		"at once":      v.lookup,
-		"step by step": func(name string) (*sys.FD, error) { fd, _, err := v.resolve(name); return fd, err },
+		"at once":      volume.openName,
+		"step by step": func(name string) (*sys.FD, error) { fd, _, err := volume.openByComponents(name); return fd, err },
 	}
 	for name, want := range map[string]bool{
 		"a/b/file": true, "./a//b/file": true, "one": true, "two": true, "a/up": true, "a/far": true, "absolute": true, "way/file": true,

@@ -16,22 +16,22 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the container
-// started: with the bind gone, the runtime is not to start it with the empty file or directory below.
+// TestUnmountLeavesNoPlaceholder plays a kubelet that has found the stale bind in place and is just having the
+// container started: with the bind gone, the runtime is not to start it with the empty file or directory below.
 func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 	for _, c := range []struct{ plugin, volume string }{
 		{kubelettest.ConfigMap, "configmap"}, {kubelettest.EmptyDir, "empty"},
 	} {
 		t.Run(c.volume, func(t *testing.T) {
-			b := stale(t, c.plugin, c.volume)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			b := newStalePod(t, c.plugin, c.volume)
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
 			source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
 			must(t, err)
 			if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
 				t.Fatalf("at the point: %v, %v, want what the subPath names", now, err)
 			}
 			must(t, b.Start(b.point))
-			if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+			if binds := b.inspectPod(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 				t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 			}
 		})
@@ -40,8 +40,8 @@ func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 
 // TestUnmountPutsNothingElse has what the subPath names be nothing that can take the place of the bind.
 func TestUnmountPutsNothingElse(t *testing.T) {
-	lost := func(t *testing.T) bound {
-		b := bind(t, kubelettest.EmptyDir, "empty", "entry")
+	lost := func(t *testing.T) boundPod {
+		b := newBoundPod(t, kubelettest.EmptyDir, "empty", "entry")
 		must(t, os.Remove(filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry")))
 		return b
 	}
@@ -55,21 +55,21 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := lost(t)
 			put(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry"))
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
 			if st, err := mount.Inspect(b.point); !errors.Is(err, mount.ErrNotMounted) {
 				t.Errorf("at the point: %+v, %v, want ErrNotMounted", st, err)
 			}
 		})
 	}
 	t.Run("a healthy mount beneath", func(t *testing.T) {
-		b := bind(t, kubelettest.ConfigMap, "configmap", "entry")
+		b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "entry")
 		lower, err := mount.Inspect(b.point)
 		must(t, err)
 		lost := filepath.Join(b.Root, "lost")
 		must(t, os.WriteFile(lost, nil, 0o644))
 		b.Stack(lost, b.point)
 		must(t, os.Remove(lost))
-		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspect(t)[0].State.ID))
+		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
 		if st, err := mount.Inspect(b.point); err != nil || !st.Same(lower.ID) {
 			t.Errorf("at the point: %+v, %v, want the mount that was below", st, err)
 		}
@@ -78,25 +78,25 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 
 // TestUnmountOnSharedMount has the kubelet's root on a shared mount, as systemd makes it.
 func TestUnmountOnSharedMount(t *testing.T) {
-	b := bind(t, kubelettest.ConfigMap, "configmap", "entry")
+	b := newBoundPod(t, kubelettest.ConfigMap, "configmap", "entry")
 	must(t, systest.UnmountPath(b.point, false))
 	must(t, mount.SetPropagation(filepath.Dir(b.Root), mount.Shared, false))
 	b.Bind(filepath.Join(b.Volume(b.pod, kubelettest.ConfigMap, "configmap"), "entry"), b.point)
 	b.Update(b.pod, kubelettest.ConfigMap, "configmap", map[string]string{"entry": "two"})
-	before := b.inspect(t)[0]
-	if before.State.Shared == 0 || before.Spreads != before.State.Shared {
-		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.Spreads)
+	before := b.inspectPod(t)[0]
+	if before.State.Shared == 0 || before.PeerGroup != before.State.Shared {
+		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.PeerGroup)
 	}
 	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID))
-	if binds := b.inspect(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].Beneath != 0 {
+	if binds := b.inspectPod(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 		t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 	}
 }
 
-// stale is a bind that has become stale.
-func stale(t *testing.T, plugin, volume string) bound {
+// newStalePod is a bind that has become stale.
+func newStalePod(t *testing.T, plugin, volume string) boundPod {
 	t.Helper()
-	b := bind(t, plugin, volume, "entry")
+	b := newBoundPod(t, plugin, volume, "entry")
 	if plugin == kubelettest.EmptyDir {
 		dir := filepath.Join(b.Volume(b.pod, plugin, volume), "entry")
 		must(t, os.Remove(dir))
@@ -104,7 +104,7 @@ func stale(t *testing.T, plugin, volume string) bound {
 	} else {
 		b.Update(b.pod, plugin, volume, map[string]string{"entry": "two"})
 	}
-	if v := b.verdict(t); v != Stale {
+	if v := b.verdictOf(t); v != Stale {
 		t.Fatalf("verdict %s, want Stale", v)
 	}
 	return b

@@ -17,82 +17,83 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// volume is the directory of a volume, opened. The function that opened it closes it.
-type volume struct {
+// openedVolume is the directory of a volume, opened. The function that opened it closes it.
+type openedVolume struct {
 	dir *sys.FD
 	// path leads to it and has no link in it; asked is how the pod's spec names it, empty if it does not.
-	path, asked string
-	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a hostPath.
+	path, specPath string
+	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a
+	// hostPath.
 	plugin string
-	// at is its state. It may be the root of a mount.
-	at sys.Stat
+	// state is its state. It may be the root of a mount.
+	state sys.Stat
 }
 
 var errNoVolume = errors.New("directory of volume not known")
 
-// csi is the directory of all volumes of CSI drivers, which have one more directory in between.
-const csi = "kubernetes.io~csi"
+// csiPlugin is the directory of all volumes of CSI drivers, which have one more directory in between.
+const csiPlugin = "kubernetes.io~csi"
 
-// atomic are the plugins that write with the kubelet's atomic writer.
-var atomic = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
+// atomicWriterPlugins are the plugins that write with the kubelet's atomic writer.
+var atomicWriterPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
 // openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
 // kubelet's directories have it.
-func (s target) openVolume() (v volume, err error) {
+func (s target) openVolume() (volume openedVolume, err error) {
 	switch {
-	case s.want.Volume.HostPath != nil:
-		v.asked = s.want.Volume.HostPath.Path
-		v.dir, v.path, err = mountns.LookupFollowing(v.asked)
-	case podinfo.KubeletPlugin(s.want.Volume) != "":
-		v.plugin = strings.ReplaceAll(podinfo.KubeletPlugin(s.want.Volume), "/", "~")
-		v.path = s.node.VolumeDir(s.place.PodUID, v.plugin, s.want.Volume.Name)
-		v.dir, err = mountns.Lookup(0, v.path)
+	case s.expected.Volume.HostPath != nil:
+		volume.specPath = s.expected.Volume.HostPath.Path
+		volume.dir, volume.path, err = mountns.LookupFollowing(volume.specPath)
+	case podinfo.KubeletPlugin(s.expected.Volume) != "":
+		volume.plugin = strings.ReplaceAll(podinfo.KubeletPlugin(s.expected.Volume), "/", "~")
+		volume.path = s.node.VolumeDir(s.place.PodUID, volume.plugin, s.expected.Volume.Name)
+		volume.dir, err = mountns.Lookup(0, volume.path)
 	default:
-		v, err = s.searchVolume()
+		volume, err = s.searchVolume()
 	}
 	if err != nil {
-		return volume{}, err
+		return openedVolume{}, err
 	}
-	v.at, err = v.dir.Stat(sys.StatType)
-	if err == nil && !v.at.IsDir() {
+	volume.state, err = volume.dir.Stat(sys.StatType)
+	if err == nil && !volume.state.IsDir() {
 		err = sys.ENOTDIR
 	}
 	if err != nil {
-		v.dir.Close()
-		return volume{}, err
+		volume.dir.Close()
+		return openedVolume{}, err
 	}
-	return v, nil
+	return volume, nil
 }
 
 // searchVolume finds the one plugin that has a volume of the name that the kubelet bound it under. A PersistentVolume
 // of type hostPath has no such directory.
-func (s target) searchVolume() (volume, error) {
+func (s target) searchVolume() (openedVolume, error) {
 	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
-	plugins, err := listLocal(volumes)
+	plugins, err := listDirectory(volumes)
 	if err != nil {
-		return volume{}, err
+		return openedVolume{}, err
 	}
-	var found []volume
+	var found []openedVolume
 	for _, plugin := range plugins {
-		v := volume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
-		if plugin == csi {
-			v.path += "/mount"
+		volume := openedVolume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
+		if plugin == csiPlugin {
+			volume.path += "/mount"
 		}
-		if v.dir, err = mountns.Lookup(0, v.path); err == nil {
-			found = append(found, v)
+		if volume.dir, err = mountns.Lookup(0, volume.path); err == nil {
+			found = append(found, volume)
 		}
 	}
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	for _, v := range found {
-		v.dir.Close()
+	for _, volume := range found {
+		volume.dir.Close()
 	}
-	return volume{}, errNoVolume
+	return openedVolume{}, errNoVolume
 }
 
-// listLocal lists a directory of a file system that does not hang.
-func listLocal(dir string) ([]string, error) {
+// listDirectory lists a directory of a file system that does not hang.
+func listDirectory(dir string) ([]string, error) {
 	fd, err := mountns.Lookup(0, dir)
 	if err != nil {
 		return nil, err
@@ -109,23 +110,25 @@ func listLocal(dir string) ([]string, error) {
 	return names, err
 }
 
-// local reports whether the volume lies on a local file system: that of the bind st, whose root is bound, or another.
-func (v volume) local(bound sys.Stat, st mount.State) bool {
-	if v.at.Major == bound.Major && v.at.Minor == bound.Minor {
-		return local(st.FSType)
+// isLocalTo reports whether the volume lies on a local file system: that of the bind st, whose root is bound, or
+// another.
+func (v openedVolume) isLocalTo(bound sys.Stat, st mount.State) bool {
+	if v.state.Major == bound.Major && v.state.Minor == bound.Minor {
+		return isLocalType(st.FSType)
 	}
-	return v.onLocal()
+	return v.isLocal()
 }
 
-// onLocal reports whether the volume's directory lies on a local file system.
-func (v volume) onLocal() bool {
+// isLocal reports whether the volume's directory lies on a local file system.
+func (v openedVolume) isLocal() bool {
 	kind, err := mountns.FSType(v.dir)
-	return err == nil && local(kind)
+	return err == nil && isLocalType(kind)
 }
 
-// writtenAnew reports whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has written.
-func (v volume) writtenAnew() bool {
-	if v.plugin != csi && !slices.Contains(atomic, v.plugin) {
+// hasAtomicWriter reports whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has
+// written.
+func (v openedVolume) hasAtomicWriter() bool {
+	if v.plugin != csiPlugin && !slices.Contains(atomicWriterPlugins, v.plugin) {
 		return false
 	}
 	data, err := mountns.Lookup(0, v.path+"/..data")
@@ -133,14 +136,14 @@ func (v volume) writtenAnew() bool {
 	return errors.Is(err, sys.ELOOP)
 }
 
-// written is the name in a volume of what is bound: in a volume of the kubelet's atomic writer, what follows the
-// directory of a version. Empty for all others, and where st is not from this volume.
-func (v volume) written(uid string, st mount.State) string {
-	if !slices.Contains(atomic, v.plugin) {
+// atomicWriterName is the name in a volume of what is bound: in a volume of the kubelet's atomic writer, what follows
+// the directory of a version. Empty for all others, and where st is not from this volume.
+func (v openedVolume) atomicWriterName(uid string, st mount.State) string {
+	if !slices.Contains(atomicWriterPlugins, v.plugin) {
 		return ""
 	}
 	root, _ := mountinfo.Deleted(st.Root)
-	rest, onDisk := cutLast(root, "/"+path.Join(uid, "volumes", v.plugin, path.Base(v.path))+"/")
+	rest, onDisk := afterLast(root, "/"+path.Join(uid, "volumes", v.plugin, path.Base(v.path))+"/")
 	if !onDisk {
 		// The volume has a file system of its own.
 		rest = strings.TrimPrefix(root, "/")
@@ -152,8 +155,8 @@ func (v volume) written(uid string, st mount.State) string {
 	return name
 }
 
-// cutLast returns what follows the last sep in s.
-func cutLast(s, sep string) (after string, found bool) {
+// afterLast returns what follows the last sep in s.
+func afterLast(s, sep string) (after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
 		return "", false

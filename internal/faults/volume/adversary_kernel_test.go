@@ -23,21 +23,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestReadOnlyStays: a process that may mount in a container can put a writable dead mount where the pod has a
+// TestReadOnlyIsKept: a process that may mount in a container can put a writable dead mount where the pod has a
 // read-only volume. The mount that takes its place must be read-only.
-func TestReadOnlyStays(t *testing.T) {
-	for name, set := range map[string]func(s *scene){
-		"by the spec":    func(s *scene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
-		"by the runtime": func(s *scene) { s.runtime.of.Mounts[0].ReadOnly = true },
-		"not at all":     func(*scene) {},
+func TestReadOnlyIsKept(t *testing.T) {
+	for name, set := range map[string]func(s *volumeScene){
+		"by the spec":    func(s *volumeScene) { s.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true },
+		"by the runtime": func(s *volumeScene) { s.runtime.of.Mounts[0].ReadOnly = true },
+		"not at all":     func(*volumeScene) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
-			c := s.start()
+			c := s.startContainer()
 			set(s)
 			s.server.Kill()
 			s.remount("new")
-			s.heal()
+			s.repairVolume()
 			table, err := mountns.Table(c.PID)
 			s.must(err)
 			for point, want := range map[string]bool{"/data": name != "not at all", "/sub": false} {
@@ -46,7 +46,7 @@ func TestReadOnlyStays(t *testing.T) {
 					t.Errorf("%q has options %q, want read-only %v", point, m.Options, want)
 				}
 			}
-			if got := read(c.PID, "data/data"); got != "new" {
+			if got := readInContainer(c.PID, "data/data"); got != "new" {
 				t.Errorf("the container reads %q", got)
 			}
 		})
@@ -61,10 +61,10 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	own := kerneltest.FUSE(t, base)
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}}}
-	c := s.contain(s.p, "/data", filepath.Join(base, "dir"), "/data")
+	c := s.startProcess(s.p, "/data", filepath.Join(base, "dir"), "/data")
 	own.Kill()
-	before := mountsOf(t, c.PID)
-	v := s.inspect()
+	before := mountKeysOf(t, c.PID)
+	v := s.inspectVolume()
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
 	if v.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
@@ -77,15 +77,15 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 		_, err := s.i.Apply(t.Context(), step)
 		t.Errorf("%+v: %v", step, err)
 	}
-	same(t, before, mountsOf(t, c.PID))
+	expectSameMounts(t, before, mountKeysOf(t, c.PID))
 }
 
 // TestConnectionOfAHostPath: the pod's spec may name any path of the host, and the mount there belongs to another user.
 func TestConnectionOfAHostPath(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.serve("old")
+	s.startDaemon("old")
 	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.g}}}}
-	s.stop()
+	s.stopDaemon()
 	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Code != fault.HungMount {
@@ -97,7 +97,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Apply(t.Context(), s.action(fault.Abort, v.Findings()[0].Mount)); err == nil {
+	if done, err := s.i.Apply(t.Context(), s.newAction(fault.Abort, v.Findings()[0].Mount)); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
 	signal(t, s.server.PID, "CONT")
@@ -106,13 +106,13 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	}
 }
 
-// moody makes up another inode number at every answer.
-type moody struct {
+// changingInodeProber makes up another inode number at every answer.
+type changingInodeProber struct {
 	volume.Prober
 	n uint64
 }
 
-func (m *moody) Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error) {
+func (m *changingInodeProber) Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error) {
 	answers, err := m.Prober.Ask(ctx, targets)
 	for i := range answers {
 		if answers[i].Stat.Fresh {
@@ -126,10 +126,10 @@ func (m *moody) Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer
 // TestInodesThatAreMadeUp: a healthy volume of a server that makes up inode numbers is left alone.
 func TestInodesThatAreMadeUp(t *testing.T) {
 	s := newScene(t, deepDir)
-	c := s.start()
-	s.i.Prober = &moody{Prober: s.i.Prober}
-	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	v := s.inspect()
+	c := s.startContainer()
+	s.i.Prober = &changingInodeProber{Prober: s.i.Prober}
+	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	v := s.inspectVolume()
 	if v.Broken() {
 		t.Errorf("%s %q, copies %+v", v.Code, v.Reasons, v.Copies)
 	}
@@ -138,17 +138,17 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	if !strings.Contains(strings.Join(survey.Coverage.Incomplete, "\n"), "another inode number every time") {
 		t.Errorf("incomplete: %q", survey.Coverage.Incomplete)
 	}
-	same(t, before, s.Mounts())
-	same(t, inside, mountsOf(t, c.PID))
+	expectSameMounts(t, before, s.Mounts())
+	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
 }
 
-// counting counts how often the runtime is asked for a container that it has.
-type counting struct {
+// countingRuntime counts how often the runtime is asked for a container that it has.
+type countingRuntime struct {
 	volume.Runtime
 	n int
 }
 
-func (c *counting) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+func (c *countingRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
 	owner, err := c.Runtime.Owner(ctx, cgroup)
 	if err == nil {
 		c.n++
@@ -159,14 +159,14 @@ func (c *counting) Owner(ctx context.Context, cgroup string) (cri.Owner, error) 
 // TestTheRuntimeIsAskedOnce: each repair looks at all containers, and a thousand may be made in a row.
 func TestTheRuntimeIsAskedOnce(t *testing.T) {
 	s := newScene(t, deepDir)
-	s.start()
+	s.startContainer()
 	s.server.Kill()
 	s.remount("new")
-	asked := &counting{Runtime: s.runtime}
+	asked := &countingRuntime{Runtime: s.runtime}
 	s.i.Runtime = asked
-	s.inspect()
+	s.inspectVolume()
 	first := asked.n
-	if actions, _ := s.heal(); len(actions) != 4 || first == 0 || asked.n-first > 0 {
+	if actions, _ := s.repairVolume(); len(actions) != 4 || first == 0 || asked.n-first > 0 {
 		t.Errorf("%d steps, and the runtime was asked %d times, then %d times more", len(actions), first, asked.n-first)
 	}
 }

@@ -25,8 +25,8 @@ var ErrRefused = errors.New("mount is left alone")
 var ErrHung = errors.New("file system did not answer")
 
 // Apply does one action of Plan, after an inspection of its own has found that it may be done. An action that is done
-// already succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done,
-// and to try again is safe. Kind, Mount and Pod alone decide what is changed.
+// already succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was
+// done, and to try again is safe. Kind, Mount and Pod alone decide what is changed.
 func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Applied, err error) {
 	i.ApplyAll(ctx, []fault.Action{a}, func(_ int, d fault.Applied, e error) bool {
 		done, err = d, e
@@ -35,21 +35,22 @@ func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Appli
 	return done, err
 }
 
-// ApplyAll does actions about one pod in turn, as Apply does, after one inspection of that pod. It calls each with the number
-// of the action and its result, and ends when that returns false. Each action itself checks again the mount that it changes.
+// ApplyAll does actions about one pod in turn, as Apply does, after one inspection of that pod. It calls each with the
+// number of the action and its result, and ends when that returns false. Each action itself checks again the mount that
+// it changes.
 func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool)) {
 	var found *inspection
-	for n, a := range actions {
+	for n, action := range actions {
 		var done fault.Applied
-		err := complete(a)
+		err := checkComplete(action)
 		if err == nil && found == nil {
-			found, err = i.inspectPod(ctx, a.Pod.UID)
+			found, err = i.inspectPod(ctx, action.Pod.UID)
 		}
-		if err == nil && a.Pod.UID != found.selection.PodUID {
-			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, a.Kind, a.Target)
+		if err == nil && action.Pod.UID != found.selection.PodUID {
+			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, action.Kind, action.Target)
 		}
 		if err == nil {
-			done, err = found.apply(ctx, i, a)
+			done, err = found.applyAction(ctx, i, action)
 		}
 		if !each(n, done, err) {
 			return
@@ -57,8 +58,8 @@ func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each f
 	}
 }
 
-// complete refuses an action that does not say what it changes.
-func complete(a fault.Action) error {
+// checkComplete refuses an action that does not say what it changes.
+func checkComplete(a fault.Action) error {
 	if a.Kind != fault.Replace && a.Kind != fault.Abort || a.Pod == nil || a.Pod.UID == "" || a.Mount == nil || a.Mount.Point == "" {
 		return fmt.Errorf("%w: %s of %q names no mount of a pod that can be replaced or aborted", ErrRefused, a.Kind, a.Target)
 	}
@@ -74,31 +75,31 @@ func (i *Inspector) inspectPod(ctx context.Context, podUID string) (*inspection,
 	return n, nil
 }
 
-// apply does an action if the inspection allows it.
-func (n *inspection) apply(ctx context.Context, i *Inspector, a fault.Action) (fault.Applied, error) {
+// applyAction does an action if the inspection allows it.
+func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault.Action) (fault.Applied, error) {
 	for _, v := range n.volumes {
-		for _, c := range v.choices(PlanOptions{Abort: a.Kind == fault.Abort}) {
-			if c.action.Kind != a.Kind || !c.action.Mount.Same(*a.Mount) && !raised(c.mount, *a.Mount) {
+		for _, planned := range v.plannedActions(PlanOptions{Abort: action.Kind == fault.Abort}) {
+			if planned.action.Kind != action.Kind || !planned.action.Mount.Same(*action.Mount) && !raisedByRepair(planned.mount, *action.Mount) {
 				continue
 			}
-			if c.refusal != "" {
-				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, c.refusal)
+			if planned.refusal != "" {
+				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, planned.refusal)
 			}
-			return c.do(ctx, i)
+			return planned.perform(ctx, i)
 		}
 	}
-	if a.Kind == fault.Abort {
-		return n.aborted(*a.Mount)
+	if action.Kind == fault.Abort {
+		return n.alreadyAnswers(*action.Mount)
 	}
-	done, how := n.replaced(*a.Mount)
+	done, how := n.placeIsReplaced(*action.Mount)
 	if done {
 		return fault.AlreadySo("was replaced already: " + how), nil
 	}
 	return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, how)
 }
 
-// aborted is about a mount that does not hang any more.
-func (n *inspection) aborted(want fault.Mount) (fault.Applied, error) {
+// alreadyAnswers is about a mount that does not hang any more.
+func (n *inspection) alreadyAnswers(want fault.Mount) (fault.Applied, error) {
 	for _, v := range n.volumes {
 		if faults.MountOf(v.Mount).Same(want) && v.Answer.State == probe.Disconnected {
 			return fault.AlreadySo("was aborted already"), nil
@@ -107,17 +108,18 @@ func (n *inspection) aborted(want fault.Mount) (fault.Applied, error) {
 	return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not one that hangs", ErrRefused, want.Point)
 }
 
-// replaced reports whether the place of a mount has what belongs there.
-func (n *inspection) replaced(want fault.Mount) (ok bool, how string) {
-	for _, v := range n.volumes {
-		if v.Point != want.Point || want.Namespace != n.host.namespace.Inode || v.Mount.ID == 0 {
+// placeIsReplaced reports whether the place of a mount has what belongs there.
+func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
+	for _, health := range n.volumes {
+		if health.Point != want.Point || want.Namespace != n.host.namespace.Inode || health.Mount.ID == 0 {
 			continue
 		}
-		if v.Code == "" && v.Answer.State == probe.Alive && v.Answer.Bindable == probe.Yes && !faults.MountOf(v.Mount).Same(want) {
-			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", v.Point,
-				v.Answer.Stat.Inode, deviceOf(v.Mount.Mount))
+		if health.Code == "" && health.Answer.State == probe.Alive && health.Answer.Bindable == probe.Yes &&
+			!faults.MountOf(health.Mount).Same(want) {
+			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", health.Point,
+				health.Answer.Stat.Inode, deviceOf(health.Mount.Mount))
 		}
-		return false, fmt.Sprintf("the mount at %q: %s %s", v.Point, v.Code, v.Answer.State)
+		return false, fmt.Sprintf("the mount at %q: %s %s", health.Point, health.Code, health.Answer.State)
 	}
 	for _, c := range n.copies {
 		if c.Point != want.Point || c.Namespace.Inode != want.Namespace {
@@ -130,21 +132,21 @@ func (n *inspection) replaced(want fault.Mount) (ok bool, how string) {
 	if how != "" {
 		return false, how
 	}
-	return n.gone(want)
+	return n.placeIsGone(want)
 }
 
 // hasReplaced reports whether a copy is the one that has taken the place of a mount.
 func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
-	if c.Code == "" && c.Source.is(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
+	if c.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
 		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
 	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Decision.Reason)
 }
 
-// gone is about a mount whose place was not found: the namespace may have gone with its container.
-func (n *inspection) gone(want fault.Mount) (ok bool, how string) {
+// placeIsGone is about a mount whose place was not found: the namespace may have gone with its container.
+func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
 	if n.scanner == nil || want.Namespace == n.host.namespace.Inode {
 		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
 	}
@@ -157,33 +159,33 @@ func (n *inspection) gone(want fault.Mount) (ok bool, how string) {
 			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
 		}
 	}
-	if err := survey.Whole(); err != nil {
+	if err := survey.CheckComplete(); err != nil {
 		return false, fmt.Sprintf("mount namespace mnt:[%d] was not found: %v", want.Namespace, err)
 	}
 	return true, fmt.Sprintf("mount namespace mnt:[%d] has gone, and the mount with it", want.Namespace)
 }
 
 // abort ends the connection of a FUSE mount, which was seen to hang just now, once it has been silent for long enough.
-func (i *Inspector) abort(ctx context.Context, m mountns.Mount) (fault.Applied, error) {
+func (i *Inspector) abort(ctx context.Context, found mountns.Mount) (fault.Applied, error) {
 	control, err := fuse.Open()
 	if err != nil {
 		return fault.Applied{}, err
 	}
 	defer func() { _ = control.Close() }() // nothing is kept in it
-	done, err := i.abortWhenIdle(ctx, control, m, func(check func() error) error {
-		return abortConnection(ctx, control, m, check)
+	done, err := i.abortWhenIdle(ctx, control, found, func(check func() error) error {
+		return abortConnection(ctx, control, found, check)
 	})
 	if errors.Is(err, fuse.ErrNoConnection) {
-		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", m.Minor)), nil
+		return fault.AlreadySo(fmt.Sprintf("was aborted already, or its daemon has ended: FUSE connection %d is dead", found.Minor)), nil
 	}
 	return done, err
 }
 
 // abortConnection ends the connection of a mount if check returns no error. It has the mount's root open meanwhile: a
 // driver that mounts again is given the same number for its connection as soon as the old file system has gone.
-func abortConnection(ctx context.Context, control *fuse.Control, m mountns.Mount, check func() error) error {
-	return m.Namespace.Do(func() error {
-		root, err := openRoot(m)
+func abortConnection(ctx context.Context, control *fuse.Control, found mountns.Mount, check func() error) error {
+	return found.Namespace.Do(func() error {
+		root, err := openRoot(found)
 		if err != nil {
 			return err
 		}
@@ -191,18 +193,19 @@ func abortConnection(ctx context.Context, control *fuse.Control, m mountns.Mount
 		if err := check(); err != nil {
 			return err
 		}
-		return calls.From(ctx).Did("write", fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", m.Minor), control.Abort(m.Minor))
+		return calls.From(ctx).Did("write", fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", found.Minor), control.Abort(found.Minor))
 	})
 }
 
-// openRoot opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller closes it.
+// openRoot opens the root of a mount of the calling thread's namespace, if it is still there and shows. The caller
+// closes it.
 func openRoot(m mountns.Mount) (*sys.FD, error) {
 	root, err := mountns.Lookup(0, m.Point)
 	if err != nil {
 		return nil, fmt.Errorf("open mount at %q: %w", m.Point, err)
 	}
 	found, err := mount.Inspect(m.Point)
-	number, errNumber := mountOn(root) // which no other mount is given while it is open
+	number, errNumber := mountIDOf(root) // which no other mount is given while it is open
 	if err = errors.Join(err, errNumber); err == nil && (!found.Same(mount.IDOf(m)) || number != found.UniqueID && number != uint64(found.MountInfoID)) {
 		err = fmt.Errorf("%w: another mount is at %q by now", ErrRefused, m.Point)
 	}
@@ -213,18 +216,18 @@ func openRoot(m mountns.Mount) (*sys.FD, error) {
 	return root, nil
 }
 
-// raised reports whether m is a mount that was written down before a repair that was cut short put another beneath it.
-// Only its parent differs then, which is at the same point.
-func raised(m mountns.Mount, want fault.Mount) bool {
-	found := faults.MountOf(m)
+// raisedByRepair reports whether m is a mount that was written down before a repair that was cut short put another
+// beneath it. Only its parent differs then, which is at the same point.
+func raisedByRepair(mount mountns.Mount, want fault.Mount) bool {
+	found := faults.MountOf(mount)
 	found.ParentID = want.ParentID
 	if want.ID != 0 || !found.Same(want) {
 		return false
 	}
-	table, err := m.Namespace.Table()
+	table, err := mount.Namespace.Table()
 	if err != nil {
 		return false
 	}
-	below, ok := table.ByID(m.Parent)
-	return ok && below.Point == m.Point && below.Parent == want.ParentID
+	below, ok := table.ByID(mount.Parent)
+	return ok && below.Point == mount.Point && below.Parent == want.ParentID
 }

@@ -14,16 +14,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ArgumentsJob reads the arguments of a process that serves a file system. Main programs, and tests, hand it to
+// CommandLinesJob reads the arguments of a process that serves a file system. Main programs, and tests, hand it to
 // subprocess.Main.
-var ArgumentsJob = subprocess.Job{Name: "process-arguments", Run: runArguments}
+var CommandLinesJob = subprocess.Job{Name: "process-arguments", Run: runCommandLines}
 
-// argumentsDeadline is how long the arguments of processes may take to read.
-const argumentsDeadline = time.Second
+// commandLinesDeadline is how long the arguments of processes may take to read.
+const commandLinesDeadline = time.Second
 
-// arguments reads the command lines of processes, in a process that can be lost: they lie in the memory of those, which may
-// be a file of a file system that hangs.
-func (i *Inspector) arguments(ctx context.Context, pids []int) map[int][]byte {
+// commandLines reads the command lines of processes, in a process that can be lost: they lie in the memory of those,
+// which may be a file of a file system that hangs.
+func (i *Inspector) commandLines(ctx context.Context, pids []int) map[int][]byte {
 	texts := map[int][]byte{}
 	for _, pid := range pids {
 		each := func(text json.RawMessage) error {
@@ -33,16 +33,16 @@ func (i *Inspector) arguments(ctx context.Context, pids []int) map[int][]byte {
 			return err
 		}
 		process := strconv.Itoa(pid)
-		_ = i.askers.Run(ctx, subprocess.Options{ // what could not be read is for people alone
-			Job: ArgumentsJob.Name, Input: pid, Deadline: argumentsDeadline, Each: each,
+		_ = i.questionRunner.Run(ctx, subprocess.Options{ // what could not be read is for people alone
+			Job: CommandLinesJob.Name, Input: pid, Deadline: commandLinesDeadline, Each: each,
 			Owner: "arguments", Waits: []string{"arguments of process " + process},
 		})
 	}
 	return texts
 }
 
-// runArguments is the job.
-func runArguments(_ context.Context, in []byte, emit func(v any) error) error {
+// runCommandLines is the job.
+func runCommandLines(_ context.Context, in []byte, emit func(v any) error) error {
 	var pid int
 	if err := json.Unmarshal(in, &pid); err != nil {
 		return fmt.Errorf("read order: %w", err)

@@ -48,10 +48,10 @@ func TestRecordsOnWhatMayHang(t *testing.T) {
 	}
 }
 
-// silence is a runtime that gives no answer.
-type silence struct{ asked int }
+// unansweringRuntime is a runtime that gives no answer.
+type unansweringRuntime struct{ asked int }
 
-func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
+func (s *unansweringRuntime) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 	s.asked++
 	if s.asked == 1 {
 		<-ctx.Done()
@@ -59,13 +59,13 @@ func (s *silence) Owner(ctx context.Context, _ string) (cri.Owner, error) {
 	return cri.Owner{}, errors.Join(cri.ErrUnavailable, ctx.Err())
 }
 
-// TestARuntimeThatHangs is not waited for once for each container of the node, and a mount whose owner it was not asked for
-// is not taken for an unrelated one.
+// TestARuntimeThatHangs is not waited for once for each container of the node, and a mount whose owner it was not asked
+// for is not taken for an unrelated one.
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
-	r, unrelated := &silence{}, &unrelatedMounts{}
-	n := &namespaces{runtime: r, cache: &ownerCache{}, all: map[namespaceKey]*otherNamespace{}}
-	s := &copySearch{enumerator: &enumerator{}, namespaces: n}
+	r, unrelated := &unansweringRuntime{}, &unrelatedMounts{}
+	n := &namespaces{runtime: r, cache: &ownerCache{}, byKey: map[namespaceKey]*otherNamespace{}}
+	search := &copySearch{enumerator: &enumerator{}, namespaces: n}
 	began := time.Now()
 	for inode := range uint64(100) {
 		o := &otherNamespace{noAnswer: true}
@@ -73,8 +73,8 @@ func TestARuntimeThatHangs(t *testing.T) {
 			t.Fatalf("%+v, %q", owner, reason)
 		}
 		ns := mountns.Namespace{Inode: inode + 1}
-		n.all[keyOf(ns)] = o
-		if s.take(mountns.Mount{Unique: inode + 1, Namespace: ns}, unrelated); unrelated.has(inode + 1) {
+		n.byKey[namespaceKeyOf(ns)] = o
+		if search.addCandidate(mountns.Mount{Unique: inode + 1, Namespace: ns}, unrelated); unrelated.contains(inode + 1) {
 			t.Fatal("a mount whose owner is not known is taken for an unrelated one")
 		}
 	}
@@ -82,8 +82,8 @@ func TestARuntimeThatHangs(t *testing.T) {
 		t.Errorf("asked %d times, for %s", r.asked, took)
 	}
 	ns := mountns.Namespace{Inode: 1}
-	n.of(ns).noAnswer = false
-	if s.take(mountns.Mount{Unique: 1, Namespace: ns}, unrelated); !unrelated.has(1) {
+	n.otherNamespaceOf(ns).noAnswer = false
+	if search.addCandidate(mountns.Mount{Unique: 1, Namespace: ns}, unrelated); !unrelated.contains(1) {
 		t.Error("a mount of no volume is not remembered")
 	}
 }
@@ -103,7 +103,7 @@ func TestWhatWasTouchedIsNotRefused(t *testing.T) {
 		"another one removed":  {err: &mount.Error{Op: "verify", Err: fmt.Errorf("%w: %w", mount.ErrOtherUnmounted, mount.ErrBusy)}},
 		"another error":        {err: &mount.Error{Op: "look up", Err: sys.EIO}},
 	} {
-		if got := refused(c.err); got != c.want {
+		if got := nothingTouched(c.err); got != c.want {
 			t.Errorf("%s: refused %v, want %v", name, got, c.want)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxRemembered bounds what is remembered of mounts, and of containers, that others make: beyond that they are asked for
-	// again in each inspection.
+	// maxRemembered bounds what is remembered of mounts, and of containers, that others make: beyond that they are
+	// asked for again in each inspection.
 	maxRemembered = 16_384
-	// unrelatedFor is for how long a mount of no volume is passed over, and ownerFor for how long the runtime is not asked
-	// again about a container.
-	unrelatedFor = 10 * time.Minute
-	ownerFor     = time.Minute
+	// unrelatedLifetime is for how long a mount of no volume is passed over, and ownerLifetime for how long the runtime
+	// is not asked again about a container.
+	unrelatedLifetime = 10 * time.Minute
+	ownerLifetime     = time.Minute
 )
 
 // expiring is a map whose entries last for a time. Its zero value is ready for use.
@@ -50,8 +50,8 @@ func (e *expiring[K, V]) add(key K, value V, lasts time.Duration) {
 	}
 }
 
-// forget removes the entries whose time is over.
-func (e *expiring[K, V]) forget() {
+// removeExpired removes the entries whose time is over.
+func (e *expiring[K, V]) removeExpired() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	maps.DeleteFunc(e.entries, func(_ K, entry expiringEntry[V]) bool { return time.Now().After(entry.until) })
@@ -61,12 +61,13 @@ func (e *expiring[K, V]) forget() {
 // file system of its own, and its owner need not be asked for in every inspection.
 type unrelatedMounts struct{ expiring[uint64, struct{}] }
 
-func (u *unrelatedMounts) has(unique uint64) bool {
+func (u *unrelatedMounts) contains(unique uint64) bool {
 	_, known := u.get(unique)
 	return known && unique != 0
 }
 
-// ownerCache has containers by the text of their cgroup, which has the ID of the container, and that is never another's.
-// The runtime's answer stays the same for as long as the container is there. Each repair looks at all containers of the node
-// that have a file system which may hang: for a thousand repairs, a runtime would be asked a million times.
+// ownerCache has containers by the text of their cgroup, which has the ID of the container, and that is never
+// another's. The runtime's answer stays the same for as long as the container is there. Each repair looks at all
+// containers of the node that have a file system which may hang: for a thousand repairs, a runtime would be asked a
+// million times.
 type ownerCache struct{ expiring[string, cri.Owner] }

@@ -48,58 +48,60 @@ type Holder struct {
 
 // copyOrigin is what a copy was made from.
 type copyOrigin struct {
-	onHost bool       // a subPath bind of the kubelet
-	record *cri.Mount // the runtime's record of it; nil: there is none
-	// specSubPath is the subPath of the pod's spec if that is not the copy's SubPath: then it must lead there by a symbolic
-	// link.
+	onHost        bool       // a subPath bind of the kubelet
+	runtimeRecord *cri.Mount // the runtime's record of it; nil: there is none
+	// specSubPath is the subPath of the pod's spec if that is not the copy's SubPath: then it must lead there by a
+	// symbolic link.
 	specSubPath string
 }
 
-// accountable is the pod that answers for the copy's mount. All mounts of processes that are in no container count together.
-func (c *Copy) accountable() string {
+// accountablePod is the pod that answers for the copy's mount. All mounts of processes that are in no container count
+// together.
+func (c *Copy) accountablePod() string {
 	return cmp.Or(c.Pod.UID, "no pod that is known")
 }
 
 // isOnNodeDisk reports whether the copy is of the directory of the node's own disk that the volume covers.
 func (c *Copy) isOnNodeDisk() bool {
-	at := c.volume.location()
-	return at.covered != "" && deviceOf(c.Mount.Mount) == at.disk
+	at := c.volume.stagedLocation()
+	return at.covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk
 }
 
-// readOnly reports whether the pod was given the volume there, or at all, to read alone. The mount that is there need not
-// be the runtime's own: anyone who may mount in a container, or in a namespace made in it, decides how that is made.
+// readOnly reports whether the pod was given the volume there, or at all, to read alone. The mount that is there need
+// not be the runtime's own: anyone who may mount in a container, or in a namespace made in it, decides how that is
+// made.
 func (c *Copy) readOnly() bool {
-	record := c.origin.record
+	record := c.origin.runtimeRecord
 	if record != nil && record.ReadOnly || sys.ParseMountAttr(c.volume.Mount.Options).Has(sys.AttrReadOnly) {
 		return true
 	}
 	pod := c.volume.spec.pod
 	return record != nil && pod != nil && slices.ContainsFunc(volumeMounts(pod, c.Container), func(m corev1.VolumeMount) bool {
-		return m.ReadOnly && isAt(m, record.ContainerPath)
+		return m.ReadOnly && isMountedAt(m, record.ContainerPath)
 	})
 }
 
-// findBinds lists the kubelet's subPath binds of volumes that are broken, and those that are of another file system than
-// their volume is by now. If one pod is inspected, it lists all.
+// findBinds lists the kubelet's subPath binds of volumes that are broken, and those that are of another file system
+// than their volume is by now. If one pod is inspected, it lists all.
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
 		name := kubelet.Volume{PodUID: v.Pod.UID, Name: v.Name}
 		byName[name] = append(byName[name], v)
 	}
-	for point, m := range s.visible {
+	for point, m := range s.visibleMounts {
 		place, ok := s.node.ParseSubPath(point)
 		if !ok {
 			continue
 		}
 		var found []*Copy
 		for _, v := range byName[kubelet.Volume{PodUID: place.PodUID, Name: place.Volume}] {
-			if c := s.bindOf(v, m, place.Container); c != nil {
+			if c := s.copyOfBind(v, m, place.Container); c != nil {
 				found = append(found, c)
 			}
 		}
 		if len(found) > 1 {
-			found[0].Decision = refuse("the pod has several volumes that the kubelet calls %q", place.Volume)
+			found[0].Decision = refuseReplacement("the pod has several volumes that the kubelet calls %q", place.Volume)
 		}
 		if len(found) > 0 {
 			v := found[0].volume
@@ -108,38 +110,38 @@ func (s *copySearch) findBinds() {
 	}
 }
 
-// bindOf makes the copy that a subPath bind is of a volume; nil if it is none that is looked for.
-func (s *copySearch) bindOf(v *Health, m mountinfo.Mount, container string) *Copy {
-	sub, ok := v.holds(m)
+// copyOfBind makes the copy that a subPath bind is of a volume; nil if it is none that is looked for.
+func (s *copySearch) copyOfBind(v *Health, m mountinfo.Mount, container string) *Copy {
+	sub, ok := v.pathInVolume(m)
 	if !ok || s.selection.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
 		return nil
 	}
 	c := &Copy{
-		Mount: s.mount(m), Holder: Holder{Pod: v.Pod, Container: container}, SubPath: sub, volume: v, origin: copyOrigin{onHost: true},
+		Mount: s.withNamespace(m), Holder: Holder{Pod: v.Pod, Container: container}, SubPath: sub, volume: v, origin: copyOrigin{onHost: true},
 	}
 	c.Decision, c.origin.specSubPath = s.decideBind(c)
 	return c
 }
 
 // decideBind decides whether a subPath bind of the kubelet is what the pod's spec asks for.
-func (s *copySearch) decideBind(c *Copy) (d Decision, specSubPath string) {
-	pod := c.volume.spec.pod
+func (s *copySearch) decideBind(copied *Copy) (d Decision, specSubPath string) {
+	pod := copied.volume.spec.pod
 	if pod == nil {
-		return refuse("the pod's spec is not known, so neither is which directory of the volume belongs there"), ""
+		return refuseReplacement("the pod's spec is not known, so neither is which directory of the volume belongs there"), ""
 	}
-	want, ok := podinfo.FindSubPathMount(s.node, pod, c.Point)
+	want, ok := podinfo.FindSubPathMount(s.node, pod, copied.Point)
 	switch {
 	case !ok:
-		return refuse("the pod's spec asks for no subPath there"), ""
-	case len(s.table.Children(c.ID)) > 0:
-		return refuse("another mount lies on it"), ""
+		return refuseReplacement("the pod's spec asks for no subPath there"), ""
+	case len(s.table.Children(copied.ID)) > 0:
+		return refuseReplacement("another mount lies on it"), ""
 	}
-	specSubPath, refusal := subPathInSpec(c, want)
+	specSubPath, refusal := subPathInSpec(copied, want)
 	if refusal != "" {
 		return Decision{Reason: refusal}, ""
 	}
 	return Decision{Replaceable: true, Reason: fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for",
-		cmp.Or(specSubPath, c.SubPath), c.Container)}, specSubPath
+		cmp.Or(specSubPath, copied.SubPath), copied.Container)}, specSubPath
 }
 
 // subPathInSpec returns the subPath of the pod's spec if it is another than that of the copy.
@@ -155,12 +157,16 @@ func subPathInSpec(c *Copy, want podinfo.SubPathMount) (specSubPath, refusal str
 	return "", ""
 }
 
-// subPathAnswers are the answers of directories of sources, by the volume's point and the subPath. Nil: it was not asked.
+// subPathAnswers are the answers of directories of sources, by the volume's point and the subPath. Nil: it was not
+// asked.
 type subPathAnswers map[[2]string]*probe.Answer
 
-func (a subPathAnswers) of(v *Health, sub string) *probe.Answer { return a[[2]string{v.Point, sub}] }
+func (a subPathAnswers) answerOf(v *Health, sub string) *probe.Answer {
+	return a[[2]string{v.Point, sub}]
+}
 
-// judgeCopies asks the copies of all volumes and judges them. It returns all, and leaves each volume those that are broken.
+// judgeCopies asks the copies of all volumes and judges them. It returns all, and leaves each volume those that are
+// broken.
 func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all []*Copy, err error) {
 	sources, err := p.askCopies(ctx, volumes)
 	if err != nil {
@@ -168,8 +174,8 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 	}
 	for _, v := range volumes {
 		for _, c := range v.Copies {
-			c.judge(sources.of(v, c.SubPath), sources.of(v, c.origin.specSubPath))
-			if c.UnknownReason != "" && c.Answer.State != probe.Vanished {
+			c.judgeAnswer(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
+			if c.UnknownReason != "" && c.Answer.State != probe.Gone {
 				p.coverage.addGap("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, c.UnknownReason)
 			}
 		}
@@ -190,41 +196,42 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPathAnswers, error) {
 	var requests []probeRequest
 	sources := subPathAnswers{}
-	for _, v := range volumes {
-		for _, c := range v.Copies {
-			if dead := v.Code == fault.DisconnectedFUSE || v.Code == fault.HungMount; dead && deviceOf(c.Mount.Mount) == deviceOf(v.Mount.Mount) {
-				c.Answer = v.Answer // the whole file system is dead
-				c.Answer.ID = mount.IDOf(c.Mount)
+	for _, health := range volumes {
+		for _, copied := range health.Copies {
+			if dead := health.Code == fault.DisconnectedFUSE || health.Code == fault.HungMount; dead &&
+				deviceOf(copied.Mount.Mount) == deviceOf(health.Mount.Mount) {
+				copied.Answer = health.Answer // the whole file system is dead
+				copied.Answer.ID = mount.IDOf(copied.Mount)
 			} else {
-				requests = append(requests, probeRequest{probeTarget(c.accountable(), c.Mount, "", true), func(a probe.Answer) {
-					c.Answer, c.Unique = a, max(c.Unique, a.ID.UniqueID)
+				requests = append(requests, probeRequest{probeTarget(copied.accountablePod(), copied.Mount, "", true), func(a probe.Answer) {
+					copied.Answer, copied.Unique = a, max(copied.Unique, a.ID.UniqueID)
 				}})
 			}
-			for _, sub := range []string{c.SubPath, c.origin.specSubPath} {
-				if v.Source == nil || sub == "" || sources.of(v, sub) != nil {
+			for _, sub := range []string{copied.SubPath, copied.origin.specSubPath} {
+				if health.Source == nil || sub == "" || sources.answerOf(health, sub) != nil {
 					continue
 				}
 				answer := &probe.Answer{}
-				sources[[2]string{v.Point, sub}] = answer
-				target := probeTarget(v.Pod.UID, v.Source.mount, path.Join(v.Source.Below, sub), true)
+				sources[[2]string{health.Point, sub}] = answer
+				target := probeTarget(health.Pod.UID, health.Source.mount, path.Join(health.Source.Below, sub), true)
 				requests = append(requests, probeRequest{target, func(a probe.Answer) { *answer = a }})
 			}
 		}
 	}
-	return sources, p.ask(ctx, requests)
+	return sources, p.askAll(ctx, requests)
 }
 
-// judge decides about a copy that was asked. sub is the answer of the source of its subPath, and inSpec that of the subPath
-// of the pod's spec.
-func (c *Copy) judge(sub, inSpec *probe.Answer) {
+// judgeAnswer decides about a copy that was asked. sub is the answer of the source of its subPath, and inSpec that of
+// the subPath of the pod's spec.
+func (c *Copy) judgeAnswer(sub, inSpec *probe.Answer) {
 	source, refusal := c.findSource(sub)
 	c.Source = source
-	c.Verdict = judgeCopy(c.evidence())
-	c.Decision = c.decide(refusal, inSpec)
+	c.Verdict = judgeCopy(c.judgeEvidence())
+	c.Decision = c.decideReplaceable(refusal, inSpec)
 }
 
-// evidence is what the verdict on the copy follows from.
-func (c *Copy) evidence() copyEvidence {
+// judgeEvidence is what the verdict on the copy follows from.
+func (c *Copy) judgeEvidence() copyEvidence {
 	return copyEvidence{
 		answer: c.Answer, source: c.Source, countsLinks: c.volume.countsLinks(), unstableInodes: c.volume.UnstableInodes,
 		onNodeDisk: c.isOnNodeDisk(),
@@ -242,12 +249,12 @@ func (c *Copy) findSource(sub *probe.Answer) (s *Source, refusal string) {
 	}
 	return sourceCandidate{
 		mount: from.mount, below: path.Join(from.Below, c.SubPath), answer: *sub, reason: from.Reason,
-	}.source()
+	}.toSource()
 }
 
-// decide decides whether the copy can be replaced: refusal says why its source cannot be used, and inSpec is the answer of
-// the subPath of the pod's spec.
-func (c *Copy) decide(refusal string, inSpec *probe.Answer) Decision {
+// decideReplaceable decides whether the copy can be replaced: refusal says why its source cannot be used, and inSpec is
+// the answer of the subPath of the pod's spec.
+func (c *Copy) decideReplaceable(refusal string, inSpec *probe.Answer) Decision {
 	d := c.Decision
 	if refusal != "" {
 		d = Decision{Reason: refusal}
@@ -261,17 +268,17 @@ func (c *Copy) decide(refusal string, inSpec *probe.Answer) Decision {
 	return d
 }
 
-// sourceMismatch says why the source cannot take the copy's place. The subPath of the pod's spec may lead to the source by a
-// symbolic link. The source itself is looked up without following links, so that none leads out of the volume.
+// sourceMismatch says why the source cannot take the copy's place. The subPath of the pod's spec may lead to the source
+// by a symbolic link. The source itself is looked up without following links, so that none leads out of the volume.
 func (c *Copy) sourceMismatch(inSpec *probe.Answer) string {
 	v, spec := c.volume, c.origin.specSubPath
 	switch {
-	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.location().disk:
+	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.stagedLocation().nodeDisk:
 		return fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
-	case spec != "" && v.Source != nil && (inSpec == nil || !c.Source.is(*inSpec)):
+	case spec != "" && v.Source != nil && (inSpec == nil || !c.Source.isAnswer(*inSpec)):
 		return fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which does not lead there "+
 			"within the volume", c.SubPath, spec)
-	case c.Source != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != c.Source.stat.Dir:
+	case c.Source != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != c.Source.probedStat.Dir:
 		return fmt.Sprintf("one of %q and the mount is a directory, and the other is a file", c.Source.Path)
 	}
 	return ""
@@ -282,23 +289,23 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 	var requests []probeRequest
 	for _, v := range volumes {
 		for _, c := range v.Copies {
-			if c.Code == fault.DeletedVolumeSource && c.evidence().replaced() {
-				requests = append(requests, v.recheck(c.accountable(), c.Mount, "", c.Answer))
+			if c.Code == fault.DeletedVolumeSource && c.judgeEvidence().directoryReplaced() {
+				requests = append(requests, v.recheckRequest(c.accountablePod(), c.Mount, "", c.Answer))
 			}
 		}
 	}
-	if err := p.ask(ctx, requests); err != nil {
+	if err := p.askAll(ctx, requests); err != nil {
 		return err
 	}
-	for _, v := range volumes {
-		if !v.UnstableInodes {
+	for _, health := range volumes {
+		if !health.UnstableInodes {
 			continue
 		}
-		for _, c := range v.Copies {
-			c.Verdict = judgeCopy(c.evidence())
+		for _, c := range health.Copies {
+			c.Verdict = judgeCopy(c.judgeEvidence())
 		}
 		p.coverage.addGap("the file system of volume %q of pod %q gives its directory another inode number every time, so that it cannot be told "+
-			"whether the directory was replaced", v.Name, v.Pod.UID)
+			"whether the directory was replaced", health.Name, health.Pod.UID)
 	}
 	return nil
 }

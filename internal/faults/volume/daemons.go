@@ -17,8 +17,8 @@ import (
 
 // daemons are the processes that serve FUSE connections, by the number of the connection.
 type daemons struct {
-	servers map[uint32][]fuse.Server
-	unseen  string // why there may be others; empty: these are all
+	servers      map[uint32][]fuse.Server
+	unseenReason string // why there may be others; empty: these are all
 }
 
 // addDaemons adds to the broken volumes what is known of their daemons, for people.
@@ -26,24 +26,24 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 	if !slices.ContainsFunc(volumes, hasDaemon) {
 		return ctx.Err()
 	}
-	var d daemons
+	var found daemons
 	var err error
-	if d.servers, d.unseen, err = fuse.Servers(ctx); err != nil {
+	if found.servers, found.unseenReason, err = fuse.Servers(ctx); err != nil {
 		return err
 	}
 	over := map[uint32][]string{} // by connection of a staged mount
-	for _, v := range volumes {
-		if v.Code == "" {
+	for _, health := range volumes {
+		if health.Code == "" {
 			continue
 		}
-		if v.Mount.Major == 0 && strings.HasPrefix(v.Mount.FSType, "fuse") {
-			v.DaemonNotes, v.Daemon = d.describe(v.Mount.Minor), d.first(v.Mount.Minor)
+		if health.Mount.Major == 0 && strings.HasPrefix(health.Mount.FSType, "fuse") {
+			health.DaemonNotes, health.Daemon = found.describeServers(health.Mount.Minor), found.firstServer(health.Mount.Minor)
 		}
-		if minor, ok := remounted(v); ok {
+		if minor, ok := stagedConnection(health); ok {
 			if _, known := over[minor]; !known {
-				over[minor] = describeNonempty(d.servers[minor], func(pids []int) map[int][]byte { return i.arguments(ctx, pids) })
+				over[minor] = describeNonempty(found.servers[minor], func(pids []int) map[int][]byte { return i.commandLines(ctx, pids) })
 			}
-			v.DaemonNotes = append(v.DaemonNotes, over[minor]...)
+			health.DaemonNotes = append(health.DaemonNotes, over[minor]...)
 		}
 	}
 	return ctx.Err()
@@ -54,8 +54,8 @@ func hasDaemon(v *Health) bool {
 	return v.Code != "" && (v.Mount.Major == 0 || v.Staging != nil && v.Staging.Mount.Major == 0)
 }
 
-// remounted returns the connection of a staged mount that is alive and another than the volume's.
-func remounted(v *Health) (minor uint32, ok bool) {
+// stagedConnection returns the connection of a staged mount that is alive and another than the volume's.
+func stagedConnection(v *Health) (minor uint32, ok bool) {
 	if v.Staging == nil {
 		return 0, false
 	}
@@ -63,14 +63,15 @@ func remounted(v *Health) (minor uint32, ok bool) {
 	return m.Minor, m.Major == 0 && m.Minor != v.Mount.Minor && v.StagingAnswer.State == probe.Alive
 }
 
-// describe says which processes serve a connection. It says that the daemon has ended only if no process could be missed.
-func (d daemons) describe(minor uint32) []string {
+// describeServers says which processes serve a connection. It says that the daemon has ended only if no process could
+// be missed.
+func (d daemons) describeServers(minor uint32) []string {
 	servers := d.servers[minor]
 	switch {
-	case len(servers) == 0 && d.unseen == "":
+	case len(servers) == 0 && d.unseenReason == "":
 		return []string{fmt.Sprintf("no process serves FUSE connection %d any more: its daemon has ended", minor)}
 	case len(servers) == 0:
-		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseen)}
+		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseenReason)}
 	}
 	var all []string
 	for _, s := range servers {
@@ -91,8 +92,8 @@ func (d daemons) describe(minor uint32) []string {
 	return all
 }
 
-// first is the first of the processes that serve a connection; nil: none was found.
-func (d daemons) first(minor uint32) *fault.Process {
+// firstServer is the first of the processes that serve a connection; nil: none was found.
+func (d daemons) firstServer(minor uint32) *fault.Process {
 	servers := d.servers[minor]
 	if len(servers) == 0 {
 		return nil
@@ -112,9 +113,9 @@ func (d daemons) first(minor uint32) *fault.Process {
 // maxServers bounds of how many processes that serve one connection the arguments are read.
 const maxServers = 8
 
-// describeNonempty says which daemons were started with an option that has them mount over a directory with something in
-// it: that hides the data that containers have written there while the volume was not mounted. A command line is text of
-// its process, and decides nothing.
+// describeNonempty says which daemons were started with an option that has them mount over a directory with something
+// in it: that hides the data that containers have written there while the volume was not mounted. A command line is
+// text of its process, and decides nothing.
 func describeNonempty(servers []fuse.Server, arguments func(pids []int) map[int][]byte) []string {
 	var all []string
 	var pids []int

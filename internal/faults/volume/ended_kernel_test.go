@@ -17,7 +17,7 @@ import (
 // TestHostPathOfAPodThatIsOver: nothing of the pod mounts it any more, whatever has become of what is mounted there.
 func TestHostPathOfAPodThatIsOver(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.serve("old")
+	s.startDaemon("old")
 	kind := corev1.HostPathDirectory
 	for _, name := range []string{"/", "/none"} {
 		s.pod.Spec.Volumes = append(s.pod.Spec.Volumes, corev1.Volume{Name: "host" + name[1:], VolumeSource: corev1.VolumeSource{

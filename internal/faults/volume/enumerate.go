@@ -25,22 +25,22 @@ type enumerator struct {
 	*hostMounts
 	selection Selection
 	pods      kubelet.PodCache           // nil if pods are not known
-	names     map[string]kubelet.PodName // by UID, for people; empty if all pods are known
+	podNames  map[string]kubelet.PodName // by UID, for people; empty if all pods are known
 }
 
 func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s Selection) *enumerator {
 	e := &enumerator{hostMounts: h, selection: s, pods: pods}
-	for point := range h.visible {
-		if place, ok := h.node.ParseVolume(point); ok && e.pod(place.PodUID) == nil {
-			e.names, _ = h.node.PodNames(ctx) // for people alone
+	for point := range h.visibleMounts {
+		if place, ok := h.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
+			e.podNames, _ = h.node.PodNames(ctx) // for people alone
 			break
 		}
 	}
 	return e
 }
 
-// pod is the pod as it is known; nil if it is not.
-func (e *enumerator) pod(uid string) *corev1.Pod {
+// podByUID is the pod as it is known; nil if it is not.
+func (e *enumerator) podByUID(uid string) *corev1.Pod {
 	if e.pods == nil {
 		return nil
 	}
@@ -49,10 +49,10 @@ func (e *enumerator) pod(uid string) *corev1.Pod {
 
 // faultPod names a pod for people, as far as it is known.
 func (e *enumerator) faultPod(uid string) fault.Pod {
-	if pod := e.pod(uid); pod != nil {
+	if pod := e.podByUID(uid); pod != nil {
 		return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: uid}
 	}
-	name := e.names[uid]
+	name := e.podNames[uid]
 	return fault.Pod{Namespace: name.Namespace, Name: name.Name, UID: uid}
 }
 
@@ -60,10 +60,10 @@ func (e *enumerator) faultPod(uid string) fault.Pod {
 func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	var volumes []*Volume
 	err := e.node.Do(ctx, func() error {
-		for point, m := range e.visible {
+		for point, m := range e.visibleMounts {
 			place, ok := e.node.ParseVolume(point)
-			if ok && e.selection.has(place.PodUID, place.Name) && (place.Plugin == kubelet.CSI || mountns.MayHang(m.FSType)) {
-				volumes = append(volumes, e.volume(place, e.mount(m)))
+			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayHang(m.FSType)) {
+				volumes = append(volumes, e.volumeAt(place, e.withNamespace(m)))
 			}
 		}
 		return ctx.Err()
@@ -74,49 +74,50 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	slices.SortFunc(volumes, func(a, b *Volume) int {
 		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name))
 	})
-	hostPaths, err := e.hostPaths(ctx)
+	hostPaths, err := e.listHostPaths(ctx)
 	return append(volumes, hostPaths...), err
 }
 
-// volume makes the volume that the kubelet keeps at a place, with the mount that is visible there. It reads the kubelet's
-// records, and is called inside the kubelet's namespace.
-func (e *enumerator) volume(place kubelet.Volume, m mountns.Mount) *Volume {
-	v := &Volume{
-		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: m,
-		spec: podSpec{pod: e.pod(place.PodUID)},
+// volumeAt makes the volume that the kubelet keeps at a place, with the mount that is visible there. It reads the
+// kubelet's records, and is called inside the kubelet's namespace.
+func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume {
+	volume := &Volume{
+		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: found,
+		spec: podSpec{pod: e.podByUID(place.PodUID)},
 	}
-	if stack := e.stack(m.Mount); len(stack) > 1 {
-		v.HiddenMounts = stack[:len(stack)-1]
+	if stack := e.mountStack(found.Mount); len(stack) > 1 {
+		volume.HiddenMounts = stack[:len(stack)-1]
 	}
-	if m.ID != 0 {
-		v.children = len(e.table.Children(m.ID))
+	if found.ID != 0 {
+		volume.children = len(e.table.Children(found.ID))
 	}
-	if v.Plugin != kubelet.CSI {
-		v.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + v.Plugin
-		v.NoStagingReason = "a volume of plugin " + v.Plugin + " is mounted for the pod alone, so there is nothing that could take its place"
-		return v
+	if volume.Plugin != kubelet.CSIPlugin {
+		volume.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + volume.Plugin
+		volume.NoStagingReason = "a volume of plugin " + volume.Plugin +
+			" is mounted for the pod alone, so there is nothing that could take its place"
+		return volume
 	}
-	record, err := e.readRecord(v.Point)
+	record, err := e.readRecord(volume.Point)
 	if err != nil {
-		v.NoRecordReason = err.Error()
-		v.NoStagingReason = "which volume it is cannot be told: " + err.Error()
-		return v
+		volume.NoRecordReason = err.Error()
+		volume.NoStagingReason = "which volume it is cannot be told: " + err.Error()
+		return volume
 	}
-	v.Record = record
-	if v.Staging, v.NoStagingReason = e.staging(record); v.Staging != nil {
-		v.Staging.location = e.locate(v, v.Staging.Mount, v.Staging.Point)
+	volume.Record = record
+	if volume.Staging, volume.NoStagingReason = e.findStaging(record); volume.Staging != nil {
+		volume.Staging.location = e.locateInStaged(volume, volume.Staging.Mount, volume.Staging.Point)
 	}
-	return v
+	return volume
 }
 
-// staging finds the mount that the driver has made for the whole node: at one of the places that the kubelet has it made
-// at, with a record beside it that names the same volume.
-func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason string) {
+// findStaging finds the mount that the driver has made for the whole node: at one of the places that the kubelet has it
+// made at, with a record beside it that names the same volume.
+func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason string) {
 	points := e.node.StagingPoints(of.Driver, of.Handle, of.PersistentVolume)
 	reason = "the driver has nothing mounted for the whole node at " + strings.Join(points, " or ")
 	var found []*Staging
 	for _, point := range points {
-		m, ok := e.visible[point]
+		mount, ok := e.visibleMounts[point]
 		if !ok {
 			continue
 		}
@@ -127,7 +128,7 @@ func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason strin
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
-			found = append(found, &Staging{Point: point, Mount: e.mount(m)})
+			found = append(found, &Staging{Point: point, Mount: e.withNamespace(mount)})
 		}
 	}
 	if len(found) == 0 {
@@ -142,20 +143,20 @@ func (e *enumerator) staging(of *kubelet.VolumeRecord) (s *Staging, reason strin
 	return found[0], ""
 }
 
-// unmounted makes the volume that a container has, though it is not mounted at its place any more. It is called inside
-// the kubelet's namespace.
-func (e *enumerator) unmounted(place kubelet.Volume) *Volume {
-	v := e.volume(place, mountns.Mount{})
+// unmountedVolume makes the volume that a container has, though it is not mounted at its place any more. It is called
+// inside the kubelet's namespace.
+func (e *enumerator) unmountedVolume(place kubelet.Volume) *Volume {
+	v := e.volumeAt(place, mountns.Mount{})
 	v.NoStagingReason = fmt.Sprintf("nothing is mounted at %q", v.Point)
-	if m, ok := e.visible[v.Point]; ok {
+	if m, ok := e.visibleMounts[v.Point]; ok {
 		v.NoStagingReason = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
 	}
 	return v
 }
 
-// hostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang. A path with a symbolic
-// link in it is taken by its letters.
-func (e *enumerator) hostPaths(ctx context.Context) ([]*Volume, error) {
+// listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang. A path with a
+// symbolic link in it is taken by its letters.
+func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	if e.pods == nil {
 		return nil, nil
 	}
@@ -168,26 +169,26 @@ func (e *enumerator) hostPaths(ctx context.Context) ([]*Volume, error) {
 	}
 	var volumes []*Volume
 	for _, uid := range uids {
-		pod := e.pod(uid)
+		pod := e.podByUID(uid)
 		if pod == nil || podinfo.Ended(pod) { // nothing mounts it any more
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {
-			if spec.HostPath == nil || !e.selection.has(uid, spec.Name) {
+			if spec.HostPath == nil || !e.selection.includes(uid, spec.Name) {
 				continue
 			}
 			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayHang(m.FSType) && m.Point != "/" {
-				volumes = append(volumes, e.hostPath(pod, spec, m))
+				volumes = append(volumes, e.hostPathVolume(pod, spec, m))
 			}
 		}
 	}
 	return volumes, ctx.Err()
 }
 
-func (e *enumerator) hostPath(pod *corev1.Pod, spec corev1.Volume, m mountinfo.Mount) *Volume {
+func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume, m mountinfo.Mount) *Volume {
 	point := path.Clean(spec.HostPath.Path)
 	return &Volume{
-		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.mount(m),
+		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.withNamespace(m),
 		NoRecordReason:  "it is a hostPath of the pod's spec",
 		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
 		spec:            podSpec{pod: pod, hostPath: spec.HostPath},

@@ -17,15 +17,16 @@ type Evidence struct {
 	Answer probe.Answer
 	// StagingAnswer is that of the root of the staged mount.
 	StagingAnswer probe.Answer
-	// ExpectedAnswer is that of what belongs at the volume's place: a directory of the staged mount, or the path of a hostPath
-	// that lies below a mount. The zero value: it was not asked.
+	// ExpectedAnswer is that of what belongs at the volume's place: a directory of the staged mount, or the path of a
+	// hostPath that lies below a mount. The zero value: it was not asked.
 	ExpectedAnswer probe.Answer
 	// UnstableInodes is whether the server gives a directory another inode number every time.
 	UnstableInodes bool
 }
 
-// gather asks every volume's mount, then what belongs in its place, and at last again if only an inode number differs.
-func (p *batchProber) gather(ctx context.Context, volumes []*Volume) ([]*Evidence, error) {
+// gatherEvidence asks every volume's mount, then what belongs in its place, and at last again if only an inode number
+// differs.
+func (p *batchProber) gatherEvidence(ctx context.Context, volumes []*Volume) ([]*Evidence, error) {
 	evidence := make([]*Evidence, len(volumes))
 	for i, v := range volumes {
 		evidence[i] = &Evidence{Volume: *v}
@@ -51,7 +52,7 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 			requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, "", false), func(a probe.Answer) { *answer = a }})
 		}
 	}
-	if err := p.ask(ctx, requests); err != nil {
+	if err := p.askAll(ctx, requests); err != nil {
 		return err
 	}
 	for _, e := range evidence {
@@ -66,35 +67,35 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 	return nil
 }
 
-// askExpected asks for what belongs at each volume's place, only through mounts that have answered: a lookup through a dead
-// one would have the kernel forget it.
+// askExpected asks for what belongs at each volume's place, only through mounts that have answered: a lookup through a
+// dead one would have the kernel forget it.
 func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) error {
 	var requests []probeRequest
 	for _, e := range evidence {
 		switch {
 		case e.Plugin == HostPathPlugin:
-			if e.Answer.State == probe.Alive && e.below() != "" {
-				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.below(), true), e.expect})
+			if e.Answer.State == probe.Alive && e.pathBelowMount() != "" {
+				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.pathBelowMount(), true), e.setExpected})
 			}
-		case e.StagingAnswer.State == probe.Alive && e.location().known:
+		case e.StagingAnswer.State == probe.Alive && e.stagedLocation().known:
 			// A trial bind matters only for one that has to be bound.
 			bind := e.Answer.State != probe.Alive || e.Answer.Bindable == probe.No
-			if bind || e.location().below != "" {
+			if bind || e.stagedLocation().pathBelowStaged != "" {
 				requests = append(requests, e.requestExpected(bind))
 			} else {
 				e.ExpectedAnswer = e.StagingAnswer
 			}
 		}
 	}
-	return p.ask(ctx, requests)
+	return p.askAll(ctx, requests)
 }
 
 // requestExpected asks for the directory of the staged mount that belongs at the volume's place.
 func (e *Evidence) requestExpected(bind bool) probeRequest {
-	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.location().below, bind), e.expect}
+	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.stagedLocation().pathBelowStaged, bind), e.setExpected}
 }
 
-func (e *Evidence) expect(a probe.Answer) { e.ExpectedAnswer = a }
+func (e *Evidence) setExpected(a probe.Answer) { e.ExpectedAnswer = a }
 
 // tryBinds has a trial bind made of the directories that turned out to be needed.
 func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
@@ -104,24 +105,25 @@ func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
 			requests = append(requests, v.requestExpected(true))
 		}
 	}
-	return p.ask(ctx, requests)
+	return p.askAll(ctx, requests)
 }
 
-// recheckInodes asks again about volumes that differ from what belongs there by their inode number alone. Some servers make
-// the numbers up, and give another one every time: they prove nothing, and to replace such mounts would have no end.
+// recheckInodes asks again about volumes that differ from what belongs there by their inode number alone. Some servers
+// make the numbers up, and give another one every time: they prove nothing, and to replace such mounts would have no
+// end.
 func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) error {
 	var requests []probeRequest
 	for _, e := range evidence {
-		if e.location().known && e.isStagedDevice() && e.replaced() {
-			requests = append(requests, e.recheck(e.Pod.UID, e.Mount, "", e.Answer),
-				e.recheck(e.Pod.UID, e.Staging.Mount, e.location().below, e.ExpectedAnswer))
+		if e.stagedLocation().known && e.isStagedDevice() && e.directoryReplaced() {
+			requests = append(requests, e.recheckRequest(e.Pod.UID, e.Mount, "", e.Answer),
+				e.recheckRequest(e.Pod.UID, e.Staging.Mount, e.stagedLocation().pathBelowStaged, e.ExpectedAnswer))
 		}
 	}
-	return p.ask(ctx, requests)
+	return p.askAll(ctx, requests)
 }
 
-// recheck asks a mount of the volume again, which has given an answer before.
-func (e *Evidence) recheck(owner string, m mountns.Mount, below string, before probe.Answer) probeRequest {
+// recheckRequest asks a mount of the volume again, which has given an answer before.
+func (e *Evidence) recheckRequest(owner string, m mountns.Mount, below string, before probe.Answer) probeRequest {
 	return probeRequest{probeTarget(owner, m, below, false), func(now probe.Answer) {
 		e.UnstableInodes = e.UnstableInodes || !sameInode(before, now)
 	}}
@@ -132,17 +134,17 @@ func sameInode(before, now probe.Answer) bool {
 	return now.State == probe.Alive && now.Stat.Fresh && now.Stat.Inode == before.Stat.Inode
 }
 
-// replaced reports whether the directory's name means another directory of the same file system by now.
-func (e *Evidence) replaced() bool {
+// directoryReplaced reports whether the directory's name means another directory of the same file system by now.
+func (e *Evidence) directoryReplaced() bool {
 	now, own := e.ExpectedAnswer, e.Answer
 	return !e.UnstableInodes && now.State == probe.Alive && own.State == probe.Alive && now.Stat.Fresh && own.Stat.Fresh &&
 		now.Stat.Major == own.Stat.Major && now.Stat.Minor == own.Stat.Minor && now.Stat.Inode != own.Stat.Inode
 }
 
-// countsLinks reports whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts says
-// so at the root of what is staged. The root of a file system cannot be deleted.
+// countsLinks reports whether a link count of 0 means something. Some FUSE servers never fill it in; one that counts
+// says so at the root of what is staged. The root of a file system cannot be deleted.
 func (e *Evidence) countsLinks() bool {
-	staged, at := e.StagingAnswer, e.location()
+	staged, at := e.StagingAnswer, e.stagedLocation()
 	return staged.State == probe.Alive && staged.Stat.Fresh && staged.Stat.Nlink > 0 &&
-		(at.onNodeDisk || at.below != "" && e.isStagedDevice())
+		(at.onNodeDisk || at.pathBelowStaged != "" && e.isStagedDevice())
 }

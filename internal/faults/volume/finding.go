@@ -18,27 +18,27 @@ func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
 		all = append(all, fault.Finding{
-			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driver(),
-			Evidence: slices.Concat(v.Reasons, v.remedies(), v.Answer.Evidence, v.facts()),
-			Details:  v.details(v.Source != nil && v.Code != fault.HungMount), // a hung one is aborted first, if a parameter asks for it
+			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
+			Evidence: slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts()),
+			Details:  v.faultDetails(v.Source != nil && v.Code != fault.HungMount), // a hung one is aborted first, if a parameter asks for it
 		})
 	}
 	for _, c := range v.Copies {
-		all = append(all, c.finding())
+		all = append(all, c.copyFinding())
 	}
 	return all
 }
 
-// driver names the driver that has mounted the volume.
-func (v *Volume) driver() string {
+// driverName names the driver that has mounted the volume.
+func (v *Volume) driverName() string {
 	if v.Record == nil {
 		return ""
 	}
 	return fmt.Sprintf("CSI driver %q", v.Record.Driver)
 }
 
-// details are the facts that the volume and its copies share. repairable is whether the mount can be replaced.
-func (v *Health) details(repairable bool) fault.Details {
+// faultDetails are the facts that the volume and its copies share. repairable is whether the mount can be replaced.
+func (v *Health) faultDetails(repairable bool) fault.Details {
 	d := fault.Details{Daemon: v.Daemon}
 	if v.Record != nil {
 		d.Driver = v.Record.Driver
@@ -55,8 +55,8 @@ func (v *Health) details(repairable bool) fault.Details {
 // maxHidden bounds how many hidden mounts are described.
 const maxHidden = 8
 
-// facts are what the mount table and the kubelet's records say.
-func (v *Health) facts() []string {
+// mountFacts are what the mount table and the kubelet's records say.
+func (v *Health) mountFacts() []string {
 	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Mount.Mount), v.Mount.Root, v.Mount.FSType,
 		v.Mount.Source, v.Mount.Point)}
 	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxHidden)] {
@@ -75,7 +75,7 @@ func (v *Health) facts() []string {
 		all = append(all, text)
 	}
 	now, was := v.ExpectedAnswer.Stat, v.Answer.Stat
-	if v.Source != nil && !v.location().onNodeDisk && !v.replaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+	if v.Source != nil && !v.stagedLocation().onNodeDisk && !v.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
 	}
@@ -85,8 +85,8 @@ func (v *Health) facts() []string {
 // maxNamed bounds how many pods are named in a sentence.
 const maxNamed = 10
 
-// remedies are the state of the daemon, what can take the volume's place, and the other pods that are concerned.
-func (v *Health) remedies() []string {
+// remedyFacts are the state of the daemon, what can take the volume's place, and the other pods that are concerned.
+func (v *Health) remedyFacts() []string {
 	all := slices.Clone(v.DaemonNotes)
 	if v.Source != nil {
 		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Reason))
@@ -94,7 +94,8 @@ func (v *Health) remedies() []string {
 		all = append(all, "nothing can take its place: "+v.NoSourceReason)
 	}
 	if len(v.WrittenToNodeDisk) > 0 {
-		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q", v.location().covered, v.WrittenToNodeDisk))
+		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
+			v.stagedLocation().covered, v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+
@@ -103,7 +104,7 @@ func (v *Health) remedies() []string {
 	if len(v.SharedWith) > 0 {
 		var names []string
 		for _, pod := range v.SharedWith[:min(len(v.SharedWith), maxNamed)] {
-			names = append(names, podName(pod))
+			names = append(names, describePod(pod))
 		}
 		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.SharedWithCount,
 			strings.Join(names, ", ")))
@@ -111,33 +112,33 @@ func (v *Health) remedies() []string {
 	return all
 }
 
-func podName(pod fault.Pod) string {
+func describePod(pod fault.Pod) string {
 	if pod.Name == "" {
 		return pod.UID
 	}
 	return pod.Namespace + "/" + pod.Name
 }
 
-// finding describes a copy.
-func (c *Copy) finding() fault.Finding {
+// copyFinding describes a copy.
+func (c *Copy) copyFinding() fault.Finding {
 	where := "the kubelet's subPath bind"
 	if !c.origin.onHost {
 		where = "mount namespace " + c.Namespace.String()
 	}
-	f := fault.Finding{
-		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driver(),
-		Details: c.volume.details(c.Decision.Replaceable && c.volume.Source != nil),
+	finding := fault.Finding{
+		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driverName(),
+		Details: c.volume.faultDetails(c.Decision.Replaceable && c.volume.Source != nil),
 	}
 	if c.Pod.UID != c.volume.Pod.UID {
-		f.Details.Workload = fault.Workload{}
+		finding.Details.Workload = fault.Workload{}
 	}
-	f.Evidence = append(f.Evidence, c.Reasons...)
-	f.Evidence = append(f.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
-		podName(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
+	finding.Evidence = append(finding.Evidence, c.Reasons...)
+	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
+		describePod(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
 	if c.Decision.Replaceable {
-		f.Evidence = append(f.Evidence, "it is known what belongs there: "+c.Decision.Reason)
+		finding.Evidence = append(finding.Evidence, "it is known what belongs there: "+c.Decision.Reason)
 	} else {
-		f.Evidence = append(f.Evidence, "it is left alone: "+c.Decision.Reason)
+		finding.Evidence = append(finding.Evidence, "it is left alone: "+c.Decision.Reason)
 	}
-	return f
+	return finding
 }

@@ -36,9 +36,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	kerneltest.Main(m, kerneltest.Roles{
-		"serve": serve, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": look, "trap": trap, "rooted": rooted,
+		"serve": serveRole, "container": container, "daemon": kerneltest.HoldPrivately, "workload": volumetest.Attack, "look": inspectRole, "trap": overlayTrapRole, "rooted": fuseRootRole,
 	})
 }
 
@@ -49,26 +49,26 @@ const (
 	deepDir = "csi/vol1" // the volume's directory in the file system
 )
 
-// scene is a volume of a pod as a CSI driver has it: a FUSE file system at the staging path, and a directory of it at the
-// pod's.
-type scene struct {
+// volumeScene is a volume of a pod as a CSI driver has it: a FUSE file system at the staging path, and a directory of
+// it at the pod's.
+type volumeScene struct {
 	*kubelettest.Scene
 	t       *testing.T
 	pod     *corev1.Pod
 	g, p    string
 	below   string
 	server  *kerneltest.Actor
-	runtime *runtime
+	runtime *oneContainerRuntime
 	i       *volume.Inspector
 }
 
-// runtime knows one container, for every process in the control group.
-type runtime struct {
+// oneContainerRuntime knows one container, for every process in the control group.
+type oneContainerRuntime struct {
 	of    *cri.Owner
 	group string
 }
 
-func (r *runtime) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
+func (r *oneContainerRuntime) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 	if r.of == nil || !strings.Contains(cgroup, "/"+r.group) {
 		return cri.Owner{}, cri.ErrNotFound
 	}
@@ -80,30 +80,30 @@ type pods map[string]*corev1.Pod
 func (p pods) PodByUID(uid string) *corev1.Pod { return p[uid] }
 
 // newScene has everything in place and well. below is the directory of the volume in its file system.
-func newScene(t *testing.T, below string) *scene {
+func newScene(t *testing.T, below string) *volumeScene {
 	t.Helper()
 	s := bareScene(t, below)
-	s.serve("old")
+	s.startDaemon("old")
 	s.must(sys.BindMount(filepath.Join(s.g, s.below), s.p))
 	return s
 }
 
 // bareScene has the kubelet's directories alone.
-func bareScene(t *testing.T, below string) *scene {
+func bareScene(t *testing.T, below string) *volumeScene {
 	t.Helper()
-	s := &scene{Scene: kubelettest.New(t), t: t, pod: kubelettest.NewPod(), below: below, runtime: &runtime{}}
+	s := &volumeScene{Scene: kubelettest.New(t), t: t, pod: kubelettest.NewPod(), below: below, runtime: &oneContainerRuntime{}}
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{
 		{Name: "claim", MountPath: "/data"}, {Name: "claim", MountPath: "/sub", SubPath: "sub"},
 	}
 	s.g = s.Node.StagingPoints(driver, handle, pvName)[0]
-	s.p = s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: kubelet.CSI, Name: pvName})
+	s.p = s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.pod.UID), Plugin: kubelet.CSIPlugin, Name: pvName})
 	for _, dir := range []string{s.g, s.p} {
 		s.must(os.MkdirAll(dir, 0o755))
 		t.Cleanup(func() {
 			for systest.UnmountPath(dir, true) == nil {
 			}
 		})
-		s.record(dir, kubelet.VolumeRecord{Driver: driver, Handle: handle, PersistentVolume: pvName})
+		s.writeRecord(dir, kubelet.VolumeRecord{Driver: driver, Handle: handle, PersistentVolume: pvName})
 	}
 	runner := &subprocess.Runner{}
 	s.i = &volume.Inspector{
@@ -113,37 +113,37 @@ func bareScene(t *testing.T, below string) *scene {
 	return s
 }
 
-// record writes what the kubelet knows about the volume at a point.
-func (s *scene) record(point string, r kubelet.VolumeRecord) {
+// writeRecord writes what the kubelet knows about the volume at a point.
+func (s *volumeScene) writeRecord(point string, r kubelet.VolumeRecord) {
 	s.t.Helper()
 	text, err := json.Marshal(r)
 	s.must(err)
 	s.must(os.WriteFile(kubelet.VolumeRecordPath(point), text, 0o600))
 }
 
-// serve has a daemon mount the file system at the staging path.
-func (s *scene) serve(content string) {
+// startDaemon has a daemon mount the file system at the staging path.
+func (s *volumeScene) startDaemon(content string) {
 	s.t.Helper()
 	s.server = kerneltest.StartWith(s.t, nil, "serve", s.g, content, s.below, s.below+"/sub", "other/"+filepath.Base(s.below))
 }
 
 // remount has the driver do what it does after its daemon has died.
-func (s *scene) remount(content string) {
+func (s *volumeScene) remount(content string) {
 	s.t.Helper()
 	s.must(systest.UnmountPath(s.g, true))
-	s.serve(content)
+	s.startDaemon(content)
 }
 
 // elsewhere does to the file system what another client does.
-func (s *scene) elsewhere(args ...string) {
+func (s *volumeScene) elsewhere(args ...string) {
 	s.t.Helper()
 	if _, err := os.Lstat(filepath.Join(s.g, "cmd:"+strings.Join(args, ":"))); !errors.Is(err, os.ErrNotExist) {
 		s.t.Fatal(err)
 	}
 }
 
-// stop has the daemon answer no more, until the test ends.
-func (s *scene) stop() {
+// stopDaemon has the daemon answer no more, until the test ends.
+func (s *volumeScene) stopDaemon() {
 	s.t.Helper()
 	signal(s.t, s.server.PID, "STOP")
 	server := s.server
@@ -157,8 +157,8 @@ func signal(t *testing.T, pid int, name string) {
 	}
 }
 
-// start starts a container that has the volume at /data and its directory "sub" at /sub.
-func (s *scene) start() *kerneltest.Actor {
+// startContainer starts a container that has the volume at /data and its directory "sub" at /sub.
+func (s *volumeScene) startContainer() *kerneltest.Actor {
 	s.t.Helper()
 	sub := s.Point(s.pod, pvName, "app", 1)
 	s.Bind(filepath.Join(s.p, "sub"), sub)
@@ -167,20 +167,20 @@ func (s *scene) start() *kerneltest.Actor {
 		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
 		Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}, {HostPath: sub, ContainerPath: "/sub"}},
 	}
-	return s.contain(s.p, "/data", sub, "/sub")
+	return s.startProcess(s.p, "/data", sub, "/sub")
 }
 
 // containers counts them.
 var containers atomic.Int32
 
-// contain starts the process of the container that the runtime knows, with pairs of paths mounted in it.
-func (s *scene) contain(pairs ...string) *kerneltest.Actor {
+// startProcess starts the process of the container that the runtime knows, with pairs of paths mounted in it.
+func (s *volumeScene) startProcess(pairs ...string) *kerneltest.Actor {
 	s.t.Helper()
-	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), s.group()}, pairs...)...)
+	return kerneltest.Start(s.t, "container", append([]string{s.t.TempDir(), s.makeCgroup()}, pairs...)...)
 }
 
-// group makes the control group of the container that the runtime knows.
-func (s *scene) group() string {
+// makeCgroup makes the control group of the container that the runtime knows.
+func (s *volumeScene) makeCgroup() string {
 	s.t.Helper()
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
@@ -233,8 +233,8 @@ func container(args []string, ready func(string)) error {
 	return nil
 }
 
-// read is what a container reads of the volume.
-func read(pid int, name string) string {
+// readInContainer is what a container reads of the volume.
+func readInContainer(pid int, name string) string {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "root", name))
 	if err != nil {
 		return err.Error()
@@ -242,8 +242,8 @@ func read(pid int, name string) string {
 	return string(text)
 }
 
-// inspect looks at the pod's volume.
-func (s *scene) inspect() *volume.Health {
+// inspectVolume looks at the pod's volume.
+func (s *volumeScene) inspectVolume() *volume.Health {
 	s.t.Helper()
 	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)
@@ -259,10 +259,10 @@ func (s *scene) inspect() *volume.Health {
 	return nil
 }
 
-// heal plans, does all of it, and has it verified.
-func (s *scene) heal() (actions []fault.Action, refusals []string) {
+// repairVolume plans, does all of it, and has it verified.
+func (s *volumeScene) repairVolume() (actions []fault.Action, refusals []string) {
 	s.t.Helper()
-	actions, refusals, err := s.i.Plan(s.t.Context(), s.inspect(), volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(s.t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
 	for _, step := range actions {
 		if _, err := s.i.Apply(s.t.Context(), step); err != nil {
@@ -277,8 +277,8 @@ func (s *scene) heal() (actions []fault.Action, refusals []string) {
 	return actions, refusals
 }
 
-// mountsOf lists the mounts of a process by what identifies them.
-func mountsOf(t *testing.T, pid int) map[string]bool {
+// mountKeysOf lists the mounts of a process by what identifies them.
+func mountKeysOf(t *testing.T, pid int) map[string]bool {
 	t.Helper()
 	table, err := mountns.Table(pid)
 	if err != nil {
@@ -291,7 +291,7 @@ func mountsOf(t *testing.T, pid int) map[string]bool {
 	return all
 }
 
-func (s *scene) must(err error) {
+func (s *volumeScene) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)

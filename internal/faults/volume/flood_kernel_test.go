@@ -24,28 +24,28 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// both knows the containers of two runtimes.
-type both [2]*runtime
+// combinedRuntime knows the containers of two runtimes.
+type combinedRuntime [2]*oneContainerRuntime
 
-func (b both) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+func (b combinedRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
 	if found, err := b[0].Owner(ctx, cgroup); err == nil {
 		return found, nil
 	}
 	return b[1].Owner(ctx, cgroup)
 }
 
-// flood has a container of another pod bind a volume of its own again and again at long paths, in namespaces of its own,
-// and has its driver heal what the host has of it: the copies alone are dead, and each has to be asked.
-func (s *scene) flood(mounts, namespaces int) {
+// floodMounts has a container of another pod bind a volume of its own again and again at long paths, in namespaces of
+// its own, and has its driver heal what the host has of it: the copies alone are dead, and each has to be asked.
+func (s *volumeScene) floodMounts(mounts, namespaces int) {
 	s.t.Helper()
 	base := s.t.TempDir()
 	s.t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	server := kerneltest.StartWith(s.t, nil, "serve", base, "evil", "vol2")
-	staged, point := s.add("evil-pod", "pvc-evil", base, "vol2")
+	staged, point := s.addVolume("evil-pod", "pvc-evil", base, "vol2")
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
 	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	evil := &runtime{
+	evil := &oneContainerRuntime{
 		group: fmt.Sprintf("kubediag-volume-flood-%d-%d", os.Getpid(), containers.Add(1)),
 		of: &cri.Owner{ContainerID: "evil", Container: "evil", PodUID: "evil-pod", PodNamespace: "evil", PodName: "evil", Mounts: []cri.Mount{
 			{HostPath: point, ContainerPath: "/data"},
@@ -60,7 +60,7 @@ func (s *scene) flood(mounts, namespaces int) {
 	})
 	a := kerneltest.Flood(s.t, point, mounts, namespaces)
 	s.must(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(a.PID)), 0o644))
-	s.i.Runtime = both{s.runtime, evil}
+	s.i.Runtime = combinedRuntime{s.runtime, evil}
 	server.Kill()
 	s.must(systest.UnmountPath(base, true))
 	kerneltest.StartWith(s.t, nil, "serve", base, "evil", "vol2")
@@ -70,9 +70,9 @@ func (s *scene) flood(mounts, namespaces int) {
 	}
 }
 
-// TestFloodOfCopies has one pod have so many copies of a dead volume of its own that no process can be asked about all of them
-// at once: those of another pod are judged all the same, in less memory than the agent has, and it is said that some of
-// the many were not.
+// TestFloodOfCopies has one pod have so many copies of a dead volume of its own that no process can be asked about all
+// of them at once: those of another pod are judged all the same, in less memory than the agent has, and it is said that
+// some of the many were not.
 func TestFloodOfCopies(t *testing.T) {
 	for mounts, want := range map[int]string{
 		17_000: "mounts in 1 mount namespaces that have more of the kind that is looked for than there is room for",
@@ -85,8 +85,8 @@ func TestFloodOfCopies(t *testing.T) {
 func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	s := newScene(t, deepDir)
 	s.i.Prober.(*probe.Prober).Deadline = 5 * time.Second // others want the processors, too
-	s.start()
-	s.flood(mounts, 1)
+	s.startContainer()
+	s.floodMounts(mounts, 1)
 	s.server.Kill()
 	s.remount("new")
 	var (

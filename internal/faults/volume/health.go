@@ -16,8 +16,8 @@ type Health struct {
 	// ForeignCopies is how many copies belong to others: those in containers of other pods, the driver's among them, in
 	// mount namespaces of services of the node, and in those that a workload has made for itself.
 	ForeignCopies int
-	// SharedWith are the other pods that have a mount of the same broken file system, at most maxShares of them, and
-	// SharedWithCount is how many there are.
+	// SharedWith are the other pods that have a mount of the same broken file system, at most maxSharedWith of them,
+	// and SharedWithCount is how many there are.
 	SharedWith      []fault.Pod
 	SharedWithCount int
 	// DaemonNotes say what is known of the daemon that serves the file system.

@@ -16,11 +16,12 @@ import (
 // errHealthy: the mount that was to be replaced has nothing wrong with it.
 var errHealthy = errors.New("the mount is healthy by now")
 
-// check refuses a mount that is healthy. A driver may have mounted the volume again since the mount was judged. Before 6.8,
-// and if the server has disowned the root, the kernel may have given the new mount every number of the old one.
-// mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number stays its own.
-func (s replaceOrder) check(st mount.State) error {
-	root, err := mountns.Lookup(0, st.Point)
+// checkUnhealthy refuses a mount that is healthy. A driver may have mounted the volume again since the mount was
+// judged. Before 6.8, and if the server has disowned the root, the kernel may have given the new mount every number of
+// the old one. mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number
+// stays its own.
+func (o replaceOrder) checkUnhealthy(state mount.State) error {
+	root, err := mountns.Lookup(0, state.Point)
 	if errors.Is(err, sys.ESTALE) {
 		return nil
 	}
@@ -28,14 +29,14 @@ func (s replaceOrder) check(st mount.State) error {
 		return err
 	}
 	defer root.Close()
-	number, err := mountOn(root)
+	number, err := mountIDOf(root)
 	switch {
 	case err != nil:
 		return err
-	case number != st.UniqueID && number != uint64(st.MountInfoID):
+	case number != state.UniqueID && number != uint64(state.MountInfoID):
 		return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
-	case s.Answered:
-		return s.checkContent(st, root)
+	case o.Answered:
+		return o.checkContent(state, root)
 	}
 	// A dead FUSE connection refuses at once, and does so for good.
 	if probe.AskRoot(root).State == probe.Alive {
@@ -47,15 +48,15 @@ func (s replaceOrder) check(st mount.State) error {
 // checkContent is for a mount that was judged by what it has, which no file system is asked about. Its number is enough
 // if the kernel never uses it again, and so is the kernel's mark, which is part of its ID. Otherwise a mount of the
 // source itself may be a new one.
-func (s replaceOrder) checkContent(st mount.State, root *sys.FD) error {
-	if s.Target.UniqueID != 0 || st.Deleted {
+func (o replaceOrder) checkContent(st mount.State, root *sys.FD) error {
+	if o.Target.UniqueID != 0 || st.Deleted {
 		return nil
 	}
 	has, err := root.Stat(sys.StatIno)
 	if err != nil {
 		return err
 	}
-	if has.Major == s.Major && has.Minor == s.Minor && has.Ino == s.Inode {
+	if has.Major == o.Major && has.Minor == o.Minor && has.Ino == o.Inode {
 		return fmt.Errorf("%w: it has what belongs there, inode %d of device %d:%d", errHealthy, has.Ino, has.Major, has.Minor)
 	}
 	return nil

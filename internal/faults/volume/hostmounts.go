@@ -17,23 +17,23 @@ import (
 
 // hostMounts are the mounts of the kubelet's namespace, as they were when an inspection began.
 type hostMounts struct {
-	node      *kubelet.Node
-	namespace mountns.Namespace
-	table     *mountinfo.Table
-	visible   map[string]mountinfo.Mount // by point: those below the directories of pods and plugins
-	devices   map[device]bool            // the file systems that a mount shows
+	node          *kubelet.Node
+	namespace     mountns.Namespace
+	table         *mountinfo.Table
+	visibleMounts map[string]mountinfo.Mount // by point: those below the directories of pods and plugins
+	shownDevices  map[device]bool            // the file systems that a mount shows
 }
 
 func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error) {
-	n, err := k.Node(ctx)
+	node, err := k.Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	host, err := n.Namespace()
+	host, err := node.Namespace()
 	if err != nil {
 		return nil, err
 	}
-	if n.PID == 0 {
+	if node.PID == 0 {
 		if host.PID, err = sys.OwnPID(); err != nil { // so that a process of ours finds it, too
 			return nil, err
 		}
@@ -45,14 +45,15 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 	if err != nil {
 		return nil, err
 	}
-	h := &hostMounts{node: n, namespace: host, table: table, visible: map[string]mountinfo.Mount{}, devices: map[device]bool{}}
-	h.index()
+	h := &hostMounts{node: node, namespace: host, table: table, visibleMounts: map[string]mountinfo.Mount{}, shownDevices: map[device]bool{}}
+	h.indexMounts()
 	return h, nil
 }
 
-// index finds out which mount is visible at each point below the kubelet's directories: the one that no other lies on at
-// the same point. A mount that covers a directory above is left to the prober, which asks only the mount that is meant.
-func (h *hostMounts) index() {
+// indexMounts finds out which mount is visible at each point below the kubelet's directories: the one that no other
+// lies on at the same point. A mount that covers a directory above is left to the prober, which asks only the mount
+// that is meant.
+func (h *hostMounts) indexMounts() {
 	covered := map[int]bool{}
 	for _, m := range h.table.Mounts() {
 		if parent, ok := h.table.ByID(m.Parent); ok && parent.Point == m.Point {
@@ -61,25 +62,25 @@ func (h *hostMounts) index() {
 	}
 	for _, m := range h.table.Mounts() {
 		if !covered[m.ID] {
-			h.devices[deviceOf(m)] = true
+			h.shownDevices[deviceOf(m)] = true
 		}
 	}
 	for _, dir := range []string{h.node.PodsDir(), h.node.PluginsDir()} {
 		for _, m := range h.table.Under(dir) {
 			if !covered[m.ID] {
-				h.visible[m.Point] = m
+				h.visibleMounts[m.Point] = m
 			}
 		}
 	}
 }
 
-// mount is a mount of the table with its namespace.
-func (h *hostMounts) mount(m mountinfo.Mount) mountns.Mount {
+// withNamespace is a mount of the table with its namespace.
+func (h *hostMounts) withNamespace(m mountinfo.Mount) mountns.Mount {
 	return mountns.Mount{Mount: m, Namespace: h.namespace}
 }
 
-// stack lists the mounts at the point of m that lead up to it, the lowest first.
-func (h *hostMounts) stack(m mountinfo.Mount) []mountinfo.Mount {
+// mountStack lists the mounts at the point of m that lead up to it, the lowest first.
+func (h *hostMounts) mountStack(m mountinfo.Mount) []mountinfo.Mount {
 	stack := []mountinfo.Mount{m}
 	for len(stack) < len(h.table.Mounts()) {
 		below, ok := h.table.ByID(stack[0].Parent)
@@ -93,37 +94,37 @@ func (h *hostMounts) stack(m mountinfo.Mount) []mountinfo.Mount {
 
 // coveredDir returns the directory that the lowest of the mounts at the point of m covers, and the device it is on.
 func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok bool) {
-	lowest := h.stack(m)[0]
+	lowest := h.mountStack(m)[0]
 	on, ok := h.table.ByID(lowest.Parent)
 	if !ok || deviceOf(on) == deviceOf(lowest) {
 		return device{}, "", false
 	}
-	below, ok := relative(on.Point, lowest.Point)
-	return deviceOf(on), path.Join(rootOf(on), below), ok
+	below, ok := relativePath(on.Point, lowest.Point)
+	return deviceOf(on), path.Join(unmarkedRoot(on), below), ok
 }
 
-// locate finds the way from the staged mount to the volume's directory, from the root that the volume's mount has: in the
-// file system that is staged, or in the one below it, if that was bound before the volume was mounted.
-func (h *hostMounts) locate(v *Volume, staged mountns.Mount, point string) stagedLocation {
-	if v.Mount.ID == 0 {
+// locateInStaged finds the way from the staged mount to the volume's directory, from the root that the volume's mount
+// has: in the file system that is staged, or in the one below it, if that was bound before the volume was mounted.
+func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point string) stagedLocation {
+	if volume.Mount.ID == 0 {
 		return stagedLocation{reason: fmt.Sprintf("nothing is mounted at %q, so which directory of the volume belongs there cannot be told",
-			v.Point)}
+			volume.Point)}
 	}
-	root, stagedRoot := rootOf(v.Mount.Mount), rootOf(staged.Mount)
+	root, stagedRoot := unmarkedRoot(volume.Mount.Mount), unmarkedRoot(staged.Mount)
 	disk, dir, covers := h.coveredDir(staged.Mount)
-	if covers && deviceOf(v.Mount.Mount) == disk {
-		if below, ok := relative(dir, root); ok {
-			return stagedLocation{known: true, below: below, onNodeDisk: true, disk: disk, covered: path.Join(dir, below)}
+	if covers && deviceOf(volume.Mount.Mount) == disk {
+		if below, ok := relativePath(dir, root); ok {
+			return stagedLocation{known: true, pathBelowStaged: below, onNodeDisk: true, nodeDisk: disk, covered: path.Join(dir, below)}
 		}
 	}
-	below, ok := relative(stagedRoot, root)
+	below, ok := relativePath(stagedRoot, root)
 	if !ok {
 		return stagedLocation{reason: fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is "+
 			"staged at %q", root, stagedRoot, point)}
 	}
-	at := stagedLocation{known: true, below: below}
+	at := stagedLocation{known: true, pathBelowStaged: below}
 	if covers {
-		at.disk, at.covered = disk, path.Join(dir, below)
+		at.nodeDisk, at.covered = disk, path.Join(dir, below)
 	}
 	return at
 }

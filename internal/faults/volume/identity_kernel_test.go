@@ -24,18 +24,19 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// guarded is a scene whose pod has the volume at a path of the container, to read alone, and nothing may be run there.
-type guarded struct {
-	*scene
+// readOnlyScene is a scene whose pod has the volume at a path of the container, to read alone, and nothing may be run
+// there.
+type readOnlyScene struct {
+	*volumeScene
 	group string
 	from  string // what the runtime binds into the container
 	at    string // where
 }
 
-func newGuarded(t *testing.T) *guarded {
+func newGuarded(t *testing.T) *readOnlyScene {
 	t.Helper()
-	g := &guarded{scene: newScene(t, deepDir), from: t.TempDir(), at: filepath.Join(t.TempDir(), "data")}
-	g.group = g.scene.group()
+	g := &readOnlyScene{volumeScene: newScene(t, deepDir), from: t.TempDir(), at: filepath.Join(t.TempDir(), "data")}
+	g.group = g.volumeScene.makeCgroup()
 	g.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: g.at, ReadOnly: true}}
 	g.runtime.of = &cri.Owner{
 		ContainerID: "c1", Container: "app", PodUID: string(g.pod.UID), PodNamespace: g.pod.Namespace, PodName: g.pod.Name,
@@ -55,14 +56,14 @@ func newGuarded(t *testing.T) *guarded {
 }
 
 // container starts its first process.
-func (g *guarded) container() *kerneltest.Actor {
+func (g *readOnlyScene) container() *kerneltest.Actor {
 	g.t.Helper()
 	a, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from}.Start(g.t)
 	return a
 }
 
-// unharmed makes sure that an attack came to nothing.
-func (g *guarded) unharmed(name string, a volumetest.Attempt) {
+// expectUnharmed makes sure that an attack came to nothing.
+func (g *readOnlyScene) expectUnharmed(name string, a volumetest.Attempt) {
 	g.t.Helper()
 	if a.Write == "" {
 		g.t.Errorf("%s: has written to the volume", name)
@@ -72,8 +73,8 @@ func (g *guarded) unharmed(name string, a volumetest.Attempt) {
 	}
 }
 
-// locked makes sure that no flag could be cleared, and that it is the lock which keeps it.
-func (g *guarded) locked(name string, a volumetest.Attempt) {
+// expectLocked makes sure that no flag could be cleared, and that it is the lock which keeps it.
+func (g *readOnlyScene) expectLocked(name string, a volumetest.Attempt) {
 	g.t.Helper()
 	if a.Set != "" {
 		g.t.Errorf("%s: to set what is set: %s: the test would prove nothing", name, a.Set)
@@ -86,11 +87,11 @@ func (g *guarded) locked(name string, a volumetest.Attempt) {
 	if len(a.Clear) != 4 {
 		g.t.Errorf("%s: %d flags were tried", name, len(a.Clear))
 	}
-	g.unharmed(name, a)
+	g.expectUnharmed(name, a)
 }
 
-// shown is what a process has mounted at the place of the volume.
-func (g *guarded) shown(pid int) mountinfo.Mount {
+// shownMount is what a process has mounted at the place of the volume.
+func (g *readOnlyScene) shownMount(pid int) mountinfo.Mount {
 	g.t.Helper()
 	table, err := mountns.Table(pid)
 	g.must(err)
@@ -98,30 +99,30 @@ func (g *guarded) shown(pid int) mountinfo.Mount {
 	return m
 }
 
-// TestFlagsStayLocked: a volume that was given to read alone died and is replaced. Neither who was root of a user namespace
-// before nor who becomes one after may clear a flag of it.
+// TestFlagsStayLocked: a volume that was given to read alone died and is replaced. Neither who was root of a user
+// namespace before nor who becomes one after may clear a flag of it.
 func TestFlagsStayLocked(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
 	evil, before := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
-	mounts := mountsOf(t, evil.PID)
+	mounts := mountKeysOf(t, evil.PID)
 	g.server.Kill()
 	g.remount("new")
-	v := g.inspect()
-	actions, _ := g.heal()
+	health := g.inspectVolume()
+	actions, _ := g.repairVolume()
 	for _, step := range actions {
 		if ns, err := mountns.Of(evil.PID); err != nil || step.Mount.Namespace == ns.Inode {
 			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
 		}
 	}
-	if len(actions) != 2 || v.ForeignCopies == 0 {
-		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), v.ForeignCopies)
+	if len(actions) != 2 || health.ForeignCopies == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), health.ForeignCopies)
 	}
-	same(t, mounts, mountsOf(t, evil.PID))
-	if got := read(c.PID, g.at+"/data"); got != "new" {
+	expectSameMounts(t, mounts, mountKeysOf(t, evil.PID))
+	if got := readInContainer(c.PID, g.at+"/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}
-	g.locked("before", before())
+	g.expectLocked("before", before())
 
 	var after func() volumetest.Attempt
 	ns, err := mountns.Of(c.PID)
@@ -130,10 +131,11 @@ func TestFlagsStayLocked(t *testing.T) {
 		_, after = volumetest.Workload{User: true, Group: g.group, At: g.at}.Start(t)
 		return nil
 	}))
-	g.locked("after", after())
+	g.expectLocked("after", after())
 }
 
-// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement does.
+// TestFlagsStayLockedWhereMountsSpread: to a user namespace to which those of the container spread, the replacement
+// does.
 func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 	g := newGuarded(t)
 	c, _ := volumetest.Workload{Group: g.group, At: g.at, Source: g.from, Shares: true}.Start(t)
@@ -149,25 +151,25 @@ func TestFlagsStayLockedWhereMountsSpread(t *testing.T) {
 	}))
 	g.server.Kill()
 	g.remount("new")
-	g.heal()
-	if got := read(c.PID, g.at+"/data"); got != "new" {
+	g.repairVolume()
+	if got := readInContainer(c.PID, g.at+"/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}
-	if shown, want := g.shown(evil.PID), g.shown(c.PID); shown.Minor != want.Minor {
+	if shown, want := g.shownMount(evil.PID), g.shownMount(c.PID); shown.Minor != want.Minor {
 		t.Fatalf("the workload has %+v, and the container %+v: the test would prove nothing", shown, want)
 	}
-	g.locked("spread", attack())
+	g.expectLocked("spread", attack())
 }
 
-// TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the place of
-// its volume, is not the volume, which is healthy.
+// TestForgedDeath: a file system of the same type and source, that a workload has served itself and let die at the
+// place of its volume, is not the volume, which is healthy.
 func TestForgedDeath(t *testing.T) {
 	g := newGuarded(t)
 	c := g.container()
 	w := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: deepDir, Serve: []string{"forged", deepDir}, Name: nameOf(os.Getpid())}
 	evil, attack := w.Start(t)
-	mounts := mountsOf(t, evil.PID)
-	genuine, forged := g.shown(c.PID), g.shown(evil.PID)
+	mounts := mountKeysOf(t, evil.PID)
+	genuine, forged := g.shownMount(c.PID), g.shownMount(evil.PID)
 	if forged.FSType != genuine.FSType || forged.Source != genuine.Source || forged.Root != genuine.Root || forged.Minor == genuine.Minor {
 		t.Fatalf("forged %+v, genuine %+v: the test would prove nothing", forged, genuine)
 	}
@@ -176,25 +178,26 @@ func TestForgedDeath(t *testing.T) {
 	for _, selection := range []volume.Selection{{}, {PodUID: string(g.pod.UID)}} {
 		survey, err := g.i.Inspect(t.Context(), selection)
 		g.must(err)
-		for _, v := range survey.Volumes {
-			actions, _, err := g.i.Plan(t.Context(), v, volume.PlanOptions{})
+		for _, health := range survey.Volumes {
+			actions, _, err := g.i.Plan(t.Context(), health, volume.PlanOptions{})
 			g.must(err)
 			for _, step := range actions {
 				done, err := g.i.Apply(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
-			for _, copied := range v.Copies {
+			for _, copied := range health.Copies {
 				if copied.Namespace.Same(own) {
-					t.Errorf("what the workload has forged is a copy of volume %q: %+v", v.Name, copied)
+					t.Errorf("what the workload has forged is a copy of volume %q: %+v", health.Name, copied)
 				}
 			}
 		}
 	}
-	same(t, mounts, mountsOf(t, evil.PID))
-	g.unharmed("forged", attack())
+	expectSameMounts(t, mounts, mountKeysOf(t, evil.PID))
+	g.expectUnharmed("forged", attack())
 }
 
-// TestTheFirstProcess: where the runtime names it, its mount namespace is the container's, and that of no other process.
+// TestTheFirstProcess: where the runtime names it, its mount namespace is the container's, and that of no other
+// process.
 func TestTheFirstProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		own     bool // the first process is in a user namespace of its own
@@ -218,7 +221,7 @@ func TestTheFirstProcess(t *testing.T) {
 			if c.named {
 				g.runtime.of.PID = first.PID
 			}
-			left := map[int]map[string]bool{first.PID: mountsOf(t, first.PID), second.PID: mountsOf(t, second.PID)}
+			left := map[int]map[string]bool{first.PID: mountKeysOf(t, first.PID), second.PID: mountKeysOf(t, second.PID)}
 			if !c.own {
 				delete(left, first.PID)
 			}
@@ -227,44 +230,44 @@ func TestTheFirstProcess(t *testing.T) {
 			}
 			g.server.Kill()
 			g.remount("new")
-			v := g.inspect()
-			actions, refusals := g.heal()
+			health := g.inspectVolume()
+			actions, refusals := g.repairVolume()
 			if len(actions) != c.steps {
 				t.Errorf("%d steps, want %d: %+v, refusals %q", len(actions), c.steps, actions, refusals)
 			}
 			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
 				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
 			}
-			if (v.ForeignCopies > 0) != (c.foreign > 0) {
-				t.Errorf("%d foreign copies, want %d", v.ForeignCopies, c.foreign)
+			if (health.ForeignCopies > 0) != (c.foreign > 0) {
+				t.Errorf("%d foreign copies, want %d", health.ForeignCopies, c.foreign)
 			}
 			for pid, before := range left {
-				same(t, before, mountsOf(t, pid))
+				expectSameMounts(t, before, mountKeysOf(t, pid))
 			}
 		})
 	}
 }
 
-// TestOwnerOfTheNamespaceChanged: the process that does a step enters no namespace of another owner than the one that was
-// judged, whatever its number and its process.
+// TestOwnerOfTheNamespaceChanged: the process that does a step enters no namespace of another owner than the one that
+// was judged, whatever its number and its process.
 func TestOwnerOfTheNamespaceChanged(t *testing.T) {
 	g := newGuarded(t)
 	evil, _ := volumetest.Workload{User: true, Group: g.group, At: g.at, Source: g.from}.Start(t)
-	ns, err := mountns.Of(evil.PID)
+	namespace, err := mountns.Of(evil.PID)
 	g.must(err)
 	own, err := mountns.Of(os.Getpid())
 	g.must(err)
 	own, err = own.Owned()
 	g.must(err)
-	ns.UserNamespace = own.UserNamespace
-	err = ns.Do(func() error { return errors.New("entered") })
+	namespace.UserNamespace = own.UserNamespace
+	err = namespace.Do(func() error { return errors.New("entered") })
 	if !errors.Is(err, mountns.ErrChanged) {
 		t.Errorf("error %v, want ErrChanged", err)
 	}
-	if ns, err = ns.Owned(); err != nil || ns.UserNamespace == own.UserNamespace || ns.UserNamespace == 0 {
-		t.Errorf("owned by %d, %v, and our own by %d", ns.UserNamespace, err, own.UserNamespace)
+	if namespace, err = namespace.Owned(); err != nil || namespace.UserNamespace == own.UserNamespace || namespace.UserNamespace == 0 {
+		t.Errorf("owned by %d, %v, and our own by %d", namespace.UserNamespace, err, own.UserNamespace)
 	}
-	if err := ns.Do(func() error { return nil }); err != nil {
+	if err := namespace.Do(func() error { return nil }); err != nil {
 		t.Errorf("with its owner: %v", err)
 	}
 }
@@ -288,7 +291,7 @@ func TestManyCopies(t *testing.T) {
 			if noted == user || user && v.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
 				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Coverage.Incomplete)
 			}
-			if actions, _ := g.heal(); len(actions) != 2 {
+			if actions, _ := g.repairVolume(); len(actions) != 2 {
 				t.Errorf("%d steps, want the host's and the container's", len(actions))
 			}
 		})

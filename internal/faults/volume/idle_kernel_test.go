@@ -22,35 +22,35 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// stalled is a FUSE file system whose server is stopped, and a watch on it.
-type stalled struct {
+// stoppedServer is a FUSE file system whose server is stopped, and a watch on it.
+type stoppedServer struct {
 	dir     string
 	mount   mountns.Mount
 	server  *kerneltest.Actor
 	control *fuse.Control
 }
 
-func stall(t *testing.T) *stalled {
+func startStopped(t *testing.T) *stoppedServer {
 	t.Helper()
-	s := &stalled{dir: t.TempDir()}
+	s := &stoppedServer{dir: t.TempDir()}
 	s.server = kerneltest.FUSE(t, s.dir)
-	s.mount = mountAt(t, s.dir)
+	s.mount = mountAtPoint(t, s.dir)
 	t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
 	var err error
 	s.control, err = fuse.Open()
 	must(t, err)
 	t.Cleanup(func() { must(t, s.control.Close()) })
-	s.signal(t, "STOP")
+	s.signalServer(t, "STOP")
 	return s
 }
 
-func (s *stalled) signal(t *testing.T, name string) {
+func (s *stoppedServer) signalServer(t *testing.T, name string) {
 	t.Helper()
 	must(t, exec.Command("kill", "-"+name, strconv.Itoa(s.server.PID)).Run())
 }
 
-// waits returns once a request waits.
-func (s *stalled) waits(t *testing.T) {
+// awaitRequest returns once a request waits.
+func (s *stoppedServer) awaitRequest(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c, err := s.control.Connection(s.mount.Minor)
@@ -69,8 +69,8 @@ type outcome struct {
 	err error
 }
 
-// abort begins to abort.
-func (s *stalled) abort(ctx context.Context, silence time.Duration) <-chan outcome {
+// startAbort begins to abort.
+func (s *stoppedServer) startAbort(ctx context.Context, silence time.Duration) <-chan outcome {
 	out := make(chan outcome, 1)
 	go func() {
 		done, err := (&Inspector{Silence: silence}).abort(ctx, s.mount)
@@ -79,10 +79,10 @@ func (s *stalled) abort(ctx context.Context, silence time.Duration) <-chan outco
 	return out
 }
 
-// alive lets the server go on, which must still be connected.
-func (s *stalled) alive(t *testing.T) {
+// resumeServer lets the server go on, which must still be connected.
+func (s *stoppedServer) resumeServer(t *testing.T) {
 	t.Helper()
-	s.signal(t, "CONT")
+	s.signalServer(t, "CONT")
 	if _, err := os.Stat(filepath.Join(s.dir, "dir")); err != nil {
 		t.Errorf("the file system: %v, want that it goes on", err)
 	}
@@ -90,21 +90,21 @@ func (s *stalled) alive(t *testing.T) {
 
 // TestAServerThatGoesOn: it was only slow, and nothing of it is lost.
 func TestAServerThatGoesOn(t *testing.T) {
-	s := stall(t)
-	out := s.abort(t.Context(), time.Hour)
-	s.waits(t)
-	s.alive(t)
+	s := startStopped(t)
+	out := s.startAbort(t.Context(), time.Hour)
+	s.awaitRequest(t)
+	s.resumeServer(t)
 	if o := <-out; !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "answered again after ") {
 		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
-	s.alive(t)
+	s.resumeServer(t)
 }
 
-// TestAServerThatStaysSilent is aborted, and not before its time.
-func TestAServerThatStaysSilent(t *testing.T) {
+// TestServerThatNeverAnswers is aborted, and not before its time.
+func TestServerThatNeverAnswers(t *testing.T) {
 	const silence = 300 * time.Millisecond
-	s, began := stall(t), time.Now()
-	o := <-s.abort(t.Context(), silence)
+	s, began := startStopped(t), time.Now()
+	o := <-s.startAbort(t.Context(), silence)
 	if o.err != nil || !strings.Contains(o.Message, "one question was not answered for ") || !strings.Contains(o.Message, " requests waited") {
 		t.Fatalf("%q, %v", o.Message, o.err)
 	}
@@ -118,33 +118,33 @@ func TestAServerThatStaysSilent(t *testing.T) {
 
 // TestAnAbortThatIsCalledOff leaves the connection as it is.
 func TestAnAbortThatIsCalledOff(t *testing.T) {
-	s := stall(t)
+	s := startStopped(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := s.abort(ctx, time.Hour)
-	s.waits(t)
+	out := s.startAbort(ctx, time.Hour)
+	s.awaitRequest(t)
 	cancel()
 	if o := <-out; !errors.Is(o.err, context.Canceled) {
 		t.Errorf("%q, %v, want that it is called off", o.Message, o.err)
 	}
-	s.alive(t)
+	s.resumeServer(t)
 }
 
 // TestAnAbortThatThereIsNoTimeFor is refused at once.
 func TestAnAbortThatThereIsNoTimeFor(t *testing.T) {
-	s := stall(t)
+	s := startStopped(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
-	if o := <-s.abort(ctx, time.Hour); !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "must be silent for 1h0m0s") {
+	if o := <-s.startAbort(ctx, time.Hour); !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "must be silent for 1h0m0s") {
 		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
-	s.alive(t)
+	s.resumeServer(t)
 }
 
 // TestAServerThatEnds while it is waited for.
 func TestAServerThatEnds(t *testing.T) {
-	s := stall(t)
-	out := s.abort(t.Context(), time.Hour)
-	s.waits(t)
+	s := startStopped(t)
+	out := s.startAbort(t.Context(), time.Hour)
+	s.awaitRequest(t)
 	s.server.Kill()
 	if o := <-out; o.err != nil || !o.Already {
 		t.Errorf("%q, %v, want that there is nothing to do", o.Message, o.err)

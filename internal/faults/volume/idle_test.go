@@ -32,7 +32,7 @@ func TestRequestsThatWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			counts := c.counts
-			s := &idleMonitor{asked: true, began: time.Now().Add(-12 * time.Second), waiting: func() (int, error) {
+			monitor := &idleMonitor{questionAsked: true, startTime: time.Now().Add(-12 * time.Second), waitingRequests: func() (int, error) {
 				if len(counts) == 0 {
 					return 0, c.err
 				}
@@ -42,14 +42,14 @@ func TestRequestsThatWait(t *testing.T) {
 			}}
 			var err error
 			for range len(c.counts) {
-				if err = s.count(); err != nil {
+				if err = monitor.countRequests(); err != nil {
 					break
 				}
 			}
 			if err == nil && c.err != nil {
-				err = s.count()
+				err = monitor.countRequests()
 			}
-			said := s.String()
+			said := monitor.String()
 			if err != nil {
 				said = err.Error()
 			}
@@ -60,19 +60,19 @@ func TestRequestsThatWait(t *testing.T) {
 	}
 }
 
-// TestLastLook: what is heard while the mount is opened is heeded.
-func TestLastLook(t *testing.T) {
+// TestLastCountBeforeAbort: what is heard while the mount is opened is heeded.
+func TestLastCountBeforeAbort(t *testing.T) {
 	t.Parallel()
 	for name, heard := range map[string]func(s *idleMonitor){
 		"nothing":          func(*idleMonitor) {},
-		"an answer":        func(s *idleMonitor) { s.result <- probe.Answer{State: probe.Alive} },
-		"another question": func(s *idleMonitor) { s.overdue <- struct{}{} },
-		"fewer wait":       func(s *idleMonitor) { s.first = 2 },
+		"an answer":        func(s *idleMonitor) { s.answerChannel <- probe.Answer{State: probe.Alive} },
+		"another question": func(s *idleMonitor) { s.questionWaits <- struct{}{} },
+		"fewer wait":       func(s *idleMonitor) { s.firstCount = 2 },
 	} {
-		s := &idleMonitor{asked: true, since: time.Now(), first: 1, most: 1, counts: 1, overdue: make(chan struct{}, 1),
-			result: make(chan probe.Answer, 1), waiting: func() (int, error) { return 1, nil }}
+		s := &idleMonitor{questionAsked: true, waitingSince: time.Now(), firstCount: 1, highestCount: 1, counts: 1, questionWaits: make(chan struct{}, 1),
+			answerChannel: make(chan probe.Answer, 1), waitingRequests: func() (int, error) { return 1, nil }}
 		heard(s)
-		if err := s.check(); errors.Is(err, ErrRefused) != (name != "nothing") {
+		if err := s.checkLastTime(); errors.Is(err, ErrRefused) != (name != "nothing") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -83,18 +83,18 @@ func TestAnswersWhileItIsWaited(t *testing.T) {
 	t.Parallel()
 	for state, says := range map[probe.State]string{
 		probe.Alive: "answered again", probe.Stale: "answered again",
-		probe.Hung: "could not be found out", probe.Unasked: "could not be found out",
+		probe.Hung: "could not be found out", probe.NotProbed: "could not be found out",
 	} {
-		s := &idleMonitor{began: time.Now()}
-		if done, err := s.answered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
+		s := &idleMonitor{startTime: time.Now()}
+		if done, err := s.questionAnswered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %+v, %v, want %q", state, done, err, says)
 		}
 	}
-	s := &idleMonitor{began: time.Now().Add(-7 * time.Second), since: time.Now()}
-	if _, err := s.answered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
+	s := &idleMonitor{startTime: time.Now().Add(-7 * time.Second), waitingSince: time.Now()}
+	if _, err := s.questionAnswered(probe.Answer{State: probe.Hung}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "after 7s") {
 		t.Errorf("another question waits since a while: %v", err)
 	}
-	if done, err := s.answered(probe.Answer{State: probe.Disconnected}); err != nil || !done.Already {
+	if done, err := s.questionAnswered(probe.Answer{State: probe.Disconnected}); err != nil || !done.Already {
 		t.Errorf("dead: %+v, %v", done, err)
 	}
 }

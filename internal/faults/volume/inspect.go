@@ -43,7 +43,7 @@ type Inspector struct {
 	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.
 	Silence time.Duration
 
-	askers          subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
+	questionRunner  subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
 	unrelatedMounts unrelatedMounts
 	ownerCache      ownerCache
 }
@@ -55,8 +55,8 @@ type Selection struct {
 	Volume string
 }
 
-// has reports whether a volume is to be inspected.
-func (s Selection) has(podUID, volume string) bool {
+// includes reports whether a volume is to be inspected.
+func (s Selection) includes(podUID, volume string) bool {
 	return (s.PodUID == "" || s.PodUID == podUID) && (s.Volume == "" || s.Volume == volume)
 }
 
@@ -99,15 +99,15 @@ func (c *Coverage) addGap(format string, args ...any) {
 // Inspect inspects the volumes of a selection. It waits for file systems only as long as the prober does.
 func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 	began := time.Now()
-	n, err := i.inspect(ctx, s)
+	inspection, err := i.inspect(ctx, s)
 	if err == nil {
-		err = i.addDaemons(ctx, n.volumes)
+		err = i.addDaemons(ctx, inspection.volumes)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}
-	n.coverage.Took = time.Since(began)
-	return &Survey{Volumes: n.volumes, Namespace: n.host.namespace.Inode, Coverage: n.coverage}, nil
+	inspection.coverage.Took = time.Since(began)
+	return &Survey{Volumes: inspection.volumes, Namespace: inspection.host.namespace.Inode, Coverage: inspection.coverage}, nil
 }
 
 // inspection is what decides on repairs of the volumes of a selection.
@@ -127,40 +127,40 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 		return nil, err
 	}
 	n := &inspection{selection: s, host: host, scanner: i.Scanner, coverage: Coverage{Mounts: len(host.table.Mounts())}}
-	e := newEnumerator(ctx, host, i.Pods, s)
-	volumes, err := e.enumerate(ctx)
+	enumerator := newEnumerator(ctx, host, i.Pods, s)
+	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &batchProber{Prober: i.Prober, coverage: &n.coverage}
-	evidence, err := p.gather(ctx, volumes)
+	prober := &batchProber{Prober: i.Prober, coverage: &n.coverage}
+	evidence, err := prober.gatherEvidence(ctx, volumes)
 	if err != nil {
 		return nil, err
 	}
 	for _, of := range evidence {
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
-	n.noteUnknown()
-	if err := p.tryBinds(ctx, n.volumes); err != nil {
+	n.addUnknownGaps()
+	if err := prober.tryBinds(ctx, n.volumes); err != nil {
 		return nil, err
 	}
 	for _, v := range n.volumes {
 		v.Replacement = host.findReplacement(ctx, &v.Evidence, v.Verdict)
 	}
-	if n.volumes, err = i.findCopies(ctx, e, n.volumes, &n.coverage); err != nil {
+	if n.volumes, err = i.findCopies(ctx, enumerator, n.volumes, &n.coverage); err != nil {
 		return nil, err
 	}
-	if n.copies, err = p.judgeCopies(ctx, n.volumes); err != nil {
+	if n.copies, err = prober.judgeCopies(ctx, n.volumes); err != nil {
 		return nil, err
 	}
-	e.addSharing(n.volumes)
+	enumerator.addSharing(n.volumes)
 	return n, ctx.Err()
 }
 
-// noteUnknown notes the volumes of which nothing can be said, but for those that have gone meanwhile.
-func (n *inspection) noteUnknown() {
+// addUnknownGaps notes the volumes of which nothing can be said, but for those that have gone meanwhile.
+func (n *inspection) addUnknownGaps() {
 	for _, v := range n.volumes {
-		if v.UnknownReason != "" && v.Answer.State != probe.Vanished {
+		if v.UnknownReason != "" && v.Answer.State != probe.Gone {
 			n.coverage.addGap("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, v.UnknownReason)
 		}
 	}

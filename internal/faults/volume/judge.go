@@ -35,28 +35,28 @@ func (v Verdict) Reason() string {
 	return v.Reasons[0]
 }
 
-// broken is the verdict of a fault.
-func broken(code fault.Code, format string, args ...any) Verdict {
+// brokenVerdict is the verdict of a fault.
+func brokenVerdict(code fault.Code, format string, args ...any) Verdict {
 	return Verdict{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}}
 }
 
-// Judge decides about a volume from evidence alone, in this order: does it answer at all; can a container be started with
-// it; is it what the driver has staged.
-func Judge(e Evidence) Verdict {
-	if e.Mount.ID == 0 {
-		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", e.Point)}
+// Judge decides about a volume from evidence alone, in this order: does it answer at all; can a container be started
+// with it; is it what the driver has staged.
+func Judge(evidence Evidence) Verdict {
+	if evidence.Mount.ID == 0 {
+		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", evidence.Point)}
 	}
-	root := judgeAnswer(e.Answer, e.countsLinks())
+	root := judgeAnswer(evidence.Answer, evidence.countsLinks())
 	switch {
 	case root.UnknownReason != "":
 		return root
-	case e.Plugin == HostPathPlugin:
-		if root.Code == "" && e.below() != "" {
-			return judgeHostPath(e)
+	case evidence.Plugin == HostPathPlugin:
+		if root.Code == "" && evidence.pathBelowMount() != "" {
+			return judgeHostPath(evidence)
 		}
 		return root
 	case root.Code == "" || root.Code == fault.DeletedVolumeSource:
-		if v := compareWithStaged(e); v.Code != "" {
+		if v := compareWithStaged(evidence); v.Code != "" {
 			v.Reasons = append(v.Reasons, root.Reasons...)
 			return v
 		}
@@ -69,92 +69,92 @@ func JudgeAnswer(a probe.Answer) Verdict {
 	return judgeAnswer(a, !strings.HasPrefix(a.FSType, "fuse"))
 }
 
-// judgeAnswer decides about a mount from the answer of its root. countsLinks is whether the file system is known to count
-// links.
-func judgeAnswer(a probe.Answer, countsLinks bool) Verdict {
-	switch a.State {
+// judgeAnswer decides about a mount from the answer of its root. countsLinks is whether the file system is known to
+// count links.
+func judgeAnswer(answer probe.Answer, countsLinks bool) Verdict {
+	switch answer.State {
 	case probe.Disconnected:
-		if a.Errno == sys.ESHUTDOWN {
-			return broken(fault.DisconnectedFUSE, "the daemon of the file system answers that its session with the server was ended: %s", cause(a))
+		if answer.Errno == sys.ESHUTDOWN {
+			return brokenVerdict(fault.DisconnectedFUSE, "the daemon of the file system answers that its session with the server was ended: %s", errorText(answer))
 		}
-		return broken(fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: %s", cause(a))
+		return brokenVerdict(fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: %s", errorText(answer))
 	case probe.Hung:
-		if a.Took == 0 {
-			return broken(fault.HungMount, "the file system does not answer: who has asked it before still waits")
+		if answer.Took == 0 {
+			return brokenVerdict(fault.HungMount, "the file system does not answer: who has asked it before still waits")
 		}
-		return broken(fault.HungMount, "the file system has not answered for %s", a.Took.Round(100*time.Millisecond))
+		return brokenVerdict(fault.HungMount, "the file system has not answered for %s", answer.Took.Round(100*time.Millisecond))
 	case probe.Stale:
-		if a.Errno == sys.EACCES {
-			return broken(fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: %s", cause(a))
+		if answer.Errno == sys.EACCES {
+			return brokenVerdict(fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: %s", errorText(answer))
 		}
-		return broken(fault.StaleFileHandle, "the server of the file system does not know the directory any more: %s", cause(a))
+		return brokenVerdict(fault.StaleFileHandle, "the server of the file system does not know the directory any more: %s", errorText(answer))
 	case probe.Missing:
-		return broken(fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: %s", cause(a))
+		return brokenVerdict(fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: %s", errorText(answer))
 	case probe.Alive:
-		return judgeAlive(a, countsLinks)
+		return judgeAlive(answer, countsLinks)
 	}
-	return Verdict{UnknownReason: cmp.Or(describeAnswer(a), "it was not asked")}
+	return Verdict{UnknownReason: cmp.Or(describeAnswer(answer), "it was not asked")}
 }
 
 // judgeAlive decides whether a directory or file that answers still has a name, so that a container can be given it.
-func judgeAlive(a probe.Answer, countsLinks bool) Verdict {
+func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {
 	what := "directory"
-	if a.Stat.Fresh && !a.Stat.Dir {
+	if answer.Stat.Fresh && !answer.Stat.Dir {
 		what = "file"
 	}
 	switch {
-	case a.Bindable == probe.No && a.Deleted:
-		return broken(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but the "+
+	case answer.Bindable == probe.No && answer.Deleted:
+		return brokenVerdict(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but the "+
 			"kernel refuses to bind it, so that no container can start with it", what)
-	case a.Bindable == probe.No:
-		return broken(fault.DeletedVolumeSource, "the kernel refuses to bind the %s, as it does where a directory above has lost "+
+	case answer.Bindable == probe.No:
+		return brokenVerdict(fault.DeletedVolumeSource, "the kernel refuses to bind the %s, as it does where a directory above has lost "+
 			"its name (was deleted, renamed or replaced): it answers, but no container can start with it", what)
-	case a.Deleted && a.Bindable != probe.Yes:
-		return broken(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but no "+
+	case answer.Deleted && answer.Bindable != probe.Yes:
+		return brokenVerdict(fault.DeletedVolumeSource, "the %s has lost its name (it was deleted, renamed or replaced): it answers, but no "+
 			"container can start with it", what)
-	case a.Stat.Fresh && a.Stat.Nlink == 0 && (countsLinks || a.Deleted):
-		return broken(fault.DeletedVolumeSource, "the %s was deleted: it answers, but its link count is 0", what)
+	case answer.Stat.Fresh && answer.Stat.Nlink == 0 && (countsLinks || answer.Deleted):
+		return brokenVerdict(fault.DeletedVolumeSource, "the %s was deleted: it answers, but its link count is 0", what)
 	}
 	return Verdict{}
 }
 
 // compareWithStaged decides whether a volume that answers is what the driver has staged.
-func compareWithStaged(e Evidence) Verdict {
-	at := e.location()
+func compareWithStaged(evidence Evidence) Verdict {
+	location := evidence.stagedLocation()
 	switch {
-	case at.onNodeDisk:
-		return broken(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
-			"%s) that the volume is mounted over; what the pod writes does not get into the volume", e.Mount.FSType, deviceOf(e.Mount.Mount))
-	case !at.known || !e.isStagedDevice():
+	case location.onNodeDisk:
+		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
+			"%s) that the volume is mounted over; what the pod writes does not get into the volume", evidence.Mount.FSType, deviceOf(evidence.Mount.Mount))
+	case !location.known || !evidence.isStagedDevice():
 		return Verdict{}
-	case e.ExpectedAnswer.State == probe.Missing:
-		return broken(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", at.below)
-	case e.replaced():
-		return broken(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", at.below, e.ExpectedAnswer.Stat.Inode, e.Answer.Stat.Inode)
+	case evidence.ExpectedAnswer.State == probe.Missing:
+		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", location.pathBelowStaged)
+	case evidence.directoryReplaced():
+		return brokenVerdict(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
+			"has inode %d", location.pathBelowStaged, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
 	}
 	return Verdict{}
 }
 
 // judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself. A path that could not be
 // asked is no fault.
-func judgeHostPath(e Evidence) Verdict {
-	a, spec, want := e.ExpectedAnswer, e.spec.hostPath, corev1.HostPathUnset
+func judgeHostPath(evidence Evidence) Verdict {
+	answer, spec, want := evidence.ExpectedAnswer, evidence.spec.hostPath, corev1.HostPathUnset
 	if spec != nil && spec.Type != nil {
 		want = *spec.Type
 	}
 	switch {
-	case a.State == probe.Missing && podinfo.CreatesHostPath(spec):
+	case answer.State == probe.Missing && podinfo.CreatesHostPath(spec):
 		return Verdict{} // it is made when the container is started
-	case a.State == probe.Missing:
-		return broken(fault.MissingBindSource, "there is no %q on the file system that is mounted at %q, and the pod's spec wants a %s", e.Point,
-			e.Mount.Point, want)
-	case a.State == probe.Alive && want == corev1.HostPathDirectory && !a.Stat.Dir:
-		return broken(fault.SourceTypeMismatch, "%q is no directory, and the pod's spec wants one", e.Point)
-	case a.State == probe.Alive && want == corev1.HostPathFile && a.Stat.Dir:
-		return broken(fault.SourceTypeMismatch, "%q is a directory, and the pod's spec wants a file", e.Point)
+	case answer.State == probe.Missing:
+		return brokenVerdict(fault.MissingBindSource, "there is no %q on the file system that is mounted at %q, and the pod's spec wants a %s", evidence.Point,
+			evidence.Mount.Point, want)
+	case answer.State == probe.Alive && want == corev1.HostPathDirectory && !answer.Stat.Dir:
+		return brokenVerdict(fault.SourceTypeMismatch, "%q is no directory, and the pod's spec wants one", evidence.Point)
+	case answer.State == probe.Alive && want == corev1.HostPathFile && answer.Stat.Dir:
+		return brokenVerdict(fault.SourceTypeMismatch, "%q is a directory, and the pod's spec wants a file", evidence.Point)
 	}
-	v := judgeAnswer(a, false)
+	v := judgeAnswer(answer, false)
 	v.UnknownReason = ""
 	return v
 }
@@ -177,23 +177,23 @@ func judgeCopy(e copyEvidence) Verdict {
 	case root.UnknownReason != "" || root.Code != "":
 		return root
 	case e.onNodeDisk:
-		return broken(fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers")
-	case e.replaced():
-		return broken(fault.DeletedVolumeSource, "%q is another directory now (inode %d) than the one that is mounted (inode %d)", e.source.Path,
+		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: it is a directory of the node's own disk, which the volume covers")
+	case e.directoryReplaced():
+		return brokenVerdict(fault.DeletedVolumeSource, "%q is another directory now (inode %d) than the one that is mounted (inode %d)", e.source.Path,
 			e.source.Inode, e.answer.Stat.Inode)
 	}
 	return Verdict{}
 }
 
-// replaced reports whether the name of the copy's directory means another one of the same file system by now.
-func (e copyEvidence) replaced() bool {
+// directoryReplaced reports whether the name of the copy's directory means another one of the same file system by now.
+func (e copyEvidence) directoryReplaced() bool {
 	own := e.answer.Stat
 	return !e.unstableInodes && e.source != nil && own.Fresh && e.source.Device == (device{own.Major, own.Minor}).String() &&
 		e.source.Inode != own.Inode
 }
 
-// cause is the error of an answer in words.
-func cause(a probe.Answer) string {
+// errorText is the error of an answer in words.
+func errorText(a probe.Answer) string {
 	if a.Errno == 0 {
 		return string(a.State)
 	}
@@ -201,19 +201,19 @@ func cause(a probe.Answer) string {
 }
 
 // describeAnswer is the state of an answer in words, and its error.
-func describeAnswer(a probe.Answer) string {
-	text, known := stateWords[a.State]
+func describeAnswer(answer probe.Answer) string {
+	text, known := stateWords[answer.State]
 	if !known {
-		text = string(a.State)
+		text = string(answer.State)
 	}
-	if a.Errno == 0 {
+	if answer.Errno == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s: %v", text, a.Errno)
+	return fmt.Sprintf("%s: %v", text, answer.Errno)
 }
 
 // stateWords are the states that no fault follows from, as people say them.
 var stateWords = map[probe.State]string{
-	probe.Denied: "it may not be asked", probe.Unasked: "it could not be asked", probe.Broken: "it answers with an error",
-	probe.Vanished: "it has gone meanwhile",
+	probe.Denied: "it may not be asked", probe.NotProbed: "it could not be asked", probe.Broken: "it answers with an error",
+	probe.Gone: "it has gone meanwhile",
 }

@@ -18,21 +18,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// change makes an answer another one.
-type change = func(*probe.Answer)
+// answerChange makes an answer another one.
+type answerChange = func(*probe.Answer)
 
 var (
-	unlinked   change = func(a *probe.Answer) { a.Stat.Nlink = 0 }
-	unbindable change = func(a *probe.Answer) { a.Bindable = probe.No }
-	untried    change = func(a *probe.Answer) { a.Bindable = probe.Unknown }
-	marked     change = func(a *probe.Answer) { a.Deleted = true }
-	other      change = func(a *probe.Answer) { a.Stat.Inode = 8 }
-	remembered change = func(a *probe.Answer) { a.Stat.Fresh = false }
-	file       change = func(a *probe.Answer) { a.Stat.Dir = false }
+	unlinked   answerChange = func(a *probe.Answer) { a.Stat.Nlink = 0 }
+	unbindable answerChange = func(a *probe.Answer) { a.Bindable = probe.No }
+	untried    answerChange = func(a *probe.Answer) { a.Bindable = probe.Unknown }
+	marked     answerChange = func(a *probe.Answer) { a.Deleted = true }
+	other      answerChange = func(a *probe.Answer) { a.Stat.Inode = 8 }
+	remembered answerChange = func(a *probe.Answer) { a.Stat.Fresh = false }
+	file       answerChange = func(a *probe.Answer) { a.Stat.Dir = false }
 )
 
-// alive is the answer of a directory that is well.
-func alive(changes ...change) probe.Answer {
+// aliveAnswer is the answer of a directory that is well.
+func aliveAnswer(changes ...answerChange) probe.Answer {
 	a := probe.Answer{State: probe.Alive, Bindable: probe.Yes, Stat: probe.Stat{Minor: 49, Inode: 7, Nlink: 2, Dir: true, Fresh: true}}
 	for _, c := range changes {
 		c(&a)
@@ -40,7 +40,7 @@ func alive(changes ...change) probe.Answer {
 	return a
 }
 
-func answer(s probe.State, errno sys.Errno) probe.Answer {
+func errorAnswer(s probe.State, errno sys.Errno) probe.Answer {
 	return probe.Answer{State: s, Errno: errno, Took: time.Second}
 }
 
@@ -48,33 +48,33 @@ func mountAt49(id int, root, point string) mountns.Mount {
 	return mountns.Mount{Mount: mountinfo.Mount{ID: id, Minor: 49, Root: root, Point: point, FSType: "fuse.x", Source: "x"}}
 }
 
-// staged is a volume that is directory root of a FUSE file system, of which the driver has staged the whole: what the
-// volume's mount, the staging path and the directory that belongs there have answered.
-func staged(root string, own, staging, expected probe.Answer) *Evidence {
-	e := &Evidence{
+// stagedEvidence is a volume that is directory root of a FUSE file system, of which the driver has staged the whole:
+// what the volume's mount, the staging path and the directory that belongs there have answered.
+func stagedEvidence(root string, own, staging, expected probe.Answer) *Evidence {
+	evidence := &Evidence{
 		Volume: Volume{
-			Plugin: kubelet.CSI, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
+			Plugin: kubelet.CSIPlugin, Name: "pvc-1", Point: "/p", Mount: mountAt49(2, root, "/p"), Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
 			Staging: &Staging{Point: "/g", Mount: mountAt49(1, "/", "/g")},
 		},
 		Answer: own, StagingAnswer: staging, ExpectedAnswer: expected,
 	}
-	below, _ := relative("/", rootOf(e.Mount.Mount))
-	e.Staging.location = stagedLocation{known: true, below: below}
-	return e
+	below, _ := relativePath("/", unmarkedRoot(evidence.Mount.Mount))
+	evidence.Staging.location = stagedLocation{known: true, pathBelowStaged: below}
+	return evidence
 }
 
-func hostPath(point string, own, expected probe.Answer) *Evidence {
+func hostPathEvidence(point string, own, expected probe.Answer) *Evidence {
 	return &Evidence{Volume: Volume{Plugin: HostPathPlugin, Point: point, Mount: mountAt49(2, "/", "/m")}, Answer: own, ExpectedAnswer: expected}
 }
 
 // onNodeDisk has the pod's mount be of the directory of the node's disk that the volume is mounted over.
 func (e *Evidence) onNodeDisk() *Evidence {
 	e.Mount.Minor, e.Mount.FSType = 1, "ext4"
-	e.Staging.location = stagedLocation{known: true, below: "v", onNodeDisk: true, disk: device{0, 1}, covered: "/k/v"}
+	e.Staging.location = stagedLocation{known: true, pathBelowStaged: "v", onNodeDisk: true, nodeDisk: device{0, 1}, covered: "/k/v"}
 	return e
 }
 
-func (e *Evidence) with(change func(*Evidence)) *Evidence {
+func (e *Evidence) changedBy(change func(*Evidence)) *Evidence {
 	change(e)
 	return e
 }
@@ -88,51 +88,51 @@ func TestJudge(t *testing.T) {
 		reason   string
 		unknown  string
 	}{
-		"well":                          {evidence: staged("/v", alive(), alive(), alive())},
-		"no trial bind":                 {evidence: staged("/v", alive(untried), alive(), alive())},
-		"not staged":                    {evidence: staged("/v", alive(), alive(), alive()).with(func(e *Evidence) { e.Staging = nil })},
-		"disconnected":                  {evidence: staged("/v", answer(probe.Disconnected, sys.ENOTCONN), alive(), alive()), code: cut, reason: "is gone: " + sys.ENOTCONN.Error()},
-		"session ended":                 {evidence: staged("/v", answer(probe.Disconnected, sys.ESHUTDOWN), alive(), alive()), code: cut, reason: "session with the server was ended"},
-		"disconnected, and replaced":    {evidence: staged("/v", answer(probe.Disconnected, 0), alive(), alive(other)), code: cut, reason: "is gone: Disconnected"},
-		"hung":                          {evidence: staged("/v", answer(probe.Hung, 0), answer(probe.Hung, 0), probe.Answer{}), code: fault.HungMount, reason: "for 1s"},
-		"hung since long":               {evidence: staged("/v", probe.Answer{State: probe.Hung}, probe.Answer{}, probe.Answer{}), code: fault.HungMount, reason: "still waits"},
-		"stale":                         {evidence: staged("/v", answer(probe.Stale, sys.ESTALE), alive(), probe.Answer{}), code: fault.StaleFileHandle, reason: "does not know"},
-		"no longer exported":            {evidence: staged("/v", answer(probe.Stale, sys.EACCES), alive(), probe.Answer{}), code: fault.StaleFileHandle, reason: "lets this node"},
-		"root is no more":               {evidence: staged("/v", answer(probe.Missing, sys.ENOENT), alive(), alive()), code: gone, reason: "is no more"},
-		"marked and refused":            {evidence: staged("/v//deleted", alive(marked, unbindable), alive(), alive()), code: gone, reason: "lost its name"},
-		"marked, can be bound":          {evidence: staged("/v//deleted", alive(marked), alive(), alive())},
-		"marked, not tried":             {evidence: staged("/v//deleted", alive(marked, untried), alive(), alive()), code: gone, reason: "lost its name"},
-		"marked, and no links left":     {evidence: staged("/v//deleted", alive(marked, unlinked), alive(unlinked), alive()), code: gone, reason: "link count is 0"},
-		"refused alone":                 {evidence: staged("/v", alive(unbindable), alive(), alive()), code: gone, reason: "above"},
-		"a file that is refused":        {evidence: staged("/v", alive(unbindable, file), alive(), alive()), code: gone, reason: "bind the file"},
-		"no links left":                 {evidence: staged("/v", alive(unlinked), alive(), alive()), code: gone, reason: "link count is 0"},
-		"a server counts no links":      {evidence: staged("/v", alive(unlinked), alive(unlinked), alive(unlinked))},
-		"root of the staged mount":      {evidence: staged("/", alive(unlinked), alive(), alive())},
-		"links of once":                 {evidence: staged("/v", alive(unlinked, remembered), alive(), alive())},
-		"another directory":             {evidence: staged("/v", alive(), alive(), alive(other)), code: gone, reason: "inode 8 by now"},
-		"another, remembered":           {evidence: staged("/v", alive(remembered), alive(), alive(other))},
-		"another, made up":              {evidence: staged("/v", alive(), alive(), alive(other)).with(func(e *Evidence) { e.UnstableInodes = true })},
-		"another file system is staged": {evidence: staged("/v", alive(), alive(), alive(other)).with(func(e *Evidence) { e.Mount.Minor = 48 })},
-		"not in the staged directory":   {evidence: staged("/v", alive(), alive(), alive(other)).with(func(e *Evidence) { e.Staging.location = stagedLocation{} })},
-		"no such directory":             {evidence: staged("/v", alive(), alive(), answer(probe.Missing, 0)), code: gone, reason: "no directory"},
-		"the staging path hangs":        {evidence: staged("/v", alive(), answer(probe.Hung, 0), probe.Answer{})},
-		"data is split":                 {evidence: staged("/k/v", alive(), alive(), alive()).onNodeDisk(), code: gone, reason: "data is being split"},
+		"well":                          {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer())},
+		"no trial bind":                 {evidence: stagedEvidence("/v", aliveAnswer(untried), aliveAnswer(), aliveAnswer())},
+		"not staged":                    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging = nil })},
+		"disconnected":                  {evidence: stagedEvidence("/v", errorAnswer(probe.Disconnected, sys.ENOTCONN), aliveAnswer(), aliveAnswer()), code: cut, reason: "is gone: " + sys.ENOTCONN.Error()},
+		"session ended":                 {evidence: stagedEvidence("/v", errorAnswer(probe.Disconnected, sys.ESHUTDOWN), aliveAnswer(), aliveAnswer()), code: cut, reason: "session with the server was ended"},
+		"disconnected, and replaced":    {evidence: stagedEvidence("/v", errorAnswer(probe.Disconnected, 0), aliveAnswer(), aliveAnswer(other)), code: cut, reason: "is gone: Disconnected"},
+		"hung":                          {evidence: stagedEvidence("/v", errorAnswer(probe.Hung, 0), errorAnswer(probe.Hung, 0), probe.Answer{}), code: fault.HungMount, reason: "for 1s"},
+		"hung since long":               {evidence: stagedEvidence("/v", probe.Answer{State: probe.Hung}, probe.Answer{}, probe.Answer{}), code: fault.HungMount, reason: "still waits"},
+		"stale":                         {evidence: stagedEvidence("/v", errorAnswer(probe.Stale, sys.ESTALE), aliveAnswer(), probe.Answer{}), code: fault.StaleFileHandle, reason: "does not know"},
+		"no longer exported":            {evidence: stagedEvidence("/v", errorAnswer(probe.Stale, sys.EACCES), aliveAnswer(), probe.Answer{}), code: fault.StaleFileHandle, reason: "lets this node"},
+		"root is no more":               {evidence: stagedEvidence("/v", errorAnswer(probe.Missing, sys.ENOENT), aliveAnswer(), aliveAnswer()), code: gone, reason: "is no more"},
+		"marked and refused":            {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked, unbindable), aliveAnswer(), aliveAnswer()), code: gone, reason: "lost its name"},
+		"marked, can be bound":          {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked), aliveAnswer(), aliveAnswer())},
+		"marked, not tried":             {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked, untried), aliveAnswer(), aliveAnswer()), code: gone, reason: "lost its name"},
+		"marked, and no links left":     {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked, unlinked), aliveAnswer(unlinked), aliveAnswer()), code: gone, reason: "link count is 0"},
+		"refused alone":                 {evidence: stagedEvidence("/v", aliveAnswer(unbindable), aliveAnswer(), aliveAnswer()), code: gone, reason: "above"},
+		"a file that is refused":        {evidence: stagedEvidence("/v", aliveAnswer(unbindable, file), aliveAnswer(), aliveAnswer()), code: gone, reason: "bind the file"},
+		"no links left":                 {evidence: stagedEvidence("/v", aliveAnswer(unlinked), aliveAnswer(), aliveAnswer()), code: gone, reason: "link count is 0"},
+		"a server counts no links":      {evidence: stagedEvidence("/v", aliveAnswer(unlinked), aliveAnswer(unlinked), aliveAnswer(unlinked))},
+		"root of the staged mount":      {evidence: stagedEvidence("/", aliveAnswer(unlinked), aliveAnswer(), aliveAnswer())},
+		"links of once":                 {evidence: stagedEvidence("/v", aliveAnswer(unlinked, remembered), aliveAnswer(), aliveAnswer())},
+		"another directory":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)), code: gone, reason: "inode 8 by now"},
+		"another, remembered":           {evidence: stagedEvidence("/v", aliveAnswer(remembered), aliveAnswer(), aliveAnswer(other))},
+		"another, made up":              {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.UnstableInodes = true })},
+		"another file system is staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Mount.Minor = 48 })},
+		"not in the staged directory":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Staging.location = stagedLocation{} })},
+		"no such directory":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, 0)), code: gone, reason: "no directory"},
+		"the staging path hangs":        {evidence: stagedEvidence("/v", aliveAnswer(), errorAnswer(probe.Hung, 0), probe.Answer{})},
+		"data is split":                 {evidence: stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), code: gone, reason: "data is being split"},
 
 		// Nothing is known of a mount that may not be asked, or could not be, whatever else was seen.
-		"no right to ask":      {evidence: staged("/v", answer(probe.Denied, sys.EACCES), alive(), alive(other)), unknown: "it may not be asked: permission denied"},
-		"no right, data split": {evidence: staged("/k/v", answer(probe.Denied, sys.EPERM), alive(), alive()).onNodeDisk(), unknown: "it may not be asked"},
-		"another error":        {evidence: staged("/v", answer(probe.Broken, sys.EIO), alive(), alive()), unknown: "it answers with an error: input/output error"},
-		"could not be asked":   {evidence: staged("/v", answer(probe.Unasked, 0), alive(), alive()), unknown: "it could not be asked"},
-		"went meanwhile":       {evidence: staged("/v", answer(probe.Vanished, 0), alive(), alive()), unknown: "it has gone meanwhile"},
-		"was never asked":      {evidence: staged("/v", probe.Answer{}, alive(), alive()), unknown: "it was not asked"},
-		"nothing is mounted":   {evidence: staged("/v", probe.Answer{}, alive(), alive()).with(func(e *Evidence) { e.Mount = mountns.Mount{} }), unknown: `nothing is mounted at "/p"`},
+		"no right to ask":      {evidence: stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer(other)), unknown: "it may not be asked: permission denied"},
+		"no right, data split": {evidence: stagedEvidence("/k/v", errorAnswer(probe.Denied, sys.EPERM), aliveAnswer(), aliveAnswer()).onNodeDisk(), unknown: "it may not be asked"},
+		"another error":        {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()), unknown: "it answers with an error: input/output error"},
+		"could not be asked":   {evidence: stagedEvidence("/v", errorAnswer(probe.NotProbed, 0), aliveAnswer(), aliveAnswer()), unknown: "it could not be asked"},
+		"went meanwhile":       {evidence: stagedEvidence("/v", errorAnswer(probe.Gone, 0), aliveAnswer(), aliveAnswer()), unknown: "it has gone meanwhile"},
+		"was never asked":      {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()), unknown: "it was not asked"},
+		"nothing is mounted":   {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount = mountns.Mount{} }), unknown: `nothing is mounted at "/p"`},
 
-		"hostPath, a mount":                     {evidence: hostPath("/m", alive(), probe.Answer{})},
-		"hostPath, a mount without the right":   {evidence: hostPath("/m", answer(probe.Denied, sys.EACCES), probe.Answer{}), unknown: "it may not be asked"},
-		"hostPath on a dead mount":              {evidence: hostPath("/m/x", answer(probe.Disconnected, sys.ENOTCONN), probe.Answer{}), code: cut, reason: "is gone"},
-		"hostPath, well":                        {evidence: hostPath("/m/x", alive(), alive())},
-		"hostPath that hangs below the root":    {evidence: hostPath("/m/x", alive(), answer(probe.Hung, 0)), code: fault.HungMount, reason: "for 1s"},
-		"hostPath, no right to ask at the path": {evidence: hostPath("/m/x", alive(), answer(probe.Denied, sys.EACCES))},
+		"hostPath, a mount":                     {evidence: hostPathEvidence("/m", aliveAnswer(), probe.Answer{})},
+		"hostPath, a mount without the right":   {evidence: hostPathEvidence("/m", errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), unknown: "it may not be asked"},
+		"hostPath on a dead mount":              {evidence: hostPathEvidence("/m/x", errorAnswer(probe.Disconnected, sys.ENOTCONN), probe.Answer{}), code: cut, reason: "is gone"},
+		"hostPath, well":                        {evidence: hostPathEvidence("/m/x", aliveAnswer(), aliveAnswer())},
+		"hostPath that hangs below the root":    {evidence: hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Hung, 0)), code: fault.HungMount, reason: "for 1s"},
+		"hostPath, no right to ask at the path": {evidence: hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +150,7 @@ func TestJudge(t *testing.T) {
 // TestJudgeGivesAllReasons: the one that decided comes first.
 func TestJudgeGivesAllReasons(t *testing.T) {
 	t.Parallel()
-	v := Judge(*staged("/k/v", alive(marked, unbindable), alive(), alive()).onNodeDisk())
+	v := Judge(*stagedEvidence("/k/v", aliveAnswer(marked, unbindable), aliveAnswer(), aliveAnswer()).onNodeDisk())
 	if len(v.Reasons) != 2 || !strings.Contains(v.Reasons[0], "data is being split") || !strings.Contains(v.Reasons[1], "lost its name") {
 		t.Errorf("reasons %q", v.Reasons)
 	}
@@ -158,22 +158,22 @@ func TestJudgeGivesAllReasons(t *testing.T) {
 
 func TestJudgeHostPath(t *testing.T) {
 	t.Parallel()
-	missing := answer(probe.Missing, sys.ENOENT)
+	missing := errorAnswer(probe.Missing, sys.ENOENT)
 	for name, c := range map[string]struct {
 		kind   corev1.HostPathType
 		answer probe.Answer
 		code   fault.Code
 	}{
-		"well":                   {corev1.HostPathDirectory, alive(), ""},
-		"a file":                 {corev1.HostPathFile, alive(file), ""},
+		"well":                   {corev1.HostPathDirectory, aliveAnswer(), ""},
+		"a file":                 {corev1.HostPathFile, aliveAnswer(file), ""},
 		"not there":              {corev1.HostPathDirectory, missing, fault.MissingBindSource},
 		"not there, and made":    {corev1.HostPathDirectoryOrCreate, missing, ""},
 		"not there, no type":     {corev1.HostPathUnset, missing, ""},
-		"a file for a directory": {corev1.HostPathDirectory, alive(file), fault.SourceTypeMismatch},
-		"a directory for a file": {corev1.HostPathFile, alive(), fault.SourceTypeMismatch},
-		"a directory, no type":   {corev1.HostPathUnset, alive(), ""},
+		"a file for a directory": {corev1.HostPathDirectory, aliveAnswer(file), fault.SourceTypeMismatch},
+		"a directory for a file": {corev1.HostPathFile, aliveAnswer(), fault.SourceTypeMismatch},
+		"a directory, no type":   {corev1.HostPathUnset, aliveAnswer(), ""},
 	} {
-		e := hostPath("/m/x", alive(), c.answer)
+		e := hostPathEvidence("/m/x", aliveAnswer(), c.answer)
 		e.spec.hostPath = &corev1.HostPathVolumeSource{Path: "/m/x", Type: &c.kind}
 		if v := Judge(*e); v.Code != c.code {
 			t.Errorf("%s: %q (%q), want %q", name, v.Code, v.Reasons, c.code)
@@ -185,11 +185,11 @@ func TestJudgeHostPath(t *testing.T) {
 func TestJudgeAnswer(t *testing.T) {
 	t.Parallel()
 	for fsType, want := range map[string]fault.Code{"fuse.x": "", "ext4": fault.DeletedVolumeSource} {
-		if v := JudgeAnswer(alive(unlinked, func(a *probe.Answer) { a.FSType = fsType })); v.Code != want {
+		if v := JudgeAnswer(aliveAnswer(unlinked, func(a *probe.Answer) { a.FSType = fsType })); v.Code != want {
 			t.Errorf("%s: %q, want %q", fsType, v.Code, want)
 		}
 	}
-	if v := JudgeAnswer(answer(probe.Denied, sys.EACCES)); v.UnknownReason == "" || v.Code != "" {
+	if v := JudgeAnswer(errorAnswer(probe.Denied, sys.EACCES)); v.UnknownReason == "" || v.Code != "" {
 		t.Errorf("without the right to ask: %+v", v)
 	}
 }
@@ -204,18 +204,18 @@ func TestJudgeCopy(t *testing.T) {
 		reason   string
 		unknown  bool
 	}{
-		"well":                         {evidence: copyEvidence{answer: alive(), source: source}},
-		"no source":                    {evidence: copyEvidence{answer: alive(other)}},
-		"disconnected":                 {evidence: copyEvidence{answer: answer(probe.Disconnected, sys.ENOTCONN), source: source}, code: fault.DisconnectedFUSE, reason: "is gone"},
-		"unlinked":                     {evidence: copyEvidence{answer: alive(unlinked), countsLinks: true}, code: fault.DeletedVolumeSource, reason: "link count is 0"},
-		"unlinked, links not counted":  {evidence: copyEvidence{answer: alive(unlinked)}},
-		"another directory":            {evidence: copyEvidence{answer: alive(other), source: source}, code: fault.DeletedVolumeSource, reason: "(inode 7) than the one that is mounted (inode 8)"},
-		"another, remembered":          {evidence: copyEvidence{answer: alive(other, remembered), source: source}},
-		"another, made up":             {evidence: copyEvidence{answer: alive(other), source: source, unstableInodes: true}},
-		"another file system":          {evidence: copyEvidence{answer: alive(), source: moved}},
-		"of the node's disk":           {evidence: copyEvidence{answer: alive(), source: source, onNodeDisk: true}, code: fault.DeletedVolumeSource, reason: "data is being split"},
-		"dead, and of the node's disk": {evidence: copyEvidence{answer: alive(unbindable), onNodeDisk: true}, code: fault.DeletedVolumeSource, reason: "refuses to bind"},
-		"no right to ask":              {evidence: copyEvidence{answer: answer(probe.Denied, sys.EACCES), source: source, onNodeDisk: true}, unknown: true},
+		"well":                         {evidence: copyEvidence{answer: aliveAnswer(), source: source}},
+		"no source":                    {evidence: copyEvidence{answer: aliveAnswer(other)}},
+		"disconnected":                 {evidence: copyEvidence{answer: errorAnswer(probe.Disconnected, sys.ENOTCONN), source: source}, code: fault.DisconnectedFUSE, reason: "is gone"},
+		"unlinked":                     {evidence: copyEvidence{answer: aliveAnswer(unlinked), countsLinks: true}, code: fault.DeletedVolumeSource, reason: "link count is 0"},
+		"unlinked, links not counted":  {evidence: copyEvidence{answer: aliveAnswer(unlinked)}},
+		"another directory":            {evidence: copyEvidence{answer: aliveAnswer(other), source: source}, code: fault.DeletedVolumeSource, reason: "(inode 7) than the one that is mounted (inode 8)"},
+		"another, remembered":          {evidence: copyEvidence{answer: aliveAnswer(other, remembered), source: source}},
+		"another, made up":             {evidence: copyEvidence{answer: aliveAnswer(other), source: source, unstableInodes: true}},
+		"another file system":          {evidence: copyEvidence{answer: aliveAnswer(), source: moved}},
+		"of the node's disk":           {evidence: copyEvidence{answer: aliveAnswer(), source: source, onNodeDisk: true}, code: fault.DeletedVolumeSource, reason: "data is being split"},
+		"dead, and of the node's disk": {evidence: copyEvidence{answer: aliveAnswer(unbindable), onNodeDisk: true}, code: fault.DeletedVolumeSource, reason: "refuses to bind"},
+		"no right to ask":              {evidence: copyEvidence{answer: errorAnswer(probe.Denied, sys.EACCES), source: source, onNodeDisk: true}, unknown: true},
 	} {
 		v := judgeCopy(c.evidence)
 		if v.Code != c.code || !strings.Contains(v.Reason(), c.reason) || (v.UnknownReason != "") != c.unknown {
@@ -231,10 +231,10 @@ func TestSameInode(t *testing.T) {
 		now  probe.Answer
 		same bool
 	}{
-		"the same": {alive(), true}, "another": {alive(other), false}, "remembered": {alive(remembered), false},
-		"no answer": {answer(probe.Hung, 0), false},
+		"the same": {aliveAnswer(), true}, "another": {aliveAnswer(other), false}, "remembered": {aliveAnswer(remembered), false},
+		"no answer": {errorAnswer(probe.Hung, 0), false},
 	} {
-		if got := sameInode(alive(), c.now); got != c.same {
+		if got := sameInode(aliveAnswer(), c.now); got != c.same {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

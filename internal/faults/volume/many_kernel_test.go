@@ -28,14 +28,14 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// add has another volume of another pod in place: directory below of what is mounted at base, staged and bound.
-func (s *scene) add(uid, name, base, below string) (g, p string) {
+// addVolume has another volume of another pod in place: directory below of what is mounted at base, staged and bound.
+func (s *volumeScene) addVolume(uid, name, base, below string) (g, p string) {
 	s.t.Helper()
 	g = s.Node.StagingPoints(driver, "handle of "+name, name)[0]
-	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSI, Name: name})
+	p = s.Node.VolumePoint(kubelet.Volume{PodUID: uid, Plugin: kubelet.CSIPlugin, Name: name})
 	for _, dir := range []string{g, p} {
 		s.must(os.MkdirAll(dir, 0o755))
-		s.record(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
+		s.writeRecord(dir, kubelet.VolumeRecord{Driver: driver, Handle: "handle of " + name, PersistentVolume: name})
 		s.t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
 	}
 	s.must(sys.BindMount(filepath.Join(base, below), g))
@@ -59,7 +59,7 @@ func TestManyDead(t *testing.T) {
 	staged := map[string]string{}
 	for n := range many {
 		name := strconv.Itoa(n)
-		g, _ := s.add("pod-"+name, "pvc-"+name, base, "vol/"+name)
+		g, _ := s.addVolume("pod-"+name, "pvc-"+name, base, "vol/"+name)
 		staged[g] = name
 	}
 	began := time.Now()
@@ -103,32 +103,32 @@ func TestSameDirectoryOfTwoVolumes(t *testing.T) {
 	base := t.TempDir()
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol1")
-	_, p := s.add(string(s.pod.UID), "pvc-2", base, "vol1")
+	_, p := s.addVolume(string(s.pod.UID), "pvc-2", base, "vol1")
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/one"}, {Name: "claim", MountPath: "/two"}}
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{
 		{HostPath: s.p, ContainerPath: "/one"}, {HostPath: p, ContainerPath: "/two"},
 	}}
-	c := s.contain(s.p, "/one", p, "/two")
+	c := s.startProcess(s.p, "/one", p, "/two")
 	s.server.Kill()
 	other.Kill()
 	s.remount("new")
-	if actions, refusals := s.heal(); len(actions) != 2 || len(refusals) > 0 {
+	if actions, refusals := s.repairVolume(); len(actions) != 2 || len(refusals) > 0 {
 		t.Errorf("actions %+v, refusals %q, want the host's mount and one in the container", actions, refusals)
 	}
-	if one, two := read(c.PID, "one/data"), read(c.PID, "two/data"); one != "new" || !strings.Contains(two, "not connected") {
+	if one, two := readInContainer(c.PID, "one/data"), readInContainer(c.PID, "two/data"); one != "new" || !strings.Contains(two, "not connected") {
 		t.Errorf("the container reads %q and %q, want the other volume untouched", one, two)
 	}
 }
 
-// TestHungNeighbour has one volume hang while another is healed.
-func TestHungNeighbour(t *testing.T) {
+// TestHungVolumeOfAnotherPod has one volume hang while another is healed.
+func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
 	t.Cleanup(func() { _ = systest.UnmountPath(base, true) })
 	other := kerneltest.StartWith(t, nil, "serve", base, "other", "vol2")
 	t.Cleanup(other.Kill)
-	s.add("another-pod", "pvc-2", base, "vol2")
-	c := s.start()
+	s.addVolume("another-pod", "pvc-2", base, "vol2")
+	c := s.startContainer()
 	signal(t, other.PID, "STOP")
 	s.server.Kill()
 	s.remount("new,nonempty")
@@ -149,8 +149,8 @@ func TestHungNeighbour(t *testing.T) {
 	if survey.Broken()[0].Name != pvName || slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(fate, w) }) {
 		t.Errorf("fate of %s: %q, want %q in it", survey.Broken()[0].Name, fate, want)
 	}
-	s.heal()
-	if read := read(c.PID, "data/data"); read != "new,nonempty" {
+	s.repairVolume()
+	if read := readInContainer(c.PID, "data/data"); read != "new,nonempty" {
 		t.Errorf("the container reads %q", read)
 	}
 }
@@ -158,14 +158,14 @@ func TestHungNeighbour(t *testing.T) {
 // TestLinkInTheVolume has the directory of a subPath be replaced by a link to another volume's directory.
 func TestLinkInTheVolume(t *testing.T) {
 	s := newScene(t, deepDir)
-	c := s.start()
+	c := s.startContainer()
 	s.server.Kill()
 	s.remount("new")
 	s.elsewhere("mv", "csi.vol1.sub", "old")
 	s.elsewhere("link", "csi.vol1.sub")
-	actions, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	actions, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
-	before, inside, tried := s.Mounts(), mountsOf(t, c.PID), 0
+	before, inside, tried := s.Mounts(), mountKeysOf(t, c.PID), 0
 	for _, step := range actions {
 		if !strings.HasSuffix(step.Mount.Root, "/sub") {
 			continue
@@ -175,9 +175,9 @@ func TestLinkInTheVolume(t *testing.T) {
 			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Mount.Point, done, err)
 		}
 	}
-	same(t, before, s.Mounts())
-	same(t, inside, mountsOf(t, c.PID))
-	if sub := read(c.PID, "sub/data"); tried != 2 || !strings.Contains(sub, "not connected") {
+	expectSameMounts(t, before, s.Mounts())
+	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+	if sub := readInContainer(c.PID, "sub/data"); tried != 2 || !strings.Contains(sub, "not connected") {
 		t.Errorf("%d tried, the container reads %q", tried, sub)
 	}
 }

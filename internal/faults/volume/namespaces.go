@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// maxRead bounds how many processes of a namespace are looked at, and maxAsked for how many different cgroups of theirs
-	// the runtime is asked.
-	maxRead, maxAsked = 64, 16
-	// ownerDeadline is how long the runtime may take for one answer, and maxTimeouts how often it may give none before it is
-	// not asked any more in one inspection: the cause that has volumes hang may have the runtime hang, too.
+	// maxProcessesRead bounds how many processes of a namespace are looked at, and maxCgroupsAsked for how many
+	// different cgroups of theirs the runtime is asked.
+	maxProcessesRead, maxCgroupsAsked = 64, 16
+	// ownerDeadline is how long the runtime may take for one answer, and maxTimeouts how often it may give none before
+	// it is not asked any more in one inspection: the cause that has volumes hang may have the runtime hang, too.
 	ownerDeadline, maxTimeouts = 2 * time.Second, 3
 )
 
 // otherNamespace is a mount namespace that is not the kubelet's, and the container it belongs to.
 type otherNamespace struct {
-	ns   mountns.Namespace // with a process, if there is one
-	pids []int
+	namespace mountns.Namespace // with a process, if there is one
+	pids      []int
 	// owner is nil if the container is not known: ownerReason says why, for people.
 	owner       *cri.Owner
 	ownerReason string
-	// outside is whether every process that was asked about is in no container that the runtime knows, and undecided whether
-	// the runtime could not say of one.
-	outside, undecided bool
-	// unseen is whether the owner is not known because the namespace's processes may not be looked into.
-	unseen bool
+	// outsideContainers is whether every process that was asked about is in no container that the runtime knows, and
+	// undecided whether the runtime could not say of one.
+	outsideContainers, undecided bool
+	// processesHidden is whether the owner is not known because the namespace's processes may not be looked into.
+	processesHidden bool
 	// noAnswer is whether the runtime has said nothing about any of its processes.
 	noAnswer bool
 	// workloadMade is whether a workload has made the namespace for itself.
@@ -53,7 +53,7 @@ type namespaceKey struct {
 	pid   int
 }
 
-func keyOf(ns mountns.Namespace) namespaceKey {
+func namespaceKeyOf(ns mountns.Namespace) namespaceKey {
 	if ns.Inode != 0 {
 		return namespaceKey{inode: ns.Inode}
 	}
@@ -62,17 +62,17 @@ func keyOf(ns mountns.Namespace) namespaceKey {
 
 // namespaces are the mount namespaces in which an inspection has found mounts that may be copies.
 type namespaces struct {
-	scanner  *mountns.Scanner
-	runtime  Runtime // nil: there is none
-	cache    *ownerCache
-	home     mountns.Namespace // the kubelet's
-	coverage *Coverage
+	scanner          *mountns.Scanner
+	runtime          Runtime // nil: there is none
+	cache            *ownerCache
+	kubeletNamespace mountns.Namespace // the kubelet's
+	coverage         *Coverage
 
-	all map[namespaceKey]*otherNamespace
-	// blind is whether processes may be in them that were not seen.
-	blind    bool
-	timeouts int // how often the runtime has not answered
-	last     cachedTable
+	byKey map[namespaceKey]*otherNamespace
+	// processesMayBeHidden is whether processes may be in them that were not seen.
+	processesMayBeHidden bool
+	timeouts             int // how often the runtime has not answered
+	lastTable            cachedTable
 }
 
 // cachedTable is the mount table that was read last: copies come namespace by namespace, and a table may be large.
@@ -82,15 +82,17 @@ type cachedTable struct {
 	read  bool
 }
 
-func (n *namespaces) of(ns mountns.Namespace) *otherNamespace { return n.all[keyOf(ns)] }
+func (n *namespaces) otherNamespaceOf(ns mountns.Namespace) *otherNamespace {
+	return n.byKey[namespaceKeyOf(ns)]
+}
 
-// find finds out which containers the namespaces of the mounts belong to.
-func (n *namespaces) find(ctx context.Context, mounts []mountns.Mount) error {
-	n.all = map[namespaceKey]*otherNamespace{}
+// findOwners finds out which containers the namespaces of the mounts belong to.
+func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) error {
+	n.byKey = map[namespaceKey]*otherNamespace{}
 	var list []mountns.Namespace
 	for _, m := range mounts {
-		if n.of(m.Namespace) == nil {
-			n.all[keyOf(m.Namespace)] = &otherNamespace{ns: m.Namespace, noAnswer: true}
+		if n.otherNamespaceOf(m.Namespace) == nil {
+			n.byKey[namespaceKeyOf(m.Namespace)] = &otherNamespace{namespace: m.Namespace, noAnswer: true}
 			list = append(list, m.Namespace)
 		}
 	}
@@ -105,54 +107,54 @@ func (n *namespaces) find(ctx context.Context, mounts []mountns.Mount) error {
 		n.coverage.addGap("not looked at: %s", what)
 	}
 	view, err := sys.ProcVisibility()
-	n.blind = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
-	for key, o := range n.all {
+	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
+	for key, other := range n.byKey {
 		for _, h := range occupants[key.inode] {
-			o.pids = append(o.pids, h.PID)
+			other.pids = append(other.pids, h.PID)
 		}
-		if err := n.findOwner(ctx, o); err != nil {
+		if err := n.findOwner(ctx, other); err != nil {
 			return err
 		}
-		n.claim(o)
+		n.claimNamespace(other)
 	}
 	return nil
 }
 
-// findOwner finds the container that the processes of a namespace are in. Those that have gone elsewhere by now are passed
-// over. If they are in several, some have entered the namespace of another, and the owner is not known.
-func (n *namespaces) findOwner(ctx context.Context, o *otherNamespace) error {
-	switch o.ownerReason = "no process is in that mount namespace"; {
-	case o.ns.Inode == 0:
-		o.ownerReason, o.unseen = fmt.Sprintf("process %d is in that mount namespace, and may not be looked into", o.ns.PID), true
+// findOwner finds the container that the processes of a namespace are in. Those that have gone elsewhere by now are
+// passed over. If they are in several, some have entered the namespace of another, and the owner is not known.
+func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error {
+	switch other.ownerReason = "no process is in that mount namespace"; {
+	case other.namespace.Inode == 0:
+		other.ownerReason, other.processesHidden = fmt.Sprintf("process %d is in that mount namespace, and may not be looked into", other.namespace.PID), true
 		return nil
-	case n.blind:
-		o.ownerReason, o.unseen = "no process was seen in that mount namespace, and not all processes may be looked into", true
+	case n.processesMayBeHidden:
+		other.ownerReason, other.processesHidden = "no process was seen in that mount namespace, and not all processes may be looked into", true
 	}
 	asked := map[string]bool{}
-	for _, pid := range o.pids[:min(len(o.pids), maxRead)] {
+	for _, pid := range other.pids[:min(len(other.pids), maxProcessesRead)] {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
-		ns, gone := mountns.Of(pid)
-		if err != nil || gone != nil || !ns.Same(o.ns) || asked[string(cgroup)] || len(asked) == maxAsked {
+		namespace, gone := mountns.Of(pid)
+		if err != nil || gone != nil || !namespace.Same(other.namespace) || asked[string(cgroup)] || len(asked) == maxCgroupsAsked {
 			continue
 		}
 		asked[string(cgroup)] = true
-		owner, outside, reason := n.askOwner(ctx, o, string(cgroup))
-		o.unseen = false
+		owner, outside, reason := n.askOwner(ctx, other, string(cgroup))
+		other.processesHidden = false
 		switch {
-		case owner == nil && o.owner == nil:
-			if o.ns = ns; !o.undecided {
-				o.ownerReason, o.outside, o.undecided = reason, outside, !outside
+		case owner == nil && other.owner == nil:
+			if other.namespace = namespace; !other.undecided {
+				other.ownerReason, other.outsideContainers, other.undecided = reason, outside, !outside
 			}
 		case owner == nil:
-		case o.owner == nil:
-			o.ns, o.owner, o.ownerReason, o.outside = ns, owner, "", false
-		case o.owner.ContainerID != owner.ContainerID:
-			o.ownerReason = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so whose it is "+
-				"cannot be told", o.owner.Container, o.owner.PodUID, owner.Container, owner.PodUID)
-			o.owner = nil
+		case other.owner == nil:
+			other.namespace, other.owner, other.ownerReason, other.outsideContainers = namespace, owner, "", false
+		case other.owner.ContainerID != owner.ContainerID:
+			other.ownerReason = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so whose it is "+
+				"cannot be told", other.owner.Container, other.owner.PodUID, owner.Container, owner.PodUID)
+			other.owner = nil
 			return nil
 		}
 	}
@@ -161,7 +163,7 @@ func (n *namespaces) findOwner(ctx context.Context, o *otherNamespace) error {
 
 // askOwner asks the runtime. Without an owner, reason says why there is none, and outside whether the runtime knows no
 // container that the process is in.
-func (n *namespaces) askOwner(ctx context.Context, o *otherNamespace, cgroup string) (owner *cri.Owner, outside bool, reason string) {
+func (n *namespaces) askOwner(ctx context.Context, other *otherNamespace, cgroup string) (owner *cri.Owner, outside bool, reason string) {
 	const unknown = "whose process is in that mount namespace cannot be told: "
 	switch {
 	case n.runtime == nil:
@@ -170,7 +172,7 @@ func (n *namespaces) askOwner(ctx context.Context, o *otherNamespace, cgroup str
 		return nil, false, unknown + "the container runtime does not answer"
 	}
 	if known, ok := n.cache.get(cgroup); ok {
-		o.noAnswer = false
+		other.noAnswer = false
 		return &known, false, ""
 	}
 	asking, cancel := context.WithTimeout(ctx, ownerDeadline)
@@ -178,39 +180,40 @@ func (n *namespaces) askOwner(ctx context.Context, o *otherNamespace, cgroup str
 	found, err := n.runtime.Owner(asking, cgroup)
 	switch {
 	case err == nil:
-		o.noAnswer = false
-		n.cache.add(cgroup, found, ownerFor)
+		other.noAnswer = false
+		n.cache.add(cgroup, found, ownerLifetime)
 		return &found, false, ""
 	case errors.Is(err, cri.ErrNotFound):
-		o.noAnswer = false
+		other.noAnswer = false
 		return nil, true, "the process in that mount namespace is in no container that the runtime knows"
 	}
 	n.timeouts++
 	return nil, false, unknown + err.Error()
 }
 
-// claim finds out whether mounts may be changed in the namespace.
-func (n *namespaces) claim(o *otherNamespace) {
-	if o.ns.Inode == 0 {
+// claimNamespace finds out whether mounts may be changed in the namespace.
+func (n *namespaces) claimNamespace(other *otherNamespace) {
+	if other.namespace.Inode == 0 {
 		return
 	}
-	ns, err := cri.Claim(n.home, o.ns, o.owner)
+	namespace, err := cri.Claim(n.kubeletNamespace, other.namespace, other.owner)
 	switch {
 	case err == nil:
-		o.ns = ns
+		other.namespace = namespace
 	case errors.Is(err, cri.ErrWorkload):
-		o.workloadMade = true
+		other.workloadMade = true
 	case errors.Is(err, cri.ErrUserNamespace):
-		o.ns, o.refusal = ns, err.Error()
-	case o.owner != nil:
-		o.owner, o.ownerReason = nil, "whose that mount namespace is cannot be told: "+err.Error()
+		other.namespace, other.refusal = namespace, err.Error()
+	case other.owner != nil:
+		other.owner, other.ownerReason = nil, "whose that mount namespace is cannot be told: "+err.Error()
 	}
 }
 
-// recordedFirst orders mounts: first those that the runtime has made, which are judged if there are more than maxCopies.
+// recordedFirst orders mounts: first those that the runtime has made, which are judged if there are more than
+// maxCopies.
 func (n *namespaces) recordedFirst(mounts []mountns.Mount) {
 	recorded := func(m mountns.Mount) int {
-		o := n.of(m.Namespace)
+		o := n.otherNamespaceOf(m.Namespace)
 		if o.owner != nil && slices.ContainsFunc(o.owner.Mounts, func(r cri.Mount) bool { return path.Clean("/"+r.ContainerPath) == m.Point }) {
 			return 0
 		}
@@ -221,22 +224,22 @@ func (n *namespaces) recordedFirst(mounts []mountns.Mount) {
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil if that cannot be read.
 func (n *namespaces) tableOf(o *otherNamespace) *mountinfo.Table {
-	if key := keyOf(o.ns); !n.last.read || n.last.key != key {
-		n.last = cachedTable{key: key, table: o.table(), read: true}
-		if n.last.table == nil {
-			n.coverage.addGap("the mount table of mount namespace %s cannot be read, or is too long", o.ns)
+	if key := namespaceKeyOf(o.namespace); !n.lastTable.read || n.lastTable.key != key {
+		n.lastTable = cachedTable{key: key, table: o.mountTable(), read: true}
+		if n.lastTable.table == nil {
+			n.coverage.addGap("the mount table of mount namespace %s cannot be read, or is too long", o.namespace)
 		}
 	}
-	return n.last.table
+	return n.lastTable.table
 }
 
-// table reads it by way of any process of the namespace: those of a container may end at any moment.
-func (o *otherNamespace) table() *mountinfo.Table {
-	for _, pid := range append([]int{o.ns.PID}, o.pids[:min(len(o.pids), maxRead)]...) {
+// mountTable reads it by way of any process of the namespace: those of a container may end at any moment.
+func (o *otherNamespace) mountTable() *mountinfo.Table {
+	for _, pid := range append([]int{o.namespace.PID}, o.pids[:min(len(o.pids), maxProcessesRead)]...) {
 		if pid == 0 {
 			continue
 		}
-		ns := o.ns
+		ns := o.namespace
 		ns.PID = pid
 		if t, err := ns.Table(); err == nil {
 			return t

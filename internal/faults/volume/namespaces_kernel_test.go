@@ -30,8 +30,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// mountAt is the mount at a point, as a look would have it.
-func mountAt(t *testing.T, point string) mountns.Mount {
+// mountAtPoint is the mount at a point, as a look would have it.
+func mountAtPoint(t *testing.T, point string) mountns.Mount {
 	t.Helper()
 	table, err := mountns.Table(0)
 	must(t, err)
@@ -52,11 +52,11 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 	must(t, err)
 	defer control.Close()
 	old := kerneltest.FUSE(t, dir)
-	was := mountAt(t, dir)
+	was := mountAtPoint(t, dir)
 	old.Kill()
 	must(t, systest.UnmountPath(dir, true))
 	kerneltest.FUSE(t, dir)
-	now := mountAt(t, dir)
+	now := mountAtPoint(t, dir)
 	if now.Minor != was.Minor {
 		t.Logf("the new connection has number %d, and the old one had %d", now.Minor, was.Minor)
 		was.Minor = now.Minor
@@ -94,7 +94,7 @@ func TestOpenOfWhatIsCovered(t *testing.T) {
 	dir := t.TempDir()
 	must(t, sys.NewMount("disk", dir, "tmpfs", ""))
 	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
-	disk := mountAt(t, dir)
+	disk := mountAtPoint(t, dir)
 	fd, err := openRoot(disk)
 	must(t, err)
 	fd.Close()
@@ -105,10 +105,10 @@ func TestOpenOfWhatIsCovered(t *testing.T) {
 	}
 }
 
-// byGroup is a runtime that knows containers by parts of cgroups.
-type byGroup map[string]cri.Owner
+// runtimeByCgroup is a runtime that knows containers by parts of cgroups.
+type runtimeByCgroup map[string]cri.Owner
 
-func (b byGroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
+func (b runtimeByCgroup) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 	for part, owner := range b {
 		if part != "" && strings.Contains(cgroup, part) {
 			return owner, nil
@@ -134,21 +134,21 @@ func TestAProcessOfAnotherContainer(t *testing.T) {
 		must(t, os.Remove(group))
 	})
 	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(guest.Process.Pid)), 0o644))
-	ns, err := mountns.Of(os.Getpid())
+	namespace, err := mountns.Of(os.Getpid())
 	must(t, err)
 	host, visitor := cri.Owner{ContainerID: "h", Container: "host"}, cri.Owner{ContainerID: "v", Container: "visitor"}
 	for _, c := range []struct {
 		pids []int
-		of   byGroup
+		of   runtimeByCgroup
 		want string
 	}{
-		{[]int{guest.Process.Pid, os.Getpid()}, byGroup{name: visitor, "": host}, ""},
-		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: visitor, "": host}, ""},
-		{[]int{os.Getpid(), guest.Process.Pid}, byGroup{name: host, "": host}, "host"},
-		{[]int{os.Getpid()}, byGroup{name: visitor, "": host}, "host"},
+		{[]int{guest.Process.Pid, os.Getpid()}, runtimeByCgroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, runtimeByCgroup{name: visitor, "": host}, ""},
+		{[]int{os.Getpid(), guest.Process.Pid}, runtimeByCgroup{name: host, "": host}, "host"},
+		{[]int{os.Getpid()}, runtimeByCgroup{name: visitor, "": host}, "host"},
 	} {
 		n := &namespaces{runtime: c.of, cache: &ownerCache{}}
-		o := &otherNamespace{ns: ns, pids: c.pids}
+		o := &otherNamespace{namespace: namespace, pids: c.pids}
 		must(t, n.findOwner(t.Context(), o))
 		if c.want == "" && (o.owner != nil || !strings.Contains(o.ownerReason, "processes of containers")) {
 			t.Errorf("%v: %+v, %q, want that it cannot be told", c.pids, o.owner, o.ownerReason)
@@ -175,10 +175,10 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 	must(t, err)
 	ended := exec.Command("true")
 	must(t, ended.Run())
-	ns, err := mountns.Of(elsewhere.Process.Pid)
+	namespace, err := mountns.Of(elsewhere.Process.Pid)
 	must(t, err)
-	ns.PID = ended.Process.Pid
-	ns.ID = 0 // so that a kernel cannot find it by that
+	namespace.PID = ended.Process.Pid
+	namespace.ID = 0 // so that a kernel cannot find it by that
 	for _, c := range []struct {
 		pids []int
 		want bool
@@ -187,7 +187,7 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 		{[]int{os.Getpid()}, false},
 		{nil, false},
 	} {
-		table := (&otherNamespace{ns: ns, pids: c.pids}).table()
+		table := (&otherNamespace{namespace: namespace, pids: c.pids}).mountTable()
 		if (table != nil) != c.want {
 			t.Errorf("by %d: %v, want a table: %v", c.pids, table, c.want)
 		}

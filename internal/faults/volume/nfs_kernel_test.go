@@ -25,7 +25,7 @@ import (
 var patient = kerneltest.Patience(time.Second)
 
 // nfsScene is a pod's volume that the kernel's NFS client has from a real server.
-func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *scene {
+func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *volumeScene {
 	t.Helper()
 	s := bareScene(t, ".")
 	server.Replace("pv", "old")
@@ -41,26 +41,26 @@ func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *sc
 	return s
 }
 
-// replaced does what is done on a server whose directory is made again.
-func replaced(s *scene, server *nfs.Server) {
+// replaceDirectory does what is done on a server whose directory is made again.
+func replaceDirectory(s *volumeScene, server *nfs.Server) {
 	s.t.Helper()
 	server.Replace("pv", "new")
 	s.must(os.Mkdir(server.Dir+"/pv/sub", 0o755))
 	s.must(os.WriteFile(server.Dir+"/pv/sub/data", []byte("new"), 0o644))
 }
 
-// state expects the volume to have a fault, or none, and gives it.
-func (s *scene) state(want fault.Code) *volume.Health {
+// expectCode expects the volume to have a fault, or none, and gives it.
+func (s *volumeScene) expectCode(want fault.Code) *volume.Health {
 	s.t.Helper()
 	begin := time.Now()
-	v := s.inspect()
+	health := s.inspectVolume()
 	if took := time.Since(begin); took > 4*patient {
 		s.t.Errorf("the look took %s", took)
 	}
-	if v.Code != want {
-		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", v.Code, want, v.Reasons, v.Answer)
+	if health.Code != want {
+		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", health.Code, want, health.Reasons, health.Answer)
 	}
-	return v
+	return health
 }
 
 var versions = map[string]string{"v4": "vers=4.2", "v3": "vers=3,nolock"}
@@ -70,20 +70,20 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 	for name, version := range versions {
 		t.Run(name, func(t *testing.T) {
 			s := nfsScene(t, server, version, true)
-			s.state("")
-			replaced(s, server)
-			v := s.state(fault.StaleFileHandle)
-			if v.Source != nil || !strings.Contains(v.NoSourceReason, "not alive either") {
-				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", v.Source, v.NoSourceReason)
+			s.expectCode("")
+			replaceDirectory(s, server)
+			health := s.expectCode(fault.StaleFileHandle)
+			if health.Source != nil || !strings.Contains(health.NoSourceReason, "not alive either") {
+				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", health.Source, health.NoSourceReason)
 			}
 			// The driver mounts it again.
 			s.must(systest.UnmountPath(s.g, true))
 			server.Mount("pv", s.g, version)
-			if v = s.state(fault.StaleFileHandle); v.Source == nil {
-				t.Fatalf("no source, because %q", v.NoSourceReason)
+			if health = s.expectCode(fault.StaleFileHandle); health.Source == nil {
+				t.Fatalf("no source, because %q", health.NoSourceReason)
 			}
-			s.heal()
-			s.state("")
+			s.repairVolume()
+			s.expectCode("")
 			if got, err := os.ReadFile(filepath.Join(s.p, "data")); err != nil || string(got) != "new" {
 				t.Errorf("the pod's volume holds %q, %v, want what the server has now", got, err)
 			}
@@ -98,12 +98,12 @@ func TestNFSExportRemovedAndBack(t *testing.T) {
 			s := nfsScene(t, server, version, false)
 			for _, all := range []bool{false, true} { // of two exports
 				server.Unexport(all)
-				v := s.state(fault.StaleFileHandle)
+				v := s.expectCode(fault.StaleFileHandle)
 				if v.Source != nil || !strings.Contains(v.NoSourceReason, "nothing mounted for the whole node") {
 					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Source, v.NoSourceReason)
 				}
 				server.Export()
-				s.state("")
+				s.expectCode("")
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := nfsScene(t, server, options, false)
-			s.state("")
+			s.expectCode("")
 			server.Stop()
 			resumed := false
 			defer func() {
@@ -125,7 +125,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 				}
 			}()
 			for range 2 {
-				v := s.state(fault.HungMount)
+				v := s.expectCode(fault.HungMount)
 				t.Logf("%q %q", v.Reasons, v.Answer.Evidence)
 				actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 				s.must(err)
@@ -144,11 +144,11 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 }
 
 // awaitHealthy waits until the client has found its server again.
-func (s *scene) awaitHealthy() {
+func (s *volumeScene) awaitHealthy() {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); s.inspect().Code != ""; {
+	for end := time.Now().Add(time.Minute); s.inspectVolume().Code != ""; {
 		if time.Now().After(end) {
-			s.t.Fatalf("a minute after the server came back the volume has %q", s.inspect().Code)
+			s.t.Fatalf("a minute after the server came back the volume has %q", s.inspectVolume().Code)
 		}
 	}
 }

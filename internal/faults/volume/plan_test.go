@@ -16,11 +16,11 @@ import (
 // TestPlan: each reason for which a broken volume and its copy are left alone.
 func TestPlan(t *testing.T) {
 	t.Parallel()
-	dead, hung := answer(probe.Disconnected, sys.ENOTCONN), answer(probe.Hung, 0)
+	dead, hung := errorAnswer(probe.Disconnected, sys.ENOTCONN), errorAnswer(probe.Hung, 0)
 	replaceable := Decision{Replaceable: true, Reason: "the runtime made it"}
 	copyOf := func(v *Health, d Decision) {
 		c := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: v.Answer, Decision: d}
-		c.judge(nil, nil)
+		c.judgeAnswer(nil, nil)
 		v.Copies = append(v.Copies, c)
 	}
 	for name, c := range map[string]struct {
@@ -30,30 +30,30 @@ func TestPlan(t *testing.T) {
 		actions  []fault.ActionKind
 		refusals []string
 	}{
-		"healthy": {staged("/v", alive(), alive(), alive()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},
-		"dead": {staged("/v", dead, alive(), alive()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{},
+		"healthy": {stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},
+		"dead": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{},
 			[]fault.ActionKind{fault.Replace, fault.Replace}, nil},
-		"dead, the copy not ours": {staged("/v", dead, alive(), alive()), func(v *Health) { copyOf(v, refuse("it is another's")) }, PlanOptions{},
+		"dead, the copy not ours": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { copyOf(v, refuseReplacement("it is another's")) }, PlanOptions{},
 			[]fault.ActionKind{fault.Replace}, []string{"it is another's"}},
-		"no source": {staged("/v", dead, dead, probe.Answer{}), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
+		"no source": {stagedEvidence("/v", dead, dead, probe.Answer{}), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
 			[]string{"is not alive either", "is not alive either"}},
-		"hung": {staged("/v", hung, alive(), alive()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
+		"hung": {stagedEvidence("/v", hung, aliveAnswer(), aliveAnswer()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
 			[]string{"has to be asked for", "and may yet"}},
-		"hung, to be aborted": {staged("/v", hung, alive(), alive()), func(*Health) {}, PlanOptions{Abort: true},
+		"hung, to be aborted": {stagedEvidence("/v", hung, aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true},
 			[]fault.ActionKind{fault.Abort, fault.Replace}, nil},
-		"hung, and no FUSE": {staged("/v", hung, hung, probe.Answer{}), func(v *Health) { v.Mount.FSType = "nfs4" }, PlanOptions{Abort: true}, nil,
+		"hung, and no FUSE": {stagedEvidence("/v", hung, hung, probe.Answer{}), func(v *Health) { v.Mount.FSType = "nfs4" }, PlanOptions{Abort: true}, nil,
 			[]string{"only FUSE has a connection", "is not alive either"}},
-		"hung hostPath": {hostPath("/m", hung, probe.Answer{}), func(*Health) {}, PlanOptions{Abort: true}, nil,
+		"hung hostPath": {hostPathEvidence("/m", hung, probe.Answer{}), func(*Health) {}, PlanOptions{Abort: true}, nil,
 			[]string{"is not the kubelet's", "is not the kubelet's"}},
-		"a mount lies on it": {staged("/v", dead, alive(), alive()), func(v *Health) { v.children = 1 }, PlanOptions{}, nil,
+		"a mount lies on it": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { v.children = 1 }, PlanOptions{}, nil,
 			[]string{"other mounts lie on it"}},
-		"written to the node's disk": {staged("/k/v", alive(), alive(), alive()).onNodeDisk(), func(v *Health) {
+		"written to the node's disk": {stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), func(v *Health) {
 			v.WrittenToNodeDisk = []string{"file"}
 			copyOf(v, replaceable)
 			v.Copies[0].Code = fault.DeletedVolumeSource
 		}, PlanOptions{}, nil, []string{"cp -a", "cp -a"}},
-		"the source is a file": {staged("/v", alive(unbindable), alive(), alive(file)), func(*Health) {}, PlanOptions{}, nil, []string{"is no directory"}},
-		"no right to ask":      {staged("/v", answer(probe.Denied, sys.EACCES), alive(), alive()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},
+		"the source is a file": {stagedEvidence("/v", aliveAnswer(unbindable), aliveAnswer(), aliveAnswer(file)), func(*Health) {}, PlanOptions{}, nil, []string{"is no directory"}},
+		"no right to ask":      {stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -16,11 +16,11 @@ import (
 
 // probeRequest is a target to ask, and the function that takes the answer.
 type probeRequest struct {
-	target probe.Target
-	take   func(probe.Answer)
+	target  probe.Target
+	receive func(probe.Answer)
 }
 
-func (r probeRequest) size() int {
+func (r probeRequest) pathBytes() int {
 	return len(r.target.Point) + len(r.target.ID.Root) + len(r.target.Below)
 }
 
@@ -34,8 +34,8 @@ var errShortReply = errors.New("the prober has answered something else")
 const (
 	// maxPasses bounds how often targets are asked that there was no time for.
 	maxPasses = 4
-	// maxRequest bounds the paths in one batch, in bytes. The prober's process has to read it as a whole, and anybody may
-	// have mounts at long paths: those of one pod must not make it too long for all.
+	// maxRequest bounds the paths in one batch, in bytes. The prober's process has to read it as a whole, and anybody
+	// may have mounts at long paths: those of one pod must not make it too long for all.
 	maxRequest = 2 << 20
 )
 
@@ -45,12 +45,12 @@ type batchProber struct {
 	coverage *Coverage
 }
 
-// ask asks all of it, at once if it is not more than one batch.
-func (p *batchProber) ask(ctx context.Context, requests []probeRequest) error {
+// askAll asks all of it, at once if it is not more than one batch.
+func (p *batchProber) askAll(ctx context.Context, requests []probeRequest) error {
 	for len(requests) > 0 {
 		n, size := 0, 0
-		for n < len(requests) && (n == 0 || size+requests[n].size() <= maxRequest) {
-			size += requests[n].size()
+		for n < len(requests) && (n == 0 || size+requests[n].pathBytes() <= maxRequest) {
+			size += requests[n].pathBytes()
 			n++
 		}
 		if err := p.askBatch(ctx, requests[:n]); err != nil {
@@ -90,8 +90,8 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 		p.coverage.addGap("not every mount could be asked: %v", err)
 	}
 	for i, r := range requests {
-		r.take(answers[i])
-		if answers[i].State == probe.Unasked {
+		r.receive(answers[i])
+		if answers[i].State == probe.NotProbed {
 			left = append(left, r)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// readRecord reads the record of what is mounted at point. It is called inside the kubelet's namespace, and does not ask
-// a file system that may hang.
+// readRecord reads the record of what is mounted at point. It is called inside the kubelet's namespace, and does not
+// ask a file system that may hang.
 func (h *hostMounts) readRecord(point string) (*kubelet.VolumeRecord, error) {
 	name := kubelet.VolumeRecordPath(point)
 	dir, err := mountns.Lookup(0, path.Dir(name))
@@ -29,8 +29,8 @@ func (h *hostMounts) readRecord(point string) (*kubelet.VolumeRecord, error) {
 	return r, nil
 }
 
-// readRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked for
-// what is in it. The type is checked on the open file that is then read: a pipe or a device may never answer.
+// readRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked
+// for what is in it. The type is checked on the open file that is then read: a pipe or a device may never answer.
 func (h *hostMounts) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
 	if err := h.checkLocal(dir); err != nil {
 		return nil, err
@@ -52,15 +52,15 @@ func (h *hostMounts) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
 	return kubelet.ReadVolumeRecord(file)
 }
 
-// checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the kernel
-// may know the way to it and nothing of what is in it.
+// checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the
+// kernel may know the way to it and nothing of what is in it.
 func (h *hostMounts) checkLocal(dir *sys.FD) error {
-	st, err := dir.Stat(sys.StatType | sys.StatMountID)
+	stat, err := dir.Stat(sys.StatType | sys.StatMountID)
 	if err != nil {
 		return err
 	}
-	number := int(st.MountID)
-	if !st.Has(sys.StatMountID) {
+	number := int(stat.MountID)
+	if !stat.Has(sys.StatMountID) {
 		if number, err = dir.FDMountID(); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func (h *hostMounts) checkLocal(dir *sys.FD) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("%w: its directory was mounted just now", kubelet.ErrVolumeRecord)
-	case st.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
+	case stat.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
 		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", kubelet.ErrVolumeRecord, m.FSType, m.Point)
 	}
 	return nil

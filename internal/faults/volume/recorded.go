@@ -16,11 +16,11 @@ type Recording struct {
 	Namespace uint64   `json:"namespace"`
 	Coverage  Coverage `json:"coverage"`
 	// Volumes are those that were asked, healthy ones included.
-	Volumes []Recorded `json:"volumes"`
+	Volumes []RecordedVolume `json:"volumes"`
 }
 
-// Recorded is what the node has answered about one volume.
-type Recorded struct {
+// RecordedVolume is what the node has answered about one volume.
+type RecordedVolume struct {
 	Evidence Evidence  `json:"evidence"`
 	Location *Location `json:"location,omitempty"`
 	// The rest is as in Health and Replacement.
@@ -59,59 +59,61 @@ type RecordedCopy struct {
 
 // Record writes down what the survey rests on.
 func (s *Survey) Record() Recording {
-	r := Recording{Namespace: s.Namespace, Coverage: s.Coverage, Volumes: []Recorded{}}
-	for _, v := range s.Volumes {
-		of := Recorded{
-			Evidence: v.Evidence, WrittenToNodeDisk: v.WrittenToNodeDisk, ForeignCopies: v.ForeignCopies, SharedWith: v.SharedWith,
-			SharedWithCount: v.SharedWithCount, DaemonNotes: v.DaemonNotes, Daemon: v.Daemon,
+	recording := Recording{Namespace: s.Namespace, Coverage: s.Coverage, Volumes: []RecordedVolume{}}
+	for _, health := range s.Volumes {
+		of := RecordedVolume{
+			Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, ForeignCopies: health.ForeignCopies,
+			SharedWith:      health.SharedWith,
+			SharedWithCount: health.SharedWithCount, DaemonNotes: health.DaemonNotes, Daemon: health.Daemon,
 		}
-		if at := v.location(); v.Staging != nil {
-			of.Location = &Location{at.known, at.reason, at.below, at.onNodeDisk, at.disk.major, at.disk.minor, at.covered}
+		if at := health.stagedLocation(); health.Staging != nil {
+			of.Location = &Location{at.known, at.reason, at.pathBelowStaged, at.onNodeDisk, at.nodeDisk.major, at.nodeDisk.minor, at.covered}
 		}
-		for _, c := range v.Copies {
+		for _, c := range health.Copies {
 			of.Copies = append(of.Copies, RecordedCopy{c.Mount, c.Holder, c.SubPath, c.Answer, c.Decision, c.Source, c.origin.onHost})
 		}
-		r.Volumes = append(r.Volumes, of)
+		recording.Volumes = append(recording.Volumes, of)
 	}
-	return r
+	return recording
 }
 
 // Judge makes the survey again from what was written down. podOf gives a pod by its UID, nil if it is not known.
 func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	s := &Survey{Namespace: r.Namespace, Coverage: r.Coverage}
 	for _, of := range r.Volumes {
-		s.Volumes = append(s.Volumes, of.health(podOf(of.Evidence.Pod.UID)))
+		s.Volumes = append(s.Volumes, of.healthOf(podOf(of.Evidence.Pod.UID)))
 	}
 	return s
 }
 
-// health is that of one volume and its copies.
-func (r Recorded) health(pod *corev1.Pod) *Health {
-	e := r.Evidence
-	e.spec = specOf(pod, e.Volume)
-	if at := r.Location; e.Staging != nil && at != nil {
-		staging := *e.Staging
+// healthOf is that of one volume and its copies.
+func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
+	evidence := r.Evidence
+	evidence.spec = specOf(pod, evidence.Volume)
+	if at := r.Location; evidence.Staging != nil && at != nil {
+		staging := *evidence.Staging
 		staging.location = stagedLocation{
-			known: at.Known, reason: at.Reason, below: at.Below, onNodeDisk: at.OnNodeDisk, disk: device{at.Major, at.Minor}, covered: at.Covered,
+			known: at.Known, reason: at.Reason, pathBelowStaged: at.Below, onNodeDisk: at.OnNodeDisk,
+			nodeDisk: device{at.Major, at.Minor}, covered: at.Covered,
 		}
-		e.Staging = &staging
+		evidence.Staging = &staging
 	}
-	v := &Health{
-		Evidence: e, Verdict: Judge(e), ForeignCopies: r.ForeignCopies, SharedWith: r.SharedWith, SharedWithCount: r.SharedWithCount,
+	health := &Health{
+		Evidence: evidence, Verdict: Judge(evidence), ForeignCopies: r.ForeignCopies, SharedWith: r.SharedWith, SharedWithCount: r.SharedWithCount,
 		DaemonNotes: r.DaemonNotes, Daemon: r.Daemon,
 	}
-	v.Source, v.NoSourceReason = findSource(&v.Evidence, v.Verdict)
-	v.WrittenToNodeDisk = r.WrittenToNodeDisk
+	health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
+	health.WrittenToNodeDisk = r.WrittenToNodeDisk
 	for _, of := range r.Copies {
 		c := Copy{
 			Mount: of.Mount, Holder: of.Holder, SubPath: of.SubPath, Answer: of.Answer, Decision: of.Decision, Source: of.Source,
-			volume: v, origin: copyOrigin{onHost: of.OnHost},
+			volume: health, origin: copyOrigin{onHost: of.OnHost},
 		}
-		if c.Verdict = judgeCopy(c.evidence()); c.Code != "" {
-			v.Copies = append(v.Copies, &c)
+		if c.Verdict = judgeCopy(c.judgeEvidence()); c.Code != "" {
+			health.Copies = append(health.Copies, &c)
 		}
 	}
-	return v
+	return health
 }
 
 // specOf is what the spec of a pod says about a volume.

@@ -19,7 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// TestRecordingIsJudgedAgain writes down a volume with each answer that a mount can give, and reaches the same findings from it.
+// TestRecordingIsJudgedAgain writes down a volume with each answer that a mount can give, and reaches the same findings
+// from it.
 func TestRecordingIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -40,16 +41,16 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			pod.UID = "u"
 			at := mountns.Mount{Mount: mountinfo.Mount{ID: 7, Root: "/", Point: "/v", FSType: "fuse.x", Source: "x"}, Namespace: mountns.Namespace{Inode: 3}}
 			e := Evidence{Answer: c.answer, Volume: Volume{
-				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSI, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
-				Staging:  &Staging{Point: "/s", Mount: at, location: stagedLocation{known: true, below: "b"}},
+				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSIPlugin, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
+				Staging:  &Staging{Point: "/s", Mount: at, location: stagedLocation{known: true, pathBelowStaged: "b"}},
 				children: 2, spec: podSpec{pod: pod},
 			}}
-			v := &Health{Evidence: e, Verdict: Judge(e), DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
-			v.Source, v.NoSourceReason = findSource(&v.Evidence, v.Verdict)
-			if v.Code != c.want {
-				t.Fatalf("judged %q, want %q", v.Code, c.want)
+			health := &Health{Evidence: e, Verdict: Judge(e), DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
+			health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
+			if health.Code != c.want {
+				t.Fatalf("judged %q, want %q", health.Code, c.want)
 			}
-			text, err := json.Marshal((&Survey{Volumes: []*Health{v}, Coverage: Coverage{Incomplete: []string{"x"}}}).Record())
+			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Coverage: Coverage{Incomplete: []string{"x"}}}).Record())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,7 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := r.Judge(func(string) *corev1.Pod { return pod })
-			if diff := cmp.Diff(v.Findings(), s.Volumes[0].Findings()); diff != "" || len(s.Coverage.Incomplete) != 1 {
+			if diff := cmp.Diff(health.Findings(), s.Volumes[0].Findings()); diff != "" || len(s.Coverage.Incomplete) != 1 {
 				t.Errorf("findings (-node +recording):\n%s", diff)
 			}
 		})

@@ -28,97 +28,97 @@ import (
 
 const mountedIn = "something is mounted in the volume"
 
-// TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be done
-// all the same.
+// TestRefusals has each of the conditions be false, and makes sure that nothing is touched. steps is how much may be
+// done all the same.
 func TestRefusals(t *testing.T) {
 	other := kubelet.VolumeRecord{Driver: driver, Handle: "handle-2", PersistentVolume: "pvc-2"}
 	for name, c := range map[string]struct {
-		set   func(s *scene)
+		set   func(s *volumeScene)
 		why   string
 		steps int
 	}{
-		"nothing is mounted afresh": {func(s *scene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
-		"the staging path is dead, too": {func(s *scene) {
+		"nothing is mounted afresh": {func(s *volumeScene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
+		"the staging path is dead, too": {func(s *volumeScene) {
 			s.remount("new")
 			s.server.Kill()
 		}, "is not alive either", 0},
-		"the staging path is of another volume": {func(s *scene) {
+		"the staging path is of another volume": {func(s *volumeScene) {
 			s.remount("new")
-			s.record(s.g, other)
+			s.writeRecord(s.g, other)
 		}, `is of volume handle "handle-2"`, 0},
-		"the pod's record is of another volume": {func(s *scene) {
+		"the pod's record is of another volume": {func(s *volumeScene) {
 			s.remount("new")
-			s.record(s.p, other)
+			s.writeRecord(s.p, other)
 		}, "has nothing mounted for the whole node", 0},
-		"another driver's volume of that handle": {func(s *scene) {
+		"another driver's volume of that handle": {func(s *volumeScene) {
 			s.remount("new")
-			s.record(s.g, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
+			s.writeRecord(s.g, kubelet.VolumeRecord{Driver: "other.example.com", Handle: handle})
 		}, `of driver "other.example.com"`, 0},
-		"no record at the staging path": {func(s *scene) {
+		"no record at the staging path": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
 		}, "cannot be told", 0},
-		"no record of the pod's": {func(s *scene) {
+		"no record of the pod's": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Remove(kubelet.VolumeRecordPath(s.p)))
 		}, "which volume it is cannot be told", 0},
-		"a record that is a link": {func(s *scene) {
+		"a record that is a link": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Rename(kubelet.VolumeRecordPath(s.p), s.p+"-moved"))
 			s.must(os.Symlink(s.p+"-moved", kubelet.VolumeRecordPath(s.p)))
 		}, "no file of the kubelet's", 0},
-		"two staging paths disagree": {func(s *scene) {
+		"two staging paths disagree": {func(s *volumeScene) {
 			s.remount("new")
 			second := s.Node.StagingPoints(driver, handle, pvName)[1]
 			s.must(os.MkdirAll(second, 0o755))
-			s.record(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
+			s.writeRecord(second, kubelet.VolumeRecord{Driver: driver, Handle: handle})
 			s.must(sys.BindMount(filepath.Join(s.g, "other"), second))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(second, true) })
 		}, "different directories are mounted there", 0},
-		"the directory is gone": {func(s *scene) {
+		"the directory is gone": {func(s *volumeScene) {
 			s.remount("new")
 			s.elsewhere("mv", "csi.vol1", "old")
 		}, "there is no \"", 0},
-		"another file system is staged": {func(s *scene) {
+		"another file system is staged": {func(s *volumeScene) {
 			s.must(systest.UnmountPath(s.g, true))
 			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
 		}, "cannot be told that they are the same volume", 0},
-		mountedIn: {func(s *scene) {
+		mountedIn: {func(s *volumeScene) {
 			s.must(sys.NewMount("x", filepath.Join(s.p, "sub"), "tmpfs", ""))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.p, "sub"), true) })
 		}, "other mounts lie on it", 3},
-		"the spec has the volume elsewhere": {func(s *scene) {
+		"the spec has the volume elsewhere": {func(s *volumeScene) {
 			s.remount("new")
 			s.pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/other"
 		}, `does not ask for this volume at "/data"`, 3},
-		"the spec has another subPath": {func(s *scene) {
+		"the spec has another subPath": {func(s *volumeScene) {
 			s.remount("new")
 			s.pod.Spec.Containers[0].VolumeMounts[1].SubPath = "sub2"
 		}, `asks for subPath "sub2"`, 2},
-		"the spec is not known": {func(s *scene) {
+		"the spec is not known": {func(s *volumeScene) {
 			s.remount("new")
 			s.i.Pods = nil
 		}, "spec is not known", 2},
-		"the subPath is gone": {func(s *scene) {
+		"the subPath is gone": {func(s *volumeScene) {
 			s.remount("new")
 			s.elsewhere("mv", "csi.vol1.sub", "old")
 		}, "there is no \"", 2},
-		"no runtime": {func(s *scene) {
+		"no runtime": {func(s *volumeScene) {
 			s.remount("new")
 			s.i.Runtime = nil
 		}, "no container runtime tells", 2},
-		"not mounted by the runtime": {func(s *scene) {
+		"not mounted by the runtime": {func(s *volumeScene) {
 			s.remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}
 		}, "not as a volume of its own", 2},
-		"from elsewhere": {func(s *scene) {
+		"from elsewhere": {func(s *volumeScene) {
 			s.remount("new")
 			s.runtime.of.Mounts[0].HostPath = filepath.Dir(s.p)
 		}, "not as a volume of its own", 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
-			container := s.start()
+			container := s.startContainer()
 			if name == mountedIn { // nothing can be mounted in what is dead
 				c.set(s)
 				s.server.Kill()
@@ -127,34 +127,34 @@ func TestRefusals(t *testing.T) {
 				s.server.Kill()
 				c.set(s)
 			}
-			s.refused(container, c.why, c.steps)
+			s.expectRefused(container, c.why, c.steps)
 		})
 	}
 }
 
-// TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory is
-// mounted, and in services of the node that have a mount namespace of their own. Their copies are no fault of the pod,
-// keep nothing of it from being repaired, and stay as they are.
+// TestCopiesOfOthers: in a container of another pod, that of the driver mostly, to which the kubelet's root directory
+// is mounted, and in services of the node that have a mount namespace of their own. Their copies are no fault of the
+// pod, keep nothing of it from being repaired, and stay as they are.
 func TestCopiesOfOthers(t *testing.T) {
-	for name, set := range map[string]func(*scene){
-		"another pod":  func(s *scene) { s.runtime.of.PodUID = "another" },
-		"no container": func(s *scene) { s.runtime.of = nil },
+	for name, set := range map[string]func(*volumeScene){
+		"another pod":  func(s *volumeScene) { s.runtime.of.PodUID = "another" },
+		"no container": func(s *volumeScene) { s.runtime.of = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
-			other := s.start()
+			other := s.startContainer()
 			s.server.Kill()
 			s.remount("new")
 			set(s)
-			inside := mountsOf(t, other.PID)
-			v := s.inspect()
-			actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			inside := mountKeysOf(t, other.PID)
+			health := s.inspectVolume()
+			actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 			s.must(err)
-			if len(actions) != 2 || len(refusals) > 0 || v.ForeignCopies == 0 {
-				t.Errorf("%d foreign copies, actions %+v, refusals %q", v.ForeignCopies, actions, refusals)
+			if len(actions) != 2 || len(refusals) > 0 || health.ForeignCopies == 0 {
+				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.ForeignCopies, actions, refusals)
 			}
-			for _, f := range v.Findings() {
-				if f.Pod.UID != v.Pod.UID {
+			for _, f := range health.Findings() {
+				if f.Pod.UID != health.Pod.UID {
 					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
 				}
 			}
@@ -162,58 +162,59 @@ func TestCopiesOfOthers(t *testing.T) {
 				_, err := s.i.Apply(t.Context(), step)
 				s.must(err)
 			}
-			if diff := cmp.Diff(inside, mountsOf(t, other.PID)); diff != "" {
+			if diff := cmp.Diff(inside, mountKeysOf(t, other.PID)); diff != "" {
 				t.Errorf("mounts of the other (-before +after):\n%s", diff)
 			}
 		})
 	}
 }
 
-// refused makes sure that a plan says why, that looking and refused actions change nothing, and how many actions are left.
-func (s *scene) refused(c *kerneltest.Actor, why string, steps int) {
+// expectRefused makes sure that a plan says why, that looking and refused actions change nothing, and how many actions
+// are left.
+func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) {
 	s.t.Helper()
-	before, inside := s.Mounts(), mountsOf(s.t, c.PID)
-	v := s.inspect()
-	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	before, inside := s.Mounts(), mountKeysOf(s.t, c.PID)
+	health := s.inspectVolume()
+	actions, refusals, err := s.i.Plan(s.t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
-		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", v.Code, len(actions), actions, refusals, steps, why)
+	if health.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
+		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Code, len(actions), actions, refusals, steps, why)
 	}
 	tried := 0
-	for _, f := range v.Findings() {
-		a := s.action(fault.Replace, f.Mount)
-		if planned(actions, a) {
+	for _, finding := range health.Findings() {
+		a := s.newAction(fault.Replace, finding.Mount)
+		if isPlanned(actions, a) {
 			continue
 		}
 		tried++
 		if done, err := s.i.Apply(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
-			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", f.Mount.Point, done, err)
+			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", finding.Mount.Point, done, err)
 		}
 	}
 	if tried == 0 {
 		s.t.Error("nothing was refused")
 	}
-	same(s.t, before, s.Mounts())
-	same(s.t, inside, mountsOf(s.t, c.PID))
+	expectSameMounts(s.t, before, s.Mounts())
+	expectSameMounts(s.t, inside, mountKeysOf(s.t, c.PID))
 }
 
-// action is one about a mount of the pod.
-func (s *scene) action(kind fault.ActionKind, m fault.Mount) fault.Action {
+// newAction is one about a mount of the pod.
+func (s *volumeScene) newAction(kind fault.ActionKind, m fault.Mount) fault.Action {
 	return fault.Action{Kind: kind, Mount: &m, Pod: &fault.Pod{UID: string(s.pod.UID)}}
 }
 
-func planned(actions []fault.Action, a fault.Action) bool {
+func isPlanned(actions []fault.Action, a fault.Action) bool {
 	return slices.ContainsFunc(actions, func(p fault.Action) bool { return *p.Mount == *a.Mount })
 }
 
 // TestForgedActions has actions name mounts that are no fault.
 func TestForgedActions(t *testing.T) {
 	s := newScene(t, deepDir)
-	c := s.start()
+	c := s.startContainer()
 	s.server.Kill()
 	s.remount("new")
-	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	actions, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	actions, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
 	for name, change := range map[string]func(*fault.Action){
 		"no pod":            func(a *fault.Action) { a.Pod = nil },
@@ -229,25 +230,25 @@ func TestForgedActions(t *testing.T) {
 			a.Mount.ID, a.Mount.MountInfoID = 0, 0
 		},
 	} {
-		a := s.action(fault.Replace, *actions[0].Mount)
+		a := s.newAction(fault.Replace, *actions[0].Mount)
 		change(&a)
 		done, err := s.i.Apply(t.Context(), a)
 		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && done.Already) {
 			t.Errorf("%s: %+v, %v, want that it is refused", name, done, err)
 		}
 	}
-	same(t, before, s.Mounts())
-	same(t, inside, mountsOf(t, c.PID))
+	expectSameMounts(t, before, s.Mounts())
+	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
 }
 
 // TestCrash ends a repair after each of its steps, and has another begin.
 func TestCrash(t *testing.T) {
 	for done := range 5 {
 		s := newScene(t, deepDir)
-		c := s.start()
+		c := s.startContainer()
 		s.server.Kill()
 		s.remount("new")
-		first, _, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		first, _, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 		s.must(err)
 		if len(first) != 4 {
 			t.Fatalf("actions %+v", first)
@@ -257,7 +258,7 @@ func TestCrash(t *testing.T) {
 			s.must(err)
 		}
 		s.i.Scanner = mountns.NewScanner() // the next one remembers nothing
-		second, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+		second, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 		s.must(err)
 		if len(second) != 4-done || len(refusals) > 0 {
 			t.Errorf("after %d actions: %+v, refusals %q", done, second, refusals)
@@ -268,30 +269,30 @@ func TestCrash(t *testing.T) {
 		}
 		proof, err := s.i.Verify(t.Context(), first)
 		s.must(err)
-		if !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-			t.Errorf("after %d steps: %+v, the container reads %q and %q", done, proof, read(c.PID, "data/data"), read(c.PID, "sub/data"))
+		if !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
+			t.Errorf("after %d steps: %+v, the container reads %q and %q", done, proof, readInContainer(c.PID, "data/data"), readInContainer(c.PID, "sub/data"))
 		}
 	}
 }
 
-// TestDriverMendsItself has the driver mount the volume again at the pod's place: the container's mount is left.
-func TestDriverMendsItself(t *testing.T) {
+// TestDriverMountsAgainItself has the driver mount the volume again at the pod's place: the container's mount is left.
+func TestDriverMountsAgainItself(t *testing.T) {
 	for name, unmount := range map[string]bool{"in place": true, "on top": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
-			c := s.start()
+			c := s.startContainer()
 			s.server.Kill()
 			s.remount("new")
 			if unmount {
 				s.must(systest.UnmountPath(s.p, true))
 			}
 			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
-			v := s.inspect()
+			v := s.inspectVolume()
 			if v.Code != "" || len(v.Copies) != 3 || len(v.HiddenMounts) != map[bool]int{true: 0, false: 1}[unmount] {
 				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.HiddenMounts)
 			}
-			if actions, refusals := s.heal(); len(actions) != 3 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-				t.Errorf("actions %+v, refusals %q, the container reads %q", actions, refusals, read(c.PID, "data/data"))
+			if actions, refusals := s.repairVolume(); len(actions) != 3 || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
+				t.Errorf("actions %+v, refusals %q, the container reads %q", actions, refusals, readInContainer(c.PID, "data/data"))
 			}
 		})
 	}
@@ -303,8 +304,8 @@ func TestServiceOfTheNode(t *testing.T) {
 	d := kerneltest.Start(t, "daemon")
 	s.server.Kill()
 	s.remount("new")
-	before := mountsOf(t, d.PID)
-	v := s.inspect()
+	before := mountKeysOf(t, d.PID)
+	v := s.inspectVolume()
 	if len(v.Copies) != 0 || v.ForeignCopies != 1 || len(v.Findings()) != 1 {
 		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.ForeignCopies, v.Findings())
 	}
@@ -315,18 +316,18 @@ func TestServiceOfTheNode(t *testing.T) {
 	}
 	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)
-	same(t, before, mountsOf(t, d.PID))
+	expectSameMounts(t, before, mountKeysOf(t, d.PID))
 }
 
 // TestHostPath has a container mount a directory of a FUSE file system of the host.
 func TestHostPath(t *testing.T) {
 	s := bareScene(t, "vol1")
-	s.serve("old")
+	s.startDaemon("old")
 	name := filepath.Join(s.g, "vol1")
 	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name}}}}
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
-	c := s.contain(name, "/data")
+	c := s.startProcess(name, "/data")
 	look := func() *volume.Health {
 		survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 		s.must(err)
@@ -339,22 +340,22 @@ func TestHostPath(t *testing.T) {
 		t.Errorf("%+v, want a healthy one", v)
 	}
 	s.server.Kill()
-	v := look()
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	health := look()
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != fault.DisconnectedFUSE || len(v.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
-		t.Errorf("%s, copies %+v, actions %+v, refusals %q", v.Code, v.Copies, actions, refusals)
+	if health.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
+		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Code, health.Copies, actions, refusals)
 	}
 	s.remount("new")
-	v = look()
-	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	health = look()
+	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != "" || len(actions) != 1 {
-		t.Fatalf("%s, actions %+v, refusals %q", v.Code, actions, refusals)
+	if health.Code != "" || len(actions) != 1 {
+		t.Fatalf("%s, actions %+v, refusals %q", health.Code, actions, refusals)
 	}
 	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)
-	if got := read(c.PID, "data/data"); got != "new" {
+	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}
 }

@@ -24,14 +24,15 @@ import (
 // Job is what Apply has run in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
 var Job = subprocess.Job{Name: "volume-swap", Run: runReplace}
 
-// replaceDeadline is how long the file system of the source may take to find a directory, and that of the mount to let go.
+// replaceDeadline is how long the file system of the source may take to find a directory, and that of the mount to let
+// go.
 const replaceDeadline = 5 * time.Second
 
 // replaceOrder is one replacement, as the process that does it reads it.
 type replaceOrder struct {
-	// Home is the kubelet's mount namespace, and Away that of the mount, with the user namespace that owns it: the process
-	// enters no other.
-	Home, Away mountns.Namespace
+	// KubeletNamespace is the kubelet's mount namespace, and MountNamespace that of the mount, with the user namespace
+	// that owns it: the process enters no other.
+	KubeletNamespace, MountNamespace mountns.Namespace
 	// From is the mount that the source is in, and Below the way from its root.
 	From  mount.ID
 	Below string
@@ -56,9 +57,10 @@ type replaceResult struct {
 	Calls []calls.Call
 }
 
-// replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for reading alone,
-// and whose the process counts as that does it.
-func (i *Inspector) replace(ctx context.Context, order replaceOrder, m mountns.Mount, a probe.Answer, s *Source) (fault.Applied, error) {
+// replace puts the source in the place of a mount that was judged by an answer. The order says whether it is for
+// reading alone, and whose the process counts as that does it.
+func (i *Inspector) replace(ctx context.Context, order replaceOrder, found mountns.Mount, answer probe.Answer,
+	source *Source) (fault.Applied, error) {
 	n, err := i.Kubelet.Node(ctx)
 	if err != nil {
 		return fault.Applied{}, err
@@ -67,24 +69,24 @@ func (i *Inspector) replace(ctx context.Context, order replaceOrder, m mountns.M
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	order.Home, order.Away, order.From, order.Below = home, m.Namespace, mount.IDOf(s.mount), s.Below
-	order.Major, order.Minor, order.Inode = s.stat.Major, s.stat.Minor, s.stat.Inode
-	order.Target, order.Answered = mount.IDOf(m), a.State == probe.Alive
-	if home.Inode != s.Mount.Namespace {
+	order.KubeletNamespace, order.MountNamespace, order.From, order.Below = home, found.Namespace, mount.IDOf(source.mount), source.Below
+	order.Major, order.Minor, order.Inode = source.probedStat.Major, source.probedStat.Minor, source.probedStat.Inode
+	order.Target, order.Answered = mount.IDOf(found), answer.State == probe.Alive
+	if home.Inode != source.Mount.Namespace {
 		return fault.Applied{}, fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrRefused)
 	}
-	return i.run(ctx, order, s.Path)
+	return i.runOrder(ctx, order, source.Path)
 }
 
-func (i *Inspector) run(ctx context.Context, order replaceOrder, name string) (fault.Applied, error) {
-	var r replaceResult
-	each := func(text json.RawMessage) error { return json.Unmarshal(text, &r) }
+func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name string) (fault.Applied, error) {
+	var result replaceResult
+	each := func(text json.RawMessage) error { return json.Unmarshal(text, &result) }
 	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: order, Deadline: replaceDeadline, Each: each, Owner: order.Owner,
 		Waits: []string{device{order.Major, order.Minor}.String(), device{order.Target.Major, order.Target.Minor}.String()},
 	})
 	log := calls.From(ctx)
-	if log.Add(r.Calls...); err != nil {
+	if log.Add(result.Calls...); err != nil {
 		_ = log.Did("wait4", "the process that replaces "+order.Target.Point, err)
 	}
 	switch {
@@ -92,9 +94,9 @@ func (i *Inspector) run(ctx context.Context, order replaceOrder, name string) (f
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, replaceDeadline)
 	case err != nil:
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
-	case r.Refused != "":
-		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, r.Refused)
-	case !r.Done:
+	case result.Refused != "":
+		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, result.Refused)
+	case !result.Done:
 		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
 			order.Target.Point)
 	}
@@ -103,30 +105,30 @@ func (i *Inspector) run(ctx context.Context, order replaceOrder, name string) (f
 
 // runReplace is the job. Its process is in the namespace of its parent.
 func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
-	var s replaceOrder
-	if err := json.Unmarshal(in, &s); err != nil {
+	var order replaceOrder
+	if err := json.Unmarshal(in, &order); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	if s.Away.UserNamespace == 0 {
+	if order.MountNamespace.UserNamespace == 0 {
 		return emit(replaceResult{Refused: "which user namespace owns the mount namespace is not known"})
 	}
-	tree, err := s.clone()
+	tree, err := order.cloneSource()
 	if err != nil {
 		return emit(replaceResult{Refused: err.Error()})
 	}
 	defer tree.Close()
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
-	err = s.Away.Do(func() error {
-		pin(s.Target.Point)
+	err = order.MountNamespace.Do(func() error {
+		pinMount(order.Target.Point)
 		var limits sys.MountAttr
-		if s.ReadOnly {
+		if order.ReadOnly {
 			limits = sys.AttrReadOnly
 		}
-		return mount.Replace(ctx, s.Target, mount.ReplaceOptions{Tree: tree, Check: s.check, Limits: limits})
+		return mount.Replace(ctx, order.Target, mount.ReplaceOptions{Tree: tree, Check: order.checkUnhealthy, Limits: limits})
 	})
-	if refused(err) {
-		return emit(replaceResult{Refused: err.Error() + s.remedy(err), Calls: log.All()})
+	if nothingTouched(err) {
+		return emit(replaceResult{Refused: err.Error() + order.remedyFor(err), Calls: log.All()})
 	}
 	if err != nil {
 		return errors.Join(err, emit(replaceResult{Calls: log.All()}))
@@ -134,20 +136,20 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	return emit(replaceResult{Done: true, Calls: log.All()})
 }
 
-// remedy says what helps if the kernel does not allow to replace a mount of a container while that runs.
-func (s replaceOrder) remedy(err error) string {
-	if s.Away.Same(s.Home) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
+// remedyFor says what helps if the kernel does not allow to replace a mount of a container while that runs.
+func (o replaceOrder) remedyFor(err error) string {
+	if o.MountNamespace.Same(o.KubeletNamespace) || !errors.Is(err, mount.ErrBusy) && !errors.Is(err, sys.EINVAL) {
 		return ""
 	}
 	return "; the container gets the volume when it is restarted"
 }
 
-// pin has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system takes
-// that with it, which may take long: it must not happen while the place is without a mount, as it is for a moment if
-// nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a mount
-// of another FUSE connection differs from this one in every later inspection. A mount that cannot be copied is replaced as
-// it is.
-func pin(point string) {
+// pinMount has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system
+// takes that with it, which may take long: it must not happen while the place is without a mount, as it is for a moment
+// if nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a
+// mount of another FUSE connection differs from this one in every later inspection. A mount that cannot be copied is
+// replaced as it is.
+func pinMount(point string) {
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {
 		return // Replace returns the same error
@@ -158,8 +160,9 @@ func pin(point string) {
 	}
 }
 
-// refused reports whether an error of Replace says that nothing was touched, and that trying again will not help.
-func refused(err error) bool {
+// nothingTouched reports whether an error of Replace says that nothing was touched, and that trying again will not
+// help.
+func nothingTouched(err error) bool {
 	e, ok := errors.AsType[*mount.Error](err)
 	if ok && e.Op == "verify" || errors.Is(err, mount.ErrNotReplaced) || errors.Is(err, mount.ErrOtherUnmounted) {
 		return false
@@ -170,11 +173,11 @@ func refused(err error) bool {
 	return slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) })
 }
 
-// clone makes the copy of the source that is to be put in place, after making sure that it is what was found. No link is
-// followed on the way, and no other mount entered.
-func (s replaceOrder) clone() (tree *sys.FD, err error) {
-	err = s.Home.Do(func() error {
-		at, err := s.open()
+// cloneSource makes the copy of the source that is to be put in place, after making sure that it is what was found. No
+// link is followed on the way, and no other mount entered.
+func (o replaceOrder) cloneSource() (tree *sys.FD, err error) {
+	err = o.KubeletNamespace.Do(func() error {
+		at, err := o.openSource()
 		if err != nil {
 			return err
 		}
@@ -183,9 +186,9 @@ func (s replaceOrder) clone() (tree *sys.FD, err error) {
 		if err != nil {
 			return fmt.Errorf("inspect source: %w", err)
 		}
-		if st.Major != s.Major || st.Minor != s.Minor || st.Ino != s.Inode {
+		if st.Major != o.Major || st.Minor != o.Minor || st.Ino != o.Inode {
 			return fmt.Errorf("inspect source: it is inode %d of device %d:%d by now, and was inode %d of device %d:%d", st.Ino, st.Major,
-				st.Minor, s.Inode, s.Major, s.Minor)
+				st.Minor, o.Inode, o.Major, o.Minor)
 		}
 		if tree, err = sys.CloneTree(at); err != nil {
 			return fmt.Errorf("copy source: %w", err)
@@ -195,35 +198,35 @@ func (s replaceOrder) clone() (tree *sys.FD, err error) {
 	return tree, err
 }
 
-// open opens the source.
-func (s replaceOrder) open() (*sys.FD, error) {
-	found, err := mount.Inspect(s.From.Point)
+// openSource opens the source.
+func (o replaceOrder) openSource() (*sys.FD, error) {
+	found, err := mount.Inspect(o.From.Point)
 	if err != nil {
 		return nil, fmt.Errorf("inspect mount of source: %w", err)
 	}
-	if !found.Same(s.From) {
-		return nil, fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: s.From, Found: found.ID})
+	if !found.Same(o.From) {
+		return nil, fmt.Errorf("inspect mount of source: %w", &mount.ChangedError{Want: o.From, Found: found.ID})
 	}
-	root, err := mountns.Lookup(0, s.From.Point)
-	if err != nil || s.Below == "" {
+	root, err := mountns.Lookup(0, o.From.Point)
+	if err != nil || o.Below == "" {
 		return root, err
 	}
 	defer root.Close()
-	at, err := sys.LookupIn(root, "/"+s.Below)
+	at, err := sys.LookupIn(root, "/"+o.Below)
 	if err != nil {
-		return nil, fmt.Errorf("look up %q in %q: %w", s.Below, s.From.Point, err)
+		return nil, fmt.Errorf("look up %q in %q: %w", o.Below, o.From.Point, err)
 	}
-	above, errAbove := mountOn(root)
-	own, errOwn := mountOn(at)
+	above, errAbove := mountIDOf(root)
+	own, errOwn := mountIDOf(at)
 	if err := errors.Join(errAbove, errOwn); err != nil || above != own {
 		at.Close()
-		return nil, errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", s.Below, s.From.Point), err)
+		return nil, errors.Join(fmt.Errorf("look up %q in %q: another mount lies on the way", o.Below, o.From.Point), err)
 	}
 	return at, nil
 }
 
-// mountOn is the number of the mount that an open file lies on.
-func mountOn(fd *sys.FD) (uint64, error) {
+// mountIDOf is the number of the mount that an open file lies on.
+func mountIDOf(fd *sys.FD) (uint64, error) {
 	st, err := fd.Stat(sys.StatUniqueID)
 	if err == nil && st.Has(sys.StatUniqueID) {
 		return st.MountID, nil

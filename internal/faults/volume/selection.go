@@ -9,17 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ParamVolume is the parameter that narrows an inspection to the volume of this name: the kubelet's, which is that of the
-// PersistentVolume if the volume comes from a claim. It never widens what may be changed.
+// ParamVolume is the parameter that narrows an inspection to the volume of this name: the kubelet's, which is that of
+// the PersistentVolume if the volume comes from a claim. It never widens what may be changed.
 const ParamVolume = "param.diagnoser.kubernetes.volume_health.volume"
 
 // Mounters lists the containers of its pod that mount the volume, by the pod's spec. A spec does not name the
 // PersistentVolume that a claim is bound to: a volume of a claim may be any claim's.
 func (v *Volume) Mounters(pod *corev1.Pod) []string {
-	named := slices.ContainsFunc(pod.Spec.Volumes, func(s corev1.Volume) bool { return s.Name == v.Name && !fromClaim(s) })
+	named := slices.ContainsFunc(pod.Spec.Volumes, func(s corev1.Volume) bool { return s.Name == v.Name && !isFromClaim(s) })
 	var may []string // names of the spec
 	for _, s := range pod.Spec.Volumes {
-		if named && s.Name == v.Name || !named && v.Plugin != HostPathPlugin && fromClaim(s) {
+		if named && s.Name == v.Name || !named && v.Plugin != HostPathPlugin && isFromClaim(s) {
 			may = append(may, s.Name)
 		}
 	}
@@ -41,4 +41,4 @@ func (v *Volume) Mounters(pod *corev1.Pod) []string {
 	return names
 }
 
-func fromClaim(s corev1.Volume) bool { return s.PersistentVolumeClaim != nil || s.Ephemeral != nil }
+func isFromClaim(s corev1.Volume) bool { return s.PersistentVolumeClaim != nil || s.Ephemeral != nil }

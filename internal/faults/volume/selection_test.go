@@ -41,11 +41,11 @@ func TestMounters(t *testing.T) {
 		volume Volume
 		want   []string
 	}{
-		"of a claim":                   {Volume{Plugin: kubelet.CSI, Name: "pvc-1"}, []string{"init", "app", "debug"}},
-		"in the spec":                  {Volume{Plugin: kubelet.CSI, Name: "inline"}, []string{"sidecar"}},
+		"of a claim":                   {Volume{Plugin: kubelet.CSIPlugin, Name: "pvc-1"}, []string{"init", "app", "debug"}},
+		"in the spec":                  {Volume{Plugin: kubelet.CSIPlugin, Name: "inline"}, []string{"sidecar"}},
 		"hostPath":                     {Volume{Plugin: HostPathPlugin, Name: "host"}, []string{"app"}},
 		"hostPath that is none":        {Volume{Plugin: HostPathPlugin, Name: "other"}, nil},
-		"volume called as a claim one": {Volume{Plugin: kubelet.CSI, Name: "data"}, []string{"init", "app", "debug"}},
+		"volume called as a claim one": {Volume{Plugin: kubelet.CSIPlugin, Name: "data"}, []string{"init", "app", "debug"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,36 +10,36 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// maxShares bounds how many pods are listed for each volume.
-const maxShares = 100
+// maxSharedWith bounds how many pods are listed for each volume.
+const maxSharedWith = 100
 
 // addSharing adds to the broken volumes the other pods that have a mount of the same file system.
 func (e *enumerator) addSharing(volumes []*Health) {
-	users := e.users(volumes)
-	for _, v := range volumes {
-		if v.Code == "" || v.location().onNodeDisk { // all pods share the node's own disk
+	users := e.podsByDevice(volumes)
+	for _, health := range volumes {
+		if health.Code == "" || health.stagedLocation().onNodeDisk { // all pods share the node's own disk
 			continue
 		}
-		for _, pod := range users[deviceOf(v.Mount.Mount)] {
-			if pod.UID == v.Pod.UID {
+		for _, pod := range users[deviceOf(health.Mount.Mount)] {
+			if pod.UID == health.Pod.UID {
 				continue
 			}
-			if v.SharedWithCount++; len(v.SharedWith) < maxShares {
-				v.SharedWith = append(v.SharedWith, pod)
+			if health.SharedWithCount++; len(health.SharedWith) < maxSharedWith {
+				health.SharedWith = append(health.SharedWith, pod)
 			}
 		}
 	}
 }
 
-// users lists the pods that have a mount of each broken file system, each once.
-func (e *enumerator) users(volumes []*Health) map[device][]fault.Pod {
+// podsByDevice lists the pods that have a mount of each broken file system, each once.
+func (e *enumerator) podsByDevice(volumes []*Health) map[device][]fault.Pod {
 	users := map[device][]fault.Pod{}
 	for _, v := range volumes {
 		if v.Code != "" && v.Mount.ID != 0 {
 			users[deviceOf(v.Mount.Mount)] = nil
 		}
 	}
-	for point, m := range e.visible {
+	for point, m := range e.visibleMounts {
 		place, ok := e.node.ParseVolume(point)
 		_, broken := users[deviceOf(m)]
 		if !ok || !broken {

@@ -19,7 +19,8 @@ import (
 
 // Source is what belongs in the place of a mount: a directory of a mount that is alive.
 type Source struct {
-	// Mount is the mount that it is looked up in, in the kubelet's namespace, and Below the way from its root; empty: the root.
+	// Mount is the mount that it is looked up in, in the kubelet's namespace, and Below the way from its root; empty:
+	// the root.
 	Mount fault.Mount `json:"mount"`
 	Below string      `json:"below,omitempty"`
 	// Path is the same as a path of the host, for people.
@@ -31,12 +32,12 @@ type Source struct {
 	// Reason says why it is the same volume.
 	Reason string `json:"why"`
 
-	mount mountns.Mount // Mount, with its number
-	stat  probe.Stat    // of Path
+	mount      mountns.Mount // Mount, with its number
+	probedStat probe.Stat    // of Path
 }
 
-// is reports whether an answer is that of the source.
-func (s *Source) is(a probe.Answer) bool {
+// isAnswer reports whether an answer is that of the source.
+func (s *Source) isAnswer(a probe.Answer) bool {
 	return s != nil && a.State == probe.Alive && a.Stat.Inode == s.Inode && (device{a.Stat.Major, a.Stat.Minor}).String() == s.Device
 }
 
@@ -45,14 +46,15 @@ type Replacement struct {
 	// Source is nil if there is none, and NoSourceReason says why.
 	Source         *Source
 	NoSourceReason string
-	// WrittenToNodeDisk has the names of what was written to the node's own disk instead of to the volume, at most maxWritten.
+	// WrittenToNodeDisk has the names of what was written to the node's own disk instead of to the volume, at most
+	// maxWrittenNames.
 	WrittenToNodeDisk []string
 }
 
 // findReplacement finds the source of a volume that was judged, and lists what it would hide.
 func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
 	var r Replacement
-	if e.location().onNodeDisk && v.Code == fault.DeletedVolumeSource {
+	if e.stagedLocation().onNodeDisk && v.Code == fault.DeletedVolumeSource {
 		r.WrittenToNodeDisk = h.listWritten(ctx, e)
 	}
 	r.Source, r.NoSourceReason = findSource(e, v)
@@ -61,61 +63,62 @@ func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict
 
 // findSource decides what belongs in the place of a volume's mount and of its copies. For the copies it is the mount
 // itself, if that is healthy.
-func findSource(e *Evidence, v Verdict) (s *Source, reason string) {
-	notStaged := cmp.Or(e.NoStagingReason, e.location().reason)
+func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) {
+	notStaged := cmp.Or(evidence.NoStagingReason, evidence.stagedLocation().reason)
 	switch {
-	case v.UnknownReason != "":
-		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", e.Point, v.UnknownReason))
-	case e.Plugin == HostPathPlugin:
-		return hostPathSource(e, v)
-	case v.Code == "" && e.Plugin == kubelet.CSI && e.Record == nil:
+	case verdict.UnknownReason != "":
+		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", evidence.Point, verdict.UnknownReason))
+	case evidence.Plugin == HostPathPlugin:
+		return hostPathSource(evidence, verdict)
+	case verdict.Code == "" && evidence.Plugin == kubelet.CSIPlugin && evidence.Record == nil:
 		return nil, notStaged
-	case v.Code == "":
+	case verdict.Code == "":
 		why := "it is what the kubelet keeps for this volume of this pod"
-		if e.Record != nil {
-			why += ", and its record there names " + e.Record.String()
+		if evidence.Record != nil {
+			why += ", and its record there names " + evidence.Record.String()
 		}
-		return sourceCandidate{mount: e.Mount, answer: e.Answer, reason: why}.source()
-	case e.Staging == nil:
+		return sourceCandidate{mount: evidence.Mount, answer: evidence.Answer, reason: why}.toSource()
+	case evidence.Staging == nil:
 		return nil, notStaged
 	}
-	if reason := sourceMismatch(e); reason != "" {
+	if reason := sourceMismatch(evidence); reason != "" {
 		return nil, reason
 	}
-	below := e.location().below
-	return sourceCandidate{mount: e.Staging.Mount, below: below, answer: e.ExpectedAnswer, reason: fmt.Sprintf(
-		"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", e.Record, below)}.source()
+	below := evidence.stagedLocation().pathBelowStaged
+	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
+		"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", evidence.Record, below)}.toSource()
 }
 
 // hostPathSource takes the path of the host, if the mount that it lies on is alive.
-func hostPathSource(e *Evidence, v Verdict) (s *Source, reason string) {
+func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
 		return nil, fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
-			"mend it", e.Mount.Point, e.Point)
+			"mend it", evidence.Mount.Point, evidence.Point)
 	}
 	from := sourceCandidate{
-		mount: e.Mount, below: e.below(), answer: e.Answer, reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", e.Point),
+		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,
+		reason: fmt.Sprintf("the pod's spec names hostPath %q, which lies on it", evidence.Point),
 	}
 	if from.below != "" {
-		from.answer = e.ExpectedAnswer
+		from.answer = evidence.ExpectedAnswer
 	}
-	return from.source()
+	return from.toSource()
 }
 
 // sourceMismatch says why nothing can be taken from the staging path.
-func sourceMismatch(e *Evidence) string {
-	g, at := e.Staging, e.location()
+func sourceMismatch(evidence *Evidence) string {
+	staging, at := evidence.Staging, evidence.stagedLocation()
 	switch {
-	case e.StagingAnswer.State != probe.Alive:
-		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", g.Point,
-			describeAnswer(e.StagingAnswer))
+	case evidence.StagingAnswer.State != probe.Alive:
+		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", staging.Point,
+			describeAnswer(evidence.StagingAnswer))
 	case !at.known:
 		return at.reason
 	case at.onNodeDisk:
 		return ""
-	case g.Mount.FSType != e.Mount.FSType || g.Mount.Source != e.Mount.Source:
+	case staging.Mount.FSType != evidence.Mount.FSType || staging.Mount.Source != evidence.Mount.Source:
 		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: it cannot be told that they are "+
-			"the same volume", g.Point, g.Mount.FSType, g.Mount.Source, e.Mount.FSType, e.Mount.Source)
+			"the same volume", staging.Point, staging.Mount.FSType, staging.Mount.Source, evidence.Mount.FSType, evidence.Mount.Source)
 	}
 	return ""
 }
@@ -128,29 +131,29 @@ type sourceCandidate struct {
 	reason string // why it is the same volume
 }
 
-// source makes the candidate a source if it can be bound and identified.
-func (c sourceCandidate) source() (s *Source, reason string) {
+// toSource makes the candidate a source if it can be bound and identified.
+func (c sourceCandidate) toSource() (s *Source, reason string) {
 	name := path.Join(c.mount.Point, c.below)
-	switch a := c.answer; {
-	case a.State == probe.Missing:
+	switch answer := c.answer; {
+	case answer.State == probe.Missing:
 		return nil, fmt.Sprintf("there is no %q", name)
-	case a.State != probe.Alive:
-		return nil, fmt.Sprintf("%q does not answer as it should (%s)", name, describeAnswer(a))
-	case a.Bindable != probe.Yes:
+	case answer.State != probe.Alive:
+		return nil, fmt.Sprintf("%q does not answer as it should (%s)", name, describeAnswer(answer))
+	case answer.Bindable != probe.Yes:
 		return nil, fmt.Sprintf("%q cannot be bound, or it is not known whether it can", name)
-	case !a.Stat.Fresh:
+	case !answer.Stat.Fresh:
 		return nil, fmt.Sprintf("%q has not told its inode", name)
 	}
 	at, stat := c.mount, c.answer.Stat
 	at.Unique = c.answer.ID.UniqueID
 	return &Source{
 		Mount: faults.MountOf(at), Below: c.below, Path: name, Reason: c.reason, FSType: c.mount.FSType,
-		Device: device{stat.Major, stat.Minor}.String(), Inode: stat.Inode, mount: at, stat: stat,
+		Device: device{stat.Major, stat.Minor}.String(), Inode: stat.Inode, mount: at, probedStat: stat,
 	}, ""
 }
 
-// maxWritten bounds how many names are read of what was written to the node's own disk.
-const maxWritten = 16
+// maxWrittenNames bounds how many names are read of what was written to the node's own disk.
+const maxWrittenNames = 16
 
 // listWritten lists what has been written to the node's own disk instead of to the volume. It is a local directory, and
 // the one way to it that is left is the pod's mount; any other mount that is there by now may not answer.
@@ -164,8 +167,8 @@ func (h *hostMounts) listWritten(ctx context.Context, e *Evidence) (names []stri
 			return err
 		}
 		defer dir.Close()
-		names, _, err = sys.ListDir(dir, maxWritten)
-		names = names[:min(len(names), maxWritten)]
+		names, _, err = sys.ListDir(dir, maxWrittenNames)
+		names = names[:min(len(names), maxWrittenNames)]
 		return err
 	})
 	if err != nil {

@@ -14,37 +14,37 @@ import (
 
 func TestFindSource(t *testing.T) {
 	t.Parallel()
-	dead, missing := answer(probe.Disconnected, sys.ENOTCONN), answer(probe.Missing, sys.ENOENT)
+	dead, missing := errorAnswer(probe.Disconnected, sys.ENOTCONN), errorAnswer(probe.Missing, sys.ENOENT)
 	unstaged := func(e *Evidence) { e.Staging, e.NoStagingReason = nil, "nothing is staged" }
 	for name, c := range map[string]struct {
 		evidence *Evidence
 		path     string // empty: there is none, for the reason
 		reason   string
 	}{
-		"healthy":                     {staged("/v", alive(), alive(), alive()), "/p", ""},
-		"healthy, not staged":         {staged("/v", alive(), alive(), alive()).with(unstaged), "/p", ""},
-		"healthy, without record":     {staged("/v", alive(), alive(), alive()).with(unstaged).with(func(e *Evidence) { e.Record = nil }), "", "nothing is staged"},
-		"healthy, not tried to bind":  {staged("/v", alive(untried), alive(), alive()), "", "cannot be bound"},
-		"healthy, inode not known":    {staged("/v", alive(remembered), alive(), alive()), "", "inode"},
-		"dead":                        {staged("/v", dead, alive(), alive()), "/g/v", ""},
-		"dead, not staged":            {staged("/v", dead, alive(), alive()).with(unstaged), "", "nothing is staged"},
-		"dead, and so is the staging": {staged("/v", dead, dead, probe.Answer{}), "", "is not alive either"},
-		"dead, staging without right": {staged("/v", dead, answer(probe.Denied, sys.EACCES), probe.Answer{}), "", "is not alive either (it may not be asked"},
-		"dead, and the way not known": {staged("/v", dead, alive(), alive()).with(func(e *Evidence) {
+		"healthy":                     {stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()), "/p", ""},
+		"healthy, not staged":         {stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(unstaged), "/p", ""},
+		"healthy, without record":     {stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).changedBy(unstaged).changedBy(func(e *Evidence) { e.Record = nil }), "", "nothing is staged"},
+		"healthy, not tried to bind":  {stagedEvidence("/v", aliveAnswer(untried), aliveAnswer(), aliveAnswer()), "", "cannot be bound"},
+		"healthy, inode not known":    {stagedEvidence("/v", aliveAnswer(remembered), aliveAnswer(), aliveAnswer()), "", "inode"},
+		"dead":                        {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), "/g/v", ""},
+		"dead, not staged":            {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(unstaged), "", "nothing is staged"},
+		"dead, and so is the staging": {stagedEvidence("/v", dead, dead, probe.Answer{}), "", "is not alive either"},
+		"dead, staging without right": {stagedEvidence("/v", dead, errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), "", "is not alive either (it may not be asked"},
+		"dead, and the way not known": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
 			e.Staging.location = stagedLocation{reason: "it is not in what is staged"}
 		}), "", "it is not in what is staged"},
-		"dead, and another type is staged":   {staged("/v", dead, alive(), alive()).with(func(e *Evidence) { e.Staging.Mount.FSType = "tmpfs" }), "", "the same volume"},
-		"dead, and another source is staged": {staged("/v", dead, alive(), alive()).with(func(e *Evidence) { e.Staging.Mount.Source = "y" }), "", "the same volume"},
-		"dead, and the directory is gone":    {staged("/v", dead, alive(), missing), "", `there is no "/g/v"`},
-		"dead, and the directory hangs":      {staged("/v", dead, alive(), answer(probe.Hung, 0)), "", "does not answer as it should"},
-		"dead, and no bind of it was tried":  {staged("/v", dead, alive(), alive(untried)), "", "cannot be bound"},
-		"data is split":                      {staged("/k/v", alive(), alive(), alive()).onNodeDisk(), "/g/v", ""},
-		"not known":                          {staged("/v", answer(probe.Denied, sys.EACCES), alive(), alive()), "", "could not be judged: it may not be asked: permission denied"},
-		"not known, not staged":              {staged("/v", answer(probe.Unasked, 0), alive(), alive()).with(unstaged), "", "nothing is staged"},
-		"hostPath":                           {hostPath("/m/x", alive(), alive()), "/m/x", ""},
-		"hostPath of a mount":                {hostPath("/m", alive(), probe.Answer{}), "/m", ""},
-		"hostPath that is dead":              {hostPath("/m/x", dead, probe.Answer{}), "", "is not the kubelet's to mount"},
-		"hostPath without the right":         {hostPath("/m/x", alive(), answer(probe.Denied, sys.EACCES)), "", "does not answer as it should (it may not be asked"},
+		"dead, and another type is staged":   {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.FSType = "tmpfs" }), "", "the same volume"},
+		"dead, and another source is staged": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.Source = "y" }), "", "the same volume"},
+		"dead, and the directory is gone":    {stagedEvidence("/v", dead, aliveAnswer(), missing), "", `there is no "/g/v"`},
+		"dead, and the directory hangs":      {stagedEvidence("/v", dead, aliveAnswer(), errorAnswer(probe.Hung, 0)), "", "does not answer as it should"},
+		"dead, and no bind of it was tried":  {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer(untried)), "", "cannot be bound"},
+		"data is split":                      {stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), "/g/v", ""},
+		"not known":                          {stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()), "", "could not be judged: it may not be asked: permission denied"},
+		"not known, not staged":              {stagedEvidence("/v", errorAnswer(probe.NotProbed, 0), aliveAnswer(), aliveAnswer()).changedBy(unstaged), "", "nothing is staged"},
+		"hostPath":                           {hostPathEvidence("/m/x", aliveAnswer(), aliveAnswer()), "/m/x", ""},
+		"hostPath of a mount":                {hostPathEvidence("/m", aliveAnswer(), probe.Answer{}), "/m", ""},
+		"hostPath that is dead":              {hostPathEvidence("/m/x", dead, probe.Answer{}), "", "is not the kubelet's to mount"},
+		"hostPath without the right":         {hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES)), "", "does not answer as it should (it may not be asked"},
 	} {
 		s, reason := findSource(c.evidence, Judge(*c.evidence))
 		if (s == nil) != (c.path == "") || s != nil && (s.Path != c.path || s.Reason == "" || reason != "") || !strings.Contains(reason, c.reason) {
@@ -63,7 +63,7 @@ func healthOf(e *Evidence) *Health {
 // TestDecideCopy: whether a dead copy of a dead volume can be replaced.
 func TestDecideCopy(t *testing.T) {
 	t.Parallel()
-	dead, missing, here, there := answer(probe.Disconnected, sys.ENOTCONN), answer(probe.Missing, sys.ENOENT), alive(), alive(other)
+	dead, missing, here, there := errorAnswer(probe.Disconnected, sys.ENOTCONN), errorAnswer(probe.Missing, sys.ENOENT), aliveAnswer(), aliveAnswer(other)
 	for name, c := range map[string]struct {
 		change      func(c *Copy)
 		sub, inSpec *probe.Answer
@@ -71,7 +71,7 @@ func TestDecideCopy(t *testing.T) {
 		refusal     string // empty: it can be replaced
 	}{
 		"the whole volume":    {func(*Copy) {}, nil, nil, "/g/v", ""},
-		"not to be replaced":  {func(c *Copy) { c.Decision = refuse("it is another's") }, nil, nil, "/g/v", "it is another's"},
+		"not to be replaced":  {func(c *Copy) { c.Decision = refuseReplacement("it is another's") }, nil, nil, "/g/v", "it is another's"},
 		"no reason was given": {func(c *Copy) { c.Decision = Decision{} }, nil, nil, "/g/v", "connection to the daemon"},
 		"no source":           {func(c *Copy) { c.volume.Source = nil }, nil, nil, "", ""},
 		"a subPath":           {func(c *Copy) { c.SubPath = "a" }, &here, nil, "/g/v/a", ""},
@@ -83,10 +83,10 @@ func TestDecideCopy(t *testing.T) {
 		"the spec's link leads out of the volume": {func(c *Copy) { c.SubPath, c.origin.specSubPath = "a", "link" }, &here, &missing, "/g/v/a", "does not lead there"},
 		"a file": {func(c *Copy) { c.Answer.Stat = probe.Stat{Inode: 9} }, nil, nil, "/g/v", "and the other is a file"},
 	} {
-		v := healthOf(staged("/v", dead, alive(), alive()))
+		v := healthOf(stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()))
 		x := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: dead, Decision: Decision{Replaceable: true, Reason: "the runtime made it"}}
 		c.change(x)
-		x.judge(c.sub, c.inSpec)
+		x.judgeAnswer(c.sub, c.inSpec)
 		if (x.Source == nil) != (c.source == "") || x.Source != nil && x.Source.Path != c.source || x.Code != fault.DisconnectedFUSE {
 			t.Errorf("%s: %q, source %+v, want %q", name, x.Code, x.Source, c.source)
 		}

@@ -21,23 +21,23 @@ import (
 func TestHealthy(t *testing.T) {
 	for _, below := range []string{deepDir, "vol1"} {
 		s := newScene(t, below)
-		c := s.start()
-		before, inside := s.Mounts(), mountsOf(t, c.PID)
+		c := s.startContainer()
+		before, inside := s.Mounts(), mountKeysOf(t, c.PID)
 		for range 2 {
-			v := s.inspect()
+			v := s.inspectVolume()
 			if v.Broken() || len(v.Findings()) > 0 || v.Source == nil || v.Staging == nil {
 				t.Errorf("%+v, findings %+v, want a healthy one", v, v.Findings())
 			}
 		}
-		actions, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{Abort: true})
+		actions, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{Abort: true})
 		if err != nil || len(actions)+len(refusals) > 0 {
 			t.Errorf("actions %+v, refusals %q, %v, want an empty one", actions, refusals, err)
 		}
-		if s.Start(s.p) != nil || read(c.PID, "data/data") != "old" {
+		if s.Start(s.p) != nil || readInContainer(c.PID, "data/data") != "old" {
 			t.Error("looking has changed it")
 		}
-		same(t, before, s.Mounts())
-		same(t, inside, mountsOf(t, c.PID))
+		expectSameMounts(t, before, s.Mounts())
+		expectSameMounts(t, inside, mountKeysOf(t, c.PID))
 	}
 }
 
@@ -45,42 +45,42 @@ func TestHealthy(t *testing.T) {
 func TestStates(t *testing.T) {
 	for name, c := range map[string]struct {
 		below    string
-		happen   func(s *scene)
+		happen   func(s *volumeScene)
 		code     fault.Code
 		evidence string
 		copies   int
 	}{
-		"Z: the daemon is killed": {deepDir, func(s *scene) {
+		"Z: the daemon is killed": {deepDir, func(s *volumeScene) {
 			s.server.Kill()
 			s.remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
-		"Y: and looked up through the dead mount": {"vol1", func(s *scene) {
+		"Y: and looked up through the dead mount": {"vol1", func(s *volumeScene) {
 			s.server.Kill()
 			_, _ = os.Lstat(filepath.Join(s.g, "vol1"))
 			s.remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
-		"Y2: and its parent": {deepDir, func(s *scene) {
+		"Y2: and its parent": {deepDir, func(s *volumeScene) {
 			s.server.Kill()
 			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
 			s.remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
-		"X: renamed and made anew": {deepDir, func(s *scene) {
+		"X: renamed and made anew": {deepDir, func(s *volumeScene) {
 			s.elsewhere("mv", "csi.vol1", "old")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
 			_, _ = os.Lstat(filepath.Join(s.g, deepDir))
 		}, fault.DeletedVolumeSource, "lost its name", 3},
-		"X before anybody has looked": {deepDir, func(s *scene) {
+		"X before anybody has looked": {deepDir, func(s *volumeScene) {
 			s.elsewhere("mv", "csi.vol1", "old")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "was replaced", 3},
-		"X2: deleted and made anew": {deepDir, func(s *scene) {
+		"X2: deleted and made anew": {deepDir, func(s *volumeScene) {
 			s.elsewhere("rm", "csi.vol1")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "link count is 0", 3},
-		"W: the parent renamed and made anew": {deepDir, func(s *scene) {
+		"W: the parent renamed and made anew": {deepDir, func(s *volumeScene) {
 			s.elsewhere("mv", "csi", "csi2")
 			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
 			s.elsewhere("make", "csi.vol1.sub", "new")
@@ -89,18 +89,18 @@ func TestStates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, c.below)
-			container := s.start()
+			container := s.startContainer()
 			c.happen(s)
-			v := s.inspect()
+			v := s.inspectVolume()
 			if v.Code != c.code || !strings.Contains(strings.Join(v.Reasons, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
 				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Reasons, v.Source, v.NoSourceReason, v.Copies)
 			}
 			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.ID == 0 {
 				t.Errorf("findings = %+v", f)
 			}
-			stop := s.watch(container.PID, "data")
+			stop := s.watchFile(container.PID, "data")
 			began := time.Now()
-			actions, refusals := s.heal()
+			actions, refusals := s.repairVolume()
 			t.Logf("%d mounts replaced and verified in %s", len(actions), time.Since(began))
 			if reads, empty := stop(); empty > 0 || reads == 0 {
 				t.Errorf("%d of %d times the container has found an empty directory", empty, reads)
@@ -111,14 +111,14 @@ func TestStates(t *testing.T) {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
 			for _, file := range []string{"data/data", "sub/data"} {
-				if got := read(container.PID, file); got != "new" {
+				if got := readInContainer(container.PID, file); got != "new" {
 					t.Errorf("%s: %q, want what is in the volume now", file, got)
 				}
 			}
 			if err := s.Start(s.p); err != nil {
 				t.Errorf("no container can be started: %v", err)
 			}
-			if v := s.inspect(); v.Broken() {
+			if v := s.inspectVolume(); v.Broken() {
 				t.Errorf("%+v is broken still", v)
 			}
 			for _, step := range actions {
@@ -130,8 +130,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// watch has a reader in the container look again and again, and counts how often that was, and the directory empty.
-func (s *scene) watch(pid int, name string) (stop func() (reads, empty int)) {
+// watchFile has a reader in the container look again and again, and counts how often that was, and the directory empty.
+func (s *volumeScene) watchFile(pid int, name string) (stop func() (reads, empty int)) {
 	var reads, empty int
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -161,27 +161,27 @@ func TestSplit(t *testing.T) {
 	under := filepath.Join(s.g, "vol1")
 	s.must(os.MkdirAll(filepath.Join(under, "sub"), 0o755))
 	s.must(sys.BindMount(under, s.p))
-	c := s.start()
-	s.serve("new")
-	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	v := s.inspect()
-	if v.Code != fault.DeletedVolumeSource || !strings.Contains(v.Reasons[0], "data is being split") {
-		t.Fatalf("%s, %q", v.Code, v.Reasons)
+	c := s.startContainer()
+	s.startDaemon("new")
+	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	health := s.inspectVolume()
+	if health.Code != fault.DeletedVolumeSource || !strings.Contains(health.Reasons[0], "data is being split") {
+		t.Fatalf("%s, %q", health.Code, health.Reasons)
 	}
-	if len(v.Copies) != 3 || len(v.WrittenToNodeDisk) != 1 {
-		t.Fatalf("%s, %q, split %q, copies %+v", v.Code, v.Reasons, v.WrittenToNodeDisk, v.Copies)
+	if len(health.Copies) != 3 || len(health.WrittenToNodeDisk) != 1 {
+		t.Fatalf("%s, %q, split %q, copies %+v", health.Code, health.Reasons, health.WrittenToNodeDisk, health.Copies)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || len(refusals) != 4 || !strings.Contains(refusals[0], "cp -a") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is hidden that was written", actions, refusals)
 	}
-	same(t, before, s.Mounts())
-	same(t, inside, mountsOf(t, c.PID))
+	expectSameMounts(t, before, s.Mounts())
+	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
 	s.must(os.RemoveAll(filepath.Join(s.p, "sub")))
-	actions, refusals = s.heal()
-	if len(refusals) > 0 || len(actions) != 4 || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-		t.Errorf("actions %+v, refusals %q, the container reads %q and %q", actions, refusals, read(c.PID, "data/data"), read(c.PID, "sub/data"))
+	actions, refusals = s.repairVolume()
+	if len(refusals) > 0 || len(actions) != 4 || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
+		t.Errorf("actions %+v, refusals %q, the container reads %q and %q", actions, refusals, readInContainer(c.PID, "data/data"), readInContainer(c.PID, "sub/data"))
 	}
 }
 
@@ -192,13 +192,13 @@ func TestSplitAndRemoved(t *testing.T) {
 	s.must(os.MkdirAll(under, 0o755))
 	s.must(sys.BindMount(under, s.p))
 	s.must(os.Remove(under))
-	s.serve("new")
-	v := s.inspect()
+	s.startDaemon("new")
+	v := s.inspectVolume()
 	why := strings.Join(v.Reasons, "\n")
 	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
 		t.Fatalf("%s, %q", v.Code, v.Reasons)
 	}
-	if actions, refusals := s.heal(); len(actions) != 1 || s.Start(s.p) != nil {
+	if actions, refusals := s.repairVolume(); len(actions) != 1 || s.Start(s.p) != nil {
 		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))
 	}
 }
@@ -206,25 +206,25 @@ func TestSplitAndRemoved(t *testing.T) {
 // TestHung has the daemon stopped (H).
 func TestHung(t *testing.T) {
 	s := newScene(t, deepDir)
-	c := s.start()
-	s.stop()
-	before, inside := s.Mounts(), mountsOf(t, c.PID)
-	v := s.inspect()
+	c := s.startContainer()
+	s.stopDaemon()
+	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
+	health := s.inspectVolume()
 	why := "stopped"
 	if sys.HasFUSEServer.Probe() != nil {
 		why = "it is not known which process serves"
 	}
-	if v.Code != fault.HungMount || v.Source != nil || !strings.Contains(strings.Join(v.DaemonNotes, "\n"), why) {
-		t.Fatalf("%s, source %+v, fate %q, want %q", v.Code, v.Source, v.DaemonNotes, why)
+	if health.Code != fault.HungMount || health.Source != nil || !strings.Contains(strings.Join(health.DaemonNotes, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", health.Code, health.Source, health.DaemonNotes, why)
 	}
-	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
 	if len(actions) > 0 || !strings.Contains(refusals[0], "asked for") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
-	same(t, before, s.Mounts())
-	same(t, inside, mountsOf(t, c.PID))
-	actions, refusals, err = s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
+	expectSameMounts(t, before, s.Mounts())
+	expectSameMounts(t, inside, mountKeysOf(t, c.PID))
+	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{Abort: true})
 	s.must(err)
 	if len(actions) != 1 || actions[0].Kind != fault.Abort || actions[0].Lossless {
 		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
@@ -237,8 +237,8 @@ func TestHung(t *testing.T) {
 	signal(t, s.server.PID, "CONT")
 	s.server.Kill()
 	s.remount("new")
-	s.heal()
-	if got := read(c.PID, "data/data"); got != "new" {
+	s.repairVolume()
+	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)
 	}
 }
@@ -246,10 +246,10 @@ func TestHung(t *testing.T) {
 // TestHungWithSource has the driver mount the volume again while the old daemon hangs.
 func TestHungWithSource(t *testing.T) {
 	s := newScene(t, deepDir)
-	c := s.start()
-	s.stop()
+	c := s.startContainer()
+	s.stopDaemon()
 	s.remount("new")
-	v := s.inspect()
+	v := s.inspectVolume()
 	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Source == nil {
 		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Source)
 	}
@@ -261,7 +261,7 @@ func TestHungWithSource(t *testing.T) {
 	if done, err := s.i.Apply(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
 		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
-	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.Left) != 5 {
+	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
 	for _, step := range actions {
@@ -269,7 +269,7 @@ func TestHungWithSource(t *testing.T) {
 		s.must(err)
 	}
 	proof, err := s.i.Verify(t.Context(), actions)
-	if err != nil || !proof.Healed || read(c.PID, "data/data") != "new" || read(c.PID, "sub/data") != "new" {
-		t.Errorf("%+v, %v, the container reads %q", proof, err, read(c.PID, "data/data"))
+	if err != nil || !proof.Healed || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
+		t.Errorf("%+v, %v, the container reads %q", proof, err, readInContainer(c.PID, "data/data"))
 	}
 }

@@ -50,7 +50,7 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 			s := newScene(t, deepDir)
 			s.pod.Name = "sub" // so that it is the name of the directory
 			c.spec(&s.pod.Spec.Containers[0])
-			container := s.start()
+			container := s.startContainer()
 			s.server.Kill()
 			s.remount("new")
 			s.elsewhere("make", "csi.vol1.more", "more")
@@ -58,16 +58,16 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 				s.elsewhere(append([]string{"link"}, c.link...)...)
 			}
 			if c.why != "" {
-				s.refused(container, c.why, 2)
+				s.expectRefused(container, c.why, 2)
 				return
 			}
-			actions, refusals, err := s.i.Plan(t.Context(), s.inspect(), volume.PlanOptions{})
+			actions, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 			s.must(err)
 			if len(actions) != 4 || len(refusals) > 0 {
 				t.Fatalf("actions %+v, refusals %q, want four steps", actions, refusals)
 			}
-			s.heal()
-			if got := read(container.PID, "sub/data"); got != "new" {
+			s.repairVolume()
+			if got := readInContainer(container.PID, "sub/data"); got != "new" {
 				t.Errorf("the container reads %q", got)
 			}
 		})

@@ -17,7 +17,7 @@ func procRoot(pid int, name string) string {
 	return filepath.Join("/proc", strconv.Itoa(pid), "root", name)
 }
 
-func same(t *testing.T, before, after map[string]bool) {
+func expectSameMounts(t *testing.T, before, after map[string]bool) {
 	t.Helper()
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("mounts have changed (-before +after):\n%s", diff)

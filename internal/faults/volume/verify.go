@@ -18,46 +18,46 @@ type Proof struct {
 	Healed bool `json:"healed"`
 	// Evidence has, for each action, what is at the place now.
 	Evidence []string `json:"evidence"`
-	// Left are the places that are not healed, with the reason.
-	Left []string `json:"left,omitempty"`
+	// NotHealed are the places that are not healed, with the reason.
+	NotHealed []string `json:"left,omitempty"`
 }
 
 // Verify inspects the places of actions that were applied: the old mount is gone, and the one there now answers, is the
 // source, and can be bound. An aborted connection must not hang any more.
 func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, error) {
-	p := Proof{}
+	proof := Proof{}
 	inspections := map[string]*inspection{}
-	for _, a := range actions {
-		if err := complete(a); err != nil {
+	for _, action := range actions {
+		if err := checkComplete(action); err != nil {
 			return Proof{}, err
 		}
-		n := inspections[a.Pod.UID]
+		n := inspections[action.Pod.UID]
 		if n == nil {
 			var err error
-			if n, err = i.inspectPod(ctx, a.Pod.UID); err != nil {
+			if n, err = i.inspectPod(ctx, action.Pod.UID); err != nil {
 				return Proof{}, err
 			}
-			inspections[a.Pod.UID] = n
+			inspections[action.Pod.UID] = n
 		}
-		check := n.replaced
-		if a.Kind == fault.Abort {
-			check = n.answers
+		check := n.placeIsReplaced
+		if action.Kind == fault.Abort {
+			check = n.answersAgain
 		}
-		if done, how := check(*a.Mount); done {
-			p.Evidence = append(p.Evidence, how)
+		if done, how := check(*action.Mount); done {
+			proof.Evidence = append(proof.Evidence, how)
 		} else {
-			p.Left = append(p.Left, how)
+			proof.NotHealed = append(proof.NotHealed, how)
 		}
 	}
-	p.Healed = len(p.Left) == 0
-	return p, nil
+	proof.Healed = len(proof.NotHealed) == 0
+	return proof, nil
 }
 
-// answers reports whether a mount that did not answer does so now, if only with an error, or has gone itself.
-func (n *inspection) answers(want fault.Mount) (ok bool, how string) {
+// answersAgain reports whether a mount that did not answer does so now, if only with an error, or has gone itself.
+func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
 		if faults.MountOf(v.Mount).Same(want) {
-			return v.Answer.State != probe.Hung && v.Answer.State != probe.Unasked, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
+			return v.Answer.State != probe.Hung && v.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}
 	}
 	return true, fmt.Sprintf("there is no such mount at %q any more", want.Point)

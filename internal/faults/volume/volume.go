@@ -1,16 +1,17 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volume inspects the volumes of pods that lie on file systems which can die under them, and repairs their mounts.
+// Package volume inspects the volumes of pods that lie on file systems which can die under them, and repairs their
+// mounts.
 //
-// An inspection has five steps. It enumerates the volumes from the mount table and the kubelet's directories (Volume). It
-// probes their mounts (Evidence). Judge decides from that evidence alone (Verdict). It finds the directory that belongs in
-// the place of a broken mount (Source) and the other mounts of a broken volume (Copy). At last it describes all of it for
-// people (Findings).
+// An inspection has five steps. It enumerates the volumes from the mount table and the kubelet's directories (Volume).
+// It probes their mounts (Evidence). Judge decides from that evidence alone (Verdict). It finds the directory that
+// belongs in the place of a broken mount (Source) and the other mounts of a broken volume (Copy). At last it describes
+// all of it for people (Findings).
 //
-// The kubelet's directories and records, the mount table and, if it is known, the pod's spec decide which volume a mount
-// is. No text of a container plays a part. Only processes that can be lost ask a file system. A staging path that has not
-// answered is never looked into: a lookup through it would change the state of the mounts that hang on it.
+// The kubelet's directories and records, the mount table and, if it is known, the pod's spec decide which volume a
+// mount is. No text of a container plays a part. Only processes that can be lost ask a file system. A staging path that
+// has not answered is never looked into: a lookup through it would change the state of the mounts that hang on it.
 //
 // Only Apply changes anything: it puts a source in the place of one mount, in a process that can be lost. The package
 // rests on the layout in kubernetes/pkg/volume/csi, on mount_namespaces(7), and on how the kernel attaches mounts: it
@@ -33,8 +34,8 @@ import (
 // HostPathPlugin is the Plugin of a hostPath volume, which the kubelet keeps nowhere.
 const HostPathPlugin = "kubernetes.io/host-path"
 
-// Volume is one volume of one pod, as the mount table, the kubelet's records and the pod's spec have it. Nothing was asked
-// of its file system.
+// Volume is one volume of one pod, as the mount table, the kubelet's records and the pod's spec have it. Nothing was
+// asked of its file system.
 type Volume struct {
 	Pod fault.Pod
 	// Plugin is the name of the volume plugin, such as kubernetes.io/csi; HostPathPlugin for a hostPath.
@@ -50,8 +51,8 @@ type Volume struct {
 	// Record is the kubelet's own of the volume. It is nil if there is none, and NoRecordReason says why.
 	Record         *kubelet.VolumeRecord
 	NoRecordReason string
-	// Staging is the driver's mount of the volume for the whole node. It is nil if there is none, and NoStagingReason says
-	// why nothing could take the volume's place.
+	// Staging is the driver's mount of the volume for the whole node. It is nil if there is none, and NoStagingReason
+	// says why nothing could take the volume's place.
 	Staging         *Staging
 	NoStagingReason string
 
@@ -76,18 +77,19 @@ type Staging struct {
 
 // stagedLocation is where in a staged file system the directory of a pod's volume is.
 type stagedLocation struct {
-	known  bool
-	reason string // why it is not known
-	below  string // the way from the root of the staged mount
-	// onNodeDisk is whether the pod's mount is of the node's own disk: of the directory there that the staged mount covers.
+	known           bool
+	reason          string // why it is not known
+	pathBelowStaged string // the way from the root of the staged mount
+	// onNodeDisk is whether the pod's mount is of the node's own disk: of the directory there that the staged mount
+	// covers.
 	onNodeDisk bool
-	// disk is the device that the staged mount lies on, and covered the volume's directory there. Empty: not known.
-	disk    device
-	covered string
+	// nodeDisk is the device that the staged mount lies on, and covered the volume's directory there. Empty: not known.
+	nodeDisk device
+	covered  string
 }
 
-// location is where the volume's directory is in what the driver has staged.
-func (v *Volume) location() stagedLocation {
+// stagedLocation is where the volume's directory is in what the driver has staged.
+func (v *Volume) stagedLocation() stagedLocation {
 	if v.Staging == nil {
 		return stagedLocation{}
 	}
@@ -99,28 +101,29 @@ func (v *Volume) isStagedDevice() bool {
 	return v.Staging != nil && deviceOf(v.Staging.Mount.Mount) == deviceOf(v.Mount.Mount)
 }
 
-// below is the way from the root of the mount that a hostPath lies on; empty for all others.
-func (v *Volume) below() string {
+// pathBelowMount is the way from the root of the mount that a hostPath lies on; empty for all others.
+func (v *Volume) pathBelowMount() string {
 	if v.Plugin != HostPathPlugin || v.Mount.ID == 0 {
 		return ""
 	}
-	below, _ := relative(v.Mount.Point, v.Point)
+	below, _ := relativePath(v.Mount.Point, v.Point)
 	return below
 }
 
-// root is the volume's directory in its file system, without the kernel's mark.
-func (v *Volume) root() string { return path.Join(rootOf(v.Mount.Mount), v.below()) }
+// rootPath is the volume's directory in its file system, without the kernel's mark.
+func (v *Volume) rootPath() string { return path.Join(unmarkedRoot(v.Mount.Mount), v.pathBelowMount()) }
 
-// holds returns the way from the volume's directory to that of a mount. The mount may be of the same file system, of
-// another of its type, which the driver had mounted before, or of the directory of the node's disk that the volume covers.
-func (v *Volume) holds(m mountinfo.Mount) (sub string, ok bool) {
-	if at := v.location(); at.covered != "" && deviceOf(m) == at.disk {
-		return relative(at.covered, rootOf(m))
+// pathInVolume returns the way from the volume's directory to that of a mount. The mount may be of the same file
+// system, of another of its type, which the driver had mounted before, or of the directory of the node's disk that the
+// volume covers.
+func (v *Volume) pathInVolume(m mountinfo.Mount) (sub string, ok bool) {
+	if at := v.stagedLocation(); at.covered != "" && deviceOf(m) == at.nodeDisk {
+		return relativePath(at.covered, unmarkedRoot(m))
 	}
 	if v.Mount.ID == 0 || !sameType(m.FSType, v.Mount.FSType) {
 		return "", false
 	}
-	return relative(v.root(), rootOf(m))
+	return relativePath(v.rootPath(), unmarkedRoot(m))
 }
 
 // sameType compares types of file systems. Some kernels leave out the part after the dot of another namespace's mount.
@@ -137,14 +140,14 @@ func deviceOf(m mountinfo.Mount) device { return device{m.Major, m.Minor} }
 
 func (d device) String() string { return fmt.Sprintf("%d:%d", d.major, d.minor) }
 
-// rootOf is the root of a mount without the kernel's mark.
-func rootOf(m mountinfo.Mount) string {
+// unmarkedRoot is the root of a mount without the kernel's mark.
+func unmarkedRoot(m mountinfo.Mount) string {
 	root, _ := mountinfo.Deleted(m.Root)
 	return root
 }
 
-// relative is the way from dir to name, without a slash before it.
-func relative(dir, name string) (string, bool) {
+// relativePath is the way from dir to name, without a slash before it.
+func relativePath(dir, name string) (string, bool) {
 	if !path.IsAbs(dir) || !path.IsAbs(name) || !mountinfo.Within(dir, name) {
 		return "", false
 	}

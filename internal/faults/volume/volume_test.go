@@ -12,8 +12,8 @@ import (
 // TestHolds: only mounts of the volume's own directory, and of those in it, are copies of it.
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	v := staged("/csi/vol1//deleted", alive(), alive(), alive())
-	v.Staging.location.disk, v.Staging.location.covered = device{254, 0}, "/k/g/csi/vol1"
+	v := stagedEvidence("/csi/vol1//deleted", aliveAnswer(), aliveAnswer(), aliveAnswer())
+	v.Staging.location.nodeDisk, v.Staging.location.covered = device{254, 0}, "/k/g/csi/vol1"
 	for name, c := range map[string]struct {
 		m   mountinfo.Mount
 		sub string
@@ -31,7 +31,7 @@ func TestHolds(t *testing.T) {
 		"above it":                {mountinfo.Mount{Minor: 49, Root: "/csi", FSType: "fuse.x"}, "", false},
 		"a name of its own":       {mountinfo.Mount{Minor: 49, Root: "mnt:[1]", FSType: "fuse.x"}, "", false},
 	} {
-		if sub, ok := v.holds(c.m); sub != c.sub || ok != c.ok {
+		if sub, ok := v.pathInVolume(c.m); sub != c.sub || ok != c.ok {
 			t.Errorf("%s: %q, %v, want %q, %v", name, sub, ok, c.sub, c.ok)
 		}
 	}

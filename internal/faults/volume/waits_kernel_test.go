@@ -29,9 +29,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// trap is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a bind of args[2] in
-// that. The directories of the overlay are not remembered.
-func trap(args []string, ready func(string)) error {
+// overlayTrapRole is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a
+// bind of args[2] in that. The directories of the overlay are not remembered.
+func overlayTrapRole(args []string, ready func(string)) error {
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", args[0], "tmpfs", ""))
 	for _, dir := range []string{"o", "empty"} {
 		err = errors.Join(err, os.Mkdir(filepath.Join(args[0], dir), 0o755))
@@ -47,8 +47,8 @@ func trap(args []string, ready func(string)) error {
 	return nil
 }
 
-// rooted is a role: a process whose root is the FUSE file system at args[0], with a bind of args[1] in it.
-func rooted(args []string, ready func(string)) error {
+// fuseRootRole is a role: a process whose root is the FUSE file system at args[0], with a bind of args[1] in it.
+func fuseRootRole(args []string, ready func(string)) error {
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.BindMount(args[0], args[0]),
 		sys.BindMount(args[1], filepath.Join(args[0], "vol/sub")))
 	if err != nil {
@@ -62,15 +62,16 @@ func rooted(args []string, ready func(string)) error {
 	return nil
 }
 
-// look is a role: it looks at all volumes below the kubelet's root args[0] again and again, and says what it has found.
-func look(args []string, ready func(string)) error {
-	node, err := kubelet.Own(args[0])
+// inspectRole is a role: it looks at all volumes below the kubelet's root args[0] again and again, and says what it has
+// found.
+func inspectRole(args []string, ready func(string)) error {
+	node, err := kubelet.Local(args[0])
 	if err != nil {
 		return err
 	}
 	i := &volume.Inspector{
 		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: 2 * time.Second}, Runner: &subprocess.Runner{},
-		Runtime: &runtime{of: &cri.Owner{ContainerID: "c1", Container: "app", PodUID: args[2]}}, // for every process
+		Runtime: &oneContainerRuntime{of: &cri.Owner{ContainerID: "c1", Container: "app", PodUID: args[2]}}, // for every process
 	}
 	answers, err := os.OpenFile(args[1], os.O_WRONLY, 0)
 	if err != nil {
@@ -98,9 +99,9 @@ func look(args []string, ready func(string)) error {
 	}
 }
 
-// TestNobodyHasTheLookWait has everything hang that the look meets in mount namespaces of others, and beside them. The
-// threads of the process that looks are asked for meanwhile whether one waits for any of it.
-func TestNobodyHasTheLookWait(t *testing.T) {
+// TestAttackersCannotBlockTheInspection has everything hang that the look meets in mount namespaces of others, and
+// beside them. The threads of the process that looks are asked for meanwhile whether one waits for any of it.
+func TestAttackersCannotBlockTheInspection(t *testing.T) {
 	s := newScene(t, deepDir)
 	base := t.TempDir()
 	slow := kerneltest.StartWith(t, nil, "serve", base, "slow", "vol/sub", "old")
@@ -115,7 +116,7 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 	s.must(sys.BindMount(base, "/var/log/pods"))
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/log/pods", true) })
 	t.Cleanup(slow.Kill) // first of all, so that nothing is left that waits
-	answers, pipe := fifo(t)
+	answers, pipe := openFIFO(t)
 	s.elsewhere("mv", "csi.vol1", "gone") // the volume is broken: its copies are looked for, and asked
 	s.elsewhere("make", "csi.vol1", "new")
 	signal(t, slow.PID, "STOP")
@@ -138,8 +139,8 @@ func TestNobodyHasTheLookWait(t *testing.T) {
 	signal(t, slow.PID, "CONT")
 }
 
-// fifo makes a named pipe, and opens it for as long as the test runs.
-func fifo(t *testing.T) (name string, pipe *os.File) {
+// openFIFO makes a named pipe, and opens it for as long as the test runs.
+func openFIFO(t *testing.T) (name string, pipe *os.File) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "answers")
 	if out, err := exec.Command("mkfifo", name).CombinedOutput(); err != nil {

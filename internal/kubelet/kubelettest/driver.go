@@ -12,19 +12,19 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Driver is a kubelet with the directory of a CSI driver, dir, on whose socket the test listens if it is to. Both go with
-// the test.
-func Driver(t testing.TB, name string, listens bool) (n *kubelet.Node, dir string) {
+// Driver is a kubelet with the directory of a CSI driver, dir, on whose socket the test listens if it is to. Both go
+// with the test.
+func Driver(t testing.TB, name string, listens bool) (node *kubelet.Node, dir string) {
 	t.Helper()
 	root, err := os.MkdirTemp("", "driver") // a socket's path must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
-	if n, err = kubelet.Own(root); err != nil {
+	if node, err = kubelet.Local(root); err != nil {
 		t.Fatal(err)
 	}
-	dir = filepath.Join(n.Root, "plugins", name)
+	dir = filepath.Join(node.Root, "plugins", name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -37,5 +37,5 @@ func Driver(t testing.TB, name string, listens bool) (n *kubelet.Node, dir strin
 	if !listens {
 		l.Close()
 	}
-	return n, dir
+	return node, dir
 }

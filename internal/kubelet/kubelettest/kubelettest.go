@@ -108,7 +108,7 @@ func newScene(t testing.TB, mounted func(dir string) error) *Scene {
 // Reopen resolves the root again, after a test has put links in its way.
 func (s *Scene) Reopen() {
 	s.t.Helper()
-	n, err := kubelet.Own(s.Root)
+	n, err := kubelet.Local(s.Root)
 	s.must(err)
 	n.Program, n.Since = s.program, s.since
 	s.Node = n
@@ -126,8 +126,8 @@ func (s *Scene) Renews(renews bool) {
 	s.be(text)
 }
 
-// TriesOnce has the kubelet, which has started at that time, be one that tries once to finish with volumes that it finds, or
-// one that goes on, by the texts in its program. Until then that is not known.
+// TriesOnce has the kubelet, which has started at that time, be one that tries once to finish with volumes that it
+// finds, or one that goes on, by the texts in its program. Until then that is not known.
 func (s *Scene) TriesOnce(once bool, since time.Time) {
 	s.t.Helper()
 	text := "\x7fELF " + strings.Join([]string{"volume:", "%q", "is", "not", "mounted"}, " ")

@@ -64,7 +64,7 @@ func (n Number) String() string {
 // parseNumber reads "major:minor", both decimal, at most 4095 and 1048575.
 func parseNumber(text string) (Number, error) {
 	major, minor, ok := strings.Cut(text, ":")
-	if !ok || !digits(major) || !digits(minor) {
+	if !ok || !isDecimal(major) || !isDecimal(minor) {
 		return Number{}, fmt.Errorf("parse device number %q: want major:minor", text)
 	}
 	a, err := strconv.ParseUint(major, 10, 32)
@@ -78,8 +78,8 @@ func parseNumber(text string) (Number, error) {
 	return Number{Major: uint32(a), Minor: uint32(b)}, nil
 }
 
-// digits reports whether text is a decimal number without a sign.
-func digits(text string) bool {
+// isDecimal reports whether text is a decimal number without a sign.
+func isDecimal(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
@@ -129,8 +129,8 @@ type Sys struct {
 	Write func(path, text string) error
 }
 
-func (s Sys) files() sysfs { return sysfs{s.Root} }
+func (s Sys) newSysfs() sysfs { return sysfs{s.Root} }
 
-func (s Sys) uses() uses { return uses{s.files()} }
+func (s Sys) newUses() deviceUses { return deviceUses{s.newSysfs()} }
 
-func (s Sys) detacher() detacher { return detacher{s} }
+func (s Sys) newDetacher() deviceDetacher { return deviceDetacher{s} }

@@ -22,9 +22,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// recorded lays out a tree of testdata: a line is "path = text", with "|" for
+// recordedSys lays out a tree of testdata: a line is "path = text", with "|" for
 // newlines, or "path -> target of the link".
-func recorded(t testing.TB, name string) Sys {
+func recordedSys(t testing.TB, name string) Sys {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
 	must(t, err)
@@ -52,7 +52,7 @@ func layOut(t testing.TB, text string) Sys {
 	return Sys{Root: root}
 }
 
-func find(t testing.TB, s Sys, spec string) Device {
+func findDevice(t testing.TB, s Sys, spec string) Device {
 	t.Helper()
 	d, err := s.Resolve(spec)
 	must(t, err)
@@ -92,9 +92,9 @@ func FuzzParseNumber(f *testing.F) {
 	})
 }
 
-func TestResolveTellsKinds(t *testing.T) {
+func TestResolveDistinguishesKinds(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recordedSys(t, "node.tree")
 	for spec, want := range map[string]Device{
 		"sda":        {Number: Number{8, 0}, Name: "sda", Kind: Other, Sequence: 1},
 		"8:0":        {Number: Number{8, 0}, Name: "sda", Kind: Other, Sequence: 1},
@@ -107,23 +107,23 @@ func TestResolveTellsKinds(t *testing.T) {
 		// A device of that name which krbd does not know by that number.
 		"rbd4": {Number: Number{7, 4}, Name: "rbd4", Kind: Other},
 	} {
-		d, err := s.Resolve(spec)
+		d, err := sys.Resolve(spec)
 		if diff := cmp.Diff(want, d); err != nil || diff != "" {
 			t.Errorf("resolve %q: %v\n%s", spec, err, diff)
 		}
 	}
-	if node := find(t, s, "cciss!c0d0").Node(); node != "/dev/cciss/c0d0" {
+	if node := findDevice(t, sys, "cciss!c0d0").Node(); node != "/dev/cciss/c0d0" {
 		t.Errorf("node %q", node)
 	}
 }
 
 func TestResolveBadInput(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.files().at("dev/dir"), 0o700))
-	must(t, os.WriteFile(s.files().at("dev/file"), nil, 0o600))
+	s := recordedSys(t, "node.tree")
+	must(t, os.MkdirAll(s.newSysfs().pathAt("dev/dir"), 0o700))
+	must(t, os.WriteFile(s.newSysfs().pathAt("dev/file"), nil, 0o600))
 	for name, target := range map[string]string{"a": "b", "b": "/dev/a", "up": "../../../../dev/file", "proc": "/proc/self/fd/3"} {
-		must(t, os.Symlink(target, s.files().at("dev/"+name)))
+		must(t, os.Symlink(target, s.newSysfs().pathAt("dev/"+name)))
 	}
 	for spec, want := range map[string]error{
 		"":                 nil,
@@ -167,7 +167,7 @@ func TestResolveBadInput(t *testing.T) {
 
 func TestAllLeavesOutWhatHasNoNumber(t *testing.T) {
 	t.Parallel()
-	devices, err := recorded(t, "node.tree").All()
+	devices, err := recordedSys(t, "node.tree").All()
 	must(t, err)
 	var names []string
 	for _, d := range devices {
@@ -184,7 +184,7 @@ func TestAllLeavesOutWhatHasNoNumber(t *testing.T) {
 
 func TestFileSystemsOfRelatives(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recordedSys(t, "node.tree")
 	ext4 := FileSystem{Type: "ext4", Number: Number{8, 1}, Evidence: "/sys/fs/ext4/sda1"}
 	for name, want := range map[string][]FileSystem{
 		"sda":  {ext4},
@@ -193,7 +193,7 @@ func TestFileSystemsOfRelatives(t *testing.T) {
 		"dm-0": {{Type: "xfs", Number: Number{253, 0}, Evidence: "/sys/fs/xfs/dm-0"}},
 		"rbd3": nil, // directories that any user can make are no file systems
 	} {
-		found, err := s.FileSystems(find(t, s, name))
+		found, err := sys.FileSystems(findDevice(t, sys, name))
 		if diff := cmp.Diff(want, found); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
@@ -202,9 +202,9 @@ func TestFileSystemsOfRelatives(t *testing.T) {
 
 func TestFileSystemsOfSeveralDevices(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "btrfs.tree")
+	s := recordedSys(t, "btrfs.tree")
 	for name, want := range map[string]bool{"loop0": true, "loop1": true, "loop2": false} {
-		found, err := s.FileSystems(find(t, s, name))
+		found, err := s.FileSystems(findDevice(t, s, name))
 		must(t, err)
 		if want != (len(found) == 1) {
 			t.Fatalf("%s: %+v", name, found)
@@ -217,17 +217,17 @@ func TestFileSystemsOfSeveralDevices(t *testing.T) {
 
 func TestJournalOfUnknownOwner(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
-	must(t, os.MkdirAll(s.files().at("proc/fs/jbd2/sda3"), 0o700))
+	sys := recordedSys(t, "node.tree")
+	must(t, os.MkdirAll(sys.newSysfs().pathAt("proc/fs/jbd2/sda3"), 0o700))
 	want := []FileSystem{{Type: "ext4", Journal: true, Evidence: "/proc/fs/jbd2/sda3"}}
 	// The number of sda1's thread leads to one that does not write on sda3.
-	found, err := s.FileSystems(find(t, s, "sda3"))
+	found, err := sys.FileSystems(findDevice(t, sys, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	must(t, os.WriteFile(s.files().at("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
+	must(t, os.WriteFile(sys.newSysfs().pathAt("proc/411/comm"), []byte("jbd2/sda3\n"), 0o600))
 	want = []FileSystem{{Type: "ext4", Number: Number{8, 1}, Journal: true, Evidence: "/sys/fs/ext4/sda1/journal_task"}}
-	found, err = s.FileSystems(find(t, s, "sda3"))
+	found, err = sys.FileSystems(findDevice(t, sys, "sda3"))
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
@@ -235,8 +235,8 @@ func TestJournalOfUnknownOwner(t *testing.T) {
 
 func TestUsers(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
-	device := func(name string) Device { return find(t, s, name) }
+	sys := recordedSys(t, "node.tree")
+	device := func(name string) Device { return findDevice(t, sys, name) }
 	lvm := User{Kind: Stacked, Device: device("dm-0"), Evidence: "/sys/class/block/sda2/holders/dm-0"}
 	swap := User{Kind: Swap, Device: device("sda3"), Path: "/dev/sda3", Evidence: "/proc/swaps"}
 	for name, want := range map[string][]User{
@@ -248,7 +248,7 @@ func TestUsers(t *testing.T) {
 		"dm-1": {{Kind: Swap, Device: device("dm-1"), Path: "/dev/mapper/vg0-swap", Evidence: "/proc/swaps"}},
 		"rbd3": nil,
 	} {
-		users, err := s.Users(device(name))
+		users, err := sys.Users(device(name))
 		if diff := cmp.Diff(want, users); err != nil || diff != "" {
 			t.Errorf("%s: %v\n%s", name, err, diff)
 		}
@@ -257,9 +257,9 @@ func TestUsers(t *testing.T) {
 
 func TestUsed(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	s := recordedSys(t, "node.tree")
 	for name, want := range map[string]bool{"sda1": true, "sda2": true, "sda3": true, "dm-0": true, "md127": false, "rbd3": false} {
-		if used := s.used(find(t, s, name)); used != want {
+		if used := s.hasKnownUser(findDevice(t, s, name)); used != want {
 			t.Errorf("%s used: %v, want %v", name, used, want)
 		}
 	}
@@ -267,22 +267,22 @@ func TestUsed(t *testing.T) {
 
 func TestStat(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "node.tree")
+	sys := recordedSys(t, "node.tree")
 	for name, want := range map[string]Activity{
 		"sda":  {Reads: 633, Writes: 1059, InFlight: 1, Discards: 12, Flushes: 5},
 		"sda1": {Reads: 33, Writes: 59}, // as before 4.18
 	} {
-		if a, err := s.Stat(find(t, s, name)); err != nil || a != want {
+		if a, err := sys.Stat(findDevice(t, sys, name)); err != nil || a != want {
 			t.Errorf("%s: %+v, %v, want %+v", name, a, err, want)
 		}
 	}
 	for name, want := range map[string]error{"rbd3": ErrNotCounted, "dm-0": ErrNotFound} {
-		if _, err := s.Stat(find(t, s, name)); !errors.Is(err, want) {
+		if _, err := sys.Stat(findDevice(t, sys, name)); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
 	for _, text := range []string{"", "1 2 3", "x 0 0 0 0 0 0 0 0 0 0", "0 0 0 0 -1 0 0 0 0 0 0"} {
-		if a, err := parseStat(text); err == nil {
+		if a, err := parseCounters(text); err == nil {
 			t.Errorf("%q is %+v", text, a)
 		}
 	}
@@ -294,20 +294,20 @@ func TestParseSwaps(t *testing.T) {
 		"/dev/sda3                               partition\t999420\t\t0\t\t-2\n" +
 		`/a\040b\011c\012d\134040` + "\tfile\t10\t0\t-3\n" +
 		"/cut\n\n" + `/x\040(deleted)` + "\tpartition\t10\t0\t-3\n"
-	want := []area{{path: "/dev/sda3"}, {path: "/a b\tc\nd\\040", file: true}, {path: "/x"}}
-	if diff := cmp.Diff(want, parseSwaps(text), cmp.AllowUnexported(area{})); diff != "" {
+	want := []swapArea{{path: "/dev/sda3"}, {path: "/a b\tc\nd\\040", isFile: true}, {path: "/x"}}
+	if diff := cmp.Diff(want, parseSwaps(text), cmp.AllowUnexported(swapArea{})); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestBackingOfOthers(t *testing.T) {
 	t.Parallel()
-	s := recorded(t, "btrfs.tree")
-	if _, err := s.Backing(find(t, s, "loop2")); !errors.Is(err, ErrNotAttached) {
+	s := recordedSys(t, "btrfs.tree")
+	if _, err := s.Backing(findDevice(t, s, "loop2")); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("free loop device: %v", err)
 	}
-	s = recorded(t, "node.tree")
-	if _, err := s.Backing(find(t, s, "rbd3")); err == nil || errors.Is(err, ErrNotAttached) {
+	s = recordedSys(t, "node.tree")
+	if _, err := s.Backing(findDevice(t, s, "rbd3")); err == nil || errors.Is(err, ErrNotAttached) {
 		t.Errorf("krbd device: %v", err)
 	}
 }

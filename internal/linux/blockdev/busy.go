@@ -23,8 +23,8 @@ import (
 // anything. If they find nothing, it need not be free: then EPERM or EACCES comes
 // back.
 func (s Sys) Busy(d Device) (bool, error) {
-	busy, err := within(&devices, d.key(), func() (bool, error) { return s.busy(d) })
-	if forbidden(err) && s.used(d) {
+	busy, err := callWithin(&deviceCalls, d.callKey(), func() (bool, error) { return s.claimsFail(d) })
+	if isForbidden(err) && s.hasKnownUser(d) {
 		return true, nil
 	}
 	if err != nil {
@@ -33,16 +33,16 @@ func (s Sys) Busy(d Device) (bool, error) {
 	return busy, nil
 }
 
-// busy claims the device once, and again only if nothing is known that would
+// claimsFail claims the device once, and again only if nothing is known that would
 // explain the refusal.
-func (s Sys) busy(d Device) (bool, error) {
-	fd, err := s.open(d, true)
+func (s Sys) claimsFail(device Device) (bool, error) {
+	fd, err := s.openDevice(device, true)
 	fd.Close()
 	if errors.Is(err, sys.EBUSY) {
-		if s.used(d) {
+		if s.hasKnownUser(device) {
 			return true, nil
 		}
-		err = s.free(d)
+		err = s.checkFree(device)
 	}
 	if errors.Is(err, ErrBusy) {
 		return true, nil
@@ -50,29 +50,29 @@ func (s Sys) busy(d Device) (bool, error) {
 	return false, err
 }
 
-func forbidden(err error) bool { return errors.Is(err, sys.EPERM) || errors.Is(err, sys.EACCES) }
+func isForbidden(err error) bool { return errors.Is(err, sys.EPERM) || errors.Is(err, sys.EACCES) }
 
-// used reports whether sysfs and proc know of anything that keeps it busy.
-func (s Sys) used(d Device) bool {
+// hasKnownUser reports whether sysfs and proc know of anything that keeps it busy.
+func (s Sys) hasKnownUser(d Device) bool {
 	found, _ := s.FileSystems(d)
 	users, _ := s.Users(d)
 	return len(found) > 0 || slices.ContainsFunc(users, func(u User) bool { return u.Kind != SwapFile })
 }
 
-// key is the device's among all that may be asked at the same time.
-func (d Device) key() string { return d.Number.String() }
+// callKey is the device's among all that may be asked at the same time.
+func (d Device) callKey() string { return d.Number.String() }
 
 // Another process may be asking the same at this moment, and be taken for a
 // holder: so what is busy is tried again, for longer where a refusal is the end.
 const (
-	claimTries  = 3
-	claimPause  = 2 * time.Millisecond
-	detachTries = 10
-	detachPause = 10 * time.Millisecond
+	maxClaimTries  = 3
+	claimPause     = 2 * time.Millisecond
+	maxDetachTries = 10
+	detachPause    = 10 * time.Millisecond
 )
 
-// insist repeats ask while the kernel says that the device is busy.
-func insist(tries int, pause time.Duration, ask func() error) error {
+// retryWhileBusy repeats ask while the kernel says that the device is busy.
+func retryWhileBusy(tries int, pause time.Duration, ask func() error) error {
 	for {
 		err := ask()
 		if tries--; tries <= 0 || !errors.Is(err, sys.EBUSY) {
@@ -82,11 +82,11 @@ func insist(tries int, pause time.Duration, ask func() error) error {
 	}
 }
 
-// claim opens the device so that nothing else can claim it. ErrBusy: something has claimed it.
-func (s Sys) claim(d Device) (*sys.FD, error) {
+// openClaimed opens the device so that nothing else can claim it. ErrBusy: something has claimed it.
+func (s Sys) openClaimed(d Device) (*sys.FD, error) {
 	var fd *sys.FD
-	err := insist(claimTries, claimPause, func() (err error) {
-		fd, err = s.open(d, true)
+	err := retryWhileBusy(maxClaimTries, claimPause, func() (err error) {
+		fd, err = s.openDevice(d, true)
 		return err
 	})
 	if errors.Is(err, sys.EBUSY) {
@@ -95,32 +95,32 @@ func (s Sys) claim(d Device) (*sys.FD, error) {
 	return fd, err
 }
 
-// open opens the device by its number, or by its node where this process may
+// openDevice opens the device by its number, or by its node where this process may
 // not do that.
-func (s Sys) open(d Device, exclusive bool) (*sys.FD, error) {
+func (s Sys) openDevice(d Device, exclusive bool) (*sys.FD, error) {
 	fd, err := sys.OpenBlock(d.Major, d.Minor, exclusive)
-	if errors.Is(err, sys.ENOSYS) || forbidden(err) {
+	if errors.Is(err, sys.ENOSYS) || isForbidden(err) {
 		fd, err = s.openNode(d, exclusive)
 	}
 	if err != nil {
-		return nil, notFound(err)
+		return nil, notFoundError(err)
 	}
 	return fd, nil
 }
 
 // openNode opens the device by its node, and checks that it is that device's.
-func (s Sys) openNode(d Device, exclusive bool) (*sys.FD, error) {
+func (s Sys) openNode(device Device, exclusive bool) (*sys.FD, error) {
 	open := sys.OpenShared
 	if exclusive {
 		open = sys.OpenExclusive
 	}
-	fd, err := open(s.files().at(d.Node()))
+	fd, err := open(s.newSysfs().pathAt(device.Node()))
 	if err != nil {
 		return nil, err
 	}
 	st, err := fd.Stat(sys.StatType)
-	if err == nil && (Number{st.RdevMajor, st.RdevMinor}) != d.Number {
-		err = fmt.Errorf("node %q stands for another device: %w", d.Node(), ErrNotFound)
+	if err == nil && (Number{st.RdevMajor, st.RdevMinor}) != device.Number {
+		err = fmt.Errorf("node %q stands for another device: %w", device.Node(), ErrNotFound)
 	}
 	if err != nil {
 		fd.Close()
@@ -139,41 +139,42 @@ type Activity struct {
 // Stat reads the device's counters. ErrNotCounted: the counting is switched off, so
 // that equal samples would say nothing.
 func (s Sys) Stat(d Device) (Activity, error) {
-	a, err := s.stat(d)
+	a, err := s.readCounters(d)
 	if err != nil {
 		return Activity{}, fmt.Errorf("read counters of device %q: %w", d.Name, err)
 	}
 	return a, nil
 }
 
-func (s Sys) stat(d Device) (Activity, error) {
+func (s Sys) readCounters(d Device) (Activity, error) {
 	disk := d.Name
 	if d.Parent != "" {
 		disk = d.Parent
 	}
-	text, err := s.files().read(d.Name, "stat")
+	text, err := s.newSysfs().readAttribute(d.Name, "stat")
 	if err != nil {
-		return Activity{}, notFound(err)
+		return Activity{}, notFoundError(err)
 	}
-	if s.files().number(disk, "queue/iostats") != 1 {
+	if s.newSysfs().readNumber(disk, "queue/iostats") != 1 {
 		return Activity{}, ErrNotCounted
 	}
-	a, err := parseStat(text)
+	a, err := parseCounters(text)
 	if err != nil {
 		return Activity{}, fmt.Errorf("parse %q: %w", text, err)
 	}
 	return a, nil
 }
 
-// parseStat reads 11 numbers, 15 since 4.18 (discards), or 17 since 5.5
+// parseCounters reads 11 numbers, 15 since 4.18 (discards), or 17 since 5.5
 // (flushes).
-func parseStat(text string) (Activity, error) {
+func parseCounters(text string) (Activity, error) {
 	fields := strings.Fields(text)
 	if len(fields) < 11 {
 		return Activity{}, fmt.Errorf("%d numbers, want 11 at least", len(fields))
 	}
-	var a Activity
-	for i, to := range map[int]*uint64{0: &a.Reads, 4: &a.Writes, 8: &a.InFlight, 11: &a.Discards, 15: &a.Flushes} {
+	var activity Activity
+	for i, to := range map[int]*uint64{0: &activity.Reads, 4: &activity.Writes, 8: &activity.InFlight,
+		11: &activity.Discards, 15: &activity.Flushes} {
 		if i >= len(fields) {
 			continue
 		}
@@ -183,5 +184,5 @@ func parseStat(text string) (Activity, error) {
 		}
 		*to = n
 	}
-	return a, nil
+	return activity, nil
 }

@@ -24,18 +24,18 @@ import (
 )
 
 func TestResolveByEveryName(t *testing.T) {
-	d := loop(t, image(t, 1))
+	device := newLoop(t, newImage(t, 1))
 	dir := t.TempDir()
 	link, chain, own := filepath.Join(dir, "link"), filepath.Join(dir, "chain"), filepath.Join(dir, "own")
-	must(t, os.Symlink(d.Node(), link))
+	must(t, os.Symlink(device.Node(), link))
 	must(t, os.Symlink("./../"+filepath.Base(dir)+"/link", chain))
-	run(t, "mknod", own, "b", "7", strings.TrimPrefix(d.Number.String(), "7:"))
-	for _, spec := range []string{d.Name, d.Node(), d.Number.String(), link, chain, own, "/dev//./" + d.Name} {
-		if got, err := (Sys{}).Resolve(spec); err != nil || got != d {
-			t.Errorf("resolve %q: %+v, %v, want %+v", spec, got, err, d)
+	runProgram(t, "mknod", own, "b", "7", strings.TrimPrefix(device.Number.String(), "7:"))
+	for _, spec := range []string{device.Name, device.Node(), device.Number.String(), link, chain, own, "/dev//./" + device.Name} {
+		if got, err := (Sys{}).Resolve(spec); err != nil || got != device {
+			t.Errorf("resolve %q: %+v, %v, want %+v", spec, got, err, device)
 		}
 	}
-	run(t, "mknod", filepath.Join(dir, "nothing"), "b", "4000", "1000000")
+	runProgram(t, "mknod", filepath.Join(dir, "nothing"), "b", "4000", "1000000")
 	for spec, want := range map[string]error{
 		"4000:1000000": ErrNotFound, filepath.Join(dir, "nothing"): ErrNotFound,
 		"/dev/null": ErrNotBlock, dir: ErrNotBlock, filepath.Join(dir, "none"): ErrNotFound,
@@ -44,8 +44,8 @@ func TestResolveByEveryName(t *testing.T) {
 			t.Errorf("resolve %q: %v, want %v", spec, err, want)
 		}
 	}
-	if all, err := (Sys{}).All(); err != nil || !slices.Contains(all, d) {
-		t.Errorf("all devices: %+v, %v, want %+v among them", all, err, d)
+	if all, err := (Sys{}).All(); err != nil || !slices.Contains(all, device) {
+		t.Errorf("all devices: %+v, %v, want %+v among them", all, err, device)
 	}
 }
 
@@ -61,28 +61,28 @@ func TestResolveWhereNothingAnswers(t *testing.T) {
 }
 
 func TestBusyWithAFileSystem(t *testing.T) {
-	d := formatted(t)
-	wantBusy(t, Sys{}, d, false)
-	point := mountAt(t, "ext4", d.Node())
+	device := formatted(t)
+	wantBusy(t, Sys{}, device, false)
+	point := mountDevice(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
-	wantBusy(t, Sys{}, d, true)
-	want := []FileSystem{{Type: "ext4", Number: d.Number, Evidence: "/sys/fs/ext4/" + d.Name}}
-	found, err := Sys{}.FileSystems(d)
+	wantBusy(t, Sys{}, device, true)
+	want := []FileSystem{{Type: "ext4", Number: device.Number, Evidence: "/sys/fs/ext4/" + device.Name}}
+	found, err := Sys{}.FileSystems(device)
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	holder.End()
 	eventually(t, "superblock gone", func() bool {
-		found, err := Sys{}.FileSystems(d)
+		found, err := Sys{}.FileSystems(device)
 		return err == nil && len(found) == 0
 	})
-	wantBusy(t, Sys{}, d, false)
+	wantBusy(t, Sys{}, device, false)
 }
 
 // TestBusyIsNotItself: many who ask at once do not take each other for holders.
 func TestBusyIsNotItself(t *testing.T) {
-	d := loop(t, image(t, 1))
+	d := newLoop(t, newImage(t, 1))
 	wrong := make(chan bool)
 	for range 8 {
 		go func() {
@@ -103,15 +103,15 @@ func TestBusyIsNotItself(t *testing.T) {
 
 // TestBusyByNode is what is left where no node can be made.
 func TestBusyByNode(t *testing.T) {
-	d := formatted(t)
-	fd, err := Sys{}.openNode(d, true)
+	device := formatted(t)
+	fd, err := Sys{}.openNode(device, true)
 	must(t, err)
-	if fd2, err := (Sys{}).openNode(d, true); !errors.Is(err, sys.EBUSY) {
+	if fd2, err := (Sys{}).openNode(device, true); !errors.Is(err, sys.EBUSY) {
 		fd2.Close()
 		t.Errorf("claimed twice: %v", err)
 	}
 	fd.Close()
-	forged := d
+	forged := device
 	forged.Minor++
 	if fd, err := (Sys{}).openNode(forged, false); !errors.Is(err, ErrNotFound) {
 		fd.Close()
@@ -122,10 +122,10 @@ func TestBusyByNode(t *testing.T) {
 // partitioned is a loop device with one partition, and that partition.
 func partitioned(t *testing.T) (disk, partition Device) {
 	t.Helper()
-	disk = loop(t, image(t, 32), "--partscan")
-	run(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors; a kernel need not know tables of partitions
-	partition = find(t, Sys{}, disk.Name+"p1")
-	run(t, "mke2fs", "-q", "-t", "ext4", partition.Node())
+	disk = newLoop(t, newImage(t, 32), "--partscan")
+	runProgram(t, "addpart", disk.Node(), "1", "2048", "32768") // sectors; a kernel need not know tables of partitions
+	partition = findDevice(t, Sys{}, disk.Name+"p1")
+	runProgram(t, "mke2fs", "-q", "-t", "ext4", partition.Node())
 	return disk, partition
 }
 
@@ -135,7 +135,7 @@ func TestBusyDiskAndPartition(t *testing.T) {
 		t.Errorf("partition %+v of %+v", partition, disk)
 	}
 	wantDetach(t, Sys{}, partition, ErrNoMeans)
-	point := mountAt(t, "ext4", partition.Node())
+	point := mountDevice(t, "ext4", partition.Node())
 	want := []FileSystem{{Type: "ext4", Number: partition.Number, Evidence: "/sys/fs/ext4/" + partition.Name}}
 	for _, d := range []Device{disk, partition} {
 		wantBusy(t, Sys{}, d, true)
@@ -154,7 +154,7 @@ func TestBusyDiskAndPartition(t *testing.T) {
 	wantBusy(t, Sys{}, partition, true)
 	claim.Close()
 	wantBusy(t, Sys{}, partition, false)
-	detach(t, Sys{}, disk)
+	detachFree(t, Sys{}, disk)
 	wantBusyError(t, partition, ErrNotFound)
 }
 
@@ -166,13 +166,13 @@ func wantBusyError(t *testing.T, d Device, want error) {
 }
 
 func TestBusyWithAnExternalJournal(t *testing.T) {
-	journal, data := loop(t, image(t, 16)), loop(t, image(t, 32))
-	run(t, "mke2fs", "-q", "-O", "journal_dev", "-b", "4096", journal.Node())
-	run(t, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-J", "device="+journal.Node(), data.Node())
+	journal, data := newLoop(t, newImage(t, 16)), newLoop(t, newImage(t, 32))
+	runProgram(t, "mke2fs", "-q", "-O", "journal_dev", "-b", "4096", journal.Node())
+	runProgram(t, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-J", "device="+journal.Node(), data.Node())
 	if found, err := (Sys{}).FileSystems(journal); err != nil || found != nil {
 		t.Errorf("before it is used: %+v, %v", found, err)
 	}
-	mountAt(t, "ext4", data.Node())
+	mountDevice(t, "ext4", data.Node())
 	wantBusy(t, Sys{}, journal, true)
 	want := []FileSystem{{
 		Type: "ext4", Number: data.Number, Journal: true, Evidence: "/sys/fs/ext4/" + data.Name + "/journal_task",
@@ -185,32 +185,32 @@ func TestBusyWithAnExternalJournal(t *testing.T) {
 	wantBound(t, journal, false)
 }
 
-// swapOn makes a swap area of a device or file and uses it until the test ends.
-func swapOn(t *testing.T, path string) {
+// enableSwap makes a swap area of a device or file and uses it until the test ends.
+func enableSwap(t *testing.T, path string) {
 	t.Helper()
-	run(t, "mkswap", path)
-	run(t, "swapon", path)
-	t.Cleanup(func() { run(t, "swapoff", path) })
+	runProgram(t, "mkswap", path)
+	runProgram(t, "swapon", path)
+	t.Cleanup(func() { runProgram(t, "swapoff", path) })
 }
 
 func TestBusyWithSwap(t *testing.T) {
-	d := loop(t, image(t, 16))
-	swapOn(t, d.Node())
-	wantBusy(t, Sys{}, d, true)
-	want := []User{{Kind: Swap, Device: d, Path: d.Node(), Evidence: "/proc/swaps"}}
-	users, err := Sys{}.Users(d)
+	device := newLoop(t, newImage(t, 16))
+	enableSwap(t, device.Node())
+	wantBusy(t, Sys{}, device, true)
+	want := []User{{Kind: Swap, Device: device, Path: device.Node(), Evidence: "/proc/swaps"}}
+	users, err := Sys{}.Users(device)
 	if diff := cmp.Diff(want, users); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	wantDetach(t, Sys{}, d, ErrBusy)
-	wantBound(t, d, false)
+	wantDetach(t, Sys{}, device, ErrBusy)
+	wantBound(t, device, false)
 }
 
 func TestBusyWithASwapFile(t *testing.T) {
 	d := formatted(t)
-	file := filepath.Join(mountAt(t, "ext4", d.Node()), "a swap file")
+	file := filepath.Join(mountDevice(t, "ext4", d.Node()), "a swap file")
 	must(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
-	swapOn(t, file)
+	enableSwap(t, file)
 	want := []User{{Kind: SwapFile, Device: d, Path: file, Evidence: "/proc/swaps"}}
 	users, err := Sys{}.Users(d)
 	if diff := cmp.Diff(want, users); err != nil || diff != "" {
@@ -220,11 +220,11 @@ func TestBusyWithASwapFile(t *testing.T) {
 
 func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
 	must(t, debian.Install(t.Context(), "mkfs.btrfs"))
-	a, b := loop(t, image(t, 128)), loop(t, image(t, 128))
-	run(t, "mkfs.btrfs", "-q", a.Node(), b.Node())
-	run(t, "btrfs", "device", "scan", a.Node(), b.Node())
-	t.Cleanup(func() { run(t, "btrfs", "device", "scan", "--forget", a.Node()) })
-	point := mountAt(t, "btrfs", a.Node())
+	a, b := newLoop(t, newImage(t, 128)), newLoop(t, newImage(t, 128))
+	runProgram(t, "mkfs.btrfs", "-q", a.Node(), b.Node())
+	runProgram(t, "btrfs", "device", "scan", a.Node(), b.Node())
+	t.Cleanup(func() { runProgram(t, "btrfs", "device", "scan", "--forget", a.Node()) })
+	point := mountDevice(t, "btrfs", a.Node())
 	members := []string{a.Name, b.Name}
 	slices.Sort(members)
 	for _, d := range []Device{a, b} {
@@ -240,15 +240,15 @@ func TestBusyWithABtrfsOfTwoDevices(t *testing.T) {
 }
 
 func TestStatCounts(t *testing.T) {
-	d := loop(t, image(t, 4))
-	before, err := Sys{}.Stat(d)
+	device := newLoop(t, newImage(t, 4))
+	before, err := Sys{}.Stat(device)
 	must(t, err)
-	wantBusy(t, Sys{}, d, false)
-	if again, err := (Sys{}).Stat(d); err != nil || again != before {
+	wantBusy(t, Sys{}, device, false)
+	if again, err := (Sys{}).Stat(device); err != nil || again != before {
 		t.Errorf("the truth test itself counts: %+v, then %+v, %v", before, again, err)
 	}
-	run(t, "dd", "if="+d.Node(), "of=/dev/null", "iflag=direct", "bs=4096", "count=3")
-	after, err := Sys{}.Stat(d)
+	runProgram(t, "dd", "if="+device.Node(), "of=/dev/null", "iflag=direct", "bs=4096", "count=3")
+	after, err := Sys{}.Stat(device)
 	if err != nil || after.Reads-before.Reads != 3 || after.Writes != before.Writes {
 		t.Errorf("%+v, then %+v, %v, want 3 reads more", before, after, err)
 	}

@@ -23,7 +23,7 @@ import (
 // already. It waits for the kernel as long as ctx allows; ErrNoAnswer says that
 // the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
-	r := s.detacher()
+	r := s.newDetacher()
 	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]
 	if err := r.detachBy(ctx, d, detach); err != nil {
 		return fmt.Errorf("detach %q: %w", d.Name, err)
@@ -31,48 +31,48 @@ func (s Sys) Detach(ctx context.Context, d Device) error {
 	return nil
 }
 
-// detacher detaches devices, each kind by its own means.
-type detacher struct{ Sys }
+// deviceDetacher detaches devices, each kind by its own means.
+type deviceDetacher struct{ Sys }
 
-func (r detacher) detachBy(ctx context.Context, d Device, detach func(context.Context, Device) error) error {
-	if d.Parent != "" {
-		return fmt.Errorf("%w: partition of %q", ErrNoMeans, d.Parent)
+func (r deviceDetacher) detachBy(ctx context.Context, device Device, detach func(context.Context, Device) error) error {
+	if device.Parent != "" {
+		return fmt.Errorf("%w: partition of %q", ErrNoMeans, device.Parent)
 	}
 	if detach == nil {
-		return fmt.Errorf("%w: kind %q", ErrNoMeans, d.Kind)
+		return fmt.Errorf("%w: kind %q", ErrNoMeans, device.Kind)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := bounded.Do(ctx, &devices, bounded.Call{Key: d.key()}, func() (struct{}, error) { return struct{}{}, detach(ctx, d) })
+	_, err := bounded.Do(ctx, &deviceCalls, bounded.Call{Key: device.callKey()}, func() (struct{}, error) { return struct{}{}, detach(ctx, device) })
 	return err
 }
 
-// unchanged fails where the device is no longer the one that was resolved.
-func (r detacher) unchanged(d Device) error {
-	now, err := r.files().device(d.Name)
+// checkUnchanged fails where the device is no longer the one that was resolved.
+func (r deviceDetacher) checkUnchanged(d Device) error {
+	now, err := r.newSysfs().readDevice(d.Name)
 	if err == nil && now != d {
 		err = ErrChanged
 	}
 	return err
 }
 
-// free claims the device and lets it go again: krbd and zram refuse to detach
+// checkFree claims the device and lets it go again: krbd and zram refuse to detach
 // what any process has open.
-func (s Sys) free(d Device) error {
-	fd, err := s.claim(d)
+func (s Sys) checkFree(d Device) error {
+	fd, err := s.openClaimed(d)
 	fd.Close()
 	return err
 }
 
-// order writes to a driver's file.
-func (r detacher) order(ctx context.Context, path, text string) error {
-	err := calls.From(ctx).Did("write", path+" "+text, insist(detachTries, detachPause, func() error { return r.write(path, text) }))
+// writeOrder writes to a driver's file.
+func (r deviceDetacher) writeOrder(ctx context.Context, path, text string) error {
+	err := calls.From(ctx).Did("write", path+" "+text, retryWhileBusy(maxDetachTries, detachPause, func() error { return r.writeFile(path, text) }))
 	switch {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
 	case err != nil:
-		return notFound(err)
+		return notFoundError(err)
 	}
 	return nil
 }
@@ -81,13 +81,13 @@ func openElsewhere(err error) error {
 	return fmt.Errorf("%w: somebody has it open: %w", ErrBusy, err)
 }
 
-// verifyTime is how long a device may take to go after the kernel said that it
+// verifyTimeout is how long a device may take to go after the kernel said that it
 // does.
-const verifyTime = 2 * time.Second
+const verifyTimeout = 2 * time.Second
 
-// verify waits until the device has gone.
-func verify(ctx context.Context, goneNow func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, verifyTime)
+// awaitGone waits until the device has gone.
+func awaitGone(ctx context.Context, goneNow func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, verifyTimeout)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -103,19 +103,19 @@ func verify(ctx context.Context, goneNow func() bool) error {
 
 // detachLoop claims the device until it is done, so that no other process gets it
 // between the test and the act.
-func (r detacher) detachLoop(ctx context.Context, d Device) error {
-	fd, err := r.claim(d)
+func (r deviceDetacher) detachLoop(ctx context.Context, device Device) error {
+	fd, err := r.openClaimed(device)
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
-	if !r.files().has(d.Name, "loop/backing_file") {
+	if !r.newSysfs().hasAttribute(device.Name, "loop/backing_file") {
 		return ErrNotAttached
 	}
-	if err := r.unchanged(d); err != nil {
+	if err := r.checkUnchanged(device); err != nil {
 		return err
 	}
-	err = calls.From(ctx).Did("ioctl", d.Node()+" LOOP_CLR_FD", insist(detachTries, detachPause, fd.LoopClear))
+	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(maxDetachTries, detachPause, fd.LoopClear))
 	switch {
 	case errors.Is(err, sys.ENXIO):
 		return ErrNotAttached
@@ -125,56 +125,58 @@ func (r detacher) detachLoop(ctx context.Context, d Device) error {
 		return err
 	}
 	fd.Close()
-	return verify(ctx, func() bool { return !r.files().has(d.Name, "loop/backing_file") || r.replaced(d) })
+	return awaitGone(ctx, func() bool {
+		return !r.newSysfs().hasAttribute(device.Name, "loop/backing_file") || r.isReplaced(device)
+	})
 }
 
-// replaced reports whether something else is behind the device by now.
-func (r detacher) replaced(d Device) bool {
-	now, err := r.files().device(d.Name)
+// isReplaced reports whether something else is behind the device by now.
+func (r deviceDetacher) isReplaced(d Device) bool {
+	now, err := r.newSysfs().readDevice(d.Name)
 	return err == nil && d.Known() && now.Known() && (now.Sequence != d.Sequence || now.Image != d.Image)
 }
 
-func (r detacher) detachZram(ctx context.Context, d Device) error {
+func (r deviceDetacher) detachZram(ctx context.Context, device Device) error {
 	empty := func() bool {
-		state, err := r.files().read(d.Name, "initstate")
-		return errors.Is(notFound(err), ErrNotFound) || state == "0"
+		state, err := r.newSysfs().readAttribute(device.Name, "initstate")
+		return errors.Is(notFoundError(err), ErrNotFound) || state == "0"
 	}
-	if err := r.unchanged(d); err != nil {
+	if err := r.checkUnchanged(device); err != nil {
 		return err
 	}
 	if empty() {
 		return ErrNotAttached
 	}
-	if err := r.free(d); err != nil {
+	if err := r.checkFree(device); err != nil {
 		return err
 	}
-	if err := r.order(ctx, r.files().attr(d.Name, "reset"), "1"); err != nil {
+	if err := r.writeOrder(ctx, r.newSysfs().attributePath(device.Name, "reset"), "1"); err != nil {
 		return err
 	}
-	return verify(ctx, empty)
+	return awaitGone(ctx, empty)
 }
 
 // detachKRBD asks for the device by the number that krbd knows it by. If krbd has a
 // file for devices of one major, it refuses the other.
-func (r detacher) detachKRBD(ctx context.Context, d Device) error {
-	if err := r.unchanged(d); err != nil {
+func (r deviceDetacher) detachKRBD(ctx context.Context, device Device) error {
+	if err := r.checkUnchanged(device); err != nil {
 		return err
 	}
-	id := r.files().imageID(d.Name, d.Number.String())
+	id := r.newSysfs().imageID(device.Name, device.Number.String())
 	if id == "" {
 		return ErrNotFound
 	}
-	if err := r.free(d); err != nil {
+	if err := r.checkFree(device); err != nil {
 		return err
 	}
-	remove := r.files().at("sys/bus/rbd/remove_single_major")
-	if !exists(remove) {
-		remove = r.files().at("sys/bus/rbd/remove")
+	remove := r.newSysfs().pathAt("sys/bus/rbd/remove_single_major")
+	if !pathExists(remove) {
+		remove = r.newSysfs().pathAt("sys/bus/rbd/remove")
 	}
-	if err := r.order(ctx, remove, id); err != nil {
+	if err := r.writeOrder(ctx, remove, id); err != nil {
 		return err
 	}
-	return verify(ctx, func() bool {
-		return r.files().imageID(d.Name, d.Number.String()) == "" || r.replaced(d)
+	return awaitGone(ctx, func() bool {
+		return r.newSysfs().imageID(device.Name, device.Number.String()) == "" || r.isReplaced(device)
 	})
 }

@@ -20,22 +20,22 @@ import (
 )
 
 func TestDetachLoop(t *testing.T) {
-	d := formatted(t)
-	b, err := Sys{}.Backing(d)
+	device := formatted(t)
+	b, err := Sys{}.Backing(device)
 	must(t, err)
 	st, err := sys.StatPath(b.File, sys.StatIno)
 	if err != nil || b.Ino != st.Ino || b.Number != (Number{st.Major, st.Minor}) || b.Device != (Number{}) {
 		t.Errorf("backing %+v, %v, want file %+v", b, err, st)
 	}
-	point := mountAt(t, "ext4", d.Node())
+	point := mountDevice(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
-	wantDetach(t, Sys{}, d, ErrBusy)
-	wantBound(t, d, false)
+	wantDetach(t, Sys{}, device, ErrBusy)
+	wantBound(t, device, false)
 	holder.End()
-	detach(t, Sys{}, d)
-	wantDetach(t, Sys{}, d, ErrNotAttached)
-	if _, err := (Sys{}).Backing(d); !errors.Is(err, ErrNotAttached) {
+	detachFree(t, Sys{}, device)
+	wantDetach(t, Sys{}, device, ErrNotAttached)
+	if _, err := (Sys{}).Backing(device); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("behind it: %v, want nothing", err)
 	}
 }
@@ -43,74 +43,74 @@ func TestDetachLoop(t *testing.T) {
 // TestDetachLoopThatIsOpen: the kernel would say yes and only mark the device,
 // which then goes at an unknown time.
 func TestDetachLoopThatIsOpen(t *testing.T) {
-	d := formatted(t)
-	opener := kerneltest.Start(t, "open", d.Node())
-	wantBusy(t, Sys{}, d, false)
-	wantDetach(t, Sys{}, d, ErrBusy)
-	wantBound(t, d, false)
+	device := formatted(t)
+	opener := kerneltest.Start(t, "open", device.Node())
+	wantBusy(t, Sys{}, device, false)
+	wantDetach(t, Sys{}, device, ErrBusy)
+	wantBound(t, device, false)
 	opener.End()
-	wantBound(t, d, false)
-	detach(t, Sys{}, d)
+	wantBound(t, device, false)
+	detachFree(t, Sys{}, device)
 }
 
 // TestDetachLoopKeepsTheMarkOfOthers: what its user asked for stays, as well.
 func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
-	d := formatted(t)
-	point := mountAt(t, "ext4", d.Node())
-	run(t, "losetup", "--detach", d.Node())
-	wantBound(t, d, true)
-	wantDetach(t, Sys{}, d, ErrBusy)
-	wantBound(t, d, true)
+	device := formatted(t)
+	point := mountDevice(t, "ext4", device.Node())
+	runProgram(t, "losetup", "--detach", device.Node())
+	wantBound(t, device, true)
+	wantDetach(t, Sys{}, device, ErrBusy)
+	wantBound(t, device, true)
 	must(t, systest.UnmountPath(point, false))
 	eventually(t, "released by the kernel", func() bool {
-		return errors.Is((Sys{}).Detach(t.Context(), d), ErrNotAttached)
+		return errors.Is((Sys{}).Detach(t.Context(), device), ErrNotAttached)
 	})
 }
 
 func TestDetachLoopThatIsAnother(t *testing.T) {
-	d := loop(t, image(t, 1))
-	if d.Sequence == 0 {
+	device := newLoop(t, newImage(t, 1))
+	if device.Sequence == 0 {
 		t.Skip("kernel lacks diskseq of block devices (5.15)")
 	}
-	before := d
+	before := device
 	before.Sequence--
 	wantDetach(t, Sys{}, before, ErrChanged)
-	wantBound(t, d, false)
+	wantBound(t, device, false)
 }
 
 func TestDetachZram(t *testing.T) {
-	d := zram(t)
-	if d.Kind != Zram {
-		t.Fatalf("%+v", d)
+	device := newZram(t)
+	if device.Kind != Zram {
+		t.Fatalf("%+v", device)
 	}
-	point := mountAt(t, "ext4", d.Node())
+	point := mountDevice(t, "ext4", device.Node())
 	holder := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(point, false))
-	wantBusy(t, Sys{}, d, true)
-	wantDetach(t, Sys{}, d, ErrBusy)
+	wantBusy(t, Sys{}, device, true)
+	wantDetach(t, Sys{}, device, ErrBusy)
 	// The kernel's answer to the write itself.
-	if err := (detacher{}).order(t.Context(), (sysfs{}).attr(d.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
+	if err := (deviceDetacher{}).writeOrder(t.Context(), (sysfs{}).attributePath(device.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}
 	holder.End()
-	eventually(t, "free", func() bool { busy, err := Sys{}.Busy(d); return err == nil && !busy })
+	eventually(t, "free", func() bool { busy, err := Sys{}.Busy(device); return err == nil && !busy })
 
-	opener := kerneltest.Start(t, "open", d.Node())
-	wantDetach(t, Sys{}, d, ErrBusy)
-	if state, err := (sysfs{}).read(d.Name, "initstate"); err != nil || state != "1" {
+	opener := kerneltest.Start(t, "open", device.Node())
+	wantDetach(t, Sys{}, device, ErrBusy)
+	if state, err := (sysfs{}).readAttribute(device.Name, "initstate"); err != nil || state != "1" {
 		t.Errorf("state %q, %v: a refusal changed it", state, err)
 	}
 	opener.End()
-	detach(t, Sys{}, d)
-	if err := (Sys{}).Detach(t.Context(), d); !errors.Is(err, ErrNotAttached) && !errors.Is(err, ErrChanged) {
+	detachFree(t, Sys{}, device)
+	if err := (Sys{}).Detach(t.Context(), device); !errors.Is(err, ErrNotAttached) && !errors.Is(err, ErrChanged) {
 		t.Errorf("once more: %v, want nothing attached", err)
 	}
 }
 
-// krbd is a root in which a real loop device is called rbd0, with krbd's files
+// fakeKRBD is a root in which a real loop device is called rbd0, with krbd's files
 // as Documentation/ABI/testing/sysfs-bus-rbd has them: this machine has no
 // krbd. Its driver answers what is written.
-func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys, Device) {
+func fakeKRBD(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys, Device) {
 	t.Helper()
 	d := formatted(t)
 	tree := fmt.Sprintf("sys/class/block/rbd0 -> ../../devices/rbd/0/block/rbd0\n"+
@@ -124,42 +124,42 @@ func krbd(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys
 		file = "remove_single_major"
 		tree += "sys/bus/rbd/remove_single_major =\n"
 	}
-	s := layOut(t, tree)
-	s.Write = func(path, text string) error {
-		if path != s.files().at("sys/bus/rbd/"+file) || text != "0" {
+	sys := layOut(t, tree)
+	sys.Write = func(path, text string) error {
+		if path != sys.newSysfs().pathAt("sys/bus/rbd/"+file) || text != "0" {
 			t.Errorf("%q written to %q", text, path)
 		}
-		return answer(s, text)
+		return answer(sys, text)
 	}
-	return s, find(t, s, "rbd0")
+	return sys, findDevice(t, sys, "rbd0")
 }
 
-// unmap is what the kernel does when it removes the device.
-func unmap(s Sys, _ string) error {
+// removeDevice is what the kernel does when it removes the device.
+func removeDevice(s Sys, _ string) error {
 	return errors.Join(
-		os.RemoveAll(s.files().at("sys/bus/rbd/devices/0")), os.RemoveAll(s.files().at("sys/devices/rbd/0")),
-		os.Remove(s.files().at("sys/class/block/rbd0")),
+		os.RemoveAll(s.newSysfs().pathAt("sys/bus/rbd/devices/0")), os.RemoveAll(s.newSysfs().pathAt("sys/devices/rbd/0")),
+		os.Remove(s.newSysfs().pathAt("sys/class/block/rbd0")),
 	)
 }
 
 func TestDetachKRBD(t *testing.T) {
 	for name, single := range map[string]bool{"a major for each": false, "one major": true} {
 		t.Run(name, func(t *testing.T) {
-			s, d := krbd(t, single, unmap)
-			if d.Kind != KRBD {
-				t.Fatalf("%+v", d)
+			sys, device := fakeKRBD(t, single, removeDevice)
+			if device.Kind != KRBD {
+				t.Fatalf("%+v", device)
 			}
-			point := mountAt(t, "ext4", "/dev/"+find(t, Sys{}, d.Number.String()).Name)
+			point := mountDevice(t, "ext4", "/dev/"+findDevice(t, Sys{}, device.Number.String()).Name)
 			holder := kerneltest.Start(t, "hold")
 			must(t, systest.UnmountPath(point, false))
-			wantDetach(t, s, d, ErrBusy)
-			if !exists(s.files().image("0")) {
+			wantDetach(t, sys, device, ErrBusy)
+			if !pathExists(sys.newSysfs().imagePath("0")) {
 				t.Fatal("removed while it was mounted elsewhere")
 			}
 			holder.End()
-			eventually(t, "free", func() bool { busy, err := s.Busy(d); return err == nil && !busy })
-			detach(t, s, d)
-			wantDetach(t, s, d, ErrNotFound)
+			eventually(t, "free", func() bool { busy, err := sys.Busy(device); return err == nil && !busy })
+			detachFree(t, sys, device)
+			wantDetach(t, sys, device, ErrNotFound)
 		})
 	}
 }
@@ -175,17 +175,17 @@ func TestDetachKRBDRefused(t *testing.T) {
 		"nothing done": {func(Sys, string) error { return nil }, errStillAttached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, d := krbd(t, true, row.answer)
+			s, d := fakeKRBD(t, true, row.answer)
 			wantDetach(t, s, d, row.want)
 		})
 	}
 }
 
-func TestDetachKRBDMappedAnew(t *testing.T) {
-	s, d := krbd(t, true, unmap)
-	must(t, os.WriteFile(s.files().attr("rbd0", "diskseq"), []byte("6\n"), 0o600))
+func TestDetachKRBDMappedAgain(t *testing.T) {
+	s, d := fakeKRBD(t, true, removeDevice)
+	must(t, os.WriteFile(s.newSysfs().attributePath("rbd0", "diskseq"), []byte("6\n"), 0o600))
 	wantDetach(t, s, d, ErrChanged)
-	if !exists(s.files().image("0")) {
+	if !pathExists(s.newSysfs().imagePath("0")) {
 		t.Error("another image was unmapped")
 	}
 }
@@ -193,23 +193,23 @@ func TestDetachKRBDMappedAnew(t *testing.T) {
 // TestDetachKRBDWhoseClusterIsGone: the kernel never comes back from the write.
 func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 	answers := make(chan struct{})
-	s, d := krbd(t, true, func(Sys, string) error { <-answers; return nil })
+	sys, device := fakeKRBD(t, true, func(Sys, string) error { <-answers; return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := s.Detach(ctx, d); !errors.Is(err, ErrNoAnswer) {
+	if err := sys.Detach(ctx, device); !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("%v, want no answer", err)
 	}
-	if _, err := s.Busy(d); !errors.Is(err, ErrNoAnswer) {
+	if _, err := sys.Busy(device); !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("asked meanwhile: %v, want no answer", err)
 	}
 	close(answers)
-	eventually(t, "answer", func() bool { _, err := s.Busy(d); return err == nil })
+	eventually(t, "answer", func() bool { _, err := sys.Busy(device); return err == nil })
 }
 
 // TestDetachWritesToAFileThatIsThere: the file of a driver is never made.
 func TestDetachWritesToAFileThatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "remove")
-	if err := (detacher{}).order(t.Context(), path, "0"); !errors.Is(err, ErrNotFound) || exists(path) {
-		t.Errorf("%v, made %v", err, exists(path))
+	if err := (deviceDetacher{}).writeOrder(t.Context(), path, "0"); !errors.Is(err, ErrNotFound) || pathExists(path) {
+		t.Errorf("%v, made %v", err, pathExists(path))
 	}
 }

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// run runs a program of the system and gives its output.
-func run(t testing.TB, program string, args ...string) string {
+// runProgram runs a program of the system and gives its output.
+func runProgram(t testing.TB, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
@@ -57,8 +57,8 @@ func run(t testing.TB, program string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// image makes a file of that many MiB, of holes.
-func image(t testing.TB, mib int64) string {
+// newImage makes a file of that many MiB, of holes.
+func newImage(t testing.TB, mib int64) string {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
 	must(t, err)
@@ -67,16 +67,16 @@ func image(t testing.TB, mib int64) string {
 	return f.Name()
 }
 
-// loop binds a file to a free loop device until the test ends.
-func loop(t testing.TB, file string, options ...string) Device {
+// newLoop binds a file to a free loop device until the test ends.
+func newLoop(t testing.TB, file string, options ...string) Device {
 	t.Helper()
 	node := loopback.Attach(t, file, options...)
 	t.Cleanup(func() { loopback.Detach(t, node, file) })
-	return find(t, Sys{}, node)
+	return findDevice(t, Sys{}, node)
 }
 
-// mountAt mounts a device until the test ends.
-func mountAt(t testing.TB, fsType, node string) string {
+// mountDevice mounts a device until the test ends.
+func mountDevice(t testing.TB, fsType, node string) string {
 	t.Helper()
 	point := t.TempDir()
 	must(t, sys.NewMount(node, point, fsType, ""))
@@ -87,29 +87,29 @@ func mountAt(t testing.TB, fsType, node string) string {
 // formatted is a loop device with an ext4 on it.
 func formatted(t testing.TB) Device {
 	t.Helper()
-	d := loop(t, image(t, 16))
-	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
+	d := newLoop(t, newImage(t, 16))
+	runProgram(t, "mke2fs", "-q", "-t", "ext4", d.Node())
 	return d
 }
 
-// zram is a new zram device with an ext4 on it until the test ends.
-func zram(t testing.TB) Device {
+// newZram is a new zram device with an ext4 on it until the test ends.
+func newZram(t testing.TB) Device {
 	t.Helper()
 	id, err := readText("/sys/class/zram-control/hot_add")
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("kernel lacks CONFIG_ZRAM")
 	}
 	must(t, err)
-	d := find(t, Sys{}, "zram"+id)
+	device := findDevice(t, Sys{}, "zram"+id)
 	t.Cleanup(func() {
 		// Processes of the test that have it open close it when they end.
-		eventually(t, "remove "+d.Name, func() bool {
-			return (detacher{}).write("/sys/class/zram-control/hot_remove", id) == nil
+		eventually(t, "remove "+device.Name, func() bool {
+			return (deviceDetacher{}).writeFile("/sys/class/zram-control/hot_remove", id) == nil
 		})
 	})
-	must(t, detacher{}.write(sysfs{}.attr(d.Name, "disksize"), "16M"))
-	run(t, "mke2fs", "-q", "-t", "ext4", d.Node())
-	return find(t, Sys{}, d.Name)
+	must(t, deviceDetacher{}.writeFile(sysfs{}.attributePath(device.Name, "disksize"), "16M"))
+	runProgram(t, "mke2fs", "-q", "-t", "ext4", device.Node())
+	return findDevice(t, Sys{}, device.Name)
 }
 
 // eventually waits until a condition holds.
@@ -136,8 +136,8 @@ func wantDetach(t testing.TB, s Sys, d Device, want error) {
 	}
 }
 
-// detach detaches a device that nothing holds, but that other processes of the machine may look at.
-func detach(t testing.TB, s Sys, d Device) {
+// detachFree detaches a device that nothing holds, but that other processes of the machine may look at.
+func detachFree(t testing.TB, s Sys, d Device) {
 	t.Helper()
 	var err error
 	eventually(t, "detach "+d.Name, func() bool {

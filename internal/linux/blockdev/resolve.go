@@ -22,14 +22,14 @@ import (
 // ErrNotBlock, whatever is not there ErrNotFound, a path that does not answer
 // within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
-	d, err := s.files().resolve(spec)
+	d, err := s.newSysfs().resolveSpec(spec)
 	if err != nil {
 		return Device{}, fmt.Errorf("resolve device %q: %w", spec, err)
 	}
 	return d, nil
 }
 
-func (s sysfs) resolve(spec string) (Device, error) {
+func (s sysfs) resolveSpec(spec string) (Device, error) {
 	switch {
 	case spec == "":
 		return Device{}, errors.New("no path, name or number given")
@@ -48,33 +48,33 @@ func (s sysfs) resolve(spec string) (Device, error) {
 	case spec == "." || spec == "..":
 		return Device{}, ErrNotFound
 	}
-	return s.device(spec)
+	return s.readDevice(spec)
 }
 
 // All lists every block device, partitions included, in the order of their
 // names. A device that goes meanwhile is left out.
 func (s Sys) All() ([]Device, error) {
-	entries, err := os.ReadDir(s.files().at("sys/class/block"))
+	entries, err := os.ReadDir(s.newSysfs().pathAt("sys/class/block"))
 	if err != nil {
 		return nil, fmt.Errorf("list block devices: %w", err)
 	}
 	var devices []Device
 	for _, e := range entries {
-		d, err := s.files().device(e.Name())
+		device, err := s.newSysfs().readDevice(e.Name())
 		if errors.Is(err, ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list block devices: %w", err)
 		}
-		devices = append(devices, d)
+		devices = append(devices, device)
 	}
 	return devices, nil
 }
 
 // byPath finds the device whose node path leads to.
 func (s sysfs) byPath(name string) (Device, error) {
-	st, err := within(&paths, s.at(name), func() (sys.Stat, error) { return s.statPath(name) })
+	st, err := callWithin(&pathCalls, s.pathAt(name), func() (sys.Stat, error) { return s.statPath(name) })
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -90,7 +90,7 @@ func (s sysfs) byPath(name string) (Device, error) {
 // statPath looks at what a path leads to, absolute links in it meant from the root. Links
 // of /proc are no paths; no device is there.
 func (s sysfs) statPath(name string) (sys.Stat, error) {
-	root, err := sys.OpenRoot(s.at("/"))
+	root, err := sys.OpenRoot(s.pathAt("/"))
 	if err != nil {
 		return sys.Stat{}, err
 	}
@@ -109,81 +109,81 @@ func (s sysfs) statPath(name string) (sys.Stat, error) {
 }
 
 func (s sysfs) byNumber(n Number) (Device, error) {
-	link, err := os.Readlink(s.at("sys/dev/block/" + n.String()))
+	link, err := os.Readlink(s.pathAt("sys/dev/block/" + n.String()))
 	if err != nil {
-		return Device{}, fmt.Errorf("device %v: %w", n, notFound(err))
+		return Device{}, fmt.Errorf("device %v: %w", n, notFoundError(err))
 	}
-	d, err := s.device(path.Base(link))
+	d, err := s.readDevice(path.Base(link))
 	if err == nil && d.Number != n {
 		err = fmt.Errorf("device %v: %w", n, ErrNotFound)
 	}
 	return d, err
 }
 
-// device reads what sysfs knows of the device of that name, which has no slash.
-func (s sysfs) device(name string) (Device, error) {
-	text, err := s.read(name, "dev")
+// readDevice reads what sysfs knows of the device of that name, which has no slash.
+func (s sysfs) readDevice(name string) (Device, error) {
+	text, err := s.readAttribute(name, "dev")
 	if err != nil {
-		return Device{}, fmt.Errorf("device %q: %w", name, notFound(err))
+		return Device{}, fmt.Errorf("device %q: %w", name, notFoundError(err))
 	}
 	n, err := parseNumber(text)
 	if err != nil {
 		return Device{}, fmt.Errorf("device %q: %w", name, err)
 	}
-	d, disk := Device{Number: n, Name: name}, name
-	if s.has(name, "partition") {
-		link, err := os.Readlink(s.attr(name, ""))
+	device, disk := Device{Number: n, Name: name}, name
+	if s.hasAttribute(name, "partition") {
+		link, err := os.Readlink(s.attributePath(name, ""))
 		if err != nil {
-			return Device{}, fmt.Errorf("device %q: %w", name, notFound(err))
+			return Device{}, fmt.Errorf("device %q: %w", name, notFoundError(err))
 		}
 		disk = path.Base(path.Dir(link))
-		d.Parent = disk
+		device.Parent = disk
 	}
-	d.Kind = s.kind(disk)
-	d.Sequence = s.number(disk, "diskseq")
-	if d.Sequence == 0 {
-		d.Image = s.imageOf(d.Kind, disk)
+	device.Kind = s.kindOfDisk(disk)
+	device.Sequence = s.readNumber(disk, "diskseq")
+	if device.Sequence == 0 {
+		device.Image = s.imageOf(device.Kind, disk)
 	}
-	return d, nil
+	return device, nil
 }
 
-// kind returns what drives a disk.
-func (s sysfs) kind(disk string) Kind {
-	number, _ := s.read(disk, "dev")
+// kindOfDisk returns what drives a disk.
+func (s sysfs) kindOfDisk(disk string) Kind {
+	number, _ := s.readAttribute(disk, "dev")
 	switch {
 	case s.imageID(disk, number) != "":
 		return KRBD
-	case numbered(disk, "loop") && strings.HasPrefix(number, "7:"):
+	case isPrefixAndNumber(disk, "loop") && strings.HasPrefix(number, "7:"):
 		return Loop
-	case numbered(disk, "zram") && s.has(disk, "initstate"):
+	case isPrefixAndNumber(disk, "zram") && s.hasAttribute(disk, "initstate"):
 		return Zram
-	case s.has(disk, "dm"):
+	case s.hasAttribute(disk, "dm"):
 		return DM
-	case s.has(disk, "md"):
+	case s.hasAttribute(disk, "md"):
 		return MD
 	}
 	return Other
 }
 
-// numbered reports whether name is prefix and a number.
-func numbered(name, prefix string) bool {
+// isPrefixAndNumber reports whether name is prefix and a number.
+func isPrefixAndNumber(name, prefix string) bool {
 	number, ok := strings.CutPrefix(name, prefix)
-	return ok && digits(number)
+	return ok && isDecimal(number)
 }
 
 // imageID is the number by which krbd knows the disk of that name and device
 // number; empty if it does not.
 func (s sysfs) imageID(disk, number string) string {
-	if !numbered(disk, "rbd") {
+	if !isPrefixAndNumber(disk, "rbd") {
 		return ""
 	}
 	id := strings.TrimPrefix(disk, "rbd")
 	major, minor, _ := strings.Cut(number, ":")
-	if text, err := readText(s.image(id) + "/major"); err != nil || text != major {
+	if text, err := readText(s.imagePath(id) + "/major"); err != nil || text != major {
 		return ""
 	}
 	// Before 3.14 there is no such file, and each device has a major of its own.
-	text, err := readText(s.image(id) + "/minor")
+	text, err := readText(s.imagePath(id) + "/minor")
 	if err == nil && text != minor || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
@@ -198,10 +198,10 @@ func (s sysfs) imageOf(kind Kind, disk string) string {
 	var names []string
 	switch kind {
 	case KRBD:
-		dir = s.image(strings.TrimPrefix(disk, "rbd"))
+		dir = s.imagePath(strings.TrimPrefix(disk, "rbd"))
 		names = []string{"pool_id", "image_id", "name", "current_snap", "client_id", "config_info"}
 	case Loop:
-		dir = s.attr(disk, "loop")
+		dir = s.attributePath(disk, "loop")
 		names = []string{"backing_file", "offset", "sizelimit"}
 	default:
 		return ""
@@ -221,9 +221,9 @@ func (s sysfs) imageOf(kind Kind, disk string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// notFound is ErrNotFound if sysfs has no such file, or its device went while it
+// notFoundError is ErrNotFound if sysfs has no such file, or its device went while it
 // was read.
-func notFound(err error) error {
+func notFoundError(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, sys.ENODEV) || errors.Is(err, sys.ENXIO) {
 		return ErrNotFound
 	}

@@ -14,36 +14,40 @@ import (
 // sysfs reads what the kernel shows of block devices in the files below a root.
 type sysfs struct{ root string }
 
-// at is where a path below the root lies.
-func (s sysfs) at(name string) string {
+// pathAt is where a path below the root lies.
+func (s sysfs) pathAt(name string) string {
 	if s.root == "" {
 		return filepath.Join("/", name)
 	}
 	return filepath.Join(s.root, name)
 }
 
-// attr is where a file about a block device lies.
-func (s sysfs) attr(device, name string) string {
-	return s.at(filepath.Join("sys/class/block", device, name))
+// attributePath is where a file about a block device lies.
+func (s sysfs) attributePath(device, name string) string {
+	return s.pathAt(filepath.Join("sys/class/block", device, name))
 }
 
-// image is the directory in which krbd describes one of its devices.
-func (s sysfs) image(id string) string { return s.at("sys/bus/rbd/devices/" + id) }
+// imagePath is the directory in which krbd describes one of its devices.
+func (s sysfs) imagePath(id string) string { return s.pathAt("sys/bus/rbd/devices/" + id) }
 
-func (s sysfs) has(device, name string) bool { return exists(s.attr(device, name)) }
+func (s sysfs) hasAttribute(device, name string) bool {
+	return pathExists(s.attributePath(device, name))
+}
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// read returns the text of a file about a block device.
-func (s sysfs) read(device, name string) (string, error) { return readText(s.attr(device, name)) }
+// readAttribute returns the text of a file about a block device.
+func (s sysfs) readAttribute(device, name string) (string, error) {
+	return readText(s.attributePath(device, name))
+}
 
-// list returns the names in a directory, in order; none if there is none.
-func list(dir string) ([]string, error) {
+// listNames returns the names in a directory, in order; none if there is none.
+func listNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
-	if errors.Is(notFound(err), ErrNotFound) {
+	if errors.Is(notFoundError(err), ErrNotFound) {
 		return nil, nil
 	}
 	names := make([]string, len(entries))
@@ -53,9 +57,9 @@ func list(dir string) ([]string, error) {
 	return names, err
 }
 
-// number reads a file about a block device; 0 if there is none.
-func (s sysfs) number(device, name string) uint64 {
-	text, err := s.read(device, name)
+// readNumber reads a file about a block device; 0 if there is none.
+func (s sysfs) readNumber(device, name string) uint64 {
+	text, err := s.readAttribute(device, name)
 	if err != nil {
 		return 0
 	}
@@ -72,8 +76,8 @@ func readText(path string) (string, error) {
 	return strings.TrimSuffix(string(text), "\n"), err
 }
 
-// write writes to a file that is there, in one call, as drivers expect it.
-func (r detacher) write(path, text string) error {
+// writeFile writes to a file that is there, in one call, as drivers expect it.
+func (r deviceDetacher) writeFile(path, text string) error {
 	if r.Write != nil {
 		return r.Write(path, text)
 	}
@@ -86,27 +90,27 @@ func (r detacher) write(path, text string) error {
 	return err
 }
 
-// family is the device, its partitions, and the disk that it is a partition of:
+// diskFamily is the device, its partitions, and the disk that it is a partition of:
 // who has one of them claimed has the device.
-func (s sysfs) family(d Device) ([]Device, error) {
-	devices := []Device{d}
-	if d.Parent != "" {
-		disk, err := s.device(d.Parent)
+func (s sysfs) diskFamily(device Device) ([]Device, error) {
+	devices := []Device{device}
+	if device.Parent != "" {
+		disk, err := s.readDevice(device.Parent)
 		if err != nil {
 			return nil, err
 		}
 		return append(devices, disk), nil
 	}
-	entries, err := os.ReadDir(s.attr(d.Name, ""))
+	entries, err := os.ReadDir(s.attributePath(device.Name, ""))
 	if err != nil {
-		return nil, notFound(err)
+		return nil, notFoundError(err)
 	}
 	for _, e := range entries {
 		// A partition is a directory below its disk's, and a device itself.
-		if !e.IsDir() || !s.has(d.Name, e.Name()+"/partition") {
+		if !e.IsDir() || !s.hasAttribute(device.Name, e.Name()+"/partition") {
 			continue
 		}
-		if partition, err := s.device(e.Name()); err == nil {
+		if partition, err := s.readDevice(e.Name()); err == nil {
 			devices = append(devices, partition)
 		}
 	}

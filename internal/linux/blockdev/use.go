@@ -35,20 +35,20 @@ type FileSystem struct {
 // FileSystems lists the live superblocks on the device, on its partitions, and
 // on the disk that it is a partition of: any of them makes it busy.
 func (s Sys) FileSystems(d Device) ([]FileSystem, error) {
-	found, err := s.uses().fileSystems(d)
+	found, err := s.newUses().fileSystems(d)
 	if err != nil {
 		return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
 	}
 	return found, nil
 }
 
-func (u uses) fileSystems(d Device) ([]FileSystem, error) {
-	devices, err := u.family(d)
+func (u deviceUses) fileSystems(d Device) ([]FileSystem, error) {
+	devices, err := u.diskFamily(d)
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
-	for _, look := range []func(Device) ([]FileSystem, error){u.ownSuperblocks, u.btrfs, u.journals} {
+	for _, look := range []func(Device) ([]FileSystem, error){u.ownSuperblocks, u.btrfsSuperblocks, u.journalSuperblocks} {
 		for _, device := range devices {
 			some, err := look(device)
 			if err != nil {
@@ -60,74 +60,74 @@ func (u uses) fileSystems(d Device) ([]FileSystem, error) {
 	return found, nil
 }
 
-// uses finds what keeps block devices busy.
-type uses struct{ sysfs }
+// deviceUses finds what keeps block devices busy.
+type deviceUses struct{ sysfs }
 
-// named are the drivers that have a directory for each superblock, called as
+// superblockDirs are the drivers that have a directory for each superblock, called as
 // its device. Some of the others in /sys/fs let users make directories.
-var named = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
+var superblockDirs = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
 
 // ownSuperblocks lists the superblocks that have the device's number.
-func (u uses) ownSuperblocks(d Device) ([]FileSystem, error) {
+func (u deviceUses) ownSuperblocks(d Device) ([]FileSystem, error) {
 	var found []FileSystem
-	for _, driver := range named {
+	for _, driver := range superblockDirs {
 		dir := filepath.Join("/sys/fs", driver, d.Name)
-		if exists(u.at(dir)) {
+		if pathExists(u.pathAt(dir)) {
 			found = append(found, FileSystem{Type: driver, Number: d.Number, Evidence: dir})
 		}
 	}
 	return found, nil
 }
 
-// btrfs lists the file systems of several devices that the device belongs to.
-func (u uses) btrfs(d Device) ([]FileSystem, error) {
-	ids, err := list(u.at("sys/fs/btrfs"))
+// btrfsSuperblocks lists the file systems of several devices that the device belongs to.
+func (u deviceUses) btrfsSuperblocks(device Device) ([]FileSystem, error) {
+	ids, err := listNames(u.pathAt("sys/fs/btrfs"))
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
 	for _, id := range ids {
 		dir := path.Join("/sys/fs/btrfs", id, "devices")
-		members, err := list(u.at(dir))
+		members, err := listNames(u.pathAt(dir))
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(members, d.Name) {
-			found = append(found, FileSystem{Type: "btrfs", Members: members, Evidence: path.Join(dir, d.Name)})
+		if slices.Contains(members, device.Name) {
+			found = append(found, FileSystem{Type: "btrfs", Members: members, Evidence: path.Join(dir, device.Name)})
 		}
 	}
 	return found, nil
 }
 
-// journals lists the file systems whose external journal is on the device. The
+// journalSuperblocks lists the file systems whose external journal is on the device. The
 // journal of a file system that has it inside is called "rbd3-8".
-func (u uses) journals(d Device) ([]FileSystem, error) {
-	evidence := "/proc/fs/jbd2/" + d.Name
-	if !exists(u.at(evidence)) {
+func (u deviceUses) journalSuperblocks(device Device) ([]FileSystem, error) {
+	evidence := "/proc/fs/jbd2/" + device.Name
+	if !pathExists(u.pathAt(evidence)) {
 		return nil, nil
 	}
-	owners, err := list(u.at("sys/fs/ext4"))
+	owners, err := listNames(u.pathAt("sys/fs/ext4"))
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range owners {
 		task := path.Join("/sys/fs/ext4", name, "journal_task")
-		if owner, err := u.device(name); err == nil && u.keeps(task, d) {
+		if owner, err := u.readDevice(name); err == nil && u.writesJournalOn(task, device) {
 			return []FileSystem{{Type: "ext4", Number: owner.Number, Journal: true, Evidence: task}}, nil
 		}
 	}
 	return []FileSystem{{Type: "ext4", Journal: true, Evidence: evidence}}, nil
 }
 
-// keeps reports whether the thread that a file names writes a journal on d.
-func (u uses) keeps(task string, d Device) bool {
+// writesJournalOn reports whether the thread that a file names writes a journal on d.
+func (u deviceUses) writesJournalOn(task string, device Device) bool {
 	// The number is 0 if the kernel's threads do not show.
-	pid, err := readText(u.at(task))
-	if err != nil || !digits(pid) {
+	pid, err := readText(u.pathAt(task))
+	if err != nil || !isDecimal(pid) {
 		return false
 	}
-	command, err := readText(u.at("proc/" + pid + "/comm"))
-	return err == nil && command == "jbd2/"+d.Name
+	command, err := readText(u.pathAt("proc/" + pid + "/comm"))
+	return err == nil && command == "jbd2/"+device.Name
 }
 
 // UserKind is a way in which the kernel itself uses a block device.
@@ -152,38 +152,38 @@ type User struct {
 // disk that it is a partition of. File systems and loop devices are not among
 // them, see FileSystems and Backing.
 func (s Sys) Users(d Device) ([]User, error) {
-	devices, err := s.files().family(d)
+	devices, err := s.newSysfs().diskFamily(d)
 	if err != nil {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
-	swaps, err := readText(s.files().at("proc/swaps"))
+	swaps, err := readText(s.newSysfs().pathAt("proc/swaps"))
 	// A kernel without swap has no such file.
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list users of %q: %w", d.Name, err)
 	}
 	var users []User
 	for _, a := range parseSwaps(swaps) {
-		if on, ok := s.uses().swapOn(a, devices); ok {
+		if on, ok := s.newUses().swapOn(a, devices); ok {
 			kind := Swap
-			if a.file {
+			if a.isFile {
 				kind = SwapFile
 			}
 			users = append(users, User{Kind: kind, Device: on, Path: a.path, Evidence: "/proc/swaps"})
 		}
 	}
 	for _, device := range devices {
-		users = append(users, s.uses().stacked(device)...)
+		users = append(users, s.newUses().stackedOn(device)...)
 	}
 	return users, nil
 }
 
-// stacked lists the devices that are made of d.
-func (u uses) stacked(d Device) []User {
+// stackedOn lists the devices that are made of d.
+func (u deviceUses) stackedOn(d Device) []User {
 	// Without the directory d has gone, and nothing is made of it.
-	above, _ := os.ReadDir(u.attr(d.Name, "holders"))
+	above, _ := os.ReadDir(u.attributePath(d.Name, "holders"))
 	var users []User
 	for _, e := range above {
-		device, err := u.device(e.Name())
+		device, err := u.readDevice(e.Name())
 		if err != nil {
 			continue
 		}
@@ -209,26 +209,26 @@ type Backing struct {
 // Backing returns what a loop device is bound to. ErrNotAttached: nothing.
 // ErrNoAnswer: the file system of the file hangs; File is filled in even then.
 func (s Sys) Backing(d Device) (Backing, error) {
-	b, err := s.backing(d)
+	b, err := s.readBacking(d)
 	if err != nil {
 		return b, fmt.Errorf("read what is behind %q: %w", d.Name, err)
 	}
 	return b, nil
 }
 
-func (s Sys) backing(d Device) (Backing, error) {
-	if d.Kind != Loop || d.Parent != "" {
+func (s Sys) readBacking(device Device) (Backing, error) {
+	if device.Kind != Loop || device.Parent != "" {
 		return Backing{}, errors.New("not a loop device")
 	}
-	file, err := s.files().read(d.Name, "loop/backing_file")
-	if errors.Is(notFound(err), ErrNotFound) {
+	file, err := s.newSysfs().readAttribute(device.Name, "loop/backing_file")
+	if errors.Is(notFoundError(err), ErrNotFound) {
 		return Backing{}, ErrNotAttached
 	}
 	if err != nil {
 		return Backing{}, err
 	}
-	loop, err := within(&devices, "status of "+d.key(), func() (sys.Loop, error) {
-		fd, err := s.open(d, false)
+	loop, err := callWithin(&deviceCalls, "status of "+device.callKey(), func() (sys.Loop, error) {
+		fd, err := s.openDevice(device, false)
 		if err != nil {
 			return sys.Loop{}, err
 		}

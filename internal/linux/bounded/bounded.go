@@ -44,11 +44,11 @@ type Calls struct {
 	// Otherwise that is ErrWaiting at once.
 	Queue bool
 
-	mu     sync.Mutex
-	keys   map[string]*underway
-	owners map[string]int
-	total  int
-	left   int
+	mu             sync.Mutex
+	lastByKey      map[string]*runningCall
+	countByOwner   map[string]int
+	runningCount   int
+	abandonedCount int
 }
 
 // Call is what a call is counted by.
@@ -60,44 +60,44 @@ type Call struct {
 	Owner string
 }
 
-// underway is a call that has not returned.
-type underway struct {
+// runningCall is a call that has not returned.
+type runningCall struct {
 	Call
-	returned chan struct{}
-	left     bool
+	returned  chan struct{}
+	abandoned bool
 }
 
-// Left is how many calls were left behind and have not returned.
-func (c *Calls) Left() int {
+// Abandoned is how many calls were left behind and have not returned.
+func (c *Calls) Abandoned() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.left
+	return c.abandonedCount
 }
 
 // Do runs fn in a goroutine of its own and returns what fn returns, or an
 // ErrNoAnswer when ctx and the grace after it have ended. fn may still run then.
 func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (value T, err error) {
-	u, err := c.begin(ctx, call)
+	u, err := c.waitForTurn(ctx, call)
 	if err != nil {
 		return value, err
 	}
 	var result T
 	failure := ErrEnded
 	go func() {
-		defer c.end(u)
+		defer c.releaseCall(u)
 		result, failure = fn()
 	}()
-	if c.wait(ctx, u) {
+	if c.waitReturn(ctx, u) {
 		return result, failure
 	}
 	return value, fmt.Errorf("%w: %w", ErrLeft, context.Cause(ctx))
 }
 
-// begin waits for the turn of a call, and takes room for it.
-func (c *Calls) begin(ctx context.Context, call Call) (*underway, error) {
-	u := &underway{Call: call, returned: make(chan struct{})}
+// waitForTurn waits for the turn of a call, and takes room for it.
+func (c *Calls) waitForTurn(ctx context.Context, call Call) (*runningCall, error) {
+	u := &runningCall{Call: call, returned: make(chan struct{})}
 	for {
-		before, err := c.acquire(u)
+		before, err := c.reserve(u)
 		if before == nil {
 			return u, err
 		}
@@ -109,69 +109,69 @@ func (c *Calls) begin(ctx context.Context, call Call) (*underway, error) {
 	}
 }
 
-// acquire takes room for a call, unless another with its key is before it.
-func (c *Calls) acquire(u *underway) (before *underway, err error) {
+// reserve takes room for a call, unless another with its key is before it.
+func (c *Calls) reserve(call *runningCall) (before *runningCall, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if other := c.keys[u.Key]; other != nil {
-		if other.left && !c.Queue {
+	if other := c.lastByKey[call.Key]; other != nil {
+		if other.abandoned && !c.Queue {
 			return nil, ErrWaiting
 		}
 		return other, nil
 	}
-	if c.Total > 0 && c.total >= c.Total || c.PerOwner > 0 && c.owners[u.Owner] >= c.PerOwner {
+	if c.Total > 0 && c.runningCount >= c.Total || c.PerOwner > 0 && c.countByOwner[call.Owner] >= c.PerOwner {
 		return nil, ErrTooMany
 	}
-	if c.keys == nil {
-		c.keys, c.owners = map[string]*underway{}, map[string]int{}
+	if c.lastByKey == nil {
+		c.lastByKey, c.countByOwner = map[string]*runningCall{}, map[string]int{}
 	}
-	if u.Key != "" {
-		c.keys[u.Key] = u
+	if call.Key != "" {
+		c.lastByKey[call.Key] = call
 	}
-	c.total++
-	c.owners[u.Owner]++
+	c.runningCount++
+	c.countByOwner[call.Owner]++
 	return nil, nil
 }
 
-// end gives the room of a call back before the next one goes on.
-func (c *Calls) end(u *underway) {
+// releaseCall gives the room of a call back before the next one goes on.
+func (c *Calls) releaseCall(call *runningCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if u.Key != "" {
-		delete(c.keys, u.Key)
+	if call.Key != "" {
+		delete(c.lastByKey, call.Key)
 	}
-	if u.left {
-		c.left--
+	if call.abandoned {
+		c.abandonedCount--
 	}
-	c.total--
-	if c.owners[u.Owner]--; c.owners[u.Owner] == 0 {
-		delete(c.owners, u.Owner)
+	c.runningCount--
+	if c.countByOwner[call.Owner]--; c.countByOwner[call.Owner] == 0 {
+		delete(c.countByOwner, call.Owner)
 	}
-	close(u.returned)
+	close(call.returned)
 }
 
-// wait reports whether a call returns in time, and leaves it behind otherwise.
-func (c *Calls) wait(ctx context.Context, u *underway) bool {
+// waitReturn reports whether a call returns in time, and leaves it behind otherwise.
+func (c *Calls) waitReturn(ctx context.Context, call *runningCall) bool {
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(c.Grace)
 	defer grace.Stop()
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	case <-grace.C:
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case <-u.returned:
+	case <-call.returned:
 		return true
 	default:
 	}
-	u.left = true
-	c.left++
+	call.abandoned = true
+	c.abandonedCount++
 	return false
 }

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// hang returns a call that waits for release, and counts how often it was made.
-func hang(made *atomic.Int64, release <-chan struct{}) func() (int, error) {
+// hangingCall returns a call that waits for release, and counts how often it was made.
+func hangingCall(made *atomic.Int64, release <-chan struct{}) func() (int, error) {
 	return func() (int, error) {
 		n := int(made.Add(1))
 		<-release
@@ -23,8 +23,8 @@ func hang(made *atomic.Int64, release <-chan struct{}) func() (int, error) {
 	}
 }
 
-// within calls fn with a limit of one second.
-func within(t *testing.T, c *Calls, call Call, fn func() (int, error)) (int, error) {
+// callWithin calls fn with a limit of one second.
+func callWithin(t *testing.T, c *Calls, call Call, fn func() (int, error)) (int, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
@@ -41,13 +41,13 @@ func TestResultOfTheCall(t *testing.T) {
 	if _, err := Do(t.Context(), &c, Call{}, func() (int, error) { runtime.Goexit(); return 7, nil }); !errors.Is(err, ErrEnded) {
 		t.Errorf("%v, want that the goroutine has ended", err)
 	}
-	if c.total != 0 || len(c.keys) != 0 || len(c.owners) != 0 {
+	if c.runningCount != 0 || len(c.lastByKey) != 0 || len(c.countByOwner) != 0 {
 		t.Errorf("%+v is kept", &c)
 	}
 }
 
-// TestLeftBehind has a call hang: no other with its key is made until it returns, and then nothing is kept.
-func TestLeftBehind(t *testing.T) {
+// TestAbandonedCall has a call hang: no other with its key is made until it returns, and then nothing is kept.
+func TestAbandonedCall(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []bool{false, true} {
 		t.Run(fmt.Sprintf("queue %v", queue), func(t *testing.T) {
@@ -55,27 +55,27 @@ func TestLeftBehind(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := Calls{Queue: queue}
 				release, made := make(chan struct{}), atomic.Int64{}
-				fn := hang(&made, release)
-				if _, err := within(t, &c, Call{Key: "hung"}, fn); !errors.Is(err, ErrLeft) || !errors.Is(err, context.DeadlineExceeded) {
+				fn := hangingCall(&made, release)
+				if _, err := callWithin(t, &c, Call{Key: "hung"}, fn); !errors.Is(err, ErrLeft) || !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("first: %v, want ErrLeft and the deadline", err)
 				}
 				begin := time.Now()
-				_, err := within(t, &c, Call{Key: "hung"}, fn)
+				_, err := callWithin(t, &c, Call{Key: "hung"}, fn)
 				if !errors.Is(err, ErrWaiting) || !errors.Is(err, ErrNoAnswer) || errors.Is(err, ErrLeft) {
 					t.Errorf("second: %v, want ErrWaiting", err)
 				}
 				if waited := time.Since(begin) == time.Second; waited != queue {
 					t.Errorf("waited for %v", time.Since(begin))
 				}
-				if n, err := within(t, &c, Call{Key: "other"}, func() (int, error) { return 3, nil }); n != 3 || err != nil {
+				if n, err := callWithin(t, &c, Call{Key: "other"}, func() (int, error) { return 3, nil }); n != 3 || err != nil {
 					t.Errorf("another key: %d, %v", n, err)
 				}
-				if made.Load() != 1 || c.Left() != 1 {
-					t.Errorf("made %d times, %d left behind", made.Load(), c.Left())
+				if made.Load() != 1 || c.Abandoned() != 1 {
+					t.Errorf("made %d times, %d left behind", made.Load(), c.Abandoned())
 				}
 				close(release)
 				synctest.Wait()
-				if n, err := within(t, &c, Call{Key: "hung"}, fn); n != 2 || err != nil || c.Left() != 0 || len(c.keys) != 0 || c.total != 0 {
+				if n, err := callWithin(t, &c, Call{Key: "hung"}, fn); n != 2 || err != nil || c.Abandoned() != 0 || len(c.lastByKey) != 0 || c.runningCount != 0 {
 					t.Errorf("after it has returned: %d, %v, %+v", n, err, &c)
 				}
 			})
@@ -121,16 +121,16 @@ func TestBounds(t *testing.T) {
 			if i%4 >= 2 || made.Load() == 5 {
 				want = ErrTooMany
 			}
-			if _, err := within(t, &c, call, hang(&made, release)); !errors.Is(err, want) {
+			if _, err := callWithin(t, &c, call, hangingCall(&made, release)); !errors.Is(err, want) {
 				t.Errorf("call %d: %v, want %v", i, err, want)
 			}
 		}
-		if made.Load() != 5 || c.Left() != 5 {
-			t.Errorf("made %d, left behind %d, want 5", made.Load(), c.Left())
+		if made.Load() != 5 || c.Abandoned() != 5 {
+			t.Errorf("made %d, left behind %d, want 5", made.Load(), c.Abandoned())
 		}
 		close(release)
 		synctest.Wait()
-		if _, err := within(t, &c, Call{Owner: "0"}, hang(&made, release)); err != nil || c.Left() != 0 || len(c.owners) != 0 {
+		if _, err := callWithin(t, &c, Call{Owner: "0"}, hangingCall(&made, release)); err != nil || c.Abandoned() != 0 || len(c.countByOwner) != 0 {
 			t.Errorf("after all have returned: %v, %+v", err, &c)
 		}
 	})
@@ -141,11 +141,11 @@ func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Calls{Grace: time.Second}
 		slow := func(d time.Duration) func() (int, error) { return func() (int, error) { time.Sleep(d); return 1, nil } }
-		if n, err := within(t, &c, Call{}, slow(1900*time.Millisecond)); n != 1 || err != nil {
+		if n, err := callWithin(t, &c, Call{}, slow(1900*time.Millisecond)); n != 1 || err != nil {
 			t.Errorf("%d, %v within the grace", n, err)
 		}
 		begin := time.Now()
-		if _, err := within(t, &c, Call{}, slow(time.Minute)); !errors.Is(err, ErrLeft) || time.Since(begin) != 2*time.Second {
+		if _, err := callWithin(t, &c, Call{}, slow(time.Minute)); !errors.Is(err, ErrLeft) || time.Since(begin) != 2*time.Second {
 			t.Errorf("%v after %v, want ErrLeft after 2s", err, time.Since(begin))
 		}
 		time.Sleep(time.Hour)
@@ -160,13 +160,13 @@ func TestEndedContext(t *testing.T) {
 		cancel()
 		var c Calls
 		release, made := make(chan struct{}), atomic.Int64{}
-		if _, err := Do(ctx, &c, Call{Key: "k"}, hang(&made, release)); !errors.Is(err, context.Canceled) || c.Left() != 1 {
-			t.Errorf("%v, %d left behind", err, c.Left())
+		if _, err := Do(ctx, &c, Call{Key: "k"}, hangingCall(&made, release)); !errors.Is(err, context.Canceled) || c.Abandoned() != 1 {
+			t.Errorf("%v, %d left behind", err, c.Abandoned())
 		}
 		close(release)
 		synctest.Wait()
-		if c.Left() != 0 {
-			t.Errorf("%d left behind in the end", c.Left())
+		if c.Abandoned() != 0 {
+			t.Errorf("%d left behind in the end", c.Abandoned())
 		}
 	})
 }

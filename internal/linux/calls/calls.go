@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calls keeps a list of the calls that changed something, each with its arguments in short and its result. A context
-// carries it from the caller to the code that makes the change. Without a list in the context nothing is kept.
+// Package calls keeps a list of the calls that changed something, each with its arguments in short and its result. A
+// context carries it from the caller to the code that makes the change. Without a list in the context nothing is kept.
 //
 // Calls that only look are not in it. A call in a process of its own is added by who runs that process.
 package calls
@@ -34,20 +34,23 @@ type Call struct {
 	Result string `json:"result"`
 }
 
-// Log is a list of calls. Its zero value is empty and ready, and a nil Log keeps nothing. It may be used by several goroutines.
+// Log is a list of calls. Its zero value is empty and ready, and a nil Log keeps nothing. It may be used by several
+// goroutines.
 type Log struct {
 	mu    sync.Mutex
 	calls []Call
 }
 
-type key struct{}
+type contextKey struct{}
 
 // With returns a context whose calls are added to the log.
-func With(ctx context.Context, l *Log) context.Context { return context.WithValue(ctx, key{}, l) }
+func With(ctx context.Context, l *Log) context.Context {
+	return context.WithValue(ctx, contextKey{}, l)
+}
 
 // From returns the log of a context; nil if it has none.
 func From(ctx context.Context) *Log {
-	l, _ := ctx.Value(key{}).(*Log)
+	l, _ := ctx.Value(contextKey{}).(*Log)
 	return l
 }
 
@@ -69,7 +72,7 @@ func (l *Log) Add(more ...Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range more[:min(len(more), MaxCalls-len(l.calls))] {
-		l.calls = append(l.calls, Call{Name: clip(c.Name), Arguments: clip(c.Arguments), Result: clip(c.Result)})
+		l.calls = append(l.calls, Call{Name: clipText(c.Name), Arguments: clipText(c.Arguments), Result: clipText(c.Result)})
 	}
 }
 
@@ -92,7 +95,7 @@ func (l *Log) All() []Call {
 	return slices.Clone(l.calls)
 }
 
-func clip(text string) string {
+func clipText(text string) string {
 	if len(text) <= MaxBytes {
 		return text
 	}

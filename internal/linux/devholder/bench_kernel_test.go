@@ -24,14 +24,15 @@ import (
 	"kubediag.org/kubediag/test/program"
 )
 
-// load is a machine full of containers. A seventh of the namespaces have the device mounted; the node itself has not.
-type load struct {
+// containerLoad is a machine full of containers. A seventh of the namespaces have the device mounted; the node itself
+// has not.
+type containerLoad struct {
 	processes, namespaces int
 	// plain is a load whose namespaces have hardly a mount of their own, and whose processes have one thread each.
 	plain bool
 }
 
-var loads = map[string]load{
+var containerLoads = map[string]containerLoad{
 	"500 processes, 50 namespaces":                         {500, 50, false},
 	"2000 processes, 500 namespaces":                       {2000, 500, false},
 	"1300 processes of one thread, 260 namespaces, no pod": {1300, 260, true},
@@ -44,9 +45,9 @@ const (
 	nodeMounts = 165
 )
 
-// start mounts the disk and what a node has in the test's namespace, starts the
+// startLoad mounts the disk and what a node has in the test's namespace, starts the
 // containers, which end with the test, and unmounts the disk.
-func (l load) start(b *testing.B, d disk) {
+func (l containerLoad) startLoad(b *testing.B, d testDisk) {
 	b.Helper()
 	node, err := os.MkdirTemp("", "load")
 	must(b, err)
@@ -58,7 +59,7 @@ func (l load) start(b *testing.B, d disk) {
 		role = "container"
 		must(b, makeNode(node))
 	}
-	d.mount(b)
+	d.mountDisk(b)
 	for i := range l.namespaces {
 		kerneltest.Start(b, role, d.dir, node, strconv.Itoa(i), strconv.Itoa(l.processes/l.namespaces))
 	}
@@ -89,7 +90,7 @@ func makeNode(node string) error {
 }
 
 func bindFile(source, target string) error {
-	return errors.Join(touch(source), touch(target), sys.BindMount(source, target))
+	return errors.Join(createFile(source), createFile(target), sys.BindMount(source, target))
 }
 
 func mountOn(dir, fsType, data string) error {
@@ -125,7 +126,7 @@ func containerRole(args []string, ready func(string)) error {
 			return err
 		}
 	}
-	if err := hold(held, number); err != nil {
+	if err := holdEverySeventh(held, number); err != nil {
 		return err
 	}
 	for range processes - 1 {
@@ -143,8 +144,8 @@ func containerRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// hold lets every seventh namespace keep the device.
-func hold(dir string, number int) error {
+// holdEverySeventh lets every seventh namespace keep the device.
+func holdEverySeventh(dir string, number int) error {
 	if number%7 == 0 {
 		return nil
 	}
@@ -155,7 +156,7 @@ func hold(dir string, number int) error {
 func plainRole(args []string, ready func(string)) error {
 	number, _ := strconv.Atoi(args[2])
 	processes, _ := strconv.Atoi(args[3])
-	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), hold(args[0], number)); err != nil {
+	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), holdEverySeventh(args[0], number)); err != nil {
 		return err
 	}
 	for range processes - 1 {
@@ -170,8 +171,8 @@ func plainRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// tool runs what people ask today, and counts the lines of its answer.
-func tool(script string) (lines int, err error) {
+// runTool runs what people ask today, and counts the lines of its answer.
+func runTool(script string) (lines int, err error) {
 	out, err := exec.Command("sh", "-c", script).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
 		err = nil // it found nothing, or processes ended meanwhile
@@ -179,20 +180,20 @@ func tool(script string) (lines int, err error) {
 	return strings.Count(string(out), "\n"), err
 }
 
-// took is how long each way took, in the order of the rounds.
-type took map[string][]time.Duration
+// wayTimes is how long each way took, in the order of the rounds.
+type wayTimes map[string][]time.Duration
 
 // median is the middle duration of a way.
-func (t took) median(name string) time.Duration {
+func (t wayTimes) median(name string) time.Duration {
 	all := slices.Sorted(slices.Values(t[name]))
 	return all[len(all)/2]
 }
 
-// rounds has the ways take turns, so that what else the machine does meets all
+// measureRounds has the ways take turns, so that what else the machine does meets all
 // of them; quick ones come several times in each round.
-func rounds(b *testing.B, n int, ways map[string]func() error, quick map[string]func() error) took {
+func measureRounds(b *testing.B, n int, ways map[string]func() error, quick map[string]func() error) wayTimes {
 	b.Helper()
-	t := took{}
+	t := wayTimes{}
 	once := func(name string, way func() error) {
 		start := time.Now()
 		must(b, way())
@@ -209,14 +210,14 @@ func rounds(b *testing.B, n int, ways map[string]func() error, quick map[string]
 	return t
 }
 
-// BenchmarkHolders compares the verb of the program, from start to end, with what people type today, on the same load in the
-// same run. The numbers that count are the ratios.
+// BenchmarkHolders compares the verb of the program, from start to end, with what people type today, on the same load
+// in the same run. The numbers that count are the ratios.
 func BenchmarkHolders(b *testing.B) {
 	kubediag := program.Build(b, "cmd/kubediag")
-	for name, load := range loads {
+	for name, load := range containerLoads {
 		b.Run(name, func(b *testing.B) {
-			d := newDisk(b)
-			load.start(b, d)
+			d := newTestDisk(b)
+			load.startLoad(b, d)
 			checkHolders(b, kubediag, d, load)
 			for range b.N {
 				measure(b, kubediag, d)
@@ -225,7 +226,7 @@ func BenchmarkHolders(b *testing.B) {
 	}
 }
 
-func measure(b *testing.B, kubediag string, d disk) {
+func measure(b *testing.B, kubediag string, d testDisk) {
 	b.Helper()
 	number := d.Number.String()
 	lines := map[string]int{}
@@ -238,16 +239,16 @@ func measure(b *testing.B, kubediag string, d disk) {
 		"findmnt":      "findmnt --noheadings --source " + d.dev,
 	} {
 		ways[name] = func() (err error) {
-			lines[name], err = tool(script)
+			lines[name], err = runTool(script)
 			return err
 		}
 	}
 	quick := map[string]func() error{}
 	quick["holders"] = func() error {
-		_, err := tool(kubediag + " holders " + d.dev)
+		_, err := runTool(kubediag + " holders " + d.dev)
 		return err
 	}
-	t := rounds(b, 3, ways, quick)
+	t := measureRounds(b, 3, ways, quick)
 	for name := range t {
 		b.ReportMetric(float64(t.median(name).Microseconds())/1000, "ms-"+name)
 	}
@@ -260,8 +261,9 @@ func measure(b *testing.B, kubediag string, d disk) {
 	}
 }
 
-// checkHolders makes sure that the program finds every container that has the device mounted, with each of its processes.
-func checkHolders(b *testing.B, kubediag string, d disk, l load) {
+// checkHolders makes sure that the program finds every container that has the device mounted, with each of its
+// processes.
+func checkHolders(b *testing.B, kubediag string, d testDisk, l containerLoad) {
 	b.Helper()
 	out, err := exec.Command(kubediag, "holders", "-o", "json", d.dev).Output()
 	if failed := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &failed) || failed.ExitCode() != 1) {

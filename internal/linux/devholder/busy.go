@@ -11,8 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// test asks the kernel for the device. The search goes on if it does not answer.
-func (s *search) test() error {
+// testBusy asks the kernel for the device. The search goes on if it does not answer.
+func (s *holderSearch) testBusy() error {
 	r := s.report
 	r.Busy, r.Untested = s.sys.Busy(r.Device)
 	if errors.Is(r.Untested, blockdev.ErrNotFound) || errors.Is(r.Untested, blockdev.ErrChanged) {
@@ -21,39 +21,39 @@ func (s *search) test() error {
 	return nil
 }
 
-// retest asks again, as what held the device may have gone during the search.
-func (s *search) retest() (err error) {
-	if err := s.test(); err != nil {
+// testBusyAgain asks again, as what held the device may have gone during the search.
+func (s *holderSearch) testBusyAgain() (err error) {
+	if err := s.testBusy(); err != nil {
 		return err
 	}
 	s.report.FileSystems, err = s.sys.FileSystems(s.report.Device)
 	return err
 }
 
-// hidden lists what may hold the device and cannot be found, or could not be
+// hiddenHolders lists what may hold the device and cannot be found, or could not be
 // looked at.
-func (s *search) hidden() []string {
-	l := s.report.Looked
+func (s *holderSearch) hiddenHolders() []string {
+	l := s.report.Coverage
 	list := []string{
 		"a descriptor on its way through a unix socket, which nothing in /proc shows",
 		"a file or a mount that the kernel holds by itself: registered with io_uring, exported by the NFS server, used for process accounting",
 	}
 	overlay := "an overlay made of directories on it, which only the paths tell that it was mounted with"
 	switch {
-	case s.inferred():
+	case s.hasInferred():
 		overlay = "the overlays named: their layers are no longer where they were, which proves nothing"
 	case l.Unplaced > 0:
 		overlay += fmt.Sprintf(" (of %d overlays, %d have a layer that could not be looked for)", l.Overlays, l.Unplaced)
 	}
 	list = append(list, overlay)
-	for _, loop := range s.unanswered {
+	for _, loop := range s.unansweredLoops {
 		list = append(list, "loop device "+loop+", which did not answer")
 	}
 	if l.Denied > 0 {
 		list = append(list, fmt.Sprintf("one of %d processes that may not be looked into", l.Denied))
 	}
-	if l.Stuck > 0 {
-		list = append(list, fmt.Sprintf("one of %d processes that did not answer in time", l.Stuck))
+	if l.Unanswered > 0 {
+		list = append(list, fmt.Sprintf("one of %d processes that did not answer in time", l.Unanswered))
 	}
 	if l.Unread > 0 {
 		list = append(list, fmt.Sprintf("a descriptor of one of %d processes that have very many", l.Unread))
@@ -79,8 +79,8 @@ func (s *search) hidden() []string {
 	return list
 }
 
-// inferred reports whether a holder was concluded from what is no longer there.
-func (s *search) inferred() bool {
+// hasInferred reports whether a holder was concluded from what is no longer there.
+func (s *holderSearch) hasInferred() bool {
 	for _, h := range s.report.Holders {
 		if h.Inferred {
 			return true

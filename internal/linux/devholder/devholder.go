@@ -43,8 +43,8 @@ const (
 	Journal          Kind = "journal"           // the journal of a file system on another device
 )
 
-// kinds is the order of a Report.
-var kinds = []Kind{
+// kindNames is the order of a Report.
+var kindNames = []Kind{
 	Mount, OpenFile, WorkingDirectory, RootDirectory, Program, Mapping, DetachedMount,
 	OverlayLayer, LoopDevice, RawOpen, Swap, StackedDevice, Journal,
 }
@@ -85,13 +85,13 @@ type Report struct {
 	// Hidden is what may hold the device unseen: not empty if it is busy, or
 	// was not tested, or a file system on it is alive, and Holders do not explain
 	// that.
-	Hidden []string
-	Looked Looked
+	Hidden   []string
+	Coverage Coverage `json:"Looked"`
 }
 
-// Looked says what was looked at, so that finding nothing can be told from not
+// Coverage says what was looked at, so that finding nothing can be told from not
 // having looked.
-type Looked struct {
+type Coverage struct {
 	Mounts mountns.Survey // the pass over all namespaces
 	// Processes is whether they were looked into, and not only asked for their
 	// namespace, because mounts alone explain too little.
@@ -103,8 +103,9 @@ type Looked struct {
 	// how many of their descriptors, directories and programs.
 	Tasks, Links int
 	// Denied counts processes that may not, or could not, be looked into, and
-	// Stuck those that did not answer in time, or were not asked as others did not.
-	Denied, Stuck int
+	// Unanswered those that did not answer in time, or were not asked as others did not.
+	Denied     int
+	Unanswered int `json:"Stuck"`
 	// Unread counts processes and threads of whose descriptors not all were looked at.
 	Unread int
 	// Unnamed counts what was found beyond the most that is named.
@@ -115,7 +116,7 @@ type Looked struct {
 }
 
 // String says it in one line.
-func (l Looked) String() string {
+func (l Coverage) String() string {
 	parts := []string{fmt.Sprintf("%d mounts in %d mount namespaces (%s)", l.Mounts.Mounts, l.Mounts.Namespaces, l.Mounts.Backend)}
 	if l.Processes {
 		what := "processes"
@@ -126,18 +127,18 @@ func (l Looked) String() string {
 			fmt.Sprintf("%d loop devices", l.Loops), fmt.Sprintf("%d overlays", l.Overlays))
 	}
 	if n := max(l.Denied, l.Mounts.Denied); n > 0 {
-		parts = append(parts, plural(n)+" may not be looked into")
+		parts = append(parts, countProcesses(n)+" may not be looked into")
 	}
 	if l.Unread > 0 {
-		parts = append(parts, "not all descriptors of "+plural(l.Unread)+" that have very many")
+		parts = append(parts, "not all descriptors of "+countProcesses(l.Unread)+" that have very many")
 	}
-	if l.Stuck > 0 {
-		parts = append(parts, plural(l.Stuck)+" did not answer")
+	if l.Unanswered > 0 {
+		parts = append(parts, countProcesses(l.Unanswered)+" did not answer")
 	}
 	return strings.Join(parts, ", ")
 }
 
-func plural(processes int) string {
+func countProcesses(processes int) string {
 	if processes == 1 {
 		return "1 process"
 	}

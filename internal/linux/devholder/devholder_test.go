@@ -26,7 +26,7 @@ func TestLayers(t *testing.T) {
 		"rw,relatime":                                  nil,
 		"":                                             nil,
 	} {
-		if diff := cmp.Diff(want, layers(options)); diff != "" {
+		if diff := cmp.Diff(want, parseLayers(options)); diff != "" {
 			t.Errorf("%q: %s", options, diff)
 		}
 	}
@@ -53,7 +53,7 @@ broken
 // that is called by another name.
 func TestBtrfsMembers(t *testing.T) {
 	t.Parallel()
-	s := &search{btrfs: map[string]bool{"sdb": true, "dm-3": true}, sys: blockdev.Sys{Root: t.TempDir()}}
+	s := &holderSearch{btrfs: map[string]bool{"sdb": true, "dm-3": true}, sys: blockdev.Sys{Root: t.TempDir()}}
 	for source, want := range map[string]bool{"/dev/sdb": true, "/dev/sdc": false, "/dev/dm-3": true, "none": false, "": false} {
 		if s.isMember(source) != want {
 			t.Errorf("%q: want %v", source, want)
@@ -64,11 +64,11 @@ func TestBtrfsMembers(t *testing.T) {
 // TestBtrfsIsPlacedByAnyOfItsMounts: its mounts show a number of no device.
 func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
 	t.Parallel()
-	s := &search{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, explained: map[blockdev.Number]bool{}}
+	s := &holderSearch{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, explained: map[blockdev.Number]bool{}}
 	if !s.busyUnexplained() {
 		t.Error("explained by nothing")
 	}
-	s.place(blockdev.Number{Minor: 39})
+	s.markExplained(blockdev.Number{Minor: 39})
 	if s.busyUnexplained() {
 		t.Error("a mount does not explain it")
 	}
@@ -79,9 +79,9 @@ func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
 func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 	t.Parallel()
 	n := blockdev.Number{Major: 7, Minor: 1}
-	s := &search{
+	s := &holderSearch{
 		report:    &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "ext4", Number: n}}},
-		explained: map[blockdev.Number]bool{}, proven: true,
+		explained: map[blockdev.Number]bool{}, busyProven: true,
 	}
 	if !s.busyUnexplained() {
 		t.Error("explained")
@@ -92,15 +92,15 @@ func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 // more, and counted.
 func TestNamesAreBounded(t *testing.T) {
 	t.Parallel()
-	s := &search{report: &Report{}, entries: map[entry]int{}}
-	for i := range maxNamed + 5 {
-		s.add(Holder{Kind: OpenFile, Path: filepath.Join("/", string(rune('a'+i%26)), string(rune(0x100+i))), PIDs: []int{i}})
+	search := &holderSearch{report: &Report{}, entries: map[holderKey]int{}}
+	for i := range maxNamedHolders + 5 {
+		search.addHolder(Holder{Kind: OpenFile, Path: filepath.Join("/", string(rune('a'+i%26)), string(rune(0x100+i))), PIDs: []int{i}})
 	}
-	s.add(Holder{Kind: OpenFile, Path: "/a/\u0100", PIDs: []int{7}})
-	if len(s.report.Holders) != maxNamed || s.report.Looked.Unnamed != 5 {
-		t.Errorf("%d named, %d not", len(s.report.Holders), s.report.Looked.Unnamed)
+	search.addHolder(Holder{Kind: OpenFile, Path: "/a/\u0100", PIDs: []int{7}})
+	if len(search.report.Holders) != maxNamedHolders || search.report.Coverage.Unnamed != 5 {
+		t.Errorf("%d named, %d not", len(search.report.Holders), search.report.Coverage.Unnamed)
 	}
-	if diff := cmp.Diff([]int{0, 7}, s.report.Holders[0].PIDs); diff != "" {
+	if diff := cmp.Diff([]int{0, 7}, search.report.Holders[0].PIDs); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -117,9 +117,9 @@ func TestNoSuchDevice(t *testing.T) {
 	}
 }
 
-func TestLookedString(t *testing.T) {
+func TestCoverageString(t *testing.T) {
 	t.Parallel()
-	looked := Looked{Mounts: mountns.Survey{Backend: "kernel", Mounts: 7, Namespaces: 2}, Processes: true, Tasks: 3, Links: 9, Stuck: 1}
+	looked := Coverage{Mounts: mountns.Survey{Backend: "kernel", Mounts: 7, Namespaces: 2}, Processes: true, Tasks: 3, Links: 9, Unanswered: 1}
 	const want = "7 mounts in 2 mount namespaces (kernel), 9 descriptors and directories of 3 processes, and their memory maps, " +
 		"0 loop devices, 0 overlays, 1 process did not answer"
 	if got := looked.String(); got != want {

@@ -26,56 +26,56 @@ var Job = subprocess.Job{Name: "holders", Run: runJob}
 
 const (
 	jobDeadline = time.Minute
-	// jobTime is when the job asks no more. Those that are left count as such that do not
+	// jobTimeout is when the job asks no more. Those that are left count as such that do not
 	// answer.
-	jobTime = 40 * time.Second
-	// taskLimit is how long some links of a process, or its memory map, may take, and spaceLimit
+	jobTimeout = 40 * time.Second
+	// taskTimeout is how long some links of a process, or its memory map, may take, and namespaceTimeout
 	// the overlays of a mount namespace.
-	taskLimit  = 500 * time.Millisecond
-	spaceLimit = 2 * time.Second
-	// maxStuck is how many one job gives up on before it asks no more, and maxLeft how many
+	taskTimeout      = 500 * time.Millisecond
+	namespaceTimeout = 2 * time.Second
+	// maxUnansweredPerJob is how many one job gives up on before it asks no more, and maxUnansweredInAll how many
 	// all jobs together may have given up on and wait for.
-	maxStuck = 4
-	maxLeft  = 64
+	maxUnansweredPerJob = 4
+	maxUnansweredInAll  = 64
 )
 
 // The subjects of a job.
 const (
-	ofProcesses = "processes"
-	ofThreads   = "threads" // that are no processes
-	ofOverlays  = "overlays"
+	jobProcesses = "processes"
+	jobThreads   = "threads" // that are no processes
+	jobOverlays  = "overlays"
 )
 
-// order is what a job is told.
-type order struct {
-	Of    string
-	Marks marks
+// jobOrder is what a job is told.
+type jobOrder struct {
+	Job   string
+	Marks deviceMarks
 	// Overlays are looked for in Spaces, in this order.
-	Overlays []mounted           `json:",omitempty"`
-	Spaces   []mountns.Namespace `json:",omitempty"`
-	// Known are the keys of those that an earlier job waits for. Most is how many others this one may
+	Overlays   []overlayMount      `json:",omitempty"`
+	Namespaces []mountns.Namespace `json:",omitempty"`
+	// KnownUnanswered are the keys of those that an earlier job waits for. Most is how many others this one may
 	// give up on.
-	Known []string `json:",omitempty"`
-	Most  int
+	KnownUnanswered []string `json:",omitempty"`
+	MaxUnanswered   int
 }
 
-// marks are the numbers by which something on the device is recognised.
-type marks struct {
-	Devices, Super []blockdev.Number
-	Unique         map[uint64]blockdev.Number `json:",omitempty"`
-	Reused         map[int]blockdev.Number    `json:",omitempty"`
+// deviceMarks are the numbers by which something on the device is recognised.
+type deviceMarks struct {
+	Devices, Superblocks []blockdev.Number
+	UniqueIDs            map[uint64]blockdev.Number `json:",omitempty"`
+	MountInfoIDs         map[int]blockdev.Number    `json:",omitempty"`
 }
 
-// said is one line of what a job says: one of these.
-type said struct {
-	Found   *found     `json:",omitempty"`
-	Overlay *layered   `json:",omitempty"`
-	Stuck   *stuck     `json:",omitempty"`
-	Tally   *jobCounts `json:",omitempty"` // the last line
+// jobOutput is one line of what a job says: one of these.
+type jobOutput struct {
+	Found   *foundFile      `json:",omitempty"`
+	Overlay *overlayLayers  `json:",omitempty"`
+	Stuck   *unansweredCall `json:",omitempty"`
+	Tally   *jobCounts      `json:",omitempty"` // the last line
 }
 
-// found is something that a process has open. Its texts need not be UTF-8.
-type found struct {
+// foundFile is something that a process has open. Its texts need not be UTF-8.
+type foundFile struct {
 	Kind         Kind
 	PID          int
 	Path, Detail []byte
@@ -87,9 +87,9 @@ type jobCounts struct{ Tasks, Links, Denied, Unread, Stuck int }
 
 // job is one job in its own process.
 type job struct {
-	order
+	jobOrder
 	emit        func(v any) error
-	began       time.Time
+	startTime   time.Time
 	calls       bounded.Calls
 	tally       jobCounts
 	descriptors sys.Descriptors
@@ -97,28 +97,28 @@ type job struct {
 }
 
 func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
-	j := job{emit: emit, began: time.Now()}
-	if err := json.Unmarshal(in, &j.order); err != nil {
+	j := job{emit: emit, startTime: time.Now()}
+	if err := json.Unmarshal(in, &j.jobOrder); err != nil {
 		return fmt.Errorf("read order: %w", err)
 	}
-	look := map[string]func(context.Context) error{ofProcesses: j.processes, ofThreads: j.threads, ofOverlays: j.overlays}[j.Of]
+	look := map[string]func(context.Context) error{jobProcesses: j.findInProcesses, jobThreads: j.findInThreads, jobOverlays: j.findOverlays}[j.Job]
 	if look == nil {
-		return fmt.Errorf("read order: %q is not known", j.Of)
+		return fmt.Errorf("read order: %q is not known", j.Job)
 	}
 	if err := look(ctx); err != nil {
 		return err
 	}
-	return j.emit(said{Tally: &j.tally})
+	return j.emit(jobOutput{Tally: &j.tally})
 }
 
-// errStuck is returned for what does not answer in time, or is not asked as others did not.
-var errStuck = errors.New("does not answer")
+// errUnanswered is returned for what does not answer in time, or is not asked as others did not.
+var errUnanswered = errors.New("does not answer")
 
-// ask makes a call that looks at what key names, and gives up on that after the limit.
-func ask[T any](ctx context.Context, j *job, key string, limit time.Duration, fn func() (T, error)) (T, error) {
+// callWithin makes a call that looks at what key names, and gives up on that after the limit.
+func callWithin[T any](ctx context.Context, j *job, key string, limit time.Duration, fn func() (T, error)) (T, error) {
 	var none T
-	if j.Most <= 0 || slices.Contains(j.Known, key) || time.Since(j.began) > jobTime {
-		return none, errStuck
+	if j.MaxUnanswered <= 0 || slices.Contains(j.KnownUnanswered, key) || time.Since(j.startTime) > jobTimeout {
+		return none, errUnanswered
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -126,20 +126,20 @@ func ask[T any](ctx context.Context, j *job, key string, limit time.Duration, fn
 	if !errors.Is(err, bounded.ErrNoAnswer) {
 		return value, err
 	}
-	j.Known = append(j.Known, key)
-	j.Most--
+	j.KnownUnanswered = append(j.KnownUnanswered, key)
+	j.MaxUnanswered--
 	own := process{os.Getpid(), started(os.Getpid())}
-	return none, cmp.Or(j.emit(said{Stuck: &stuck{key, own}}), errStuck)
+	return none, cmp.Or(j.emit(jobOutput{Stuck: &unansweredCall{key, own}}), errUnanswered)
 }
 
 // runJob has a job done for the search, and takes in what it says.
-func (s *search) runJob(ctx context.Context, o order, overlays []*overlay) error {
-	o.Known = jobs.waitFor()
-	o.Most = min(maxStuck, maxLeft-len(o.Known))
+func (s *holderSearch) runJob(ctx context.Context, o jobOrder, overlays []*searchedOverlay) error {
+	o.KnownUnanswered = jobs.waitFor()
+	o.MaxUnanswered = min(maxUnansweredPerJob, maxUnansweredInAll-len(o.KnownUnanswered))
 	err := cmp.Or(s.runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: o, Deadline: jobDeadline, Owner: "holders",
 		Each: func(text json.RawMessage) error {
-			var line said
+			var line jobOutput
 			if err := json.Unmarshal(text, &line); err != nil {
 				return err
 			}
@@ -151,22 +151,22 @@ func (s *search) runJob(ctx context.Context, o order, overlays []*overlay) error
 }
 
 // addLine takes in one line.
-func (s *search) addLine(line said, overlays []*overlay) {
-	l := &s.report.Looked
+func (s *holderSearch) addLine(line jobOutput, overlays []*searchedOverlay) {
+	l := &s.report.Coverage
 	switch {
 	case line.Found != nil:
 		f := line.Found
-		s.add(Holder{Kind: f.Kind, PIDs: []int{f.PID}, Path: string(f.Path), Detail: string(f.Detail)})
-		if s.proven = true; f.Kind != RawOpen {
-			s.place(f.Number)
+		s.addHolder(Holder{Kind: f.Kind, PIDs: []int{f.PID}, Path: string(f.Path), Detail: string(f.Detail)})
+		if s.busyProven = true; f.Kind != RawOpen {
+			s.markExplained(f.Number)
 		}
 	case line.Overlay != nil:
-		s.takeLayers(overlays[line.Overlay.Index], line.Overlay)
+		s.addLayers(overlays[line.Overlay.Index], line.Overlay)
 	case line.Stuck != nil:
 		jobs.note(*line.Stuck)
 	case line.Tally != nil:
 		t := line.Tally
-		l.Tasks, l.Links, l.Unread, l.Stuck = l.Tasks+t.Tasks, l.Links+t.Links, l.Unread+t.Unread, l.Stuck+t.Stuck
+		l.Tasks, l.Links, l.Unread, l.Unanswered = l.Tasks+t.Tasks, l.Links+t.Links, l.Unread+t.Unread, l.Unanswered+t.Stuck
 		l.Denied = max(l.Denied, t.Denied)
 	}
 }

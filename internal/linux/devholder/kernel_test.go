@@ -28,23 +28,23 @@ import (
 	"kubediag.org/kubediag/test/loopback"
 )
 
-// disk is a loop device of the test's own, with an ext4 on it, and a directory
+// testDisk is a loop device of the test's own, with an ext4 on it, and a directory
 // to mount it on.
-type disk struct {
+type testDisk struct {
 	blockdev.Device
 	dev, dir string
 }
 
-// newDisk makes a device that is gone after the test. Every process that holds it
+// newTestDisk makes a device that is gone after the test. Every process that holds it
 // must have ended by then.
-func newDisk(t testing.TB, mkfs ...string) disk {
+func newTestDisk(t testing.TB, mkfs ...string) testDisk {
 	t.Helper()
 	base, err := os.MkdirTemp("", "disk")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
 	image, dir := filepath.Join(base, "image"), filepath.Join(base, "mnt")
 	must(t, os.Mkdir(dir, 0o700))
-	must(t, touch(image))
+	must(t, createFile(image))
 	must(t, os.Truncate(image, 16<<20))
 	dev := loopback.Attach(t, image)
 	t.Cleanup(func() { checkFree(t, dev, image) })
@@ -55,7 +55,7 @@ func newDisk(t testing.TB, mkfs ...string) disk {
 	must(t, err)
 	d, err := blockdev.Sys{}.Resolve(dev)
 	must(t, err)
-	return disk{Device: d, dev: dev, dir: dir}
+	return testDisk{Device: d, dev: dev, dir: dir}
 }
 
 // checkFree has the device go, and fails if a process still holds it. The number may be another's device then.
@@ -74,15 +74,15 @@ func checkFree(t testing.TB, dev, image string) {
 	}
 }
 
-// mount mounts the disk in the test's namespace, for as long as the test runs.
-func (d disk) mount(t testing.TB) {
+// mountDisk mounts the disk in the test's namespace, for as long as the test runs.
+func (d testDisk) mountDisk(t testing.TB) {
 	t.Helper()
 	must(t, sys.NewMount(d.dev, d.dir, "ext4", ""))
 	t.Cleanup(func() { systest.UnmountPath(d.dir, true) })
 }
 
-// start plays a role on the disk and gives the process that holds it.
-func (d disk) start(t testing.TB, role string, args ...string) int {
+// startRole plays a role on the disk and gives the process that holds it.
+func (d testDisk) startRole(t testing.TB, role string, args ...string) int {
 	t.Helper()
 	a := kerneltest.Start(t, role, append([]string{d.dev, d.dir}, args...)...)
 	pid, err := strconv.Atoi(a.Answer)
@@ -90,8 +90,8 @@ func (d disk) start(t testing.TB, role string, args ...string) int {
 	return pid
 }
 
-// brief is what the tests look at of a holder.
-type brief struct {
+// holderSummary is what the tests look at of a holder.
+type holderSummary struct {
 	Kind     Kind
 	Path     string
 	PIDs     []int
@@ -99,10 +99,10 @@ type brief struct {
 	Inferred bool
 }
 
-func briefs(r *Report) []brief {
-	var list []brief
+func holderSummaries(r *Report) []holderSummary {
+	var list []holderSummary
 	for _, h := range r.Holders {
-		b := brief{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
+		b := holderSummary{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
 		for _, k := range h.NamespaceHolders {
 			b.Keepers = append(b.Keepers, k.Kind)
 		}
@@ -111,123 +111,125 @@ func briefs(r *Report) []brief {
 	return list
 }
 
-// one is a list of one holder that is a process, or kept by one.
-func one(kind Kind, path string, pid int, keepers ...mountns.Kind) []brief {
-	return []brief{{Kind: kind, Path: path, PIDs: []int{pid}, Keepers: keepers}}
+// processSummary is a list of one holder that is a process, or kept by one.
+func processSummary(kind Kind, path string, pid int, keepers ...mountns.Kind) []holderSummary {
+	return []holderSummary{{Kind: kind, Path: path, PIDs: []int{pid}, Keepers: keepers}}
 }
 
 // situation is a way in which a device is held. build sets it up and gives the
 // holders that are to be found.
 type situation struct {
-	build  func(t *testing.T, d disk) []brief
+	build  func(t *testing.T, d testDisk) []holderSummary
 	free   bool // the kernel does not call the device busy
 	hidden bool // the holder, or the proof of it, cannot be found
 }
 
-// as is a situation that a role makes, and in which that role's process is the
+// roleSituation is a situation that a role makes, and in which that role's process is the
 // only holder.
-func as(role string, kind Kind, path string, keepers ...mountns.Kind) situation {
-	return situation{build: func(t *testing.T, d disk) []brief {
-		pid := d.start(t, role)
+func roleSituation(role string, kind Kind, path string, keepers ...mountns.Kind) situation {
+	return situation{build: func(t *testing.T, d testDisk) []holderSummary {
+		pid := d.startRole(t, role)
 		switch path {
 		case "dir":
-			return one(kind, d.dir, pid, keepers...)
+			return processSummary(kind, d.dir, pid, keepers...)
 		case "dev":
-			return one(kind, d.dev, pid, keepers...)
+			return processSummary(kind, d.dev, pid, keepers...)
 		}
-		return one(kind, path, pid, keepers...)
+		return processSummary(kind, path, pid, keepers...)
 	}}
 }
 
 // situations are all ways to hold a device that are known and that this machine
 // can be brought into.
 var situations = map[string]situation{
-	"in a namespace of its own":        as("mounted", Mount, "dir", mountns.Process),
-	"below another mount":              as("covered", Mount, "dir", mountns.Process),
-	"after pivot_root":                 as("pivoted", Mount, "/data", mountns.Process),
-	"in the namespace of a thread":     as("threaded", Mount, "dir", mountns.Thread),
-	"outside a chroot":                 as("chrooted", Mount, "dir", mountns.Process),
-	"below a root that was moved over": as("moved", Mount, "dir", mountns.Process),
-	"namespace kept by a descriptor":   as("descriptor", Mount, "dir", mountns.Descriptor),
+	"in a namespace of its own":        roleSituation("mounted", Mount, "dir", mountns.Process),
+	"below another mount":              roleSituation("covered", Mount, "dir", mountns.Process),
+	"after pivot_root":                 roleSituation("pivoted", Mount, "/data", mountns.Process),
+	"in the namespace of a thread":     roleSituation("threaded", Mount, "dir", mountns.Thread),
+	"outside a chroot":                 roleSituation("chrooted", Mount, "dir", mountns.Process),
+	"below a root that was moved over": roleSituation("moved", Mount, "dir", mountns.Process),
+	"namespace kept by a descriptor":   roleSituation("descriptor", Mount, "dir", mountns.Descriptor),
 	"namespace kept by a file":         {build: boundNamespace},
 	"namespace kept by a mount table":  {build: openTable},
 
-	"lazily unmounted, file":      as("lazy file", OpenFile, "/file"),
-	"lazily unmounted, directory": as("lazy directory", WorkingDirectory, "/"),
-	"lazily unmounted, root":      as("lazy root", RootDirectory, "/"),
-	"lazily unmounted, program":   as("lazy program", Program, "/program"),
-	"lazily unmounted, mapping":   as("lazy mapping", Mapping, "/library"),
-	"lazily unmounted, thread":    as("lazy thread", WorkingDirectory, "/"),
-	"detached tree":               as("detached", DetachedMount, "/"),
+	"lazily unmounted, file":      roleSituation("lazy file", OpenFile, "/file"),
+	"lazily unmounted, directory": roleSituation("lazy directory", WorkingDirectory, "/"),
+	"lazily unmounted, root":      roleSituation("lazy root", RootDirectory, "/"),
+	"lazily unmounted, program":   roleSituation("lazy program", Program, "/program"),
+	"lazily unmounted, mapping":   roleSituation("lazy mapping", Mapping, "/library"),
+	"lazily unmounted, thread":    roleSituation("lazy thread", WorkingDirectory, "/"),
+	"detached tree":               roleSituation("detached", DetachedMount, "/"),
 
-	"overlay":              {build: overlaid, hidden: true},
-	"loop device":          {build: looped},
-	"descriptor in flight": {build: inFlight, hidden: true},
-	"raw open":             {build: rawOpen, free: true},
-	"swap":                 {build: swapped},
+	"overlay":              {build: overlaySituation, hidden: true},
+	"loop device":          {build: loopSituation},
+	"descriptor in flight": {build: inFlightSituation, hidden: true},
+	"raw open":             {build: rawOpenSituation, free: true},
+	"swap":                 {build: swapSituation},
 	"external journal":     {build: journalled},
-	"nobody":               {build: func(*testing.T, disk) []brief { return nil }, free: true},
+	"nobody":               {build: func(*testing.T, testDisk) []holderSummary { return nil }, free: true},
 
 	"in a child user namespace":    {build: inNamespace(sys.PrivateMounts(sys.Clone{User: true}))},
 	"in another PID namespace":     {build: inNamespace(newPIDNamespace())},
-	"in the test's own and others": {build: inTwo},
+	"in the test's own and others": {build: twoDisksSituation},
 }
 
 // boundNamespace binds a namespace to a file.
-func boundNamespace(t *testing.T, d disk) []brief {
+func boundNamespace(t *testing.T, d testDisk) []holderSummary {
 	file := filepath.Join(filepath.Dir(d.dir), "namespace")
-	must(t, touch(file))
+	must(t, createFile(file))
 	kerneltest.BindNamespace(t, file, func() *kerneltest.Actor { return kerneltest.Start(t, "mounted", d.dev, d.dir) })
-	return []brief{{Kind: Mount, Path: d.dir, Keepers: []mountns.Kind{mountns.NamedMount}}}
+	return []holderSummary{{Kind: Mount, Path: d.dir, Keepers: []mountns.Kind{mountns.NamedMount}}}
 }
 
-func openTable(t *testing.T, d disk) []brief {
-	d.start(t, "table")
-	return []brief{{Kind: Mount, Path: d.dir}}
+func openTable(t *testing.T, d testDisk) []holderSummary {
+	d.startRole(t, "table")
+	return []holderSummary{{Kind: Mount, Path: d.dir}}
 }
 
-func overlaid(t *testing.T, d disk) []brief {
-	d.start(t, "overlaid")
-	return []brief{{Kind: OverlayLayer, Path: filepath.Join(filepath.Dir(d.dir), "merged"), Inferred: true}}
+func overlaySituation(t *testing.T, d testDisk) []holderSummary {
+	d.startRole(t, "overlaid")
+	return []holderSummary{{Kind: OverlayLayer, Path: filepath.Join(filepath.Dir(d.dir), "merged"), Inferred: true}}
 }
 
-func looped(t *testing.T, d disk) []brief {
-	d.start(t, "looped")
+func loopSituation(t *testing.T, d testDisk) []holderSummary {
+	d.startRole(t, "looped")
 	all, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	must(t, err)
 	for _, name := range all {
 		if text, _ := os.ReadFile(name); string(text) == "/image\n" {
-			return []brief{{Kind: LoopDevice, Path: "/dev/" + strings.Split(name, "/")[3]}}
+			return []holderSummary{{Kind: LoopDevice, Path: "/dev/" + strings.Split(name, "/")[3]}}
 		}
 	}
 	t.Fatal("no loop device over the image")
 	return nil
 }
 
-func inFlight(t *testing.T, d disk) []brief {
-	d.start(t, "in flight")
+func inFlightSituation(t *testing.T, d testDisk) []holderSummary {
+	d.startRole(t, "in flight")
 	return nil
 }
 
-func rawOpen(t *testing.T, d disk) []brief { return one(RawOpen, d.dev, d.start(t, "raw")) }
+func rawOpenSituation(t *testing.T, d testDisk) []holderSummary {
+	return processSummary(RawOpen, d.dev, d.startRole(t, "raw"))
+}
 
-func swapped(t *testing.T, d disk) []brief {
+func swapSituation(t *testing.T, d testDisk) []holderSummary {
 	_, err := output("mkswap", "--force", d.dev)
 	must(t, err)
 	_, err = output("swapon", d.dev)
 	must(t, err)
 	t.Cleanup(func() { _ = exec.Command("swapoff", d.dev).Run() })
-	return []brief{{Kind: Swap, Path: d.dev}}
+	return []holderSummary{{Kind: Swap, Path: d.dev}}
 }
 
 // journalled makes the disk the journal of another.
-func journalled(t *testing.T, d disk) []brief {
+func journalled(t *testing.T, d testDisk) []holderSummary {
 	_, err := output("mkfs.ext4", "-q", "-F", "-b", "4096", "-O", "journal_dev", d.dev)
 	must(t, err)
-	data := newDisk(t, "mkfs.ext4", "-q", "-b", "4096", "-J", "device="+d.dev)
-	pid := data.start(t, "mounted")
-	return append(one(Mount, data.dir, pid, mountns.Process),
-		brief{Kind: Journal, Path: "/sys/fs/ext4/" + data.Name + "/journal_task"})
+	data := newTestDisk(t, "mkfs.ext4", "-q", "-b", "4096", "-J", "device="+d.dev)
+	pid := data.startRole(t, "mounted")
+	return append(processSummary(Mount, data.dir, pid, mountns.Process),
+		holderSummary{Kind: Journal, Path: "/sys/fs/ext4/" + data.Name + "/journal_task"})
 }
 
 // newPIDNamespace is a mount namespace and a PID namespace.
@@ -239,24 +241,24 @@ func newPIDNamespace() *sys.ProcAttr {
 }
 
 // inNamespace has a process with namespaces of its own inherit the mount.
-func inNamespace(attr *sys.ProcAttr) func(t *testing.T, d disk) []brief {
-	return func(t *testing.T, d disk) []brief {
-		d.mount(t)
+func inNamespace(attr *sys.ProcAttr) func(t *testing.T, d testDisk) []holderSummary {
+	return func(t *testing.T, d testDisk) []holderSummary {
+		d.mountDisk(t)
 		a := kerneltest.StartWith(t, attr, "copy")
 		must(t, systest.UnmountPath(d.dir, false))
-		return one(Mount, d.dir, a.PID, mountns.Process)
+		return processSummary(Mount, d.dir, a.PID, mountns.Process)
 	}
 }
 
-func inTwo(t *testing.T, d disk) []brief {
-	d.mount(t)
+func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
+	d.mountDisk(t)
 	first, second := kerneltest.Start(t, "copy"), kerneltest.Start(t, "copy")
 	keep := []mountns.Kind{mountns.Process}
-	list := []brief{
+	list := []holderSummary{
 		{Kind: Mount, Path: d.dir, PIDs: []int{first.PID}, Keepers: keep},
 		{Kind: Mount, Path: d.dir, PIDs: []int{second.PID}, Keepers: keep},
 	}
-	self := brief{Kind: Mount, Path: d.dir}
+	self := holderSummary{Kind: Mount, Path: d.dir}
 	own, err := mountns.Self()
 	must(t, err)
 	kept, _, err := mountns.NewScanner().Holders([]mountns.Namespace{own})
@@ -274,7 +276,7 @@ func TestEverySituation(t *testing.T) {
 	finder := &Finder{Scanner: mountns.NewScanner()}
 	for name, s := range situations {
 		t.Run(name, func(t *testing.T) {
-			d := newDisk(t)
+			d := newTestDisk(t)
 			want := s.build(t, d)
 			for range 2 { // cold and warm, and no process the worse for it
 				r, err := finder.Find(t.Context(), d.Device)
@@ -283,19 +285,19 @@ func TestEverySituation(t *testing.T) {
 					r, err = finder.Find(t.Context(), d.Device)
 				}
 				must(t, err)
-				check(t, r, s, want)
+				checkSummaries(t, r, s, want)
 			}
 		})
 	}
 }
 
-func check(t *testing.T, r *Report, s situation, want []brief) {
+func checkSummaries(t *testing.T, r *Report, s situation, want []holderSummary) {
 	t.Helper()
 	r.Holders = slices.DeleteFunc(r.Holders, func(h Holder) bool { return h.Kind == RawOpen && !slices.ContainsFunc(h.PIDs, isChild) })
-	inOrder := func(list []brief) []brief {
-		return slices.SortedFunc(slices.Values(list), func(a, b brief) int { return slices.Compare(a.PIDs, b.PIDs) })
+	inOrder := func(list []holderSummary) []holderSummary {
+		return slices.SortedFunc(slices.Values(list), func(a, b holderSummary) int { return slices.Compare(a.PIDs, b.PIDs) })
 	}
-	if diff := cmp.Diff(inOrder(want), inOrder(briefs(r))); diff != "" {
+	if diff := cmp.Diff(inOrder(want), inOrder(holderSummaries(r))); diff != "" {
 		t.Errorf("holders: %s\n%+v", diff, r)
 	}
 	if r.Busy == s.free || r.Untested != nil {
@@ -325,51 +327,51 @@ func findRole(args []string, ready func(string)) error {
 	if err != nil {
 		return err
 	}
-	r, err := (&Finder{Thorough: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
+	r, err := (&Finder{WithProcesses: true}).Find(context.Background(), d) //nolint:forbidigo // a role is no test
 	if err != nil {
 		return err
 	}
-	answer, err := json.Marshal(map[string]any{"looked": r.Looked, "hidden": r.Hidden, "holders": len(r.Holders)})
+	answer, err := json.Marshal(map[string]any{"looked": r.Coverage, "hidden": r.Hidden, "holders": len(r.Holders)})
 	ready(string(answer))
 	return err
 }
 
-// TestThoroughNamesUsersOfMounts: asked for everything, it also says which
+// TestWithProcessesNamesUsersOfMounts: asked for everything, it also says which
 // processes use a mount that explains by itself why the device is busy.
-func TestThoroughNamesUsersOfMounts(t *testing.T) {
-	d := newDisk(t)
-	pid := d.start(t, "mounted")
-	d.mount(t)
+func TestWithProcessesNamesUsersOfMounts(t *testing.T) {
+	d := newTestDisk(t)
+	pid := d.startRole(t, "mounted")
+	d.mountDisk(t)
 	f, err := os.Create(filepath.Join(d.dir, "file"))
 	must(t, err)
 	defer f.Close()
 	r, err := (&Finder{}).Find(t.Context(), d.Device)
 	must(t, err)
-	if r.Looked.Processes || len(r.Holders) != 2 {
+	if r.Coverage.Processes || len(r.Holders) != 2 {
 		t.Errorf("mounts alone: %+v", r)
 	}
-	r, err = (&Finder{Thorough: true}).Find(t.Context(), d.Device)
+	r, err = (&Finder{WithProcesses: true}).Find(t.Context(), d.Device)
 	must(t, err)
-	var files []brief
-	for _, b := range briefs(r) {
+	var files []holderSummary
+	for _, b := range holderSummaries(r) {
 		if b.Kind != Mount {
 			files = append(files, b)
 		}
 	}
-	want := one(OpenFile, f.Name(), os.Getpid())
-	if diff := cmp.Diff(want, files); diff != "" || !r.Looked.Processes || r.Looked.Links < 10 {
-		t.Errorf("besides %d: %s\n%v", pid, diff, r.Looked)
+	want := processSummary(OpenFile, f.Name(), os.Getpid())
+	if diff := cmp.Diff(want, files); diff != "" || !r.Coverage.Processes || r.Coverage.Links < 10 {
+		t.Errorf("besides %d: %s\n%v", pid, diff, r.Coverage)
 	}
 }
 
 // TestWithoutRights: in a user namespace other processes may not be looked
 // into. They are counted, and named as what may hold the device.
 func TestWithoutRights(t *testing.T) {
-	d := newDisk(t)
-	d.start(t, "lazy file")
+	d := newTestDisk(t)
+	d.startRole(t, "lazy file")
 	a := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "find", d.dev)
 	var answer struct {
-		Looked  Looked
+		Looked  Coverage
 		Hidden  []string
 		Holders int
 	}
@@ -386,16 +388,16 @@ func TestWithoutRights(t *testing.T) {
 
 // TestProcessesVanish searches while processes come and go.
 func TestProcessesVanish(t *testing.T) {
-	d := newDisk(t)
-	pid := d.start(t, "lazy file")
+	d := newTestDisk(t)
+	pid := d.startRole(t, "lazy file")
 	for range 2 {
 		kerneltest.Start(t, "churn")
 	}
-	finder := &Finder{Scanner: mountns.NewScanner(), Thorough: true}
+	finder := &Finder{Scanner: mountns.NewScanner(), WithProcesses: true}
 	for range 20 {
 		r, err := finder.Find(t.Context(), d.Device)
 		must(t, err)
-		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
+		if diff := cmp.Diff(processSummary(OpenFile, "/file", pid), holderSummaries(r)); diff != "" {
 			t.Fatal(diff)
 		}
 	}
@@ -404,19 +406,19 @@ func TestProcessesVanish(t *testing.T) {
 // TestManyMounts finds every one of many.
 func TestManyMounts(t *testing.T) {
 	const n = 10_000
-	d := newDisk(t)
-	pid := d.start(t, "binds", strconv.Itoa(n))
+	d := newTestDisk(t)
+	pid := d.startRole(t, "binds", strconv.Itoa(n))
 	r, err := (&Finder{}).Find(t.Context(), d.Device)
 	must(t, err)
 	ids := map[uint64]bool{}
-	for _, h := range r.Holders {
-		id := h.Mount.Unique
+	for _, holder := range r.Holders {
+		id := holder.Mount.Unique
 		if id == 0 {
-			id = uint64(h.Mount.ID) // before 6.8; while all are there, each has another
+			id = uint64(holder.Mount.ID) // before 6.8; while all are there, each has another
 		}
 		ids[id] = true
-		if h.Kind != Mount || !slices.Equal(h.PIDs, []int{pid}) || h.Mount.Namespace.PID != pid {
-			t.Fatalf("%+v", h)
+		if holder.Kind != Mount || !slices.Equal(holder.PIDs, []int{pid}) || holder.Mount.Namespace.PID != pid {
+			t.Fatalf("%+v", holder)
 		}
 	}
 	if len(ids) != n+1 {
@@ -426,7 +428,7 @@ func TestManyMounts(t *testing.T) {
 
 // TestEnds: a search whose time is over says so.
 func TestEnds(t *testing.T) {
-	d := newDisk(t)
+	d := newTestDisk(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if r, err := (&Finder{}).Find(ctx, d.Device); !errors.Is(err, context.Canceled) {
@@ -434,36 +436,36 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLeft lists what others have mounted and the host has not.
-func TestLeft(t *testing.T) {
+// TestFindAbandoned lists what others have mounted and the host has not.
+func TestFindAbandoned(t *testing.T) {
 	host, err := mountns.Self()
 	must(t, err)
-	used, left, idle := newDisk(t), newDisk(t), newDisk(t)
-	used.mount(t)
+	used, left, idle := newTestDisk(t), newTestDisk(t), newTestDisk(t)
+	used.mountDisk(t)
 	kerneltest.Start(t, "copy")
-	pid := left.start(t, "mounted")
+	pid := left.startRole(t, "mounted")
 	other, err := mountns.Of(pid)
 	must(t, err)
-	reports := func(host mountns.Namespace) map[string][]brief {
+	reports := func(host mountns.Namespace) map[string][]holderSummary {
 		t.Helper()
-		all, err := (&Finder{}).Left(t.Context(), host)
+		all, err := (&Finder{}).FindAbandoned(t.Context(), host)
 		must(t, err)
-		found := map[string][]brief{}
+		found := map[string][]holderSummary{}
 		for _, r := range all {
 			if slices.Contains([]string{used.Name, left.Name, idle.Name}, r.Device.Name) {
-				found[r.Device.Name] = briefs(r)
+				found[r.Device.Name] = holderSummaries(r)
 			}
 		}
 		return found
 	}
-	want := map[string][]brief{left.Name: one(Mount, left.dir, pid, mountns.Process)}
+	want := map[string][]holderSummary{left.Name: processSummary(Mount, left.dir, pid, mountns.Process)}
 	if diff := cmp.Diff(want, reports(host)); diff != "" {
 		t.Error(diff)
 	}
 	if found := reports(other); found[left.Name] != nil {
 		t.Errorf("as seen from the holder: %v", found)
 	}
-	if _, err := (&Finder{}).Left(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+	if _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }

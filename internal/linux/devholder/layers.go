@@ -17,52 +17,52 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// mounted is an overlay whose layers are looked for: its number, and in which of
+// overlayMount is an overlay whose layers are looked for: its number, and in which of
 // the namespaces of the order it is mounted.
-type mounted struct {
-	Number blockdev.Number
-	Spaces []int
+type overlayMount struct {
+	Number           blockdev.Number
+	NamespaceIndexes []int
 }
 
-// layered is what one namespace shows of the layers of an overlay of the order.
+// overlayLayers is what one namespace shows of the layers of an overlay of the order.
 // Names need not be UTF-8.
-type layered struct {
+type overlayLayers struct {
 	Index   int
 	Placed  bool // every layer was found
 	Unclear bool // a layer could not be looked for
 	Missing []byte
-	On      []layer // those on the device
+	On      []foundLayer // those on the device
 }
 
-type layer struct {
+type foundLayer struct {
 	Name   []byte
 	Number blockdev.Number
 }
 
-// overlays looks for the layers of overlays, namespace by namespace, until every
+// findOverlays looks for the layers of overlays, namespace by namespace, until every
 // layer of each was found.
-func (j *job) overlays(ctx context.Context) error {
+func (j *job) findOverlays(ctx context.Context) error {
 	placed := make([]bool, len(j.Overlays))
-	for i, ns := range j.Spaces {
+	for i, namespace := range j.Namespaces {
 		var there []int
 		for n, o := range j.Overlays {
-			if !placed[n] && slices.Contains(o.Spaces, i) {
+			if !placed[n] && slices.Contains(o.NamespaceIndexes, i) {
 				there = append(there, n)
 			}
 		}
 		if len(there) == 0 {
 			continue
 		}
-		all, err := ask(ctx, j, ns.String(), spaceLimit, func() ([]layered, error) { return j.layersIn(ns, there) })
+		all, err := callWithin(ctx, j, namespace.String(), namespaceTimeout, func() ([]overlayLayers, error) { return j.layersIn(namespace, there) })
 		if err != nil {
 			all = nil
 			for _, n := range there {
-				all = append(all, layered{Index: n, Unclear: true})
+				all = append(all, overlayLayers{Index: n, Unclear: true})
 			}
 		}
 		for _, l := range all {
 			placed[l.Index] = l.Placed
-			if err := j.emit(said{Overlay: &l}); err != nil {
+			if err := j.emit(jobOutput{Overlay: &l}); err != nil {
 				return err
 			}
 		}
@@ -71,9 +71,9 @@ func (j *job) overlays(ctx context.Context) error {
 }
 
 // layersIn looks in a namespace for the layers of those overlays.
-func (j *job) layersIn(ns mountns.Namespace, there []int) (all []layered, err error) {
+func (j *job) layersIn(ns mountns.Namespace, there []int) (all []overlayLayers, err error) {
 	look := mountns.LookupForeign
-	if ns.Ours() {
+	if ns.IsOwn() {
 		look = func(name string) (*sys.FD, error) { return mountns.Lookup(0, name) }
 	}
 	err = ns.Do(func() error {
@@ -89,9 +89,9 @@ func (j *job) layersIn(ns mountns.Namespace, there []int) (all []layered, err er
 		}
 		for _, n := range there {
 			text, ok := options[j.Overlays[n].Number]
-			l := layered{Unclear: true} // hidden from us in a chroot
+			l := overlayLayers{Unclear: true} // hidden from us in a chroot
 			if ok {
-				l = j.Marks.place(layers(text), look)
+				l = j.Marks.findLayers(parseLayers(text), look)
 			}
 			l.Index = n
 			all = append(all, l)
@@ -101,12 +101,12 @@ func (j *job) layersIn(ns mountns.Namespace, there []int) (all []layered, err er
 	return all, err
 }
 
-// lookup opens a path as the calling thread sees it.
-type lookup func(name string) (*sys.FD, error)
+// openPath opens a path as the calling thread sees it.
+type openPath func(name string) (*sys.FD, error)
 
-// place looks for the layers of one overlay.
-func (m marks) place(names []string, look lookup) layered {
-	l := layered{Placed: len(names) > 0}
+// findLayers looks for the layers of one overlay.
+func (m deviceMarks) findLayers(names []string, look openPath) overlayLayers {
+	l := overlayLayers{Placed: len(names) > 0}
 	for _, name := range names {
 		number, err := layerDevice(name, look)
 		switch {
@@ -114,15 +114,15 @@ func (m marks) place(names []string, look lookup) layered {
 			l.Missing, l.Placed = []byte(name), false
 		case err != nil:
 			l.Unclear, l.Placed = true, false
-		case slices.Contains(m.Super, number):
-			l.On = append(l.On, layer{[]byte(name), number})
+		case slices.Contains(m.Superblocks, number):
+			l.On = append(l.On, foundLayer{[]byte(name), number})
 		}
 	}
 	return l
 }
 
 // layerDevice is the file system that a layer's path lies on now.
-func layerDevice(name string, look lookup) (blockdev.Number, error) {
+func layerDevice(name string, look openPath) (blockdev.Number, error) {
 	if !path.IsAbs(name) {
 		return blockdev.Number{}, sys.EINVAL // from where its mounter was
 	}
@@ -135,9 +135,9 @@ func layerDevice(name string, look lookup) (blockdev.Number, error) {
 	return blockdev.Number{Major: st.Major, Minor: st.Minor}, err
 }
 
-// layers reads the paths of an overlay's layers out of its options, as mountinfo
+// parseLayers reads the paths of an overlay's layers out of its options, as mountinfo
 // has them. The kernel writes commas that are part of a path as octal numbers.
-func layers(options string) []string {
+func parseLayers(options string) []string {
 	var names []string
 	for option := range strings.SplitSeq(options, ",") {
 		key, value, _ := strings.Cut(option, "=")

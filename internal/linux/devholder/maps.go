@@ -14,23 +14,23 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// mappings looks for files on the device in the memory of a process. Its program
+// findMappings looks for files on the device in the memory of a process. Its program
 // has been noted already. If the memory of a process is locked, as it waits for a
 // file system that does not answer, every reader of its map waits, too.
-func (j *job) mappings(ctx context.Context, t task, program string) error {
+func (j *job) findMappings(ctx context.Context, task taskInfo, program string) error {
 	buf := j.buf
 	j.buf = nil // it belongs to the call, which may be left behind
-	text, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() ([]byte, error) { return sys.ReadProc(t.dir+"/maps", buf) })
+	text, err := callWithin(ctx, j, strconv.Itoa(task.pid), taskTimeout, func() ([]byte, error) { return sys.ReadProc(task.dir+"/maps", buf) })
 	if errors.Is(err, sys.ErrTooLarge) {
-		return errStuck
+		return errUnanswered
 	}
 	if err != nil {
 		return err
 	}
 	j.buf = text
 	eachMapping(text, func(number blockdev.Number, path []byte) {
-		if slices.Contains(j.Marks.Super, number) && string(path) != program {
-			err = errors.Join(err, j.emit(said{Found: &found{Kind: Mapping, PID: t.pid, Path: path, Number: number}}))
+		if slices.Contains(j.Marks.Superblocks, number) && string(path) != program {
+			err = errors.Join(err, j.emit(jobOutput{Found: &foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}}))
 		}
 	})
 	return err
@@ -62,13 +62,13 @@ func hexNumber(text []byte) (blockdev.Number, bool) {
 	if !ok || string(text) == "00:00" {
 		return blockdev.Number{}, false
 	}
-	major, okMajor := hex(a)
-	minor, okMinor := hex(b)
+	major, okMajor := parseHex(a)
+	minor, okMinor := parseHex(b)
 	return blockdev.Number{Major: major, Minor: minor}, okMajor && okMinor
 }
 
-// hex reads up to eight digits.
-func hex(text []byte) (n uint32, ok bool) {
+// parseHex reads up to eight digits.
+func parseHex(text []byte) (n uint32, ok bool) {
 	for _, c := range text {
 		switch {
 		case '0' <= c && c <= '9':

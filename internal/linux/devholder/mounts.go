@@ -12,15 +12,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// pass goes over the mounts of the machine once for all the searches, and finds
+// scanMounts goes over the mounts of the machine once for all the searches, and finds
 // out what keeps the namespaces alive that have a mount of one.
-func pass(scanner *mountns.Scanner, searches []*search) error {
+func scanMounts(scanner *mountns.Scanner, searches []*holderSearch) error {
 	if err := placeBtrfs(scanner, searches); err != nil {
 		return err
 	}
 	found, survey, err := scanner.OnDevices(func(major, minor uint32) bool {
 		number := blockdev.Number{Major: major, Minor: minor}
-		return slices.ContainsFunc(searches, func(s *search) bool { return s.super[number] })
+		return slices.ContainsFunc(searches, func(s *holderSearch) bool { return s.superblockNumbers[number] })
 	})
 	if err != nil {
 		return err
@@ -41,16 +41,16 @@ func pass(scanner *mountns.Scanner, searches []*search) error {
 		survey.Skipped = append(survey.Skipped, asked.Skipped...)
 	}
 	for _, s := range searches {
-		s.report.Looked.Mounts = survey
-		s.takeMounts(found, keepers)
+		s.report.Coverage.Mounts = survey
+		s.addMounts(found, keepers)
 	}
 	return nil
 }
 
 // placeBtrfs finds out the number of each btrfs that is searched for: it is that of
 // no device, and only its mounts show it.
-func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
-	if !slices.ContainsFunc(searches, func(s *search) bool { return len(s.btrfs) > 0 }) {
+func placeBtrfs(scanner *mountns.Scanner, searches []*holderSearch) error {
+	if !slices.ContainsFunc(searches, func(s *holderSearch) bool { return len(s.btrfs) > 0 }) {
 		return nil
 	}
 	all, _, err := scanner.FileSystems()
@@ -60,7 +60,7 @@ func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
 		}
 		for _, s := range searches {
 			if s.isMember(fs.Source) {
-				s.super[blockdev.Number{Major: fs.Major, Minor: fs.Minor}] = true
+				s.superblockNumbers[blockdev.Number{Major: fs.Major, Minor: fs.Minor}] = true
 			}
 		}
 	}
@@ -70,67 +70,67 @@ func placeBtrfs(scanner *mountns.Scanner, searches []*search) error {
 // isMember reports whether a btrfs that was mounted from source is the one that is
 // searched for. The source is the kernel's name of a member's node. If it was named
 // otherwise, only the node itself identifies it.
-func (s *search) isMember(source string) bool {
+func (s *holderSearch) isMember(source string) bool {
 	if d, err := s.sys.Resolve(source); err == nil {
 		return s.btrfs[d.Name]
 	}
 	return s.btrfs[path.Base(source)]
 }
 
-// takeMounts notes the mounts that are on the device.
-func (s *search) takeMounts(found []mountns.Mount, keepers map[uint64][]mountns.Holder) {
-	for _, m := range found {
-		number := blockdev.Number{Major: m.Major, Minor: m.Minor}
-		if !s.super[number] {
+// addMounts notes the mounts that are on the device.
+func (s *holderSearch) addMounts(found []mountns.Mount, keepers map[uint64][]mountns.Holder) {
+	for _, mount := range found {
+		number := blockdev.Number{Major: mount.Major, Minor: mount.Minor}
+		if !s.superblockNumbers[number] {
 			continue
 		}
-		h := keptMount(m, keepers[m.Namespace.Inode])
+		h := mountHolder(mount, keepers[mount.Namespace.Inode])
 		if number != s.report.Device.Number {
-			h.Detail = join(h.Detail, "file system on device "+number.String())
+			h.Detail = joinDetails(h.Detail, "file system on device "+number.String())
 		}
 		s.report.Holders = append(s.report.Holders, h)
-		s.reused[m.ID] = number
-		if m.Unique != 0 {
-			s.unique[m.Unique] = number
+		s.byMountInfoID[mount.ID] = number
+		if mount.Unique != 0 {
+			s.byUniqueID[mount.Unique] = number
 		}
-		s.place(number)
+		s.markExplained(number)
 	}
 }
 
-// place notes that something holds the superblock with that number. Only a btrfs
+// markExplained notes that something holds the superblock with that number. Only a btrfs
 // has one that is no device's, which nothing but its mounts shows.
-func (s *search) place(number blockdev.Number) {
-	s.proven = true
+func (s *holderSearch) markExplained(number blockdev.Number) {
+	s.busyProven = true
 	s.explained[number] = true
 	if number.Major == 0 {
 		s.explained[blockdev.Number{}] = true
 	}
 }
 
-// keptMount is a mount as a holder.
-func keptMount(m mountns.Mount, keepers []mountns.Holder) Holder {
-	h := Holder{Kind: Mount, Mount: m, NamespaceHolders: keepers, Path: m.Point}
+// mountHolder is a mount as a holder.
+func mountHolder(m mountns.Mount, keepers []mountns.Holder) Holder {
+	holder := Holder{Kind: Mount, Mount: m, NamespaceHolders: keepers, Path: m.Point}
 	for _, k := range keepers {
 		if k.PID != 0 {
-			h.PIDs = append(h.PIDs, k.PID)
+			holder.PIDs = append(holder.PIDs, k.PID)
 		}
-		if h.Mount.Namespace.PID == 0 {
-			h.Mount.Namespace.PID = taskOf(k)
+		if holder.Mount.Namespace.PID == 0 {
+			holder.Mount.Namespace.PID = holderTask(k)
 		}
 	}
-	slices.Sort(h.PIDs)
-	h.PIDs = slices.Compact(h.PIDs)
+	slices.Sort(holder.PIDs)
+	holder.PIDs = slices.Compact(holder.PIDs)
 	if len(keepers) == 0 {
-		h.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
+		holder.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
 		if !sys.SeesEverything() {
-			h.Detail += ", or a process that may not be looked into or does not show here"
+			holder.Detail += ", or a process that may not be looked into or does not show here"
 		}
 	}
-	return h
+	return holder
 }
 
-// taskOf is the process or thread that is in the namespace that k keeps alive.
-func taskOf(k mountns.Holder) int {
+// holderTask is the process or thread that is in the namespace that k keeps alive.
+func holderTask(k mountns.Holder) int {
 	switch k.Kind {
 	case mountns.Process:
 		return k.PID
@@ -140,8 +140,8 @@ func taskOf(k mountns.Holder) int {
 	return 0
 }
 
-// join puts two details into one.
-func join(a, b string) string {
+// joinDetails puts two details into one.
+func joinDetails(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
 	}

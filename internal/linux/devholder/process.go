@@ -16,28 +16,28 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// task is a process or thread that is looked into.
-type task struct {
+// taskInfo is a process or thread that is looked into.
+type taskInfo struct {
 	pid  int
 	dir  string // below /proc
 	name string // of the thread, in words; empty for a process
 }
 
-// processes looks into every process, by its main thread.
-func (j *job) processes(ctx context.Context) error {
+// findInProcesses looks into every process, by its main thread.
+func (j *job) findInProcesses(ctx context.Context) error {
 	return j.eachProcess(ctx, func(pid int) error {
-		t := task{pid: pid, dir: strconv.Itoa(pid)}
+		t := taskInfo{pid: pid, dir: strconv.Itoa(pid)}
 		program, err := j.lookInto(ctx, t)
 		if err == nil {
-			err = j.mappings(ctx, t, program)
+			err = j.findMappings(ctx, t, program)
 		}
 		return err
 	})
 }
 
-// threads looks into the threads that are no processes: one may have
+// findInThreads looks into the threads that are no processes: one may have
 // descriptors or directories of its own.
-func (j *job) threads(ctx context.Context) error {
+func (j *job) findInThreads(ctx context.Context) error {
 	return j.eachProcess(ctx, func(pid int) error {
 		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 			return err
@@ -49,7 +49,7 @@ func (j *job) threads(ctx context.Context) error {
 				continue
 			}
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, task{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
+			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}
@@ -72,7 +72,7 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 			continue
 		}
 		switch err := look(pid); {
-		case errors.Is(err, errStuck):
+		case errors.Is(err, errUnanswered):
 			j.tally.Stuck++
 		case err != nil && !procfs.Ended(err):
 			j.tally.Denied++
@@ -95,9 +95,9 @@ const batch = 64
 
 // lookInto looks at what a task has open. program is the path of its program,
 // where that is on the device.
-func (j *job) lookInto(ctx context.Context, t task) (program string, err error) {
+func (j *job) lookInto(ctx context.Context, task taskInfo) (program string, err error) {
 	j.tally.Tasks++
-	all, err := j.inspectTask(ctx, t, fixed)
+	all, err := j.inspectTask(ctx, task, fixed)
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +106,7 @@ func (j *job) lookInto(ctx context.Context, t task) (program string, err error) 
 			program = string(f.Path)
 		}
 	}
-	fds, more, err := j.descriptors.Of(t.dir)
+	fds, more, err := j.descriptors.Of(task.dir)
 	if more {
 		j.tally.Unread++
 	}
@@ -115,7 +115,7 @@ func (j *job) lookInto(ctx context.Context, t task) (program string, err error) 
 		for _, fd := range some {
 			links = append(links, link{"fd/" + strconv.Itoa(fd), OpenFile})
 		}
-		if _, err := j.inspectTask(ctx, t, links); err != nil {
+		if _, err := j.inspectTask(ctx, task, links); err != nil {
 			return "", err
 		}
 	}
@@ -124,16 +124,16 @@ func (j *job) lookInto(ctx context.Context, t task) (program string, err error) 
 
 // linkMatches is what some links of a task have come to.
 type linkMatches struct {
-	found []found
+	found []foundFile
 	links int
 }
 
 // inspectTask looks at links of a task, and says what is on the device.
-func (j *job) inspectTask(ctx context.Context, t task, links []link) ([]found, error) {
-	s, err := ask(ctx, j, strconv.Itoa(t.pid), taskLimit, func() (linkMatches, error) { return j.Marks.matchLinks(t, links) })
+func (j *job) inspectTask(ctx context.Context, t taskInfo, links []link) ([]foundFile, error) {
+	s, err := callWithin(ctx, j, strconv.Itoa(t.pid), taskTimeout, func() (linkMatches, error) { return j.Marks.matchLinks(t, links) })
 	j.tally.Links += s.links
 	for _, f := range s.found {
-		if err := j.emit(said{Found: &f}); err != nil {
+		if err := j.emit(jobOutput{Found: &f}); err != nil {
 			return nil, err
 		}
 	}
@@ -142,10 +142,10 @@ func (j *job) inspectTask(ctx context.Context, t task, links []link) ([]found, e
 
 // matchLinks looks at links of a task, until one may not be looked at. One that goes
 // meanwhile is passed over; the kernel's own threads have no program.
-func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
+func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error) {
 	var s linkMatches
 	for _, l := range links {
-		st, err := statLink(t.dir+"/"+l.name, m.mountMask())
+		st, err := statLink(task.dir+"/"+l.name, m.mountMask())
 		if procfs.Ended(err) {
 			continue
 		}
@@ -153,7 +153,7 @@ func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
 			return s, err
 		}
 		s.links++
-		if f, on := m.on(t, l, st); on {
+		if f, on := m.on(task, l, st); on {
 			s.found = append(s.found, f)
 		}
 	}
@@ -161,31 +161,31 @@ func (m marks) matchLinks(t task, links []link) (linkMatches, error) {
 }
 
 // on reports whether the file behind a link is on the device, and what that is then.
-func (m marks) on(t task, l link, st sys.Stat) (f found, on bool) {
-	f = found{Kind: l.kind, PID: t.pid, Number: blockdev.Number{Major: st.Major, Minor: st.Minor}}
-	open := func() bool { return !pathOnly(t.dir, l.name) }
+func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on bool) {
+	f = foundFile{Kind: l.kind, PID: task.pid, Number: blockdev.Number{Major: stat.Major, Minor: stat.Minor}}
+	open := func() bool { return !pathOnly(task.dir, l.name) }
 	detail := ""
-	switch mounted, known := m.mountOf(st); {
-	case st.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}):
+	switch mounted, known := m.mountOf(stat); {
+	case stat.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: stat.RdevMajor, Minor: stat.RdevMinor}):
 		if f.Kind = RawOpen; !open() {
 			return f, false
 		}
 	case known:
 		f.Number = mounted
-	case slices.Contains(m.Super, f.Number):
-		f.Kind, detail = m.unmounted(st, l.kind, func() bool { return !open() })
+	case slices.Contains(m.Superblocks, f.Number):
+		f.Kind, detail = m.unmounted(stat, l.kind, func() bool { return !open() })
 	default:
 		return f, false
 	}
-	name, err := sys.ReadlinkProc(t.dir + "/" + l.name)
-	f.Path, f.Detail = []byte(name), []byte(join(detail, t.name))
+	name, err := sys.ReadlinkProc(task.dir + "/" + l.name)
+	f.Path, f.Detail = []byte(name), []byte(joinDetails(detail, task.name))
 	return f, !procfs.Ended(err) // a path may also be too long to be told
 }
 
 // unmounted says what is known of a file whose mount is in no namespace. A
 // mount that was never in one, or was taken out as a whole, is held by a
 // descriptor of its root that was opened with O_PATH.
-func (m marks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
+func (m deviceMarks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
 	switch {
 	case !st.Has(m.mountMask()):
 		return kind, "" // the kernel does not say which mount it is on
@@ -196,8 +196,8 @@ func (m marks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, st
 }
 
 // mountMask asks statx for the number by which the mounts were found.
-func (m marks) mountMask() uint32 {
-	if len(m.Unique) > 0 {
+func (m deviceMarks) mountMask() uint32 {
+	if len(m.UniqueIDs) > 0 {
 		return sys.StatUniqueID
 	}
 	return sys.StatMountID
@@ -205,12 +205,12 @@ func (m marks) mountMask() uint32 {
 
 // mountOf is the file system of a file whose mount is in some namespace and on
 // the device.
-func (m marks) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
+func (m deviceMarks) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
 	switch {
 	case st.Has(sys.StatUniqueID):
-		number, ok = m.Unique[st.MountID]
+		number, ok = m.UniqueIDs[st.MountID]
 	case st.Has(sys.StatMountID):
-		number, ok = m.Reused[int(st.MountID)]
+		number, ok = m.MountInfoIDs[int(st.MountID)]
 	}
 	return number, ok
 }

@@ -29,33 +29,33 @@ func TestMain(m *testing.M) {
 // roles hold a device, the first argument, each in its way. The second is a
 // directory to mount it on. The answer is the process that holds it.
 var roles = kerneltest.Roles{
-	"mounted":    inOwn(func(_, _ string) error { return nil }),
-	"covered":    inOwn(func(_, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
-	"chrooted":   inOwn(func(_, _ string) error { return systest.Chroot("/usr") }),
-	"pivoted":    inOwn(pivot),
-	"moved":      inOwn(func(_, dir string) error { return kerneltest.MoveOverRoot(dir) }),
+	"mounted":    inOwnNamespace(func(_, _ string) error { return nil }),
+	"covered":    inOwnNamespace(func(_, dir string) error { return sys.NewMount("cover", dir, "tmpfs", "") }),
+	"chrooted":   inOwnNamespace(func(_, _ string) error { return systest.Chroot("/usr") }),
+	"pivoted":    inOwnNamespace(pivotRole),
+	"moved":      inOwnNamespace(func(_, dir string) error { return kerneltest.MoveOverRoot(dir) }),
 	"threaded":   holders.InThread(mountArgs, nil),
 	"descriptor": holders.InThread(mountArgs, func() (*os.File, error) { return os.Open("/proc/thread-self/ns/mnt") }),
 	"table":      holders.InThread(mountArgs, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
 
-	"lazy file":      lazily(holders.OpenFile),
-	"lazy directory": lazily(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
-	"lazy root":      lazily(func(dir string) (holders.Kept, error) { return holders.Kept{}, systest.Chroot(dir) }),
-	"lazy program":   lazily(runProgram),
-	"lazy mapping":   lazily(holders.RunLibrary),
+	"lazy file":      lazyRole(holders.OpenFile),
+	"lazy directory": lazyRole(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
+	"lazy root":      lazyRole(func(dir string) (holders.Kept, error) { return holders.Kept{}, systest.Chroot(dir) }),
+	"lazy program":   lazyRole(runProgram),
+	"lazy mapping":   lazyRole(holders.RunLibrary),
 	"lazy thread":    lazyThread,
-	"detached":       lazily(holders.CloneTree),
-	"in flight":      lazily(holders.SendFile),
-	"overlaid":       lazily(holders.OverlayOn),
-	"looped":         lazily(holders.LoopOn),
+	"detached":       lazyRole(holders.CloneTree),
+	"in flight":      lazyRole(holders.SendFile),
+	"overlaid":       lazyRole(holders.OverlayOn),
+	"looped":         lazyRole(holders.LoopOn),
 
-	"trap":  trap,
-	"execs": execs,
+	"trap":  overlayTrapRole,
+	"execs": execRole,
 	"raw":   func(args []string, ready func(string)) error { return holdOpen(args[0], ready) },
 	"copy":  func(_ []string, ready func(string)) error { return holders.Kept{}.Stay(ready) },
 	"binds": bindMany,
 	"find":  findRole,
-	"churn": churn,
+	"churn": churnRole,
 
 	// container and idle are part of a load.
 	"container":       containerRole,
@@ -72,8 +72,8 @@ func mountPrivately(dev, dir string) error {
 	return sys.NewMount(dev, dir, "ext4", "")
 }
 
-// inOwn mounts the device in the process' namespace, and does something more.
-func inOwn(then func(dev, dir string) error) holders.Role {
+// inOwnNamespace mounts the device in the process' namespace, and does something more.
+func inOwnNamespace(then func(dev, dir string) error) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := mountPrivately(args[0], args[1]); err != nil {
 			return err
@@ -85,9 +85,9 @@ func inOwn(then func(dev, dir string) error) holders.Role {
 	}
 }
 
-// pivot makes another file system the root, as runtimes do, with the device
+// pivotRole makes another file system the root, as runtimes do, with the device
 // mounted at /data.
-func pivot(_, dir string) error {
+func pivotRole(_, dir string) error {
 	root, err := os.MkdirTemp("/tmp", "root")
 	if err != nil {
 		return err
@@ -113,8 +113,8 @@ func pivot(_, dir string) error {
 	return systest.UnmountPath("/old", true)
 }
 
-// lazily uses the device in some way, and unmounts it.
-func lazily(use func(dir string) (holders.Kept, error)) holders.Role {
+// lazyRole uses the device in some way, and unmounts it.
+func lazyRole(use func(dir string) (holders.Kept, error)) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := mountPrivately(args[0], args[1]); err != nil {
 			return err
@@ -187,12 +187,12 @@ func bindMany(args []string, ready func(string)) error {
 	if err := sys.NewMount("points", points, "tmpfs", ""); err != nil {
 		return err
 	}
-	if err := touch(source); err != nil {
+	if err := createFile(source); err != nil {
 		return err
 	}
 	for i := range n {
 		point := filepath.Join(points, strconv.Itoa(i))
-		if err := touch(point); err != nil {
+		if err := createFile(point); err != nil {
 			return err
 		}
 		if err := sys.BindMount(source, point); err != nil {
@@ -202,10 +202,10 @@ func bindMany(args []string, ready func(string)) error {
 	return holders.Kept{}.Stay(ready)
 }
 
-func touch(name string) error { return os.WriteFile(name, nil, 0o600) }
+func createFile(name string) error { return os.WriteFile(name, nil, 0o600) }
 
-// churn starts processes and has them end, until its own end.
-func churn(_ []string, ready func(string)) error {
+// churnRole starts processes and has them end, until its own end.
+func churnRole(_ []string, ready func(string)) error {
 	done := make(chan struct{})
 	go func() {
 		kerneltest.WaitForEnd()

@@ -20,9 +20,10 @@ import (
 	"kubediag.org/kubediag/test/hung"
 )
 
-// trap is a role: in a namespace of its own it has an overlay with a layer whose path leads over another overlay, one of the
-// directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of that.
-func trap(args []string, ready func(string)) error {
+// overlayTrapRole is a role: in a namespace of its own it has an overlay with a layer whose path leads over another
+// overlay, one of the directory args[1] of a FUSE file system. Its memory is locked as it waits for the file args[2] of
+// that.
+func overlayTrapRole(args []string, ready func(string)) error {
 	at := args[0]
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("trap", at, "tmpfs", ""))
 	for _, dir := range []string{"over", "empty", "merged"} {
@@ -41,17 +42,18 @@ func trap(args []string, ready func(string)) error {
 	return nil
 }
 
-// execs is a role: a process that is about to run another program, and waits for the file args[0] to be closed.
-func execs(args []string, ready func(string)) error {
+// execRole is a role: a process that is about to run another program, and waits for the file args[0] to be closed.
+func execRole(args []string, ready func(string)) error {
 	ready("")
 	return hung.Exec(args[0])
 }
 
-// TestNobodyHasTheSearchWait has everything hang that the search meets in the namespace and in the memory of another. No
-// thread of this process waits for that; the search ends, finds who holds the device, and says what it could not look for.
-func TestNobodyHasTheSearchWait(t *testing.T) {
-	d := newDisk(t)
-	pid := d.start(t, "lazy file")
+// TestAttackersCannotBlockTheSearch has everything hang that the search meets in the namespace and in the memory of
+// another. No thread of this process waits for that; the search ends, finds who holds the device, and says what it
+// could not look for.
+func TestAttackersCannotBlockTheSearch(t *testing.T) {
+	d := newTestDisk(t)
+	pid := d.startRole(t, "lazy file")
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
 	file := filepath.Join(base, "stuck")
@@ -64,7 +66,7 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, sys.ENOENT) {
 		t.Fatal(err)
 	}
-	finder := &Finder{Thorough: true, Runner: &subprocess.Runner{}}
+	finder := &Finder{WithProcesses: true, Runner: &subprocess.Runner{}}
 	stop := kerneltest.NobodyWaits(t, os.Getpid())
 	for i := range 3 {
 		begin := time.Now()
@@ -73,11 +75,11 @@ func TestNobodyHasTheSearchWait(t *testing.T) {
 		if took := time.Since(begin); took > kerneltest.Patience(20*time.Second) {
 			t.Errorf("search %d took %v", i, took)
 		}
-		if diff := cmp.Diff(one(OpenFile, "/file", pid), briefs(r)); diff != "" {
+		if diff := cmp.Diff(processSummary(OpenFile, "/file", pid), holderSummaries(r)); diff != "" {
 			t.Errorf("search %d: %s", i, diff)
 		}
-		if r.Looked.Unplaced == 0 || r.Looked.Stuck == 0 {
-			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Looked)
+		if r.Coverage.Unplaced == 0 || r.Coverage.Unanswered == 0 {
+			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Coverage)
 		}
 	}
 	stop()

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filelock has one process of the node at a time do what others must not do meanwhile. Within a process, several may
-// have the lock at once: what they must not do at once is their own business.
+// Package filelock has one process of the node at a time do what others must not do meanwhile. Within a process,
+// several may have the lock at once: what they must not do at once is their own business.
 //
 // It rests on flock(2), by sys.LockFile: the lock of a process that was killed does not count.
 package filelock
@@ -29,8 +29,8 @@ const (
 // ErrBusy: another process has the lock. The text names it.
 var ErrBusy = errors.New("another process has the lock")
 
-// retry is how often a lock is tried that another process has.
-const retry = 50 * time.Millisecond
+// retryInterval is how often a lock is tried that another process has.
+const retryInterval = 50 * time.Millisecond
 
 // Lock is the lock of one file. The zero value with a path is ready. It may be used from several goroutines.
 type Lock struct {
@@ -49,7 +49,7 @@ func (l *Lock) Try() (release func(), err error) {
 	if l.holders == 0 {
 		file, err := sys.LockFile(l.Path)
 		if errors.Is(err, sys.EAGAIN) {
-			return nil, fmt.Errorf("lock %q: %w%s", l.Path, ErrBusy, l.owner())
+			return nil, fmt.Errorf("lock %q: %w%s", l.Path, ErrBusy, l.ownerName())
 		}
 		if err != nil {
 			return nil, fmt.Errorf("lock %q: %w", l.Path, err)
@@ -57,7 +57,7 @@ func (l *Lock) Try() (release func(), err error) {
 		l.file = file
 	}
 	l.holders++
-	return sync.OnceFunc(l.release), nil
+	return sync.OnceFunc(l.releaseOnce), nil
 }
 
 // Hold is Try until the lock is free or ctx is done.
@@ -70,12 +70,12 @@ func (l *Lock) Hold(ctx context.Context) (release func(), err error) {
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-time.After(retry):
+		case <-time.After(retryInterval):
 		}
 	}
 }
 
-func (l *Lock) release() {
+func (l *Lock) releaseOnce() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.holders--; l.holders == 0 {
@@ -84,8 +84,8 @@ func (l *Lock) release() {
 	}
 }
 
-// owner names the process that has written itself into the file; empty if it cannot be read.
-func (l *Lock) owner() string {
+// ownerName names the process that has written itself into the file; empty if it cannot be read.
+func (l *Lock) ownerName() string {
 	text, err := os.ReadFile(l.Path)
 	pid, _, ok := strings.Cut(string(bytes.TrimSpace(text)), " ")
 	if err != nil || !ok {

@@ -41,12 +41,12 @@ type Connection struct {
 // several goroutines at once.
 type Control struct {
 	root *sys.FD
-	// made is a time at which the control file system had been made already.
-	made time.Time
+	// knownMounted is a time at which the control file system had been made already.
+	knownMounted time.Time
 }
 
-// mounted is where distributions mount the control file system.
-const mounted = "/sys/fs/fuse/connections"
+// controlMountPoint is where distributions mount the control file system.
+const controlMountPoint = "/sys/fs/fuse/connections"
 
 // Open opens the control file system, on a mount of its own that is attached
 // nowhere (5.2), or else where the machine has it mounted. The error satisfies
@@ -56,28 +56,28 @@ func Open() (*Control, error) {
 	root, err := sys.MountDetached("fusectl")
 	if err != nil {
 		var elsewhere error
-		if root, elsewhere = sys.OpenFUSEControl(mounted); elsewhere != nil {
+		if root, elsewhere = sys.OpenFUSEControl(controlMountPoint); elsewhere != nil {
 			return nil, fmt.Errorf("open FUSE control file system: %w (%w, %w)", errors.ErrUnsupported, err, elsewhere)
 		}
 	}
-	return control(root)
+	return newControl(root)
 }
 
-// control takes ownership of root. There is one control file system for the
+// newControl takes ownership of root. There is one control file system for the
 // whole machine, and it may be far older than this. Both times of its root are
 // when it was made, until the directory is listed or a connection goes (seen on
 // 6.18). So the earlier one is the better, and the first look is the best.
-func control(root *sys.FD) (*Control, error) {
+func newControl(root *sys.FD) (*Control, error) {
 	st, err := root.Stat(sys.StatAccessed | sys.StatChanged)
 	if err != nil {
 		return nil, fmt.Errorf("read times of FUSE control file system: %w", errors.Join(err, root.Close()))
 	}
-	c := &Control{root: root, made: time.Now()}
-	if st.Has(sys.StatChanged) && st.Changed.Before(c.made) {
-		c.made = st.Changed
+	c := &Control{root: root, knownMounted: time.Now()}
+	if st.Has(sys.StatChanged) && st.Changed.Before(c.knownMounted) {
+		c.knownMounted = st.Changed
 	}
-	if st.Has(sys.StatAccessed) && st.Accessed.Before(c.made) {
-		c.made = st.Accessed
+	if st.Has(sys.StatAccessed) && st.Accessed.Before(c.knownMounted) {
+		c.knownMounted = st.Accessed
 	}
 	return c, nil
 }
@@ -88,21 +88,21 @@ func (c *Control) Close() error { return c.root.Close() }
 // Connection describes the connection of the mounts whose device is 0:minor.
 // ErrNoConnection if there is none.
 func (c *Control) Connection(minor uint32) (Connection, error) {
-	limit, err := c.read(minor, "max_background")
+	limit, err := c.readNumber(minor, "max_background")
 	if err != nil {
 		return Connection{}, err
 	}
-	waiting, err := c.read(minor, "waiting")
+	waiting, err := c.readNumber(minor, "waiting")
 	if err != nil {
 		return Connection{}, err
 	}
 	return Connection{Dead: limit == math.MaxUint32, Waiting: int(waiting)}, nil
 }
 
-// slack is how long after the control file system was made it may have taken in
+// clockSlack is how long after the control file system was made it may have taken in
 // the connections that there were before: as long as that may be interrupted,
 // and a tick of the clock, which is 10 ms at most.
-const slack = time.Second
+const clockSlack = time.Second
 
 // Since returns the time at which the connection of the mounts whose device is 0:minor was made; they were mounted at
 // that time. Neither the death of the server nor an abort changes it. But the user who mounted it can move it, by a
@@ -112,27 +112,27 @@ const slack = time.Second
 func (c *Control) Since(minor uint32) (at time.Time, known bool, err error) {
 	st, err := c.root.StatAt(strconv.FormatUint(uint64(minor), 10), sys.StatChanged)
 	if err != nil {
-		return time.Time{}, false, failed("read time of", minor, err)
+		return time.Time{}, false, wrapError("read time of", minor, err)
 	}
-	if !st.Has(sys.StatChanged) || !st.Changed.After(c.made.Add(slack)) {
+	if !st.Has(sys.StatChanged) || !st.Changed.After(c.knownMounted.Add(clockSlack)) {
 		return time.Time{}, false, nil
 	}
 	return st.Changed, true, nil
 }
 
-// read reads a number. The kernel empties the files of a connection that goes.
-func (c *Control) read(minor uint32, name string) (uint64, error) {
+// readNumber reads a number. The kernel empties the files of a connection that goes.
+func (c *Control) readNumber(minor uint32, name string) (uint64, error) {
 	var buf [32]byte
-	text, err := sys.ReadBelow(c.root, file(minor, name), buf[:])
+	text, err := sys.ReadBelow(c.root, connectionFile(minor, name), buf[:])
 	if err != nil {
-		return 0, failed("read", minor, err)
+		return 0, wrapError("read", minor, err)
 	}
 	if text = bytes.TrimSpace(text); len(text) == 0 {
-		return 0, failed("read", minor, ErrNoConnection)
+		return 0, wrapError("read", minor, ErrNoConnection)
 	}
 	n, err := strconv.ParseUint(string(text), 10, 32)
 	if err != nil {
-		return 0, failed("read", minor, err)
+		return 0, wrapError("read", minor, err)
 	}
 	return n, nil
 }
@@ -142,17 +142,17 @@ func (c *Control) read(minor uint32, name string) (uint64, error) {
 // mounts answer ENOTCONN from then on. It does not wait for the server.
 // ErrNoConnection if there is none.
 func (c *Control) Abort(minor uint32) error {
-	if err := sys.WriteBelow(c.root, file(minor, "abort"), "1"); err != nil {
-		return failed("abort", minor, err)
+	if err := sys.WriteBelow(c.root, connectionFile(minor, "abort"), "1"); err != nil {
+		return wrapError("abort", minor, err)
 	}
 	return nil
 }
 
-func file(minor uint32, name string) string {
+func connectionFile(minor uint32, name string) string {
 	return strconv.FormatUint(uint64(minor), 10) + "/" + name
 }
 
-func failed(op string, minor uint32, err error) error {
+func wrapError(op string, minor uint32, err error) error {
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNoConnection
 	}

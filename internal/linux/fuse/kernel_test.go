@@ -31,14 +31,14 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// mount is a file system that a process of the test serves.
-type mount struct {
+// servedMount is a file system that a process of the test serves.
+type servedMount struct {
 	dir    string
 	minor  uint32
 	server *kerneltest.Actor
 }
 
-func newMount(t testing.TB) mount {
+func newServedMount(t testing.TB) servedMount {
 	t.Helper()
 	dir := t.TempDir()
 	server := kerneltest.FUSE(t, dir)
@@ -47,7 +47,7 @@ func newMount(t testing.TB) mount {
 	defer fd.Close()
 	st, err := fd.Stat(sys.StatType)
 	must(t, err)
-	return mount{dir: dir, minor: st.Minor, server: server}
+	return servedMount{dir: dir, minor: st.Minor, server: server}
 }
 
 func open(t testing.TB) *Control {
@@ -58,8 +58,8 @@ func open(t testing.TB) *Control {
 	return c
 }
 
-// await waits until the connection is what is wanted.
-func (m mount) await(t *testing.T, c *Control, what string, ok func(Connection) bool) {
+// awaitConnection waits until the connection is what is wanted.
+func (m servedMount) awaitConnection(t *testing.T, c *Control, what string, ok func(Connection) bool) {
 	t.Helper()
 	var got Connection
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -74,13 +74,13 @@ func (m mount) await(t *testing.T, c *Control, what string, ok func(Connection) 
 	t.Errorf("connection %+v, want one that is %s", got, what)
 }
 
-func isDead(c Connection) bool  { return c.Dead }
-func isQuiet(c Connection) bool { return !c.Dead && c.Waiting == 0 }
-func waits(c Connection) bool   { return !c.Dead && c.Waiting > 0 }
+func isDead(c Connection) bool     { return c.Dead }
+func isQuiet(c Connection) bool    { return !c.Dead && c.Waiting == 0 }
+func hasWaiting(c Connection) bool { return !c.Dead && c.Waiting > 0 }
 
-// ask has a process' worth of waiting done by a goroutine: it asks the file
+// statInBackground has a process' worth of waiting done by a goroutine: it asks the file
 // system for something and gives the error.
-func (m mount) ask(name string) <-chan error {
+func (m servedMount) statInBackground(name string) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := os.Lstat(filepath.Join(m.dir, name))
@@ -89,12 +89,12 @@ func (m mount) ask(name string) <-chan error {
 	return done
 }
 
-func TestConnectionTellsLifeFromDeath(t *testing.T) {
+func TestConnectionDistinguishesDeadServers(t *testing.T) {
 	c := open(t)
-	m := newMount(t)
-	m.await(t, c, "alive and quiet", isQuiet)
+	m := newServedMount(t)
+	m.awaitConnection(t, c, "alive and quiet", isQuiet)
 	m.server.Kill()
-	m.await(t, c, "dead", isDead)
+	m.awaitConnection(t, c, "dead", isDead)
 	if _, err := os.Stat(m.dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("stat: %v, want ENOTCONN", err)
 	}
@@ -122,30 +122,30 @@ func TestOpenMountsNothing(t *testing.T) {
 // TestStoppedServer: requests wait, and the server is found and is stopped.
 func TestStoppedServer(t *testing.T) {
 	c := open(t)
-	m := newMount(t)
-	m.signal(t, "STOP")
-	t.Cleanup(func() { m.signal(t, "CONT") })
+	m := newServedMount(t)
+	m.signalServer(t, "STOP")
+	t.Cleanup(func() { m.signalServer(t, "CONT") })
 	for deadline := time.Now().Add(5 * time.Second); m.serverState(t) != 'T'; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("state %q, want T", m.serverState(t))
 		}
 	}
-	done := m.ask("dir")
-	m.await(t, c, "waited for", waits)
-	m.signal(t, "CONT")
+	done := m.statInBackground("dir")
+	m.awaitConnection(t, c, "waited for", hasWaiting)
+	m.signalServer(t, "CONT")
 	if err := <-done; err != nil {
 		t.Errorf("asked of a server that goes on: %v", err)
 	}
-	m.await(t, c, "quiet again", isQuiet)
+	m.awaitConnection(t, c, "quiet again", isQuiet)
 }
 
-func (m mount) signal(t *testing.T, name string) {
+func (m servedMount) signalServer(t *testing.T, name string) {
 	t.Helper()
 	must(t, exec.Command("sh", "-c", fmt.Sprintf("kill -%s %d", name, m.server.PID)).Run())
 }
 
 // serverState finds the one server of the connection.
-func (m mount) serverState(t *testing.T) byte {
+func (m servedMount) serverState(t *testing.T) byte {
 	t.Helper()
 	servers, unseen, err := Servers(t.Context())
 	must(t, err)
@@ -161,7 +161,7 @@ func (m mount) serverState(t *testing.T) byte {
 }
 
 func TestServersFindsNoneOfTheDead(t *testing.T) {
-	alive, dead := newMount(t), newMount(t)
+	alive, dead := newServedMount(t), newServedMount(t)
 	dead.server.Kill()
 	if state := alive.serverState(t); state != 'S' && state != 'R' {
 		t.Errorf("state %q, want S", state)
@@ -181,33 +181,33 @@ func TestServersFindsNoneOfTheDead(t *testing.T) {
 // TestAbort: what hangs fails, and the mount is dead, with its server alive.
 func TestAbort(t *testing.T) {
 	c := open(t)
-	m, other := newMount(t), newMount(t)
-	done := m.ask("hang")
-	m.await(t, c, "waited for", waits)
+	m, other := newServedMount(t), newServedMount(t)
+	done := m.statInBackground("hang")
+	m.awaitConnection(t, c, "waited for", hasWaiting)
 	must(t, c.Abort(m.minor))
 	if err := <-done; err == nil {
 		t.Error("what hung has succeeded")
 	}
-	m.await(t, c, "dead", isDead)
+	m.awaitConnection(t, c, "dead", isDead)
 	if _, err := os.Stat(m.dir); !errors.Is(err, sys.ENOTCONN) {
 		t.Errorf("stat: %v, want ENOTCONN", err)
 	}
-	other.await(t, c, "alive and quiet", isQuiet)
+	other.awaitConnection(t, c, "alive and quiet", isQuiet)
 	must(t, c.Abort(m.minor)) // it is dead already
 }
 
 // TestOpenElsewhere opens it where it is mounted, and refuses another one.
 func TestOpenElsewhere(t *testing.T) {
-	m := newMount(t)
+	m := newServedMount(t)
 	dir := t.TempDir()
 	must(t, sys.NewMount("none", dir, "fusectl", ""))
 	t.Cleanup(func() { systest.UnmountPath(dir, true) })
 	root, err := sys.OpenFUSEControl(dir)
 	must(t, err)
-	c, err := control(root)
+	c, err := newControl(root)
 	must(t, err)
 	t.Cleanup(func() { c.Close() })
-	m.await(t, c, "alive and quiet", isQuiet)
+	m.awaitConnection(t, c, "alive and quiet", isQuiet)
 	if fd, err := sys.OpenFUSEControl(t.TempDir()); !errors.Is(err, sys.ENODEV) {
 		fd.Close()
 		t.Errorf("open of another file system: %v, want ENODEV", err)
@@ -216,13 +216,13 @@ func TestOpenElsewhere(t *testing.T) {
 
 // pastSlack waits until what is mounted is known to be younger than the control file system.
 func (c *Control) pastSlack() {
-	for time.Since(c.made) <= slack+20*time.Millisecond { // a tick of the clock, and one to be sure
+	for time.Since(c.knownMounted) <= clockSlack+20*time.Millisecond { // a tick of the clock, and one to be sure
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// since asks for a connection that is there.
-func (m mount) since(t *testing.T, c *Control) (time.Time, bool) {
+// connectionSince asks for a connection that is there.
+func (m servedMount) connectionSince(t *testing.T, c *Control) (time.Time, bool) {
 	t.Helper()
 	at, known, err := c.Since(m.minor)
 	must(t, err)
@@ -237,20 +237,20 @@ func TestSince(t *testing.T) {
 	c := open(t)
 	c.pastSlack()
 	before := time.Now()
-	m, other := newMount(t), newMount(t)
+	m, other := newServedMount(t), newServedMount(t)
 	after := time.Now()
 	same := func(what string) {
 		t.Helper()
-		at, known := m.since(t, c)
+		at, known := m.connectionSince(t, c)
 		if !known || at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second)) {
 			t.Errorf("%s: since %v, known %v; it was mounted from %v to %v", what, at, known, before, after)
 		}
 	}
 	same("alive")
-	m.await(t, c, "alive and quiet", isQuiet)
+	m.awaitConnection(t, c, "alive and quiet", isQuiet)
 	same("read")
 	m.server.Kill()
-	m.await(t, c, "dead", isDead)
+	m.awaitConnection(t, c, "dead", isDead)
 	same("dead")
 	must(t, c.Abort(m.minor))
 	same("aborted")
@@ -258,21 +258,21 @@ func TestSince(t *testing.T) {
 	if at, known, err := c.Since(other.minor); !errors.Is(err, ErrNoConnection) || known || !at.IsZero() {
 		t.Errorf("since when nothing is there: %v, %v, %v, want ErrNoConnection", at, known, err)
 	}
-	newMount(t)
+	newServedMount(t)
 	same("another came and went")
 }
 
-// TestSinceOfTheOlder: of a connection that was there before, a time that is told is right. Whether there is one depends
-// on who else has the control file system open on this machine.
+// TestSinceOfTheOlder: of a connection that was there before, a time that is told is right. Whether there is one
+// depends on who else has the control file system open on this machine.
 func TestSinceOfTheOlder(t *testing.T) {
 	before := time.Now()
-	m := newMount(t)
+	m := newServedMount(t)
 	after := time.Now()
 	c := open(t)
-	if c.made.After(time.Now()) {
-		t.Errorf("the control file system was made at %v, and it is %v", c.made, time.Now())
+	if c.knownMounted.After(time.Now()) {
+		t.Errorf("the control file system was made at %v, and it is %v", c.knownMounted, time.Now())
 	}
-	at, known := m.since(t, c)
+	at, known := m.connectionSince(t, c)
 	if known && (at.Before(before.Add(-time.Second)) || at.After(after.Add(time.Second))) {
 		t.Errorf("since %v; it was mounted from %v to %v", at, before, after)
 	}
@@ -280,17 +280,17 @@ func TestSinceOfTheOlder(t *testing.T) {
 	// As if the control file system had been made after it, and the connection been taken in late.
 	st, err := c.root.StatAt(fmt.Sprint(m.minor), sys.StatChanged)
 	must(t, err)
-	for _, late := range []time.Duration{0, slack / 2, slack} {
-		c.made = st.Changed.Add(-late)
-		if at, known := m.since(t, c); known {
-			t.Errorf("since %v in a file system made at %v", at, c.made)
+	for _, late := range []time.Duration{0, clockSlack / 2, clockSlack} {
+		c.knownMounted = st.Changed.Add(-late)
+		if at, known := m.connectionSince(t, c); known {
+			t.Errorf("since %v in a file system made at %v", at, c.knownMounted)
 		}
 	}
 }
 
 func BenchmarkSince(b *testing.B) {
 	c := open(b)
-	m := newMount(b)
+	m := newServedMount(b)
 	for b.Loop() {
 		if _, _, err := c.Since(m.minor); err != nil {
 			b.Fatal(err)
@@ -300,7 +300,7 @@ func BenchmarkSince(b *testing.B) {
 
 func BenchmarkConnection(b *testing.B) {
 	c := open(b)
-	m := newMount(b)
+	m := newServedMount(b)
 	for b.Loop() {
 		if _, err := c.Connection(m.minor); err != nil {
 			b.Fatal(err)
@@ -309,7 +309,7 @@ func BenchmarkConnection(b *testing.B) {
 }
 
 func BenchmarkServers(b *testing.B) {
-	newMount(b)
+	newServedMount(b)
 	for b.Loop() {
 		if _, _, err := Servers(b.Context()); err != nil {
 			b.Fatal(err)

@@ -33,7 +33,7 @@ func TestIsDevice(t *testing.T) {
 		"/dev/fuse": true, "/fuse": true, "/dev/fuse (deleted)": true, "/x/dev/fuse": true,
 		"/dev/fuse2": false, "/dev/null": false, "socket:[7]": false, "anon_inode:/fuse": false, "": false,
 	} {
-		if got := isDevice(link); got != want {
+		if got := mayBeFUSEDevice(link); got != want {
 			t.Errorf("%q: %v, want %v", link, got, want)
 		}
 	}

@@ -41,7 +41,7 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 	if err != nil {
 		return nil, "", err
 	}
-	s := search{servers: map[uint32][]Server{}}
+	s := serverSearch{servers: map[uint32][]Server{}}
 	procfs.Each(pids, func(pid int, step func()) (serverProcess, error) {
 		if err := ctx.Err(); err != nil {
 			return serverProcess{}, err
@@ -51,78 +51,78 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}
-	return s.servers, s.unseen(visible), nil
+	return s.servers, s.unseenReason(visible), nil
 }
 
 // MaxServers bounds how many processes are told of that serve one connection: each
 // may have any number of children.
 const MaxServers = 16
 
-type search struct {
+type serverSearch struct {
 	servers map[uint32][]Server
-	// told and untold: some open /dev/fuse showed its connection, some did not. One
+	// connectionShown and untold: some open /dev/fuse showed its connection, some did not. One
 	// that nothing has been mounted with has none.
-	told, untold bool
-	// refused counts the processes that may not be looked into, silent those that do
+	connectionShown, connectionHidden bool
+	// deniedProcesses counts the processes that may not be looked into, silent those that do
 	// not answer, and many those of whose descriptors only the first were looked at.
-	refused, silent, many int
-	descriptors           sys.Descriptors
+	deniedProcesses, silentProcesses, withTooMany int
+	descriptors                                   sys.Descriptors
 }
 
 // serverProcess is what a process has open.
 type serverProcess struct {
-	server       Server // where there are connections
-	connections  []uint32
-	told, untold bool
-	more         bool
+	server                            Server // where there are connections
+	connections                       []uint32
+	connectionShown, connectionHidden bool
+	more                              bool
 }
 
-// unseen says why there may be servers that were not found.
-func (s *search) unseen(visible sys.Visibility) string {
+// unseenReason says why there may be servers that were not found.
+func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 	switch {
 	case visible == sys.SeesNamespace:
 		return "/proc shows no process outside of this PID namespace"
 	case visible == sys.SeesOwn:
 		return "/proc does not show the processes of others"
-	case s.refused == 1:
+	case s.deniedProcesses == 1:
 		return "1 process may not be looked into"
-	case s.refused > 1:
-		return strconv.Itoa(s.refused) + " processes may not be looked into"
-	case s.silent == 1:
+	case s.deniedProcesses > 1:
+		return strconv.Itoa(s.deniedProcesses) + " processes may not be looked into"
+	case s.silentProcesses == 1:
 		return "1 process does not answer"
-	case s.silent > 1:
-		return strconv.Itoa(s.silent) + " processes do not answer"
-	case s.many > 0:
-		return fmt.Sprintf("of %d processes that have very many descriptors not all were looked at", s.many)
-	case s.untold && !s.told:
+	case s.silentProcesses > 1:
+		return strconv.Itoa(s.silentProcesses) + " processes do not answer"
+	case s.withTooMany > 0:
+		return fmt.Sprintf("of %d processes that have very many descriptors not all were looked at", s.withTooMany)
+	case s.connectionHidden && !s.connectionShown:
 		return "the kernel does not tell, which takes Linux 6.16"
 	}
 	return ""
 }
 
-// opened lists what a process has open. For one that has just ended the kernel
+// listDescriptors lists what a process has open. For one that has just ended the kernel
 // may answer that it is not permitted, so one that refuses is asked again.
-func (s *search) opened(dir string) (fds []int, more bool, err error) {
+func (s *serverSearch) listDescriptors(dir string) (fds []int, more bool, err error) {
 	for range 2 {
-		if fds, more, err = s.descriptors.Of(dir); !denied(err) {
+		if fds, more, err = s.descriptors.Of(dir); !isDenied(err) {
 			break
 		}
 	}
 	return fds, more, err
 }
 
-func denied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
+func isDenied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
 // inspectProcess looks at what a process has open.
-func (s *search) inspectProcess(pid int, step func()) (o serverProcess, err error) {
+func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
 	dir := strconv.Itoa(pid)
-	fds, more, err := s.opened(dir)
-	o.more = more
+	fds, more, err := s.listDescriptors(dir)
+	opened.more = more
 	for _, fd := range fds {
 		step()
 		number := strconv.Itoa(fd)
 		link, err := sys.ReadlinkProc(dir + "/fd/" + number)
-		if err != nil || !isDevice(link) {
+		if err != nil || !mayBeFUSEDevice(link) {
 			continue
 		}
 		text, err := sys.ReadProcHead(dir+"/fdinfo/"+number, nil)
@@ -130,43 +130,43 @@ func (s *search) inspectProcess(pid int, step func()) (o serverProcess, err erro
 			continue
 		}
 		connection, ok := parseFdinfo(text)
-		o.told, o.untold = o.told || ok, o.untold || !ok
-		if ok && !slices.Contains(o.connections, connection) {
-			o.connections = append(o.connections, connection)
+		opened.connectionShown, opened.connectionHidden = opened.connectionShown || ok, opened.connectionHidden || !ok
+		if ok && !slices.Contains(opened.connections, connection) {
+			opened.connections = append(opened.connections, connection)
 		}
 	}
-	if len(o.connections) > 0 {
-		if o.server, err = serverOf(pid); err != nil {
-			o.connections = nil
+	if len(opened.connections) > 0 {
+		if opened.server, err = serverOf(pid); err != nil {
+			opened.connections = nil
 		}
 	}
-	return o, err
+	return opened, err
 }
 
 // addProcess takes in what was seen of a process. One that ends meanwhile serves
 // nothing. Process 1 serves nothing either: some sandboxes keep it even from a
 // caller who has every privilege.
-func (s *search) addProcess(pid int, o serverProcess, err error) {
+func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
-		s.silent++
-	case denied(err) && (pid != 1 || !sys.LooksAnywhere()):
-		s.refused++
+		s.silentProcesses++
+	case isDenied(err) && (pid != 1 || !sys.LooksAnywhere()):
+		s.deniedProcesses++
 	}
-	if o.more {
-		s.many++
+	if opened.more {
+		s.withTooMany++
 	}
-	s.told, s.untold = s.told || o.told, s.untold || o.untold
-	for _, connection := range o.connections {
+	s.connectionShown, s.connectionHidden = s.connectionShown || opened.connectionShown, s.connectionHidden || opened.connectionHidden
+	for _, connection := range opened.connections {
 		if len(s.servers[connection]) < MaxServers {
-			s.servers[connection] = append(s.servers[connection], o.server)
+			s.servers[connection] = append(s.servers[connection], opened.server)
 		}
 	}
 }
 
-// isDevice reports whether what a descriptor leads to may be /dev/fuse, as seen
+// mayBeFUSEDevice reports whether what a descriptor leads to may be /dev/fuse, as seen
 // from whatever namespace it was opened in.
-func isDevice(link string) bool {
+func mayBeFUSEDevice(link string) bool {
 	link = strings.TrimSuffix(link, " (deleted)")
 	return strings.HasPrefix(link, "/") && strings.HasSuffix(link, "/fuse")
 }

@@ -88,11 +88,11 @@ func floodBelow(base, dir string, wanted int) (made int, err error) {
 
 // startCopy has a process be in a copy of the namespace until the end.
 func startCopy() error {
-	r, w, err := os.Pipe()
+	file, w, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer file.Close()
 	defer w.Close()
 	_, err = os.StartProcess("/proc/self/exe", []string{os.Args[0]}, &os.ProcAttr{
 		Env: RoleEnv(copyRole), Files: []*os.File{os.Stdin, w, os.Stderr}, Sys: sys.PrivateMounts(sys.Clone{}),
@@ -100,7 +100,7 @@ func startCopy() error {
 	if err != nil {
 		return err
 	}
-	_, err = r.Read(make([]byte, 1))
+	_, err = file.Read(make([]byte, 1))
 	return err
 }
 

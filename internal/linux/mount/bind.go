@@ -22,21 +22,21 @@ const (
 
 // Bind makes source, a file or directory, visible at target as well.
 func Bind(source, target string) error {
-	return made("bind", target, sys.BindMount(source, target))
+	return wrapError("bind", target, sys.BindMount(source, target))
 }
 
 // Tmpfs mounts a new, empty file system in memory of at most size bytes.
 func Tmpfs(target string, size int64) error {
-	return made("mount tmpfs on", target, sys.NewMount("tmpfs", target, "tmpfs", "size="+strconv.FormatInt(size, 10)))
+	return wrapError("mount tmpfs on", target, sys.NewMount("tmpfs", target, "tmpfs", "size="+strconv.FormatInt(size, 10)))
 }
 
 // SetPropagation changes how the mount at target shares with its copies;
 // recursive includes the mounts below it.
 func SetPropagation(target string, p Propagation, recursive bool) error {
-	return made("change propagation of", target, sys.SetPropagation(target, p, recursive))
+	return wrapError("change propagation of", target, sys.SetPropagation(target, p, recursive))
 }
 
-func made(op, target string, err error) error {
+func wrapError(op, target string, err error) error {
 	if err == nil {
 		return nil
 	}

@@ -22,9 +22,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// seen is what Inspect is to say about a mount, whichever source of knowledge
+// expectedState is what Inspect is to say about a mount, whichever source of knowledge
 // it asks.
-type seen struct {
+type expectedState struct {
 	Root    string
 	Deleted bool
 	Gone    bool
@@ -39,13 +39,13 @@ type seen struct {
 func TestInspectConformance(t *testing.T) {
 	kerneltest.EachSource(t, func(t *testing.T, source *kerneltest.Source) {
 		source.Happen(t)
-		want := seen{
+		want := expectedState{
 			Root: source.Root, Deleted: source.Deleted, Gone: source.Nlink == 0, Nlink: source.Nlink,
 			Dir: source.Dir, Same: source.Same, FSType: source.FSType,
 		}
 		onEverySource(t, func(t *testing.T) {
 			st := inspect(t, source.Point)
-			got := seen{
+			got := expectedState{
 				Root: st.Root, Deleted: st.Deleted, Gone: st.Gone, Nlink: st.Nlink,
 				Dir: st.Dir, Same: source.Leads(st.Inode), FSType: st.FSType,
 			}
@@ -94,12 +94,12 @@ func awaitFileClock(t *testing.T, dir string, after time.Time) time.Time {
 	return time.Time{}
 }
 
-func newSceneOf(t *testing.T, name string, dir bool) scene {
+func newSceneOf(t *testing.T, name string, dir bool) bindScene {
 	t.Helper()
 	root := t.TempDir()
 	must(t, Tmpfs(root, 1<<20))
 	t.Cleanup(func() { systest.UnmountPath(root, true) })
-	s := scene{dir: root, source: filepath.Join(root, name), target: filepath.Join(root, "target")}
+	s := bindScene{dir: root, source: filepath.Join(root, name), target: filepath.Join(root, "target")}
 	if dir {
 		must(t, os.Mkdir(s.source, 0o700))
 		must(t, os.Mkdir(s.target, 0o700))
@@ -127,8 +127,8 @@ func TestSourcesAgree(t *testing.T) {
 	if sys.HasStatmountSource.Probe() == nil {
 		known = cmp.Options{}
 	}
-	for _, source := range []source{table{}, table{fdinfo: true}} {
-		with(t, source, func(t *testing.T) {
+	for _, source := range []mountSource{tableSource{}, tableSource{numbersFromFDInfo: true}} {
+		withSource(t, source, func(t *testing.T) {
 			got := inspect(t, s.target)
 			if diff := cmp.Diff(want, got, known, cmpopts.IgnoreFields(ID{}, "UniqueID")); diff != "" {
 				t.Errorf("%+v: %s", source, diff)

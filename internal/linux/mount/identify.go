@@ -10,9 +10,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// source is where knowledge about mounts comes from: the kernel's own calls, or
+// mountSource is where knowledge about mounts comes from: the kernel's own calls, or
 // the text of mountinfo.
-type source interface {
+type mountSource interface {
 	// identify says which mount the open file is the root of.
 	identify(fd *sys.FD, point string) (State, error)
 	// exists reports whether that mount is still in the table.
@@ -20,46 +20,46 @@ type source interface {
 	// hasNoChildren reports whether that mount is still where it was, with no mount
 	// on it or below. It leaves no trace on the mount, not even a use of it.
 	hasNoChildren(id ID) (bool, error)
-	// beneath says which mount that one lies on at the same place: its ID, what it
+	// mountBeneath says which mount that one lies on at the same place: its ID, what it
 	// allows, how it shares. The mount beneath may have another parent than id
 	// says. ErrNotMounted: none.
-	beneath(id ID) (State, error)
+	mountBeneath(id ID) (State, error)
 }
 
-// chooseSource tries out what the kernel can do.
-func chooseSource() source {
-	if forced != nil {
-		return forced
+// chooseMountSource tries out what the kernel can do.
+func chooseMountSource() mountSource {
+	if forcedMountSource != nil {
+		return forcedMountSource
 	}
 	if sys.HasStatmount.Probe() != nil {
-		return table{}
+		return tableSource{}
 	}
-	return kernel{}
+	return kernelSource{}
 }
 
-// forced is set by tests alone, to have one source serve for all.
-var forced source
+// forcedMountSource is set by tests alone, to have one source serve for all.
+var forcedMountSource mountSource
 
-// kernel asks with statmount and listmount (6.8). namespace is 0 for the
+// kernelSource asks with statmount and listmount (6.8). namespace is 0 for the
 // calling thread's.
-type kernel struct {
+type kernelSource struct {
 	namespace uint64
 }
 
-func (k kernel) ref(unique uint64) sys.MountRef {
+func (k kernelSource) mountRef(unique uint64) sys.MountRef {
 	return sys.MountRef{Namespace: k.namespace, Mount: unique}
 }
 
-func (k kernel) identify(fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
+func (k kernelSource) identify(fd *sys.FD, point string) (State, error) {
+	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
 	if err != nil {
 		return State{}, err
 	}
-	if !st.MountRoot {
+	if !stat.MountRoot {
 		return State{}, ErrNotMounted
 	}
 	var m sys.MountStat
-	err = m.Load(k.ref(st.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
+	err = m.Load(k.mountRef(stat.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
 		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
 	if errors.Is(err, sys.ENOENT) {
 		return State{}, ErrNotMounted
@@ -67,10 +67,10 @@ func (k kernel) identify(fd *sys.FD, point string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return describe(st, &m, point), nil
+	return stateFromStat(stat, &m, point), nil
 }
 
-func describe(st sys.Stat, m *sys.MountStat, point string) State {
+func stateFromStat(st sys.Stat, m *sys.MountStat, point string) State {
 	s := State{
 		ID:     ID{UniqueID: m.ID(), MountInfoID: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
 		FSType: m.FSType(), Source: string(m.Source()),
@@ -89,24 +89,24 @@ func (s *State) setFile(st sys.Stat) {
 	s.Gone = st.Nlink == 0
 }
 
-func (k kernel) exists(id ID) (bool, error) {
+func (k kernelSource) exists(id ID) (bool, error) {
 	if id.UniqueID == 0 {
-		return table{}.exists(id)
+		return tableSource{}.exists(id)
 	}
 	var m sys.MountStat
-	err := m.Load(k.ref(id.UniqueID), sys.StatmountSuper)
+	err := m.Load(k.mountRef(id.UniqueID), sys.StatmountSuper)
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (k kernel) hasNoChildren(id ID) (bool, error) {
-	var m sys.MountStat
+func (k kernelSource) hasNoChildren(id ID) (bool, error) {
+	var stat sys.MountStat
 	below := 0
-	err := m.Load(k.ref(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
+	err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
 	if err == nil {
-		below, err = sys.Listmount(k.ref(id.UniqueID), 0, make([]uint64, 1))
+		below, err = sys.Listmount(k.mountRef(id.UniqueID), 0, make([]uint64, 1))
 	}
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
@@ -114,21 +114,21 @@ func (k kernel) hasNoChildren(id ID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return below == 0 && m.ReusedParent() == id.Parent && string(m.Point()) == id.Point, nil
+	return below == 0 && stat.ReusedParent() == id.Parent && string(stat.Point()) == id.Point, nil
 }
 
-func (k kernel) beneath(id ID) (State, error) {
-	var m sys.MountStat
-	if err := m.Load(k.ref(id.UniqueID), sys.StatmountBasic); err != nil {
+func (k kernelSource) mountBeneath(id ID) (State, error) {
+	var stat sys.MountStat
+	if err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic); err != nil {
 		return State{}, err
 	}
-	err := m.Load(k.ref(m.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
+	err := stat.Load(k.mountRef(stat.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
 	// A parent that is not in this namespace is what its root is mounted on.
-	if errors.Is(err, sys.ENOENT) || err == nil && string(m.Point()) != id.Point {
+	if errors.Is(err, sys.ENOENT) || err == nil && string(stat.Point()) != id.Point {
 		return State{}, ErrNotMounted
 	}
 	if err != nil {
 		return State{}, err
 	}
-	return describe(sys.Stat{}, &m, id.Point), nil
+	return stateFromStat(sys.Stat{}, &stat, id.Point), nil
 }

@@ -65,32 +65,32 @@ var roles = kerneltest.Roles{
 // onEverySource runs a test on each source of knowledge about mounts.
 func onEverySource(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
-	t.Run("mountinfo", func(t *testing.T) { with(t, table{}, test) })
-	t.Run("mountinfo and fdinfo", func(t *testing.T) { with(t, table{fdinfo: true}, test) })
+	t.Run("mountinfo", func(t *testing.T) { withSource(t, tableSource{}, test) })
+	t.Run("mountinfo and fdinfo", func(t *testing.T) { withSource(t, tableSource{numbersFromFDInfo: true}, test) })
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasStatmount)
-		with(t, nil, test)
+		withSource(t, nil, test)
 	})
 }
 
-func with(t *testing.T, s source, test func(t *testing.T)) {
-	was := forced
-	forced = s
-	defer func() { forced = was }()
+func withSource(t *testing.T, s mountSource, test func(t *testing.T)) {
+	was := forcedMountSource
+	forcedMountSource = s
+	defer func() { forcedMountSource = was }()
 	test(t)
 }
 
-// scene is a source file bound to a target, as the kubelet binds a subPath.
-type scene struct {
+// bindScene is a source file bound to a target, as the kubelet binds a subPath.
+type bindScene struct {
 	dir, source, target string
 }
 
-func newScene(t *testing.T) scene {
+func newScene(t *testing.T) bindScene {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, Tmpfs(dir, 1<<20))
 	t.Cleanup(func() { systest.UnmountPath(dir, true) })
-	s := scene{dir: dir, source: filepath.Join(dir, "source"), target: filepath.Join(dir, "target")}
+	s := bindScene{dir: dir, source: filepath.Join(dir, "source"), target: filepath.Join(dir, "target")}
 	write(t, s.source)
 	write(t, s.target)
 	must(t, Bind(s.source, s.target))
@@ -125,9 +125,9 @@ func inspectIn(t testing.TB, pid int, point string) (st State) {
 	return st
 }
 
-func mounted(t testing.TB, id ID) bool {
+func isMounted(t testing.TB, id ID) bool {
 	t.Helper()
-	found, err := table{}.exists(id)
+	found, err := tableSource{}.exists(id)
 	must(t, err)
 	return found
 }
@@ -136,18 +136,18 @@ func TestUnmountRemovesDeletedMount(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
 		s := newScene(t)
 		must(t, os.Remove(s.source))
-		st := inspect(t, s.target)
-		if !st.Deleted || !st.Gone || st.Root != "/source//deleted" {
-			t.Fatalf("state = %+v, want deleted and gone", st)
+		state := inspect(t, s.target)
+		if !state.Deleted || !state.Gone || state.Root != "/source//deleted" {
+			t.Fatalf("state = %+v, want deleted and gone", state)
 		}
-		must(t, Unmount(t.Context(), st.ID, Options{}))
-		if mounted(t, st.ID) {
+		must(t, Unmount(t.Context(), state.ID, Options{}))
+		if isMounted(t, state.ID) {
 			t.Error("mount still in the table")
 		}
 		if _, err := Inspect(s.target); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
 		}
-		err := Unmount(t.Context(), st.ID, Options{})
+		err := Unmount(t.Context(), state.ID, Options{})
 		if !errors.Is(err, ErrNotMounted) {
 			t.Errorf("second unmount: %v, want ErrNotMounted", err)
 		}
@@ -174,12 +174,12 @@ func TestUnmountRemovesHealthyMountOnlyWhenUnused(t *testing.T) {
 		if err := Unmount(t.Context(), id, Options{}); !errors.Is(err, ErrBusy) {
 			t.Errorf("unmount while open: %v, want ErrBusy", err)
 		}
-		if !mounted(t, id) {
+		if !isMounted(t, id) {
 			t.Fatal("busy mount was removed")
 		}
 		f.Close()
 		must(t, Unmount(t.Context(), id, Options{}))
-		if mounted(t, id) {
+		if isMounted(t, id) {
 			t.Error("mount still in the table")
 		}
 	})
@@ -191,20 +191,20 @@ func TestUnmountInAnotherNamespace(t *testing.T) {
 		holder := kerneltest.Start(t, "hold")
 		must(t, os.Remove(s.source))
 		here := inspect(t, s.target)
-		st := inspectIn(t, holder.PID, s.target)
-		if st.Same(here.ID) || !st.Deleted || !st.Gone {
-			t.Fatalf("inspected from outside: %+v, same as here: %+v", st, here)
+		state := inspectIn(t, holder.PID, s.target)
+		if state.Same(here.ID) || !state.Deleted || !state.Gone {
+			t.Fatalf("inspected from outside: %+v, same as here: %+v", state, here)
 		}
-		if err := Unmount(t.Context(), st.ID, Options{}); !errors.Is(err, ErrChanged) {
+		if err := Unmount(t.Context(), state.ID, Options{}); !errors.Is(err, ErrChanged) {
 			t.Errorf("unmount from outside: %v, want ErrChanged", err)
 		}
 		ns, err := mountns.Of(holder.PID)
 		must(t, err)
-		must(t, ns.Do(func() error { return Unmount(t.Context(), st.ID, Options{}) }))
+		must(t, ns.Do(func() error { return Unmount(t.Context(), state.ID, Options{}) }))
 		if err := ns.Do(func() error { _, err := Inspect(s.target); return err }); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("inspect afterwards: %v, want ErrNotMounted", err)
 		}
-		if !mounted(t, here.ID) {
+		if !isMounted(t, here.ID) {
 			t.Error("mount of our own namespace is gone")
 		}
 	})
@@ -225,7 +225,7 @@ func TestUnmountRefusesWhatWasNotMeant(t *testing.T) {
 			t.Errorf("error names %v, %v", changed.Want, changed.Found)
 		}
 		must(t, Unmount(t.Context(), above, Options{}))
-		if !mounted(t, below) || mounted(t, above) {
+		if !isMounted(t, below) || isMounted(t, above) {
 			t.Error("the wrong one was unmounted")
 		}
 	})
@@ -238,7 +238,7 @@ func TestUnmountAcceptsAnIDFromMountinfo(t *testing.T) {
 		id := inspect(t, s.target).ID
 		id.UniqueID = 0
 		must(t, Unmount(t.Context(), id, Options{}))
-		if mounted(t, id) {
+		if isMounted(t, id) {
 			t.Error("mount still in the table")
 		}
 	})
@@ -254,7 +254,7 @@ func TestUnmountRefusesMountWithMountsOnIt(t *testing.T) {
 		if err := Unmount(t.Context(), id, Options{}); !errors.Is(err, ErrBusy) {
 			t.Errorf("unmount: %v, want ErrBusy", err)
 		}
-		if !mounted(t, id) || !mounted(t, child) {
+		if !isMounted(t, id) || !isMounted(t, child) {
 			t.Error("something was unmounted")
 		}
 	})
@@ -277,20 +277,20 @@ func TestUnmountAsksTheCallerLast(t *testing.T) {
 				}
 				return refusal
 			}})
-			if !errors.Is(err, refusal) || asked != 1 || !mounted(t, id) {
-				t.Errorf("error %v, asked %d times, mounted %v", err, asked, mounted(t, id))
+			if !errors.Is(err, refusal) || asked != 1 || !isMounted(t, id) {
+				t.Errorf("error %v, asked %d times, mounted %v", err, asked, isMounted(t, id))
 			}
 		}
 	})
 }
 
-func TestUnmountHeedsItsContext(t *testing.T) {
+func TestUnmountObeysItsContext(t *testing.T) {
 	s := newScene(t)
 	must(t, os.Remove(s.source))
 	id := inspect(t, s.target).ID
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Unmount(ctx, id, Options{}); !errors.Is(err, context.Canceled) || !mounted(t, id) {
+	if err := Unmount(ctx, id, Options{}); !errors.Is(err, context.Canceled) || !isMounted(t, id) {
 		t.Errorf("unmount: %v, want context.Canceled and nothing touched", err)
 	}
 }
@@ -316,7 +316,7 @@ func TestUnmountSpreadsToPeers(t *testing.T) {
 		t.Errorf("peer groups %d and %d (master %d), want the second to follow the first", here.Shared, there.Shared, there.Master)
 	}
 	must(t, Unmount(t.Context(), here.ID, Options{}))
-	if mounted(t, there.ID) {
+	if isMounted(t, there.ID) {
 		t.Error("copy still mounted: the unmount did not spread")
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Before 5.12, tree is another copy of the same mount afterwards.
 func limitTree(tree *sys.FD, attr sys.MountAttr) error {
 	err := sys.LimitTree(tree, attr)
-	if !noSetattr && !errors.Is(err, sys.ENOSYS) {
+	if !noSetAttrKernels && !errors.Is(err, sys.ENOSYS) {
 		return err
 	}
 	return whileAttached(tree, func(st State) error {
@@ -26,8 +26,8 @@ func limitTree(tree *sys.FD, attr sys.MountAttr) error {
 	})
 }
 
-// noSetattr is set by tests alone, to have a newer kernel do as those before 5.12.
-var noSetattr bool
+// noSetAttrKernels is set by tests alone, to have a newer kernel do as those before 5.12.
+var noSetAttrKernels bool
 
 // whileAttached runs fn with what the kernel knows of a tree, which it does not
 // say of one that is attached nowhere.

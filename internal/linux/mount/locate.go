@@ -19,9 +19,10 @@ import (
 // is not there any more, the result is the one that shows at its Point.
 // ErrNotMounted: none. State does not say what the root's own inode says.
 func LocateAll(wanted []ID, then func(i int, st State, err error)) {
-	l := locator{whole: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }), numbers: sync.OnceValues(uniqueNumbers)}
+	l := batchLocator{readTable: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }),
+		readUniqueIDs: sync.OnceValues(uniqueNumbers)}
 	for i, id := range wanted {
-		st, err := l.locate(id)
+		st, err := l.locateMount(id)
 		if err != nil {
 			err = &Error{Op: "find", Target: id.Point, Err: err}
 		}
@@ -29,21 +30,21 @@ func LocateAll(wanted []ID, then func(i int, st State, err error)) {
 	}
 }
 
-// locator finds many mounts of one namespace.
-type locator struct {
-	whole   func() (*mountinfo.Table, error)
-	numbers func() (map[int]uint64, error)
-	stat    sys.MountStat
+// batchLocator finds many mounts of one namespace.
+type batchLocator struct {
+	readTable     func() (*mountinfo.Table, error)
+	readUniqueIDs func() (map[int]uint64, error)
+	stat          sys.MountStat
 }
 
-func (l *locator) locate(id ID) (State, error) {
+func (l *batchLocator) locateMount(id ID) (State, error) {
 	if id.UniqueID != 0 && sys.HasStatmount.Probe() == nil {
-		st, err := l.load(id.UniqueID)
+		st, err := l.loadMount(id.UniqueID)
 		if err == nil && st.Point == id.Point || err != nil && !errors.Is(err, sys.ENOENT) {
 			return st, err
 		}
 	}
-	t, err := l.whole()
+	t, err := l.readTable()
 	if err != nil {
 		return State{}, err
 	}
@@ -53,28 +54,28 @@ func (l *locator) locate(id ID) (State, error) {
 			return State{}, ErrNotMounted
 		}
 	}
-	return l.complete(m)
+	return l.addUniqueID(m)
 }
 
-// complete adds the number that is never used again, where the kernel has one.
-func (l *locator) complete(m mountinfo.Mount) (State, error) {
-	st := stateOf(m)
+// addUniqueID adds the number that is never used again, where the kernel has one.
+func (l *batchLocator) addUniqueID(mount mountinfo.Mount) (State, error) {
+	st := stateOf(mount)
 	st.ReadOnly = st.Attr.Has(sys.AttrReadOnly)
 	_, st.Deleted = mountinfo.Deleted(st.Root)
 	if missing := sys.HasStatmount.Probe(); missing != nil {
 		return st, nil //nolint:nilerr // then there is no such number
 	}
-	numbers, err := l.numbers()
+	numbers, err := l.readUniqueIDs()
 	if err != nil {
 		return State{}, err
 	}
-	unique, ok := numbers[m.ID]
+	unique, ok := numbers[mount.ID]
 	if !ok {
 		return State{}, ErrNotMounted // it went since the table was read
 	}
-	found, err := l.load(unique)
+	found, err := l.loadMount(unique)
 	switch {
-	case errors.Is(err, sys.ENOENT), err == nil && found.Point != m.Point:
+	case errors.Is(err, sys.ENOENT), err == nil && found.Point != mount.Point:
 		return State{}, ErrNotMounted
 	case err != nil:
 		return State{}, err
@@ -82,14 +83,14 @@ func (l *locator) complete(m mountinfo.Mount) (State, error) {
 	return found, nil
 }
 
-// load asks the kernel about one mount.
-func (l *locator) load(unique uint64) (State, error) {
+// loadMount asks the kernel about one mount.
+func (l *batchLocator) loadMount(unique uint64) (State, error) {
 	err := l.stat.Load(sys.MountRef{Mount: unique}, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint|
 		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
 	if err != nil {
 		return State{}, err
 	}
-	st := describe(sys.Stat{}, &l.stat, string(l.stat.Point()))
+	st := stateFromStat(sys.Stat{}, &l.stat, string(l.stat.Point()))
 	st.Gone = false // which only the inode shows
 	return st, nil
 }

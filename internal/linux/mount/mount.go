@@ -116,7 +116,7 @@ func Inspect(point string) (State, error) {
 		return State{}, &Error{Op: "look up", Target: point, Err: err}
 	}
 	defer fd.Close()
-	st, err := chooseSource().identify(fd, point)
+	st, err := chooseMountSource().identify(fd, point)
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Target: point, Err: err}
 	}

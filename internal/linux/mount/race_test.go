@@ -25,22 +25,22 @@ var (
 	raceTime   = flag.Duration("race.time", 800*time.Millisecond, "time for each race")
 )
 
-// rival does something to the target while it is being unmounted, and gives the
+// rivalAction does something to the target while it is being unmounted, and gives the
 // healthy mounts that it leaves behind.
-type rival func(s scene) []ID
+type rivalAction func(s bindScene) []ID
 
-// rivals are what a kubelet, a container or an attacker may do at that moment.
-var rivals = map[string]rival{
-	"unmounts": func(s scene) []ID {
+// rivalActions are what a kubelet, a container or an attacker may do at that moment.
+var rivalActions = map[string]rivalAction{
+	"unmounts": func(s bindScene) []ID {
 		systest.UnmountPath(s.target, true)
 		return nil
 	},
-	"replaces by a healthy mount": func(s scene) []ID {
+	"replaces by a healthy mount": func(s bindScene) []ID {
 		systest.UnmountPath(s.target, true)
 		return bindHealthy(s)
 	},
 	"stacks a healthy mount on top": bindHealthy,
-	"stacks, unstacks and stacks again": func(s scene) []ID {
+	"stacks, unstacks and stacks again": func(s bindScene) []ID {
 		for range 3 {
 			// Removes only what it mounted itself, while that is on top.
 			if ids := bindHealthy(s); len(ids) == 1 {
@@ -49,7 +49,7 @@ var rivals = map[string]rival{
 		}
 		return bindHealthy(s)
 	},
-	"looks at it and opens it": func(s scene) []ID {
+	"looks at it and opens it": func(s bindScene) []ID {
 		for range 3 {
 			if f, err := os.Open(s.target); err == nil {
 				f.Close()
@@ -61,8 +61,8 @@ var rivals = map[string]rival{
 
 // bindHealthy binds the healthy source to the target. Which mount that made is
 // found by its being the target's only one with that root.
-func bindHealthy(s scene) []ID {
-	if err := Bind(s.healthy(), s.target); err != nil {
+func bindHealthy(s bindScene) []ID {
+	if err := Bind(s.healthySource(), s.target); err != nil {
 		return nil
 	}
 	text, err := mountns.Table(0)
@@ -72,7 +72,7 @@ func bindHealthy(s scene) []ID {
 	var ids []ID
 	for _, m := range text.All(s.target) {
 		if m.Root == "/healthy" {
-			ids = append(ids, idOf(m))
+			ids = append(ids, idOfEntry(m))
 		}
 	}
 	return ids
@@ -81,29 +81,29 @@ func bindHealthy(s scene) []ID {
 func unmountOwn(id ID) {
 	if fd, err := sys.Lookup(id.Point); err == nil {
 		defer fd.Close()
-		if st, err := (table{}).identify(fd, id.Point); err == nil && st.Same(id) {
+		if st, err := (tableSource{}).identify(fd, id.Point); err == nil && st.Same(id) {
 			_ = sys.OnThread(func() error { return sys.DetachMount(fd) }) // it may have gone meanwhile
 		}
 	}
 }
 
-func (s scene) healthy() string { return filepath.Join(s.dir, "healthy") }
+func (s bindScene) healthySource() string { return filepath.Join(s.dir, "healthy") }
 
-// TestUnmountRacesNobodyElsesMount lets every rival loose on mounts that are
+// TestUnmountNeverRemovesAnotherMount lets every rival loose on mounts that are
 // marked deleted and on mounts that are not, while they are being unmounted,
 // and counts the healthy mounts that are missing afterwards.
-func TestUnmountRacesNobodyElsesMount(t *testing.T) {
+func TestUnmountNeverRemovesAnotherMount(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
-		for name, act := range rivals {
-			t.Run("deleted mount, rival "+name, func(t *testing.T) { race(t, act, true) })
-			t.Run("other mount, rival "+name, func(t *testing.T) { race(t, act, false) })
+		for name, act := range rivalActions {
+			t.Run("deleted mount, rival "+name, func(t *testing.T) { runRace(t, act, true) })
+			t.Run("other mount, rival "+name, func(t *testing.T) { runRace(t, act, false) })
 		}
 	})
 }
 
-func race(t *testing.T, act rival, deleted bool) {
+func runRace(t *testing.T, act rivalAction, deleted bool) {
 	s := newScene(t)
-	write(t, s.healthy())
+	write(t, s.healthySource())
 	must(t, systest.UnmountPath(s.target, false))
 	outcomes := map[string]int{}
 	usual := usualTime(t, s)
@@ -115,21 +115,21 @@ func race(t *testing.T, act rival, deleted bool) {
 			must(t, os.Remove(s.source))
 		}
 		id := inspect(t, s.target).ID
-		left, err := raceOnce(func() error { return Unmount(t.Context(), id, Options{}) },
+		left, err := runRaceOnce(func() error { return Unmount(t.Context(), id, Options{}) },
 			func() []ID { return act(s) }, usual*time.Duration(round%48)/32)
-		outcomes[outcome(t, err)]++
+		outcomes[checkOutcome(t, err)]++
 		for _, id := range left {
-			if !mounted(t, id) {
+			if !isMounted(t, id) {
 				t.Fatalf("round %d: healthy %v is gone (unmount: %v)", round, id, err)
 			}
 		}
-		clear(t, s)
+		clearTarget(t, s)
 	}
 	t.Log(outcomes)
 }
 
 // usualTime is how long an undisturbed unmount takes.
-func usualTime(t *testing.T, s scene) time.Duration {
+func usualTime(t *testing.T, s bindScene) time.Duration {
 	t.Helper()
 	best := time.Second
 	for range 10 {
@@ -143,8 +143,8 @@ func usualTime(t *testing.T, s scene) time.Duration {
 	return best
 }
 
-// raceOnce does what is given, with the rival starting the given time later.
-func raceOnce(do func() error, act func() []ID, delay time.Duration) ([]ID, error) {
+// runRaceOnce does what is given, with the rival starting the given time later.
+func runRaceOnce(do func() error, act func() []ID, delay time.Duration) ([]ID, error) {
 	left := make(chan []ID)
 	started := make(chan struct{})
 	go func() {
@@ -158,8 +158,8 @@ func raceOnce(do func() error, act func() []ID, delay time.Duration) ([]ID, erro
 	return <-left, err
 }
 
-// outcome holds that an unmount ends in success or in one of the refusals.
-func outcome(t *testing.T, err error) string {
+// checkOutcome holds that an unmount ends in success or in one of the refusals.
+func checkOutcome(t *testing.T, err error) string {
 	t.Helper()
 	for _, refusal := range []error{ErrNotMounted, ErrChanged, ErrBusy} {
 		if errors.Is(err, refusal) {
@@ -170,8 +170,8 @@ func outcome(t *testing.T, err error) string {
 	return "unmounted"
 }
 
-// clear removes everything from the target.
-func clear(t *testing.T, s scene) {
+// clearTarget removes everything from the target.
+func clearTarget(t *testing.T, s bindScene) {
 	t.Helper()
 	for range 10 {
 		if systest.UnmountPath(s.target, true) != nil {
@@ -187,19 +187,19 @@ func TestUnmountTouchesNothingThatCameBetween(t *testing.T) {
 	onEverySource(t, func(t *testing.T) {
 		for name, tc := range map[string]struct {
 			deleted bool
-			act     rival
+			act     rivalAction
 			want    error
 		}{
-			"deleted, unmounted":      {true, rivals["unmounts"], ErrNotMounted},
-			"deleted, replaced":       {true, rivals["replaces by a healthy mount"], ErrNotMounted},
-			"deleted, stacking fails": {true, rivals["stacks a healthy mount on top"], nil},
-			"other, unmounted":        {false, rivals["unmounts"], ErrNotMounted},
-			"other, replaced":         {false, rivals["replaces by a healthy mount"], ErrNotMounted},
-			"other, stacked upon":     {false, rivals["stacks a healthy mount on top"], ErrBusy},
+			"deleted, unmounted":      {true, rivalActions["unmounts"], ErrNotMounted},
+			"deleted, replaced":       {true, rivalActions["replaces by a healthy mount"], ErrNotMounted},
+			"deleted, stacking fails": {true, rivalActions["stacks a healthy mount on top"], nil},
+			"other, unmounted":        {false, rivalActions["unmounts"], ErrNotMounted},
+			"other, replaced":         {false, rivalActions["replaces by a healthy mount"], ErrNotMounted},
+			"other, stacked upon":     {false, rivalActions["stacks a healthy mount on top"], ErrBusy},
 		} {
 			t.Run(name, func(t *testing.T) {
 				s := newScene(t)
-				write(t, s.healthy())
+				write(t, s.healthySource())
 				if tc.deleted {
 					must(t, os.Remove(s.source))
 				}
@@ -212,7 +212,7 @@ func TestUnmountTouchesNothingThatCameBetween(t *testing.T) {
 					t.Errorf("unmount: %v, want %v", err, tc.want)
 				}
 				for _, id := range left {
-					if !mounted(t, id) {
+					if !isMounted(t, id) {
 						t.Errorf("healthy %v is gone", id)
 					}
 				}

@@ -53,32 +53,32 @@ type ReplaceOptions struct {
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
 	r := replaceOp{unmountOp: unmountOp{id: id, check: o.Check, calls: calls.From(ctx)}, tree: o.Tree, limits: o.Limits}
-	r.attach = r.attachTree
-	return r.start(ctx, r.replace)
+	r.attachReplacement = r.attachTree
+	return r.startOnThread(ctx, r.replaceMount)
 }
 
 // replaceOp is one Replace under way.
 type replaceOp struct {
 	unmountOp
-	tree   *sys.FD
-	limits sys.MountAttr
-	root   sys.Stat // of the tree
+	tree     *sys.FD
+	limits   sys.MountAttr
+	treeRoot sys.Stat // of the tree
 }
 
 // attachTree is the attacher.
 func (r *replaceOp) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
-	if err := r.place(r.tree, at, beneath); err != nil {
+	if err := r.attachAtPoint(r.tree, at, beneath); err != nil {
 		return nil, err
 	}
 	return r.tree.Dup()
 }
 
-func (r *replaceOp) replace() error {
+func (r *replaceOp) replaceMount() error {
 	if err := r.inspectTree(); err != nil {
 		return r.fail("inspect the tree for", err)
 	}
-	err := r.swap()
-	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(errStillMounted) == nil && r.shows() {
+	err := r.attachAndRemove()
+	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(errStillMounted) == nil && r.treeIsShown() {
 		return nil
 	}
 	return err
@@ -90,7 +90,7 @@ func (r *replaceOp) inspectTree() (err error) {
 	if r.tree == nil {
 		return sys.EBADF
 	}
-	if r.root, err = r.tree.Stat(sys.StatType | sys.StatIno); err != nil {
+	if r.treeRoot, err = r.tree.Stat(sys.StatType | sys.StatIno); err != nil {
 		return err
 	}
 	// Its number is no other mount's as long as it is open.
@@ -108,32 +108,32 @@ func (r *replaceOp) inspectTree() (err error) {
 	return nil
 }
 
-func (r *replaceOp) swap() error {
-	fd, st, err := r.reopen()
+func (r *replaceOp) attachAndRemove() error {
+	fd, state, err := r.reopenMount()
 	if errors.Is(err, sys.ESTALE) {
-		st, err = r.seal()
+		state, err = r.reopenUnopenable()
 	}
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
-	if st.Attr.Has(sys.AttrIDMap) {
+	if state.Attr.Has(sys.AttrIDMap) {
 		return r.fail("replace", fmt.Errorf("owners of files are mapped: %w", errors.ErrUnsupported))
 	}
-	if !r.sealed && st.Dir != r.root.IsDir() {
+	if !r.rootUnopenable && state.Dir != r.treeRoot.IsDir() {
 		return r.fail("replace", fmt.Errorf("one is a directory, the other is none: %w", sys.ENOTDIR))
 	}
-	if err := r.expectBare(); err != nil {
+	if err := r.expectNoChildren(); err != nil {
 		return err
 	}
-	if err := r.did("mount_setattr", "of the tree to attach", limitTree(r.tree, st.Attr|r.limits)); err != nil {
+	if err := r.logCall("mount_setattr", "of the tree to attach", limitTree(r.tree, state.Attr|r.limits)); err != nil {
 		return r.fail("set attributes of the tree for", err)
 	}
-	there, err := r.takeUp()
+	there, err := r.findInterrupted()
 	if err == nil && !there {
 		err = r.attachBeneath(fd)
 	}
-	if errors.Is(err, errStacked) || err != nil && r.sealed {
+	if errors.Is(err, errStacked) || err != nil && r.rootUnopenable {
 		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	if errors.Is(err, sys.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
@@ -141,12 +141,12 @@ func (r *replaceOp) swap() error {
 		return r.replaceUnused(err)
 	}
 	if err != nil {
-		return r.explain(err)
+		return r.explainRefusal(err)
 	}
 	switch {
-	case r.sealed:
-		err = r.detachSealed()
-	case st.Deleted:
+	case r.rootUnopenable:
+		err = r.detachUnopenable()
+	case state.Deleted:
 		err = r.detachExactly(fd)
 	default:
 		fd.Close()
@@ -163,7 +163,7 @@ func (r *replaceOp) swap() error {
 // replaceUnused removes the mount if no process uses it, and then puts the tree in
 // place, which cause has kept from being put beneath.
 func (r *replaceOp) replaceUnused(cause error) error {
-	err := r.expire()
+	err := r.expireMount()
 	switch {
 	case errors.Is(err, sys.EINVAL):
 		return r.fail("replace", fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL))
@@ -183,8 +183,8 @@ func (r *replaceOp) replaceUnused(cause error) error {
 // detachExactly removes a mount whose root is unlinked, which nothing can be
 // mounted on.
 func (r *replaceOp) detachExactly(fd *sys.FD) error {
-	if err := r.did("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-		return r.explain(err)
+	if err := r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+		return r.explainRefusal(err)
 	}
 	return r.verify(errStillMounted)
 }
@@ -192,19 +192,19 @@ func (r *replaceOp) detachExactly(fd *sys.FD) error {
 // removeCovered removes the mount, beneath which the tree is by now: exactly, if no
 // process uses it.
 func (r *replaceOp) removeCovered() error {
-	fd, _, err := r.reopen() // says what it is on now
+	fd, _, err := r.reopenMount() // says what it is on now
 	if err != nil {
 		return err
 	}
 	fd.Close()
-	err = r.expire()
+	err = r.expireMount()
 	if err == nil {
 		return r.verify(errStillMounted)
 	}
 	if !errors.Is(err, ErrBusy) {
 		return err
 	}
-	if fd, _, err = r.reopen(); err != nil {
+	if fd, _, err = r.reopenMount(); err != nil {
 		return err
 	}
 	fd.Close()
@@ -217,22 +217,22 @@ func (r *replaceOp) removeCovered() error {
 
 // expectShown makes sure that the tree shows at the point.
 func (r *replaceOp) expectShown() error {
-	if !r.shows() {
+	if !r.treeIsShown() {
 		return r.fail("verify", ErrChanged)
 	}
 	return nil
 }
 
-// shows reports whether the point shows what the tree shows.
-func (r *replaceOp) shows() bool {
+// treeIsShown reports whether the point shows what the tree shows.
+func (r *replaceOp) treeIsShown() bool {
 	fd, err := mountns.LookupIn(r.dir, r.id.Point)
 	if err != nil {
 		return false
 	}
 	defer fd.Close()
-	if _, err := r.ask.identify(fd, r.id.Point); err != nil {
+	if _, err := r.mountSource.identify(fd, r.id.Point); err != nil {
 		return false
 	}
 	st, err := fd.Stat(sys.StatIno)
-	return err == nil && st.Ino == r.root.Ino && st.Major == r.root.Major && st.Minor == r.root.Minor
+	return err == nil && st.Ino == r.treeRoot.Ino && st.Major == r.treeRoot.Major && st.Minor == r.treeRoot.Minor
 }

@@ -22,8 +22,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// reads is what a reader in a loop has met.
-type reads struct {
+// readCounts is what a reader in a loop has met.
+type readCounts struct {
 	Failed int // the dead file system, or the old content
 	Fresh  int
 	Empty  int // nothing was mounted
@@ -31,22 +31,22 @@ type reads struct {
 	Late   int // of those that failed: after the first fresh one
 }
 
-// reader reads a file in a loop on a goroutine of its own.
-type reader struct {
+// loopReader reads a file in a loop on a goroutine of its own.
+type loopReader struct {
 	stop chan struct{}
-	done chan reads
+	done chan readCounts
 	now  atomic.Int64 // reads so far
 }
 
-func readInLoop(name string) *reader {
+func readInLoop(name string) *loopReader {
 	return readInLoopFor(name, func(_ []byte, err error) bool { return errors.Is(err, sys.ENOTCONN) })
 }
 
 // readInLoopFor is told by was what is read before the replacement.
-func readInLoopFor(name string, was func(text []byte, err error) bool) *reader {
-	r := &reader{stop: make(chan struct{}), done: make(chan reads)}
+func readInLoopFor(name string, was func(text []byte, err error) bool) *loopReader {
+	r := &loopReader{stop: make(chan struct{}), done: make(chan readCounts)}
 	go func() {
-		var got reads
+		var got readCounts
 		for {
 			select {
 			case <-r.stop:
@@ -55,14 +55,14 @@ func readInLoopFor(name string, was func(text []byte, err error) bool) *reader {
 			default:
 			}
 			text, err := os.ReadFile(name)
-			got.add(text, err, was(text, err))
+			got.addRead(text, err, was(text, err))
 			r.now.Add(1)
 		}
 	}()
 	return r
 }
 
-func (got *reads) add(text []byte, err error, was bool) {
+func (got *readCounts) addRead(text []byte, err error, was bool) {
 	switch {
 	case err == nil && string(text) == "fresh":
 		got.Fresh++
@@ -78,14 +78,14 @@ func (got *reads) add(text []byte, err error, was bool) {
 	}
 }
 
-// await waits for a number of reads more.
-func (r *reader) await(n int64) {
+// awaitReads waits for a number of reads more.
+func (r *loopReader) awaitReads(n int64) {
 	for end := r.now.Load() + n; r.now.Load() < end; {
 		time.Sleep(10 * time.Microsecond)
 	}
 }
 
-func (r *reader) end() reads {
+func (r *loopReader) stopReading() readCounts {
 	close(r.stop)
 	return <-r.done
 }
@@ -103,10 +103,10 @@ func deadFUSE(t testing.TB) string {
 
 // TestReplaceDeadFUSEUnderReader: who reads in a loop meets the dead file system
 // and then the fresh one, and nothing else, in another namespace too.
-func TestReplaceDeadFUSEUnderReader(t *testing.T) { eachWay(t, replaceDeadFUSEUnderReader) }
+func TestReplaceDeadFUSEUnderReader(t *testing.T) { forEachMethod(t, replaceDeadFUSEUnderReader) }
 
 func replaceDeadFUSEUnderReader(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
 		t.Run(name, func(t *testing.T) {
 			point := t.TempDir()
@@ -123,11 +123,11 @@ func replaceDeadFUSEUnderReader(t *testing.T) {
 			}
 			id := inspectIn(t, holder.PID, point).ID
 			r := readInLoop(filepath.Join(root+point, "name"))
-			r.await(20)
+			r.awaitReads(20)
 			tree := clone(t, f.dir)
 			err = ns.Do(func() error { return Replace(t.Context(), id, ReplaceOptions{Tree: tree}) })
-			r.await(20)
-			got := r.end()
+			r.awaitReads(20)
+			got := r.stopReading()
 			must(t, err)
 			if got.Empty+got.Worse+got.Late != 0 || got.Failed == 0 || got.Fresh == 0 {
 				t.Errorf("reads: %+v", got)
@@ -140,14 +140,14 @@ func replaceDeadFUSEUnderReader(t *testing.T) {
 }
 
 // TestReplaceRacesReader swaps again and again under a reader in a loop.
-func TestReplaceRacesReader(t *testing.T) { eachWay(t, replaceRacesReader) }
+func TestReplaceRacesReader(t *testing.T) { forEachMethod(t, replaceRacesReader) }
 
 func replaceRacesReader(t *testing.T) {
-	s := newSwap(t)
-	var sum reads
+	s := newReplacePoint(t)
+	var sum readCounts
 	rounds := 0
 	for end := time.Now().Add(*raceTime); rounds < *raceRounds && time.Now().Before(end); rounds++ {
-		got := s.once(t, rounds%2 == 0)
+		got := s.replaceOnce(t, rounds%2 == 0)
 		sum.Failed, sum.Fresh = sum.Failed+got.Failed, sum.Fresh+got.Fresh
 		sum.Empty, sum.Worse = sum.Empty+got.Empty, sum.Worse+got.Worse+got.Late
 	}
@@ -157,33 +157,33 @@ func replaceRacesReader(t *testing.T) {
 	}
 }
 
-// swap is a point at which a dead file system is replaced again and again.
-type swap struct {
+// replacePoint is a point at which a dead file system is replaced again and again.
+type replacePoint struct {
 	dead, point string
-	fresh       fresh
+	fresh       replacementFiles
 }
 
-func newSwap(t testing.TB) swap {
+func newReplacePoint(t testing.TB) replacePoint {
 	t.Helper()
-	return swap{dead: deadFUSE(t), point: t.TempDir(), fresh: newFresh(t)}
+	return replacePoint{dead: deadFUSE(t), point: t.TempDir(), fresh: newReplacementFiles(t)}
 }
 
-// once mounts the dead file system, replaces it under a reader, and unmounts
+// replaceOnce mounts the dead file system, replaces it under a reader, and unmounts
 // what is there then.
-func (s swap) once(t *testing.T, inUse bool) reads {
+func (s replacePoint) replaceOnce(t *testing.T, inUse bool) readCounts {
 	must(t, Bind(s.dead, s.point))
 	defer systest.UnmountPath(s.point, true)
 	if inUse {
-		held := use(t, s.point)
+		held := openFile(t, s.point)
 		defer held.Close()
 	}
 	id := inspect(t, s.point).ID
 	tree := clone(t, s.fresh.dir)
 	r := readInLoop(filepath.Join(s.point, "name"))
-	r.await(2)
+	r.awaitReads(2)
 	err := Replace(t.Context(), id, ReplaceOptions{Tree: tree})
-	r.await(2)
-	got := r.end()
+	r.awaitReads(2)
+	got := r.stopReading()
 	must(t, err)
 	return got
 }
@@ -192,10 +192,10 @@ func (s swap) once(t *testing.T, inUse bool) reads {
 // met to another.
 func readRole(args []string, ready func(string)) error {
 	r := readInLoop(args[0])
-	r.await(1)
+	r.awaitReads(1)
 	ready("")
 	kerneltest.WaitForEnd()
-	text, err := json.Marshal(r.end())
+	text, err := json.Marshal(r.stopReading())
 	if err != nil {
 		return err
 	}
@@ -208,21 +208,21 @@ func BenchmarkReplace(b *testing.B) {
 	onlyKernel(b)
 	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
 		b.Run(name, func(b *testing.B) {
-			s := newSwap(b)
-			base := newFresh(b) // shows between two rounds
+			s := newReplacePoint(b)
+			base := newReplacementFiles(b) // shows between two rounds
 			must(b, Bind(base.dir, s.point))
 			result := filepath.Join(b.TempDir(), "reads")
 			reader := kerneltest.StartWith(b, nil, "read", filepath.Join(s.point, "name"), result)
 			var took []time.Duration
 			for range b.N {
-				took = append(took, s.onTop(b, inUse))
+				took = append(took, s.mountOnTop(b, inUse))
 				must(b, systest.UnmountPath(s.point, true))
 			}
 			slices.Sort(took)
 			reader.End()
 			for systest.UnmountPath(s.point, true) == nil {
 			}
-			var got reads
+			var got readCounts
 			text, err := os.ReadFile(result)
 			must(b, err)
 			must(b, json.Unmarshal(text, &got))
@@ -235,11 +235,11 @@ func BenchmarkReplace(b *testing.B) {
 	}
 }
 
-// onTop mounts the dead file system on what is there, and replaces it.
-func (s swap) onTop(b *testing.B, inUse bool) time.Duration {
+// mountOnTop mounts the dead file system on what is there, and replaces it.
+func (s replacePoint) mountOnTop(b *testing.B, inUse bool) time.Duration {
 	must(b, Bind(s.dead, s.point))
 	if inUse {
-		held := use(b, s.point)
+		held := openFile(b, s.point)
 		defer held.Close()
 	}
 	id := inspect(b, s.point).ID

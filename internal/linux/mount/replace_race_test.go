@@ -18,34 +18,36 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// victim is a mount that is replaced while others act on it.
-type victim struct {
+// replacedMount is a mount that is replaced while others act on it.
+type replacedMount struct {
 	deleted, inUse bool
 }
 
-var victims = map[string]victim{
+var replacedMounts = map[string]replacedMount{
 	"deleted":        {true, false},
 	"deleted in use": {true, true},
 	"idle":           {false, false},
 	"in use":         {false, true},
 }
 
-// tally is what became of a race.
-type tally struct {
+// raceTally is what became of a race.
+type raceTally struct {
 	outcomes map[string]int
 	rounds   int
 	lost     int // healthy mounts of the rival that are missing
 	unsaid   int // of these, those that no error spoke of
 }
 
-// TestReplaceRacesNobodyElsesMount lets every rival loose on mounts that are
+// TestReplaceNeverReplacesAnotherMount lets every rival loose on mounts that are
 // being replaced, and counts the rival's mounts that are missing afterwards:
 // none, but for a mount in use, where an error must say so.
-func TestReplaceRacesNobodyElsesMount(t *testing.T) { eachWay(t, replaceRacesNobodyElsesMount) }
+func TestReplaceNeverReplacesAnotherMount(t *testing.T) {
+	forEachMethod(t, replaceRacesNobodyElsesMount)
+}
 
 func replaceRacesNobodyElsesMount(t *testing.T) {
-	for name, v := range victims {
-		for rivalName, act := range rivals {
+	for name, v := range replacedMounts {
+		for rivalName, act := range rivalActions {
 			t.Run(name+", rival "+rivalName, func(t *testing.T) {
 				got := raceReplace(t, v, act)
 				t.Logf("%d rounds, %d mounts lost, %v", got.rounds, got.lost, got.outcomes)
@@ -57,18 +59,18 @@ func replaceRacesNobodyElsesMount(t *testing.T) {
 	}
 }
 
-func raceReplace(t *testing.T, v victim, act rival) tally {
-	f := newFresh(t)
+func raceReplace(t *testing.T, v replacedMount, act rivalAction) raceTally {
+	f := newReplacementFiles(t)
 	s := newScene(t)
-	write(t, s.healthy())
+	write(t, s.healthySource())
 	must(t, systest.UnmountPath(s.target, false))
-	got := tally{outcomes: map[string]int{}}
+	got := raceTally{outcomes: map[string]int{}}
 	usual := 300 * time.Microsecond
 	end := time.Now().Add(*raceTime / 2)
 	for ; got.rounds < *raceRounds && time.Now().Before(end); got.rounds++ {
 		must(t, os.WriteFile(s.source, nil, 0o600))
 		must(t, Bind(s.source, s.target))
-		held := use(t, s.target)
+		held := openFile(t, s.target)
 		if !v.inUse {
 			held.Close()
 		}
@@ -78,28 +80,28 @@ func raceReplace(t *testing.T, v victim, act rival) tally {
 		id := inspect(t, s.target).ID
 		tree := clone(t, f.file)
 		start := time.Now()
-		left, err := raceOnce(func() error {
+		left, err := runRaceOnce(func() error {
 			err := Replace(t.Context(), id, ReplaceOptions{Tree: tree})
 			usual = (15*usual + time.Since(start)) / 16
 			return err
 		}, func() []ID { return act(s) }, usual*time.Duration(got.rounds%48)/32)
 		held.Close()
 		tree.Close() // which a refused replacement leaves open
-		got.count(t, left, err)
-		clear(t, s)
+		got.addRound(t, left, err)
+		clearTarget(t, s)
 	}
 	return got
 }
 
-// count adds a round. A mount of the rival's may be on another by now.
-func (got *tally) count(t *testing.T, left []ID, err error) {
+// addRound adds a round. A mount of the rival's may be on another by now.
+func (got *raceTally) addRound(t *testing.T, left []ID, err error) {
 	what := "another went"
 	if !errors.Is(err, ErrOtherUnmounted) {
-		what = outcome(t, err)
+		what = checkOutcome(t, err)
 	}
 	got.outcomes[what]++
 	for _, id := range left {
-		if !numbered(t, id) {
+		if !isMountedAnywhere(t, id) {
 			got.lost++
 			if !errors.Is(err, ErrOtherUnmounted) {
 				got.unsaid++
@@ -108,8 +110,8 @@ func (got *tally) count(t *testing.T, left []ID, err error) {
 	}
 }
 
-// numbered reports whether a mount is there, on whatever other mount.
-func numbered(t *testing.T, id ID) bool {
+// isMountedAnywhere reports whether a mount is there, on whatever other mount.
+func isMountedAnywhere(t *testing.T, id ID) bool {
 	t.Helper()
 	mounts, err := mountns.Table(0)
 	must(t, err)
@@ -120,12 +122,12 @@ func numbered(t *testing.T, id ID) bool {
 // TestReplaceTouchesNothingThatCameBetween acts at the worst moments: between
 // any look at the mount and what follows.
 func TestReplaceTouchesNothingThatCameBetween(t *testing.T) {
-	eachWay(t, replaceTouchesNothingThatCameBetween)
+	forEachMethod(t, replaceTouchesNothingThatCameBetween)
 }
 
 func replaceTouchesNothingThatCameBetween(t *testing.T) {
-	for name, v := range victims {
-		for rivalName, act := range rivals {
+	for name, v := range replacedMounts {
+		for rivalName, act := range rivalActions {
 			t.Run(name+", "+rivalName, func(t *testing.T) {
 				for asked := 1; asked <= 4; asked++ {
 					replaceBetween(t, v, act, asked)
@@ -135,12 +137,12 @@ func replaceTouchesNothingThatCameBetween(t *testing.T) {
 	}
 }
 
-func replaceBetween(t *testing.T, v victim, act rival, moment int) {
-	f := newFresh(t)
+func replaceBetween(t *testing.T, v replacedMount, act rivalAction, moment int) {
+	f := newReplacementFiles(t)
 	s := newScene(t)
-	write(t, s.healthy())
+	write(t, s.healthySource())
 	if v.inUse {
-		use(t, s.target)
+		openFile(t, s.target)
 	}
 	if v.deleted {
 		must(t, os.Remove(s.source))
@@ -154,28 +156,28 @@ func replaceBetween(t *testing.T, v victim, act rival, moment int) {
 		return nil
 	}})
 	if err != nil {
-		outcome(t, err)
+		checkOutcome(t, err)
 	}
 	for _, id := range left {
-		if !numbered(t, id) {
+		if !isMountedAnywhere(t, id) {
 			t.Errorf("moment %d: healthy %v is gone (%v)", moment, id, err)
 		}
 	}
-	if err == nil && len(left) == 0 && !shows(t, s.target, f.file) {
+	if err == nil && len(left) == 0 && !showsFile(t, s.target, f.file) {
 		t.Errorf("moment %d: the tree is not there", moment)
 	}
 }
 
-// meddler is a source that has something happen after it has said that the
+// interferingSource is a source that has something happen after it has said that the
 // mount is bare for the nth time.
-type meddler struct {
-	kernel
+type interferingSource struct {
+	kernelSource
 	bares, moment int
 	act           func()
 }
 
-func (m *meddler) hasNoChildren(id ID) (bool, error) {
-	ok, err := m.kernel.hasNoChildren(id)
+func (m *interferingSource) hasNoChildren(id ID) (bool, error) {
+	ok, err := m.kernelSource.hasNoChildren(id)
 	if m.bares++; m.bares == m.moment {
 		m.act()
 	}
@@ -186,16 +188,16 @@ func (m *meddler) hasNoChildren(id ID) (bool, error) {
 // last look and the act goes in place of the mount, and the error says so.
 func TestReplaceOfTopSaysWhatWent(t *testing.T) {
 	onlyKernel(t)
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newScene(t)
-	write(t, s.healthy())
-	use(t, s.target)
+	write(t, s.healthySource())
+	openFile(t, s.target)
 	id := inspect(t, s.target).ID
 	var left []ID
-	m := &meddler{moment: 2, act: func() { left = bindHealthy(s) }}
-	with(t, m, func(t *testing.T) {
+	m := &interferingSource{moment: 2, act: func() { left = bindHealthy(s) }}
+	withSource(t, m, func(t *testing.T) {
 		err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)})
-		if !errors.Is(err, ErrOtherUnmounted) || len(left) != 1 || numbered(t, left[0]) {
+		if !errors.Is(err, ErrOtherUnmounted) || len(left) != 1 || isMountedAnywhere(t, left[0]) {
 			t.Errorf("replace: %v, left %v, of %d looks", err, left, m.bares)
 		}
 	})
@@ -203,8 +205,8 @@ func TestReplaceOfTopSaysWhatWent(t *testing.T) {
 		t.Error("the mount is not there any more")
 	}
 	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)}))
-	if layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
-		t.Errorf("%d layers afterwards", layers(t, s.target))
+	if countMountsAt(t, s.target) != 1 || !showsFile(t, s.target, f.file) {
+		t.Errorf("%d layers afterwards", countMountsAt(t, s.target))
 	}
 }
 
@@ -215,30 +217,30 @@ func TestAsideTakesOnlyWhatIsMeant(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceID)
 	for _, sharing := range []Propagation{Private, Shared} {
 		for name, tc := range map[string]struct {
-			act  rival
+			act  rivalAction
 			goes bool // the mount does
 			err  error
 		}{
-			"nothing happens":       {func(scene) []ID { return nil }, true, nil},
-			"stacked upon":          {rivals["stacks a healthy mount on top"], true, nil},
-			"replaced":              {rivals["replaces by a healthy mount"], true, sys.EINVAL},
-			"unmounted":             {rivals["unmounts"], true, sys.EINVAL},
+			"nothing happens":       {func(bindScene) []ID { return nil }, true, nil},
+			"stacked upon":          {rivalActions["stacks a healthy mount on top"], true, nil},
+			"replaced":              {rivalActions["replaces by a healthy mount"], true, sys.EINVAL},
+			"unmounted":             {rivalActions["unmounts"], true, sys.EINVAL},
 			"stacked upon below it": {bindBelow, false, nil},
 		} {
-			t.Run(name, func(t *testing.T) { aside(t, sharing, tc.act, tc.goes, tc.err) })
+			t.Run(name, func(t *testing.T) { raceDetach(t, sharing, tc.act, tc.goes, tc.err) })
 		}
 	}
 }
 
-func aside(t *testing.T, sharing Propagation, act rival, goes bool, want error) {
-	f := newFresh(t)
+func raceDetach(t *testing.T, sharing Propagation, act rivalAction, goes bool, want error) {
+	f := newReplacementFiles(t)
 	s := newSceneOf(t, "stale", true)
 	must(t, os.Mkdir(filepath.Join(s.source, "sub"), 0o700))
-	must(t, os.Mkdir(s.healthy(), 0o700))
+	must(t, os.Mkdir(s.healthySource(), 0o700))
 	must(t, systest.UnmountPath(s.target, false))
 	must(t, SetPropagation(s.dir, sharing, false))
 	must(t, Bind(s.source, s.target))
-	held := use(t, s.target)
+	held := openFile(t, s.target)
 	tree := clone(t, f.dir)
 	must(t, sys.SetMountPropagation(tree, Private))
 	must(t, sys.Attach(tree, held, true))
@@ -262,15 +264,15 @@ func aside(t *testing.T, sharing Propagation, act rival, goes bool, want error) 
 	if !errors.Is(err, want) {
 		t.Errorf("%v, want %v", err, want)
 	}
-	if numbered(t, id) == goes {
+	if isMountedAnywhere(t, id) == goes {
 		t.Errorf("the mount is there: %v", !goes)
 	}
 	for _, id := range left {
-		if !numbered(t, id) {
+		if !isMountedAnywhere(t, id) {
 			t.Errorf("healthy %v is gone", id)
 		}
 	}
-	clear(t, s)
+	clearTarget(t, s)
 }
 
 // elsewhere runs act on another thread, in the namespace of the test.
@@ -283,7 +285,7 @@ func elsewhere(act func()) {
 	<-done
 }
 
-func bindBelow(s scene) []ID {
+func bindBelow(s bindScene) []ID {
 	s.target = filepath.Join(s.target, "sub")
 	return bindHealthy(s)
 }

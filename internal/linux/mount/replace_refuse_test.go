@@ -20,28 +20,28 @@ import (
 )
 
 // TestReplaceRefuses holds that nothing changes in each of these cases.
-func TestReplaceRefuses(t *testing.T) { eachWay(t, replaceRefuses) }
+func TestReplaceRefuses(t *testing.T) { forEachMethod(t, replaceRefuses) }
 
 func replaceRefuses(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for name, tc := range map[string]struct {
-		arrange func(t *testing.T, s scene) *sys.FD
+		arrange func(t *testing.T, s bindScene) *sys.FD
 		want    error
 	}{
-		"a mount on it": {func(t *testing.T, s scene) *sys.FD {
+		"a mount on it": {func(t *testing.T, s bindScene) *sys.FD {
 			must(t, os.Mkdir(filepath.Join(s.source, "sub"), 0o700))
 			must(t, Tmpfs(filepath.Join(s.target, "sub"), 1<<16))
 			return clone(t, f.dir)
 		}, ErrBusy},
-		"another on top": {func(t *testing.T, s scene) *sys.FD {
+		"another on top": {func(t *testing.T, s bindScene) *sys.FD {
 			must(t, Bind(s.source, s.target))
 			return clone(t, f.dir)
 		}, ErrChanged},
-		"a file for a directory":  {func(t *testing.T, _ scene) *sys.FD { return clone(t, f.file) }, sys.ENOTDIR},
-		"nothing":                 {func(*testing.T, scene) *sys.FD { return nil }, sys.EBADF},
-		"what is mounted already": {func(t *testing.T, _ scene) *sys.FD { return use(t, f.root) }, sys.EINVAL},
-		"what is no mount's root": {func(t *testing.T, _ scene) *sys.FD { return use(t, f.dir) }, sys.EINVAL},
-		"a source that is gone": {func(t *testing.T, s scene) *sys.FD {
+		"a file for a directory":  {func(t *testing.T, _ bindScene) *sys.FD { return clone(t, f.file) }, sys.ENOTDIR},
+		"nothing":                 {func(*testing.T, bindScene) *sys.FD { return nil }, sys.EBADF},
+		"what is mounted already": {func(t *testing.T, _ bindScene) *sys.FD { return openFile(t, f.root) }, sys.EINVAL},
+		"what is no mount's root": {func(t *testing.T, _ bindScene) *sys.FD { return openFile(t, f.dir) }, sys.EINVAL},
+		"a source that is gone": {func(t *testing.T, s bindScene) *sys.FD {
 			gone := filepath.Join(s.dir, "gone")
 			must(t, os.Mkdir(gone, 0o700))
 			tree := clone(t, gone)
@@ -53,24 +53,24 @@ func replaceRefuses(t *testing.T) {
 			s := newSceneOf(t, "old", true)
 			id := inspect(t, s.target).ID
 			tree := tc.arrange(t, s)
-			was := layers(t, s.target)
+			was := countMountsAt(t, s.target)
 			if err := Replace(t.Context(), id, ReplaceOptions{Tree: tree}); !errors.Is(err, tc.want) {
 				t.Errorf("replace: %v, want %v", err, tc.want)
 			}
-			if !mounted(t, id) || layers(t, s.target) != was {
-				t.Errorf("mounted %v, %d layers of %d", mounted(t, id), layers(t, s.target), was)
+			if !isMounted(t, id) || countMountsAt(t, s.target) != was {
+				t.Errorf("mounted %v, %d layers of %d", isMounted(t, id), countMountsAt(t, s.target), was)
 			}
 			inspect(t, f.root)
 		})
 	}
 }
 
-func TestReplaceHeedsItsContext(t *testing.T) {
+func TestReplaceObeysItsContext(t *testing.T) {
 	s := newScene(t)
 	id := inspect(t, s.target).ID
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Replace(ctx, id, ReplaceOptions{}); !errors.Is(err, context.Canceled) || !mounted(t, id) {
+	if err := Replace(ctx, id, ReplaceOptions{}); !errors.Is(err, context.Canceled) || !isMounted(t, id) {
 		t.Errorf("replace: %v, want context.Canceled and nothing touched", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestReplaceHeedsItsContext(t *testing.T) {
 // nothing is mounted.
 func TestReplaceWhatIsGone(t *testing.T) {
 	kerneltest.Needs(t, sys.HasMountSetattr)
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	onEverySource(t, func(t *testing.T) {
 		s := newScene(t)
 		id := inspect(t, s.target).ID
@@ -87,7 +87,7 @@ func TestReplaceWhatIsGone(t *testing.T) {
 		if err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)}); !errors.Is(err, ErrNotMounted) {
 			t.Errorf("replace: %v, want ErrNotMounted", err)
 		}
-		if layers(t, s.target) != 0 {
+		if countMountsAt(t, s.target) != 0 {
 			t.Error("something was mounted")
 		}
 		must(t, Bind(s.source, s.target))
@@ -99,7 +99,7 @@ func TestReplaceWhatIsGone(t *testing.T) {
 
 // TestReplaceReportsLockedMounts: a mount that came from a more privileged
 // namespace stays, and the error says why.
-func TestReplaceReportsLockedMounts(t *testing.T) { eachWay(t, replaceReportsLockedMounts) }
+func TestReplaceReportsLockedMounts(t *testing.T) { forEachMethod(t, replaceReportsLockedMounts) }
 
 func replaceReportsLockedMounts(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
@@ -116,7 +116,7 @@ func replaceReportsLockedMounts(t *testing.T) {
 
 // TestReplaceWithPropagation replaces below parents that share, here and in
 // namespaces that follow.
-func TestReplaceWithPropagation(t *testing.T) { eachWay(t, replaceWithPropagation) }
+func TestReplaceWithPropagation(t *testing.T) { forEachMethod(t, replaceWithPropagation) }
 
 func replaceWithPropagation(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -139,7 +139,7 @@ func replaceWithPropagation(t *testing.T) {
 }
 
 func replaceShared(t *testing.T, parent Propagation, role string, spread bool, used string) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newScene(t)
 	must(t, systest.UnmountPath(s.target, false))
 	must(t, SetPropagation(s.dir, Shared, false))
@@ -153,7 +153,7 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 	other := kerneltest.Start(t, role)
 	switch used {
 	case "here":
-		use(t, s.target)
+		openFile(t, s.target)
 	case "there":
 		fd, err := mountns.Lookup(other.PID, s.target)
 		must(t, err)
@@ -162,8 +162,8 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 	here := inspect(t, s.target)
 	there := inspectIn(t, other.PID, s.target)
 	must(t, Replace(t.Context(), here.ID, ReplaceOptions{Tree: clone(t, f.file)}))
-	if mounted(t, here.ID) || layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
-		t.Errorf("mounted %v, %d layers, fresh %v", mounted(t, here.ID), layers(t, s.target), shows(t, s.target, f.file))
+	if isMounted(t, here.ID) || countMountsAt(t, s.target) != 1 || !showsFile(t, s.target, f.file) {
+		t.Errorf("mounted %v, %d layers, fresh %v", isMounted(t, here.ID), countMountsAt(t, s.target), showsFile(t, s.target, f.file))
 	}
 	now := inspectIn(t, other.PID, s.target)
 	if now.Same(there.ID) == spread || spread && now.Root != "/file" {
@@ -173,10 +173,12 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 
 // TestReplaceWhereNothingGoesBeneath: the parent would spread what is put
 // beneath onto the mount itself.
-func TestReplaceWhereNothingGoesBeneath(t *testing.T) { eachWay(t, replaceWhereNothingGoesBeneath) }
+func TestReplaceWhereNothingGoesBeneath(t *testing.T) {
+	forEachMethod(t, replaceWhereNothingGoesBeneath)
+}
 
 func replaceWhereNothingGoesBeneath(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for _, inUse := range []bool{false, true} {
 		s := newSceneOf(t, "self", true)
 		must(t, systest.UnmountPath(s.target, false))
@@ -184,28 +186,30 @@ func replaceWhereNothingGoesBeneath(t *testing.T) {
 		must(t, Bind(s.target, s.target))
 		id := inspect(t, s.target).ID
 		if inUse {
-			use(t, s.target)
+			openFile(t, s.target)
 		}
 		err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.dir)})
 		if inUse {
-			if !errors.Is(err, ErrBusy) || errors.Is(err, sys.EINVAL) || !mounted(t, id) || layers(t, s.target) != 1 {
-				t.Errorf("replace in use: %v, mounted %v, %d layers", err, mounted(t, id), layers(t, s.target))
+			if !errors.Is(err, ErrBusy) || errors.Is(err, sys.EINVAL) || !isMounted(t, id) || countMountsAt(t, s.target) != 1 {
+				t.Errorf("replace in use: %v, mounted %v, %d layers", err, isMounted(t, id), countMountsAt(t, s.target))
 			}
 			continue
 		}
 		must(t, err)
-		if mounted(t, id) || layers(t, s.target) != 1 || !shows(t, s.target, f.dir) {
-			t.Errorf("mounted %v, %d layers", mounted(t, id), layers(t, s.target))
+		if isMounted(t, id) || countMountsAt(t, s.target) != 1 || !showsFile(t, s.target, f.dir) {
+			t.Errorf("mounted %v, %d layers", isMounted(t, id), countMountsAt(t, s.target))
 		}
 	}
 }
 
 // TestReplaceInNamespaceOfOtherUsers: a pod may have users of its own. A copy of
 // its namespace would only follow it.
-func TestReplaceInNamespaceOfOtherUsers(t *testing.T) { eachWay(t, replaceInNamespaceOfOtherUsers) }
+func TestReplaceInNamespaceOfOtherUsers(t *testing.T) {
+	forEachMethod(t, replaceInNamespaceOfOtherUsers)
+}
 
 func replaceInNamespaceOfOtherUsers(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for _, inUse := range []bool{false, true} {
 		dir := t.TempDir()
 		pod := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{User: true}), "pod", dir)
@@ -238,26 +242,26 @@ func podRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// mapped is a source that finds owners of files mapped.
-type mapped struct{ kernel }
+// idMappedSource is a source that finds owners of files mapped.
+type idMappedSource struct{ kernelSource }
 
-func (m mapped) identify(fd *sys.FD, point string) (State, error) {
-	st, err := m.kernel.identify(fd, point)
+func (m idMappedSource) identify(fd *sys.FD, point string) (State, error) {
+	st, err := m.kernelSource.identify(fd, point)
 	st.Attr |= sys.AttrIDMap
 	return st, err
 }
 
 func TestReplaceLeavesMappedOwnersAlone(t *testing.T) {
 	onlyKernel(t)
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newScene(t)
 	id := inspect(t, s.target).ID
-	with(t, mapped{}, func(t *testing.T) {
+	withSource(t, idMappedSource{}, func(t *testing.T) {
 		if err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file)}); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("replace: %v, want not supported", err)
 		}
 	})
-	if !mounted(t, id) || layers(t, s.target) != 1 {
+	if !isMounted(t, id) || countMountsAt(t, s.target) != 1 {
 		t.Error("something was changed")
 	}
 }

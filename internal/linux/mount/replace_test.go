@@ -18,17 +18,17 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// fresh is a file system with a file and a directory that replace others.
-type fresh struct {
+// replacementFiles is a file system with a file and a directory that replace others.
+type replacementFiles struct {
 	root, file, dir string
 }
 
-func newFresh(t testing.TB) fresh {
+func newReplacementFiles(t testing.TB) replacementFiles {
 	t.Helper()
 	root := t.TempDir()
 	must(t, Tmpfs(root, 1<<20))
 	t.Cleanup(func() { systest.UnmountPath(root, true) })
-	f := fresh{root: root, file: filepath.Join(root, "file"), dir: filepath.Join(root, "dir")}
+	f := replacementFiles{root: root, file: filepath.Join(root, "file"), dir: filepath.Join(root, "dir")}
 	must(t, os.Mkdir(f.dir, 0o700))
 	for _, name := range []string{f.file, filepath.Join(f.dir, "name")} {
 		must(t, os.WriteFile(name, []byte("fresh"), 0o600))
@@ -36,8 +36,8 @@ func newFresh(t testing.TB) fresh {
 	return f
 }
 
-// like is what replaces a directory or a file.
-func (f fresh) like(dir bool) string {
+// replacementFor is what replaces a directory or a file.
+func (f replacementFiles) replacementFor(dir bool) string {
 	if dir {
 		return f.dir
 	}
@@ -55,8 +55,8 @@ func clone(t testing.TB, path string) *sys.FD {
 	return tree
 }
 
-// shows reports whether both paths lead to one file, without asking a server.
-func shows(t testing.TB, point, path string) bool {
+// showsFile reports whether both paths lead to one file, without asking a server.
+func showsFile(t testing.TB, point, path string) bool {
 	t.Helper()
 	inode := func(path string) sys.Stat {
 		fd, err := sys.Lookup(path)
@@ -79,19 +79,19 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 // putBeneath is the first half of Replace.
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
-	u := &unmountOp{id: id, attach: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
-	must(t, u.start(t.Context(), func() error { return u.place(tree, at, true) }))
+	u := &unmountOp{id: id, attachReplacement: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
+	must(t, u.startOnThread(t.Context(), func() error { return u.attachAtPoint(tree, at, true) }))
 }
 
-// layers counts the mounts at a point.
-func layers(t testing.TB, point string) int {
+// countMountsAt counts the mounts at a point.
+func countMountsAt(t testing.TB, point string) int {
 	t.Helper()
 	mounts, err := mountns.Table(0)
 	must(t, err)
 	return len(mounts.All(point))
 }
 
-func use(t testing.TB, path string) *sys.FD {
+func openFile(t testing.TB, path string) *sys.FD {
 	t.Helper()
 	fd, err := sys.Lookup(path)
 	must(t, err)
@@ -99,8 +99,8 @@ func use(t testing.TB, path string) *sys.FD {
 	return fd
 }
 
-// eachWay runs a test with every way of putting a tree beneath a mount, the last as kernels before 5.12 have to.
-func eachWay(t *testing.T, test func(t *testing.T)) {
+// forEachMethod runs a test with every way of putting a tree beneath a mount, the last as kernels before 5.12 have to.
+func forEachMethod(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Run("by the call", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasMoveBeneath)
@@ -113,9 +113,9 @@ func eachWay(t *testing.T, test func(t *testing.T)) {
 		test(t)
 	})
 	t.Run("by propagation and mountinfo and remounts", func(t *testing.T) {
-		onlySpread, noSetattr = true, true
-		defer func() { onlySpread, noSetattr = false, false }()
-		with(t, table{}, test)
+		onlySpread, noSetAttrKernels = true, true
+		defer func() { onlySpread, noSetAttrKernels = false, false }()
+		withSource(t, tableSource{}, test)
 	})
 }
 
@@ -128,19 +128,19 @@ func onlyKernel(t testing.TB) {
 
 // TestReplaceConformance replaces mounts in every state that a bind mount's
 // source can be in, idle and in use, through every source of knowledge.
-func TestReplaceConformance(t *testing.T) { eachWay(t, replaceConformance) }
+func TestReplaceConformance(t *testing.T) { forEachMethod(t, replaceConformance) }
 
 func replaceConformance(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for _, inUse := range []bool{false, true} {
-		for name, knowledge := range map[string]source{"mountinfo": table{}, "fdinfo": table{fdinfo: true}, "kernel": nil} {
+		for name, knowledge := range map[string]mountSource{"mountinfo": tableSource{}, "fdinfo": tableSource{numbersFromFDInfo: true}, "kernel": nil} {
 			t.Run(fmt.Sprintf("%s, in use %v", name, inUse), func(t *testing.T) {
 				if knowledge == nil {
 					kerneltest.Needs(t, sys.HasStatmount)
 				}
 				kerneltest.EachSource(t, func(t *testing.T, s *kerneltest.Source) {
 					s.Happen(t)
-					with(t, knowledge, func(t *testing.T) { replaceSource(t, s, f.like(s.Dir), inUse) })
+					withSource(t, knowledge, func(t *testing.T) { replaceSource(t, s, f.replacementFor(s.Dir), inUse) })
 				})
 			})
 		}
@@ -149,27 +149,27 @@ func replaceConformance(t *testing.T) {
 
 func replaceSource(t *testing.T, s *kerneltest.Source, path string, inUse bool) {
 	if inUse {
-		use(t, s.Point)
+		openFile(t, s.Point)
 	}
 	id := inspect(t, s.Point).ID
 	err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, path)})
 	must(t, err)
-	if mounted(t, id) || layers(t, s.Point) != 1 || !shows(t, s.Point, path) {
-		t.Errorf("old one mounted %v, layers %d, fresh %v", mounted(t, id), layers(t, s.Point), shows(t, s.Point, path))
+	if isMounted(t, id) || countMountsAt(t, s.Point) != 1 || !showsFile(t, s.Point, path) {
+		t.Errorf("old one mounted %v, layers %d, fresh %v", isMounted(t, id), countMountsAt(t, s.Point), showsFile(t, s.Point, path))
 	}
 	must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, path)}))
-	if layers(t, s.Point) != 1 {
-		t.Errorf("%d layers after the second call, want 1", layers(t, s.Point))
+	if countMountsAt(t, s.Point) != 1 {
+		t.Errorf("%d layers after the second call, want 1", countMountsAt(t, s.Point))
 	}
 	must(t, systest.UnmountPath(s.Point, true)) // for the next source of knowledge
 }
 
 // TestReplaceKeepsLimits: what the mount did not allow, the tree does not either,
 // and the other way round.
-func TestReplaceKeepsLimits(t *testing.T) { eachWay(t, replaceKeepsLimits) }
+func TestReplaceKeepsLimits(t *testing.T) { forEachMethod(t, replaceKeepsLimits) }
 
 func replaceKeepsLimits(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for name, tc := range map[string]struct {
 		old, tree, want sys.MountAttr
 	}{
@@ -186,7 +186,7 @@ func replaceKeepsLimits(t *testing.T) {
 			limited, tree := clone(t, s.source), clone(t, f.file)
 			limit(t, limited, tc.old)
 			limit(t, tree, tc.tree)
-			target := use(t, s.target)
+			target := openFile(t, s.target)
 			must(t, sys.Attach(limited, target, false))
 			st := inspect(t, s.target)
 			if st.Attr != tc.old {
@@ -204,10 +204,10 @@ func replaceKeepsLimits(t *testing.T) {
 
 // TestReplaceUnderUsers: who has files open in the mount, or works in it, keeps
 // them, and every other process finds the tree.
-func TestReplaceUnderUsers(t *testing.T) { eachWay(t, replaceUnderUsers) }
+func TestReplaceUnderUsers(t *testing.T) { forEachMethod(t, replaceUnderUsers) }
 
 func replaceUnderUsers(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newSceneOf(t, "dir", true)
 	old := filepath.Join(s.target, "old")
 	file, err := os.Create(old)
@@ -227,14 +227,14 @@ func replaceUnderUsers(t *testing.T) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d/cwd/old", worker.PID)); err != nil {
 		t.Errorf("working directory: %v", err)
 	}
-	if mounted(t, id) || layers(t, s.target) != 1 {
-		t.Errorf("mounted %v, %d layers", mounted(t, id), layers(t, s.target))
+	if isMounted(t, id) || countMountsAt(t, s.target) != 1 {
+		t.Errorf("mounted %v, %d layers", isMounted(t, id), countMountsAt(t, s.target))
 	}
 }
 
-// TestReplaceDirectoryMadeAnew: the mount shows a directory whose name was taken
+// TestReplaceDirectoryCreatedAgain: the mount shows a directory whose name was taken
 // by another. It is alive, and carries no mark where it was moved away.
-func TestReplaceDirectoryMadeAnew(t *testing.T) { eachWay(t, replaceDirectoryMadeAnew) }
+func TestReplaceDirectoryCreatedAgain(t *testing.T) { forEachMethod(t, replaceDirectoryMadeAnew) }
 
 func replaceDirectoryMadeAnew(t *testing.T) {
 	for name, away := range map[string]func(string) error{
@@ -243,25 +243,25 @@ func replaceDirectoryMadeAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSceneOf(t, "dir", true)
-			use(t, s.target)
+			openFile(t, s.target)
 			must(t, away(s.source))
 			must(t, os.Mkdir(s.source, 0o700))
 			id := inspect(t, s.target).ID
 			must(t, Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, s.source)}))
-			if !shows(t, s.target, s.source) || layers(t, s.target) != 1 {
-				t.Errorf("fresh %v, %d layers", shows(t, s.target, s.source), layers(t, s.target))
+			if !showsFile(t, s.target, s.source) || countMountsAt(t, s.target) != 1 {
+				t.Errorf("fresh %v, %d layers", showsFile(t, s.target, s.source), countMountsAt(t, s.target))
 			}
 		})
 	}
 }
 
 // TestReplaceInAnotherNamespace clones here and replaces there.
-func TestReplaceInAnotherNamespace(t *testing.T) { eachWay(t, replaceInAnotherNamespace) }
+func TestReplaceInAnotherNamespace(t *testing.T) { forEachMethod(t, replaceInAnotherNamespace) }
 
 func replaceInAnotherNamespace(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newScene(t)
-	use(t, s.target)
+	openFile(t, s.target)
 	holder := kerneltest.Start(t, "hold")
 	ns, err := mountns.Of(holder.PID)
 	must(t, err)
@@ -273,17 +273,17 @@ func replaceInAnotherNamespace(t *testing.T) {
 	if now.Same(there.ID) || now.Root != "/file" || now.Shared != 0 || now.Master != 0 {
 		t.Errorf("there is %+v, want the fresh file, private", now)
 	}
-	if !mounted(t, here.ID) || shows(t, s.target, f.file) {
+	if !isMounted(t, here.ID) || showsFile(t, s.target, f.file) {
 		t.Error("our own namespace has changed")
 	}
 }
 
-func TestReplaceAsksTheCallerLast(t *testing.T) { eachWay(t, replaceAsksTheCallerLast) }
+func TestReplaceAsksTheCallerLast(t *testing.T) { forEachMethod(t, replaceAsksTheCallerLast) }
 
 func replaceAsksTheCallerLast(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	s := newScene(t)
-	held := use(t, s.target)
+	held := openFile(t, s.target)
 	id := inspect(t, s.target).ID
 	refusal := errors.New("healthy after all")
 	refuse := func(st State) error {
@@ -295,7 +295,7 @@ func replaceAsksTheCallerLast(t *testing.T) {
 	if err := Replace(t.Context(), id, ReplaceOptions{Tree: clone(t, f.file), Check: refuse}); !errors.Is(err, refusal) {
 		t.Errorf("refused: %v", err)
 	}
-	if !mounted(t, id) || layers(t, s.target) != 1 {
+	if !isMounted(t, id) || countMountsAt(t, s.target) != 1 {
 		t.Error("refused: something was changed")
 	}
 	// Refused later: nothing is removed.
@@ -318,25 +318,25 @@ func replaceAsksTheCallerLast(t *testing.T) {
 
 // TestReplaceEndsTheSame: an attempt that was cut short leaves what it has put
 // beneath; the next one takes that away.
-func TestReplaceEndsTheSame(t *testing.T) { eachWay(t, replaceEndsTheSame) }
+func TestReplaceEndsTheSame(t *testing.T) { forEachMethod(t, replaceEndsTheSame) }
 
 func replaceEndsTheSame(t *testing.T) {
-	f := newFresh(t)
+	f := newReplacementFiles(t)
 	for name, deleted := range map[string]bool{"deleted": true, "in use": false} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			if deleted {
 				must(t, os.Remove(s.source))
 			}
-			held := use(t, s.target)
+			held := openFile(t, s.target)
 			st := inspect(t, s.target)
 			tree := clone(t, f.file)
 			limit(t, tree, st.Attr)
 			putBeneath(t, st.ID, tree, held)
 			tree.Close()
 			must(t, Replace(t.Context(), st.ID, ReplaceOptions{Tree: clone(t, f.file)}))
-			if layers(t, s.target) != 1 || !shows(t, s.target, f.file) {
-				t.Errorf("%d layers, fresh %v", layers(t, s.target), shows(t, s.target, f.file))
+			if countMountsAt(t, s.target) != 1 || !showsFile(t, s.target, f.file) {
+				t.Errorf("%d layers, fresh %v", countMountsAt(t, s.target), showsFile(t, s.target, f.file))
 			}
 		})
 	}

@@ -9,13 +9,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// table asks the text of mountinfo, which every kernel has.
-type table struct {
-	// fdinfo has mount numbers read from fdinfo even if statx gives them.
-	fdinfo bool
+// tableSource asks the text of mountinfo, which every kernel has.
+type tableSource struct {
+	// numbersFromFDInfo has mount numbers read from fdinfo even if statx gives them.
+	numbersFromFDInfo bool
 }
 
-func (t table) identify(fd *sys.FD, point string) (State, error) {
+func (t tableSource) identify(fd *sys.FD, point string) (State, error) {
 	// The open descriptor keeps the number from being used again.
 	mounts, err := mountns.Table(0)
 	if err != nil {
@@ -25,13 +25,13 @@ func (t table) identify(fd *sys.FD, point string) (State, error) {
 }
 
 // identifyIn is identify in a table that was read since fd was opened.
-func (t table) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (State, error) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
+func (t tableSource) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (State, error) {
+	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
 	if err != nil {
 		return State{}, err
 	}
-	number := int(st.MountID)
-	if t.fdinfo || !st.Has(sys.StatMountID) {
+	number := int(stat.MountID)
+	if t.numbersFromFDInfo || !stat.Has(sys.StatMountID) {
 		if number, err = fd.FDMountID(); err != nil {
 			return State{}, err
 		}
@@ -42,13 +42,13 @@ func (t table) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (St
 	}
 	s := stateOf(m)
 	s.ReadOnly = s.Attr.Has(sys.AttrReadOnly)
-	s.setFile(st)
+	s.setFile(stat)
 	return s, nil
 }
 
-func idOf(m mountinfo.Mount) ID { return IDOf(mountns.Mount{Mount: m}) }
+func idOfEntry(m mountinfo.Mount) ID { return IDOf(mountns.Mount{Mount: m}) }
 
-func (t table) exists(id ID) (bool, error) {
+func (t tableSource) exists(id ID) (bool, error) {
 	// Before 5.8 a reading may miss a line while others mount and unmount, so
 	// only two readings together prove that a mount is gone.
 	for range 2 {
@@ -56,30 +56,30 @@ func (t table) exists(id ID) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if m, ok := mounts.ByID(id.MountInfoID); ok && id.Same(idOf(m)) {
+		if m, ok := mounts.ByID(id.MountInfoID); ok && id.Same(idOfEntry(m)) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (t table) hasNoChildren(id ID) (bool, error) {
+func (t tableSource) hasNoChildren(id ID) (bool, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return false, err
 	}
 	m, ok := mounts.ByID(id.MountInfoID)
-	return ok && id.Same(idOf(m)) && len(mounts.Children(m.ID)) == 0, nil
+	return ok && id.Same(idOfEntry(m)) && len(mounts.Children(m.ID)) == 0, nil
 }
 
-func (t table) beneath(id ID) (State, error) {
+func (t tableSource) mountBeneath(id ID) (State, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return State{}, err
 	}
 	upper, ok := mounts.ByID(id.MountInfoID)
 	id.Parent = upper.Parent
-	if !ok || !id.Same(idOf(upper)) {
+	if !ok || !id.Same(idOfEntry(upper)) {
 		return State{}, ErrNotMounted
 	}
 	m, ok := mounts.ByID(upper.Parent)
@@ -92,7 +92,7 @@ func (t table) beneath(id ID) (State, error) {
 // stateOf is what a line of mountinfo says.
 func stateOf(m mountinfo.Mount) State {
 	return State{
-		ID:     idOf(m),
+		ID:     idOfEntry(m),
 		FSType: m.FSType, Source: m.Source,
 		Attr: sys.ParseMountAttr(m.Options), Shared: m.Shared, Master: m.Master,
 	}

@@ -49,45 +49,45 @@ type Options struct {
 func Unmount(ctx context.Context, id ID, o Options) error {
 	u := unmountOp{id: id, check: o.Check, source: o.Source, foreign: o.Foreign, calls: calls.From(ctx)}
 	if o.Source != nil {
-		u.attach = u.attachSource
+		u.attachReplacement = u.attachSource
 	}
-	return u.start(ctx, u.unmount)
+	return u.startOnThread(ctx, u.unmountExactly)
 }
 
 // unmountOp is one removal of a mount under way, on a thread of its own.
 type unmountOp struct {
-	id      ID
-	check   func(State) error
-	attach  attacher // of what is to be there instead; nil for nothing
-	source  func() *sys.FD
-	foreign bool
-	sealed  bool    // see replaceOp.seal
-	dir     *sys.FD // the directory that holds the point
-	ask     source
-	calls   *calls.Log
+	id                ID
+	check             func(State) error
+	attachReplacement attachFunc // of what is to be there instead; nil for nothing
+	source            func() *sys.FD
+	foreign           bool
+	rootUnopenable    bool    // see replaceOp.reopenUnopenable
+	dir               *sys.FD // the directory that holds the point
+	mountSource       mountSource
+	calls             *calls.Log
 
-	put State // what is there instead
+	attachedState State // what is there instead
 }
 
-// start runs act on a thread of its own.
-func (u *unmountOp) start(ctx context.Context, act func() error) error {
+// startOnThread runs act on a thread of its own.
+func (u *unmountOp) startOnThread(ctx context.Context, act func() error) error {
 	if err := ctx.Err(); err != nil {
 		return u.fail("unmount", err)
 	}
 	if sys.InPrivateThread() {
-		return u.run(act)
+		return u.withPointDirectory(act)
 	}
-	return sys.OnThread(func() error { return u.run(act) })
+	return sys.OnThread(func() error { return u.withPointDirectory(act) })
 }
 
-// did notes a call that changes the mounts at the point, and returns its error.
-func (u *unmountOp) did(call, flags string, err error) error {
+// logCall notes a call that changes the mounts at the point, and returns its error.
+func (u *unmountOp) logCall(call, flags string, err error) error {
 	return u.calls.Did(call, u.id.Point+" "+flags, err)
 }
 
-// run opens the directory that holds the point for as long as act runs.
-func (u *unmountOp) run(act func() error) error {
-	dir, err := u.lookUp(path.Dir(u.id.Point))
+// withPointDirectory opens the directory that holds the point for as long as act runs.
+func (u *unmountOp) withPointDirectory(act func() error) error {
+	dir, err := u.openPointDirectory(path.Dir(u.id.Point))
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
 	}
@@ -95,28 +95,28 @@ func (u *unmountOp) run(act func() error) error {
 		return u.fail("look up", err)
 	}
 	defer dir.Close()
-	u.dir, u.ask = dir, chooseSource()
+	u.dir, u.mountSource = dir, chooseMountSource()
 	return act()
 }
 
-// lookUp opens the directory that holds the point.
-func (u *unmountOp) lookUp(dir string) (*sys.FD, error) {
+// openPointDirectory opens the directory that holds the point.
+func (u *unmountOp) openPointDirectory(dir string) (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupForeign(dir)
 	}
 	return mountns.Lookup(0, dir)
 }
 
-// lookUpIn opens the point in that directory.
-func (u *unmountOp) lookUpIn() (*sys.FD, error) {
+// openPoint opens the point in that directory.
+func (u *unmountOp) openPoint() (*sys.FD, error) {
 	if u.foreign {
 		return mountns.LookupForeignIn(u.dir, u.id.Point)
 	}
 	return mountns.LookupIn(u.dir, u.id.Point)
 }
 
-func (u *unmountOp) unmount() error {
-	fd, st, err := u.reopen()
+func (u *unmountOp) unmountExactly() error {
+	fd, st, err := u.reopenMount()
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (u *unmountOp) unmount() error {
 		err = u.detachDeleted(fd)
 	} else {
 		fd.Close()
-		if err = u.expire(); err == nil {
+		if err = u.expireMount(); err == nil {
 			_ = u.attachAt() // what there is to put is put if it can be
 		}
 	}
@@ -138,16 +138,16 @@ func (u *unmountOp) unmount() error {
 // detachDeleted removes a mount whose root is unlinked, and which therefore
 // nothing can have been mounted on since it was opened.
 func (u *unmountOp) detachDeleted(fd *sys.FD) error {
-	if err := u.expectBare(); err != nil {
+	if err := u.expectNoChildren(); err != nil {
 		return err
 	}
-	_, err := u.ask.beneath(u.id)
+	_, err := u.mountSource.mountBeneath(u.id)
 	if err != nil && !errors.Is(err, ErrNotMounted) {
-		return u.explain(err) // it went just now
+		return u.explainRefusal(err) // it went just now
 	}
 	covered := err == nil || u.attachBeneath(fd) == nil
-	if err := u.did("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-		return u.explain(err)
+	if err := u.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+		return u.explainRefusal(err)
 	}
 	if !covered {
 		_ = u.attachAt() // as far as it can be

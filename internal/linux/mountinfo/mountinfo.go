@@ -57,17 +57,17 @@ type Mount struct {
 	SuperOptions string
 }
 
-// mark is what the kernel appends to the path of an unlinked dentry. No name
+// deletedMark is what the kernel appends to the path of an unlinked dentry. No name
 // holds a slash, so a path that ends in it cannot be a real one.
-const mark = "//deleted"
+const deletedMark = "//deleted"
 
 // Deleted reports whether root carries the kernel's mark of an unlinked name,
 // and returns the path without it. Escaped and unescaped roots serve alike.
 func Deleted(root string) (path string, ok bool) {
-	if len(root) <= len(mark) || !strings.HasSuffix(root, mark) {
+	if len(root) <= len(deletedMark) || !strings.HasSuffix(root, deletedMark) {
 		return root, false
 	}
-	return root[:len(root)-len(mark)], true
+	return root[:len(root)-len(deletedMark)], true
 }
 
 // Deleted reports whether the mount's root carries the kernel's mark. The name
@@ -85,27 +85,27 @@ func Unescape(s string) string {
 	if first < 0 {
 		return s
 	}
-	var b strings.Builder
-	b.Grow(len(s))
+	var text strings.Builder
+	text.Grow(len(s))
 	for i := first; ; {
-		b.WriteString(s[:i])
+		text.WriteString(s[:i])
 		s = s[i:]
-		if c, ok := octal(s); ok {
-			b.WriteByte(c)
+		if c, ok := decodeOctal(s); ok {
+			text.WriteByte(c)
 			s = s[4:]
 		} else {
-			b.WriteByte('\\')
+			text.WriteByte('\\')
 			s = s[1:]
 		}
 		if i = strings.IndexByte(s, '\\'); i < 0 {
-			b.WriteString(s)
-			return b.String()
+			text.WriteString(s)
+			return text.String()
 		}
 	}
 }
 
-// octal reads the escape that s begins with.
-func octal[T string | []byte](s T) (byte, bool) {
+// decodeOctal reads the escape that s begins with.
+func decodeOctal[T string | []byte](s T) (byte, bool) {
 	if len(s) < 4 || s[1] > '3' {
 		return 0, false
 	}

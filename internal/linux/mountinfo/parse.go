@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// maxLine bounds one line. The kernel writes two paths of at most a page each,
+// maxLineBytes bounds one line. The kernel writes two paths of at most a page each,
 // every byte of them escaped to four, and options of a page or two.
-const maxLine = 1 << 20
+const maxLineBytes = 1 << 20
 
 // ParseBytes parses the whole text into mounts in the text's order. The buffer
 // may be used again afterwards. A line that is not as the kernel writes it ends
@@ -18,22 +18,22 @@ const maxLine = 1 << 20
 func ParseBytes(b []byte) ([]Mount, error) {
 	text := string(b)
 	mounts := make([]Mount, 0, strings.Count(text, "\n")+1)
-	escape := index(text, 0, '\\') // the next backslash; few lines have any
+	escape := indexFrom(text, 0, '\\') // the next backslash; few lines have any
 	for at, line := 0, 1; at < len(text); line++ {
-		end := index(text, at, '\n')
+		end := indexFrom(text, at, '\n')
 		mounts = append(mounts, Mount{})
-		if !mounts[len(mounts)-1].parse(text[at:end], escape < end) {
-			return nil, explain(text[at:end], line)
+		if !mounts[len(mounts)-1].parseLine(text[at:end], escape < end) {
+			return nil, explainSyntax(text[at:end], line)
 		}
 		if at = end + 1; escape < at {
-			escape = index(text, at, '\\')
+			escape = indexFrom(text, at, '\\')
 		}
 	}
 	return mounts, nil
 }
 
-// index is where the first c at or after at stands, or the text's end.
-func index(text string, at int, c byte) int {
+// indexFrom is where the first c at or after at stands, or the text's end.
+func indexFrom(text string, at int, c byte) int {
 	if at >= len(text) {
 		return len(text)
 	}
@@ -43,24 +43,24 @@ func index(text string, at int, c byte) int {
 	return len(text)
 }
 
-// parse fills m, which is zero, from one line, and reports whether the line is
+// parseLine fills m, which is zero, from one line, and reports whether the line is
 // whole. A missing part leaves nothing for the parts after it, so that a look at
 // the texts at the end is enough. Texts are unescaped only where the line has a
 // backslash at all.
-func (m *Mount) parse(line string, escaped bool) bool {
-	if len(line) > maxLine {
+func (m *Mount) parseLine(line string, escaped bool) bool {
+	if len(line) > maxLineBytes {
 		return false
 	}
-	m.ID, line = number(line, ' ')
-	m.Parent, line = number(line, ' ')
-	major, line := number(line, ':')
-	minor, line := number(line, ' ')
+	m.ID, line = splitNumber(line, ' ')
+	m.Parent, line = splitNumber(line, ' ')
+	major, line := splitNumber(line, ':')
+	minor, line := splitNumber(line, ' ')
 	m.Major, m.Minor = uint32(major), uint32(minor)
-	m.Root, line = column(line)
-	m.Point, line = column(line)
-	m.Options, line = column(line)
-	m.FSType, line = column(m.optional(line))
-	m.Source, m.SuperOptions = column(line)
+	m.Root, line = splitColumn(line)
+	m.Point, line = splitColumn(line)
+	m.Options, line = splitColumn(line)
+	m.FSType, line = splitColumn(m.parseOptional(line))
+	m.Source, m.SuperOptions = splitColumn(line)
 	if escaped {
 		m.Root, m.Point = Unescape(m.Root), Unescape(m.Point)
 		m.FSType, m.Source = Unescape(m.FSType), Unescape(m.Source)
@@ -68,18 +68,18 @@ func (m *Mount) parse(line string, escaped bool) bool {
 	return m.Root != "" && m.Point != "" && m.Options != "" && m.FSType != "" && m.SuperOptions != ""
 }
 
-// column splits a line behind its first column; nothing is left of a line that
+// splitColumn splits a line behind its first column; nothing is left of a line that
 // ends with it.
-func column(line string) (word, rest string) {
+func splitColumn(line string) (word, rest string) {
 	if end := strings.IndexByte(line, ' '); end >= 0 {
 		return line[:end], line[end+1:]
 	}
 	return "", ""
 }
 
-// number is column for decimal digits, at least one, with the byte end after
+// splitNumber is column for decimal digits, at least one, with the byte end after
 // them; nothing is left of a line that does not begin so.
-func number(line string, end byte) (n int, rest string) {
+func splitNumber(line string, end byte) (n int, rest string) {
 	for i := 0; i < len(line); i++ {
 		d := line[i] - '0'
 		if d > 9 || n > math.MaxInt32/10 {
@@ -93,25 +93,25 @@ func number(line string, end byte) (n int, rest string) {
 	return 0, ""
 }
 
-// optional reads the tagged columns and the separator after them. Tags that it
+// parseOptional reads the tagged columns and the separator after them. Tags that it
 // does not know are left out, as proc_pid_mountinfo(5) asks of every reader.
-func (m *Mount) optional(line string) (rest string) {
+func (m *Mount) parseOptional(line string) (rest string) {
 	for {
 		switch {
 		case strings.HasPrefix(line, "- "):
 			return line[2:]
 		case strings.HasPrefix(line, "shared:"):
-			m.Shared, line = number(line[len("shared:"):], ' ')
+			m.Shared, line = splitNumber(line[len("shared:"):], ' ')
 		case strings.HasPrefix(line, "master:"):
-			m.Master, line = number(line[len("master:"):], ' ')
+			m.Master, line = splitNumber(line[len("master:"):], ' ')
 		case strings.HasPrefix(line, "propagate_from:"):
-			m.PropagateFrom, line = number(line[len("propagate_from:"):], ' ')
+			m.PropagateFrom, line = splitNumber(line[len("propagate_from:"):], ' ')
 		case strings.HasPrefix(line, "unbindable "):
 			m.Unbindable, line = true, line[len("unbindable "):]
 		case strings.HasPrefix(line, " "):
 			return ""
 		default:
-			if _, line = column(line); line == "" {
+			if _, line = splitColumn(line); line == "" {
 				return ""
 			}
 		}

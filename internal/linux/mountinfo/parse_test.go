@@ -123,7 +123,7 @@ func TestParseNamesWhatIsBad(t *testing.T) {
 		"empty optional field":   {"1 2 0:4 / /p rw  - t t rw", "optional field or separator", "", 17},
 		"no super options":       {"1 2 0:4 / /p rw - t t", "super options", "", 22},
 		"cut behind the source":  {"1 2 0:4 / /p rw - t t ", "super options", "", 23},
-		"too long":               {"1 2 0:4 / /" + strings.Repeat("p", maxLine) + " rw - t t rw", "line length", "1", 1},
+		"too long":               {"1 2 0:4 / /" + strings.Repeat("p", maxLineBytes) + " rw - t t rw", "line length", "1", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

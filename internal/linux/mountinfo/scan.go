@@ -15,8 +15,8 @@ type Line []byte
 // *SyntaxError with Line 1.
 func (l Line) Mount() (Mount, error) {
 	var m Mount
-	if line := string(l); !m.parse(line, true) {
-		return Mount{}, explain(line, 1)
+	if line := string(l); !m.parseLine(line, true) {
+		return Mount{}, explainSyntax(line, 1)
 	}
 	return m, nil
 }
@@ -24,10 +24,10 @@ func (l Line) Mount() (Mount, error) {
 // Numbers are those of the mount, of its parent, and of its device. ok is false for
 // a line that does not begin so. It allocates nothing.
 func (l Line) Numbers() (id, parent int, major, minor uint32, ok bool) {
-	a, rest, ok := digits(l, ' ')
-	b, rest, also := digits(rest, ' ')
-	major, rest, whole := digits(rest, ':')
-	minor, _, last := digits(rest, ' ')
+	a, rest, ok := parseDigits(l, ' ')
+	b, rest, also := parseDigits(rest, ' ')
+	major, rest, whole := parseDigits(rest, ':')
+	minor, _, last := parseDigits(rest, ' ')
 	return int(a), int(b), major, minor, ok && also && whole && last
 }
 
@@ -40,14 +40,14 @@ func (l Line) FSType() ([]byte, bool) {
 
 // EachLine calls fn with every line, until fn returns false.
 func EachLine(text []byte, fn func(Line) bool) error {
-	return eachLine(text, func(line Line) (more, ok bool) { return fn(line), true })
+	return forEachLine(text, func(line Line) (more, ok bool) { return fn(line), true })
 }
 
 // EachDevice calls fn with every line of a mount of that device, until fn
 // returns false. It reads the columns up to the device and no further, and
 // allocates nothing. The device of a btrfs mount is not that of its disk.
 func EachDevice(text []byte, major, minor uint32, fn func(Line) bool) error {
-	return eachLine(text, func(line Line) (more, ok bool) {
+	return forEachLine(text, func(line Line) (more, ok bool) {
 		found, ok := line.onDevice(major, minor)
 		if !found {
 			return true, ok
@@ -63,44 +63,44 @@ func EachBelow(text []byte, dir string, fn func(Line) bool) error {
 	if dir == "/" {
 		dir = "" // so that what follows dir is always a slash and a name
 	}
-	return eachLine(text, func(line Line) (more, ok bool) {
-		point, ok := line.column(4)
-		if !ok || !below(dir, point) {
+	return forEachLine(text, func(line Line) (more, ok bool) {
+		point, ok := line.columnAt(4)
+		if !ok || !isBelow(dir, point) {
 			return true, ok
 		}
 		return fn(line), true
 	})
 }
 
-// below reports whether point, escaped, begins with dir, a slash and a name.
-func below(dir string, point []byte) bool {
+// isBelow reports whether point, escaped, begins with dir, a slash and a name.
+func isBelow(dir string, point []byte) bool {
 	for i := range len(dir) {
-		c, size := decode(point)
+		c, size := decodeByte(point)
 		if size == 0 || c != dir[i] {
 			return false
 		}
 		point = point[size:]
 	}
-	c, size := decode(point)
+	c, size := decodeByte(point)
 	return c == '/' && len(point) > size
 }
 
-// decode reads the first byte of an escaped text, and how long it is written.
-func decode(text []byte) (c byte, size int) {
+// decodeByte reads the first byte of an escaped text, and how long it is written.
+func decodeByte(text []byte) (c byte, size int) {
 	if len(text) == 0 {
 		return 0, 0
 	}
 	if text[0] == '\\' && len(text) >= 4 {
-		if c, ok := octal(text); ok {
+		if c, ok := decodeOctal(text); ok {
 			return c, 4
 		}
 	}
 	return text[0], 1
 }
 
-// eachLine calls look with every line, until it wants no more or says that the
+// forEachLine calls look with every line, until it wants no more or says that the
 // line is bad.
-func eachLine(text []byte, look func(Line) (more, ok bool)) error {
+func forEachLine(text []byte, look func(Line) (more, ok bool)) error {
 	for number := 1; len(text) > 0; number++ {
 		line, rest := Line(text), []byte(nil)
 		if end := bytes.IndexByte(text, '\n'); end >= 0 {
@@ -108,7 +108,7 @@ func eachLine(text []byte, look func(Line) (more, ok bool)) error {
 		}
 		more, ok := look(line)
 		if !ok {
-			return explain(string(line), number)
+			return explainSyntax(string(line), number)
 		}
 		if !more {
 			return nil
@@ -118,8 +118,8 @@ func eachLine(text []byte, look func(Line) (more, ok bool)) error {
 	return nil
 }
 
-// column is the one after n others; it is not empty.
-func (l Line) column(n int) ([]byte, bool) {
+// columnAt is the one after n others; it is not empty.
+func (l Line) columnAt(n int) ([]byte, bool) {
 	spaces := 0
 	for i, c := range l {
 		if c != ' ' {
@@ -141,16 +141,16 @@ func (l Line) onDevice(major, minor uint32) (found, ok bool) {
 			continue
 		}
 		if spaces++; spaces == 2 {
-			a, rest, _ := digits(l[i+1:], ':')
-			b, _, ok := digits(rest, ' ')
+			a, rest, _ := parseDigits(l[i+1:], ':')
+			b, _, ok := parseDigits(rest, ' ')
 			return a == major && b == minor, ok
 		}
 	}
 	return false, false
 }
 
-// digits reads decimal digits, at least one, and the byte end after them.
-func digits(text []byte, end byte) (n uint32, rest []byte, ok bool) {
+// parseDigits reads decimal digits, at least one, and the byte end after them.
+func parseDigits(text []byte, end byte) (n uint32, rest []byte, ok bool) {
 	for i, c := range text {
 		if c == end && i > 0 {
 			return n, text[i+1:], true

@@ -72,8 +72,8 @@ func TestEachBelow(t *testing.T) {
 	}
 }
 
-// TestEachDeviceLooksAtItsColumnOnly: a device elsewhere does not count.
-func TestEachDeviceLooksAtItsColumnOnly(t *testing.T) {
+// TestEachDeviceReadsOneColumn: a device elsewhere does not count.
+func TestEachDeviceReadsOneColumn(t *testing.T) {
 	t.Parallel()
 	text := []byte("7 7 0:70 / /7:0 rw - ext4 7:0 rw,7:0\n")
 	count := 0

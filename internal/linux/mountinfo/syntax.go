@@ -21,9 +21,9 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("parse mountinfo line %d column %d: bad %s %q", e.Line, e.Column, e.Field, e.Value)
 }
 
-// columns are what a line consists of. Optional fields come any number of times
+// lineColumns are what a line consists of. Optional fields come any number of times
 // and end with a hyphen; super options are the rest of the line.
-var columns = []struct {
+var lineColumns = []struct {
 	field string
 	good  func(word string) bool
 }{
@@ -47,12 +47,12 @@ const (
 func isText(word string) bool { return word != "" }
 
 func isNumber(word string) bool {
-	_, rest := number(word+" .", ' ')
+	_, rest := splitNumber(word+" .", ' ')
 	return rest == "."
 }
 
 func isDevice(word string) bool {
-	_, minor := number(word, ':')
+	_, minor := splitNumber(word, ':')
 	return isNumber(minor)
 }
 
@@ -65,13 +65,13 @@ func isOptional(word string) bool {
 	return word != ""
 }
 
-// explain finds out what is wrong with a line that could not be parsed. It is
+// explainSyntax finds out what is wrong with a line that could not be parsed. It is
 // thorough where parsing is fast.
-func explain(line string, number int) error {
+func explainSyntax(line string, number int) error {
 	e := &SyntaxError{Line: number, Field: "line length"}
 	rest := line
-	if len(line) <= maxLine {
-		rest, e.Field = firstBad(line)
+	if len(line) <= maxLineBytes {
+		rest, e.Field = firstInvalidColumn(line)
 	}
 	value, _, _ := strings.Cut(rest, " ")
 	e.Column = len(line) - len(rest) + 1
@@ -79,11 +79,11 @@ func explain(line string, number int) error {
 	return e
 }
 
-// firstBad is the first column that is not as it should be, with what follows.
-func firstBad(line string) (rest, field string) {
+// firstInvalidColumn is the first column that is not as it should be, with what follows.
+func firstInvalidColumn(line string) (rest, field string) {
 	rest = line
-	for i := 0; i < len(columns); {
-		c := columns[i]
+	for i := 0; i < len(lineColumns); {
+		c := lineColumns[i]
 		word, next, _ := strings.Cut(rest, " ")
 		if c.field == superOptions {
 			word = rest

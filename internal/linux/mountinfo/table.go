@@ -52,7 +52,7 @@ func (t *Table) ByID(id int) (Mount, bool) {
 
 // Children are the mounts that are mounted on the one with that ID, at its
 // root or below, in the text's order.
-func (t *Table) Children(id int) []Mount { return t.pick(t.children[id]) }
+func (t *Table) Children(id int) []Mount { return t.mountsAt(t.children[id]) }
 
 // All is every mount at point, visible or hidden, in the text's order.
 func (t *Table) All(point string) []Mount {
@@ -90,13 +90,13 @@ func Within(dir, path string) bool {
 // On is the mount that the clean, absolute path lies on. There is none where
 // the table has no root, as in a namespace that is seen through a chroot.
 func (t *Table) On(path string) (Mount, bool) {
-	at := t.root()
+	at := t.rootIndex()
 	if at < 0 {
 		return Mount{}, false
 	}
 	// A table that is no tree, as only a forged text holds, must not hang us.
 	for range t.mounts {
-		next := t.next(at, path)
+		next := t.nextOnPath(at, path)
 		if next < 0 {
 			break
 		}
@@ -114,8 +114,8 @@ func (t *Table) Top(point string) (Mount, bool) {
 	return m, true
 }
 
-// root is the lowest mount at "/".
-func (t *Table) root() int {
+// rootIndex is the lowest mount at "/".
+func (t *Table) rootIndex() int {
 	for _, i := range t.roots {
 		if t.mounts[i].Point == "/" {
 			return i
@@ -124,9 +124,9 @@ func (t *Table) root() int {
 	return -1
 }
 
-// next is the mount on the one at index that a lookup of path meets first: the
+// nextOnPath is the mount on the one at index that a lookup of path meets first: the
 // one with the shortest point. A mount on the very root comes before all.
-func (t *Table) next(index int, path string) int {
+func (t *Table) nextOnPath(index int, path string) int {
 	found := -1
 	for _, i := range t.children[t.mounts[index].ID] {
 		point := t.mounts[i].Point
@@ -137,7 +137,7 @@ func (t *Table) next(index int, path string) int {
 	return found
 }
 
-func (t *Table) pick(indexes []int) []Mount {
+func (t *Table) mountsAt(indexes []int) []Mount {
 	if len(indexes) == 0 {
 		return nil
 	}

@@ -143,5 +143,5 @@ func crowdRole(args []string, ready func(string)) error {
 			return err
 		}
 	}
-	return stay(ready)
+	return stayRole(ready)
 }

@@ -19,19 +19,19 @@ const (
 	maxReaders      = 4
 )
 
-// readSupers brings the list up to date, and asks for the file system of every
+// readSuperBlocks brings the list up to date, and asks for the file system of every
 // mount that is new.
-func (k *kernelScan) readSupers() (Survey, error) {
-	survey, err := k.list()
+func (k *kernelScan) readSuperBlocks() (Survey, error) {
+	survey, err := k.listNamespaces()
 	if err != nil {
 		return survey, err
 	}
 	var (
-		todo  []*space
+		todo  []*scannedNamespace
 		count int
 	)
-	for _, s := range k.order {
-		if n := s.unread(); n > 0 {
+	for _, s := range k.inPassOrder {
+		if n := s.countUnread(); n > 0 {
 			todo = append(todo, s)
 			count += n
 		}
@@ -43,7 +43,7 @@ func (k *kernelScan) readSupers() (Survey, error) {
 		done.Go(func() {
 			var stat sys.MountStat
 			for at := i; at < len(todo) && errs[i] == nil; at += readers {
-				errs[i] = todo[at].readSupers(&stat, &k.kinds)
+				errs[i] = todo[at].readSuperBlocks(&stat, &k.magicNumbers)
 			}
 		})
 	}
@@ -51,22 +51,22 @@ func (k *kernelScan) readSupers() (Survey, error) {
 	return survey, errors.Join(errs...)
 }
 
-// unread counts the mounts whose file system has not been asked for.
-func (s *space) unread() int {
+// countUnread counts the mounts whose file system has not been asked for.
+func (s *scannedNamespace) countUnread() int {
 	n := 0
-	for _, super := range s.supers {
-		if super&superRead == 0 {
+	for _, super := range s.superBlocks {
+		if super&superBlockRead == 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// readSupers asks for the file system of every mount once. Mounts that are gone by
+// readSuperBlocks asks for the file system of every mount once. Mounts that are gone by
 // now are passed over.
-func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
-	for i := range s.supers {
-		if s.supers[i]&superRead != 0 {
+func (s *scannedNamespace) readSuperBlocks(stat *sys.MountStat, kinds *magicCache) error {
+	for i := range s.superBlocks {
+		if s.superBlocks[i]&superBlockRead != 0 {
 			continue
 		}
 		ref := sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]}
@@ -74,8 +74,8 @@ func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
 		if err == nil {
 			major, minor := stat.Device()
 			var mayHang bool
-			if mayHang, err = kinds.mayHang(stat, ref); err == nil {
-				s.supers[i] = newSuper(major, minor, mayHang)
+			if mayHang, err = kinds.mountMayHang(stat, ref); err == nil {
+				s.superBlocks[i] = newSuperBlock(major, minor, mayHang)
 			}
 		}
 		if err != nil && !procfs.Ended(err) {
@@ -85,31 +85,31 @@ func (s *space) readSupers(stat *sys.MountStat, kinds *kinds) error {
 	return nil
 }
 
-// kinds are the magic numbers of file systems that were met, and whether those may
+// magicCache are the magic numbers of file systems that were met, and whether those may
 // hang. A number comes with the rest at no price; the name of the type takes
 // another call, which is made once for each number.
-type kinds struct {
-	mu    sync.Mutex
-	known map[uint64]bool
+type magicCache struct {
+	mu             sync.Mutex
+	mayHangByMagic map[uint64]bool
 }
 
-// mayHang reports whether the file system of the mount that stat has read may hang.
-func (k *kinds) mayHang(stat *sys.MountStat, ref sys.MountRef) (bool, error) {
+// mountMayHang reports whether the file system of the mount that stat has read may hang.
+func (k *magicCache) mountMayHang(stat *sys.MountStat, ref sys.MountRef) (bool, error) {
 	magic := stat.Magic()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if hangs, known := k.known[magic]; known {
+	if hangs, known := k.mayHangByMagic[magic]; known {
 		return hangs, nil
 	}
 	if err := stat.Load(ref, sys.StatmountType); err != nil {
 		return false, err
 	}
 	hangs := MayHang(stat.FSType())
-	if k.known == nil {
-		k.known = map[uint64]bool{}
+	if k.mayHangByMagic == nil {
+		k.mayHangByMagic = map[uint64]bool{}
 	}
 	if magic != 0 { // which is no type's own
-		k.known[magic] = hangs
+		k.mayHangByMagic[magic] = hangs
 	}
 	return hangs, nil
 }

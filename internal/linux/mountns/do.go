@@ -38,12 +38,12 @@ func (n Namespace) Do(fn func() error) error {
 	if n.Same(self) {
 		return fn()
 	}
-	fd, err := n.ask()
+	fd, err := n.openUnlessHung()
 	if err != nil {
 		return n.notEntered(err)
 	}
 	return sys.OnThread(func() error {
-		leave, err := n.enter(fd)
+		leave, err := n.enterOpened(fd)
 		if err != nil {
 			return n.notEntered(err)
 		}
@@ -59,10 +59,10 @@ func (n Namespace) notEntered(err error) error {
 	return fmt.Errorf("enter mount namespace %s of process %d: %w", n, n.PID, err)
 }
 
-// ask opens the namespace, and gives up on a process that does not answer. It
+// openUnlessHung opens the namespace, and gives up on a process that does not answer. It
 // asks no process if the kernel knows the namespace otherwise.
-func (n Namespace) ask() (*sys.FD, error) {
-	fd, err := procfs.Open(n.task(), n.findOpen)
+func (n Namespace) openUnlessHung() (*sys.FD, error) {
+	fd, err := procfs.Open(n.taskID(), n.findOpen)
 	if errors.Is(err, procfs.ErrSilent) {
 		if found := n.searchOpen(); found != nil {
 			return found, nil
@@ -71,8 +71,8 @@ func (n Namespace) ask() (*sys.FD, error) {
 	return fd, err
 }
 
-// task is the process or thread by which the namespace is opened.
-func (n Namespace) task() int {
+// taskID is the process or thread by which the namespace is opened.
+func (n Namespace) taskID() int {
 	if n.PID != 0 {
 		return n.PID
 	}
@@ -83,16 +83,16 @@ func (n Namespace) task() int {
 	return n.Via
 }
 
-// maxTable bounds the text of Namespace.Table: some 30,000 mounts at paths of
+// maxTableBytes bounds the text of Namespace.Table: some 30,000 mounts at paths of
 // ordinary length.
-const maxTable = 8 << 20
+const maxTableBytes = 8 << 20
 
 // Table is the mount table of the namespace, as it is seen from its root. Its
 // errors are those of Do and of the function Table; one of more than 8 MiB, which
 // any user can make, is sys.ErrTooLarge.
 func (n Namespace) Table() (t *mountinfo.Table, err error) {
 	err = n.Do(func() error {
-		text, err := sys.ReadProcUpTo(tableOf(0), nil, maxTable)
+		text, err := sys.ReadProcUpTo(tablePath(0), nil, maxTableBytes)
 		if err != nil {
 			return fmt.Errorf("read mountinfo of mount namespace %s: %w", n, err)
 		}
@@ -114,11 +114,11 @@ func (n Namespace) Enter() (leave func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.enter(fd)
+	return n.enterOpened(fd)
 }
 
-// enter also closes fd.
-func (n Namespace) enter(fd *sys.FD) (leave func() error, err error) {
+// enterOpened also closes fd.
+func (n Namespace) enterOpened(fd *sys.FD) (leave func() error, err error) {
 	defer fd.Close()
 	home, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
 	if err != nil {

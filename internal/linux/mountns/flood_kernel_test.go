@@ -24,24 +24,24 @@ func floodSize() int {
 	return 95_000
 }
 
-// backends are the ways through the machine that the kernel has.
-func backends(l limits) map[string]*Scanner {
-	all := map[string]*Scanner{"procfs": {back: newProcScan(l), limits: l}}
+// scannerBackends are the ways through the machine that the kernel has.
+func scannerBackends(l scanLimits) map[string]*Scanner {
+	all := map[string]*Scanner{"procfs": {scanBackend: newProcScan(l), limits: l}}
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
 		all["kernel"] = &Scanner{limits: l}
 	}
 	return all
 }
 
-// flooded is a mount that one process has in a namespace, while others have many.
-type flooded struct {
+// floodedScene is a mount that one process has in a namespace, while others have many.
+type floodedScene struct {
 	inode uint64
 	point string
 }
 
-// look looks for mounts that may hang, twice, as the second pass remembers, and says
+// scanTwice looks for mounts that may hang, twice, as the second pass remembers, and says
 // what the last was like.
-func (f flooded) look(t testing.TB, s *Scanner) (survey Survey) {
+func (f floodedScene) scanTwice(t testing.TB, s *Scanner) (survey Survey) {
 	t.Helper()
 	for range 2 {
 		var (
@@ -50,7 +50,7 @@ func (f flooded) look(t testing.TB, s *Scanner) (survey Survey) {
 		)
 		began := time.Now()
 		most := kerneltest.Within(t, func() {
-			found, survey, err = s.Matching(func(b *Brief) bool { return b.MayHang })
+			found, survey, err = s.Matching(func(b *MountBrief) bool { return b.MayHang })
 		})
 		must(t, err)
 		t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces, time.Since(began), most>>20,
@@ -67,7 +67,7 @@ func (f flooded) look(t testing.TB, s *Scanner) (survey Survey) {
 }
 
 // newFlooded has one process have a mount.
-func newFlooded(t testing.TB) flooded {
+func newFlooded(t testing.TB) floodedScene {
 	t.Helper()
 	point := t.TempDir()
 	kerneltest.FUSE(t, point)
@@ -75,7 +75,7 @@ func newFlooded(t testing.TB) flooded {
 	if !ok {
 		t.Fatal("the namespace was not told")
 	}
-	return flooded{inode, point}
+	return floodedScene{inode, point}
 }
 
 // TestFlood has a process make mounts beyond measure at long paths: another's mount
@@ -83,12 +83,12 @@ func newFlooded(t testing.TB) flooded {
 func TestFlood(t *testing.T) {
 	f := newFlooded(t)
 	t.Logf("%s mounts", kerneltest.Flood(t, "", floodSize(), 1).Answer)
-	for name, s := range backends(standard) {
+	for name, s := range scannerBackends(standardLimits) {
 		t.Run(name, func(t *testing.T) {
-			switch survey := f.look(t, s); {
+			switch survey := f.scanTwice(t, s); {
 			case survey.Backend == "kernel" && survey.Mounts < floodSize():
 				t.Errorf("survey %+v, want all mounts", survey)
-			case survey.Backend == "procfs" && survey.Whole() == nil:
+			case survey.Backend == "procfs" && survey.CheckComplete() == nil:
 				t.Errorf("survey %+v, want that it says what was left out", survey)
 			}
 		})
@@ -101,33 +101,33 @@ func TestFloodBeyondTheBounds(t *testing.T) {
 	f, dir := newFlooded(t), t.TempDir()
 	kerneltest.FUSE(t, dir)
 	kerneltest.Flood(t, dir, 500, 2)
-	less := standard
-	less.roomOfOne, less.roomOfAll = 256<<10, 300<<10
-	for name, s := range backends(less) {
+	less := standardLimits
+	less.namespaceBytes, less.totalBytes = 256<<10, 300<<10
+	for name, s := range scannerBackends(less) {
 		t.Run("room of "+name, func(t *testing.T) {
-			if survey := f.look(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "than there is room for (256 KiB each, 300 KiB in all)") {
+			if survey := f.scanTwice(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "than there is room for (256 KiB each, 300 KiB in all)") {
 				t.Errorf("skipped %q", survey.Skipped)
 			}
 		})
 	}
-	less = standard
-	less.head, less.table, less.tables = 128<<10, 512<<10, 768<<10
-	s := backends(less)["procfs"]
-	if survey := f.look(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
+	less = standardLimits
+	less.headBytes, less.tableBytes, less.allTableBytes = 128<<10, 512<<10, 768<<10
+	s := scannerBackends(less)["procfs"]
+	if survey := f.scanTwice(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
 		t.Errorf("skipped %q", survey.Skipped)
 	}
-	s = backends(standard)["kernel"]
+	s = scannerBackends(standardLimits)["kernel"]
 	if s == nil {
 		return
 	}
 	for range 10 { // others may have mounts that come and go
-		whole, err := s.Each(func(*Brief) bool { return false }, nil)
+		whole, err := s.Each(func(*MountBrief) bool { return false }, nil)
 		must(t, err)
-		s.choose().(*kernelScan).limits.mounts = whole.Mounts - 700
-		if survey := f.look(t, s); strings.Contains(fmt.Sprint(survey.Skipped), "mount namespaces with the most: at most ") {
+		s.chooseBackend().(*kernelScan).limits.mounts = whole.Mounts - 700
+		if survey := f.scanTwice(t, s); strings.Contains(fmt.Sprint(survey.Skipped), "mount namespaces with the most: at most ") {
 			return
 		}
-		s.choose().(*kernelScan).limits.mounts = standard.mounts
+		s.chooseBackend().(*kernelScan).limits.mounts = standardLimits.mounts
 	}
 	t.Error("no namespace was passed over, in which more mounts are than are looked at")
 }
@@ -138,10 +138,10 @@ func BenchmarkFlood(b *testing.B) {
 	f, dir := newFlooded(b), b.TempDir()
 	kerneltest.FUSE(b, dir)
 	kerneltest.Flood(b, dir, floodSize(), 20)
-	for name, s := range backends(standard) {
+	for name, s := range scannerBackends(standardLimits) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if survey := f.look(b, s); survey.Whole() == nil {
+				if survey := f.scanTwice(b, s); survey.CheckComplete() == nil {
 					b.Errorf("survey %+v, want that it says what was left out", survey)
 				}
 			}

@@ -42,16 +42,16 @@ const (
 	maxOthers = 16
 )
 
-// most is how many of that kind are told of.
-func (k Kind) most() int {
+// maxListed is how many of that kind are told of.
+func (k Kind) maxListed() int {
 	if k == Process || k == Thread {
 		return maxTasks
 	}
 	return maxOthers
 }
 
-// path is where the namespace can be opened, below /proc; empty for NamedMount.
-func (h Holder) path() string {
+// procPath is where the namespace can be opened, below /proc; empty for NamedMount.
+func (h Holder) procPath() string {
 	pid, number := strconv.Itoa(h.PID), strconv.Itoa(h.Number)
 	switch h.Kind {
 	case Process:
@@ -64,8 +64,8 @@ func (h Holder) path() string {
 	return ""
 }
 
-// root is the link to the root of the process or thread, below /proc.
-func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + "root" }
+// procRootLink is the link to the root of the process or thread, below /proc.
+func (h Holder) procRootLink() string { return strings.TrimSuffix(h.procPath(), "ns/mnt") + "root" }
 
 // Holders finds what keeps each of the namespaces alive, by inode: the first
 // 64 processes or threads of each, or 16 others, and one of each process. For
@@ -74,16 +74,16 @@ func (h Holder) root() string { return strings.TrimSuffix(h.path(), "ns/mnt") + 
 // 0, a namespace without a holder may have one, as it may if Survey.Skipped mentions descriptors. An open mountinfo, a
 // descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be found.
 func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
-	return holders(namespaces, processes(false), threads(false), descriptors, s.namedMounts)
+	return findHolders(namespaces, findProcesses(false), findThreads(false), findDescriptors, s.findNamedMounts)
 }
 
 // Occupants finds the processes and threads that are in each of the namespaces, as
 // Holders does. It reads no descriptors, of which there may be very many.
 func (s *Scanner) Occupants(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
-	return holders(namespaces, processes(false), threads(false))
+	return findHolders(namespaces, findProcesses(false), findThreads(false))
 }
 
-func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, Survey, error) {
+func findHolders(namespaces []Namespace, searches ...holderSearch) (map[uint64][]Holder, Survey, error) {
 	found := map[uint64][]Holder{}
 	wanted := map[uint64]bool{}
 	for _, ns := range namespaces {
@@ -91,7 +91,7 @@ func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, S
 	}
 	note := func(h taskNamespace) {
 		of := found[h.inode]
-		if !wanted[h.inode] || len(of) == h.Kind.most() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
+		if !wanted[h.inode] || len(of) == h.Kind.maxListed() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
 			return
 		}
 		found[h.inode] = append(of, h.Holder)
@@ -99,8 +99,8 @@ func holders(namespaces []Namespace, searches ...search) (map[uint64][]Holder, S
 	survey, many := Survey{Backend: "procfs"}, 0
 	for _, search := range searches {
 		u, err := search(note)
-		survey.Denied = max(survey.Denied, len(u.denied))
-		many = max(many, u.many)
+		survey.Denied = max(survey.Denied, len(u.deniedPIDs))
+		many = max(many, u.withTooMany)
 		if err != nil {
 			return nil, survey, err
 		}
@@ -123,43 +123,43 @@ type taskNamespace struct {
 	root string
 }
 
-// search calls note with every holder of one kind, of any namespace.
-type search func(note func(taskNamespace)) (unasked, error)
+// holderSearch calls note with every holder of one kind, of any namespace.
+type holderSearch func(note func(taskNamespace)) (unaskedProcesses, error)
 
-// unasked is what a search did not look at: the processes that it may not ask, or
+// unaskedProcesses is what a search did not look at: the processes that it may not ask, or
 // that do not answer, and how many have more descriptors than are looked at.
-type unasked struct {
-	denied []int
-	many   int
+type unaskedProcesses struct {
+	deniedPIDs  []int
+	withTooMany int
 }
 
 func (s *Survey) skipDescriptors(many int) {
 	if many > 0 {
-		s.skip("descriptors of %d processes that have very many open", many)
+		s.addSkip("descriptors of %d processes that have very many open", many)
 	}
 }
 
-// processes finds the namespaces of all processes, and their root directories if roots is set.
-func processes(roots bool) search {
-	return func(note func(taskNamespace)) (unasked, error) {
-		return eachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
-			h, err := inNamespace(Holder{Kind: Process, PID: pid}, roots)
+// findProcesses finds the namespaces of all processes, and their root directories if roots is set.
+func findProcesses(roots bool) holderSearch {
+	return func(note func(taskNamespace)) (unaskedProcesses, error) {
+		return forEachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
+			h, err := namespaceOfHolder(Holder{Kind: Process, PID: pid}, roots)
 			return []taskNamespace{h}, false, err
 		})
 	}
 }
 
-// threads does the same for the threads that are no processes.
-func threads(roots bool) search {
-	return func(note func(taskNamespace)) (unasked, error) {
-		return eachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
+// findThreads does the same for the threads that are no processes.
+func findThreads(roots bool) holderSearch {
+	return func(note func(taskNamespace)) (unaskedProcesses, error) {
+		return forEachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
 			if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 				return nil, false, err
 			}
 			tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
 			for _, tid := range tids {
 				step()
-				if h, err := inNamespace(Holder{Kind: Thread, PID: pid, Number: tid}, roots); err == nil && tid != pid {
+				if h, err := namespaceOfHolder(Holder{Kind: Thread, PID: pid, Number: tid}, roots); err == nil && tid != pid {
 					all = append(all, h)
 				}
 			}
@@ -168,10 +168,10 @@ func threads(roots bool) search {
 	}
 }
 
-// descriptors finds the namespaces that processes have open.
-func descriptors(note func(taskNamespace)) (unasked, error) {
+// findDescriptors finds the namespaces that processes have open.
+func findDescriptors(note func(taskNamespace)) (unaskedProcesses, error) {
 	var all sys.Descriptors
-	return eachProcess(note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
+	return forEachProcess(note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
 		fds, more, err := all.Of(strconv.Itoa(pid))
 		for _, fd := range fds {
 			step()
@@ -184,33 +184,34 @@ func descriptors(note func(taskNamespace)) (unasked, error) {
 	})
 }
 
-// namedMounts finds the namespaces that are bound to files: mounts of the one
+// findNamedMounts finds the namespaces that are bound to files: mounts of the one
 // file system that all namespaces lie on.
-func (s *Scanner) namedMounts(note func(taskNamespace)) (unasked, error) {
+func (s *Scanner) findNamedMounts(note func(taskNamespace)) (unaskedProcesses, error) {
 	major, minor, err := namespaceDevice()
 	if err != nil {
-		return unasked{}, err
+		return unaskedProcesses{}, err
 	}
-	_, err = s.Each(func(b *Brief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
+	_, err = s.Each(func(b *MountBrief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
 		if inode, ok := inodeOf(m.Root); ok {
 			note(taskNamespace{inode: inode, Holder: Holder{Kind: NamedMount, Mount: m}})
 		}
 	})
-	return unasked{}, err
+	return unaskedProcesses{}, err
 }
 
-// inNamespace reads which mount namespace a process or thread is in and, if root is set, where its root directory is.
-func inNamespace(h Holder, root bool) (found taskNamespace, err error) {
+// namespaceOfHolder reads which mount namespace a process or thread is in and, if root is set, where its root directory
+// is.
+func namespaceOfHolder(h Holder, root bool) (found taskNamespace, err error) {
 	found.Holder = h
 	if found.inode, err = h.namespace(); err == nil && root {
-		found.root, err = sys.ReadlinkProc(h.root())
+		found.root, err = sys.ReadlinkProc(h.procRootLink())
 	}
 	return found, err
 }
 
 // namespace reads which mount namespace the holder holds.
 func (h Holder) namespace() (inode uint64, err error) {
-	link, err := sys.ReadlinkProc(h.path())
+	link, err := sys.ReadlinkProc(h.procPath())
 	if err != nil {
 		return 0, err
 	}
@@ -229,10 +230,10 @@ func inodeOf(link string) (uint64, bool) {
 	return n, ok && closed && err == nil
 }
 
-// eachProcess calls note with what look finds in every process, and gives those that
+// forEachProcess calls note with what look finds in every process, and gives those that
 // it may not ask, or that do not answer. more is whether there was too much to look
 // at. A process that ends meanwhile is passed over.
-func eachProcess(note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unasked, err error) {
+func forEachProcess(note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unaskedProcesses, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return u, err
@@ -246,11 +247,11 @@ func eachProcess(note func(taskNamespace), look func(pid int, step func()) (foun
 		return s, err
 	}, func(pid int, s seen, failed error) {
 		if s.more {
-			u.many++
+			u.withTooMany++
 		}
 		switch {
 		case errors.Is(failed, sys.EACCES), errors.Is(failed, sys.EPERM), errors.Is(failed, procfs.ErrSilent):
-			u.denied = append(u.denied, pid)
+			u.deniedPIDs = append(u.deniedPIDs, pid)
 		case failed == nil:
 			for _, h := range s.found {
 				note(h)

@@ -27,7 +27,7 @@ var roles = kerneltest.Roles{
 		if err := holdMounts(args); err != nil {
 			return err
 		}
-		return stay(ready)
+		return stayRole(ready)
 	},
 	// noproc has an empty /proc.
 	"noproc": func(_ []string, ready func(string)) error {
@@ -47,7 +47,7 @@ var roles = kerneltest.Roles{
 			if err := holdMounts(args); err != nil {
 				return err
 			}
-			return stay(ready)
+			return stayRole(ready)
 		})
 	},
 	// chroot does the same and leaves the mounts outside of its root.
@@ -103,7 +103,7 @@ var roles = kerneltest.Roles{
 	},
 	"descriptors": descriptorsRole,
 	"crowd":       crowdRole,
-	"one":         oneRole,
+	"one":         initRole,
 	"follower":    followerRole,
 	// scan passes over the machine and says what it found.
 	"scan": func(_ []string, ready func(string)) error {
@@ -161,8 +161,8 @@ func holdMounts(dirs []string) error {
 	return nil
 }
 
-// stay says which namespace the calling thread is in and waits for the end.
-func stay(ready func(string)) error {
+// stayRole says which namespace the calling thread is in and waits for the end.
+func stayRole(ready func(string)) error {
 	inode, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
 		return err

@@ -11,146 +11,146 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// listMax is how many mounts listmount gives at once.
-const listMax = 1_000_000
+// maxIDsPerCall is how many mounts listmount gives at once.
+const maxIDsPerCall = 1_000_000
 
 // kernelScan goes through the machine by the kernel's own calls.
 type kernelScan struct {
-	spaces map[uint64]*space // by ID
-	order  []*space          // those of this pass, the ones with few mounts first
-	pass   int               // counts the passes
-	stat   sys.MountStat
-	ids    []uint64 // what listmount writes to
-	kinds  kinds
-	limits limits
+	byID         map[uint64]*scannedNamespace // by ID
+	inPassOrder  []*scannedNamespace          // those of this pass, the ones with few mounts first
+	passCount    int                          // counts the passes
+	stat         sys.MountStat
+	ids          []uint64 // what listmount writes to
+	magicNumbers magicCache
+	limits       scanLimits
 }
 
-// space is a mount namespace and what is known of its mounts.
-type space struct {
-	ns     Namespace
-	pass   int
-	ids    []uint64 // unique IDs, ascending
-	supers []super  // of the same length
+// scannedNamespace is a mount namespace and what is known of its mounts.
+type scannedNamespace struct {
+	ns          Namespace
+	seenInPass  int
+	ids         []uint64     // unique IDs, ascending
+	superBlocks []superBlock // of the same length
 }
 
-// super is the file system of a mount, which does not change: the major number of
+// superBlock is the file system of a mount, which does not change: the major number of
 // its device, of at most 12 bits, the minor number, and two bits of our own. It is
 // small, as any user may make millions of mounts.
-type super uint64
+type superBlock uint64
 
 const (
-	superRead super = 1 << 63 // the others are valid
-	superHang super = 1 << 62 // it may hang, see MayHang
+	superBlockRead    superBlock = 1 << 63 // the others are valid
+	superBlockMayHang superBlock = 1 << 62 // it may hang, see MayHang
 )
 
-func newSuper(major, minor uint32, mayHang bool) super {
-	s := superRead | super(deviceNumber(major, minor))
+func newSuperBlock(major, minor uint32, mayHang bool) superBlock {
+	s := superBlockRead | superBlock(deviceNumber(major, minor))
 	if mayHang {
-		s |= superHang
+		s |= superBlockMayHang
 	}
 	return s
 }
 
-func (s super) device() (major, minor uint32) {
-	s &^= superRead | superHang
+func (s superBlock) device() (major, minor uint32) {
+	s &^= superBlockRead | superBlockMayHang
 	return uint32(s >> 32), uint32(s)
 }
 
-func newKernelScan(l limits) *kernelScan {
-	return &kernelScan{spaces: map[uint64]*space{}, limits: l}
+func newKernelScan(l scanLimits) *kernelScan {
+	return &kernelScan{byID: map[uint64]*scannedNamespace{}, limits: l}
 }
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// list brings the list of namespaces and of their mounts up to date. It begins with
+// listNamespaces brings the list of namespaces and of their mounts up to date. It begins with
 // the namespaces that have few mounts: one with many is passed over when the bound
 // is met.
-func (k *kernelScan) list() (Survey, error) {
-	k.pass++
+func (k *kernelScan) listNamespaces() (Survey, error) {
+	k.passCount++
 	survey := Survey{Backend: "kernel"}
-	found, err := k.walk(&survey)
+	found, err := k.walkNamespaces(&survey)
 	if err != nil {
 		return survey, err
 	}
 	left, unlisted := k.limits.mounts, 0
-	k.order = k.order[:0]
+	k.inPassOrder = k.inPassOrder[:0]
 	for _, f := range found {
 		if f.mounts > left {
 			unlisted++
 			continue
 		}
-		if err = k.listSpace(f.space, f.mounts); procfs.Ended(err) {
+		if err = k.listMountsOf(f.scannedNamespace, f.mounts); procfs.Ended(err) {
 			continue
 		}
 		if err != nil {
 			return survey, err
 		}
-		k.order = append(k.order, f.space)
+		k.inPassOrder = append(k.inPassOrder, f.scannedNamespace)
 		left -= len(f.ids)
 		survey.Namespaces++
 		survey.Mounts += len(f.ids)
 	}
-	for id, s := range k.spaces {
-		if s.pass != k.pass {
-			delete(k.spaces, id)
+	for id, s := range k.byID {
+		if s.seenInPass != k.passCount {
+			delete(k.byID, id)
 		}
 	}
 	if unlisted > 0 {
-		survey.skip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
+		survey.addSkip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
 	}
 	return survey, nil
 }
 
-// counted is a namespace and how many mounts the kernel says that it has.
-type counted struct {
-	*space
+// countedNamespace is a namespace and how many mounts the kernel says that it has.
+type countedNamespace struct {
+	*scannedNamespace
 	mounts int
 }
 
-// walk lists the namespaces, those with few mounts first.
-func (k *kernelScan) walk(survey *Survey) (found []counted, err error) {
+// walkNamespaces lists the namespaces, those with few mounts first.
+func (k *kernelScan) walkNamespaces(survey *Survey) (found []countedNamespace, err error) {
 	more := false
-	err = walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
+	err = walkKernelNamespaces(func(fd *sys.FD, info sys.NamespaceInfo) error {
 		if more = len(found) >= k.limits.namespaces; more {
 			return errFound
 		}
-		s, err := k.space(fd, info)
+		s, err := k.namespaceOf(fd, info)
 		if err == nil {
-			found = append(found, counted{s, int(info.Mounts)})
+			found = append(found, countedNamespace{s, int(info.Mounts)})
 		}
 		return err
 	})
 	if more {
-		survey.skip("mount namespaces beyond the first %d", k.limits.namespaces)
+		survey.addSkip("mount namespaces beyond the first %d", k.limits.namespaces)
 		err = nil
 	}
-	slices.SortStableFunc(found, func(a, b counted) int { return cmp.Compare(a.mounts, b.mounts) })
+	slices.SortStableFunc(found, func(a, b countedNamespace) int { return cmp.Compare(a.mounts, b.mounts) })
 	return found, err
 }
 
-func (k *kernelScan) space(fd *sys.FD, info sys.NamespaceInfo) (*space, error) {
-	s := k.spaces[info.ID]
-	if s == nil {
+func (k *kernelScan) namespaceOf(fd *sys.FD, info sys.NamespaceInfo) (*scannedNamespace, error) {
+	namespace := k.byID[info.ID]
+	if namespace == nil {
 		st, err := fd.Stat(sys.StatIno)
 		if err != nil {
 			return nil, err
 		}
-		s = &space{ns: Namespace{Inode: st.Ino, ID: info.ID}}
-		k.spaces[info.ID] = s
+		namespace = &scannedNamespace{ns: Namespace{Inode: st.Ino, ID: info.ID}}
+		k.byID[info.ID] = namespace
 	}
-	return s, nil
+	return namespace, nil
 }
 
-// listSpace reads which mounts a namespace has; those that it had before keep
+// listMountsOf reads which mounts a namespace has; those that it had before keep
 // what is known of them.
-func (k *kernelScan) listSpace(s *space, expected int) error {
-	ids, err := listMounts(slices.Grow(k.ids[:0], expected+64), s.ns)
+func (k *kernelScan) listMountsOf(namespace *scannedNamespace, expected int) error {
+	ids, err := listMounts(slices.Grow(k.ids[:0], expected+64), namespace.ns)
 	if err != nil {
 		return err
 	}
 	k.ids = ids
-	s.pass = k.pass
-	s.update(k.ids)
+	namespace.seenInPass = k.passCount
+	namespace.setMounts(k.ids)
 	return nil
 }
 
@@ -165,7 +165,7 @@ func listMounts(ids []uint64, ns Namespace) ([]uint64, error) {
 		}
 		ids = slices.Grow(ids, 64)
 		free := ids[len(ids):cap(ids)]
-		free = free[:min(len(free), listMax)]
+		free = free[:min(len(free), maxIDsPerCall)]
 		n, err := sys.Listmount(sys.MountRef{Namespace: ns.ID, Mount: sys.RootOf}, after, free)
 		if err != nil {
 			return nil, err
@@ -176,27 +176,27 @@ func listMounts(ids []uint64, ns Namespace) ([]uint64, error) {
 	}
 }
 
-// update makes ids, which are ascending, the namespace's mounts.
-func (s *space) update(ids []uint64) {
+// setMounts makes ids, which are ascending, the namespace's mounts.
+func (s *scannedNamespace) setMounts(ids []uint64) {
 	if slices.Equal(s.ids, ids) {
 		return
 	}
-	supers := make([]super, len(ids))
+	supers := make([]superBlock, len(ids))
 	old := 0
 	for i, id := range ids {
 		for old < len(s.ids) && s.ids[old] < id {
 			old++
 		}
 		if old < len(s.ids) && s.ids[old] == id {
-			supers[i] = s.supers[old]
+			supers[i] = s.superBlocks[old]
 		}
 	}
-	s.ids, s.supers = slices.Clone(ids), supers
+	s.ids, s.superBlocks = slices.Clone(ids), supers
 }
 
 func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
 	survey := Survey{Backend: "kernel"}
-	all, err := k.walk(&survey)
+	all, err := k.walkNamespaces(&survey)
 	found := make([]Namespace, len(all))
 	for i, c := range all {
 		found[i] = c.ns
@@ -206,10 +206,10 @@ func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-// each calls look for every mount that is known, as long as look does not fail.
+// forEachMount calls look for every mount that is known, as long as look does not fail.
 // Mounts that are gone by now are passed over.
-func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) error {
-	for _, s := range k.order {
+func (k *kernelScan) forEachMount(look func(s *scannedNamespace, i int, ref sys.MountRef) error) error {
+	for _, s := range k.inPassOrder {
 		for i := range s.ids {
 			err := look(s, i, sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
 			if err != nil && !procfs.Ended(err) {
@@ -220,27 +220,27 @@ func (k *kernelScan) each(look func(s *space, i int, ref sys.MountRef) error) er
 	return nil
 }
 
-func (k *kernelScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
-	survey, err := k.readSupers()
+func (k *kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
+	survey, err := k.readSuperBlocks()
 	if err != nil {
 		return survey, err
 	}
 	var at sys.MountRef
-	b := Brief{numbers: func() (id, parent int) {
+	brief := MountBrief{numbers: func() (id, parent int) {
 		if k.stat.Load(at, sys.StatmountBasic) != nil {
 			return 0, 0
 		}
 		return k.stat.ReusedID(), k.stat.ReusedParent()
 	}}
-	err = k.each(func(s *space, i int, ref sys.MountRef) error {
-		if s.supers[i]&superRead == 0 {
+	err = k.forEachMount(func(namespace *scannedNamespace, i int, ref sys.MountRef) error {
+		if namespace.superBlocks[i]&superBlockRead == 0 {
 			return nil
 		}
-		at, b.Namespace, b.MayHang = ref, s.ns, s.supers[i]&superHang != 0
-		if b.Major, b.Minor = s.supers[i].device(); !wanted(&b) {
+		at, brief.Namespace, brief.MayHang = ref, namespace.ns, namespace.superBlocks[i]&superBlockMayHang != 0
+		if brief.Major, brief.Minor = namespace.superBlocks[i].device(); !wanted(&brief) {
 			return nil
 		}
-		mount, err := loadMount(&k.stat, s.ns, ref.Mount)
+		mount, err := loadMount(&k.stat, namespace.ns, ref.Mount)
 		if err == nil {
 			found(&mount)
 		}

@@ -37,11 +37,11 @@ var ErrGone = errors.New("mount namespace is gone")
 // mountinfo, which shows everything as it is; if the kernel reports no change, at
 // one call of many.
 type Lister struct {
-	back    listing
-	ns      Namespace
-	below   string
-	begun   bool // back has given a list of below in ns
-	changes mountPoll
+	listing    listing
+	ns         Namespace
+	below      string
+	started    bool // back has given a list of below in ns
+	changePoll mountPoll
 }
 
 // listing is one way to keep such a list.
@@ -58,8 +58,8 @@ func NewLister() *Lister { return &Lister{} }
 
 // Close gives back what is held open. Used again, the Lister starts from the beginning.
 func (l *Lister) Close() {
-	l.changes.close()
-	l.begun = false
+	l.changePoll.closeTable()
+	l.started = false
 }
 
 // List is every mount of ns whose Point lies below the path, which is clean and
@@ -68,27 +68,27 @@ func (l *Lister) Close() {
 // the last call. The list is valid until the next call and is not to be changed.
 // Another namespace or path than last time starts from the beginning. ErrGone:
 // there is no such namespace any more. ErrChanged: its PID is in another by now.
-func (l *Lister) List(ns Namespace, below string) (mounts []Mount, changed bool, err error) {
+func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, changed bool, err error) {
 	if !path.IsAbs(below) || path.Clean(below) != below {
 		return nil, false, fmt.Errorf("list mounts below %q: path not clean and absolute: %w", below, sys.EINVAL)
 	}
-	if !l.begun || !l.ns.Same(ns) || l.below != below {
-		l.back, l.begun = chooseListing(ns), false
+	if !l.started || !l.ns.Same(namespace) || l.below != below {
+		l.listing, l.started = chooseListing(namespace), false
 	}
-	mounts, changed, err = l.back.list(ns, below, l.quiet(ns) && l.begun)
+	mounts, changed, err = l.listing.list(namespace, below, l.quiet(namespace) && l.started)
 	if err != nil {
-		l.begun = false
-		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, ns, err)
+		l.started = false
+		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, namespace, err)
 	}
-	changed = changed || !l.begun
-	l.ns, l.below, l.begun = ns, below, true
+	changed = changed || !l.started
+	l.ns, l.below, l.started = namespace, below, true
 	return mounts, changed, nil
 }
 
 // quiet reports whether the kernel says that nothing has happened in ns since the
 // last call.
 func (l *Lister) quiet(ns Namespace) bool {
-	return !l.changes.since(ns)
+	return !l.changePoll.unchangedSince(ns)
 }
 
 // chooseListing tries out what the kernel can do and lets us do.
@@ -112,45 +112,45 @@ const recheck, recheckQuiet = 16, 2
 
 // kernelList asks with listmount and statmount.
 type kernelList struct {
-	stat   sys.MountStat
-	ids    []uint64 // every mount of the namespace, ascending
-	spare  []uint64 // what listmount writes to next
-	turn   int      // index of the ID that is looked at again next
-	moved  int      // how many are to be looked at again, as one may have moved
-	mounts []Mount  // those below the path, ascending by Unique
+	stat         sys.MountStat
+	ids          []uint64 // every mount of the namespace, ascending
+	nextIDs      []uint64 // what listmount writes to next
+	nextRecheck  int      // index of the ID that is looked at again next
+	recheckCount int      // how many are to be looked at again, as one may have moved
+	mounts       []Mount  // those below the path, ascending by Unique
 }
 
 func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
-	v := looker{kernelList: k, ns: ns, below: below}
+	v := listCall{kernelList: k, ns: ns, below: below}
 	if !quiet {
-		ids, err := listMounts(k.spare, ns)
+		ids, err := listMounts(k.nextIDs, ns)
 		if errors.Is(err, sys.ENOENT) {
 			return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
 		}
 		if err != nil {
 			return nil, false, err
 		}
-		k.spare = ids
+		k.nextIDs = ids
 		if !slices.Equal(k.ids, ids) {
-			v.drop(ids)
-			v.meet(ids)
-			k.ids, k.spare = ids, k.ids
+			v.removeMissing(ids)
+			v.addNew(ids)
+			k.ids, k.nextIDs = ids, k.ids
 		}
-		k.moved = len(k.ids)
+		k.recheckCount = len(k.ids)
 	}
 	again := recheckQuiet
-	if k.moved > 0 {
-		again, k.moved = recheck, k.moved-recheck
+	if k.recheckCount > 0 {
+		again, k.recheckCount = recheck, k.recheckCount-recheck
 	}
 	for range min(again, len(k.ids)) {
-		k.turn = (k.turn + 1) % len(k.ids)
-		v.readMount(k.ids[k.turn])
+		k.nextRecheck = (k.nextRecheck + 1) % len(k.ids)
+		v.readMount(k.ids[k.nextRecheck])
 	}
 	return k.mounts, v.changed, v.err
 }
 
-// looker is one call of list.
-type looker struct {
+// listCall is one call of list.
+type listCall struct {
 	*kernelList
 	ns      Namespace
 	below   string
@@ -158,71 +158,71 @@ type looker struct {
 	err     error // the first that is not about a mount that went
 }
 
-// drop forgets the mounts that are not among ids.
-func (v *looker) drop(ids []uint64) {
-	before := len(v.mounts)
-	v.mounts = slices.DeleteFunc(v.mounts, func(m Mount) bool {
+// removeMissing forgets the mounts that are not among ids.
+func (c *listCall) removeMissing(ids []uint64) {
+	before := len(c.mounts)
+	c.mounts = slices.DeleteFunc(c.mounts, func(m Mount) bool {
 		_, found := slices.BinarySearch(ids, m.Unique)
 		return !found
 	})
-	v.changed = v.changed || len(v.mounts) != before
+	c.changed = c.changed || len(c.mounts) != before
 }
 
-// meet looks at the mounts that were not there before.
-func (v *looker) meet(ids []uint64) {
-	old := v.ids
+// addNew looks at the mounts that were not there before.
+func (c *listCall) addNew(ids []uint64) {
+	old := c.ids
 	for _, id := range ids {
 		for len(old) > 0 && old[0] < id {
 			old = old[1:]
 		}
 		if len(old) == 0 || old[0] != id {
-			v.readMount(id)
+			c.readMount(id)
 		}
 	}
 }
 
 // readMount finds out where a mount is now, and has it in the list or not.
-func (v *looker) readMount(id uint64) {
-	at, known := slices.BinarySearchFunc(v.mounts, id, func(m Mount, id uint64) int { return cmp.Compare(m.Unique, id) })
-	err := v.stat.Load(sys.MountRef{Namespace: v.ns.ID, Mount: id}, sys.StatmountPoint)
+func (c *listCall) readMount(id uint64) {
+	at, known := slices.BinarySearchFunc(c.mounts, id, func(m Mount, id uint64) int { return cmp.Compare(m.Unique, id) })
+	err := c.stat.Load(sys.MountRef{Namespace: c.ns.ID, Mount: id}, sys.StatmountPoint)
 	if err == nil {
-		point := v.stat.Point()
-		if known && string(point) == v.mounts[at].Point {
+		point := c.stat.Point()
+		if known && string(point) == c.mounts[at].Point {
 			return
 		}
-		if !known && !strictlyBelow(v.below, point) {
+		if !known && !strictlyBelow(c.below, point) {
 			return
 		}
-		err = v.set(at, known, id)
+		err = c.putMount(at, known, id)
 	}
 	if procfs.Ended(err) {
-		err = v.remove(at, known)
+		err = c.removeMount(at, known)
 	}
-	if v.err == nil {
-		v.err = err
+	if c.err == nil {
+		c.err = err
 	}
 }
 
-// set describes a mount again and puts it into the list, if it still belongs there.
-func (v *looker) set(at int, known bool, id uint64) error {
-	m, err := loadMount(&v.stat, v.ns, id)
+// putMount describes a mount again and puts it into the list, if it still belongs there.
+func (c *listCall) putMount(at int, known bool, id uint64) error {
+	m, err := loadMount(&c.stat, c.ns, id)
 	switch {
 	case err != nil:
 		return err
-	case !strictlyBelow(v.below, []byte(m.Point)):
-		return v.remove(at, known)
+	case !strictlyBelow(c.below, []byte(m.Point)):
+		return c.removeMount(at, known)
 	case known:
-		v.mounts[at] = m
+		c.mounts[at] = m
 	default:
-		v.mounts = slices.Insert(v.mounts, at, m)
+		c.mounts = slices.Insert(c.mounts, at, m)
 	}
-	v.changed = true
+	c.changed = true
 	return nil
 }
 
-func (v *looker) remove(at int, known bool) error {
+func (c *listCall) removeMount(at int, known bool) error {
 	if known {
-		v.mounts, v.changed = slices.Delete(v.mounts, at, at+1), true
+		c.mounts, c.changed = slices.Delete(c.mounts, at, at+1), true
 	}
 	return nil
 }
@@ -238,55 +238,55 @@ func strictlyBelow(dir string, path []byte) bool {
 
 // procList reads mountinfo.
 type procList struct {
-	text   []byte
-	lines  []byte // of the mounts below the path, at the last call
-	spare  []byte
-	mounts []Mount
-	quiet  int // how many calls were answered without reading
+	text       []byte
+	lines      []byte // of the mounts below the path, at the last call
+	nextLines  []byte
+	mounts     []Mount
+	quietCalls int // how many calls were answered without reading
 }
 
-func (p *procList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
-	if quiet && p.quiet < reread {
-		p.quiet++
+func (p *procList) list(namespace Namespace, below string, quiet bool) ([]Mount, bool, error) {
+	if quiet && p.quietCalls < reread {
+		p.quietCalls++
 		return p.mounts, false, nil
 	}
-	p.quiet = 0
-	text, err := readIn(ns, p.text)
+	p.quietCalls = 0
+	text, err := readTableOf(namespace, p.text)
 	if err != nil {
 		return nil, false, err
 	}
-	p.text, p.spare = text, p.spare[:0]
+	p.text, p.nextLines = text, p.nextLines[:0]
 	err = mountinfo.EachBelow(text, below, func(line mountinfo.Line) bool {
-		p.spare = append(append(p.spare, line...), '\n')
+		p.nextLines = append(append(p.nextLines, line...), '\n')
 		return true
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	if bytes.Equal(p.lines, p.spare) {
+	if bytes.Equal(p.lines, p.nextLines) {
 		return p.mounts, false, nil
 	}
-	found, err := mountinfo.ParseBytes(p.spare)
+	found, err := mountinfo.ParseBytes(p.nextLines)
 	if err != nil {
 		return nil, false, err
 	}
-	p.lines, p.spare, p.mounts = p.spare, p.lines, p.mounts[:0]
+	p.lines, p.nextLines, p.mounts = p.nextLines, p.lines, p.mounts[:0]
 	for _, m := range found {
-		p.mounts = append(p.mounts, Mount{Mount: m, Namespace: ns})
+		p.mounts = append(p.mounts, Mount{Mount: m, Namespace: namespace})
 	}
 	return p.mounts, true, nil
 }
 
-// readIn reads the mount table of ns through its process, or from inside where
+// readTableOf reads the mount table of ns through its process, or from inside where
 // none is known.
-func readIn(ns Namespace, buf []byte) (text []byte, err error) {
+func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 	if ns.PID == 0 {
 		err = ns.Do(func() (err error) {
 			text, err = Read(0, buf)
 			return err
 		})
 	} else if text, err = Read(ns.PID, buf); err == nil {
-		err = stillIn(ns)
+		err = expectSameNamespace(ns)
 	}
 	switch {
 	case err == nil && len(text) == 0: // of a process that ended while it was read
@@ -297,10 +297,10 @@ func readIn(ns Namespace, buf []byte) (text []byte, err error) {
 	return text, err
 }
 
-// stillIn makes sure that it was the namespace's table which was read: its
+// expectSameNamespace makes sure that it was the namespace's table which was read: its
 // process may have moved on, or its number be that of another. A process that
 // may not be asked (PID 1, at times) has to be believed.
-func stillIn(ns Namespace) error {
+func expectSameNamespace(ns Namespace) error {
 	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
 	switch {
 	case ns.Inode == 0, errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):

@@ -42,8 +42,8 @@ func (l *testLister) List(ns Namespace, below string) (mounts []Mount, changed b
 		ns.ID = 0
 	}
 	if l.blind {
-		l.changes.close()
-		l.changes.ns = ns // asked for, and not to be polled
+		l.changePoll.closeTable()
+		l.changePoll.ns = ns // asked for, and not to be polled
 	}
 	return l.Lister.List(ns, below)
 }
@@ -70,38 +70,38 @@ func onEveryLister(t *testing.T, test func(t *testing.T, l *testLister)) {
 	}
 }
 
-// listed is a directory with a file system of its own, and a list of what is
+// listedDir is a directory with a file system of its own, and a list of what is
 // mounted below it.
-type listed struct {
+type listedDir struct {
 	*testLister
 	ns  Namespace
 	dir string
 }
 
-func newListed(t *testing.T, l *testLister) listed {
+func newListed(t *testing.T, l *testLister) listedDir {
 	t.Helper()
 	ns, err := Of(os.Getpid())
 	must(t, err)
 	dir := t.TempDir()
 	must(t, sys.NewMount("listed", dir, "tmpfs", ""))
 	t.Cleanup(func() { systest.UnmountPath(dir, true) })
-	return listed{testLister: l, ns: ns, dir: dir}
+	return listedDir{testLister: l, ns: ns, dir: dir}
 }
 
-func (l listed) at(name string) string { return filepath.Join(l.dir, name) }
+func (l listedDir) pathOf(name string) string { return filepath.Join(l.dir, name) }
 
-// bind makes a source of its own visible at target, both files of the directory.
-func (l listed) bind(t *testing.T, target string) {
+// bindAt makes a source of its own visible at target, both files of the directory.
+func (l listedDir) bindAt(t *testing.T, target string) {
 	t.Helper()
-	for _, name := range []string{l.at(target), l.at(target + ".source")} {
+	for _, name := range []string{l.pathOf(target), l.pathOf(target + ".source")} {
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, touch(name))
 	}
-	must(t, sys.BindMount(l.at(target+".source"), l.at(target)))
+	must(t, sys.BindMount(l.pathOf(target+".source"), l.pathOf(target)))
 }
 
-// expect lists, compares with what mountinfo says, and gives the roots by point.
-func (l listed) expect(t *testing.T, below string, wantChanged bool) []Mount {
+// expectList lists, compares with what mountinfo says, and gives the roots by point.
+func (l listedDir) expectList(t *testing.T, below string, wantChanged bool) []Mount {
 	t.Helper()
 	got, changed, err := l.List(l.ns, below)
 	must(t, err)
@@ -139,19 +139,19 @@ func TestListerShowsEveryName(t *testing.T) {
 		for _, parent := range oddNames {
 			l := newListed(t, lister)
 			for _, name := range oddNames {
-				l.bind(t, filepath.Join(parent, name))
+				l.bindAt(t, filepath.Join(parent, name))
 			}
 			points := map[string]string{}
-			for _, m := range l.expect(t, l.at(parent), true) {
+			for _, m := range l.expectList(t, l.pathOf(parent), true) {
 				points[m.Point] = m.Root
 			}
 			for _, name := range oddNames {
 				want := "/" + filepath.Join(parent, name) + ".source"
-				if got := points[l.at(filepath.Join(parent, name))]; got != want {
+				if got := points[l.pathOf(filepath.Join(parent, name))]; got != want {
 					t.Errorf("root of %q below %q is %q, want %q", name, parent, got, want)
 				}
 			}
-			l.expect(t, l.at(parent), false)
+			l.expectList(t, l.pathOf(parent), false)
 		}
 	})
 }
@@ -161,19 +161,19 @@ func TestListerMatchesByComponent(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)
 		for _, name := range []string{"b/in", "bc/out", "b.d", "b c/out", "c"} {
-			l.bind(t, name)
+			l.bindAt(t, name)
 		}
-		must(t, sys.BindMount(l.at("b"), l.at("b"))) // hides b/in, which stays
-		got := l.expect(t, l.at("b"), true)
-		if len(got) != 1 || got[0].Point != l.at("b/in") {
+		must(t, sys.BindMount(l.pathOf("b"), l.pathOf("b"))) // hides b/in, which stays
+		got := l.expectList(t, l.pathOf("b"), true)
+		if len(got) != 1 || got[0].Point != l.pathOf("b/in") {
 			t.Errorf("below b: %v", got)
 		}
-		if got := l.expect(t, l.at("none"), true); len(got) != 0 {
+		if got := l.expectList(t, l.pathOf("none"), true); len(got) != 0 {
 			t.Errorf("below what is not there: %v", got)
 		}
-		l.expect(t, l.at("none"), false)
-		l.expect(t, l.dir, true)
-		whole := l.expect(t, "/", true)
+		l.expectList(t, l.pathOf("none"), false)
+		l.expectList(t, l.dir, true)
+		whole := l.expectList(t, "/", true)
 		if slices.ContainsFunc(whole, func(m Mount) bool { return m.Point == "/" }) {
 			t.Error("the root is below itself")
 		}
@@ -183,25 +183,25 @@ func TestListerMatchesByComponent(t *testing.T) {
 func TestListerFollowsWhatHappens(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)
-		if got := l.expect(t, l.dir, true); len(got) != 0 {
+		if got := l.expectList(t, l.dir, true); len(got) != 0 {
 			t.Errorf("at first: %v", got)
 		}
 		for _, name := range []string{"one", "two", "three"} {
-			l.bind(t, name)
-			l.expect(t, l.dir, true)
+			l.bindAt(t, name)
+			l.expectList(t, l.dir, true)
 		}
-		must(t, systest.UnmountPath(l.at("two"), false))
-		l.expect(t, l.dir, true)
+		must(t, systest.UnmountPath(l.pathOf("two"), false))
+		l.expectList(t, l.dir, true)
 		// One goes, one comes: as many as before, perhaps with the same number.
-		must(t, systest.UnmountPath(l.at("one"), false))
-		must(t, sys.BindMount(l.at("one.source"), l.at("one")))
-		l.expect(t, l.dir, true)
+		must(t, systest.UnmountPath(l.pathOf("one"), false))
+		must(t, sys.BindMount(l.pathOf("one.source"), l.pathOf("one")))
+		l.expectList(t, l.dir, true)
 		// An event elsewhere is no change.
 		outside := newListed(t, lister)
-		outside.bind(t, "elsewhere")
-		l.expect(t, l.dir, false)
-		must(t, systest.UnmountPath(outside.at("elsewhere"), false))
-		l.expect(t, l.dir, false)
+		outside.bindAt(t, "elsewhere")
+		l.expectList(t, l.dir, false)
+		must(t, systest.UnmountPath(outside.pathOf("elsewhere"), false))
+		l.expectList(t, l.dir, false)
 	})
 }
 
@@ -209,15 +209,15 @@ func TestListerFollowsWhatHappens(t *testing.T) {
 func TestListerShowsStacks(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)
-		l.bind(t, "point")
-		must(t, touch(l.at("second")))
-		must(t, sys.BindMount(l.at("second"), l.at("point")))
-		got := l.expect(t, l.dir, true)
+		l.bindAt(t, "point")
+		must(t, touch(l.pathOf("second")))
+		must(t, sys.BindMount(l.pathOf("second"), l.pathOf("point")))
+		got := l.expectList(t, l.dir, true)
 		if len(got) != 2 || got[0].Root != "/point.source" || got[1].Root != "/second" || got[1].Parent != got[0].ID {
 			t.Errorf("stack: %v", got)
 		}
-		must(t, systest.UnmountPath(l.at("point"), false))
-		if got := l.expect(t, l.dir, true); len(got) != 1 || got[0].Root != "/point.source" {
+		must(t, systest.UnmountPath(l.pathOf("point"), false))
+		if got := l.expectList(t, l.dir, true); len(got) != 1 || got[0].Root != "/point.source" {
 			t.Errorf("top unmounted: %v", got)
 		}
 	})
@@ -235,22 +235,22 @@ func TestListerFollowsMoves(t *testing.T) {
 		for name, move := range moves {
 			t.Run(name, func(t *testing.T) {
 				l := newListed(t, lister)
-				l.bind(t, "in/other")
-				l.bind(t, move.from)
-				must(t, touch(l.at(move.to)))
-				l.expect(t, l.at("in"), true)
-				must(t, systest.MoveMountTo(l.at(move.from), l.at(move.to)))
-				awaitChange(t, l, l.at("in"), recheck, 1)
-				l.expect(t, l.at("in"), false)
+				l.bindAt(t, "in/other")
+				l.bindAt(t, move.from)
+				must(t, touch(l.pathOf(move.to)))
+				l.expectList(t, l.pathOf("in"), true)
+				must(t, systest.MoveMountTo(l.pathOf(move.from), l.pathOf(move.to)))
+				awaitChange(t, l, l.pathOf("in"), recheck, 1)
+				l.expectList(t, l.pathOf("in"), false)
 			})
 		}
 		t.Run("by renaming a directory above", func(t *testing.T) {
 			l := newListed(t, lister)
-			l.bind(t, "in/pod/mount")
-			l.expect(t, l.at("in"), true)
-			must(t, os.Rename(l.at("in/pod"), l.at("in/gone")))
-			awaitChange(t, l, l.at("in"), recheckQuiet, reread+1)
-			if got := l.expect(t, l.at("in"), false); len(got) != 1 || got[0].Point != l.at("in/gone/mount") {
+			l.bindAt(t, "in/pod/mount")
+			l.expectList(t, l.pathOf("in"), true)
+			must(t, os.Rename(l.pathOf("in/pod"), l.pathOf("in/gone")))
+			awaitChange(t, l, l.pathOf("in"), recheckQuiet, reread+1)
+			if got := l.expectList(t, l.pathOf("in"), false); len(got) != 1 || got[0].Point != l.pathOf("in/gone/mount") {
 				t.Errorf("renamed: %v", got)
 			}
 		})
@@ -260,9 +260,9 @@ func TestListerFollowsMoves(t *testing.T) {
 // awaitChange lists until the change is seen: with the kernel's calls until every
 // mount of the namespace has had its turn, so many at each call, and without them
 // so many times.
-func awaitChange(t *testing.T, l listed, below string, each, times int) {
+func awaitChange(t *testing.T, l listedDir, below string, each, times int) {
 	t.Helper()
-	if _, ok := l.back.(*kernelList); ok {
+	if _, ok := l.listing.(*kernelList); ok {
 		table, err := Table(0)
 		must(t, err)
 		times = len(table.Mounts())/each + 2
@@ -282,12 +282,12 @@ func awaitChange(t *testing.T, l listed, below string, each, times int) {
 func TestListerAndUnlinkedSources(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)
-		l.bind(t, "point")
-		l.expect(t, l.dir, true)
-		must(t, os.Remove(l.at("point.source")))
+		l.bindAt(t, "point")
+		l.expectList(t, l.dir, true)
+		must(t, os.Remove(l.pathOf("point.source")))
 		got, _, err := l.List(l.ns, l.dir)
 		must(t, err)
-		if len(got) != 1 || got[0].Point != l.at("point") {
+		if len(got) != 1 || got[0].Point != l.pathOf("point") {
 			t.Errorf("unlinked: %v", got)
 		}
 		path, _ := mountinfo.Deleted(got[0].Root)

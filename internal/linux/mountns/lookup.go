@@ -28,14 +28,14 @@ var ErrMayBlock = errors.New("path may block")
 // trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(nil, name, name, pathMounts{table: readWay(0)})
+		return lookup(nil, name, name, pathMounts{table: wayTableReader(0)})
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return lookup(root, name, name, pathMounts{table: readWay(pid)})
+	return lookup(root, name, name, pathMounts{table: wayTableReader(pid)})
 }
 
 // LookupFollowing is Lookup by the calling thread of an absolute path with symbolic links.
@@ -55,13 +55,13 @@ func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
 // or one that hangs be mounted just then, and nothing shows that: only a process that
 // can be lost may call it.
 func LookupForeign(name string) (*sys.FD, error) {
-	return lookup(nil, name, name, pathMounts{table: readWay(0), foreign: true})
+	return lookup(nil, name, name, pathMounts{table: wayTableReader(0), foreign: true})
 }
 
 // LookupForeignIn is LookupForeign of the last part of a path in dir, which the other
 // parts were found to be.
 func LookupForeignIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: readWay(0), foreign: true})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: wayTableReader(0), foreign: true})
 }
 
 // lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
@@ -74,7 +74,7 @@ func lookupKnown(pid int, name string) (*sys.FD, error) {
 	}
 	defer root.Close()
 	fd, err := sys.LookupCached(root, name)
-	if err != nil && uncached(err) {
+	if err != nil && cacheMiss(err) {
 		err = ErrMayBlock
 	}
 	return fd, err
@@ -83,7 +83,7 @@ func lookupKnown(pid int, name string) (*sys.FD, error) {
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
 func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: readWay(0)})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: wayTableReader(0)})
 }
 
 // lookup opens part, seen from root if that is not nil; whole is what both are
@@ -93,14 +93,14 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 		return nil, sys.EINVAL
 	}
 	fd, err := sys.LookupCached(root, part)
-	if err == nil || !uncached(err) {
+	if err == nil || !cacheMiss(err) {
 		return fd, err
 	}
 	mounts, err := w.table()
 	if err != nil {
 		return nil, err
 	}
-	if err := w.check(mounts, whole); err != nil {
+	if err := w.checkHanging(mounts, whole); err != nil {
 		return nil, err
 	}
 	if root == nil {
@@ -109,9 +109,9 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	return sys.LookupIn(root, part)
 }
 
-// uncached reports whether err says nothing about the path: the cache did not
+// cacheMiss reports whether err says nothing about the path: the cache did not
 // know, or the kernel (before 5.12) or a seccomp filter does not let us ask it.
-func uncached(err error) bool {
+func cacheMiss(err error) bool {
 	return slices.ContainsFunc([]error{sys.EAGAIN, sys.EINVAL, sys.ENOSYS, sys.EPERM}, func(target error) bool {
 		return errors.Is(err, target)
 	})
@@ -125,8 +125,8 @@ type pathMounts struct {
 	foreign bool
 }
 
-// check refuses a path below a mount whose file system may hang.
-func (w pathMounts) check(mounts []mountinfo.Mount, name string) error {
+// checkHanging refuses a path below a mount whose file system may hang.
+func (w pathMounts) checkHanging(mounts []mountinfo.Mount, name string) error {
 	for _, m := range mounts {
 		if MayHang(m.FSType) && (w.foreign || m.Point != "/") && m.Point != name && mountinfo.Within(m.Point, name) {
 			return ErrMayBlock
@@ -135,8 +135,8 @@ func (w pathMounts) check(mounts []mountinfo.Mount, name string) error {
 	return nil
 }
 
-// readWay reads the mount table for a way, as process pid sees it.
-func readWay(pid int) func() ([]mountinfo.Mount, error) {
+// wayTableReader reads the mount table for a way, as process pid sees it.
+func wayTableReader(pid int) func() ([]mountinfo.Mount, error) {
 	return func() ([]mountinfo.Mount, error) {
 		text, err := Read(pid, nil)
 		if err != nil {

@@ -69,7 +69,7 @@ func (n Namespace) Same(other Namespace) bool {
 // procfs.ErrSilent when it does not answer.
 func Of(pid int) (Namespace, error) {
 	ns, err := procfs.Ask(pid, func() (Namespace, error) {
-		fd, ns, err := open(strconv.Itoa(pid) + "/ns/mnt")
+		fd, ns, err := openLink(strconv.Itoa(pid) + "/ns/mnt")
 		fd.Close()
 		return ns, err
 	})
@@ -80,9 +80,9 @@ func Of(pid int) (Namespace, error) {
 	return ns, nil
 }
 
-// Ours reports whether the namespace is that of this process or of process 1. In all
+// IsOwn reports whether the namespace is that of this process or of process 1. In all
 // others a path leads over whatever those who made them like.
-func (n Namespace) Ours() bool {
+func (n Namespace) IsOwn() bool {
 	own, err := sys.OwnPID()
 	if err != nil {
 		return false
@@ -98,7 +98,7 @@ func (n Namespace) Ours() bool {
 // Self is the mount namespace of the calling thread: inside Do, the one that
 // was entered. Its PID is 0.
 func Self() (Namespace, error) {
-	fd, ns, err := open(sys.ThreadProc("ns/mnt"))
+	fd, ns, err := openLink(sys.ThreadProc("ns/mnt"))
 	if err != nil {
 		return Namespace{}, fmt.Errorf("read own mount namespace: %w", err)
 	}
@@ -110,15 +110,15 @@ func Self() (Namespace, error) {
 // needed; pid 0 is the calling thread. It needs no right to trace the process,
 // so it serves for PID 1. Mounts outside the process' root are not in it.
 func Read(pid int, buf []byte) ([]byte, error) {
-	text, err := sys.ReadProc(tableOf(pid), buf)
+	text, err := sys.ReadProc(tablePath(pid), buf)
 	if err != nil {
-		return nil, fmt.Errorf("read mountinfo of %s: %w", whose(pid), err)
+		return nil, fmt.Errorf("read mountinfo of %s: %w", describeProcess(pid), err)
 	}
 	return text, nil
 }
 
-// tableOf is the mount table of a process below /proc; 0 is the calling thread.
-func tableOf(pid int) string {
+// tablePath is the mount table of a process below /proc; 0 is the calling thread.
+func tablePath(pid int) string {
 	if pid == 0 {
 		return sys.ThreadProc("mountinfo")
 	}
@@ -133,13 +133,13 @@ func Table(pid int) (*mountinfo.Table, error) {
 	}
 	mounts, err := mountinfo.ParseBytes(text)
 	if err != nil {
-		return nil, fmt.Errorf("read mountinfo of %s: %w", whose(pid), err)
+		return nil, fmt.Errorf("read mountinfo of %s: %w", describeProcess(pid), err)
 	}
 	return mountinfo.NewTable(mounts), nil
 }
 
-// whose is a process in words; 0 is this one.
-func whose(pid int) string {
+// describeProcess is a process in words; 0 is this one.
+func describeProcess(pid int) string {
 	if pid == 0 {
 		return "this process"
 	}

@@ -42,7 +42,7 @@ func TestOpenTouchesNothingElse(t *testing.T) {
 	defer r.Close()
 	defer w.Close()
 	for _, link := range []string{"self/fd/" + strconv.Itoa(int(r.Fd())), "self/root", "self/ns/uts"} {
-		fd, _, err := open(link)
+		fd, _, err := openLink(link)
 		fd.Close()
 		if !errors.Is(err, sys.EINVAL) && !errors.Is(err, sys.ENOTTY) {
 			t.Errorf("%s: %v, want EINVAL", link, err)
@@ -99,7 +99,7 @@ func TestDoRefusesWhatChanged(t *testing.T) {
 	}
 }
 
-func TestReadOfNobody(t *testing.T) {
+func TestReadWithoutProcess(t *testing.T) {
 	t.Parallel()
 	if _, err := Of(1 << 30); !errors.Is(err, sys.ENOENT) {
 		t.Errorf("namespace: %v, want ENOENT", err)

@@ -12,15 +12,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// open opens the namespace that a link below /proc leads to, and reads which it
+// openLink opens the namespace that a link below /proc leads to, and reads which it
 // is.
-func open(link string) (*sys.FD, Namespace, error) {
+func openLink(link string) (*sys.FD, Namespace, error) {
 	at, err := sys.OpenProcPath(link)
 	if err != nil {
 		return nil, Namespace{}, err
 	}
 	defer at.Close()
-	fd, ns, err := reopen(at)
+	fd, ns, err := reopenNamespace(at)
 	if errors.Is(err, sys.EINVAL) { // Linux 5.10 follows a link that may not be read to the folder it lies in
 		if _, denied := sys.ReadlinkProc(link); denied != nil {
 			err = denied
@@ -37,7 +37,7 @@ func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
 		return nil, Namespace{}, err
 	}
 	look := Lookup
-	if !seen.Ours() {
+	if !seen.IsOwn() {
 		look = lookupKnown
 	}
 	at, err := look(pid, name)
@@ -45,13 +45,13 @@ func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
 		return nil, Namespace{}, err
 	}
 	defer at.Close()
-	return reopen(at)
+	return reopenNamespace(at)
 }
 
-// reopen opens for good what was opened with O_PATH, after making sure that it
+// reopenNamespace opens for good what was opened with O_PATH, after making sure that it
 // is a namespace: a link or name may lead to a device or a pipe by now, and
 // opening one of those may do anything.
-func reopen(at *sys.FD) (*sys.FD, Namespace, error) {
+func reopenNamespace(at *sys.FD) (*sys.FD, Namespace, error) {
 	if err := expectNamespace(at); err != nil {
 		return nil, Namespace{}, err
 	}
@@ -59,7 +59,7 @@ func reopen(at *sys.FD) (*sys.FD, Namespace, error) {
 	if err != nil {
 		return nil, Namespace{}, err
 	}
-	ns, err := identify(fd)
+	ns, err := identifyNamespace(fd)
 	if err != nil {
 		fd.Close()
 		return nil, Namespace{}, err
@@ -102,8 +102,8 @@ func namespaceDevice() (major, minor uint32, err error) {
 	return st.Major, st.Minor, err
 }
 
-func identify(fd *sys.FD) (Namespace, error) {
-	st, err := fd.Stat(sys.StatIno)
+func identifyNamespace(fd *sys.FD) (Namespace, error) {
+	stat, err := fd.Stat(sys.StatIno)
 	if err != nil {
 		return Namespace{}, err
 	}
@@ -114,13 +114,13 @@ func identify(fd *sys.FD) (Namespace, error) {
 	if err != nil {
 		return Namespace{}, err
 	}
-	return Namespace{Inode: st.Ino, ID: info.ID}, nil
+	return Namespace{Inode: stat.Ino, ID: info.ID}, nil
 }
 
 // Owned is the namespace with the user namespace that owns it. Its errors are
 // those of Do, and EPERM if the owner is neither our own nor below that.
 func (n Namespace) Owned() (Namespace, error) {
-	fd, err := n.ask()
+	fd, err := n.openUnlessHung()
 	if err == nil {
 		defer fd.Close()
 		n.UserNamespace, err = fd.OwnerUserNamespace()
@@ -148,7 +148,7 @@ func (n Namespace) expectOwner(fd *sys.FD) error {
 // it was seen open or bound, or among all namespaces of the machine.
 func (n Namespace) findOpen() (*sys.FD, error) {
 	failure := error(sys.ENOENT)
-	for _, try := range n.ways() {
+	for _, try := range n.openAttempts() {
 		fd, found, err := try()
 		if err == nil && n.Same(found) {
 			return fd, nil
@@ -164,14 +164,14 @@ func (n Namespace) findOpen() (*sys.FD, error) {
 	return nil, failure
 }
 
-// ways are the places where the namespace was seen.
-func (n Namespace) ways() []func() (*sys.FD, Namespace, error) {
+// openAttempts are the places where the namespace was seen.
+func (n Namespace) openAttempts() []func() (*sys.FD, Namespace, error) {
 	var ways []func() (*sys.FD, Namespace, error)
 	if n.PID != 0 {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(strconv.Itoa(n.PID) + "/ns/mnt") })
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return openLink(strconv.Itoa(n.PID) + "/ns/mnt") })
 	}
 	if n.Link != "" {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return open(n.Link) })
+		ways = append(ways, func() (*sys.FD, Namespace, error) { return openLink(n.Link) })
 	}
 	if n.Name != "" {
 		ways = append(ways, func() (*sys.FD, Namespace, error) { return openNamed(n.Via, n.Name) })
@@ -186,12 +186,12 @@ func (n Namespace) searchOpen() *sys.FD {
 		return nil
 	}
 	var found *sys.FD
-	// The walk ends with the first error, and so at what is looked for.
-	_ = walk(func(fd *sys.FD, info sys.NamespaceInfo) error {
+	// The walkKernelNamespaces ends with the first error, and so at what is looked for.
+	_ = walkKernelNamespaces(func(fd *sys.FD, info sys.NamespaceInfo) error {
 		if info.ID != n.ID {
 			return nil
 		}
-		if ns, err := identify(fd); err == nil && n.Same(ns) {
+		if ns, err := identifyNamespace(fd); err == nil && n.Same(ns) {
 			found, _ = fd.Dup()
 		}
 		return errFound

@@ -24,14 +24,14 @@ type mountPoll struct {
 	table *sys.FD   // nil if it cannot be polled
 }
 
-// since is false if the kernel says that nothing has happened in ns since the
+// unchangedSince is false if the kernel says that nothing has happened in ns since the
 // last call, which was for ns as well.
-func (c *mountPoll) since(ns Namespace) bool {
+func (c *mountPoll) unchangedSince(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
-		c.close()
+		c.closeTable()
 		c.ns = ns
-		if c.open() != nil {
-			c.close() // another time
+		if c.openTable() != nil {
+			c.closeTable() // another time
 		}
 		return true
 	}
@@ -42,11 +42,11 @@ func (c *mountPoll) since(ns Namespace) bool {
 	return urgent || err != nil
 }
 
-// open opens the mountinfo of a process that is in the namespace and may be asked
+// openTable opens the mountinfo of a process that is in the namespace and may be asked
 // where it is; none may be.
-func (c *mountPoll) open() error {
+func (c *mountPoll) openTable() error {
 	for _, pid := range []int{1, os.Getpid()} {
-		fd, err := openTable(pid, c.ns)
+		fd, err := openTableOf(pid, c.ns)
 		if fd != nil || err != nil {
 			c.table = fd
 			return err
@@ -55,17 +55,17 @@ func (c *mountPoll) open() error {
 	return nil
 }
 
-// openTable opens the mountinfo of a process if that is in ns; nil if it is
+// openTableOf opens the mountinfo of a process if that is in ns; nil if it is
 // not, or may not be asked.
-func openTable(pid int, ns Namespace) (*sys.FD, error) {
-	if in, err := isIn(pid, ns); !in {
+func openTableOf(pid int, ns Namespace) (*sys.FD, error) {
+	if in, err := isInNamespace(pid, ns); !in {
 		return nil, err
 	}
 	fd, err := sys.OpenProc(strconv.Itoa(pid) + "/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	in, err := isIn(pid, ns) // still
+	in, err := isInNamespace(pid, ns) // still
 	if !in {
 		fd.Close()
 		return nil, err
@@ -73,7 +73,7 @@ func openTable(pid int, ns Namespace) (*sys.FD, error) {
 	return fd, nil
 }
 
-func isIn(pid int, ns Namespace) (bool, error) {
+func isInNamespace(pid int, ns Namespace) (bool, error) {
 	now, err := Of(pid)
 	if errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
 		return false, nil
@@ -81,7 +81,7 @@ func isIn(pid int, ns Namespace) (bool, error) {
 	return err == nil && ns.Same(now), err
 }
 
-func (c *mountPoll) close() {
+func (c *mountPoll) closeTable() {
 	c.table.Close()
 	*c = mountPoll{}
 }

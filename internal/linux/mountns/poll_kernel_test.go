@@ -25,10 +25,10 @@ func elsewhere(fn func() error) error {
 	return sys.OnThread(func() error { return sys.InMountsCopy(fn) })
 }
 
-// TestTheKernelTellsOfEveryChange: whatever the list must follow raises the
+// TestKernelReportsEveryChange: whatever the list must follow raises the
 // event, also where another namespace is the cause; and what happens only in
 // another one does not.
-func TestTheKernelTellsOfEveryChange(t *testing.T) {
+func TestKernelReportsEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"target", "moved", "shared", "removed", "source"} {
@@ -42,8 +42,8 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 	own, err := Of(os.Getpid())
 	must(t, err)
 	var c mountPoll
-	defer c.close()
-	if !c.since(own) || c.table == nil || c.since(own) {
+	defer c.closeTable()
+	if !c.unchangedSince(own) || c.table == nil || c.unchangedSince(own) {
 		t.Fatal("the first call tells of nothing, there is no table, or the second tells of something")
 	}
 	for _, step := range []struct {
@@ -78,10 +78,10 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatalf("%s: %v", step.name, err)
 		}
-		if got := c.since(own); got != step.want {
+		if got := c.unchangedSince(own); got != step.want {
 			t.Errorf("%s: %v, want %v", step.name, got, step.want)
 		}
-		if c.since(own) {
+		if c.unchangedSince(own) {
 			t.Errorf("%s: told of twice", step.name)
 		}
 	}
@@ -91,7 +91,7 @@ func TestTheKernelTellsOfEveryChange(t *testing.T) {
 // held open, and what was is given back for it.
 func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
 	var c mountPoll
-	defer c.close()
+	defer c.closeTable()
 	own, err := Of(os.Getpid())
 	must(t, err)
 	other, err := Of(kerneltest.Start(t, "hold").PID)
@@ -100,16 +100,16 @@ func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
 		ns   Namespace
 		held bool
 	}{{own, true}, {other, false}, {own, true}} {
-		first := c.since(step.ns)
-		if held := c.table != nil; held != step.held || !first || c.since(step.ns) == held {
+		first := c.unchangedSince(step.ns)
+		if held := c.table != nil; held != step.held || !first || c.unchangedSince(step.ns) == held {
 			t.Errorf("%v: held %v, want %v", step.ns, held, step.held)
 		}
 	}
 }
 
-// TestTheKernelTellsByProcessOne has a process in another mount namespace follow
+// TestKernelReportsThroughProcessOne has a process in another mount namespace follow
 // that of process 1, as an agent in a pod does.
-func TestTheKernelTellsByProcessOne(t *testing.T) {
+func TestKernelReportsThroughProcessOne(t *testing.T) {
 	attr := sys.PrivateMounts(sys.Clone{Processes: true})
 	const want = "true true false true false"
 	if got := kerneltest.StartWith(t, attr, "one", t.TempDir()).Answer; got != want {
@@ -117,9 +117,9 @@ func TestTheKernelTellsByProcessOne(t *testing.T) {
 	}
 }
 
-// oneRole is process 1 of a PID namespace, and hands on what a process of its in
+// initRole is process 1 of a PID namespace, and hands on what a process of its in
 // another mount namespace finds.
-func oneRole(args []string, ready func(string)) error {
+func initRole(args []string, ready func(string)) error {
 	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("proc", "/proc", "proc", "")); err != nil {
 		return err
 	}
@@ -142,12 +142,12 @@ func followerRole(args []string, ready func(string)) error {
 		return err
 	}
 	var c mountPoll
-	defer c.close()
-	said := []any{!own.Same(one), c.since(one), c.since(one)}
+	defer c.closeTable()
+	said := []any{!own.Same(one), c.unchangedSince(one), c.unchangedSince(one)}
 	if err := one.Do(func() error { return holdMounts(args) }); err != nil {
 		return err
 	}
-	said = append(said, c.since(one), c.since(one))
+	said = append(said, c.unchangedSince(one), c.unchangedSince(one))
 	ready(fmt.Sprint(said...))
 	return nil
 }
@@ -158,19 +158,19 @@ func TestAQuietListerReadsLittle(t *testing.T) {
 	back := &countedList{}
 	l := newListed(t, newTestLister(false, false))
 	defer l.Close()
-	l.back, l.Lister.ns, l.below, l.begun = back, l.ns, l.dir, true
+	l.listing, l.Lister.ns, l.below, l.started = back, l.ns, l.dir, true
 	for range 10 {
 		_, _, err := l.List(l.ns, l.dir)
 		must(t, err)
 	}
-	l.bind(t, "one")
+	l.bindAt(t, "one")
 	_, _, err := l.List(l.ns, l.dir)
 	must(t, err)
 	if back.loud != 2 || back.quiet != 9 {
 		t.Errorf("%d lists in full and %d quiet ones, want 2 and 9", back.loud, back.quiet)
 	}
 	// Another path is another list.
-	if _, _, err = l.List(l.ns, l.at("one")); err != nil || l.back == listing(back) {
+	if _, _, err = l.List(l.ns, l.pathOf("one")); err != nil || l.listing == listing(back) {
 		t.Errorf("the list of another path goes on: %v", err)
 	}
 }

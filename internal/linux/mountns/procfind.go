@@ -12,7 +12,7 @@ import (
 
 func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	var found []Namespace
-	survey, err := p.visit(func(ns Namespace, _ []byte) error {
+	survey, err := p.readAllTables(func(ns Namespace, _ []byte) error {
 		if last := len(found) - 1; last < 0 || found[last] != ns { // of a long table there is more
 			found = append(found, ns)
 		}
@@ -21,15 +21,15 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	var line mountinfo.Line
-	b := Brief{numbers: func() (id, parent int) {
+	brief := MountBrief{numbers: func() (id, parent int) {
 		id, parent, _, _, _ = line.Numbers()
 		return id, parent
 	}}
 	kinds := map[string]bool{} // by the kernel's name of the type
-	return p.visit(func(ns Namespace, text []byte) error {
-		b.Namespace = ns
+	return p.readAllTables(func(namespace Namespace, text []byte) error {
+		brief.Namespace = namespace
 		var bad error
 		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
 			_, _, major, minor, ok := l.Numbers()
@@ -38,13 +38,13 @@ func (p *procScan) scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, e
 				_, bad = l.Mount()
 				return bad == nil
 			}
-			line, b.Major, b.Minor, b.MayHang = l, major, minor, mayHang(kinds, kind)
-			if !wanted(&b) {
+			line, brief.Major, brief.Minor, brief.MayHang = l, major, minor, mayHang(kinds, kind)
+			if !wanted(&brief) {
 				return true
 			}
 			var m mountinfo.Mount
 			if m, bad = l.Mount(); bad == nil {
-				found(&Mount{Mount: m, Namespace: ns})
+				found(&Mount{Mount: m, Namespace: namespace})
 			}
 			return bad == nil
 		})

@@ -25,35 +25,37 @@ import (
 // onEveryBackend runs a test on both ways through the machine.
 func onEveryBackend(t *testing.T, test func(t *testing.T, s *Scanner)) {
 	t.Helper()
-	t.Run("procfs", func(t *testing.T) { test(t, &Scanner{back: newProcScan(standard), limits: standard}) })
+	t.Run("procfs", func(t *testing.T) {
+		test(t, &Scanner{scanBackend: newProcScan(standardLimits), limits: standardLimits})
+	})
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasNamespaceWalk)
 		kerneltest.Needs(t, sys.HasNamespaceID)
 		s := NewScanner()
-		if _, ok := s.choose().(*kernelScan); !ok {
+		if _, ok := s.chooseBackend().(*kernelScan); !ok {
 			t.Fatal("the kernel's calls were not chosen")
 		}
 		test(t, s)
 	})
 }
 
-// refuge is how a mount namespace can be kept alive.
-type refuge struct {
+// namespaceKeeper is how a mount namespace can be kept alive.
+type namespaceKeeper struct {
 	kind Kind
 	// hide brings about a namespace in which dir is a mount, and gives its inode.
 	hide func(t *testing.T, dir string) uint64
 }
 
-var refuges = map[string]refuge{
-	"process":                  {kind: Process, hide: holdsIt("hold")},
-	"thread":                   {kind: Thread, hide: holdsIt("thread")},
-	"process in a chroot":      {kind: Process, hide: holdsIt("chroot")},
-	"descriptor":               {kind: Descriptor, hide: holdsIt("descriptor")},
-	"file that it is bound to": {kind: NamedMount, hide: bindsIt},
+var namespaceKeepers = map[string]namespaceKeeper{
+	"process":                  {kind: Process, hide: holdInRole("hold")},
+	"thread":                   {kind: Thread, hide: holdInRole("thread")},
+	"process in a chroot":      {kind: Process, hide: holdInRole("chroot")},
+	"descriptor":               {kind: Descriptor, hide: holdInRole("descriptor")},
+	"file that it is bound to": {kind: NamedMount, hide: bindNamespace},
 }
 
-// bindsIt binds a namespace to a file and has its process end.
-func bindsIt(t *testing.T, dir string) uint64 {
+// bindNamespace binds a namespace to a file and has its process end.
+func bindNamespace(t *testing.T, dir string) uint64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ns")
 	must(t, touch(file))
@@ -61,8 +63,8 @@ func bindsIt(t *testing.T, dir string) uint64 {
 	return parseInode(t, holder.Answer)
 }
 
-// holdsIt has a process play a role, which answers with the inode.
-func holdsIt(role string) func(*testing.T, string) uint64 {
+// holdInRole has a process play a role, which answers with the inode.
+func holdInRole(role string) func(*testing.T, string) uint64 {
 	return func(t *testing.T, dir string) uint64 {
 		t.Helper()
 		return parseInode(t, kerneltest.Start(t, role, dir).Answer)
@@ -82,7 +84,7 @@ func parseInode(t *testing.T, answer string) uint64 {
 // mount in it, and what keeps it.
 func TestScannerFindsEveryNamespace(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s *Scanner) {
-		for name, refuge := range refuges {
+		for name, refuge := range namespaceKeepers {
 			t.Run(name, func(t *testing.T) {
 				dir := t.TempDir()
 				inode := refuge.hide(t, dir)
@@ -230,7 +232,7 @@ func TestScannerConformance(t *testing.T) {
 
 // deletedMounts returns the mounts, in every namespace, whose root carries the kernel's mark.
 func deletedMounts(s *Scanner) (found []Mount, survey Survey, err error) {
-	survey, err = s.Each(func(*Brief) bool { return true }, func(m *Mount) {
+	survey, err = s.Each(func(*MountBrief) bool { return true }, func(m *Mount) {
 		if m.Deleted() {
 			found = append(found, *m)
 		}

@@ -45,17 +45,17 @@ type Survey struct {
 	Skipped []string
 }
 
-// Whole is an error where something was skipped: then what was not found may be
+// CheckComplete is an error where something was skipped: then what was not found may be
 // there all the same.
-func (s *Survey) Whole() error {
+func (s *Survey) CheckComplete() error {
 	if len(s.Skipped) == 0 {
 		return nil
 	}
 	return fmt.Errorf("not everything was looked at: %s", strings.Join(s.Skipped, "; "))
 }
 
-// skip notes something that was not looked at.
-func (s *Survey) skip(format string, args ...any) {
+// addSkip notes something that was not looked at.
+func (s *Survey) addSkip(format string, args ...any) {
 	s.Skipped = append(s.Skipped, fmt.Sprintf(format, args...))
 }
 
@@ -72,26 +72,26 @@ func (s *Survey) skip(format string, args ...any) {
 // the next. Any user may make mounts, so all that a pass reads or remembers is
 // bounded: see limits.
 type Scanner struct {
-	mu     sync.Mutex
-	back   backend
-	limits limits
+	mu          sync.Mutex
+	scanBackend backend
+	limits      scanLimits
 }
 
 // backend is one way through the machine.
 type backend interface {
 	namespaces() ([]Namespace, Survey, error)
-	scan(wanted func(*Brief) bool, found func(*Mount)) (Survey, error)
+	scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error)
 }
 
 // NewScanner remembers nothing yet, and chooses its way at the first pass.
-func NewScanner() *Scanner { return &Scanner{limits: standard} }
+func NewScanner() *Scanner { return &Scanner{limits: standardLimits} }
 
 // Namespaces is every mount namespace of the machine. PID is 0 if no process
 // is known; Holders finds out.
 func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found, survey, err := s.choose().namespaces()
+	found, survey, err := s.chooseBackend().namespaces()
 	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
 	return found, survey, err
 }
@@ -99,12 +99,12 @@ func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
 // OnDevices is every mount, in every namespace, of the file systems whose
 // device numbers are wanted, within the bounds of Matching.
 func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
-	return s.Matching(func(b *Brief) bool { return wanted(b.Major, b.Minor) })
+	return s.Matching(func(b *MountBrief) bool { return wanted(b.Major, b.Minor) })
 }
 
-// Brief is what is known of a mount before any of its texts is read. It is valid
+// MountBrief is what is known of a mount before any of its texts is read. It is valid
 // for one call.
-type Brief struct {
+type MountBrief struct {
 	Namespace    Namespace
 	Major, Minor uint32
 	// MayHang is MayHang of the file system's type.
@@ -114,7 +114,7 @@ type Brief struct {
 }
 
 // Parent is the number of the mount that it is mounted on, as mountinfo shows it.
-func (b *Brief) Parent() int {
+func (b *MountBrief) Parent() int {
 	_, parent := b.numbers()
 	return parent
 }
@@ -122,26 +122,26 @@ func (b *Brief) Parent() int {
 // Matching is every mount, in every namespace, that is wanted. How much room they
 // take is bounded, for each namespace and in all: Survey.Skipped says how many
 // mounts were left out.
-func (s *Scanner) Matching(wanted func(*Brief) bool) ([]Mount, Survey, error) {
+func (s *Scanner) Matching(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
 	var found []Mount
-	room := newRoom(s.limits)
-	survey, err := s.Each(func(b *Brief) bool {
-		return wanted(b) && room.any(b.Namespace)
+	room := newMemoryBudget(s.limits)
+	survey, err := s.Each(func(b *MountBrief) bool {
+		return wanted(b) && room.mayFit(b.Namespace)
 	}, func(m *Mount) {
-		if room.reserve(m.Namespace, m.size()) {
+		if room.reserve(m.Namespace, m.memorySize()) {
 			found = append(found, *m)
 		}
 	})
-	room.report(&survey)
-	return inOrder(found), survey, err
+	room.addSkipped(&survey)
+	return sortMounts(found), survey, err
 }
 
 // Each calls found with every mount, in every namespace, that is wanted. The mount
 // is not kept, so that there may be any number.
-func (s *Scanner) Each(wanted func(*Brief) bool, found func(*Mount)) (Survey, error) {
+func (s *Scanner) Each(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.choose().scan(wanted, found)
+	return s.chooseBackend().scan(wanted, found)
 }
 
 // FileSystem is a file system that is mounted somewhere on the machine.
@@ -157,28 +157,28 @@ type FileSystem struct {
 func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
 	at := map[uint64]int{} // device -> index in found
 	var found []FileSystem
-	room := newRoom(s.limits)
-	survey, err := s.Each(func(b *Brief) bool {
+	room := newMemoryBudget(s.limits)
+	survey, err := s.Each(func(b *MountBrief) bool {
 		i, known := at[deviceNumber(b.Major, b.Minor)]
 		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.reserve(b.Namespace, namespaceSize) {
 			found[i].Namespaces = append(found[i].Namespaces, b.Namespace) // one comes after the other
 		}
-		return !known && room.any(b.Namespace)
+		return !known && room.mayFit(b.Namespace)
 	}, func(m *Mount) {
-		if room.reserve(m.Namespace, m.size()+namespaceSize) {
+		if room.reserve(m.Namespace, m.memorySize()+namespaceSize) {
 			at[deviceNumber(m.Major, m.Minor)] = len(found)
 			found = append(found, FileSystem{Mount: *m, Namespaces: []Namespace{m.Namespace}})
 		}
 	})
-	room.report(&survey)
+	room.addSkipped(&survey)
 	slices.SortFunc(found, func(a, b FileSystem) int {
 		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
 	})
 	return found, survey, err
 }
 
-// inOrder sorts mounts by namespace, point and number.
-func inOrder(mounts []Mount) []Mount {
+// sortMounts sorts mounts by namespace, point and number.
+func sortMounts(mounts []Mount) []Mount {
 	slices.SortFunc(mounts, func(a, b Mount) int {
 		return cmp.Or(cmp.Compare(a.Namespace.Inode, b.Namespace.Inode),
 			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
@@ -186,13 +186,13 @@ func inOrder(mounts []Mount) []Mount {
 	return mounts
 }
 
-// choose tries out what the kernel can do and lets us do.
-func (s *Scanner) choose() backend {
-	if s.back == nil {
-		s.back = newProcScan(s.limits)
+// chooseBackend tries out what the kernel can do and lets us do.
+func (s *Scanner) chooseBackend() backend {
+	if s.scanBackend == nil {
+		s.scanBackend = newProcScan(s.limits)
 		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-			s.back = newKernelScan(s.limits)
+			s.scanBackend = newKernelScan(s.limits)
 		}
 	}
-	return s.back
+	return s.scanBackend
 }

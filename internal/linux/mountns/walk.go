@@ -8,9 +8,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// walk visits every mount namespace once: from our own to the first, and from
+// walkKernelNamespaces visits every mount namespace once: from our own to the first, and from
 // our own to the last. The kernel's order is not that of creation.
-func walk(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
+func walkKernelNamespaces(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
 	for i, step := range []func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error){(*sys.FD).PrevNamespace, (*sys.FD).NextNamespace} {
 		fd, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
 		if err != nil {

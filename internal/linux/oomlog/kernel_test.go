@@ -71,9 +71,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestKernelSpeaksOfAKill has a process killed and finds it in the log with its control group. A name that has a
+// TestKernelLogsAKill has a process killed and finds it in the log with its control group. A name that has a
 // backslash in it, as systemd makes them, is given back as it is.
-func TestKernelSpeaksOfAKill(t *testing.T) {
+func TestKernelLogsAKill(t *testing.T) {
 	name := fmt.Sprintf(`kubediag\x2dtest-%d`, time.Now().UnixNano())
 	dir := controlGroup(t, name)
 	began := time.Now()

@@ -53,8 +53,8 @@ func Kills(ctx context.Context) ([]Kill, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kernel log: %w", err)
 	}
-	p := parser{boot: time.Now().Add(-up)}
-	if err := each(ctx, p.add); err != nil {
+	p := recordParser{bootTime: time.Now().Add(-up)}
+	if err := readRecords(ctx, p.addRecord); err != nil {
 		return nil, err
 	}
 	return p.kills, nil
@@ -63,7 +63,7 @@ func Kills(ctx context.Context) ([]Kill, error) {
 // Messages lists the kernel's own messages that are to be kept, oldest first, each with the time since the start of the
 // machine: the newest, at most as many as said. Its errors are those of Kills.
 func Messages(ctx context.Context, most int, keep func(message string) bool) (lines []string, err error) {
-	err = each(ctx, func(record string) {
+	err = readRecords(ctx, func(record string) {
 		at, message, ok := parseRecord(record)
 		if !ok || !keep(message) {
 			return
@@ -75,8 +75,8 @@ func Messages(ctx context.Context, most int, keep func(message string) bool) (li
 	return lines[max(0, len(lines)-most):], err
 }
 
-// each reads the log, one record after the other.
-func each(ctx context.Context, add func(record string)) error {
+// readRecords reads the log, one record after the other.
+func readRecords(ctx context.Context, add func(record string)) error {
 	log, err := sys.OpenKernelLog()
 	if err != nil {
 		return fmt.Errorf("read kernel log: %w", err)

@@ -9,55 +9,55 @@ import (
 	"time"
 )
 
-// parser takes the records of the log one after the other.
-type parser struct {
-	boot  time.Time // when the machine was started
-	kills []Kill
+// recordParser takes the records of the log one after the other.
+type recordParser struct {
+	bootTime time.Time // when the machine was started
+	kills    []Kill
 
-	victim Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
-	group  string // the control group all of whose processes are about to be killed
+	victim      Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
+	killedGroup string // the control group all of whose processes are about to be killed
 }
 
-// add takes one record.
-func (p *parser) add(record string) {
+// addRecord takes one record.
+func (p *recordParser) addRecord(record string) {
 	at, message, ok := parseRecord(record)
 	if !ok {
 		return
 	}
 	switch {
 	case strings.HasPrefix(message, "oom-kill:"): // 5.0
-		p.victim, p.group = parseVictim(message), ""
+		p.victim, p.killedGroup = parseVictim(message), ""
 	case strings.HasPrefix(message, "Task in "): // before 5.0
-		p.victim, p.group = parseTaskIn(message), ""
+		p.victim, p.killedGroup = parseTaskIn(message), ""
 	case strings.HasPrefix(message, "Tasks in "): // 4.19, memory.oom.group
-		p.group, _ = strings.CutSuffix(strings.TrimPrefix(message, "Tasks in "), " are going to be killed due to memory.oom.group set")
+		p.killedGroup, _ = strings.CutSuffix(strings.TrimPrefix(message, "Tasks in "), " are going to be killed due to memory.oom.group set")
 	default:
 		p.addKill(at, message)
 	}
 }
 
 // addKill takes a line that says that a process was killed. The line before may have told more.
-func (p *parser) addKill(at time.Duration, message string) {
+func (p *recordParser) addKill(at time.Duration, message string) {
 	pid, name, node, ok := parseKill(message)
 	if !ok {
 		return
 	}
-	k := Kill{Time: p.boot.Add(at), PID: pid, Name: name, Node: node}
+	kill := Kill{Time: p.bootTime.Add(at), PID: pid, Name: name, Node: node}
 	switch {
-	case p.victim.PID == pid || p.victim.PID == 0 && p.group == "":
-		k.Cgroup, k.Limit = p.victim.Cgroup, p.victim.Limit
-		p.victim = Kill{PID: -1, Limit: k.Limit} // the rest was about this one
-	case p.group != "":
-		k.Cgroup, k.Limit = p.group, p.victim.Limit
+	case p.victim.PID == pid || p.victim.PID == 0 && p.killedGroup == "":
+		kill.Cgroup, kill.Limit = p.victim.Cgroup, p.victim.Limit
+		p.victim = Kill{PID: -1, Limit: kill.Limit} // the rest was about this one
+	case p.killedGroup != "":
+		kill.Cgroup, kill.Limit = p.killedGroup, p.victim.Limit
 	}
 	if len(p.kills) == maxKills {
 		p.kills = append(p.kills[:0], p.kills[1:]...)
 	}
-	p.kills = append(p.kills, k)
+	p.kills = append(p.kills, kill)
 }
 
-// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what is no
-// record, or none of the kernel's own.
+// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what
+// is no record, or none of the kernel's own.
 func parseRecord(record string) (at time.Duration, message string, ok bool) {
 	prefix, rest, found := strings.Cut(record, ";")
 	fields := strings.SplitN(prefix, ",", 5)
@@ -73,29 +73,30 @@ func parseRecord(record string) (at time.Duration, message string, ok bool) {
 		return 0, "", false
 	}
 	message, _, _ = strings.Cut(rest, "\n")
-	return time.Duration(micros) * time.Microsecond, unescape(message), true
+	return time.Duration(micros) * time.Microsecond, unescapeHex(message), true
 }
 
-// unescape turns \xNN back into bytes: the log has everything in that form that cannot be printed, and the backslash.
-func unescape(s string) string {
+// unescapeHex turns \xNN back into bytes: the log has everything in that form that cannot be printed, and the
+// backslash.
+func unescapeHex(s string) string {
 	if !strings.Contains(s, `\x`) {
 		return s
 	}
-	var b strings.Builder
+	var text strings.Builder
 	for {
 		before, after, found := strings.Cut(s, `\x`)
-		b.WriteString(before)
+		text.WriteString(before)
 		if !found {
-			return b.String()
+			return text.String()
 		}
 		if len(after) < 2 {
-			b.WriteString(`\x` + after)
-			return b.String()
+			text.WriteString(`\x` + after)
+			return text.String()
 		}
 		if n, err := strconv.ParseUint(after[:2], 16, 8); err == nil {
-			b.WriteByte(byte(n))
+			text.WriteByte(byte(n))
 		} else {
-			b.WriteString(`\x` + after[:2])
+			text.WriteString(`\x` + after[:2])
 		}
 		s = after[2:]
 	}
@@ -105,26 +106,26 @@ func unescape(s string) string {
 // task_memcg=PATH,task=NAME,pid=1,uid=0". Names may have all of this in them, so paths are taken only where each key is
 // there once; the number is taken from the end, which the kernel wrote.
 func parseVictim(message string) Kill {
-	var k Kill
-	head, _, found := cutLast(message, ",uid=")
+	var kill Kill
+	head, _, found := splitLast(message, ",uid=")
 	if !found {
 		return Kill{PID: -1}
 	}
-	head, number, found := cutLast(head, ",pid=")
+	head, number, found := splitLast(head, ",pid=")
 	pid, err := strconv.Atoi(number)
 	if !found || err != nil || pid <= 0 {
 		return Kill{PID: -1}
 	}
-	k.PID = pid
+	kill.PID = pid
 	for _, key := range []string{",oom_memcg=", ",task_memcg=", ",task="} {
 		if n := strings.Count(message, key); n > 1 || n == 0 && key != ",oom_memcg=" {
-			return k
+			return kill
 		}
 	}
 	head, _, _ = strings.Cut(head, ",task=")
-	head, k.Cgroup, _ = strings.Cut(head, ",task_memcg=")
-	_, k.Limit, _ = strings.Cut(head, ",oom_memcg=")
-	return k
+	head, kill.Cgroup, _ = strings.Cut(head, ",task_memcg=")
+	_, kill.Limit, _ = strings.Cut(head, ",oom_memcg=")
+	return kill
 }
 
 // parseTaskIn reads "Task in PATH killed as a result of limit of PATH". It names no process; the next line does.
@@ -137,9 +138,9 @@ func parseTaskIn(message string) Kill {
 	return Kill{Cgroup: cgroup, Limit: limit}
 }
 
-// parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed process",
-// "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have it. A
-// name with brackets in it ends at the last one that is followed by what the kernel adds.
+// parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed
+// process", "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have
+// it. A name with brackets in it ends at the last one that is followed by what the kernel adds.
 func parseKill(message string) (pid int, name string, node, ok bool) {
 	head, rest, found := strings.Cut(message, "Killed process ")
 	node = strings.HasPrefix(head, "Out of memory") && strings.HasSuffix(head, ": ")
@@ -151,14 +152,14 @@ func parseKill(message string) (pid int, name string, node, ok bool) {
 	if err != nil || pid <= 0 {
 		return 0, "", false, false
 	}
-	name, _, found = cutLast(rest, ") total-vm:")
+	name, _, found = splitLast(rest, ") total-vm:")
 	if !found {
-		name, _, found = cutLast(rest, "), UID ") // some before 5.0
+		name, _, found = splitLast(rest, "), UID ") // some before 5.0
 	}
 	return pid, name, node, found
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
+func splitLast(s, sep string) (before, after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
 		return s, "", false

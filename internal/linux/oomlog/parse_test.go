@@ -35,9 +35,9 @@ func kill7(change func(*Kill)) []Kill {
 
 // parsed reads messages of the kernel, which are said half a microsecond after one second.
 func parsed(records ...string) []Kill {
-	p := parser{boot: time.Unix(0, 500)}
+	p := recordParser{bootTime: time.Unix(0, 500)}
 	for _, r := range records {
-		p.add(r)
+		p.addRecord(r)
 	}
 	return p.kills
 }
@@ -163,7 +163,7 @@ func FuzzParse(f *testing.F) {
 			case k.Node && k.Limit != "" && !strings.Contains(log, "oom_memcg="):
 				t.Errorf("a limit that nobody spoke of: %+v", k)
 			}
-			if !strings.Contains(unescape(log), k.Cgroup) && !strings.Contains(log, `\x`) {
+			if !strings.Contains(unescapeHex(log), k.Cgroup) && !strings.Contains(log, `\x`) {
 				t.Errorf("a control group that nobody spoke of: %q", k.Cgroup)
 			}
 		}

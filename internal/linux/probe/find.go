@@ -14,58 +14,58 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// found is a target's mount, as the kernel knows it without asking its file
+// foundMount is a target's mount, as the kernel knows it without asking its file
 // system.
-type found struct {
+type foundMount struct {
 	namespace mountns.Namespace // the zero value is this process' own
 	state     mount.State
 }
 
-// find finds the mounts of all targets. It looks up no path: the way to one may lead over any file system, and this
-// process must not wait.
-func (s *pass) find() {
-	s.placeAll()
-	s.locateAll(func(i int, st mount.State, err error) {
+// findMounts finds the mounts of all targets. It looks up no path: the way to one may lead over any file system, and
+// this process must not wait.
+func (s *pass) findMounts() {
+	s.placeTargets()
+	s.locateAll(func(i int, state mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
-		if err == nil && want != (mount.ID{}) && (!same(want, st.ID) || want.MountInfoID != 0 && want.MountInfoID != st.MountInfoID) {
-			err = &mount.ChangedError{Want: want, Found: st.ID}
+		if err == nil && want != (mount.ID{}) && (!sameMount(want, state.ID) || want.MountInfoID != 0 && want.MountInfoID != state.MountInfoID) {
+			err = &mount.ChangedError{Want: want, Found: state.ID}
 		}
 		if err != nil {
-			a.Errno = errno(err)
-			s.conclude(i, unfound(err), 0, err.Error())
+			a.Errno = errnoOf(err)
+			s.setState(i, stateOfFindError(err), 0, err.Error())
 			return
 		}
-		s.found[i].state = st
-		s.describe(i, st)
+		s.found[i].state = state
+		s.describeMount(i, state)
 	})
 }
 
-func (s *pass) describe(i int, st mount.State) {
+func (s *pass) describeMount(i int, st mount.State) {
 	a := &s.answers[i]
 	a.ID, a.FSType, a.Deleted, a.ReadOnly = st.ID, st.FSType, st.Deleted, a.ReadOnly || st.ReadOnly
 }
 
-// recheck makes sure that it was the mount that was meant which answered, or
+// recheckMounts makes sure that it was the mount that was meant which answered, or
 // did not, and adds what the kernel knows of it by now.
-func (s *pass) recheck() {
-	s.locateAll(func(i int, st mount.State, err error) {
+func (s *pass) recheckMounts() {
+	s.locateAll(func(i int, state mount.State, err error) {
 		if s.answers[i].ID == (mount.ID{}) {
 			return // never was there
 		}
-		if err == nil && !same(s.found[i].state.ID, st.ID) {
-			err = &mount.ChangedError{Want: s.found[i].state.ID, Found: st.ID}
+		if err == nil && !sameMount(s.found[i].state.ID, state.ID) {
+			err = &mount.ChangedError{Want: s.found[i].state.ID, Found: state.ID}
 		}
-		if err != nil && unfound(err) != Vanished {
+		if err != nil && stateOfFindError(err) != Gone {
 			s.answers[i].Evidence = append(s.answers[i].Evidence, "after asking: "+err.Error())
 			return // it was the one that was meant when it was opened
 		}
 		if err != nil {
-			s.answers[i] = Answer{Target: i, State: Vanished, Errno: errno(err), Evidence: []string{"after asking: " + err.Error()}}
+			s.answers[i] = Answer{Target: i, State: Gone, Errno: errnoOf(err), Evidence: []string{"after asking: " + err.Error()}}
 			return
 		}
-		s.describe(i, st)
-		s.refine(i)
-		if st.Deleted {
+		s.describeMount(i, state)
+		s.refineError(i)
+		if state.Deleted {
 			s.answers[i].Evidence = append(s.answers[i].Evidence, "the kernel's mark: deleted")
 		}
 		if a := s.answers[i]; a.Stat.Fresh && a.Stat.Nlink == 0 {
@@ -74,17 +74,17 @@ func (s *pass) recheck() {
 	})
 }
 
-// same reports whether both are one mount, of which the kernel may have said
+// sameMount reports whether both are one mount, of which the kernel may have said
 // meanwhile that its root is unlinked.
-func same(a, b mount.ID) bool {
+func sameMount(a, b mount.ID) bool {
 	a.Root, _ = mountinfo.Deleted(a.Root)
 	b.Root, _ = mountinfo.Deleted(b.Root)
 	return a.Same(b)
 }
 
-// placeAll finds out which targets are in this process' own namespace, and
+// placeTargets finds out which targets are in this process' own namespace, and
 // where the others' can be entered.
-func (s *pass) placeAll() {
+func (s *pass) placeTargets() {
 	own, err := mountns.Self()
 	var homeless []mountns.Namespace
 	for i, t := range s.targets {
@@ -114,7 +114,7 @@ func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 	for i, f := range s.found {
 		spaces[f.namespace] = append(spaces[f.namespace], i)
 	}
-	for ns, targets := range spaces {
+	for namespace, targets := range spaces {
 		wanted := make([]mount.ID, len(targets))
 		for n, i := range targets {
 			wanted[n] = s.targets[i].ID
@@ -127,11 +127,11 @@ func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 			mount.LocateAll(wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
 			return nil
 		}
-		if ns == (mountns.Namespace{}) {
+		if namespace == (mountns.Namespace{}) {
 			_ = look() // never fails
 			continue
 		}
-		if err := ns.Do(look); err != nil {
+		if err := namespace.Do(look); err != nil {
 			for _, i := range targets {
 				then(i, mount.State{}, err)
 			}
@@ -139,19 +139,19 @@ func (s *pass) locateAll(then func(i int, st mount.State, err error)) {
 	}
 }
 
-// group puts the questions that can be asked together by file system.
-func (s *pass) group() {
-	groups := map[uint64]*group{}
+// groupByFileSystem puts the questions that can be asked together by file system.
+func (s *pass) groupByFileSystem() {
+	groups := map[uint64]*targetGroup{}
 	for i, f := range s.found {
-		if !s.asked(i) || s.blockedBefore(i) {
+		if !s.awaitsAnswer(i) || s.wayBlockedBefore(i) {
 			continue
 		}
 		device := uint64(f.state.Major)<<32 | uint64(f.state.Minor)
-		g := groups[device]
-		if g == nil {
-			g = s.newGroup(device, i)
-			groups[device] = g
-			s.groups = append(s.groups, g)
+		group := groups[device]
+		if group == nil {
+			group = s.newGroup(device, i)
+			groups[device] = group
+			s.groups = append(s.groups, group)
 		}
 		t := s.targets[i]
 		q := question{
@@ -159,43 +159,43 @@ func (s *pass) group() {
 			Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind, Owner: t.Owner,
 		}
 		q.setMount(f.state.ID)
-		g.questions = append(g.questions, q)
+		group.questions = append(group.questions, q)
 	}
-	s.groups = slices.DeleteFunc(s.groups, s.keepsAnother)
-	s.order()
+	s.groups = slices.DeleteFunc(s.groups, s.hasWaitingThread)
+	s.takeTurns()
 }
 
 // newGroup is a group without questions yet, of the target's file system. It is proven if that has answered when it was
 // asked last, and no request waits for the server; one whose server is gone answers at once.
-func (s *pass) newGroup(device uint64, target int) *group {
-	c := s.connection(s.found[target].state)
-	return &group{device: device, owner: s.targets[target].Owner, proven: s.answered[device] && (c.Dead || c.Waiting == 0)}
+func (s *pass) newGroup(device uint64, target int) *targetGroup {
+	c := s.fuseConnection(s.found[target].state)
+	return &targetGroup{device: device, owner: s.targets[target].Owner, answeredBefore: s.answeringFileSystems[device] && (c.Dead || c.Waiting == 0)}
 }
 
-// order has the owners take turns, so that one with many file systems that do not answer takes no time from the others.
-// File systems that did not answer in the last pass come last.
-func (s *pass) order() {
+// takeTurns has the owners take turns, so that one with many file systems that do not answer takes no time from the
+// others. File systems that did not answer in the last pass come last.
+func (s *pass) takeTurns() {
 	turns := map[string]int{}
 	for _, g := range s.groups {
 		if g.owner != "" {
 			turns[g.owner]++
-			g.turn = turns[g.owner]
+			g.ownerTurn = turns[g.owner]
 		}
 	}
-	slices.SortStableFunc(s.groups, func(a, b *group) int {
-		if slow := s.slow[a.device]; slow != s.slow[b.device] {
+	slices.SortStableFunc(s.groups, func(a, b *targetGroup) int {
+		if slow := s.slowFileSystems[a.device]; slow != s.slowFileSystems[b.device] {
 			if slow {
 				return 1
 			}
 			return -1
 		}
-		return cmp.Compare(a.turn, b.turn)
+		return cmp.Compare(a.ownerTurn, b.ownerTurn)
 	})
 }
 
-// connection is what the kernel knows of a file system's server, where that is
+// fuseConnection is what the kernel knows of a file system's server, where that is
 // one of FUSE; the zero value if nothing is known.
-func (s *pass) connection(st mount.State) fuse.Connection {
+func (s *pass) fuseConnection(st mount.State) fuse.Connection {
 	base, _, _ := strings.Cut(st.FSType, ".")
 	if s.control == nil || st.Major != 0 || base != "fuse" && base != "virtiofs" {
 		return fuse.Connection{}
@@ -204,40 +204,42 @@ func (s *pass) connection(st mount.State) fuse.Connection {
 	return c
 }
 
-// requests is how many requests to a target's server wait for an answer; 0 also
+// waitingRequests is how many requests to a target's server wait for an answer; 0 also
 // where that is not known.
-func (s *pass) requests(target int) int { return s.connection(s.found[target].state).Waiting }
+func (s *pass) waitingRequests(target int) int {
+	return s.fuseConnection(s.found[target].state).Waiting
+}
 
-// keepsAnother reports whether a thread of an earlier pass still waits for the
+// hasWaitingThread reports whether a thread of an earlier pass still waits for the
 // group's file system, and has that be the answer.
-func (s *pass) keepsAnother(g *group) bool {
-	w, is := s.waiting[g.device]
+func (s *pass) hasWaitingThread(g *targetGroup) bool {
+	w, is := s.waitingThreads[g.device]
 	if !is {
 		return false
 	}
 	for _, q := range g.questions {
-		s.conclude(q.Target, Hung, 0, append([]string{w.String()}, queue(s.requests(q.Target))...)...)
+		s.setState(q.Target, Hung, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
 	}
 	return true
 }
 
-// blockedBefore reports whether a thread of an earlier pass still waits on the way to the target's mount, and has that be
-// the answer: it says nothing about the mount itself.
-func (s *pass) blockedBefore(target int) bool {
-	w, is := s.blocked[s.wayTo(target)]
+// wayBlockedBefore reports whether a thread of an earlier pass still waits on the way to the target's mount, and has
+// that be the answer: it says nothing about the mount itself.
+func (s *pass) wayBlockedBefore(target int) bool {
+	w, is := s.blockedWays[s.wayToMount(target)]
 	if is {
-		s.conclude(target, Unasked, 0, w.String())
+		s.setState(target, NotProbed, 0, w.String())
 	}
 	return is
 }
 
 // pathToMount is where a mount is looked up.
 type pathToMount struct {
-	space uint64 // inode of the namespace, or the process in it if that may not be read
-	point string
+	namespaceInode uint64 // inode of the namespace, or the process in it if that may not be read
+	point          string
 }
 
-func (s *pass) wayTo(target int) pathToMount {
+func (s *pass) wayToMount(target int) pathToMount {
 	ns := s.found[target].namespace
 	return pathToMount{cmp.Or(ns.Inode, uint64(ns.PID)), s.targets[target].Point}
 }

@@ -17,43 +17,43 @@ import (
 
 // Job is what the process that asks does. It has to be among those that main
 // gives to subprocess.Main.
-var Job = subprocess.Job{Name: "probe", Run: work}
+var Job = subprocess.Job{Name: "probe", Run: runProbes}
 
-// work asks every question, and passes on each answer at once.
-func work(_ context.Context, in []byte, emit func(v any) error) error {
+// runProbes asks every question, and passes on each answer at once.
+func runProbes(_ context.Context, in []byte, emit func(v any) error) error {
 	var r request
 	if err := json.Unmarshal(in, &r); err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
 	// A thread that waits keeps its turn of the scheduler for a while.
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), maxAsking))
-	w := worker{pool: newPool(r.room), emit: emit}
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), maxProbingThreads))
+	w := worker{pool: newPool(r.threadLimit), emit: emit}
 	if r.Bind {
-		w.scratch, w.noScratch = sys.NewScratch() // before any thread copies what is open
+		w.scratch, w.scratchError = sys.NewScratch() // before any thread copies what is open
 	}
-	w.all(r.Groups)
+	w.askAll(r.Groups)
 	return nil
 }
 
-// room is how many threads may wait for file systems of an owner.
-func (r *request) room(owner string) int {
+// threadLimit is how many threads may wait for file systems of an owner.
+func (r *request) threadLimit(owner string) int {
 	if n, ok := r.Room[owner]; ok {
 		return n
 	}
 	return r.RoomElse
 }
 
-// all asks one question of every group first, so that a file system which does
+// askAll asks one question of every group first, so that a file system which does
 // not answer is waited for from early on, and then the others of those whose
 // first was answered, or of which the way to the first does not answer.
-func (w *worker) all(groups [][]question) {
+func (w *worker) askAll(groups [][]question) {
 	var first, other sync.WaitGroup
 	rest := make(chan []question, len(groups))
 	for _, g := range groups {
 		w.pool.reserveThread()
 		first.Go(func() {
-			defer w.pool.give()
-			if handOver := func([]question) { rest <- g[1:] }; !w.group(g[:1], handOver) {
+			defer w.pool.releaseThread()
+			if handOver := func([]question) { rest <- g[1:] }; !w.askGroup(g[:1], handOver) {
 				rest <- g[1:]
 			}
 		})
@@ -69,8 +69,8 @@ func (w *worker) all(groups [][]question) {
 		}
 		other.Go(func() {
 			w.pool.reserveThread()
-			defer w.pool.give()
-			w.group(g, ask)
+			defer w.pool.releaseThread()
+			w.askGroup(g, ask)
 		})
 	}
 	for g := range rest {
@@ -81,30 +81,30 @@ func (w *worker) all(groups [][]question) {
 
 // worker asks.
 type worker struct {
-	pool      *pool
-	emit      func(v any) error
-	scratch   *sys.Scratch
-	noScratch error // why there is none
+	pool         *threadPool
+	emit         func(v any) error
+	scratch      *sys.Scratch
+	scratchError error // why there is none
 }
 
-// group asks questions about one file system on a thread that goes with
+// askGroup asks questions about one file system on a thread that goes with
 // everything it has opened. If the way to a mount does not answer, it hands over the
 // questions that are left, and returns true.
-func (w *worker) group(group []question, handOver func(left []question)) (handed bool) {
+func (w *worker) askGroup(group []question, handOver func(left []question)) (handed bool) {
 	err := sys.WithOwnFDTable(func() error {
 		for len(group) > 0 && !handed {
 			q := &group[0]
 			group = group[1:]
-			if w.pool.full(q.Owner) {
-				w.decline(q, "not asked: as many file systems of "+q.Owner+" as may be do not answer")
+			if w.pool.ownerIsFull(q.Owner) {
+				w.declineQuestion(q, "not asked: as many file systems of "+q.Owner+" as may be do not answer")
 				continue
 			}
 			left := group
-			a := asker{question: q, worker: w, turn: &turn{
+			a := targetProbe{question: q, worker: w, turn: &probeTurn{
 				pool: w.pool, emit: w.emit, target: q.Target, owner: q.Owner, thread: sys.ThreadID(), handOver: func() { handOver(left) },
 			}}
 			a.answer.Target = q.Target
-			err := a.run()
+			err := a.probeTarget()
 			handed = a.turn.wasHanded()
 			_ = w.emit(reply{Answer: &a.answer}) // the parent is gone
 			if errors.Is(err, errStranded) {
@@ -117,13 +117,13 @@ func (w *worker) group(group []question, handOver func(left []question)) (handed
 		return true
 	}
 	for _, q := range group {
-		w.decline(&q, describeError("a thread to ask with", err))
+		w.declineQuestion(&q, describeError("a thread to ask with", err))
 	}
 	return false
 }
 
-// decline says why a question was not asked.
-func (w *worker) decline(q *question, why string) {
-	a := Answer{Target: q.Target, State: Unasked, Evidence: []string{why}}
+// declineQuestion says why a question was not asked.
+func (w *worker) declineQuestion(q *question, why string) {
+	a := Answer{Target: q.Target, State: NotProbed, Evidence: []string{why}}
 	_ = w.emit(reply{Answer: &a}) // as above
 }

@@ -21,10 +21,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// load is mounts that answer and mounts that do not.
-type load struct {
-	fine           *served // as many as connections
-	stopped, stuck *served // the server is stopped; it has taken the request up
+// probeLoad is mounts that answer and mounts that do not.
+type probeLoad struct {
+	fine           *fileServer // as many as connections
+	stopped, stuck *fileServer // the server is stopped; it has taken the request up
 	healthy        []string
 	hung           []string
 }
@@ -35,9 +35,9 @@ const (
 )
 
 // newLoad mounts 1,000 that answer, or fewer on an emulated machine, and so many of either kind that do not.
-func newLoad(t testing.TB, stopped, stuck int) *load {
+func newLoad(t testing.TB, stopped, stuck int) *probeLoad {
 	t.Helper()
-	l := &load{
+	l := &probeLoad{
 		fine:    mountFUSE(t, make([]string, kerneltest.Fewer(connections))...),
 		stopped: mountFUSE(t, make([]string, stopped)...),
 		stuck:   mountFUSE(t, slices.Repeat([]string{"hang"}, stuck)...),
@@ -51,13 +51,13 @@ func newLoad(t testing.TB, stopped, stuck int) *load {
 			l.healthy = append(l.healthy, point)
 		}
 	}
-	l.stopped.signal("STOP")
+	l.stopped.signalServer("STOP")
 	l.hung = slices.Concat(l.stopped.dirs, l.stuck.dirs)
 	return l
 }
 
-// points is all of them, the hung ones among the others.
-func (l *load) points() []string {
+// allPoints is all of them, the hung ones among the others.
+func (l *probeLoad) allPoints() []string {
 	points := slices.Clone(l.healthy)
 	for i, dir := range l.hung {
 		points = slices.Insert(points, min(i*20, len(points)), dir)
@@ -65,16 +65,16 @@ func (l *load) points() []string {
 	return points
 }
 
-// release has everything end that waits.
-func (l *load) release(t testing.TB) {
+// releaseAll has everything end that waits.
+func (l *probeLoad) releaseAll(t testing.TB) {
 	t.Helper()
-	l.stopped.signal("CONT")
+	l.stopped.signalServer("CONT")
 	for i := range l.stuck.dirs {
-		l.stuck.abort(t, i)
+		l.stuck.abortConnection(t, i)
 	}
 }
 
-func (l *load) check(t testing.TB, points []string, answers []probe.Answer) {
+func (l *probeLoad) checkAnswers(t testing.TB, points []string, answers []probe.Answer) {
 	t.Helper()
 	for i, a := range answers {
 		want, bindable := probe.Alive, probe.Yes
@@ -90,19 +90,19 @@ func (l *load) check(t testing.TB, points []string, answers []probe.Answer) {
 // TestManyMounts asks 1,000 mounts that answer and 50 that do not.
 func TestManyMounts(t *testing.T) {
 	l := newLoad(t, 25, 25)
-	points := l.points()
-	before := table(t, points[0])
+	points := l.allPoints()
+	before := tableText(t, points[0])
 	deadline := kerneltest.Patience(6 * time.Second) // half of it is for all of them to be asked in
 	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
 	for pass := range 2 {
-		stop := peak(t)
+		stop := watchPeak(t)
 		began := time.Now()
-		answers := ask(t, p, points...)
+		answers := askPoints(t, p, points...)
 		took := time.Since(began)
 		threads, children := stop()
 		t.Logf("pass %d took %v, at most %d threads in %d processes", pass, took, threads, children)
-		l.check(t, points, answers)
+		l.checkAnswers(t, points, answers)
 		if took > 2*deadline {
 			t.Errorf("pass %d took %v", pass, took)
 		}
@@ -111,20 +111,20 @@ func TestManyMounts(t *testing.T) {
 		}
 	}
 	for i := range l.stuck.dirs {
-		if n := l.stuck.waiting(t, i); n != 1 {
+		if n := l.stuck.countWaiting(t, i); n != 1 {
 			t.Errorf("%d requests wait", n)
 		}
 	}
-	if table(t, points[0]) != before {
+	if tableText(t, points[0]) != before {
 		t.Error("the mount table is not as before")
 	}
-	l.release(t)
-	noneLeft(t, r)
-	if left := probers(t); len(left) > 0 {
+	l.releaseAll(t)
+	awaitNoProcess(t, r)
+	if left := probeProcesses(t); len(left) > 0 {
 		t.Errorf("processes %v are left", left)
 	}
-	if got := ask(t, p, l.stopped.dirs[0], l.stuck.dirs[0]); got[0].State != probe.Alive || got[1].State != probe.Disconnected {
-		t.Errorf("states %v", states(got))
+	if got := askPoints(t, p, l.stopped.dirs[0], l.stuck.dirs[0]); got[0].State != probe.Alive || got[1].State != probe.Disconnected {
+		t.Errorf("states %v", statesOf(got))
 	}
 }
 
@@ -134,17 +134,17 @@ func TestMoreHangThanThreads(t *testing.T) {
 	t.Parallel()
 	stopped := mountFUSE(t, make([]string, 288)...)
 	fine := mountFUSE(t, "")
-	stopped.signal("STOP")
+	stopped.signalServer("STOP")
 	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: kerneltest.Patience(6 * time.Second), Runner: r}
 	points := append(slices.Clone(stopped.dirs), fine.dirs[0])
 	const threads = 16 + 256
 	var without, waited int
-	for _, a := range ask(t, p, points...) {
+	for _, a := range askPoints(t, p, points...) {
 		switch {
-		case a.State == probe.Unasked && says(a, "no thread left"):
+		case a.State == probe.NotProbed && hasEvidence(a, "no thread left"):
 			without++
-		case a.State == probe.Hung, a.State == probe.Unasked && says(a, "too short to tell"):
+		case a.State == probe.Hung, a.State == probe.NotProbed && hasEvidence(a, "too short to tell"):
 			waited++
 		}
 	}
@@ -152,11 +152,11 @@ func TestMoreHangThanThreads(t *testing.T) {
 		t.Errorf("no thread was left for %d of %d, and %d were waited for", without, len(points), waited)
 	}
 	// A mount that has not been asked comes before most others next time.
-	if got := states(ask(t, p, points...)); got[len(got)-1] != probe.Alive || slices.Contains(got[:len(got)-1], probe.Alive) {
+	if got := statesOf(askPoints(t, p, points...)); got[len(got)-1] != probe.Alive || slices.Contains(got[:len(got)-1], probe.Alive) {
 		t.Errorf("states %v, want the last alone to be alive", got)
 	}
-	stopped.signal("CONT")
-	noneLeft(t, r)
+	stopped.signalServer("CONT")
+	awaitNoProcess(t, r)
 }
 
 // loops are what people do, over the mounts in standard input.
@@ -174,7 +174,7 @@ func BenchmarkPass(b *testing.B) {
 	const deadline = 2 * time.Second
 	l := newLoad(b, 50, 0)
 	p := &probe.Prober{Deadline: deadline}
-	points := l.points()
+	points := l.allPoints()
 	timed := func(act func()) time.Duration {
 		began := time.Now()
 		act()
@@ -182,8 +182,8 @@ func BenchmarkPass(b *testing.B) {
 	}
 	for range b.N {
 		var answers []probe.Answer
-		took := timed(func() { answers = ask(b, p, points...) })
-		l.check(b, points, answers)
+		took := timed(func() { answers = askPoints(b, p, points...) })
+		l.checkAnswers(b, points, answers)
 		b.ReportMetric(took.Seconds(), "s-pass")
 		for name, script := range loops {
 			other := timed(func() { shell(b, fmt.Sprintf(script, deadline.Seconds()), points) })
@@ -191,12 +191,12 @@ func BenchmarkPass(b *testing.B) {
 			b.ReportMetric(other.Seconds()/took.Seconds(), "x-"+name)
 		}
 		// How long the healthy ones take by themselves.
-		took = timed(func() { ask(b, p, l.healthy...) })
+		took = timed(func() { askPoints(b, p, l.healthy...) })
 		b.ReportMetric(took.Seconds()*1000, "ms-healthy-pass")
 		other := timed(func() { shell(b, fmt.Sprintf(loops["xargs"], deadline.Seconds()), l.healthy) })
 		b.ReportMetric(other.Seconds()/took.Seconds(), "x-healthy-xargs")
 	}
-	l.release(b)
+	l.releaseAll(b)
 }
 
 func shell(b *testing.B, script string, points []string) {

@@ -14,41 +14,41 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// refine says what an error means that an NFS client has made up itself, by the options of the mount. It is called in the
-// mount's namespace.
-func (s *pass) refine(i int) {
-	a := &s.answers[i]
-	if a.FSType != "nfs" && a.FSType != "nfs4" || a.State != Denied && a.State != Broken {
+// refineError says what an error means that an NFS client has made up itself, by the options of the mount. It is called
+// in the mount's namespace.
+func (s *pass) refineError(i int) {
+	answer := &s.answers[i]
+	if answer.FSType != "nfs" && answer.FSType != "nfs4" || answer.State != Denied && answer.State != Broken {
 		return
 	}
 	table, err := mountns.Table(0)
 	if err != nil {
 		return // it stays as it is
 	}
-	m, ok := table.ByID(a.ID.MountInfoID)
+	m, ok := table.ByID(answer.ID.MountInfoID)
 	if !ok {
 		return
 	}
-	a.refineNFS(strings.Split(m.SuperOptions, ","))
+	answer.refineNFS(strings.Split(m.SuperOptions, ","))
 }
 
-// refineNFS knows two errors. A server that trusts the user of whom a client speaks (sec=sys) asks for no permission before it
-// gives attributes: where it denies them, it refuses this client, as one that its exports do not name. A mount that is soft
-// gives up after a while, with the same error as for a disk of the server that fails at once.
+// refineNFS knows two errors. A server that trusts the user of whom a client speaks (sec=sys) asks for no permission
+// before it gives attributes: where it denies them, it refuses this client, as one that its exports do not name. A
+// mount that is soft gives up after a while, with the same error as for a disk of the server that fails at once.
 func (a *Answer) refineNFS(options []string) {
 	soft := slices.Contains(options, "soft") || slices.Contains(options, "softerr")
 	switch {
 	case a.State == Denied && a.Errno == sys.EACCES && slices.Contains(options, "sec=sys"):
 		a.State = Stale
 		a.Evidence = append(a.Evidence, "the server refuses this node: it exports the directory no more, or not to this node")
-	case a.State == Broken && soft && (a.Errno == sys.ETIMEDOUT || a.Errno == sys.EIO && a.Took >= timeo(options)):
+	case a.State == Broken && soft && (a.Errno == sys.ETIMEDOUT || a.Errno == sys.EIO && a.Took >= firstTimeout(options)):
 		a.State = Hung
 		a.Evidence = append(a.Evidence, fmt.Sprintf("the mount is soft: its client has given up after %s", a.Took.Round(time.Millisecond)))
 	}
 }
 
-// timeo is how long a client waits for the first answer, which mountinfo has in tenths of a second.
-func timeo(options []string) time.Duration {
+// firstTimeout is how long a client waits for the first answer, which mountinfo has in tenths of a second.
+func firstTimeout(options []string) time.Duration {
 	for _, o := range options {
 		if text, ok := strings.CutPrefix(o, "timeo="); ok {
 			if tenths, err := strconv.Atoi(text); err == nil {

@@ -20,27 +20,27 @@ import (
 // pass is one call of Ask.
 type pass struct {
 	*Prober
-	targets []Target
-	answers []Answer // those with a state are final
-	began   time.Time
-	ended   time.Time // when there were no more answers
-	control *fuse.Control
-	found   []found
-	groups  []*group
-	room    *room
+	targets   []Target
+	answers   []Answer // those with a state are final
+	startTime time.Time
+	endTime   time.Time // when there were no more answers
+	control   *fuse.Control
+	found     []foundMount
+	groups    []*targetGroup
+	room      *threadRoom
 
-	mu   sync.Mutex           // of what the processes say
-	late map[int]lateQuestion // by target
+	mu            sync.Mutex           // of what the processes say
+	lateQuestions map[int]lateQuestion // by target
 }
 
-// group is the targets on one file system.
-type group struct {
-	device    uint64
-	owner     string
-	proven    bool // it has answered when it was asked last
-	turn      int  // of the owner's: lower ones are asked first
-	questions []question
-	lost      *subprocess.LostError // the process that has asked, if that is lost
+// targetGroup is the targets on one file system.
+type targetGroup struct {
+	device         uint64
+	owner          string
+	answeredBefore bool // it has answered when it was asked last
+	ownerTurn      int  // of the owner's: lower ones are asked first
+	questions      []question
+	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
 }
 
 // lateQuestion is a question that has not been answered for a while.
@@ -52,8 +52,8 @@ type lateQuestion struct {
 
 func (p *Prober) newPass(targets []Target) *pass {
 	s := &pass{
-		Prober: p, targets: targets, answers: make([]Answer, len(targets)), began: time.Now(),
-		found: make([]found, len(targets)), late: map[int]lateQuestion{},
+		Prober: p, targets: targets, answers: make([]Answer, len(targets)), startTime: time.Now(),
+		found: make([]foundMount, len(targets)), lateQuestions: map[int]lateQuestion{},
 	}
 	p.dropOldWaiters()
 	s.room = p.newRoom()
@@ -70,13 +70,13 @@ func (s *pass) close() {
 	}
 }
 
-// askAll has processes ask what can be asked: one is for file systems that have answered when they were asked last, so that
-// no other keeps them waiting.
+// askAll has processes ask what can be asked: one is for file systems that have answered when they were asked last, so
+// that no other keeps them waiting.
 func (s *pass) askAll(ctx context.Context) error {
-	s.group()
-	var proven, others []*group
+	s.groupByFileSystem()
+	var proven, others []*targetGroup
 	for _, g := range s.groups {
-		if g.proven {
+		if g.answeredBefore {
 			proven = append(proven, g)
 		} else {
 			others = append(others, g)
@@ -84,27 +84,27 @@ func (s *pass) askAll(ctx context.Context) error {
 	}
 	var errs [2]error
 	var done sync.WaitGroup
-	done.Go(func() { errs[0] = s.askSome(ctx, proven, s.room.proven()) })
-	done.Go(func() { errs[1] = s.askSome(ctx, others, s.room.others()) })
+	done.Go(func() { errs[0] = s.askSome(ctx, proven, s.room.requestForAnswering()) })
+	done.Go(func() { errs[1] = s.askSome(ctx, others, s.room.requestForOthers()) })
 	done.Wait()
-	s.ended = time.Now()
+	s.endTime = time.Now()
 	return errors.Join(errs[:]...)
 }
 
 // askSome has one process ask.
-func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
+func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) error {
 	for _, g := range groups {
 		r.Groups = append(r.Groups, g.questions)
 		r.Bind = r.Bind || slices.ContainsFunc(g.questions, func(q question) bool { return q.Bind })
 	}
-	left := s.deadline() - time.Since(s.began)
+	left := s.deadlineOrDefault() - time.Since(s.startTime)
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
-	err := s.runner().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
+	err := s.runnerOrOwn().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
 	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
-		g.lost = lost
+		g.lostProcess = lost
 	}
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
@@ -114,8 +114,8 @@ func (s *pass) askSome(ctx context.Context, groups []*group, r request) error {
 		defer s.mu.Unlock()
 		for _, g := range groups {
 			for _, q := range g.questions {
-				if s.asked(q.Target) {
-					s.conclude(q.Target, Unasked, 0, "not asked: as many processes of earlier passes wait as there may be")
+				if s.awaitsAnswer(q.Target) {
+					s.setState(q.Target, NotProbed, 0, "not asked: as many processes of earlier passes wait as there may be")
 				}
 			}
 		}
@@ -133,16 +133,16 @@ func (s *pass) readReply(text json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case r.Answer != nil && s.asked(r.Answer.Target):
-		s.answer(*r.Answer)
-	case r.Overdue != nil && s.asked(r.Overdue.Target):
+	case r.Answer != nil && s.awaitsAnswer(r.Answer.Target):
+		s.mergeAnswer(*r.Answer)
+	case r.Overdue != nil && s.awaitsAnswer(r.Overdue.Target):
 		i := r.Overdue.Target
-		l, again := s.late[i]
+		l, again := s.lateQuestions[i]
 		if !again {
-			l.since = time.Now().Add(-patience)
+			l.since = time.Now().Add(-lateAfter)
 		}
-		l.overdue, l.requests = *r.Overdue, s.requests(i)
-		s.late[i] = l
+		l.overdue, l.requests = *r.Overdue, s.waitingRequests(i)
+		s.lateQuestions[i] = l
 		if s.Overdue != nil {
 			s.Overdue()
 		}
@@ -150,93 +150,96 @@ func (s *pass) readReply(text json.RawMessage) error {
 	return nil
 }
 
-// asked reports whether there is such a target and no answer yet.
-func (s *pass) asked(target int) bool {
+// awaitsAnswer reports whether there is such a target and no answer yet.
+func (s *pass) awaitsAnswer(target int) bool {
 	return target >= 0 && target < len(s.answers) && s.answers[target].State == ""
 }
 
-// answer adds what the process has found out to what is known already.
-func (s *pass) answer(from Answer) {
+// mergeAnswer adds what the process has found out to what is known already.
+func (s *pass) mergeAnswer(from Answer) {
 	to := &s.answers[from.Target]
 	to.State, to.Errno, to.Bindable, to.Took = from.State, from.Errno, from.Bindable, from.Took
 	to.ReadOnly, to.Stat = to.ReadOnly || from.ReadOnly, from.Stat
 	to.Evidence = append(to.Evidence, from.Evidence...)
-	delete(s.late, from.Target)
+	delete(s.lateQuestions, from.Target)
 }
 
-// settle finds a state for what was not answered.
-func (s *pass) settle() {
-	clear(s.slow)
+// settleUnanswered finds a state for what was not answered.
+func (s *pass) settleUnanswered() {
+	clear(s.slowFileSystems)
 	for _, g := range s.groups {
 		s.settleGroup(g)
 	}
-	s.unasked(fmt.Sprintf("there was no time or no thread left within %v", s.deadline()))
+	s.notProbedState(fmt.Sprintf("there was no time or no thread left within %v", s.deadlineOrDefault()))
 }
 
 // settleGroup reports whether the file system hangs: it was waited for for at
 // least half the time. It remembers the waiting thread, and whether the file system
 // has answered.
-func (s *pass) settleGroup(g *group) {
+func (s *pass) settleGroup(group *targetGroup) {
 	var at = -1
-	for _, q := range g.questions {
-		l, is := s.late[q.Target]
+	for _, q := range group.questions {
+		l, is := s.lateQuestions[q.Target]
 		switch {
-		case !is || !s.asked(q.Target):
+		case !is || !s.awaitsAnswer(q.Target):
 		case l.Way:
-			s.settleWay(g, l)
+			s.settleUnreached(group, l)
 		default:
 			at = q.Target
 		}
 	}
 	if at < 0 {
-		if slices.ContainsFunc(g.questions, func(q question) bool { return !s.asked(q.Target) && s.answers[q.Target].State != Unasked }) {
-			s.answered[g.device] = true
+		if slices.ContainsFunc(group.questions, func(q question) bool {
+			return !s.awaitsAnswer(q.Target) &&
+				s.answers[q.Target].State != NotProbed
+		}) {
+			s.answeringFileSystems[group.device] = true
 		}
 		return
 	}
-	l := s.late[at]
-	s.answers[at].Stat = l.Stat
-	s.slow[g.device] = true
-	delete(s.answered, g.device)
-	if g.lost != nil {
-		s.waiting[g.device] = s.waiterOf(g, l)
+	late := s.lateQuestions[at]
+	s.answers[at].Stat = late.Stat
+	s.slowFileSystems[group.device] = true
+	delete(s.answeringFileSystems, group.device)
+	if group.lostProcess != nil {
+		s.waitingThreads[group.device] = s.waiterOf(group, late)
 	}
-	waited := s.ended.Sub(l.since)
-	if waited < s.deadline()/2 {
-		s.conclude(at, Unasked, waited, append(s.silence(l, waited), "that is too short to tell")...)
+	waited := s.endTime.Sub(late.since)
+	if waited < s.deadlineOrDefault()/2 {
+		s.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short to tell")...)
 		return
 	}
-	s.conclude(at, Hung, waited, s.silence(l, waited)...)
-	for _, q := range g.questions {
-		if s.asked(q.Target) {
-			s.conclude(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
+	s.setState(at, Hung, waited, s.silenceEvidence(late, waited)...)
+	for _, q := range group.questions {
+		if s.awaitsAnswer(q.Target) {
+			s.setState(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
 		}
 	}
 }
 
-// settleWay is for a mount that was not come to: that says nothing about it.
-func (s *pass) settleWay(g *group, l lateQuestion) {
-	if g.lost != nil {
-		s.blocked[s.wayTo(l.Target)] = s.waiterOf(g, l)
+// settleUnreached is for a mount that was not come to: that says nothing about it.
+func (s *pass) settleUnreached(g *targetGroup, l lateQuestion) {
+	if g.lostProcess != nil {
+		s.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(g, l)
 	}
-	waited := s.ended.Sub(l.since)
-	s.conclude(l.Target, Unasked, waited, s.silence(l, waited)...)
+	waited := s.endTime.Sub(l.since)
+	s.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
 }
 
-func (s *pass) waiterOf(g *group, l lateQuestion) waiter {
-	return waiter{
-		pid: g.lost.PID, thread: l.Thread, gone: g.lost.Gone, since: l.since, question: l.Question, owner: s.targets[l.Target].Owner,
+func (s *pass) waiterOf(g *targetGroup, l lateQuestion) waitingThread {
+	return waitingThread{
+		pid: g.lostProcess.PID, thread: l.Thread, gone: g.lostProcess.Gone, since: l.since, question: l.Question, owner: s.targets[l.Target].Owner,
 	}
 }
 
-// silence is the evidence of no answer.
-func (s *pass) silence(l lateQuestion, waited time.Duration) []string {
+// silenceEvidence is the evidence of no answer.
+func (s *pass) silenceEvidence(l lateQuestion, waited time.Duration) []string {
 	said := fmt.Sprintf("%s: no answer within %v", l.Question, waited.Round(time.Millisecond))
-	return append([]string{said}, queue(l.requests)...)
+	return append([]string{said}, describeQueue(l.requests)...)
 }
 
-// queue says how many requests wait for a server, where any are known.
-func queue(requests int) []string {
+// describeQueue says how many requests wait for a server, where any are known.
+func describeQueue(requests int) []string {
 	switch requests {
 	case 0:
 		return nil
@@ -246,16 +249,16 @@ func queue(requests int) []string {
 	return []string{fmt.Sprintf("%d requests wait unanswered", requests)}
 }
 
-// unasked is the state of all that is not known by now.
-func (s *pass) unasked(why string) {
+// notProbedState is the state of all that is not known by now.
+func (s *pass) notProbedState(why string) {
 	for i := range s.answers {
-		if s.asked(i) {
-			s.conclude(i, Unasked, 0, "not asked: "+why)
+		if s.awaitsAnswer(i) {
+			s.setState(i, NotProbed, 0, "not asked: "+why)
 		}
 	}
 }
 
-func (s *pass) conclude(target int, state State, took time.Duration, evidence ...string) {
+func (s *pass) setState(target int, state State, took time.Duration, evidence ...string) {
 	a := &s.answers[target]
 	a.State, a.Took = state, took
 	a.Evidence = append(a.Evidence, evidence...)

@@ -28,8 +28,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// ask asks about mounts in the test's own namespace.
-func ask(t testing.TB, p *probe.Prober, points ...string) []probe.Answer {
+// askPoints asks about mounts in the test's own namespace.
+func askPoints(t testing.TB, p *probe.Prober, points ...string) []probe.Answer {
 	t.Helper()
 	var targets []probe.Target
 	for _, point := range points {
@@ -40,8 +40,8 @@ func ask(t testing.TB, p *probe.Prober, points ...string) []probe.Answer {
 	return answers
 }
 
-// states is the state of each answer.
-func states(answers []probe.Answer) []probe.State {
+// statesOf is the state of each answer.
+func statesOf(answers []probe.Answer) []probe.State {
 	var all []probe.State
 	for _, a := range answers {
 		all = append(all, a.State)
@@ -54,44 +54,46 @@ func states(answers []probe.Answer) []probe.State {
 // processors busy.
 var deadline = kerneltest.Patience(4 * time.Second)
 
-// patient is a prober that a machine which is busy, or emulated, has time to answer.
-func patient() *probe.Prober { return &probe.Prober{Deadline: kerneltest.Patience(10 * time.Second)} }
+// patientProber is a prober that a machine which is busy, or emulated, has time to answer.
+func patientProber() *probe.Prober {
+	return &probe.Prober{Deadline: kerneltest.Patience(10 * time.Second)}
+}
 
 // TestNoOtherIsSent asks again where a thread of the last pass can neither end
 // nor be ended.
 func TestNoOtherIsSent(t *testing.T) {
 	t.Parallel()
 	stuck, stopped, fine := mountFUSE(t, "hang"), mountFUSE(t, ""), mountFUSE(t, "")
-	stopped.signal("STOP")
+	stopped.signalServer("STOP")
 	points := []string{stuck.dirs[0], stopped.dirs[0], fine.dirs[0]}
 	r := &subprocess.Runner{}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
-	if got := states(ask(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
+	if got := statesOf(askPoints(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
 		t.Fatalf("states %v", got)
 	}
-	until(t, "only the request that was taken up waits", func() bool {
-		return stuck.waiting(t, 0) == 1 && stopped.waiting(t, 0) == 0 && r.Lingering() == 1 && threadsLeft(p.Lost()) == "D"
+	waitUntil(t, "only the request that was taken up waits", func() bool {
+		return stuck.countWaiting(t, 0) == 1 && stopped.countWaiting(t, 0) == 0 && r.Lingering() == 1 && threadsLeft(p.Lost()) == "D"
 	})
-	stopped.signal("CONT")
+	stopped.signalServer("CONT")
 	began := time.Now()
-	answers := ask(t, p, points...)
-	if got := states(answers); !slices.Equal(got, []probe.State{probe.Hung, probe.Alive, probe.Alive}) {
+	answers := askPoints(t, p, points...)
+	if got := statesOf(answers); !slices.Equal(got, []probe.State{probe.Hung, probe.Alive, probe.Alive}) {
 		t.Errorf("states %v: one that goes on is to be asked, though the process is there yet that waited for it", got)
 	}
 	if took := time.Since(began); took > deadline/2 {
 		t.Errorf("took %v: nobody needs to wait for what is known", took)
 	}
-	if !says(answers[0], "still waits, and no other one is sent") || stuck.waiting(t, 0) != 1 {
-		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.waiting(t, 0))
+	if !hasEvidence(answers[0], "still waits, and no other one is sent") || stuck.countWaiting(t, 0) != 1 {
+		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.countWaiting(t, 0))
 	}
 	// The descriptors of the other file systems are not kept open with the process.
-	until(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
+	waitUntil(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
 	if r.Lingering() != 1 {
 		t.Errorf("%d processes linger: the test shows nothing", r.Lingering())
 	}
-	stuck.abort(t, 0)
-	noneLeft(t, r)
-	if got := states(ask(t, p, points[0])); got[0] != probe.Disconnected {
+	stuck.abortConnection(t, 0)
+	awaitNoProcess(t, r)
+	if got := statesOf(askPoints(t, p, points[0])); got[0] != probe.Disconnected {
 		t.Errorf("state %v", got[0])
 	}
 }
@@ -102,15 +104,15 @@ func TestTooManyProcesses(t *testing.T) {
 	stuck, fine := mountFUSE(t, "hang"), mountFUSE(t, "")
 	r := &subprocess.Runner{MaxLingering: 1}
 	p := &probe.Prober{Deadline: deadline, Runner: r}
-	if got := ask(t, p, stuck.dirs[0]); got[0].State != probe.Hung || r.Lingering() != 1 {
+	if got := askPoints(t, p, stuck.dirs[0]); got[0].State != probe.Hung || r.Lingering() != 1 {
 		t.Fatalf("answer %+v, %d processes linger: the test shows nothing", got[0], r.Lingering())
 	}
-	answers := ask(t, p, fine.dirs[0])
-	if answers[0].State != probe.Unasked || !says(answers[0], "as many processes") {
+	answers := askPoints(t, p, fine.dirs[0])
+	if answers[0].State != probe.NotProbed || !hasEvidence(answers[0], "as many processes") {
 		t.Errorf("answer %+v", answers[0])
 	}
-	stuck.abort(t, 0)
-	noneLeft(t, r)
+	stuck.abortConnection(t, 0)
+	awaitNoProcess(t, r)
 }
 
 // TestOneQuestionForEachConnection asks about many mounts of a file system that
@@ -126,17 +128,17 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 		points = append(points, point)
 	}
 	r := &subprocess.Runner{}
-	answers := ask(t, &probe.Prober{Deadline: deadline, Runner: r}, points...)
+	answers := askPoints(t, &probe.Prober{Deadline: deadline, Runner: r}, points...)
 	for i, a := range answers {
-		if a.State != probe.Hung || i > 0 && !says(a, "not asked: the same file system does not answer at") {
+		if a.State != probe.Hung || i > 0 && !hasEvidence(a, "not asked: the same file system does not answer at") {
 			t.Errorf("answer %+v", a)
 		}
 	}
-	if n := s.waiting(t, 0); n != 1 {
+	if n := s.countWaiting(t, 0); n != 1 {
 		t.Errorf("%d requests wait", n)
 	}
-	s.abort(t, 0)
-	noneLeft(t, r)
+	s.abortConnection(t, 0)
+	awaitNoProcess(t, r)
 }
 
 // TestSlowIsNotHung asks a file system that answers, but not everything in time:
@@ -151,8 +153,8 @@ func TestSlowIsNotHung(t *testing.T) {
 		t.Cleanup(func() { systest.UnmountPath(point, true) })
 		points = append(points, point)
 	}
-	got := states(ask(t, &probe.Prober{Deadline: deadline}, points...))
-	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.Unasked {
+	got := statesOf(askPoints(t, &probe.Prober{Deadline: deadline}, points...))
+	if got[0] != probe.Alive || slices.Contains(got, probe.Hung) || got[3] != probe.NotProbed {
 		t.Errorf("states %v", got)
 	}
 }
@@ -177,10 +179,10 @@ func TestMountChangesMeanwhile(t *testing.T) {
 			changed := s.whenAsked(ctx, func() error {
 				return errors.Join(change(s.dirs[0]), os.WriteFile(answer, nil, 0o600))
 			})
-			answers := ask(t, &probe.Prober{Deadline: 30 * time.Second}, s.dirs[0])
+			answers := askPoints(t, &probe.Prober{Deadline: 30 * time.Second}, s.dirs[0])
 			asked()
 			must(t, <-changed)
-			if a := answers[0]; a.State != probe.Vanished || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
+			if a := answers[0]; a.State != probe.Gone || a.ID != (mount.ID{}) || a.Stat != (probe.Stat{}) || a.Bindable != probe.Unknown {
 				t.Errorf("answer %+v", a)
 			}
 		})
@@ -191,12 +193,12 @@ func TestMountChangesMeanwhile(t *testing.T) {
 func TestNoSuchMount(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "")
-	st, err := mount.Inspect(s.dirs[0])
+	state, err := mount.Inspect(s.dirs[0])
 	must(t, err)
 	below := filepath.Join(s.dirs[0], "dir")
 	must(t, sys.BindMount(t.TempDir(), below))
 	t.Cleanup(func() { systest.UnmountPath(below, true) })
-	another := st.ID
+	another := state.ID
 	another.UniqueID++ // before 6.8 there is none, and the number decides
 	another.MountInfoID++
 	gone := kerneltest.Start(t, "space", t.TempDir())
@@ -208,17 +210,17 @@ func TestNoSuchMount(t *testing.T) {
 		state  probe.State
 		says   string
 	}{
-		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Vanished, "not mounted"},
-		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Vanished, "not mounted"},
-		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Vanished, "another mount is there now"},
-		"this mount":     {probe.Target{Point: s.dirs[0], ID: st.ID}, probe.Alive, ""},
-		"below the FUSE": {probe.Target{Point: below}, probe.Unasked, "path may block"},
-		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Vanished, "enter mount namespace"},
+		"no mount":       {probe.Target{Point: t.TempDir()}, probe.Gone, "not mounted"},
+		"nothing":        {probe.Target{Point: s.dirs[0] + "-not"}, probe.Gone, "not mounted"},
+		"other mount":    {probe.Target{Point: s.dirs[0], ID: another}, probe.Gone, "another mount is there now"},
+		"this mount":     {probe.Target{Point: s.dirs[0], ID: state.ID}, probe.Alive, ""},
+		"below the FUSE": {probe.Target{Point: below}, probe.NotProbed, "path may block"},
+		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Gone, "enter mount namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers, err := patient().Ask(t.Context(), []probe.Target{test.target})
+			answers, err := patientProber().Ask(t.Context(), []probe.Target{test.target})
 			must(t, err)
-			if a := answers[0]; a.State != test.state || test.says != "" && !says(a, test.says) {
+			if a := answers[0]; a.State != test.state || test.says != "" && !hasEvidence(a, test.says) {
 				t.Errorf("answer %+v", a)
 			}
 		})
@@ -249,11 +251,11 @@ func TestCallerGivesUp(t *testing.T) {
 	answers, err := p.Ask(ctx, []probe.Target{{Point: s.dirs[0]}})
 	cancel()
 	must(t, <-gaveUp)
-	if !errors.Is(err, context.Canceled) || answers[0].State != probe.Unasked {
+	if !errors.Is(err, context.Canceled) || answers[0].State != probe.NotProbed {
 		t.Errorf("%v, %+v", err, answers)
 	}
-	s.abort(t, 0)
-	noneLeft(t, r)
+	s.abortConnection(t, 0)
+	awaitNoProcess(t, r)
 }
 
 // TestOtherNamespaces asks about mounts in another namespace, one of which does
@@ -277,7 +279,7 @@ func TestOtherNamespaces(t *testing.T) {
 	answers, err := (&probe.Prober{Deadline: deadline, Runner: r}).Ask(t.Context(), targets)
 	must(t, err)
 	want := []probe.State{probe.Alive, probe.Alive, probe.Hung, probe.Alive, probe.Alive, probe.Hung}
-	if got := states(answers); !slices.Equal(got, want) {
+	if got := statesOf(answers); !slices.Equal(got, want) {
 		t.Errorf("states %v", got)
 	}
 	if a := answers[0]; a.FSType != "tmpfs" || a.Bindable != probe.Yes {
@@ -287,18 +289,18 @@ func TestOtherNamespaces(t *testing.T) {
 		t.Fatalf("%d processes linger: the test shows nothing", r.Lingering())
 	}
 	other.End()
-	until(t, "the namespace is gone", func() bool {
+	waitUntil(t, "the namespace is gone", func() bool {
 		all, _, err := mountns.NewScanner().Namespaces()
 		must(t, err)
 		return !slices.ContainsFunc(all, ns.Same)
 	})
-	s.abort(t, 0)
-	noneLeft(t, r)
+	s.abortConnection(t, 0)
+	awaitNoProcess(t, r)
 }
 
-// peak is the greatest number of threads that a child of this process has, and
+// watchPeak is the greatest number of threads that a child of this process has, and
 // of children, until stop is called.
-func peak(t testing.TB) (stop func() (threads, children int)) {
+func watchPeak(t testing.TB) (stop func() (threads, children int)) {
 	t.Helper()
 	var most, many atomic.Int64
 	ended := make(chan struct{})
@@ -307,7 +309,7 @@ func peak(t testing.TB) (stop func() (threads, children int)) {
 		defer close(done)
 		for tick := time.NewTicker(10 * time.Millisecond); ; {
 			children := int64(0)
-			for _, pid := range probers(t) {
+			for _, pid := range probeProcesses(t) {
 				children++
 				if n, err := sys.ProcThreads(pid); err == nil {
 					most.Store(max(most.Load(), int64(n)))
@@ -329,9 +331,9 @@ func peak(t testing.TB) (stop func() (threads, children int)) {
 	}
 }
 
-// probers is the processes of jobs that this process has started. One that cannot
+// probeProcesses is the processes of jobs that this process has started. One that cannot
 // end has lost its name already.
-func probers(t testing.TB) []int {
+func probeProcesses(t testing.TB) []int {
 	t.Helper()
 	pids, err := sys.ProcNumbers("")
 	must(t, err)

@@ -8,97 +8,97 @@ import (
 	"time"
 )
 
-// The bounds of a pass. There are never more than maxAsking+maxWaiting threads
+// The bounds of a pass. There are never more than maxProbingThreads+maxWaitingThreads threads
 // that ask.
 const (
-	// maxAsking is how many threads ask at once.
-	maxAsking = 16
-	// maxWaiting is how many more may have been waiting for longer than patience.
+	// maxProbingThreads is how many threads ask at once.
+	maxProbingThreads = 16
+	// maxWaitingThreads is how many more may have been waiting for longer than patience.
 	// When it is reached the threads that wait then are not replaced, so that
 	// what has not been asked by then stays unasked.
-	maxWaiting = 256
-	// patience is how long a thread counts as asking. One that waits longer is
+	maxWaitingThreads = 256
+	// lateAfter is how long a thread counts as asking. One that waits longer is
 	// replaced.
-	patience = 25 * time.Millisecond
+	lateAfter = 25 * time.Millisecond
 )
 
-// pool bounds how many threads ask.
-type pool struct {
+// threadPool bounds how many threads ask.
+type threadPool struct {
 	mu              sync.Mutex
-	free            *sync.Cond
+	threadFree      *sync.Cond
 	asking, waiting int
-	room            func(owner string) int
-	of              map[string]int // how many threads wait for file systems of an owner
+	threadLimit     func(owner string) int
+	waitingByOwner  map[string]int // how many threads wait for file systems of an owner
 }
 
 // newPool has room say how many threads may wait for one owner.
-func newPool(room func(owner string) int) *pool {
-	p := &pool{room: room, of: map[string]int{}}
-	p.free = sync.NewCond(&p.mu)
+func newPool(room func(owner string) int) *threadPool {
+	p := &threadPool{threadLimit: room, waitingByOwner: map[string]int{}}
+	p.threadFree = sync.NewCond(&p.mu)
 	return p
 }
 
 // reserveThread waits until there may be one more thread that asks.
-func (p *pool) reserveThread() {
+func (p *threadPool) reserveThread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.asking >= maxAsking {
-		p.free.Wait()
+	for p.asking >= maxProbingThreads {
+		p.threadFree.Wait()
 	}
 	p.asking++
 }
 
-// give says that a thread asks no more.
-func (p *pool) give() {
+// releaseThread says that a thread asks no more.
+func (p *threadPool) releaseThread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asking--
-	p.free.Signal()
+	p.threadFree.Signal()
 }
 
-// full reports whether as many threads as may be wait for file systems of an owner.
-func (p *pool) full(owner string) bool {
+// ownerIsFull reports whether as many threads as may be wait for file systems of an owner.
+func (p *threadPool) ownerIsFull(owner string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.of[owner] >= p.room(owner)
+	return p.waitingByOwner[owner] >= p.threadLimit(owner)
 }
 
-// park says that a thread which asks has been waiting for long. It counts as
+// parkThread says that a thread which asks has been waiting for long. It counts as
 // asking still where there are too many of those.
-func (p *pool) park(owner string) (parked bool) {
+func (p *threadPool) parkThread(owner string) (parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of[owner]++
-	if p.waiting >= maxWaiting {
+	p.waitingByOwner[owner]++
+	if p.waiting >= maxWaitingThreads {
 		return false
 	}
 	p.waiting++
 	p.asking--
-	p.free.Signal()
+	p.threadFree.Signal()
 	return true
 }
 
-// answered says that a thread waits no more for a file system of the owner.
-func (p *pool) answered(owner string) {
+// ownerAnswered says that a thread waits no more for a file system of the owner.
+func (p *threadPool) ownerAnswered(owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.of[owner]--
+	p.waitingByOwner[owner]--
 }
 
-// unpark waits until a thread that was parked may ask again.
-func (p *pool) unpark() {
+// unparkThread waits until a thread that was parked may ask again.
+func (p *threadPool) unparkThread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.asking >= maxAsking {
-		p.free.Wait()
+	for p.asking >= maxProbingThreads {
+		p.threadFree.Wait()
 	}
 	p.waiting--
 	p.asking++
 }
 
-// turn is a thread's asking about one target.
-type turn struct {
-	pool   *pool
+// probeTurn is a thread's asking about one target.
+type probeTurn struct {
+	pool   *threadPool
 	emit   func(v any) error
 	target int
 	owner  string
@@ -106,85 +106,85 @@ type turn struct {
 	// handOver is called once where the way to the mount does not answer: the next caller need not wait for that.
 	handOver func()
 
-	mu       sync.Mutex
-	timer    *time.Timer
-	question string
-	way      bool // that is the way to the mount
-	stat     Stat
-	late     bool // for longer than patience
-	parked   bool
-	handed   bool // handOver was called
+	mu           sync.Mutex
+	timer        *time.Timer
+	question     string
+	onWayToMount bool // that is the way to the mount
+	stat         Stat
+	isLate       bool // for longer than patience
+	parked       bool
+	handed       bool // handOver was called
 }
 
-// lookUp is ask of the way to the mount.
-func (t *turn) lookUp(question string) {
+// askWay is ask of the way to the mount.
+func (t *probeTurn) askWay(question string) {
 	t.mu.Lock()
-	t.way = true
+	t.onWayToMount = true
 	t.mu.Unlock()
-	t.ask(question)
+	t.askQuestion(question)
 }
 
-// remember has come to the mount, and notes what the kernel remembers of it.
-func (t *turn) remember(st Stat) {
+// reachMount has come to the mount, and notes what the kernel remembers of it.
+func (t *probeTurn) reachMount(st Stat) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stat = st
 }
 
-// ask notes what is asked now.
-func (t *turn) ask(question string) {
+// askQuestion notes what is asked now.
+func (t *probeTurn) askQuestion(question string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.way = t.way && t.question == ""
+	t.onWayToMount = t.onWayToMount && t.question == ""
 	t.question = question
 	switch {
-	case t.late:
-		t.report()
+	case t.isLate:
+		t.sendProgress()
 	case t.timer == nil:
-		t.timer = time.AfterFunc(patience, t.overdue)
+		t.timer = time.AfterFunc(lateAfter, t.markLate)
 	}
 }
 
-// overdue says so, and has the thread replaced.
-func (t *turn) overdue() {
+// markLate says so, and has the thread replaced.
+func (t *probeTurn) markLate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.timer == nil {
 		return // answered at this moment
 	}
-	t.late = true
-	t.report()
-	t.parked = t.pool.park(t.owner)
-	if t.way && t.handOver != nil {
+	t.isLate = true
+	t.sendProgress()
+	t.parked = t.pool.parkThread(t.owner)
+	if t.onWayToMount && t.handOver != nil {
 		t.handed = true
 		t.handOver()
 	}
 }
 
-func (t *turn) report() {
-	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.way, Stat: t.stat}
+func (t *probeTurn) sendProgress() {
+	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.onWayToMount, Stat: t.stat}
 	_ = t.emit(reply{Overdue: &o}) // the parent is gone
 }
 
-// end says that everything was answered.
-func (t *turn) end() {
+// finish says that everything was answered.
+func (t *probeTurn) finish() {
 	t.mu.Lock()
 	if t.timer != nil {
 		t.timer.Stop()
 		t.timer = nil
 	}
-	parked, late := t.parked, t.late
+	parked, late := t.parked, t.isLate
 	t.mu.Unlock()
 	if late {
-		t.pool.answered(t.owner)
+		t.pool.ownerAnswered(t.owner)
 	}
 	if parked {
-		t.pool.unpark()
+		t.pool.unparkThread()
 	}
 }
 
 // wasHanded reports whether handOver was called.
-func (t *turn) wasHanded() bool {
+func (t *probeTurn) wasHanded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.handed

@@ -75,10 +75,10 @@ const (
 	// Missing: Below is not there, or leads out of the mount (EXDEV). Without
 	// Below: the file system says that the mount's own root is no more (ENOENT).
 	Missing State = "Missing"
-	// Vanished: there is no such mount any more, or another one in its place.
-	Vanished State = "Vanished"
-	// Unasked: there was no time or no thread left to ask, or no way to do it.
-	Unasked State = "Unasked"
+	// Gone: there is no such mount any more, or another one in its place.
+	Gone State = "Vanished"
+	// NotProbed: there was no time or no thread left to ask, or no way to do it.
+	NotProbed State = "Unasked"
 )
 
 // Tristate is an answer that may not be known.

@@ -30,29 +30,29 @@ func TestWhatErrorsMean(t *testing.T) {
 		sys.ESHUTDOWN:           {Disconnected, Disconnected},
 		sys.ESTALE:              {Stale, Stale},
 		sys.EIO:                 {Broken, Broken},
-		sys.EACCES:              {Denied, Unasked},
-		sys.EPERM:               {Denied, Unasked},
-		sys.ENOENT:              {Missing, Vanished},
-		sys.ETIMEDOUT:           {Broken, Unasked},
-		sys.ELOOP:               {Broken, Unasked},
-		mountns.ErrMayBlock:     {Broken, Unasked},
-		mountns.ErrChanged:      {Broken, Vanished},
-		mount.ErrNotMounted:     {Broken, Vanished},
-		&mount.ChangedError{}:   {Broken, Vanished},
-		errors.New("any other"): {Broken, Unasked},
+		sys.EACCES:              {Denied, NotProbed},
+		sys.EPERM:               {Denied, NotProbed},
+		sys.ENOENT:              {Missing, Gone},
+		sys.ETIMEDOUT:           {Broken, NotProbed},
+		sys.ELOOP:               {Broken, NotProbed},
+		mountns.ErrMayBlock:     {Broken, NotProbed},
+		mountns.ErrChanged:      {Broken, Gone},
+		mount.ErrNotMounted:     {Broken, Gone},
+		&mount.ChangedError{}:   {Broken, Gone},
+		errors.New("any other"): {Broken, NotProbed},
 	} {
 		wrapped := fmt.Errorf("ask: %w", err)
 		if got := stateOf(wrapped); got != want.asked {
 			t.Errorf("asked, %v is %v, want %v", err, got, want.asked)
 		}
-		if got := unfound(wrapped); got != want.looked {
+		if got := stateOfFindError(wrapped); got != want.looked {
 			t.Errorf("looked for, %v is %v, want %v", err, got, want.looked)
 		}
 	}
-	if n := errno(fmt.Errorf("ask: %w", sys.ESTALE)); n != sys.ESTALE {
+	if n := errnoOf(fmt.Errorf("ask: %w", sys.ESTALE)); n != sys.ESTALE {
 		t.Errorf("number %d", n)
 	}
-	if n := errno(errors.New("none")); n != 0 {
+	if n := errnoOf(errors.New("none")); n != 0 {
 		t.Errorf("number %d", n)
 	}
 }
@@ -79,14 +79,14 @@ func TestMarkMakesNoOtherMount(t *testing.T) {
 	t.Parallel()
 	a := mount.ID{MountInfoID: 1, Parent: 2, Root: "/vol", Point: "/p"}
 	b := a
-	if b.Root = "/vol//deleted"; !same(a, b) || !same(b, a) {
+	if b.Root = "/vol//deleted"; !sameMount(a, b) || !sameMount(b, a) {
 		t.Error("the mark makes another mount of it")
 	}
-	if b.Root = "/other"; same(a, b) {
+	if b.Root = "/other"; sameMount(a, b) {
 		t.Error("another root is the same mount")
 	}
 	a.UniqueID, b.UniqueID = 5, 6
-	if b.Root = a.Root; same(a, b) {
+	if b.Root = a.Root; sameMount(a, b) {
 		t.Error("another number is the same mount")
 	}
 }
@@ -95,10 +95,10 @@ func TestOwnersTakeTurns(t *testing.T) {
 	t.Parallel()
 	s := pass{Prober: &Prober{}}
 	for range 100 {
-		s.groups = append(s.groups, &group{owner: "one"})
+		s.groups = append(s.groups, &targetGroup{owner: "one"})
 	}
-	s.groups = append(s.groups, &group{owner: "two"}, &group{owner: "three"}, &group{owner: "two"})
-	s.order()
+	s.groups = append(s.groups, &targetGroup{owner: "two"}, &targetGroup{owner: "three"}, &targetGroup{owner: "two"})
+	s.takeTurns()
 	var first []string
 	for _, g := range s.groups[:5] {
 		first = append(first, g.owner)
@@ -108,26 +108,26 @@ func TestOwnersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestRoomIsLeftForEverybody has one owner after the other take all that it may have.
-func TestRoomIsLeftForEverybody(t *testing.T) {
+// TestEveryOwnerGetsThreads has one owner after the other take all that it may have.
+func TestEveryOwnerGetsThreads(t *testing.T) {
 	t.Parallel()
-	p := &Prober{waiting: map[uint64]waiter{}}
+	p := &Prober{waitingThreads: map[uint64]waitingThread{}}
 	for n := range 1000 {
 		owner := fmt.Sprint("owner ", n)
 		took := 0
 		for {
-			if r := p.newRoom().others(); (&r).room(owner) == 0 {
+			if r := p.newRoom().requestForOthers(); (&r).threadLimit(owner) == 0 {
 				break
 			}
-			p.waiting[uint64(len(p.waiting))] = waiter{owner: owner}
+			p.waitingThreads[uint64(len(p.waitingThreads))] = waitingThread{owner: owner}
 			took++
 		}
-		if took < 1 || took > maxWaiters/shares {
-			t.Fatalf("%s has %d threads wait, beside %d of others", owner, took, len(p.waiting)-took)
+		if took < 1 || took > maxWaiters/ownerShare {
+			t.Fatalf("%s has %d threads wait, beside %d of others", owner, took, len(p.waitingThreads)-took)
 		}
 	}
 	r := p.newRoom()
-	if proven := r.proven(); r.left > 0 || proven.RoomElse != 1 || proven.room("") != unbounded {
+	if proven := r.requestForAnswering(); r.remaining > 0 || proven.RoomElse != 1 || proven.threadLimit("") != unboundedRoom {
 		t.Errorf("room %+v is left", r)
 	}
 }
@@ -136,7 +136,7 @@ func TestRoomIsLeftForEverybody(t *testing.T) {
 func TestPoolReplacesThoseThatWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPool(func(string) int { return maxWaiting })
+		p := newPool(func(string) int { return maxWaitingThreads })
 		ctx, answer := context.WithCancel(t.Context())
 		var (
 			mu      sync.Mutex
@@ -151,21 +151,21 @@ func TestPoolReplacesThoseThatWait(t *testing.T) {
 			return nil
 		}
 		all.Go(func() {
-			for range maxAsking + maxWaiting + 50 {
+			for range maxProbingThreads + maxWaitingThreads + 50 {
 				p.reserveThread()
 				begun++
 				all.Go(func() {
-					defer p.give()
-					turn := turn{pool: p, emit: emit}
-					turn.ask("anything")
+					defer p.releaseThread()
+					turn := probeTurn{pool: p, emit: emit}
+					turn.askQuestion("anything")
 					<-ctx.Done()
-					turn.end()
+					turn.finish()
 				})
 			}
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if begun != maxAsking+maxWaiting || overdue != begun {
+		if begun != maxProbingThreads+maxWaitingThreads || overdue != begun {
 			t.Errorf("%d begun, %d overdue", begun, overdue)
 		}
 		answer()
@@ -180,10 +180,10 @@ func TestGoneProcessWaitsNoMore(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
 	close(gone)
-	if (waiter{pid: 1, thread: 1, gone: gone}).there() {
+	if (waitingThread{pid: 1, thread: 1, gone: gone}).there() {
 		t.Error("a process that has ended waits")
 	}
-	if (waiter{pid: 1 << 30, thread: 1, gone: make(chan struct{})}).there() {
+	if (waitingThread{pid: 1 << 30, thread: 1, gone: make(chan struct{})}).there() {
 		t.Error("a thread that is not there waits")
 	}
 }
@@ -192,7 +192,7 @@ func TestGoneProcessWaitsNoMore(t *testing.T) {
 // answer, for tests that wait until nothing about those changes any more.
 func (p *Prober) Lost() []int {
 	pids := map[int]bool{}
-	for _, w := range p.waiting {
+	for _, w := range p.waitingThreads {
 		pids[w.pid] = true
 	}
 	return slices.Sorted(maps.Keys(pids))

@@ -33,20 +33,20 @@ type Prober struct {
 	// overdue at once. It must not block.
 	Overdue func()
 
-	init sync.Once
-	turn chan struct{} // holds one value while a pass is on
-	own  subprocess.Runner
+	init      sync.Once
+	passLock  chan struct{} // holds one value while a pass is on
+	ownRunner subprocess.Runner
 
 	// One pass at a time uses these:
 
-	// waiting is which thread waits for which file system since an earlier pass.
-	waiting map[uint64]waiter
-	// blocked is which thread waits since then on the way to a mount.
-	blocked map[pathToMount]waiter
-	// slow is which file systems did not answer in the last pass.
-	slow map[uint64]bool
-	// answered is which file systems have answered when they were asked last.
-	answered map[uint64]bool
+	// waitingThreads is which thread waits for which file system since an earlier pass.
+	waitingThreads map[uint64]waitingThread
+	// blockedWays is which thread waits since then on the way to a mount.
+	blockedWays map[pathToMount]waitingThread
+	// slowFileSystems is which file systems did not answer in the last pass.
+	slowFileSystems map[uint64]bool
+	// answeringFileSystems is which file systems have answered when they were asked last.
+	answeringFileSystems map[uint64]bool
 }
 
 // Ask asks every target and gives their answers in the same order. It takes as
@@ -64,25 +64,25 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 		}
 	}
 	p.init.Do(func() {
-		p.turn = make(chan struct{}, 1)
-		p.waiting, p.blocked = map[uint64]waiter{}, map[pathToMount]waiter{}
-		p.slow, p.answered = map[uint64]bool{}, map[uint64]bool{}
+		p.passLock = make(chan struct{}, 1)
+		p.waitingThreads, p.blockedWays = map[uint64]waitingThread{}, map[pathToMount]waitingThread{}
+		p.slowFileSystems, p.answeringFileSystems = map[uint64]bool{}, map[uint64]bool{}
 	})
 	select {
-	case p.turn <- struct{}{}:
+	case p.passLock <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for another pass: %w", context.Cause(ctx))
 	}
-	defer func() { <-p.turn }()
+	defer func() { <-p.passLock }()
 	s := p.newPass(targets)
 	defer s.close()
-	s.find()
+	s.findMounts()
 	err := s.askAll(ctx)
-	s.settle()
-	s.recheck()
+	s.settleUnanswered()
+	s.recheckMounts()
 	return s.answers, err
 }
 
-func (p *Prober) runner() *subprocess.Runner { return cmp.Or(p.Runner, &p.own) }
+func (p *Prober) runnerOrOwn() *subprocess.Runner { return cmp.Or(p.Runner, &p.ownRunner) }
 
-func (p *Prober) deadline() time.Duration { return cmp.Or(p.Deadline, DefaultDeadline) }
+func (p *Prober) deadlineOrDefault() time.Duration { return cmp.Or(p.Deadline, DefaultDeadline) }

@@ -18,7 +18,8 @@ import (
 
 var hungFlag = flag.Int("hung", 200, "how many file systems of one pod, and of one driver, hang")
 
-// TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at once.
+// TestHungOnesTakeNoRoom has file systems of one pod hang, one more at every pass, and then those of a driver all at
+// once.
 func TestHungOnesTakeNoRoom(t *testing.T) {
 	t.Parallel()
 	single, many, driver := max(kerneltest.Fewer(20), 6), *hungFlag, *hungFlag
@@ -58,7 +59,7 @@ func TestHungOnesTakeNoRoom(t *testing.T) {
 	}
 	waiting := 0
 	for i := range stuck.dirs {
-		waiting += stuck.waiting(t, i)
+		waiting += stuck.countWaiting(t, i)
 	}
 	if waiting > 100 {
 		t.Errorf("%d threads wait for the file systems of one pod", waiting)
@@ -69,13 +70,13 @@ func TestHungOnesTakeNoRoom(t *testing.T) {
 		all = append(all, probe.Target{Point: dir, Owner: []string{"a", "b", "c", "d"}[i%4]})
 	}
 	check("the driver is well", all...)
-	lost.signal("STOP")
+	lost.signalServer("STOP")
 	for range 3 {
 		check("the driver is lost", all...)
 	}
-	lost.signal("CONT")
+	lost.signalServer("CONT")
 	for i := range stuck.dirs {
-		stuck.abort(t, i)
+		stuck.abortConnection(t, i)
 	}
-	noneLeft(t, r)
+	awaitNoProcess(t, r)
 }

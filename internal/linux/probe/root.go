@@ -11,9 +11,9 @@ import "kubediag.org/kubediag/internal/linux/sys"
 func AskRoot(root *sys.FD) Answer {
 	w := &worker{pool: newPool(func(string) int { return 1 }), emit: func(any) error { return nil }}
 	w.pool.reserveThread()
-	defer w.pool.give()
-	a := asker{question: &question{}, worker: w, turn: &turn{pool: w.pool, emit: w.emit, thread: sys.ThreadID()}}
-	a.ask(root, theRoot)
-	a.turn.end()
+	defer w.pool.releaseThread()
+	a := targetProbe{question: &question{}, worker: w, turn: &probeTurn{pool: w.pool, emit: w.emit, thread: sys.ThreadID()}}
+	a.askStat(root, rootName)
+	a.turn.finish()
 	return a.answer
 }

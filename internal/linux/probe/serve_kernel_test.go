@@ -30,15 +30,15 @@ import (
 
 func TestMain(m *testing.M) {
 	subprocess.Main(probe.Job)
-	kerneltest.Main(m, kerneltest.Roles{"serve": serve, "space": space})
+	kerneltest.Main(m, kerneltest.Roles{"serve": serveRole, "space": namespaceRole})
 }
 
-// serve is a role: it serves a FUSE file system on each directory that is named,
+// serveRole is a role: it serves a FUSE file system on each directory that is named,
 // "DIR" or "DIR=MANNERS".
-func serve(args []string, ready func(string)) error {
+func serveRole(args []string, ready func(string)) error {
 	for _, arg := range args {
 		dir, manners, _ := strings.Cut(arg, "=")
-		server, err := gofuse.NewServer(newTree(manners), dir, &gofuse.MountOptions{
+		server, err := gofuse.NewServer(newTestFileSystem(manners), dir, &gofuse.MountOptions{
 			AllowOther: true, DirectMountStrict: true, FsName: "server", Name: "kubediag", SingleThreaded: true,
 		})
 		if err != nil {
@@ -51,12 +51,12 @@ func serve(args []string, ready func(string)) error {
 	return nil
 }
 
-// tree is a file system with a few names, and manners: "hang" never answers a
+// testFileSystem is a file system with a few names, and manners: "hang" never answers a
 // getattr, "late DURATION" answers one late, "when FILE" once there is such a
 // file, "errno N" with an error, "wrong" says that its directories are files,
 // "evicted" is as a client of Ceph that was thrown out, "moving" finds another
 // directory at every look.
-type tree struct {
+type testFileSystem struct {
 	gofuse.RawFileSystem
 	manners, argument string
 
@@ -64,9 +64,9 @@ type tree struct {
 	next uint64
 }
 
-func newTree(manners string) *tree {
+func newTestFileSystem(manners string) *testFileSystem {
 	kind, argument, _ := strings.Cut(manners, " ")
-	return &tree{RawFileSystem: gofuse.NewDefaultRawFileSystem(), manners: kind, argument: argument, next: 1000}
+	return &testFileSystem{RawFileSystem: gofuse.NewDefaultRawFileSystem(), manners: kind, argument: argument, next: 1000}
 }
 
 const (
@@ -80,7 +80,7 @@ const (
 
 var nodes = map[string]uint64{"dir": nodeDir, "file": nodeFile, "out": nodeOut, "up": nodeUp, "inside": nodeInside, "sub": nodeSub}
 
-func (f *tree) attr(node uint64, out *gofuse.Attr) {
+func (f *testFileSystem) attr(node uint64, out *gofuse.Attr) {
 	out.Ino, out.Nlink, out.Mode = node, 1, gofuse.S_IFDIR|0o755
 	switch node {
 	case nodeFile:
@@ -92,7 +92,7 @@ func (f *tree) attr(node uint64, out *gofuse.Attr) {
 	}
 }
 
-func (f *tree) Lookup(_ <-chan struct{}, _ *gofuse.InHeader, name string, out *gofuse.EntryOut) gofuse.Status {
+func (f *testFileSystem) Lookup(_ <-chan struct{}, _ *gofuse.InHeader, name string, out *gofuse.EntryOut) gofuse.Status {
 	node, ok := nodes[name]
 	if !ok {
 		return gofuse.ENOENT
@@ -107,7 +107,7 @@ func (f *tree) Lookup(_ <-chan struct{}, _ *gofuse.InHeader, name string, out *g
 	return gofuse.OK
 }
 
-func (f *tree) GetAttr(_ <-chan struct{}, in *gofuse.GetAttrIn, out *gofuse.AttrOut) gofuse.Status {
+func (f *testFileSystem) GetAttr(_ <-chan struct{}, in *gofuse.GetAttrIn, out *gofuse.AttrOut) gofuse.Status {
 	f.attr(in.NodeId, &out.Attr)
 	switch f.manners {
 	case "hang":
@@ -130,7 +130,7 @@ func (f *tree) GetAttr(_ <-chan struct{}, in *gofuse.GetAttrIn, out *gofuse.Attr
 	return gofuse.OK
 }
 
-func (f *tree) Readlink(_ <-chan struct{}, in *gofuse.InHeader) ([]byte, gofuse.Status) {
+func (f *testFileSystem) Readlink(_ <-chan struct{}, in *gofuse.InHeader) ([]byte, gofuse.Status) {
 	switch in.NodeId {
 	case nodeOut:
 		return []byte("/etc"), gofuse.OK
@@ -140,11 +140,11 @@ func (f *tree) Readlink(_ <-chan struct{}, in *gofuse.InHeader) ([]byte, gofuse.
 	return []byte("dir"), gofuse.OK
 }
 
-func (f *tree) OpenDir(<-chan struct{}, *gofuse.OpenIn, *gofuse.OpenOut) gofuse.Status {
+func (f *testFileSystem) OpenDir(<-chan struct{}, *gofuse.OpenIn, *gofuse.OpenOut) gofuse.Status {
 	return gofuse.OK
 }
 
-func (f *tree) ReadDir(<-chan struct{}, *gofuse.ReadIn, *gofuse.DirEntryList) gofuse.Status {
+func (f *testFileSystem) ReadDir(<-chan struct{}, *gofuse.ReadIn, *gofuse.DirEntryList) gofuse.Status {
 	if f.manners == "evicted" {
 		return gofuse.Status(sys.ESHUTDOWN)
 	}
@@ -152,7 +152,7 @@ func (f *tree) ReadDir(<-chan struct{}, *gofuse.ReadIn, *gofuse.DirEntryList) go
 }
 
 // ReadDirPlus shows one directory, and so has the kernel look at it.
-func (f *tree) ReadDirPlus(_ <-chan struct{}, in *gofuse.ReadIn, out *gofuse.DirEntryList) gofuse.Status {
+func (f *testFileSystem) ReadDirPlus(_ <-chan struct{}, in *gofuse.ReadIn, out *gofuse.DirEntryList) gofuse.Status {
 	if f.manners == "evicted" {
 		return gofuse.Status(sys.ESHUTDOWN)
 	}
@@ -163,22 +163,22 @@ func (f *tree) ReadDirPlus(_ <-chan struct{}, in *gofuse.ReadIn, out *gofuse.Dir
 	return f.Lookup(nil, nil, "dir", entry)
 }
 
-func (f *tree) StatFs(<-chan struct{}, *gofuse.InHeader, *gofuse.StatfsOut) gofuse.Status {
+func (f *testFileSystem) StatFs(<-chan struct{}, *gofuse.InHeader, *gofuse.StatfsOut) gofuse.Status {
 	return gofuse.OK
 }
 
-// served is a process that serves file systems at mounts of the test.
-type served struct {
+// fileServer is a process that serves file systems at mounts of the test.
+type fileServer struct {
 	*kerneltest.Actor
 	dirs   []string
 	minors []uint32 // of their devices
 }
 
 // mountFUSE mounts one file system for each of the manners.
-func mountFUSE(t testing.TB, manners ...string) *served {
+func mountFUSE(t testing.TB, manners ...string) *fileServer {
 	t.Helper()
 	base := t.TempDir()
-	s := &served{}
+	s := &fileServer{}
 	var args []string
 	for i, m := range manners {
 		dir := filepath.Join(base, strconv.Itoa(i))
@@ -201,21 +201,22 @@ func mountFUSE(t testing.TB, manners ...string) *served {
 		s.minors = append(s.minors, st.Minor)
 	}
 	t.Cleanup(func() {
-		s.signal("CONT")
+		s.signalServer("CONT")
 		for i := range s.dirs {
-			s.abort(t, i)
+			s.abortConnection(t, i)
 		}
 	})
 	return s
 }
 
-// signal sends a signal to the process, unless that has been killed.
-func (s *served) signal(name string) {
+// signalServer sends a signal to the process, unless that has been killed.
+func (s *fileServer) signalServer(name string) {
 	_ = exec.Command("kill", "-"+name, strconv.Itoa(s.PID)).Run()
 }
 
-// abort ends a connection; what waits for it ends. If a test has unmounted it, its number may be another test's by now.
-func (s *served) abort(t testing.TB, i int) {
+// abortConnection ends a connection; what waits for it ends. If a test has unmounted it, its number may be another
+// test's by now.
+func (s *fileServer) abortConnection(t testing.TB, i int) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	must(t, err)
@@ -230,15 +231,15 @@ func (s *served) abort(t testing.TB, i int) {
 	_ = c.Abort(s.minors[i]) // it may be gone by now
 }
 
-// waiting is how many requests to a file system wait.
-func (s *served) waiting(t testing.TB, i int) int {
+// countWaiting is how many requests to a file system wait.
+func (s *fileServer) countWaiting(t testing.TB, i int) int {
 	t.Helper()
-	n, err := s.requests(i)
+	n, err := s.readWaiting(i)
 	must(t, err)
 	return n
 }
 
-func (s *served) requests(i int) (waiting int, err error) {
+func (s *fileServer) readWaiting(i int) (waiting int, err error) {
 	c, err := fuse.Open()
 	if err != nil {
 		return 0, err
@@ -250,11 +251,11 @@ func (s *served) requests(i int) (waiting int, err error) {
 
 // whenAsked acts beside the test as soon as a request to the first file system
 // waits, and reports how that went; an error too if ctx ends before.
-func (s *served) whenAsked(ctx context.Context, act func() error) <-chan error {
+func (s *fileServer) whenAsked(ctx context.Context, act func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			if n, err := s.requests(0); err != nil {
+			if n, err := s.readWaiting(0); err != nil {
 				done <- err
 				return
 			} else if n > 0 {
@@ -267,8 +268,8 @@ func (s *served) whenAsked(ctx context.Context, act func() error) <-chan error {
 	return done
 }
 
-// bind makes source visible at a new place.
-func bind(t testing.TB, source string) string {
+// bindNew makes source visible at a new place.
+func bindNew(t testing.TB, source string) string {
 	t.Helper()
 	st, err := os.Stat(source)
 	must(t, err)
@@ -283,9 +284,9 @@ func bind(t testing.TB, source string) string {
 	return point
 }
 
-// table is what is mounted below the test's own temporary directory, or from
+// tableText is what is mounted below the test's own temporary directory, or from
 // there.
-func table(t testing.TB, point string) string {
+func tableText(t testing.TB, point string) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")
 	must(t, err)
@@ -302,14 +303,14 @@ func table(t testing.TB, point string) string {
 	return strings.Join(lines, "")
 }
 
-// noneLeft waits until a Prober's process is gone.
-func noneLeft(t testing.TB, r *subprocess.Runner) {
+// awaitNoProcess waits until a Prober's process is gone.
+func awaitNoProcess(t testing.TB, r *subprocess.Runner) {
 	t.Helper()
-	until(t, "every process is gone", func() bool { return r.Lingering() == 0 })
+	waitUntil(t, "every process is gone", func() bool { return r.Lingering() == 0 })
 }
 
-// until waits until something is so.
-func until(t testing.TB, what string, so func() bool) {
+// waitUntil waits until something is so.
+func waitUntil(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -325,8 +326,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// space is a role: a mount namespace with a tmpfs at the point that is named.
-func space(args []string, ready func(string)) error {
+// namespaceRole is a role: a mount namespace with a tmpfs at the point that is named.
+func namespaceRole(args []string, ready func(string)) error {
 	if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 		return err
 	}

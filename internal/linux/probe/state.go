@@ -15,11 +15,11 @@ import (
 // stateOf is what an error says of the file system that answered with it.
 func stateOf(err error) State {
 	switch {
-	case isAny(err, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN):
+	case isAnyError(err, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN):
 		return Disconnected
 	case errors.Is(err, sys.ESTALE):
 		return Stale
-	case isAny(err, sys.EACCES, sys.EPERM):
+	case isAnyError(err, sys.EACCES, sys.EPERM):
 		return Denied
 	case errors.Is(err, sys.ENOENT):
 		return Missing
@@ -27,26 +27,26 @@ func stateOf(err error) State {
 	return Broken
 }
 
-// unfound is what an error of looking for the mount means.
-func unfound(err error) State {
+// stateOfFindError is what an error of looking for the mount means.
+func stateOfFindError(err error) State {
 	switch {
-	case isAny(err, mount.ErrNotMounted, mount.ErrChanged, mountns.ErrChanged, mountns.ErrGone, sys.ENOENT, sys.ENOTDIR, sys.ESRCH):
-		return Vanished
-	case givenUp(err):
+	case isAnyError(err, mount.ErrNotMounted, mount.ErrChanged, mountns.ErrChanged, mountns.ErrGone, sys.ENOENT, sys.ENOTDIR, sys.ESRCH):
+		return Gone
+	case clientGaveUp(err):
 		return stateOf(err)
 	}
-	return Unasked
+	return NotProbed
 }
 
-// givenUp reports whether the kernel does not even return its cached attributes of
+// clientGaveUp reports whether the kernel does not even return its cached attributes of
 // a mount's root. It has found that the file system's answers about the root are
 // invalid, or that its server does not know it any more.
-func givenUp(err error) bool {
-	return isAny(err, sys.EIO, sys.ESTALE, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN)
+func clientGaveUp(err error) bool {
+	return isAnyError(err, sys.EIO, sys.ESTALE, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN)
 }
 
-// errno is the kernel's number in err; 0 if there is none.
-func errno(err error) sys.Errno {
+// errnoOf is the kernel's number in err; 0 if there is none.
+func errnoOf(err error) sys.Errno {
 	number, _ := errors.AsType[sys.Errno](err)
 	return number
 }
@@ -54,6 +54,6 @@ func errno(err error) sys.Errno {
 // describeError is a sentence of evidence: what was asked, and what the kernel answered.
 func describeError(asked string, err error) string { return asked + ": " + err.Error() }
 
-func isAny(err error, targets ...error) bool {
+func isAnyError(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

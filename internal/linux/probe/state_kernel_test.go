@@ -20,30 +20,30 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// one asks about one target and shows what was said.
-func one(t *testing.T, p *probe.Prober, target probe.Target) probe.Answer {
+// askOne asks about one target and shows what was said.
+func askOne(t *testing.T, p *probe.Prober, target probe.Target) probe.Answer {
 	t.Helper()
-	before := table(t, target.Point)
+	before := tableText(t, target.Point)
 	answers, err := p.Ask(t.Context(), []probe.Target{target})
 	must(t, err)
 	if len(answers) != 1 {
 		t.Fatalf("%d answers", len(answers))
 	}
-	if after := table(t, target.Point); before != after {
+	if after := tableText(t, target.Point); before != after {
 		t.Errorf("the table was\n%sand is\n%s", before, after)
 	}
 	t.Logf("%+v", answers[0])
 	return answers[0]
 }
 
-// says reports whether a sentence of evidence contains the text.
-func says(a probe.Answer, text string) bool {
+// hasEvidence reports whether a sentence of evidence contains the text.
+func hasEvidence(a probe.Answer, text string) bool {
 	return slices.ContainsFunc(a.Evidence, func(s string) bool { return strings.Contains(s, text) })
 }
 
-// subtyped is the type of a file system as the kernel gives it: one that has
+// withSubtype is the type of a file system as the kernel gives it: one that has
 // statmount without sources (6.8 to 6.12) leaves out the subtype as well.
-func subtyped(fsType string) string {
+func withSubtype(fsType string) string {
 	if sys.HasStatmount.Probe() == nil && sys.HasStatmountSource.Probe() != nil {
 		fsType, _, _ = strings.Cut(fsType, ".")
 	}
@@ -77,27 +77,27 @@ func TestStates(t *testing.T) {
 			s := mountFUSE(t, manners)
 			p := &probe.Prober{Deadline: deadline}
 			began := time.Now()
-			a := one(t, p, probe.Target{Point: s.dirs[0], Bind: true})
+			a := askOne(t, p, probe.Target{Point: s.dirs[0], Bind: true})
 			if took := time.Since(began); took > 2*deadline {
 				t.Errorf("took %v", took)
 			}
-			if a.State != want.state || a.Errno != want.errno || want.says != "" && !says(a, want.says) {
+			if a.State != want.state || a.Errno != want.errno || want.says != "" && !hasEvidence(a, want.says) {
 				t.Errorf("want %+v", want)
 			}
 			bindable := probe.Yes
 			if want.state == probe.Hung {
 				bindable = probe.Unknown
 			}
-			if a.Bindable != bindable || a.FSType != subtyped("fuse.kubediag") || a.Deleted || a.ID.Point != s.dirs[0] {
+			if a.Bindable != bindable || a.FSType != withSubtype("fuse.kubediag") || a.Deleted || a.ID.Point != s.dirs[0] {
 				t.Errorf("bindable %q, type %q, deleted %v, %v", a.Bindable, a.FSType, a.Deleted, a.ID)
 			}
 			if manners == "wrong" { // the kernel wants to know nothing of it any more
-				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: a.ID}); again.State != probe.Broken || again.Errno != sys.EIO {
+				if again := askOne(t, p, probe.Target{Point: s.dirs[0], ID: a.ID}); again.State != probe.Broken || again.Errno != sys.EIO {
 					t.Errorf("want the same again")
 				}
 				other := a.ID
 				other.MountInfoID++
-				if again := one(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Vanished {
+				if again := askOne(t, p, probe.Target{Point: s.dirs[0], ID: other}); again.State != probe.Gone {
 					t.Errorf("want it to be another")
 				}
 			}
@@ -112,20 +112,20 @@ func TestStates(t *testing.T) {
 func TestLostServers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		happen func(s *served)
+		happen func(s *fileServer)
 		state  probe.State
 		errno  sys.Errno
 	}{
-		"killed":  {func(s *served) { s.Kill() }, probe.Disconnected, sys.ENOTCONN},
-		"aborted": {func(s *served) { s.abort(t, 0) }, probe.Disconnected, sys.ENOTCONN},
-		"stopped": {func(s *served) { s.signal("STOP") }, probe.Hung, 0},
+		"killed":  {func(s *fileServer) { s.Kill() }, probe.Disconnected, sys.ENOTCONN},
+		"aborted": {func(s *fileServer) { s.abortConnection(t, 0) }, probe.Disconnected, sys.ENOTCONN},
+		"stopped": {func(s *fileServer) { s.signalServer("STOP") }, probe.Hung, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := mountFUSE(t, "")
-			point := bind(t, filepath.Join(s.dirs[0], "dir"))
+			point := bindNew(t, filepath.Join(s.dirs[0], "dir"))
 			test.happen(s)
-			a := one(t, &probe.Prober{Deadline: deadline}, probe.Target{Point: point, Bind: true})
+			a := askOne(t, &probe.Prober{Deadline: deadline}, probe.Target{Point: point, Bind: true})
 			if a.State != test.state || a.Errno != test.errno {
 				t.Errorf("want %v, %v", test.state, test.errno)
 			}
@@ -146,7 +146,7 @@ func TestDeletedAndMoved(t *testing.T) {
 				return // its server lets no directory be opened
 			}
 			s.Happen(t)
-			a := one(t, patient(), probe.Target{Point: s.Point, Bind: true})
+			a := askOne(t, patientProber(), probe.Target{Point: s.Point, Bind: true})
 			want := probe.Yes
 			if s.Deleted {
 				want = probe.No
@@ -157,18 +157,18 @@ func TestDeletedAndMoved(t *testing.T) {
 			if a.Bindable != want && s.FSType != "cgroup2" {
 				t.Errorf("bindable %q, want %q", a.Bindable, want)
 			}
-			refused := says(a, "a trial bind was refused: no such file or directory")
-			if s.Deleted != says(a, "the kernel's mark: deleted") || refused != (a.Bindable == probe.No) {
+			refused := hasEvidence(a, "a trial bind was refused: no such file or directory")
+			if s.Deleted != hasEvidence(a, "the kernel's mark: deleted") || refused != (a.Bindable == probe.No) {
 				t.Errorf("evidence %q", a.Evidence)
 			}
 		})
 	})
 	t.Run("parent is another directory by now", func(t *testing.T) {
 		dir := mountFUSE(t, "moving").dirs[0]
-		point := bind(t, filepath.Join(dir, "dir", "sub"))
+		point := bindNew(t, filepath.Join(dir, "dir", "sub"))
 		_, err := os.Stat(filepath.Join(dir, "dir"))
 		must(t, err)
-		a := one(t, patient(), probe.Target{Point: point, Bind: true})
+		a := askOne(t, patientProber(), probe.Target{Point: point, Bind: true})
 		if a.State != probe.Alive || a.Deleted || a.Bindable != probe.No {
 			t.Errorf("want alive, without the mark, and not to be bound")
 		}
@@ -181,17 +181,17 @@ func TestDeletedAndMoved(t *testing.T) {
 func TestAskingForgetsNothing(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "moving")
-	point := bind(t, filepath.Join(s.dirs[0], "dir"))
-	p := patient()
-	if a := one(t, p, probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
+	point := bindNew(t, filepath.Join(s.dirs[0], "dir"))
+	p := patientProber()
+	if a := askOne(t, p, probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
 		t.Errorf("it is not alive")
 	}
-	if a := one(t, p, probe.Target{Point: point, Bind: true}); a.State != probe.Alive || a.Deleted || a.Bindable != probe.Yes {
+	if a := askOne(t, p, probe.Target{Point: point, Bind: true}); a.State != probe.Alive || a.Deleted || a.Bindable != probe.Yes {
 		t.Errorf("the mount was changed by asking")
 	}
 	_, err := os.ReadDir(s.dirs[0])
 	must(t, err)
-	if a := one(t, p, probe.Target{Point: point, Bind: true}); !a.Deleted || a.Bindable != probe.No {
+	if a := askOne(t, p, probe.Target{Point: point, Bind: true}); !a.Deleted || a.Bindable != probe.No {
 		t.Errorf("the test shows nothing: a look at the directory changes nothing either")
 	}
 }
@@ -224,7 +224,7 @@ func TestBelow(t *testing.T) {
 		"\xff not text": {s.dirs[0], probe.Missing, sys.ENOENT, 0},
 	} {
 		t.Run(fmt.Sprintf("%q", below), func(t *testing.T) {
-			a := one(t, patient(), probe.Target{Point: want.point, Below: below, Bind: true})
+			a := askOne(t, patientProber(), probe.Target{Point: want.point, Below: below, Bind: true})
 			if a.State != want.state || a.Errno != want.errno || a.Stat.Inode != want.inode {
 				t.Errorf("want %+v", want)
 			}
@@ -239,10 +239,10 @@ func TestBelow(t *testing.T) {
 func TestNothingIsLookedUpBelowTheDead(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "")
-	_ = bind(t, filepath.Join(s.dirs[0], "dir"))
+	_ = bindNew(t, filepath.Join(s.dirs[0], "dir"))
 	s.Kill()
-	a := one(t, patient(), probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
-	if a.State != probe.Disconnected || a.Bindable != probe.Unknown || says(a, "lookup") || a.Stat != (probe.Stat{}) {
+	a := askOne(t, patientProber(), probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
+	if a.State != probe.Disconnected || a.Bindable != probe.Unknown || hasEvidence(a, "lookup") || a.Stat != (probe.Stat{}) {
 		t.Errorf("want disconnected, and nothing about what is beneath")
 	}
 }

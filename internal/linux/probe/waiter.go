@@ -10,10 +10,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// waiter is a thread of an earlier pass that did not answer. Its process was
+// waitingThread is a thread of an earlier pass that did not answer. Its process was
 // killed; one that waits for what was taken up by a server of FUSE, or for a
 // disk, does not end until it has its answer.
-type waiter struct {
+type waitingThread struct {
 	pid, thread int
 	gone        <-chan struct{} // closed once the process has ended
 	since       time.Time
@@ -22,7 +22,7 @@ type waiter struct {
 }
 
 // there reports whether the thread still waits.
-func (w waiter) there() bool {
+func (w waitingThread) there() bool {
 	select {
 	case <-w.gone:
 		return false
@@ -35,7 +35,7 @@ func (w waiter) there() bool {
 	return err == nil && stat.State == 'D'
 }
 
-func (w waiter) String() string {
+func (w waitingThread) String() string {
 	return fmt.Sprintf("%s: no answer for %v; thread %d of process %d, which was killed, still waits, and no other one is sent",
 		w.question, time.Since(w.since).Round(time.Millisecond), w.thread, w.pid)
 }

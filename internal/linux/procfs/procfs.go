@@ -31,14 +31,14 @@ import (
 var ErrSilent = errors.New("process does not answer")
 
 const (
-	// tick is how often it is looked whether anything moves on. A process is given up
+	// pollInterval is how often it is looked whether anything moves on. A process is given up
 	// when nothing has between two ticks.
-	tick = 500 * time.Millisecond
-	// maxSilent is for how many processes a thread waits at most, and maxSilentOf
+	pollInterval = 500 * time.Millisecond
+	// maxSilentProcesses is for how many processes a thread waits at most, and maxSilentPerGroup
 	// for how many of one control group. A user who makes such processes prevents
 	// no look at those of others.
-	maxSilent   = 64
-	maxSilentOf = 2
+	maxSilentProcesses = 64
+	maxSilentPerGroup  = 2
 )
 
 // Each calls look with every process in turn, and take with what it has returned, or
@@ -46,7 +46,7 @@ const (
 // on. look only reads, as it may be left behind; take is never called after Each has
 // returned, nor twice at a time.
 func Each[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
-	each(&others, pids, look, take)
+	askEach(&otherProcesses, pids, look, take)
 }
 
 // Ask is Each of one process.
@@ -81,32 +81,32 @@ func Open(pid int, open func() (*sys.FD, error)) (*sys.FD, error) {
 	return fd, nil
 }
 
-func each[T any](s *silence, pids []int, look func(int, func()) (T, error), take func(int, T, error)) {
+func askEach[T any](s *silentProcesses, pids []int, look func(int, func()) (T, error), take func(int, T, error)) {
 	for len(pids) > 0 {
-		r := round[T]{silence: s, pids: pids, look: look, take: take}
-		pids = pids[r.run():]
+		r := askRound[T]{silentProcesses: s, pids: pids, readProcess: look, handleResult: take}
+		pids = pids[r.runUntilStuck():]
 	}
 }
 
-// round asks processes, until one is given up.
-type round[T any] struct {
-	*silence
-	pids []int
-	look func(int, func()) (T, error)
-	take func(int, T, error)
+// askRound asks processes, until one is given up.
+type askRound[T any] struct {
+	*silentProcesses
+	pids         []int
+	readProcess  func(int, func()) (T, error)
+	handleResult func(int, T, error)
 
-	moves atomic.Int64
-	mu    sync.Mutex
-	taken int  // how many were asked, or passed over
-	left  bool // the rest is not waited for
+	progress   atomic.Int64
+	mu         sync.Mutex
+	takenCount int  // how many were asked, or passed over
+	abandoned  bool // the rest is not waited for
 }
 
-// run returns how many processes are done with.
-func (r *round[T]) run() int {
-	ctx, stop := r.watch()
+// runUntilStuck returns how many processes are done with.
+func (r *askRound[T]) runUntilStuck() int {
+	ctx, stop := r.watchProgress()
 	defer stop()
 	_, err := bounded.Do(ctx, &r.calls, bounded.Call{}, func() (none struct{}, err error) {
-		r.ask()
+		r.askProcesses()
 		return none, nil
 	})
 	r.mu.Lock()
@@ -115,24 +115,24 @@ func (r *round[T]) run() int {
 	switch {
 	case errors.Is(err, bounded.ErrTooMany):
 		for _, pid := range r.pids {
-			r.take(pid, none, ErrSilent)
+			r.handleResult(pid, none, ErrSilent)
 		}
 		return len(r.pids)
-	case err == nil || r.taken == len(r.pids):
+	case err == nil || r.takenCount == len(r.pids):
 		return len(r.pids)
 	}
-	r.left = true
-	pid := r.pids[r.taken]
-	r.note(pid)
-	r.take(pid, none, ErrSilent)
-	return r.taken + 1
+	r.abandoned = true
+	pid := r.pids[r.takenCount]
+	r.addSilent(pid)
+	r.handleResult(pid, none, ErrSilent)
+	return r.takenCount + 1
 }
 
-// watch returns a context that ends when nothing has moved on between two ticks.
-func (r *round[T]) watch() (ctx context.Context, stop func()) {
+// watchProgress returns a context that ends when nothing has moved on between two ticks.
+func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		ticks := time.NewTicker(tick)
+		ticks := time.NewTicker(pollInterval)
 		defer ticks.Stop()
 		for before, still := int64(0), 0; still < 2; {
 			select {
@@ -140,7 +140,7 @@ func (r *round[T]) watch() (ctx context.Context, stop func()) {
 				return
 			case <-ticks.C:
 			}
-			if now := r.moves.Load(); now != before {
+			if now := r.progress.Load(); now != before {
 				before, still = now, 0
 			} else {
 				still++
@@ -151,77 +151,77 @@ func (r *round[T]) watch() (ctx context.Context, stop func()) {
 	return ctx, cancel
 }
 
-// ask asks one process after the other.
-func (r *round[T]) ask() {
+// askProcesses asks one process after the other.
+func (r *askRound[T]) askProcesses() {
 	for _, pid := range r.pids {
 		var value T
 		err := ErrSilent
-		if r.asks(pid) {
-			value, err = r.look(pid, func() { r.moves.Add(1) })
+		if r.mayAsk(pid) {
+			value, err = r.readProcess(pid, func() { r.progress.Add(1) })
 		}
-		r.moves.Add(1)
-		if !r.give(pid, value, err) {
+		r.progress.Add(1)
+		if !r.handOver(pid, value, err) {
 			return
 		}
 	}
 }
 
-// give hands on what was read of a process, unless it is not waited for any more.
-func (r *round[T]) give(pid int, value T, err error) bool {
+// handOver hands on what was read of a process, unless it is not waited for any more.
+func (r *askRound[T]) handOver(pid int, value T, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left {
+	if r.abandoned {
 		r.remove(pid)
 		return false
 	}
-	r.take(pid, value, err)
-	r.taken++
+	r.handleResult(pid, value, err)
+	r.takenCount++
 	return true
 }
 
-// silence is which processes do not answer.
-type silence struct {
-	calls bounded.Calls
-	group func(pid int) string
+// silentProcesses is which processes do not answer.
+type silentProcesses struct {
+	calls   bounded.Calls
+	groupOf func(pid int) string
 
-	mu sync.Mutex
-	of map[int]string // the control groups of processes for which a thread waits
+	mu         sync.Mutex
+	groupByPID map[int]string // the control groups of processes for which a thread waits
 }
 
-var others = silence{calls: bounded.Calls{Total: maxSilent}, group: controlGroup}
+var otherProcesses = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: controlGroup}
 
-// asks reports whether a process is to be asked.
-func (s *silence) asks(pid int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.of) == 0 {
+// mayAsk reports whether a process is to be asked.
+func (p *silentProcesses) mayAsk(pid int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.groupByPID) == 0 {
 		return true
 	}
-	if _, waits := s.of[pid]; waits {
+	if _, waits := p.groupByPID[pid]; waits {
 		return false
 	}
-	alike, group := 0, s.group(pid)
-	for _, other := range s.of {
+	alike, group := 0, p.groupOf(pid)
+	for _, other := range p.groupByPID {
 		if other == group {
 			alike++
 		}
 	}
-	return alike < maxSilentOf
+	return alike < maxSilentPerGroup
 }
 
-func (s *silence) note(pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.of == nil {
-		s.of = map[int]string{}
+func (p *silentProcesses) addSilent(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.groupByPID == nil {
+		p.groupByPID = map[int]string{}
 	}
-	s.of[pid] = s.group(pid)
+	p.groupByPID[pid] = p.groupOf(pid)
 }
 
-func (s *silence) remove(pid int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.of, pid)
+func (p *silentProcesses) remove(pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.groupByPID, pid)
 }
 
 // controlGroup is the text of a file that the kernel shows of any process.

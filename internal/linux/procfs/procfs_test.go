@@ -17,28 +17,29 @@ import (
 	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
-// machine is one whose processes with the numbers in hung do not answer until release is closed. Ten are in a control group.
-type machine struct {
-	silence
+// fakeMachine is one whose processes with the numbers in hung do not answer until release is closed. Ten are in a
+// control group.
+type fakeMachine struct {
+	silentProcesses
 	hung    []int
 	release chan struct{}
 	asked   sync.Map // by number
 }
 
-func newMachine(most int, hung ...int) *machine {
-	m := &machine{hung: hung, release: make(chan struct{})}
-	m.calls, m.group = bounded.Calls{Total: most}, func(pid int) string { return strconv.Itoa(pid / 10) }
+func newMachine(most int, hung ...int) *fakeMachine {
+	m := &fakeMachine{hung: hung, release: make(chan struct{})}
+	m.calls, m.groupOf = bounded.Calls{Total: most}, func(pid int) string { return strconv.Itoa(pid / 10) }
 	return m
 }
 
-// pass asks the first processes, and gives those that were silent.
-func (m *machine) pass(t *testing.T, first int) (silent []int) {
+// askFirst asks the first processes, and gives those that were silent.
+func (m *fakeMachine) askFirst(t *testing.T, first int) (silent []int) {
 	t.Helper()
 	var pids, order []int
 	for pid := range first {
 		pids = append(pids, pid)
 	}
-	each(&m.silence, pids, func(pid int, _ func()) (string, error) {
+	askEach(&m.silentProcesses, pids, func(pid int, _ func()) (string, error) {
 		m.asked.Store(pid, true)
 		if slices.Contains(m.hung, pid) {
 			<-m.release
@@ -62,26 +63,26 @@ func (m *machine) pass(t *testing.T, first int) (silent []int) {
 func TestSilentProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(maxSilent, 0, 7, 8, 23)
+		m := newMachine(maxSilentProcesses, 0, 7, 8, 23)
 		begin := time.Now()
 		want := []int{0, 7, 8, 9, 23} // 8 and 9 are of the control group of the first two
-		if silent := m.pass(t, 30); !slices.Equal(silent, want) {
+		if silent := m.askFirst(t, 30); !slices.Equal(silent, want) {
 			t.Errorf("silent: %v, want %v", silent, want)
 		}
-		if took := time.Since(begin); took < 3*tick || took > 3*3*tick {
+		if took := time.Since(begin); took < 3*pollInterval || took > 3*3*pollInterval {
 			t.Errorf("took %v", took)
 		}
 		begin = time.Now()
-		if silent := m.pass(t, 30); !slices.Equal(silent, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 23}) || time.Since(begin) > tick {
+		if silent := m.askFirst(t, 30); !slices.Equal(silent, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 23}) || time.Since(begin) > pollInterval {
 			t.Errorf("silent: %v after %v, want those that are, and their like, at once", silent, time.Since(begin))
 		}
-		if _, asked := m.asked.Load(8); m.calls.Left() != 3 || asked {
-			t.Errorf("%d threads wait, and process 8 was asked: %v", m.calls.Left(), asked)
+		if _, asked := m.asked.Load(8); m.calls.Abandoned() != 3 || asked {
+			t.Errorf("%d threads wait, and process 8 was asked: %v", m.calls.Abandoned(), asked)
 		}
 		close(m.release)
 		synctest.Wait()
-		if silent := m.pass(t, 30); len(silent) > 0 || m.calls.Left() != 0 || len(m.of) != 0 {
-			t.Errorf("after all have answered: %v, %v", silent, m.of)
+		if silent := m.askFirst(t, 30); len(silent) > 0 || m.calls.Abandoned() != 0 || len(m.groupByPID) != 0 {
+			t.Errorf("after all have answered: %v, %v", silent, m.groupByPID)
 		}
 	})
 }
@@ -90,8 +91,8 @@ func TestThreadsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(3, 0, 10, 20, 30)
-		if silent := m.pass(t, 40); !slices.Contains(silent, 25) || m.calls.Left() != 3 {
-			t.Errorf("silent: %v, and %d threads wait, want 3 at most", silent, m.calls.Left())
+		if silent := m.askFirst(t, 40); !slices.Contains(silent, 25) || m.calls.Abandoned() != 3 {
+			t.Errorf("silent: %v, and %d threads wait, want 3 at most", silent, m.calls.Abandoned())
 		}
 		close(m.release)
 		synctest.Wait()
@@ -104,7 +105,7 @@ func TestSlowProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		Each([]int{1, 2}, func(pid int, step func()) (int, error) {
 			for range 20 * pid {
-				time.Sleep(tick / 2)
+				time.Sleep(pollInterval / 2)
 				step()
 			}
 			return pid, nil

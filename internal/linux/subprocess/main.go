@@ -24,40 +24,40 @@ const (
 	maxLine  = 1<<20 + 64
 )
 
-// line is what the job's process writes, one after another, each with a line
+// outputLine is what the job's process writes, one after another, each with a line
 // feed at its end.
-type line struct {
+type outputLine struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	End   bool            `json:"end,omitempty"` // the job is done, and this the last line
 	Error string          `json:"error,omitempty"`
 }
 
-// prepared is whether Main was called: a program that does not call it would start
+// mainCalled is whether Main was called: a program that does not call it would start
 // itself again and again.
-var prepared atomic.Bool
+var mainCalled atomic.Bool
 
 // Main does a job and exits, in a process that a Runner started. In any other
 // it returns at once. It has to be called before anything else: by main, and by
 // TestMain in tests.
 func Main(jobs ...Job) {
-	prepared.Store(true)
+	mainCalled.Store(true)
 	if len(os.Args) != 2 || os.Args[0] != childName {
 		return
 	}
-	out := &sender{w: os.Stdout}
-	err := perform(jobs, os.Args[1], os.Stdin, out)
-	last := line{End: true}
+	out := &lineSender{w: os.Stdout}
+	err := performJob(jobs, os.Args[1], os.Stdin, out)
+	last := outputLine{End: true}
 	if err != nil {
 		last.Error = err.Error()
 	}
-	if out.send(last) != nil {
+	if out.sendLine(last) != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// perform does the job of that name.
-func perform(jobs []Job, name string, in io.Reader, out *sender) (err error) {
+// performJob does the job of that name.
+func performJob(jobs []Job, name string, in io.Reader, out *lineSender) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
@@ -71,28 +71,28 @@ func perform(jobs []Job, name string, in io.Reader, out *sender) (err error) {
 		if err != nil {
 			return fmt.Errorf("read input: %w", err)
 		}
-		return job.Run(context.Background(), input, out.emit)
+		return job.Run(context.Background(), input, out.sendValue)
 	}
 	return fmt.Errorf("find job %q: not among those of this program", name)
 }
 
-// sender writes lines, each as a whole.
-type sender struct {
+// lineSender writes lines, each as a whole.
+type lineSender struct {
 	mu sync.Mutex
 	w  io.Writer
 }
 
 var errTooLong = errors.New("more than 1 MiB")
 
-func (s *sender) emit(v any) error {
+func (s *lineSender) sendValue(v any) error {
 	value, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
-	return s.send(line{Value: value})
+	return s.sendLine(outputLine{Value: value})
 }
 
-func (s *sender) send(l line) error {
+func (s *lineSender) sendLine(l outputLine) error {
 	text, err := json.Marshal(l)
 	if err == nil && len(text) >= maxLine {
 		err = errTooLong

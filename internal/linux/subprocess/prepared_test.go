@@ -11,8 +11,8 @@ import (
 
 // TestProgramThatDoesNoJobs starts nothing: its process would be the whole program.
 func TestProgramThatDoesNoJobs(t *testing.T) {
-	prepared.Store(false)
-	defer prepared.Store(true)
+	mainCalled.Store(false)
+	defer mainCalled.Store(true)
 	var r Runner
 	if err := r.Run(t.Context(), Options{Job: "count", Deadline: time.Minute}); !errors.Is(err, ErrNotPrepared) {
 		t.Errorf("error %v, want ErrNotPrepared", err)

@@ -25,7 +25,7 @@ type Runner struct {
 
 	mu sync.Mutex
 	// children are all that have not ended, and whether they were left behind.
-	children map[*child]bool
+	children map[*jobProcess]bool
 }
 
 // LostError says that a process was given up. It has been sent SIGKILL and may
@@ -51,31 +51,31 @@ func (e *LostError) Unwrap() error { return e.Err }
 // process is killed, and the error is a *LostError. Everything emitted until then
 // has been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error that is
 // no *LostError is the job's own, or says why no process could be started.
-func (r *Runner) Run(ctx context.Context, o Options) error {
-	if !prepared.Load() {
-		return fmt.Errorf("run job %q: %w", o.Job, ErrNotPrepared)
+func (r *Runner) Run(ctx context.Context, options Options) error {
+	if !mainCalled.Load() {
+		return fmt.Errorf("run job %q: %w", options.Job, ErrNotPrepared)
 	}
-	if o.Deadline <= 0 {
-		return fmt.Errorf("run job %q: deadline %v is not more than 0", o.Job, o.Deadline)
+	if options.Deadline <= 0 {
+		return fmt.Errorf("run job %q: deadline %v is not more than 0", options.Job, options.Deadline)
 	}
-	input, err := json.Marshal(o.Input)
+	input, err := json.Marshal(options.Input)
 	if err == nil && len(input) > maxInput {
 		err = fmt.Errorf("input has %d bytes, more than %d", len(input), maxInput)
 	}
 	if err != nil {
-		return fmt.Errorf("run job %q: %w", o.Job, err)
+		return fmt.Errorf("run job %q: %w", options.Job, err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Deadline, ErrDeadline)
+	ctx, cancel := context.WithTimeoutCause(ctx, options.Deadline, ErrDeadline)
 	defer cancel()
-	c, err := r.start(ctx, o)
+	child, err := r.startProcess(ctx, options)
 	if err != nil {
-		return fmt.Errorf("run job %q: %w", o.Job, err)
+		return fmt.Errorf("run job %q: %w", options.Job, err)
 	}
-	stop := context.AfterFunc(ctx, c.giveUp)
+	stop := context.AfterFunc(ctx, child.giveUp)
 	defer stop()
-	err = c.converse(input, o.Each)
-	defer r.leave(c, err == nil)
-	return c.finish(ctx, err)
+	err = child.exchange(input, options.Each)
+	defer r.noteLeft(child, err == nil)
+	return child.resultOf(ctx, err)
 }
 
 // Lingering is how many processes have been given up and have not ended yet.
@@ -92,7 +92,7 @@ func (r *Runner) Lingering() int {
 }
 
 // acquire makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
-func (r *Runner) acquire(ctx context.Context, c *child) error {
+func (r *Runner) acquire(ctx context.Context, c *jobProcess) error {
 	grace := time.NewTimer(doneGrace)
 	defer grace.Stop()
 	for {
@@ -101,7 +101,7 @@ func (r *Runner) acquire(ctx context.Context, c *child) error {
 			return err
 		}
 		select {
-		case <-ending.gone:
+		case <-ending.exited:
 		case <-grace.C:
 			return errWaiting
 		case <-ctx.Done():
@@ -111,43 +111,43 @@ func (r *Runner) acquire(ctx context.Context, c *child) error {
 }
 
 // tryAcquire makes room, or gives a process that has done its job and has one of the names.
-func (r *Runner) tryAcquire(c *child) (ending *child, err error) {
+func (r *Runner) tryAcquire(child *jobProcess) (ending *jobProcess, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := 0
 	for other, left := range r.children {
-		if left && slices.ContainsFunc(c.waits, func(what string) bool { return slices.Contains(other.waits, what) }) {
+		if left && slices.ContainsFunc(child.waitKeys, func(what string) bool { return slices.Contains(other.waitKeys, what) }) {
 			if other.done {
 				return other, nil
 			}
 			return nil, errWaiting
 		}
-		if other.owner == c.owner {
+		if other.owner == child.owner {
 			of++
 		}
 	}
 	room := cmp.Or(r.MaxLingering, r.defaultMax()) - len(r.children)
 	switch {
-	case c.owner == "" && room <= 0, c.owner != "" && of >= max(1, room/shares):
+	case child.owner == "" && room <= 0, child.owner != "" && of >= max(1, room/ownerShare):
 		return nil, ErrTooMany
 	}
 	if r.children == nil {
-		r.children = map[*child]bool{}
+		r.children = map[*jobProcess]bool{}
 	}
-	r.children[c] = false
+	r.children[child] = false
 	return nil, nil
 }
 
 // defaultMax is less where a process that cannot end keeps its memory.
 func (r *Runner) defaultMax() int {
 	if sys.HasMemoryRelease.Probe() != nil {
-		return fewLingering
+		return maxUnreleasedLingering
 	}
 	return defaultMaxLingering
 }
 
-// leave notes that no caller waits for the process any more, and whether it has done its job.
-func (r *Runner) leave(c *child, done bool) {
+// noteLeft notes that no caller waits for the process any more, and whether it has done its job.
+func (r *Runner) noteLeft(c *jobProcess, done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, there := r.children[c]; there {
@@ -156,7 +156,7 @@ func (r *Runner) leave(c *child, done bool) {
 }
 
 // removeChild notes that the process has ended.
-func (r *Runner) removeChild(c *child) {
+func (r *Runner) removeChild(c *jobProcess) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.children, c)
@@ -166,8 +166,8 @@ func (r *Runner) removeChild(c *child) {
 // waits longer than this for one that does not, nor for the last output of one that
 // was killed.
 const (
-	endGrace  = 100 * time.Millisecond
-	lastWords = 10 * time.Millisecond
+	endGrace       = 100 * time.Millisecond
+	maxErrorOutput = 10 * time.Millisecond
 	// doneGrace is how long the next one with one of its names waits for it: a busy
 	// machine takes its time over the end of a process.
 	doneGrace = 2 * time.Second

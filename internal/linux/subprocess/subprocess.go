@@ -44,13 +44,13 @@ var (
 // else is said.
 const defaultMaxLingering = 512
 
-// fewLingering is the same on kernels that leave a process which cannot end its
+// maxUnreleasedLingering is the same on kernels that leave a process which cannot end its
 // memory (before 5.15).
-const fewLingering = 64
+const maxUnreleasedLingering = 64
 
-// shares is which part of the room that is left the processes of one owner may
+// ownerShare is which part of the room that is left the processes of one owner may
 // have, and one process in any case.
-const shares = 8
+const ownerShare = 8
 
 // Job is work that a process of its own can do.
 type Job struct {

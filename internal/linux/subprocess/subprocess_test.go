@@ -110,11 +110,11 @@ func TestAnswersComeInOrder(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	noneLeft(t, &r)
+	awaitNoProcess(t, &r)
 }
 
-// noneLeft waits until every process has ended.
-func noneLeft(t *testing.T, r *subprocess.Runner) {
+// awaitNoProcess waits until every process has ended.
+func awaitNoProcess(t *testing.T, r *subprocess.Runner) {
 	t.Helper()
 	for deadline := time.Now().Add(enough); r.Lingering() > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -199,14 +199,14 @@ func TestEndsThatAreNotGood(t *testing.T) {
 			if lost != nil {
 				<-lost.Gone
 			}
-			noneLeft(t, &r)
+			awaitNoProcess(t, &r)
 		})
 	}
 }
 
-// TestStatusIsTold has processes end by themselves. If one takes too long to end it
+// TestExitStatusIsReported has processes end by themselves. If one takes too long to end it
 // is not waited for, and its status is unknown.
-func TestStatusIsTold(t *testing.T) {
+func TestExitStatusIsReported(t *testing.T) {
 	t.Parallel()
 	var r subprocess.Runner
 	for deadline := time.Now().Add(enough); ; {
@@ -217,9 +217,9 @@ func TestStatusIsTold(t *testing.T) {
 		if err == nil || time.Now().After(deadline) {
 			t.Fatalf("error %v, want one with the status", err)
 		}
-		noneLeft(t, &r)
+		awaitNoProcess(t, &r)
 	}
-	noneLeft(t, &r)
+	awaitNoProcess(t, &r)
 }
 
 func TestBadOptions(t *testing.T) {
@@ -292,7 +292,7 @@ func TestBound(t *testing.T) {
 	}
 	cancel()
 	ended.Wait()
-	noneLeft(t, &r)
+	awaitNoProcess(t, &r)
 	if err := r.Run(t.Context(), subprocess.Options{Job: "count", Input: 1, Deadline: enough}); err != nil {
 		t.Errorf("after the others have ended: %v", err)
 	}
@@ -325,7 +325,7 @@ func TestOneOwnerLeavesRoom(t *testing.T) {
 	}
 	cancel()
 	ended.Wait()
-	noneLeft(t, &r)
+	awaitNoProcess(t, &r)
 }
 
 // TestOneAfterTheOther has jobs that name the same follow one another at once: one that was done is waited for.
@@ -337,7 +337,7 @@ func TestOneAfterTheOther(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	noneLeft(t, &r)
+	awaitNoProcess(t, &r)
 }
 
 // TestChildDiesWithItsParent kills a process that waits for one of its own.

@@ -24,9 +24,9 @@ const (
 
 // StatForceSync has the file system itself say what it knows about the file.
 func (f *FD) StatForceSync(mask uint32) (Stat, error) {
-	st, err := statx(f.n, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
+	st, err := statx(f.number, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
 	if err == unix.EINVAL { // before 4.11, where stat asks by itself
-		return fstatat(f.n, "", unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH)
+		return fstatat(f.number, "", unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH)
 	}
 	return st, err
 }
@@ -35,7 +35,7 @@ func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 // mount, is read-only.
 func (f *FD) FileSystemReadOnly() (bool, error) {
 	var st unix.Statfs_t
-	err := retryErr(func() error { return unix.Fstatfs(f.n, &st) })
+	err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
 	return st.Flags&unix.ST_RDONLY != 0, err
 }
 
@@ -59,7 +59,7 @@ func (f *FD) OpenEntries() (*FD, error) {
 // become others; what is mounted from them has an unlinked root then.
 func (f *FD) ReadSomeEntries() error {
 	var buf [4 << 10]byte
-	_, err := retry(func() (int, error) { return unix.ReadDirent(f.n, buf[:]) })
+	_, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(f.number, buf[:]) })
 	return err
 }
 

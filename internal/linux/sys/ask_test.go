@@ -80,7 +80,7 @@ func TestAskingALocalDirectory(t *testing.T) {
 	if after, err := os.Stat(dir); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("changed: %v", err)
 	}
-	file, err := Lookup(filepath.Join(dir, first(t, dir)))
+	file, err := Lookup(filepath.Join(dir, firstEntry(t, dir)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestAskingALocalDirectory(t *testing.T) {
 	}
 }
 
-func first(t *testing.T, dir string) string {
+func firstEntry(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) == 0 {

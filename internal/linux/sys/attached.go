@@ -27,7 +27,7 @@ func WhileAttached(tree *FD, fn func() error) error {
 		if err != nil {
 			return err
 		}
-		tree.n, again.n = again.n, tree.n
+		tree.number, again.number = again.number, tree.number
 		return again.Close()
 	})
 }
@@ -51,7 +51,7 @@ func attachToScratch(tree *FD, dir bool) error {
 	if err := Attach(scratch, top, false); err != nil {
 		return err
 	}
-	at, err := openat(scratch.n, scratchName(dir), pathFlags)
+	at, err := openat(scratch.number, scratchName(dir), pathFlags)
 	if err != nil {
 		return err
 	}
@@ -88,5 +88,5 @@ func mountFD(f *FD, flags uintptr) error {
 		return err
 	}
 	defer fds.Close()
-	return inDir(fds, func() error { return unix.Mount("", f.String(), "", flags, "") })
+	return inWorkingDirectory(fds, func() error { return unix.Mount("", f.String(), "", flags, "") })
 }

@@ -14,7 +14,7 @@ import (
 // end is not followed. Looking the path up may wait for the file systems that
 // it leads over.
 func StatPath(path string, mask uint32) (Stat, error) {
-	return statx(unix.AT_FDCWD, path, noSync|unix.AT_SYMLINK_NOFOLLOW, mask)
+	return statx(unix.AT_FDCWD, path, statxNoSync|unix.AT_SYMLINK_NOFOLLOW, mask)
 }
 
 // OpenExclusive opens the block device whose node is at path for reading, and
@@ -40,11 +40,11 @@ func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
 	}
 	defer dir.Close()
 	dev := int(unix.Mkdev(major, minor))
-	err = retryErr(func() error { return unix.Mknodat(dir.n, "device", unix.S_IFBLK|0o400, dev) })
+	err = retryInterruptedError(func() error { return unix.Mknodat(dir.number, "device", unix.S_IFBLK|0o400, dev) })
 	if err != nil {
 		return nil, err
 	}
-	return openNodeAt(dir.n, "device", exclusive)
+	return openNodeAt(dir.number, "device", exclusive)
 }
 
 // detachedTmpfs is the root of an empty file system that is mounted nowhere. It
@@ -56,10 +56,10 @@ func detachedTmpfs() (*FD, error) {
 	}
 	fs := newFD(n)
 	defer fs.Close()
-	if err := unix.FsconfigCreate(fs.n); err != nil {
+	if err := unix.FsconfigCreate(fs.number); err != nil {
 		return nil, err
 	}
-	if n, err = unix.Fsmount(fs.n, unix.FSMOUNT_CLOEXEC, 0); err != nil {
+	if n, err = unix.Fsmount(fs.number, unix.FSMOUNT_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
 	return newFD(n), nil
@@ -121,8 +121,8 @@ func (f *FD) LoopStatus() (Loop, error) {
 
 func (f *FD) loopInfo() (*unix.LoopInfo64, error) {
 	var info *unix.LoopInfo64
-	err := retryErr(func() (err error) {
-		info, err = unix.IoctlLoopGetStatus64(f.n)
+	err := retryInterruptedError(func() (err error) {
+		info, err = unix.IoctlLoopGetStatus64(f.number)
 		return err
 	})
 	return info, err
@@ -138,7 +138,7 @@ func (f *FD) LoopClear() error {
 	if err != nil {
 		return err
 	}
-	if err := retryErr(func() error { return unix.IoctlSetInt(f.n, unix.LOOP_CLR_FD, 0) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.IoctlSetInt(f.number, unix.LOOP_CLR_FD, 0) }); err != nil {
 		return err
 	}
 	// As long as f is open no close is the last one, so that the mark does
@@ -151,7 +151,7 @@ func (f *FD) LoopClear() error {
 		return err
 	}
 	after.Flags = before.Flags
-	if err := retryErr(func() error { return unix.IoctlLoopSetStatus64(f.n, after) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.IoctlLoopSetStatus64(f.number, after) }); err != nil {
 		return err
 	}
 	return unix.EBUSY

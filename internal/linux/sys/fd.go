@@ -12,26 +12,26 @@ import (
 // FD is an open descriptor with one owner, who closes it. It is close-on-exec.
 // An FD is not safe for use by several goroutines at once.
 type FD struct {
-	n int
+	number int
 }
 
 // newFD takes ownership of a raw descriptor. It is the only way to make an FD.
-func newFD(n int) *FD { return &FD{n: n} }
+func newFD(n int) *FD { return &FD{number: n} }
 
 // Int is the descriptor's number, -1 once closed. It stays owned by the FD.
-func (f *FD) Int() int { return f.n }
+func (f *FD) Int() int { return f.number }
 
 // String is the descriptor's number in decimal, as /proc/self/fd names it.
-func (f *FD) String() string { return strconv.Itoa(f.n) }
+func (f *FD) String() string { return strconv.Itoa(f.number) }
 
 // Close gives the descriptor back. Closing twice, or closing a nil FD, does
 // nothing: a deferred Close may follow an early one.
 func (f *FD) Close() error {
-	if f == nil || f.n < 0 {
+	if f == nil || f.number < 0 {
 		return nil
 	}
-	n := f.n
-	f.n = -1
+	n := f.number
+	f.number = -1
 	return unix.Close(n)
 }
 
@@ -41,7 +41,7 @@ func (f *FD) Reopen() (*FD, error) { return OpenProc(ThreadProc("fd/" + f.String
 
 // Dup opens the same file description once more. The caller closes both.
 func (f *FD) Dup() (*FD, error) {
-	n, err := retry(func() (int, error) { return unix.FcntlInt(uintptr(f.n), unix.F_DUPFD_CLOEXEC, 0) })
+	n, err := retryInterrupted(func() (int, error) { return unix.FcntlInt(uintptr(f.number), unix.F_DUPFD_CLOEXEC, 0) })
 	if err != nil {
 		return nil, err
 	}

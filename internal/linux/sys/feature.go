@@ -142,9 +142,9 @@ func Features() []*Feature {
 	}
 }
 
-// lacking turns the error numbers that mean "never heard of it" for one call
+// unsupportedError turns the error numbers that mean "never heard of it" for one call
 // into errors.ErrUnsupported and passes on every other.
-func lacking(err error, numbers ...Errno) error {
+func unsupportedError(err error, numbers ...Errno) error {
 	for _, n := range numbers {
 		if errors.Is(err, n) {
 			return errors.ErrUnsupported
@@ -156,7 +156,7 @@ func lacking(err error, numbers ...Errno) error {
 func probeOpenat2() error {
 	fd, err := openat2(unix.AT_FDCWD, "/", unix.RESOLVE_NO_SYMLINKS)
 	fd.Close()
-	return lacking(err, ENOSYS)
+	return unsupportedError(err, ENOSYS)
 }
 
 func probeCachedLookup() error {
@@ -165,33 +165,33 @@ func probeCachedLookup() error {
 	if err == EAGAIN {
 		return nil
 	}
-	return lacking(err, ENOSYS, EINVAL)
+	return unsupportedError(err, ENOSYS, EINVAL)
 }
 
 func probeStatx(mask uint32) func() error {
 	return func() error {
-		st, err := statx(unix.AT_FDCWD, "/", noSync, mask)
+		st, err := statx(unix.AT_FDCWD, "/", statxNoSync, mask)
 		if err == nil && !st.Has(mask) {
 			return errors.ErrUnsupported
 		}
-		return lacking(err, ENOSYS)
+		return unsupportedError(err, ENOSYS)
 	}
 }
 
 func probeStatmount() error {
-	st, err := statx(unix.AT_FDCWD, "/", noSync, StatUniqueID)
+	st, err := statx(unix.AT_FDCWD, "/", statxNoSync, StatUniqueID)
 	if err != nil {
-		return lacking(err, ENOSYS)
+		return unsupportedError(err, ENOSYS)
 	}
 	if !st.Has(StatUniqueID) {
 		return errors.ErrUnsupported
 	}
 	var m MountStat
 	if err := m.Load(MountRef{Mount: st.MountID}, StatmountSuper); err != nil {
-		return lacking(err, ENOSYS)
+		return unsupportedError(err, ENOSYS)
 	}
 	_, err = Listmount(MountRef{Mount: RootOf}, 0, make([]uint64, 1))
-	return lacking(err, ENOSYS)
+	return unsupportedError(err, ENOSYS)
 }
 
 // probeStatmountSource asks for the source of /proc, which always has one.
@@ -209,10 +209,10 @@ func probeStatmountSource() error {
 	}
 	var m MountStat
 	err = m.Load(MountRef{Mount: st.MountID}, StatmountSource)
-	if err == nil && !m.has(StatmountSource) {
+	if err == nil && !m.hasFields(StatmountSource) {
 		err = errors.ErrUnsupported
 	}
-	return lacking(err, ENOSYS)
+	return unsupportedError(err, ENOSYS)
 }
 
 func probeNamespaceID() error {
@@ -223,10 +223,10 @@ func probeNamespaceID() error {
 	defer fd.Close()
 	info, err := fd.NamespaceInfo()
 	if err != nil {
-		return lacking(err, ENOTTY)
+		return unsupportedError(err, ENOTTY)
 	}
 	_, err = Listmount(MountRef{Namespace: info.ID, Mount: RootOf}, 0, make([]uint64, 1))
-	return lacking(err, ENOSYS, E2BIG, EINVAL)
+	return unsupportedError(err, ENOSYS, E2BIG, EINVAL)
 }
 
 func probeNamespaceWalk() error {
@@ -240,20 +240,20 @@ func probeNamespaceWalk() error {
 	if err == ENOENT {
 		return nil
 	}
-	return lacking(err, ENOTTY)
+	return unsupportedError(err, ENOTTY)
 }
 
 func probeMountTrees() error {
 	n, err := unix.OpenTree(unix.AT_FDCWD, "/", unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		return lacking(err, ENOSYS)
+		return unsupportedError(err, ENOSYS)
 	}
 	return unix.Close(n)
 }
 
 func probeMountSetattr() error {
 	// Nothing asked for, nothing done; but a kernel without the call says so.
-	return lacking(unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}), ENOSYS)
+	return unsupportedError(unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}), ENOSYS)
 }
 
 func probeMoveBeneath() error {
@@ -262,5 +262,5 @@ func probeMoveBeneath() error {
 	if err == EBADF {
 		return nil
 	}
-	return lacking(err, ENOSYS, EINVAL)
+	return unsupportedError(err, ENOSYS, EINVAL)
 }

@@ -38,7 +38,7 @@ func probeDiskSequence() error {
 // probeFUSEServer makes a file system of FUSE that is mounted nowhere and goes at
 // once, and reads what the kernel says of the descriptor that serves it.
 func probeFUSEServer() error {
-	n, err := retry(func() (int, error) { return unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) })
+	n, err := retryInterrupted(func() (int, error) { return unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return err
 	}
@@ -64,14 +64,14 @@ func serveFUSE(device *FD) (*FD, error) {
 	context := newFD(n)
 	defer context.Close()
 	for _, option := range [][2]string{{"fd", device.String()}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}} {
-		if err := unix.FsconfigSetString(context.n, option[0], option[1]); err != nil {
+		if err := unix.FsconfigSetString(context.number, option[0], option[1]); err != nil {
 			return nil, err
 		}
 	}
-	if err := unix.FsconfigCreate(context.n); err != nil {
+	if err := unix.FsconfigCreate(context.number); err != nil {
 		return nil, err
 	}
-	if n, err = unix.Fsmount(context.n, unix.FSMOUNT_CLOEXEC, 0); err != nil {
+	if n, err = unix.Fsmount(context.number, unix.FSMOUNT_CLOEXEC, 0); err != nil {
 		return nil, err
 	}
 	return newFD(n), nil

@@ -18,11 +18,11 @@ func MountDetached(fsType string) (*FD, error) {
 	}
 	context := newFD(n)
 	defer context.Close()
-	if err := unix.FsconfigCreate(context.n); err != nil {
+	if err := unix.FsconfigCreate(context.number); err != nil {
 		return nil, err
 	}
 	attr := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
-	if n, err = unix.Fsmount(context.n, unix.FSMOUNT_CLOEXEC, attr); err != nil {
+	if n, err = unix.Fsmount(context.number, unix.FSMOUNT_CLOEXEC, attr); err != nil {
 		return nil, err
 	}
 	return newFD(n), nil
@@ -50,8 +50,8 @@ func OpenFUSEControl(path string) (*FD, error) {
 // of the kernel's own: it waits for others.
 func ReadBelow(dir *FD, name string, buf []byte) ([]byte, error) {
 	var n int
-	err := below(dir, name, unix.O_RDONLY, func(f *FD) (err error) {
-		n, err = retry(func() (int, error) { return unix.Read(f.n, buf) })
+	err := withFileBelow(dir, name, unix.O_RDONLY, func(f *FD) (err error) {
+		n, err = retryInterrupted(func() (int, error) { return unix.Read(f.number, buf) })
 		return err
 	})
 	if err != nil {
@@ -63,17 +63,17 @@ func ReadBelow(dir *FD, name string, buf []byte) ([]byte, error) {
 // WriteBelow writes text in one write(2) to a file that there is below dir. No
 // link is followed.
 func WriteBelow(dir *FD, name, text string) error {
-	return below(dir, name, unix.O_WRONLY, func(f *FD) error {
-		_, err := retry(func() (int, error) { return unix.Write(f.n, []byte(text)) })
+	return withFileBelow(dir, name, unix.O_WRONLY, func(f *FD) error {
+		_, err := retryInterrupted(func() (int, error) { return unix.Write(f.number, []byte(text)) })
 		return err
 	})
 }
 
-func below(dir *FD, name string, flags int, act func(*FD) error) error {
-	f, err := openat(dir.n, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+func withFileBelow(dir *FD, name string, flags int, action func(*FD) error) error {
+	f, err := openat(dir.number, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return act(f)
+	return action(f)
 }

@@ -63,10 +63,10 @@ func NewWatcher() (*Watcher, error) {
 // os.ErrClosed after Close.
 func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
 	link := ThreadProc("fd/" + fd.String())
-	err = w.control(func(instance int) error {
+	err = w.withInstance(func(instance int) error {
 		add := func(path string) func() error {
 			return func() (err error) {
-				watch, err = retry(func() (int, error) { return unix.InotifyAddWatch(instance, path, mask|unix.IN_MASK_ADD) })
+				watch, err = retryInterrupted(func() (int, error) { return unix.InotifyAddWatch(instance, path, mask|unix.IN_MASK_ADD) })
 				return err
 			}
 		}
@@ -78,7 +78,7 @@ func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
 		if err != nil {
 			return err
 		}
-		return inDir(proc, add(link))
+		return inWorkingDirectory(proc, add(link))
 	})
 	if err != nil {
 		return 0, err
@@ -89,7 +89,7 @@ func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
 // Remove ends a watch, which WatchIgnored confirms. A watch that is not there,
 // or no more, is fine. Numbers are not used again before 2^31 others were.
 func (w *Watcher) Remove(watch int) error {
-	err := w.control(func(instance int) error {
+	err := w.withInstance(func(instance int) error {
 		_, err := unix.InotifyRmWatch(instance, uint32(watch))
 		return err
 	})
@@ -99,8 +99,8 @@ func (w *Watcher) Remove(watch int) error {
 	return err
 }
 
-// control calls fn with the instance, which stays open for as long.
-func (w *Watcher) control(fn func(instance int) error) error {
+// withInstance calls fn with the instance, which stays open for as long.
+func (w *Watcher) withInstance(fn func(instance int) error) error {
 	raw, err := w.file.SyscallConn()
 	if err != nil {
 		return err

@@ -18,17 +18,17 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// reports collects what a watcher reads until it is closed.
-type reports struct {
+// watchReports collects what a watcher reads until it is closed.
+type watchReports struct {
 	*sys.Watcher
 	events chan sys.Event
 }
 
-func newReports(t *testing.T) reports {
+func newReports(t *testing.T) watchReports {
 	t.Helper()
 	w, err := sys.NewWatcher()
 	must(t, err)
-	r := reports{Watcher: w, events: make(chan sys.Event, 1000)}
+	r := watchReports{Watcher: w, events: make(chan sys.Event, 1000)}
 	ended := make(chan error)
 	go func() {
 		for {
@@ -51,7 +51,7 @@ func newReports(t *testing.T) reports {
 	return r
 }
 
-func (r reports) add(t *testing.T, path string, mask uint32) int {
+func (r watchReports) addWatch(t *testing.T, path string, mask uint32) int {
 	t.Helper()
 	fd, err := sys.Lookup(path)
 	must(t, err)
@@ -61,8 +61,8 @@ func (r reports) add(t *testing.T, path string, mask uint32) int {
 	return watch
 }
 
-// expect waits for one event and fails where another comes.
-func (r reports) expect(t *testing.T, watch int, mask uint32) sys.Event {
+// expectEvent waits for one event and fails where another comes.
+func (r watchReports) expectEvent(t *testing.T, watch int, mask uint32) sys.Event {
 	t.Helper()
 	select {
 	case e := <-r.events:
@@ -76,20 +76,20 @@ func (r reports) expect(t *testing.T, watch int, mask uint32) sys.Event {
 	return sys.Event{}
 }
 
-// bound is a directory with two binds as the kubelet makes them: of a file and
+// boundSources is a directory with two binds as the kubelet makes them: of a file and
 // of a directory.
-type bound struct {
+type boundSources struct {
 	file, dir           string // the sources
 	fileMount, dirMount string
 }
 
-func makeBinds(t *testing.T) bound {
+func makeBinds(t *testing.T) boundSources {
 	t.Helper()
 	root := t.TempDir()
 	must(t, sys.NewMount("tmpfs", root, "tmpfs", ""))
 	t.Cleanup(func() { systest.UnmountPath(root, true) })
 	at := func(name string) string { return filepath.Join(root, name) }
-	b := bound{file: at("volume/key"), dir: at("volume/sub"), fileMount: at("0"), dirMount: at("1")}
+	b := boundSources{file: at("volume/key"), dir: at("volume/sub"), fileMount: at("0"), dirMount: at("1")}
 	for _, err := range []error{
 		os.MkdirAll(b.dir, 0o700), os.Mkdir(b.dirMount, 0o700),
 		os.WriteFile(b.file, nil, 0o600), os.WriteFile(b.fileMount, nil, 0o600),
@@ -102,42 +102,42 @@ func makeBinds(t *testing.T) bound {
 
 const everything = sys.WatchAttrib | sys.WatchMoveSelf | sys.WatchDeleteSelf
 
-// TestWatchTellsTheMoment watches the file that is bound, through the bind,
+// TestWatchReportsAtOnce watches the file that is bound, through the bind,
 // and the parent of the directory that is bound.
-func TestWatchTellsTheMoment(t *testing.T) {
+func TestWatchReportsAtOnce(t *testing.T) {
 	t.Run("unlinked", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
-		watch := r.add(t, b.fileMount, everything)
+		watch := r.addWatch(t, b.fileMount, everything)
 		must(t, os.Remove(b.file))
-		r.expect(t, watch, sys.WatchAttrib)
+		r.expectEvent(t, watch, sys.WatchAttrib)
 	})
 	t.Run("replaced by rename", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
-		watch := r.add(t, b.fileMount, everything)
+		watch := r.addWatch(t, b.fileMount, everything)
 		must(t, os.WriteFile(b.file+".new", nil, 0o600))
 		must(t, os.Rename(b.file+".new", b.file))
-		r.expect(t, watch, sys.WatchAttrib)
+		r.expectEvent(t, watch, sys.WatchAttrib)
 	})
 	t.Run("renamed", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
-		watch := r.add(t, b.fileMount, everything)
+		watch := r.addWatch(t, b.fileMount, everything)
 		must(t, os.Rename(b.file, b.file+".bak"))
-		r.expect(t, watch, sys.WatchMoveSelf)
+		r.expectEvent(t, watch, sys.WatchMoveSelf)
 	})
 	t.Run("directory removed", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
-		r.add(t, b.dirMount, sys.WatchMoveSelf|sys.WatchDeleteSelf) // says nothing as long as it is mounted
-		parent := r.add(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
+		r.addWatch(t, b.dirMount, sys.WatchMoveSelf|sys.WatchDeleteSelf) // says nothing as long as it is mounted
+		parent := r.addWatch(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
 		must(t, os.Remove(b.dir))
-		if e := r.expect(t, parent, sys.WatchDelete); e.Name != "sub" {
+		if e := r.expectEvent(t, parent, sys.WatchDelete); e.Name != "sub" {
 			t.Errorf("event %+v, want the name sub", e)
 		}
 	})
 	t.Run("directory renamed", func(t *testing.T) {
 		b, r := makeBinds(t), newReports(t)
-		parent := r.add(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
+		parent := r.addWatch(t, filepath.Dir(b.dir), sys.WatchDelete|sys.WatchMovedFrom)
 		must(t, os.Rename(b.dir, b.dir+".bak"))
-		if e := r.expect(t, parent, sys.WatchMovedFrom); e.Name != "sub" {
+		if e := r.expectEvent(t, parent, sys.WatchMovedFrom); e.Name != "sub" {
 			t.Errorf("event %+v, want the name sub", e)
 		}
 	})
@@ -147,16 +147,16 @@ func TestWatchTellsTheMoment(t *testing.T) {
 // binds and then the whole file system.
 func TestWatchKeepsNothingBusy(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
-	file, dir := r.add(t, b.fileMount, everything), r.add(t, b.dirMount, everything|sys.WatchDelete)
+	file, dir := r.addWatch(t, b.fileMount, everything), r.addWatch(t, b.dirMount, everything|sys.WatchDelete)
 	must(t, systest.UnmountPath(b.fileMount, false))
 	must(t, systest.UnmountPath(b.dirMount, false))
 	must(t, os.Remove(b.file)) // of which it still hears, and of its end
-	r.expect(t, file, sys.WatchAttrib)
-	r.expect(t, file, sys.WatchDeleteSelf)
-	r.expect(t, file, sys.WatchIgnored)
+	r.expectEvent(t, file, sys.WatchAttrib)
+	r.expectEvent(t, file, sys.WatchDeleteSelf)
+	r.expectEvent(t, file, sys.WatchIgnored)
 	must(t, systest.UnmountPath(filepath.Dir(b.fileMount), false))
-	r.expect(t, dir, ^sys.WatchIgnored) // IN_UNMOUNT
-	r.expect(t, dir, sys.WatchIgnored)
+	r.expectEvent(t, dir, ^sys.WatchIgnored) // IN_UNMOUNT
+	r.expectEvent(t, dir, sys.WatchIgnored)
 }
 
 // TestWatchInAnotherNamespace: what is opened there is watched, whether Add is
@@ -201,7 +201,7 @@ func TestWatchInAnotherNamespace(t *testing.T) {
 		awaitEnd(t, info.ID)
 	}
 	must(t, os.Remove(b.file))
-	r.expect(t, watch, sys.WatchAttrib)
+	r.expectEvent(t, watch, sys.WatchAttrib)
 }
 
 // awaitEnd waits until the mount namespace with that number is no more.

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is a struct inotify_event with its name filled up to room bytes.
-func record(watch int32, mask uint32, name string, room int) []byte {
+// eventRecord is a struct inotify_event with its name filled up to room bytes.
+func eventRecord(watch int32, mask uint32, name string, room int) []byte {
 	var b bytes.Buffer
 	for _, part := range []any{watch, mask, uint32(7), uint32(room)} {
 		_ = binary.Write(&b, binary.NativeEndian, part)
@@ -34,11 +34,11 @@ func TestParseEvents(t *testing.T) {
 	t.Parallel()
 	full := strings.Repeat("x", 16)
 	buf := bytes.Join([][]byte{
-		record(1, unix.IN_ATTRIB, "", 0),
-		record(2, unix.IN_DELETE|unix.IN_ISDIR, "..2021_06_02", 16),
-		record(3, unix.IN_CREATE, full, 16), // no zero at its end
-		record(4, unix.IN_CREATE, "n\n\xff", 32),
-		record(-1, unix.IN_Q_OVERFLOW, "", 0),
+		eventRecord(1, unix.IN_ATTRIB, "", 0),
+		eventRecord(2, unix.IN_DELETE|unix.IN_ISDIR, "..2021_06_02", 16),
+		eventRecord(3, unix.IN_CREATE, full, 16), // no zero at its end
+		eventRecord(4, unix.IN_CREATE, "n\n\xff", 32),
+		eventRecord(-1, unix.IN_Q_OVERFLOW, "", 0),
 	}, nil)
 	want := []Event{
 		{Watch: 1, Mask: WatchAttrib},
@@ -55,7 +55,7 @@ func TestParseEvents(t *testing.T) {
 			t.Errorf("%d events of %d bytes", len(got), cut)
 		}
 	}
-	lying := record(1, unix.IN_CREATE, "name", 16)
+	lying := eventRecord(1, unix.IN_CREATE, "name", 16)
 	binary.NativeEndian.PutUint32(lying[12:], 1<<32-1)
 	if diff := cmp.Diff([]Event{{Watch: 1, Mask: unix.IN_CREATE, Name: "name"}}, parseEvents(lying)); diff != "" {
 		t.Error(diff)

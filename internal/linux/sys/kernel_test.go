@@ -142,9 +142,9 @@ func TestNamespacesOneByOne(t *testing.T) {
 		must(t, err)
 		live = append(live, info.ID)
 	}
-	_, last := walk(t, fd, (*sys.FD).NextNamespace)
-	backward, first := walk(t, last, (*sys.FD).PrevNamespace)
-	all, last := walk(t, first, (*sys.FD).NextNamespace)
+	_, last := walkNamespaces(t, fd, (*sys.FD).NextNamespace)
+	backward, first := walkNamespaces(t, last, (*sys.FD).PrevNamespace)
+	all, last := walkNamespaces(t, first, (*sys.FD).NextNamespace)
 	last.Close()
 	for _, id := range live {
 		if !backward[id] || !all[id] {
@@ -156,8 +156,8 @@ func TestNamespacesOneByOne(t *testing.T) {
 	}
 }
 
-// walk goes on from fd, which it closes, and gives the last one it met.
-func walk(t *testing.T, fd *sys.FD, step func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error)) (map[uint64]bool, *sys.FD) {
+// walkNamespaces goes on from fd, which it closes, and gives the last one it met.
+func walkNamespaces(t *testing.T, fd *sys.FD, step func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error)) (map[uint64]bool, *sys.FD) {
 	t.Helper()
 	info, err := fd.NamespaceInfo()
 	must(t, err)

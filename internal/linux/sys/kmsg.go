@@ -27,7 +27,7 @@ func OpenKernelLog() (*KernelLog, error) {
 		return nil, fmt.Errorf("open /dev/kmsg: %w", err)
 	}
 	var st unix.Stat_t
-	err = retryErr(func() error { return unix.Fstat(fd.n, &st) })
+	err = retryInterruptedError(func() error { return unix.Fstat(fd.number, &st) })
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != kmsgDevice) {
 		err = unix.ENODEV
 	}
@@ -44,7 +44,7 @@ func OpenKernelLog() (*KernelLog, error) {
 // enough for any.
 func (l *KernelLog) Read(buf []byte) (int, error) {
 	for {
-		n, err := retry(func() (int, error) { return unix.Read(l.fd.n, buf) })
+		n, err := retryInterrupted(func() (int, error) { return unix.Read(l.fd.number, buf) })
 		switch {
 		case err == unix.EPIPE: // overwritten; the next read gives the oldest there is
 			continue

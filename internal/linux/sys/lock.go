@@ -37,7 +37,7 @@ func LockFile(path string) (*FD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return owned(fd)
+	return writeOwner(fd)
 }
 
 // lockAt opens a file and takes its lock.
@@ -62,7 +62,7 @@ func replaceLocked(path string) (*FD, error) {
 	}
 	fd, err := lockAt(next)
 	if err == nil {
-		fd, err = owned(fd)
+		fd, err = writeOwner(fd)
 	}
 	if err == nil {
 		err = unix.Rename(next, path)
@@ -74,9 +74,9 @@ func replaceLocked(path string) (*FD, error) {
 	return fd, nil
 }
 
-// owned writes into a locked file who has it: the number of this process and when
+// writeOwner writes into a locked file who has it: the number of this process and when
 // that has started. It closes the file if that fails.
-func owned(fd *FD) (*FD, error) {
+func writeOwner(fd *FD) (*FD, error) {
 	pid, err := OwnPID()
 	var own ProcStat
 	if err == nil {

@@ -19,8 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// lockAndHang is a role: it locks args[0], and has its main thread, or another one, wait for the file system at args[1] that
-// has taken its question up.
+// lockAndHang is a role: it locks args[0], and has its main thread, or another one, wait for the file system at args[1]
+// that has taken its question up.
 func lockAndHang(args []string, ready func(string)) error {
 	lock, err := sys.LockFile(args[0])
 	if err != nil {
@@ -59,11 +59,11 @@ func anyTask(pid int, file, text string) bool {
 // TestKilledOwnerKeepsNoLock kills a process with a lock, of which a thread waits in the kernel and cannot end.
 func TestKilledOwnerKeepsNoLock(t *testing.T) {
 	for _, stuck := range []string{"main thread", "other thread"} {
-		t.Run(stuck, func(t *testing.T) { takeOver(t, stuck) })
+		t.Run(stuck, func(t *testing.T) { takeLockOver(t, stuck) })
 	}
 }
 
-func takeOver(t *testing.T, stuck string) {
+func takeLockOver(t *testing.T, stuck string) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "lock")
 	server := kerneltest.FUSE(t, dir)
 	owner := kerneltest.StartWith(t, nil, "lock and hang", file, dir, stuck)

@@ -38,7 +38,7 @@ func LookupCached(root *FD, path string) (*FD, error) {
 	}
 	dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS|resolveCached)
 	if root != nil {
-		dir, resolve = root.n, resolve|unix.RESOLVE_IN_ROOT
+		dir, resolve = root.number, resolve|unix.RESOLVE_IN_ROOT
 	}
 	return openat2(dir, path, resolve)
 }
@@ -74,7 +74,7 @@ func openat2(dir int, path string, resolve uint64) (*FD, error) {
 	// O_NOFOLLOW would open a link at the end of the path instead of refusing it.
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for try := 1; ; try++ {
-		n, err := retry(func() (int, error) { return unix.Openat2(dir, path, &how) })
+		n, err := retryInterrupted(func() (int, error) { return unix.Openat2(dir, path, &how) })
 		again := err == unix.EXDEV && resolve&unix.RESOLVE_IN_ROOT != 0 || err == unix.EAGAIN && resolve&resolveCached == 0
 		if again && try < lookupTries {
 			continue
@@ -89,7 +89,7 @@ func openat2(dir int, path string, resolve uint64) (*FD, error) {
 const pathFlags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
 func openat(dir int, path string, flags int) (*FD, error) {
-	n, err := retry(func() (int, error) { return unix.Openat(dir, path, flags, 0) })
+	n, err := retryInterrupted(func() (int, error) { return unix.Openat(dir, path, flags, 0) })
 	if err != nil {
 		return nil, err
 	}

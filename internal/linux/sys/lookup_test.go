@@ -182,7 +182,7 @@ func TestStatFallsBackBefore411(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := fstatat(dir.Int(), "", noSync|unix.AT_EMPTY_PATH)
+	got, err := fstatat(dir.Int(), "", statxNoSync|unix.AT_EMPTY_PATH)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func BindFD(source, target *FD) error {
 		return err
 	}
 	defer fds.Close()
-	return inDir(fds, func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
+	return inWorkingDirectory(fds, func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
 }
 
 // NewMount mounts a new file system, as mount(2) with no flags.

@@ -57,7 +57,7 @@ func ParseMountAttr(options string) MountAttr {
 // top of its own, and that mount's kind of access time, and stops it from
 // sharing with the mount that it was copied from (5.12, ENOSYS before).
 func LimitTree(tree *FD, attr MountAttr) error {
-	return unix.MountSetattr(tree.n, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
+	return unix.MountSetattr(tree.number, "", unix.AT_EMPTY_PATH, &unix.MountAttr{
 		Attr_set:    uint64(attr &^ AttrIDMap),
 		Attr_clr:    attrATime,
 		Propagation: unix.MS_PRIVATE,
@@ -67,7 +67,7 @@ func LimitTree(tree *FD, attr MountAttr) error {
 // SetMountPropagation changes how the mount whose root f is shares with its
 // copies. Before 5.12 the mount has to be attached, and the caller inside OnThread.
 func SetMountPropagation(f *FD, p Propagation) error {
-	err := unix.MountSetattr(f.n, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: uint64(p)})
+	err := unix.MountSetattr(f.number, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Propagation: uint64(p)})
 	if err == ENOSYS {
 		err = mountFD(f, uintptr(p))
 	}

@@ -37,7 +37,7 @@ type mntNSInfo struct {
 // those of mounts. A kernel before 4.11 does not give the kind, and setns(2) alone
 // refuses there.
 func (f *FD) ExpectMountNamespace() error {
-	kind, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetType) })
+	kind, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(f.number, nsGetType) })
 	switch {
 	case err == unix.ENOTTY:
 		return nil
@@ -50,7 +50,7 @@ func (f *FD) ExpectMountNamespace() error {
 // OwnerUserNamespace returns the inode number of the user namespace that owns the
 // namespace behind f. EPERM: it is neither the caller's nor below that.
 func (f *FD) OwnerUserNamespace() (uint64, error) {
-	n, err := retry(func() (int, error) { return unix.IoctlRetInt(f.n, nsGetUserNS) })
+	n, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(f.number, nsGetUserNS) })
 	if err != nil {
 		return 0, err
 	}
@@ -70,15 +70,15 @@ func (f *FD) NamespaceInfo() (NamespaceInfo, error) {
 // is not the order of creation; ENOENT after the last. Needs CAP_SYS_ADMIN in
 // the initial user namespace and, with it, the initial PID namespace.
 func (f *FD) NextNamespace() (*FD, NamespaceInfo, error) {
-	return f.neighbour(nsMntGetNext)
+	return f.adjacentNamespace(nsMntGetNext)
 }
 
 // PrevNamespace is NextNamespace in the other direction.
 func (f *FD) PrevNamespace() (*FD, NamespaceInfo, error) {
-	return f.neighbour(nsMntGetPrev)
+	return f.adjacentNamespace(nsMntGetPrev)
 }
 
-func (f *FD) neighbour(request uintptr) (*FD, NamespaceInfo, error) {
+func (f *FD) adjacentNamespace(request uintptr) (*FD, NamespaceInfo, error) {
 	n, info, err := f.namespaceIoctl(request)
 	if err != nil {
 		return nil, NamespaceInfo{}, err
@@ -88,8 +88,8 @@ func (f *FD) neighbour(request uintptr) (*FD, NamespaceInfo, error) {
 
 func (f *FD) namespaceIoctl(request uintptr) (int, NamespaceInfo, error) {
 	info := mntNSInfo{size: uint32(unsafe.Sizeof(mntNSInfo{}))}
-	n, err := retry(func() (int, error) {
-		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.n), request, uintptr(unsafe.Pointer(&info)))
+	n, err := retryInterrupted(func() (int, error) {
+		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.number), request, uintptr(unsafe.Pointer(&info)))
 		if errno != 0 {
 			return -1, errno
 		}
@@ -106,7 +106,7 @@ func (f *FD) EnterMountNamespace() error {
 	if _, err := Procfs(); err != nil {
 		return err
 	}
-	return unix.Setns(f.n, unix.CLONE_NEWNS)
+	return unix.Setns(f.number, unix.CLONE_NEWNS)
 }
 
 // UnshareMounts gives the calling thread a copy of its mount namespace. Only
@@ -132,64 +132,64 @@ func BesideMountsCopy(fn func(home func(func() error) error) error) error {
 	if !InPrivateThread() {
 		return unix.EINVAL
 	}
-	original, err := openWhereabouts()
+	original, err := savePosition()
 	if err != nil {
 		return err
 	}
-	defer original.close()
+	defer original.closeAll()
 	if err := UnshareMounts(); err != nil {
 		return err
 	}
 	err = fn(func(act func() error) error {
-		copied, err := openWhereabouts()
+		copied, err := savePosition()
 		if err != nil {
 			return err
 		}
-		defer copied.close()
-		if err := original.enter(); err != nil {
+		defer copied.closeAll()
+		if err := original.restore(); err != nil {
 			return err
 		}
-		return errors.Join(act(), copied.enter())
+		return errors.Join(act(), copied.restore())
 	})
-	return errors.Join(err, original.enter())
+	return errors.Join(err, original.restore())
 }
 
-// whereabouts is where a thread was.
-type whereabouts struct {
-	mounts, root, dir *FD
+// threadPosition is where a thread was.
+type threadPosition struct {
+	mountNamespace, root, dir *FD
 }
 
-func openWhereabouts() (whereabouts, error) {
+func savePosition() (threadPosition, error) {
 	var (
-		w    whereabouts
+		w    threadPosition
 		errs [3]error
 	)
-	w.mounts, errs[0] = OpenProc(ThreadProc("ns/mnt"))
+	w.mountNamespace, errs[0] = OpenProc(ThreadProc("ns/mnt"))
 	w.root, errs[1] = openat(unix.AT_FDCWD, "/", pathFlags|unix.O_DIRECTORY)
 	w.dir, errs[2] = openat(unix.AT_FDCWD, ".", pathFlags|unix.O_DIRECTORY)
 	if err := errors.Join(errs[:]...); err != nil {
-		w.close()
-		return whereabouts{}, err
+		w.closeAll()
+		return threadPosition{}, err
 	}
 	return w, nil
 }
 
-// enter brings the calling thread there.
-func (w whereabouts) enter() error {
-	if err := w.mounts.EnterMountNamespace(); err != nil {
+// restore brings the calling thread there.
+func (w threadPosition) restore() error {
+	if err := w.mountNamespace.EnterMountNamespace(); err != nil {
 		return err
 	}
-	if err := unix.Fchdir(w.root.n); err != nil {
+	if err := unix.Fchdir(w.root.number); err != nil {
 		return err
 	}
 	if err := unix.Chroot("."); err != nil {
 		return err
 	}
-	return unix.Fchdir(w.dir.n)
+	return unix.Fchdir(w.dir.number)
 }
 
-func (w whereabouts) close() {
-	w.mounts.Close()
+func (w threadPosition) closeAll() {
+	w.mountNamespace.Close()
 	w.root.Close()
 	w.dir.Close()
 }

@@ -22,7 +22,7 @@ func ListenerOf(socket *FD) (pid int, err error) {
 	}
 	defer newFD(n).Close()
 	to := &unix.SockaddrUnix{Name: "/proc/" + ThreadProc("fd/"+socket.String())}
-	if err := retryErr(func() error { return unix.Connect(n, to) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.Connect(n, to) }); err != nil {
 		return 0, fmt.Errorf("connect: %w", err)
 	}
 	peer, err := unix.GetsockoptUcred(n, unix.SOL_SOCKET, unix.SO_PEERCRED)

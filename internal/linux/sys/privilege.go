@@ -40,7 +40,7 @@ func DropPrivileges(keep ...Capability) error {
 	if err := dropBounding(mask); err != nil {
 		return fmt.Errorf("drop from bounding set: %w", err)
 	}
-	if err := dropOwn(mask); err != nil {
+	if err := dropProcessSets(mask); err != nil {
 		return fmt.Errorf("drop capabilities: %w", err)
 	}
 	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
@@ -69,9 +69,9 @@ func dropBounding(keep uint64) error {
 	return nil
 }
 
-// dropOwn narrows the effective, permitted and inheritable sets. The ambient set
+// dropProcessSets narrows the effective, permitted and inheritable sets. The ambient set
 // never has more than these.
-func dropOwn(keep uint64) error {
+func dropProcessSets(keep uint64) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3} // of the calling thread
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {

@@ -23,7 +23,7 @@ var errNoProcfs = errors.New("no process file system is mounted at /proc")
 // ErrTooLarge is returned for a file of /proc beyond 64 MiB, or what else it may have.
 var ErrTooLarge = errors.New("file of /proc too large")
 
-var procfs struct {
+var ownProcfs struct {
 	sync.Mutex
 	fd *FD
 }
@@ -33,10 +33,10 @@ var procfs struct {
 // /proc: there it is what that namespace's owner made of it. EnterMountNamespace
 // and UnshareMounts open this descriptor before they leave.
 func Procfs() (*FD, error) {
-	procfs.Lock()
-	defer procfs.Unlock()
-	if procfs.fd != nil {
-		return procfs.fd, nil
+	ownProcfs.Lock()
+	defer ownProcfs.Unlock()
+	if ownProcfs.fd != nil {
+		return ownProcfs.fd, nil
 	}
 	fd, err := openat(unix.AT_FDCWD, "/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if err != nil {
@@ -46,7 +46,7 @@ func Procfs() (*FD, error) {
 		fd.Close()
 		return nil, fmt.Errorf("%w: %w", errNoProcfs, err)
 	}
-	procfs.fd = fd
+	ownProcfs.fd = fd
 	return fd, nil
 }
 
@@ -54,7 +54,7 @@ func Procfs() (*FD, error) {
 // Only for local file systems: statfs waits for a remote one.
 func (f *FD) expectMagic(magic int64) error {
 	var st unix.Statfs_t
-	if err := retryErr(func() error { return unix.Fstatfs(f.n, &st) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) }); err != nil {
 		return err
 	}
 	if int64(st.Type) != magic {
@@ -75,7 +75,7 @@ func openProc(name string, flags int) (*FD, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openat(proc.n, name, flags|unix.O_CLOEXEC)
+	return openat(proc.number, name, flags|unix.O_CLOEXEC)
 }
 
 // ReadProc reads a whole file below the process' own /proc into buf[:0], which
@@ -108,8 +108,8 @@ func ReadProcHead(name string, buf []byte) ([]byte, error) {
 	return fd.readHead(buf[:unix.Getpagesize()])
 }
 
-// ReadPathHead reads the beginning of a file anywhere into buf, in one read(2): as much as buf has room for, or a page where buf
-// is empty. It does not wait for a pipe (EAGAIN).
+// ReadPathHead reads the beginning of a file anywhere into buf, in one read(2): as much as buf has room for, or a page
+// where buf is empty. It does not wait for a pipe (EAGAIN).
 func ReadPathHead(path string, buf []byte) ([]byte, error) {
 	fd, err := openat(unix.AT_FDCWD, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
@@ -124,7 +124,7 @@ func ReadPathHead(path string, buf []byte) ([]byte, error) {
 // readHead also closes f.
 func (f *FD) readHead(buf []byte) ([]byte, error) {
 	defer f.Close()
-	n, err := retry(func() (int, error) { return unix.Read(f.n, buf) })
+	n, err := retryInterrupted(func() (int, error) { return unix.Read(f.number, buf) })
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 		if cap(buf)-len(buf) < unix.Getpagesize() {
 			buf = append(buf, make([]byte, max(cap(buf), 2*unix.Getpagesize()))...)[:len(buf)]
 		}
-		n, err := retry(func() (int, error) { return unix.Read(f.n, buf[len(buf):cap(buf)]) })
+		n, err := retryInterrupted(func() (int, error) { return unix.Read(f.number, buf[len(buf):cap(buf)]) })
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +154,7 @@ func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 // Read fills buf from f, until it is full or f has ended (0 for what ends there).
 func (f *FD) Read(buf []byte) (n int, err error) {
 	for n < len(buf) {
-		got, err := retry(func() (int, error) { return unix.Read(f.n, buf[n:]) })
+		got, err := retryInterrupted(func() (int, error) { return unix.Read(f.number, buf[n:]) })
 		if err != nil || got == 0 {
 			return n, err
 		}
@@ -167,8 +167,8 @@ func (f *FD) Read(buf []byte) (n int, err error) {
 // (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
 // namespace are others than when it was opened or asked last (2.6.30).
 func (f *FD) PollPriority() (bool, error) {
-	fds := []unix.PollFd{{Fd: int32(f.n), Events: unix.POLLPRI}}
-	_, err := retry(func() (int, error) { return unix.Poll(fds, 0) })
+	fds := []unix.PollFd{{Fd: int32(f.number), Events: unix.POLLPRI}}
+	_, err := retryInterrupted(func() (int, error) { return unix.Poll(fds, 0) })
 	return fds[0].Revents != 0, err // also events that need no request: an error, or a descriptor that is none
 }
 
@@ -181,7 +181,7 @@ func ReadlinkProc(name string) (string, error) {
 		return "", err
 	}
 	var buf [unix.PathMax]byte
-	n, err := retry(func() (int, error) { return unix.Readlinkat(proc.n, name, buf[:]) })
+	n, err := retryInterrupted(func() (int, error) { return unix.Readlinkat(proc.number, name, buf[:]) })
 	if err == nil && n == 0 {
 		err = EACCES
 	}
@@ -194,15 +194,15 @@ func ReadlinkProc(name string) (string, error) {
 // Descriptors lists descriptors of processes in one pass over them. A process may
 // have a million, and share them with others, at 8 bytes each: of every process the
 // first 1,024 are listed, and of those that have more, 65,536 in all.
-type Descriptors struct{ beyond int }
+type Descriptors struct{ beyondLimit int }
 
 const maxDescriptors, maxDescriptorsBeyond = 1024, 1 << 16
 
 // Of lists the descriptors of a process or thread, by its directory below the process' own
 // /proc, and says whether there are more.
 func (d *Descriptors) Of(dir string) (fds []int, more bool, err error) {
-	fds, more, err = procNumbers(dir+"/fd", maxDescriptors+maxDescriptorsBeyond-d.beyond)
-	d.beyond += max(0, len(fds)-maxDescriptors)
+	fds, more, err = procNumbers(dir+"/fd", maxDescriptors+maxDescriptorsBeyond-d.beyondLimit)
+	d.beyondLimit += max(0, len(fds)-maxDescriptors)
 	return fds, more, err
 }
 
@@ -225,7 +225,7 @@ func procNumbers(name string, limit int) (numbers []int, more bool, err error) {
 		buf   [16 << 10]byte
 	)
 	for {
-		n, err := retry(func() (int, error) { return unix.ReadDirent(dir.n, buf[:]) })
+		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(dir.number, buf[:]) })
 		if err != nil {
 			return nil, false, err
 		}

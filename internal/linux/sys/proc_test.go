@@ -120,7 +120,7 @@ func TestUnsupportedIsNotFailed(t *testing.T) {
 	answers := []error{EPERM, ENOSYS, nil}
 	f := &Feature{Name: "thing", Kernel: "9.9", probe: func() error {
 		calls++
-		return lacking(answers[calls-1], ENOSYS)
+		return unsupportedError(answers[calls-1], ENOSYS)
 	}}
 	if err := f.Probe(); !errors.Is(err, EPERM) || errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("refused: %v, want EPERM and not unsupported", err)

@@ -25,12 +25,12 @@ func Release() string {
 // TooOld reports whether a release is older than OldestKernel. One that does not
 // begin with two numbers is not.
 func TooOld(release string) bool {
-	major, minor, ok := version(release)
-	oldMajor, oldMinor, _ := version(OldestKernel)
+	major, minor, ok := parseVersion(release)
+	oldMajor, oldMinor, _ := parseVersion(OldestKernel)
 	return ok && (major < oldMajor || major == oldMajor && minor < oldMinor)
 }
 
-func version(release string) (major, minor int, ok bool) {
+func parseVersion(release string) (major, minor int, ok bool) {
 	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
 	return major, minor, n == 2
 }

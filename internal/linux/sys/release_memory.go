@@ -22,7 +22,7 @@ func ReleaseMemory(pid int) error {
 	}
 	fd := newFD(n)
 	defer fd.Close()
-	return retryErr(func() error {
+	return retryInterruptedError(func() error {
 		if _, _, errno := unix.Syscall(sysProcessMrelease, uintptr(fd.Int()), 0, 0); errno != 0 {
 			return errno
 		}
@@ -39,5 +39,5 @@ func probeMemoryRelease() error {
 	case unix.EPERM: // of seccomp filters that do not know it
 		return errors.ErrUnsupported
 	}
-	return lacking(errno, unix.ENOSYS)
+	return unsupportedError(errno, unix.ENOSYS)
 }

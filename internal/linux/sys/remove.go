@@ -25,14 +25,14 @@ func OpenEntry(dir *FD, name string) (*FD, error) {
 // O_PATH, in no order, without "." and "..". It stops soon after most names,
 // and then more is true. It reads the directory, and waits for its file system.
 func ListDir(dir *FD, most int) (names []string, more bool, err error) {
-	fd, err := openat(dir.n, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	fd, err := openat(dir.number, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, false, err
 	}
 	defer fd.Close()
 	var buf [16 << 10]byte
 	for len(names) <= most {
-		n, err := retry(func() (int, error) { return unix.ReadDirent(fd.n, buf[:]) })
+		n, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(fd.number, buf[:]) })
 		if err != nil || n == 0 {
 			return names, false, err
 		}
@@ -60,7 +60,7 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 	buf := make([]byte, most)
 	read := 0
 	for read < most {
-		n, err := retry(func() (int, error) { return unix.Read(fd.n, buf[read:]) })
+		n, err := retryInterrupted(func() (int, error) { return unix.Read(fd.number, buf[read:]) })
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 // be used again, it distinguishes a file from one that has taken its place.
 func (f *FD) BirthTime() (time.Time, error) {
 	var x unix.Statx_t
-	err := retryErr(func() error { return unix.Statx(f.n, "", noSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
+	err := retryInterruptedError(func() error { return unix.Statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
 	if err == unix.ENOSYS || err == nil && x.Mask&unix.STATX_BTIME == 0 {
 		return time.Time{}, nil
 	}
@@ -94,18 +94,18 @@ func (f *FD) BirthTime() (time.Time, error) {
 // EBUSY: something is mounted on it in the caller's mount namespace. In other
 // namespaces the kernel detaches the mounts on it (fs/namei.c, vfs_rmdir; 3.18): a
 // caller that does not want that has to look before.
-func RemoveDirAt(dir *FD, name string) error { return unlink(dir, name, unix.AT_REMOVEDIR) }
+func RemoveDirAt(dir *FD, name string) error { return unlinkAt(dir, name, unix.AT_REMOVEDIR) }
 
 // RemoveFileAt removes the name of what is no directory (EISDIR) from dir:
 // unlinkat(2). A symbolic link itself is removed, not what it leads to. Mounts on
 // it are treated as in RemoveDirAt.
-func RemoveFileAt(dir *FD, name string) error { return unlink(dir, name, 0) }
+func RemoveFileAt(dir *FD, name string) error { return unlinkAt(dir, name, 0) }
 
-func unlink(dir *FD, name string, flags int) error {
+func unlinkAt(dir *FD, name string, flags int) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return retryErr(func() error { return unix.Unlinkat(dir.n, name, flags) })
+	return retryInterruptedError(func() error { return unix.Unlinkat(dir.number, name, flags) })
 }
 
 // checkName refuses what is not one component of a path.

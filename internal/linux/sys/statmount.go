@@ -72,7 +72,7 @@ func (m *MountStat) Load(ref MountRef, mask uint64) error {
 	}
 	for {
 		req := newReq(ref, mask)
-		err := retryErr(func() error {
+		err := retryInterruptedError(func() error {
 			_, _, errno := unix.Syscall6(unix.SYS_STATMOUNT, uintptr(unsafe.Pointer(&req)),
 				uintptr(unsafe.Pointer(&m.buf[0])), uintptr(len(m.buf)), 0, 0, 0)
 			if errno != 0 {
@@ -87,9 +87,9 @@ func (m *MountStat) Load(ref MountRef, mask uint64) error {
 	}
 }
 
-// has reports whether the kernel filled in everything of mask. A string that is
+// hasFields reports whether the kernel filled in everything of mask. A string that is
 // empty counts as not filled in.
-func (m *MountStat) has(mask uint64) bool { return m.u64(8)&mask == mask }
+func (m *MountStat) hasFields(mask uint64) bool { return m.u64(8)&mask == mask }
 
 // Device is the number of the file system's device.
 func (m *MountStat) Device() (major, minor uint32) { return m.u32(16), m.u32(20) }
@@ -120,31 +120,31 @@ func (m *MountStat) Master() int { return int(m.u64(88)) }
 
 // Root is the root of the mount in its file system, as it is, with the mark
 // "//deleted" where that name has been unlinked.
-func (m *MountStat) Root() []byte { return m.str(104, StatmountRoot) }
+func (m *MountStat) Root() []byte { return m.stringAt(104, StatmountRoot) }
 
 // Point is where the mount is, relative to the caller's root, or to the
 // namespace's root for another namespace.
-func (m *MountStat) Point() []byte { return m.str(108, StatmountPoint) }
+func (m *MountStat) Point() []byte { return m.stringAt(108, StatmountPoint) }
 
 // FSType is the file system's type, with its subtype ("fuse.sshfs") if both were
 // asked for and the kernel gives it.
 func (m *MountStat) FSType() string {
-	name := string(m.str(36, StatmountType))
-	if sub := m.str(120, StatmountSubtype); len(sub) > 0 {
+	name := string(m.stringAt(36, StatmountType))
+	if sub := m.stringAt(120, StatmountSubtype); len(sub) > 0 {
 		name += "." + string(sub)
 	}
 	return name
 }
 
 // Source is what the file system says it was made from.
-func (m *MountStat) Source() []byte { return m.str(124, StatmountSource) }
+func (m *MountStat) Source() []byte { return m.stringAt(124, StatmountSource) }
 
 func (m *MountStat) u32(off int) uint32 { return binary.NativeEndian.Uint32(m.buf[off:]) }
 func (m *MountStat) u64(off int) uint64 { return binary.NativeEndian.Uint64(m.buf[off:]) }
 
-// str is the string whose offset lies at off, nil if the kernel gave none.
-func (m *MountStat) str(off int, mask uint64) []byte {
-	if !m.has(mask) {
+// stringAt is the string whose offset lies at off, nil if the kernel gave none.
+func (m *MountStat) stringAt(off int, mask uint64) []byte {
+	if !m.hasFields(mask) {
 		return nil
 	}
 	start := statmountFixed + int(m.u32(off))
@@ -163,7 +163,7 @@ func Listmount(ref MountRef, after uint64, ids []uint64) (int, error) {
 		return 0, unix.EINVAL
 	}
 	req := newReq(ref, after)
-	return retry(func() (int, error) {
+	return retryInterrupted(func() (int, error) {
 		n, _, errno := unix.Syscall6(unix.SYS_LISTMOUNT, uintptr(unsafe.Pointer(&req)),
 			uintptr(unsafe.Pointer(&ids[0])), uintptr(len(ids)), 0, 0, 0)
 		if errno != 0 {

@@ -55,43 +55,43 @@ func (s Stat) IsCharDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR }
 // IsSocket reports whether the file is a socket.
 func (s Stat) IsSocket() bool { return s.Mode&unix.S_IFMT == unix.S_IFSOCK }
 
-// noSync is what keeps statx from asking a remote or user-space file system.
-const noSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
+// statxNoSync is what keeps statx from asking a remote or user-space file system.
+const statxNoSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
 
 // Stat reads what the kernel has cached about the file; it never waits.
 func (f *FD) Stat(mask uint32) (Stat, error) {
-	return statx(f.n, "", noSync|unix.AT_EMPTY_PATH, mask)
+	return statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, mask)
 }
 
 // StatAt is Stat of the entry called name in directory f, after whatever is
 // mounted there. It leaves no reference to that mount behind.
 func (f *FD) StatAt(name string, mask uint32) (Stat, error) {
-	return statx(f.n, name, noSync|unix.AT_SYMLINK_NOFOLLOW, mask)
+	return statx(f.number, name, statxNoSync|unix.AT_SYMLINK_NOFOLLOW, mask)
 }
 
 func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	var x unix.Statx_t
-	err := retryErr(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
+	err := retryInterruptedError(func() error { return unix.Statx(dir, path, flags, int(mask), &x) })
 	if err == unix.ENOSYS {
 		return fstatat(dir, path, flags)
 	}
 	if err != nil {
 		return Stat{}, err
 	}
-	st := Stat{
+	stat := Stat{
 		Mask: x.Mask, Mode: x.Mode, Nlink: x.Nlink, Ino: x.Ino,
 		Major: x.Dev_major, Minor: x.Dev_minor, MountID: x.Mnt_id,
 		RdevMajor: x.Rdev_major, RdevMinor: x.Rdev_minor,
 		MountRoot: x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0,
 		RootKnown: x.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT != 0,
 	}
-	if st.Has(StatAccessed) {
-		st.Accessed = time.Unix(x.Atime.Sec, int64(x.Atime.Nsec)).UTC()
+	if stat.Has(StatAccessed) {
+		stat.Accessed = time.Unix(x.Atime.Sec, int64(x.Atime.Nsec)).UTC()
 	}
-	if st.Has(StatChanged) {
-		st.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
+	if stat.Has(StatChanged) {
+		stat.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
 	}
-	return st, nil
+	return stat, nil
 }
 
 // fstatat stands in for statx before 4.11. There is no way to keep it from
@@ -99,7 +99,7 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 func fstatat(dir int, path string, flags int) (Stat, error) {
 	var st unix.Stat_t
 	flags &^= unix.AT_STATX_DONT_SYNC
-	if err := retryErr(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.Fstatat(dir, path, &st, flags) }); err != nil {
 		return Stat{}, err
 	}
 	return Stat{

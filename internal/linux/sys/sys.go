@@ -54,9 +54,9 @@ const (
 	EXDEV     = unix.EXDEV
 )
 
-// retry repeats a call that a signal interrupted. The Go runtime preempts
+// retryInterrupted repeats a call that a signal interrupted. The Go runtime preempts
 // threads with signals, so EINTR says nothing about the call itself.
-func retry(call func() (int, error)) (int, error) {
+func retryInterrupted(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()
 		if err != unix.EINTR {
@@ -65,8 +65,8 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// retryErr is retry for a call that answers nothing but success.
-func retryErr(call func() error) error {
-	_, err := retry(func() (int, error) { return 0, call() })
+// retryInterruptedError is retry for a call that answers nothing but success.
+func retryInterruptedError(call func() error) error {
+	_, err := retryInterrupted(func() (int, error) { return 0, call() })
 	return err
 }

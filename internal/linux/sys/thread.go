@@ -30,16 +30,16 @@ func ThreadTime() time.Duration {
 // so a main thread in another namespace would make the whole process look as
 // if it were there.
 func OnThread(fn func() error) error {
-	var out outcome
+	var out callOutcome
 	done := make(chan struct{})
 	go runLocked(fn, &out, done)
 	<-done
-	return out.pass()
+	return out.passOn()
 }
 
 // runLocked runs fn locked to a thread that is not the main one, and returns
 // without unlocking, which ends the thread.
-func runLocked(fn func() error, out *outcome, done chan<- struct{}) {
+func runLocked(fn func() error, out *callOutcome, done chan<- struct{}) {
 	runtime.LockOSThread()
 	if unix.Gettid() == unix.Getpid() {
 		// While this goroutine keeps the main thread, another cannot get it.
@@ -52,14 +52,14 @@ func runLocked(fn func() error, out *outcome, done chan<- struct{}) {
 	}
 	// No deferred call may come after the close: the caller goes on then.
 	defer close(done)
-	defer out.catch()
-	out.err = private(fn)
+	defer out.recoverPanic()
+	out.err = unshareFS(fn)
 	out.returned = true
 }
 
-// private detaches the thread's file system state, and has InPrivateThread say
+// unshareFS detaches the thread's file system state, and has InPrivateThread say
 // so while fn runs.
-func private(fn func() error) error {
+func unshareFS(fn func() error) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return err
 	}
@@ -78,20 +78,20 @@ func InPrivateThread() bool {
 	return ok
 }
 
-// outcome carries the three ways in which a function ends to another goroutine.
-type outcome struct {
+// callOutcome carries the three ways in which a function ends to another goroutine.
+type callOutcome struct {
 	err      error
 	returned bool
 	panicked any
 }
 
-func (o *outcome) catch() {
+func (o *callOutcome) recoverPanic() {
 	if !o.returned {
 		o.panicked = recover()
 	}
 }
 
-func (o *outcome) pass() error {
+func (o *callOutcome) passOn() error {
 	if !o.returned {
 		if o.panicked != nil {
 			panic(o.panicked)

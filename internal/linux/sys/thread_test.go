@@ -70,7 +70,7 @@ var fromMain struct {
 }
 
 func init() {
-	var out outcome
+	var out callOutcome
 	done := make(chan struct{})
 	fromMain.onMain = unix.Gettid() == unix.Getpid()
 	runLocked(func() error {
@@ -78,7 +78,7 @@ func init() {
 		return errors.New("failure")
 	}, &out, done)
 	<-done
-	fromMain.err = out.pass()
+	fromMain.err = out.passOn()
 }
 
 func TestOnThreadAvoidsTheMainThread(t *testing.T) {

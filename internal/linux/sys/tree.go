@@ -14,7 +14,7 @@ const moveBeneath = 0x200
 // root, attached nowhere (5.2). Closing the descriptor dissolves the copy
 // unless it was attached. path must be in the calling thread's namespace.
 func CloneTree(path *FD) (*FD, error) {
-	n, err := unix.OpenTree(path.n, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	n, err := unix.OpenTree(path.number, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func MakeTreePrivate(tree *FD, readOnly bool) error {
 	if readOnly {
 		attr.Attr_set = unix.MOUNT_ATTR_RDONLY
 	}
-	return unix.MountSetattr(tree.n, "", unix.AT_EMPTY_PATH, &attr)
+	return unix.MountSetattr(tree.number, "", unix.AT_EMPTY_PATH, &attr)
 }
 
 // Attach mounts a tree on top of what at lies on (5.2), or beneath the mount
@@ -39,5 +39,5 @@ func Attach(tree, at *FD, beneath bool) error {
 	if beneath {
 		flags |= moveBeneath
 	}
-	return unix.MoveMount(tree.n, "", at.n, "", flags)
+	return unix.MoveMount(tree.number, "", at.number, "", flags)
 }

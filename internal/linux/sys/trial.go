@@ -17,15 +17,15 @@ var HasDetachedTarget = &Feature{
 func probeDetachedTarget() error {
 	tree, err := detachedTmpfs()
 	if err != nil {
-		return lacking(err, ENOSYS)
+		return unsupportedError(err, ENOSYS)
 	}
 	defer tree.Close()
-	return lacking(attachDetached(tree, true), EINVAL)
+	return unsupportedError(attachDetached(tree, true), EINVAL)
 }
 
 // Scratch is where TryAttach attaches trees.
 type Scratch struct {
-	space *FD // a mount namespace with nothing but an empty tmpfs; nil is not needed
+	mountNamespace *FD // a mount namespace with nothing but an empty tmpfs; nil is not needed
 }
 
 // NewScratch makes a place for TryAttach: none at all where the kernel can
@@ -46,7 +46,7 @@ func NewScratch() (*Scratch, error) {
 // more; no container could have it mounted either. It asks no file system. Only
 // inside OnThread, which it leaves in the process' own namespace.
 func (s *Scratch) TryAttach(tree *FD, dir bool) error {
-	if s.space == nil {
+	if s.mountNamespace == nil {
 		return attachDetached(tree, dir)
 	}
 	home, err := OpenProc("self/ns/mnt") // that of the main thread, which never leaves
@@ -54,7 +54,7 @@ func (s *Scratch) TryAttach(tree *FD, dir bool) error {
 		return err
 	}
 	defer home.Close()
-	if err := s.space.EnterMountNamespace(); err != nil {
+	if err := s.mountNamespace.EnterMountNamespace(); err != nil {
 		return err
 	}
 	err = attachInCopy(tree, dir)
@@ -84,7 +84,7 @@ func attachDetached(tree *FD, dir bool) error {
 		return err
 	}
 	defer root.Close() // everything on it goes with it
-	at, err := openat(root.n, scratchName(dir), pathFlags)
+	at, err := openat(root.number, scratchName(dir), pathFlags)
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,8 @@ func scratchTmpfs() (*FD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = unix.Mkdirat(root.n, scratchName(true), 0o700); err == nil {
-		err = unix.Mknodat(root.n, scratchName(false), unix.S_IFREG|0o600, 0)
+	if err = unix.Mkdirat(root.number, scratchName(true), 0o700); err == nil {
+		err = unix.Mknodat(root.number, scratchName(false), unix.S_IFREG|0o600, 0)
 	}
 	if err != nil {
 		root.Close()
@@ -130,7 +130,7 @@ func newScratchSpace() (*Scratch, error) {
 			return err
 		}
 		var err error
-		s.space, err = OpenProc(ThreadProc("ns/mnt"))
+		s.mountNamespace, err = OpenProc(ThreadProc("ns/mnt"))
 		return err
 	})
 	return s, err
@@ -151,7 +151,7 @@ func replaceRoot() error {
 	if err := Attach(root, at, false); err != nil {
 		return err
 	}
-	if err := unix.Fchdir(root.n); err != nil {
+	if err := unix.Fchdir(root.number); err != nil {
 		return err
 	}
 	// The old root comes to lie on the new one, and "." is what lies on top.

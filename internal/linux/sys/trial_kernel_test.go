@@ -18,7 +18,7 @@ import (
 var NewScratchSpace = newScratchSpace
 
 // Close gives the place back.
-func (s *Scratch) Close() error { return s.space.Close() }
+func (s *Scratch) Close() error { return s.mountNamespace.Close() }
 
 // scratches is both kinds of place to try in, whichever this kernel needs.
 func scratches(t *testing.T) map[string]*Scratch {
@@ -35,8 +35,8 @@ func scratches(t *testing.T) map[string]*Scratch {
 	return all
 }
 
-// try attaches a copy of what is at path, after then has happened to it.
-func try(t *testing.T, s *Scratch, path string, dir bool, then func() error) (result error) {
+// tryAttachCopy attaches a copy of what is at path, after then has happened to it.
+func tryAttachCopy(t *testing.T, s *Scratch, path string, dir bool, then func() error) (result error) {
 	t.Helper()
 	err := WithOwnFDTable(func() error {
 		fd, err := Lookup(path)
@@ -79,15 +79,15 @@ func TestTryAttach(t *testing.T) {
 			}
 			before := ownMounts(t)
 			for range 3 {
-				if err := errors.Join(try(t, s, dir, true, nothing), try(t, s, file, false, nothing)); err != nil {
+				if err := errors.Join(tryAttachCopy(t, s, dir, true, nothing), tryAttachCopy(t, s, file, false, nothing)); err != nil {
 					t.Error(err)
 				}
 			}
 			sub := filepath.Join(dir, "sub")
-			if err := try(t, s, sub, true, func() error { return os.Remove(sub) }); err != ENOENT {
+			if err := tryAttachCopy(t, s, sub, true, func() error { return os.Remove(sub) }); err != ENOENT {
 				t.Errorf("directory that was removed: %v", err)
 			}
-			if err := try(t, s, file, false, func() error { return os.Remove(file) }); err != ENOENT {
+			if err := tryAttachCopy(t, s, file, false, func() error { return os.Remove(file) }); err != ENOENT {
 				t.Errorf("file that was removed: %v", err)
 			}
 			if after := ownMounts(t); after != before {
@@ -117,7 +117,7 @@ func TestScratchSpaceIsEmpty(t *testing.T) {
 	if after := ownMounts(t); after != before {
 		t.Errorf("the table was\n%s\nand is\n%s", before, after)
 	}
-	info, err := s.space.NamespaceInfo()
+	info, err := s.mountNamespace.NamespaceInfo()
 	if errors.Is(err, ENOTTY) {
 		t.Skip("kernel lacks NS_MNT_GET_INFO")
 	}

@@ -27,7 +27,7 @@ func DetachMountIf(f *FD, check func() error) error {
 		return err
 	}
 	defer fds.Close()
-	return inDir(fds, func() error {
+	return inWorkingDirectory(fds, func() error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func DetachMountIf(f *FD, check func() error) error {
 // look at it included, takes the mark away; a call that finds the mark
 // unmounts. A link at name gives EINVAL.
 func ExpireMount(dir *FD, name string) error {
-	return inDir(dir, func() error {
+	return inWorkingDirectory(dir, func() error {
 		return unix.Unmount(name, unix.MNT_EXPIRE|unix.UMOUNT_NOFOLLOW)
 	})
 }
@@ -50,13 +50,13 @@ func ExpireMount(dir *FD, name string) error {
 // inside OnThread. It needs no look at the root of the mount, which may give
 // ESTALE. A link at name gives EINVAL.
 func DetachNamed(dir *FD, name string) error {
-	return inDir(dir, func() error {
+	return inWorkingDirectory(dir, func() error {
 		return unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	})
 }
 
-// inDir runs call with dir as the thread's working directory and goes back.
-func inDir(dir *FD, call func() error) error {
+// inWorkingDirectory runs call with dir as the thread's working directory and goes back.
+func inWorkingDirectory(dir *FD, call func() error) error {
 	if !InPrivateThread() {
 		return unix.EINVAL
 	}
@@ -65,11 +65,11 @@ func inDir(dir *FD, call func() error) error {
 		return err
 	}
 	defer back.Close()
-	if err := unix.Fchdir(dir.n); err != nil {
+	if err := unix.Fchdir(dir.number); err != nil {
 		return err
 	}
 	callErr := call()
-	if err := unix.Fchdir(back.n); callErr == nil && err != nil {
+	if err := unix.Fchdir(back.number); callErr == nil && err != nil {
 		return err
 	}
 	return callErr

@@ -57,7 +57,7 @@ func (w Walk) openat2(name string) (*FD, error) {
 	dir, resolve := unix.AT_FDCWD, uint64(unix.RESOLVE_NO_MAGICLINKS)
 	switch {
 	case w.Root != nil:
-		dir = w.Root.n
+		dir = w.Root.number
 	case !strings.HasPrefix(name, "/"):
 		return nil, unix.EINVAL
 	}
@@ -125,7 +125,7 @@ func (s *walkState) begin(name string) error {
 	case s.Beneath && strings.HasPrefix(name, "/"):
 		return unix.EXDEV
 	case s.Root != nil:
-		dir, at = s.Root.n, "."
+		dir, at = s.Root.number, "."
 	case !strings.HasPrefix(name, "/"):
 		return unix.EINVAL
 	}
@@ -191,14 +191,14 @@ func (s *walkState) step(name, rest string) (string, error) {
 		s.truncate(max(1, len(s.dirs)-1))
 		return rest, nil
 	}
-	next, err := openat(s.last().n, name, pathFlags)
+	next, err := openat(s.last().number, name, pathFlags)
 	if err != nil {
 		return rest, err
 	}
-	st, err := s.examine(name, next)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+	stat, err := s.examine(name, next)
+	if err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
 		defer next.Close()
-		return s.follow(next, st, rest)
+		return s.follow(next, stat, rest)
 	}
 	if err == nil && len(s.dirs) == maxDepth {
 		err = unix.ENAMETOOLONG
@@ -207,7 +207,7 @@ func (s *walkState) step(name, rest string) (string, error) {
 		next.Close()
 		return rest, err
 	}
-	s.dirs, s.names, s.file = append(s.dirs, next), append(s.names, name), !st.IsDir()
+	s.dirs, s.names, s.file = append(s.dirs, next), append(s.names, name), !stat.IsDir()
 	return rest, nil
 }
 
@@ -258,7 +258,7 @@ func (s *walkState) target(link *FD, st Stat) (string, error) {
 		return "", err
 	}
 	var buf [unix.PathMax]byte
-	n, err := retry(func() (int, error) { return unix.Readlinkat(link.n, "", buf[:]) })
+	n, err := retryInterrupted(func() (int, error) { return unix.Readlinkat(link.number, "", buf[:]) })
 	switch {
 	case err != nil:
 		return "", err
@@ -278,7 +278,7 @@ func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
 		return false, nil
 	}
 	var fs unix.Statfs_t
-	if err := retryErr(func() error { return unix.Fstatfs(link.n, &fs) }); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+	if err := retryInterruptedError(func() error { return unix.Fstatfs(link.number, &fs) }); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
 		return false, err
 	}
 	dir, err := s.last().Stat(StatIno)

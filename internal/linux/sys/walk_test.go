@@ -38,8 +38,8 @@ func eachOpenIn(t *testing.T, test func(t *testing.T, open func(root, path strin
 	})
 }
 
-// rooted is a directory with a root and, beside it, what must not be reached.
-func rooted(t *testing.T) (root string) {
+// newRootDir is a directory with a root and, beside it, what must not be reached.
+func newRootDir(t *testing.T) (root string) {
 	t.Helper()
 	top := t.TempDir()
 	root = filepath.Join(top, "root")
@@ -63,7 +63,7 @@ func rooted(t *testing.T) (root string) {
 	return root
 }
 
-func textIn(open func(root, path string) (*FD, error), root, path string) (string, error) {
+func readTextIn(open func(root, path string) (*FD, error), root, path string) (string, error) {
 	fd, err := open(root, path)
 	if err != nil {
 		return "", err
@@ -75,7 +75,7 @@ func textIn(open func(root, path string) (*FD, error), root, path string) (strin
 
 func TestOpenInStaysInside(t *testing.T) {
 	eachOpenIn(t, func(t *testing.T, open func(root, path string) (*FD, error)) {
-		root := rooted(t)
+		root := newRootDir(t)
 		deep := strings.Repeat("a/../", 600)
 		for _, c := range []struct {
 			path, text string
@@ -88,7 +88,7 @@ func TestOpenInStaysInside(t *testing.T) {
 			{"/a/b/f/../f", "", ENOTDIR}, {"/a/abs/", "", ENOTDIR}, {"/a/dir/", "", EINVAL}, {"/" + longName(), "", unix.ENAMETOOLONG},
 			{"/" + strings.Repeat("a/../", 1000) + "c/f", "", unix.ENAMETOOLONG}, {"", "", ENOENT}, {"/a\x00", "", EINVAL},
 		} {
-			if text, err := textIn(open, root, c.path); text != c.text || !errors.Is(err, c.err) {
+			if text, err := readTextIn(open, root, c.path); text != c.text || !errors.Is(err, c.err) {
 				t.Errorf("%.40q: %q, %v, want %q, %v", c.path, text, err, c.text, c.err)
 			}
 		}
@@ -98,7 +98,7 @@ func TestOpenInStaysInside(t *testing.T) {
 // TestOpenInBesideASwap: what becomes a link to an absolute path while it is looked up leads nowhere else.
 func TestOpenInBesideASwap(t *testing.T) {
 	eachOpenIn(t, func(t *testing.T, open func(root, path string) (*FD, error)) {
-		root := rooted(t)
+		root := newRootDir(t)
 		swapped := filepath.Join(root, "swapped")
 		if err := os.Symlink(filepath.Dir(root)+"/out", root+"/link"); err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestOpenInBesideASwap(t *testing.T) {
 		}()
 		seen := map[string]int{}
 		for try := 0; try < 100_000 && (try < 3000 || seen["in"] == 0 || seen["none"] == 0); try++ {
-			text, err := textIn(open, root, "/a/../swapped/f")
+			text, err := readTextIn(open, root, "/a/../swapped/f")
 			if errors.Is(err, ENOENT) || errors.Is(err, ENOTDIR) || errors.Is(err, EAGAIN) {
 				text = "none"
 			} else if err != nil {
@@ -138,7 +138,7 @@ func TestOpenInBesideASwap(t *testing.T) {
 }
 
 func TestOpenInKeepsNoDescriptor(t *testing.T) {
-	root := rooted(t)
+	root := newRootDir(t)
 	descriptors := func() int {
 		numbers, err := ProcNumbers("self/fd")
 		if err != nil {
@@ -183,7 +183,7 @@ func TestNoMagicLinks(t *testing.T) {
 // TestWalkFromNowhere: without a root directory, a path has to be absolute.
 func TestWalkFromNowhere(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(rooted(t), "a/dir/f")
+	file := filepath.Join(newRootDir(t), "a/dir/f")
 	for path, want := range map[string]error{file: nil, file + "/": ENOTDIR, "etc": EINVAL, "": nil, "../etc": EINVAL} {
 		at, err := Walk{}.Open(path)
 		at.Close()
@@ -204,7 +204,7 @@ func TestWalkFromNowhere(t *testing.T) {
 // TestWalkSaysWhereItLed: the name has no link in it, also where the way ends early.
 func TestWalkSaysWhereItLed(t *testing.T) {
 	t.Parallel()
-	dir := openDir(t, rooted(t))
+	dir := openDir(t, newRootDir(t))
 	for path, want := range map[string]struct {
 		name string
 		err  error
@@ -222,7 +222,7 @@ func TestWalkSaysWhereItLed(t *testing.T) {
 
 func TestWalkChecksOnTheWay(t *testing.T) {
 	t.Parallel()
-	root := rooted(t)
+	root := newRootDir(t)
 	dir := openDir(t, root)
 	var seen []string
 	check := func(name string, at *FD) error {
@@ -266,7 +266,7 @@ func sameFile(t *testing.T, a, b *FD) bool {
 // TestWalkReadsTargets has the absolute targets of links mean something of the root.
 func TestWalkReadsTargets(t *testing.T) {
 	t.Parallel()
-	root := rooted(t)
+	root := newRootDir(t)
 	inside := func(target string) (string, error) {
 		if rest, ok := strings.CutPrefix(target, filepath.Dir(root)+"/out"); ok {
 			return "/c" + rest, nil
@@ -290,7 +290,7 @@ func TestWalkReadsTargets(t *testing.T) {
 // TestWalkHasAnEnd: the work for one path is bounded, and so are the descriptors.
 func TestWalkHasAnEnd(t *testing.T) {
 	t.Parallel()
-	root := rooted(t)
+	root := newRootDir(t)
 	dir := openDir(t, root)
 	before := strings.Repeat("a/../", 700)
 	for i, next := 0, "c/f"; i < 5; i++ {

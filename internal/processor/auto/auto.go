@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auto answers the question without the name of a fault: it runs the diagnosers and recoverers of all families of
-// faults that apply to the pod, the node or the device of a Diagnosis, as one diagnoser and one recoverer.
+// Package auto answers the question without the name of a fault: it runs the diagnosers and recoverers of all families
+// of faults that apply to the pod, the node or the device of a Diagnosis, as one diagnoser and one recoverer.
 //
-// It judges no mount itself. With a pod it looks at that pod only, so the right to diagnose a pod reaches no other one. With a
-// node it looks at all pods of the node, at its devices, and at the directories of pods that are gone; with a device
-// at that device. Each family repairs by its own plan, and a failure of one does not keep the others from theirs.
+// It judges no mount itself. With a pod it looks at that pod only, so the right to diagnose a pod reaches no other one.
+// With a node it looks at all pods of the node, at its devices, and at the directories of pods that are gone; with a
+// device at that device. Each family repairs by its own plan, and a failure of one does not keep the others from
+// theirs.
 package auto
 
 import (
@@ -23,8 +24,8 @@ import (
 
 // Keys of the results.
 const (
-	// KeyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found something or
-	// could not look.
+	// KeyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found
+	// something or could not look.
 	KeyChecks = "diagnoser.kubernetes.auto.checks"
 	// KeyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent if nothing
 	// was.
@@ -49,8 +50,8 @@ type Remedy struct {
 	Codes []fault.Code
 	// Kinds are those of its actions. Empty: all that no remedy before it has.
 	Kinds []fault.ActionKind
-	// Named is set if it is only for a pod that the Diagnosis itself names.
-	Named bool
+	// NamedPodOnly is set if it is only for a pod that the Diagnosis itself names.
+	NamedPodOnly bool
 }
 
 // Scope is what a family is about.
@@ -74,14 +75,14 @@ type Lister interface {
 	PodsHere() []*corev1.Pod
 }
 
-// target is a family, and what it is to look at.
-type target struct {
+// familyTarget is a family, and what it is to look at.
+type familyTarget struct {
 	*Family
 	request processor.Request
 }
 
-// check is what came of one look.
-type check struct {
+// familyCheck is what came of one look.
+type familyCheck struct {
 	Family string `json:"family"`
 	// Namespace and Pod name the pod; they are empty for the node.
 	Namespace string `json:"namespace,omitempty"`
@@ -93,30 +94,30 @@ type check struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// checks reads what the diagnoser has found. It narrows what is planned and explains what is not; what is changed is
-// found by each recoverer itself.
-func checks(r processor.Request) ([]check, error) {
+// readChecks reads what the diagnoser has found. It narrows what is planned and explains what is not; what is changed
+// is found by each recoverer itself.
+func readChecks(r processor.Request) ([]familyCheck, error) {
 	text, ok := r.Values[KeyChecks]
 	if !ok {
 		return nil, processor.Stalled(fmt.Errorf("read result %q: it is not there: autoDiagnoser must run before", KeyChecks))
 	}
-	var all []check
+	var all []familyCheck
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return nil, processor.Stalled(fmt.Errorf("read result %q: %w", KeyChecks, err))
 	}
 	return all, nil
 }
 
-// about is the request for a pod of a check.
-func about(r processor.Request, namespace, pod string) processor.Request {
+// requestFor is the request for a pod of a check.
+func requestFor(r processor.Request, namespace, pod string) processor.Request {
 	if r.Pod.Name == "" {
 		r.Pod = processor.Pod{Namespace: namespace, Name: pod}
 	}
 	return r
 }
 
-// parameters are those of all parts, each once.
-func parameters(parts ...any) []string {
+// mergeParameters are those of all parts, each once.
+func mergeParameters(parts ...any) []string {
 	var keys []string
 	for _, part := range parts {
 		if p, ok := part.(processor.Parameterized); ok {
@@ -129,8 +130,8 @@ func parameters(parts ...any) []string {
 
 // Bounds of texts.
 const (
-	maxMessage = 1000 // bytes of one message
-	maxSaid    = 5    // sentences in one message
+	maxMessage   = 1000 // bytes of one message
+	maxSentences = 5    // sentences in one message
 )
 
 // Collector is the processor autoCollector. It keeps on the node what people may ask for when they doubt the answer.
@@ -143,14 +144,14 @@ type Collector struct {
 func (*Collector) Name() string { return "autoCollector" }
 
 // Run keeps all results in files.
-func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (c *Collector) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
 	parts := c.OfNode
-	if r.Pod != (processor.Pod{}) {
+	if request.Pod != (processor.Pod{}) {
 		parts = slices.Concat(c.OfPod, c.OfNode)
 	}
 	result := processor.Result{Files: map[string]string{}}
 	for _, p := range parts {
-		one, err := p.Run(ctx, r)
+		one, err := p.Run(ctx, request)
 		if err != nil {
 			return processor.Result{}, err
 		}

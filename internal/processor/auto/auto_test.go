@@ -23,10 +23,10 @@ import (
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
-// pods are those of the node, by name, in the namespace shop.
-type pods []string
+// nodePods are those of the node, by name, in the namespace shop.
+type nodePods []string
 
-func (p pods) PodsHere() []*corev1.Pod {
+func (p nodePods) PodsHere() []*corev1.Pod {
 	var all []*corev1.Pod
 	for _, name := range p {
 		pod := &corev1.Pod{}
@@ -36,7 +36,7 @@ func (p pods) PodsHere() []*corev1.Pod {
 	return all
 }
 
-func (p pods) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
+func (p nodePods) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	for _, pod := range p.PodsHere() {
 		if pod.Name == name {
 			return pod, nil
@@ -45,8 +45,8 @@ func (p pods) Pod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("%w: %s", kubelet.ErrPodNotFound, name)
 }
 
-// member is a family of its own: what is broken, by pod, empty for the node, and what repairing does.
-type member struct {
+// fakeFamily is a family of its own: what is broken, by pod, empty for the node, and what repairing does.
+type fakeFamily struct {
 	name   string
 	code   fault.Code
 	broken map[string]bool
@@ -59,18 +59,18 @@ type member struct {
 	asked, planned, applied []string
 }
 
-func (m *member) Name() string { return m.name }
+func (m *fakeFamily) Name() string { return m.name }
 
-func (m *member) finding(pod string) fault.Finding {
+func (m *fakeFamily) findingOf(pod string) fault.Finding {
 	return fault.Finding{Code: m.code, Pod: fault.Pod{Namespace: "shop", Name: pod}, Volume: m.name}
 }
 
-func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, error) {
-	m.asked = append(m.asked, r.Pod.Name)
+func (m *fakeFamily) Run(_ context.Context, request processor.Request) (processor.Result, error) {
+	m.asked = append(m.asked, request.Pod.Name)
 	if m.looks != nil {
 		return processor.Result{}, m.looks
 	}
-	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: r.Pod.Name}}
+	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}}
 	for _, pod := range slices.Sorted(func(yield func(string) bool) {
 		for pod := range m.broken {
 			if !yield(pod) {
@@ -78,8 +78,8 @@ func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, 
 			}
 		}
 	}) {
-		if m.broken[pod] && (pod == r.Pod.Name || m.wide && r.Pod.Name == "") {
-			result.Findings = append(result.Findings, m.finding(pod))
+		if m.broken[pod] && (pod == request.Pod.Name || m.wide && request.Pod.Name == "") {
+			result.Findings = append(result.Findings, m.findingOf(pod))
 		}
 	}
 	if len(result.Findings) == 0 {
@@ -88,59 +88,59 @@ func (m *member) Run(_ context.Context, r processor.Request) (processor.Result, 
 	return result, nil
 }
 
-// remedy is the recoverer of a member.
-type remedy struct{ *member }
+// fakeRecoverer is the recoverer of a member.
+type fakeRecoverer struct{ *fakeFamily }
 
-func (m remedy) Plan(_ context.Context, r processor.Request) (processor.Plan, error) {
-	m.planned = append(m.planned, r.Pod.Name)
+func (m fakeRecoverer) Plan(_ context.Context, request processor.Request) (processor.Plan, error) {
+	m.planned = append(m.planned, request.Pod.Name)
 	switch {
 	case m.plans != nil:
 		return processor.Plan{}, m.plans
 	case m.refuses != "":
 		return processor.Plan{NotApplicable: m.refuses}, nil
-	case !m.broken[r.Pod.Name]:
+	case !m.broken[request.Pod.Name]:
 		return processor.Plan{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
 	}
 	return processor.Plan{
-		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + r.Pod.Name}, Lossless: true}},
-		Findings: []fault.Finding{m.finding(r.Pod.Name)},
+		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + request.Pod.Name}, Lossless: true}},
+		Findings: []fault.Finding{m.findingOf(request.Pod.Name)},
 		Notes:    map[string]string{"of": m.name},
 	}, nil
 }
 
-func (m remedy) Apply(_ context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+func (m fakeRecoverer) Apply(_ context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
 	m.applied = append(m.applied, a.Mount.Point+" of "+r.Pod.Name)
 	return fault.Applied{}, m.applies
 }
 
-func (m remedy) Verify(_ context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+func (m fakeRecoverer) Verify(_ context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
 	if m.verifies != nil {
 		return processor.Result{}, m.verifies
 	}
-	if len(p.Actions) != 1 || len(p.Applied) != 1 || p.Notes["of"] != m.name || p.Findings[0].Pod.Name != r.Pod.Name {
-		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", p, r.Pod.Name)
+	if len(plan.Actions) != 1 || len(plan.Applied) != 1 || plan.Notes["of"] != m.name || plan.Findings[0].Pod.Name != request.Pod.Name {
+		return processor.Result{}, fmt.Errorf("verify %+v for pod %q", plan, request.Pod.Name)
 	}
-	return processor.Result{Findings: processor.Healed(p.Findings, nil), Values: map[string]string{"healed." + m.name: r.Pod.Name}}, nil
+	return processor.Result{Findings: processor.MarkHealed(plan.Findings, nil), Values: map[string]string{"healed." + m.name: request.Pod.Name}}, nil
 }
 
-// scene is three families and the pods of a node.
-type scene struct {
-	pods
-	subPath, volume, device *member
+// autoScene is three families and the pods of a node.
+type autoScene struct {
+	nodePods
+	subPath, volume, device *fakeFamily
 }
 
-func newScene() *scene {
-	return &scene{
-		pods:    pods{"b", "a"},
-		subPath: &member{name: "subPath", code: fault.StaleSubPath, broken: map[string]bool{}},
-		volume:  &member{name: "volume", code: fault.DisconnectedFUSE, broken: map[string]bool{}, wide: true},
-		device:  &member{name: "device", code: fault.HeldDevice, broken: map[string]bool{}},
+func newAutoScene() *autoScene {
+	return &autoScene{
+		nodePods: nodePods{"b", "a"},
+		subPath:  &fakeFamily{name: "subPath", code: fault.StaleSubPath, broken: map[string]bool{}},
+		volume:   &fakeFamily{name: "volume", code: fault.DisconnectedFUSE, broken: map[string]bool{}, wide: true},
+		device:   &fakeFamily{name: "device", code: fault.HeldDevice, broken: map[string]bool{}},
 	}
 }
 
-func (s *scene) families(wrap func(processor.Recoverer) processor.Recoverer) []Family {
-	family := func(m *member, scope Scope) Family {
-		var r processor.Recoverer = remedy{m}
+func (s *autoScene) testFamilies(wrap func(processor.Recoverer) processor.Recoverer) []Family {
+	family := func(m *fakeFamily, scope Scope) Family {
+		var r processor.Recoverer = fakeRecoverer{m}
 		if wrap != nil {
 			r = wrap(r)
 		}
@@ -149,43 +149,43 @@ func (s *scene) families(wrap func(processor.Recoverer) processor.Recoverer) []F
 	return []Family{family(s.subPath, Pods), family(s.volume, Volumes), family(s.device, Devices)}
 }
 
-func (s *scene) diagnose(t *testing.T, r processor.Request) (processor.Result, []check) {
+func (s *autoScene) runDiagnoser(t *testing.T, r processor.Request) (processor.Result, []familyCheck) {
 	t.Helper()
-	result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.families(nil)}).Run(t.Context(), r)
+	result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil)}).Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var found []check
+	var found []familyCheck
 	if err := json.Unmarshal([]byte(result.Values[KeyChecks]), &found); err != nil {
 		t.Fatal(err)
 	}
 	return result, found
 }
 
-// repair does all that the pipeline does, and gives the end and the errors of actions.
-func (s *scene) repair(t *testing.T, r processor.Request) (processor.Plan, processor.Result, error) {
+// runRecoverer does all that the pipeline does, and gives the end and the errors of actions.
+func (s *autoScene) runRecoverer(t *testing.T, request processor.Request) (processor.Plan, processor.Result, error) {
 	t.Helper()
-	found, _ := s.diagnose(t, r)
-	r.Values = found.Values
-	h := &Recoverer{Families: s.families(nil)}
-	p, err := h.Plan(t.Context(), r)
+	found, _ := s.runDiagnoser(t, request)
+	request.Values = found.Values
+	h := &Recoverer{Families: s.testFamilies(nil)}
+	plan, err := h.Plan(t.Context(), request)
 	if err != nil {
-		return p, processor.Result{}, err
+		return plan, processor.Result{}, err
 	}
-	for _, a := range p.Actions {
-		done, err := h.Apply(t.Context(), r, a)
+	for _, a := range plan.Actions {
+		done, err := h.Apply(t.Context(), request, a)
 		done.Undone = err != nil
-		p.Applied = append(p.Applied, done)
+		plan.Applied = append(plan.Applied, done)
 	}
-	result, err := h.Verify(t.Context(), r, p)
-	return p, result, err
+	result, err := h.Verify(t.Context(), request, plan)
+	return plan, result, err
 }
 
-func ofPod(name string) processor.Request {
+func podRequest(name string) processor.Request {
 	return processor.Request{Node: "n1", Pod: processor.Pod{Namespace: "shop", Name: name}}
 }
 
-var ofNode = processor.Request{Node: "n1"}
+var nodeRequest = processor.Request{Node: "n1"}
 
 // TestFamiliesThatApply to what is named are asked, and no others.
 func TestFamiliesThatApply(t *testing.T) {
@@ -196,12 +196,12 @@ func TestFamiliesThatApply(t *testing.T) {
 		subPath, volume, device []string
 		message                 string
 	}{
-		"pod":    {ofPod("a"), []string{"a"}, []string{"a"}, nil, "No mount fault was found: the kubelet still creates containers of pod shop/a; kubectl describe pod -n shop a shows what they wait for"},
-		"node":   {ofNode, []string{"a", "b"}, []string{""}, []string{""}, "No mount fault was found on node n1 by 4 checks"},
+		"pod":    {podRequest("a"), []string{"a"}, []string{"a"}, nil, "No mount fault was found: the kubelet still creates containers of pod shop/a; kubectl describe pod -n shop a shows what they wait for"},
+		"node":   {nodeRequest, []string{"a", "b"}, []string{""}, []string{""}, "No mount fault was found on node n1 by 4 checks"},
 		"device": {named, nil, nil, []string{""}, "No mount fault was found on node n1: device is whole"},
 	} {
-		s := newScene()
-		result, _ := s.diagnose(t, tc.request)
+		s := newAutoScene()
+		result, _ := s.runDiagnoser(t, tc.request)
 		if diff := cmp.Diff([][]string{tc.subPath, tc.volume, tc.device}, [][]string{s.subPath.asked, s.volume.asked, s.device.asked}); diff != "" {
 			t.Errorf("%s: asked (-want +got):\n%s", name, diff)
 		}
@@ -212,11 +212,11 @@ func TestFamiliesThatApply(t *testing.T) {
 			t.Errorf("%s: long results are in the status", name)
 		}
 	}
-	_, err := (&Diagnoser{Pods: pods{"a"}}).Run(t.Context(), processor.Request{Node: "n1", Pod: ofPod("a").Pod, Values: named.Values})
+	_, err := (&Diagnoser{Pods: nodePods{"a"}}).Run(t.Context(), processor.Request{Node: "n1", Pod: podRequest("a").Pod, Values: named.Values})
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "a pod and a device are named") {
 		t.Errorf("a pod and a device: %v", err)
 	}
-	elsewhere, err := (&Diagnoser{Pods: pods{"a"}}).Run(t.Context(), processor.Request{Node: "n2", Pod: ofPod("a").Pod})
+	elsewhere, err := (&Diagnoser{Pods: nodePods{"a"}}).Run(t.Context(), processor.Request{Node: "n2", Pod: podRequest("a").Pod})
 	if err != nil || elsewhere.NotApplicable == "" || elsewhere.NoFault {
 		t.Errorf("a pod of another node: %+v, %v", elsewhere, err)
 	}
@@ -225,13 +225,13 @@ func TestFamiliesThatApply(t *testing.T) {
 // TestEveryFamilyIsRepaired in one plan, for a node with the pods that have a fault.
 func TestEveryFamilyIsRepaired(t *testing.T) {
 	t.Parallel()
-	s := newScene()
+	s := newAutoScene()
 	s.subPath.broken, s.volume.broken, s.device.broken = map[string]bool{"a": true}, map[string]bool{"a": true, "b": true}, map[string]bool{"": true}
-	p, result, err := s.repair(t, ofNode)
+	plan, result, err := s.runRecoverer(t, nodeRequest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]int{1, 1, 1, 1}, p.Parts); diff != "" {
+	if diff := cmp.Diff([]int{1, 1, 1, 1}, plan.Parts); diff != "" {
 		t.Errorf("parts:\n%s", diff)
 	}
 	want := [][]string{{"/subPath/a of a"}, {"/volume/a of a", "/volume/b of b"}, {"/device/ of "}}
@@ -241,10 +241,10 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	if len(result.Findings) != 4 || slices.ContainsFunc(result.Findings, func(f fault.Finding) bool { return !f.Healed }) || result.Message != "" {
 		t.Errorf("result %+v", result)
 	}
-	s = newScene()
+	s = newAutoScene()
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true, "b": true}, map[string]bool{"b": true}
-	if p, _, err = s.repair(t, ofPod("a")); err != nil || len(p.Actions) != 1 || p.Actions[0].Pod.Name != "a" {
-		t.Errorf("for one pod: %+v, %v", p.Actions, err)
+	if plan, _, err = s.runRecoverer(t, podRequest("a")); err != nil || len(plan.Actions) != 1 || plan.Actions[0].Pod.Name != "a" {
+		t.Errorf("for one pod: %+v, %v", plan.Actions, err)
 	}
 }
 
@@ -252,22 +252,22 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 // TestFaultGoesBeforeItsRepair has the kubelet be quicker than the repair of one family.
 func TestFaultGoesBeforeItsRepair(t *testing.T) {
 	t.Parallel()
-	s := newScene()
+	s := newAutoScene()
 	s.subPath.broken["a"], s.volume.broken["a"] = true, true
-	r := ofPod("a")
-	found, _ := s.diagnose(t, r)
-	r.Values = found.Values
+	request := podRequest("a")
+	found, _ := s.runDiagnoser(t, request)
+	request.Values = found.Values
 	delete(s.subPath.broken, "a")
-	h := &Recoverer{Families: s.families(nil)}
-	p, err := h.Plan(t.Context(), r)
-	if err != nil || len(p.Actions) != 1 || p.Actions[0].Fault != fault.DisconnectedFUSE {
-		t.Fatalf("plan %+v, %v", p, err)
+	h := &Recoverer{Families: s.testFamilies(nil)}
+	plan, err := h.Plan(t.Context(), request)
+	if err != nil || len(plan.Actions) != 1 || plan.Actions[0].Fault != fault.DisconnectedFUSE {
+		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, p.Gone); diff != "" {
+	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, plan.Gone); diff != "" {
 		t.Errorf("gone (-want +got):\n%s", diff)
 	}
-	p.Applied = []fault.Applied{{}}
-	if result, err := h.Verify(t.Context(), r, p); err != nil || result.Message != "nothing is broken" {
+	plan.Applied = []fault.Applied{{}}
+	if result, err := h.Verify(t.Context(), request, plan); err != nil || result.Message != "nothing is broken" {
 		t.Errorf("%+v, %v", result, err)
 	}
 }
@@ -276,19 +276,19 @@ func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad luck")
 	for name, tc := range map[string]struct {
-		fail    func(m *member)
+		fail    func(m *fakeFamily)
 		message string // of the end, where it is a success
 	}{
-		"look":   {func(m *member) { m.looks = bad }, "it could not be looked for: bad luck. Next: "},
-		"plan":   {func(m *member) { m.plans = bad }, "bad luck. Next: " + nextSteps[fault.DisconnectedFUSE]},
-		"refuse": {func(m *member) { m.refuses = "it is in use" }, "it is in use. Next: " + nextSteps[fault.DisconnectedFUSE]},
-		"apply":  {func(m *member) { m.applies = bad }, ""},
-		"verify": {func(m *member) { m.verifies = bad }, ""},
+		"look":   {func(m *fakeFamily) { m.looks = bad }, "it could not be looked for: bad luck. Next: "},
+		"plan":   {func(m *fakeFamily) { m.plans = bad }, "bad luck. Next: " + nextSteps[fault.DisconnectedFUSE]},
+		"refuse": {func(m *fakeFamily) { m.refuses = "it is in use" }, "it is in use. Next: " + nextSteps[fault.DisconnectedFUSE]},
+		"apply":  {func(m *fakeFamily) { m.applies = bad }, ""},
+		"verify": {func(m *fakeFamily) { m.verifies = bad }, ""},
 	} {
-		s := newScene()
+		s := newAutoScene()
 		s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
 		tc.fail(s.volume)
-		_, result, err := s.repair(t, ofPod("a"))
+		_, result, err := s.runRecoverer(t, podRequest("a"))
 		if (err != nil) != (name == "verify") || !strings.HasPrefix(result.Message, tc.message) {
 			t.Errorf("%s: %v, message %q", name, err, result.Message)
 		}
@@ -305,9 +305,9 @@ func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 // TestNothingCouldBeSeen is an error and not a clean answer.
 func TestNothingCouldBeSeen(t *testing.T) {
 	t.Parallel()
-	s := newScene()
+	s := newAutoScene()
 	s.subPath.looks, s.volume.looks = processor.Stalled(errors.New("never")), errors.New("not now")
-	_, err := (&Diagnoser{Pods: s, Lister: s, Families: s.families(nil)}).Run(t.Context(), ofPod("a"))
+	_, err := (&Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil)}).Run(t.Context(), podRequest("a"))
 	if err == nil || processor.IsStalled(err) || !strings.Contains(err.Error(), "never") || !strings.Contains(err.Error(), "not now") {
 		t.Errorf("error %v", err)
 	}
@@ -316,22 +316,22 @@ func TestNothingCouldBeSeen(t *testing.T) {
 // TestAFaultWithoutARemedy is refused in the diagnoser's words, with a next step.
 func TestAFaultWithoutARemedy(t *testing.T) {
 	t.Parallel()
-	s := newScene()
+	s := newAutoScene()
 	s.subPath.broken = map[string]bool{"a": true}
-	families := s.families(nil)
+	families := s.testFamilies(nil)
 	s.subPath.code = fault.MissingBindSource
-	found, err := (&Diagnoser{Pods: s, Families: families}).Run(t.Context(), ofPod("a"))
+	found, err := (&Diagnoser{Pods: s, Families: families}).Run(t.Context(), podRequest("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := ofPod("a")
-	r.Values = found.Values
+	request := podRequest("a")
+	request.Values = found.Values
 	h := &Recoverer{Families: families}
-	p, err := h.Plan(t.Context(), r)
+	p, err := h.Plan(t.Context(), request)
 	if err != nil || len(p.Actions) > 0 {
 		t.Fatalf("plan %+v, %v", p, err)
 	}
-	result, err := h.Verify(t.Context(), r, p)
+	result, err := h.Verify(t.Context(), request, p)
 	if err != nil || result.NoFault || !strings.HasSuffix(result.Message, nextSteps[fault.MissingBindSource]) {
 		t.Errorf("result %+v, %v", result, err)
 	}
@@ -340,8 +340,8 @@ func TestAFaultWithoutARemedy(t *testing.T) {
 // TestPlanNeedsTheDiagnoser: alone the recoverer changes nothing.
 func TestPlanNeedsTheDiagnoser(t *testing.T) {
 	t.Parallel()
-	s := newScene()
-	h := &Recoverer{Families: s.families(nil)}
+	s := newAutoScene()
+	h := &Recoverer{Families: s.testFamilies(nil)}
 	for _, values := range []map[string]string{nil, {KeyChecks: "no list"}} {
 		if _, err := h.Plan(t.Context(), processor.Request{Node: "n1", Values: values}); !processor.IsStalled(err) {
 			t.Errorf("%v: %v", values, err)
@@ -349,7 +349,7 @@ func TestPlanNeedsTheDiagnoser(t *testing.T) {
 	}
 	// A result that names a pod does not lead to another than the one of the Diagnosis.
 	s.subPath.broken = map[string]bool{"b": true}
-	forged := ofPod("a")
+	forged := podRequest("a")
 	forged.Values = map[string]string{KeyChecks: `[{"family":"subPath","namespace":"shop","pod":"b","codes":["StaleSubPath"]},{"family":"none","codes":["HeldDevice"]}]`}
 	if p, err := h.Plan(t.Context(), forged); err != nil || len(p.Actions) > 0 || !slices.Equal(s.subPath.planned, []string{"a"}) {
 		t.Errorf("plan %+v, %v; planned for %v", p, err, s.subPath.planned)
@@ -359,22 +359,22 @@ func TestPlanNeedsTheDiagnoser(t *testing.T) {
 // TestSentencesDecideNothing: reworded recoverers end the same.
 func TestSentencesDecideNothing(t *testing.T) {
 	t.Parallel()
-	s := newScene()
+	s := newAutoScene()
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
-	found, _ := s.diagnose(t, ofPod("a"))
-	r := ofPod("a")
-	r.Values = found.Values
-	h := &Recoverer{Families: s.families(func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} })}
-	p, err := h.Plan(t.Context(), r)
-	if err != nil || len(p.Actions) != 2 {
-		t.Fatalf("plan %+v, %v", p, err)
+	found, _ := s.runDiagnoser(t, podRequest("a"))
+	request := podRequest("a")
+	request.Values = found.Values
+	h := &Recoverer{Families: s.testFamilies(func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} })}
+	plan, err := h.Plan(t.Context(), request)
+	if err != nil || len(plan.Actions) != 2 {
+		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	for _, a := range p.Actions {
-		if _, err := h.Apply(t.Context(), r, a); err != nil {
+	for _, a := range plan.Actions {
+		if _, err := h.Apply(t.Context(), request, a); err != nil {
 			t.Error(err)
 		}
 	}
-	if result, err := h.Verify(t.Context(), r, p); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
+	if result, err := h.Verify(t.Context(), request, plan); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
@@ -391,13 +391,13 @@ func TestEveryFaultHasANextStep(t *testing.T) {
 // TestPartsAreBounded, and the rest is said to be left.
 func TestPartsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newScene()
-	s.pods = nil
+	s := newAutoScene()
+	s.nodePods = nil
 	for i := range maxParts + 3 {
 		name := fmt.Sprintf("p%02d", i)
-		s.pods, s.subPath.broken[name] = append(s.pods, name), true
+		s.nodePods, s.subPath.broken[name] = append(s.nodePods, name), true
 	}
-	p, result, err := s.repair(t, ofNode)
+	p, result, err := s.runRecoverer(t, nodeRequest)
 	if err != nil || len(p.Parts) != maxParts || strings.Count(result.Values[KeyRefused], "another run") != 3 {
 		t.Errorf("%d parts, %v, refused %s", len(p.Parts), err, result.Values[KeyRefused])
 	}

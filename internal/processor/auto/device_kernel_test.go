@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	kerneltest.Main(m, devicetest.Roles)
 }
 
-// ask runs a Diagnosis of a device that names no OperationSet.
-func ask(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec) *v1.Diagnosis {
+// runDeviceDiagnosis runs a Diagnosis of a device that names no OperationSet.
+func runDeviceDiagnosis(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec) *v1.Diagnosis {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -62,19 +62,19 @@ func TestAutoReleasesADevice(t *testing.T) {
 	s := devicetest.New(t, "")
 	exporter := s.Container("exporter")
 	s.Runtime.Of = devicetest.Exporter()
-	if d := ask(t, s, v1.DiagnosisSpec{}); d.Status.Outcome != v1.OutcomeNoFault || d.Status.Phase != v1.DiagnosisSucceeded {
+	if d := runDeviceDiagnosis(t, s, v1.DiagnosisSpec{}); d.Status.Outcome != v1.OutcomeNoFault || d.Status.Phase != v1.DiagnosisSucceeded {
 		t.Fatalf("while it is in use: %+v", d.Status)
 	}
 	s.UnmountOnHost()
 	before := s.MountsOf(exporter.PID)
-	planned := ask(t, s, v1.DiagnosisSpec{Mode: v1.ModePlan}).Status
+	planned := runDeviceDiagnosis(t, s, v1.DiagnosisSpec{Mode: v1.ModePlan}).Status
 	if planned.Outcome != v1.OutcomePlanned || planned.Faults[0].Code != "HeldDevice" || !strings.HasPrefix(planned.Target, "device "+s.Device.Node()) {
 		t.Fatalf("plan: %+v", planned)
 	}
 	if diff := cmp.Diff(before, s.MountsOf(exporter.PID)); diff != "" || !s.Busy() {
 		t.Errorf("planning has changed mounts of the holder (-before +after):\n%s", diff)
 	}
-	done := ask(t, s, v1.DiagnosisSpec{PlanHash: planned.Plan.Hash}).Status
+	done := runDeviceDiagnosis(t, s, v1.DiagnosisSpec{PlanHash: planned.Plan.Hash}).Status
 	if done.Outcome != v1.OutcomeHealed || s.Busy() {
 		t.Errorf("release: %+v, busy: %v", done, s.Busy())
 	}

@@ -31,22 +31,22 @@ func (h *Recoverer) Parameters() []string {
 			parts = append(parts, remedy.Recoverer)
 		}
 	}
-	return parameters(parts...)
+	return mergeParameters(parts...)
 }
 
 // maxParts bounds how many plans one plan has: one for each family and pod.
 const maxParts = 50
 
-// memory is what Verify has to know about the time of the plan.
-type memory struct {
-	Parts   []part    `json:"parts,omitempty"`
-	Refused []refusal `json:"refused,omitempty"`
+// planState is what Verify has to know about the time of the plan.
+type planState struct {
+	Parts   []planPart `json:"parts,omitempty"`
+	Refused []refusal  `json:"refused,omitempty"`
 	// Gone says of each family whose faults have gone since they were found how it looks now.
 	Gone []string `json:"gone,omitempty"`
 }
 
-// part is the plan of one remedy for one target.
-type part struct {
+// planPart is the plan of one remedy for one target.
+type planPart struct {
 	Remedy    string `json:"remedy"`
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
@@ -66,101 +66,102 @@ type refusal struct {
 	Next      string       `json:"next"`
 }
 
-// draft is a plan that grows by one target after another.
-type draft struct {
+// planDraft is a plan that grows by one target after another.
+type planDraft struct {
 	plan processor.Plan
-	memory
+	planState
 	errs []error
 }
 
 // Plan has each family plan that has found a fault. A plan without an action repairs nothing, and says why.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	found, err := checks(r)
+func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+	found, err := readChecks(request)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	var d draft
-	for _, c := range found {
-		i := slices.IndexFunc(h.Families, func(f Family) bool { return f.Name == c.Family })
+	var d planDraft
+	for _, check := range found {
+		i := slices.IndexFunc(h.Families, func(f Family) bool { return f.Name == check.Family })
 		switch {
-		case c.Error != "":
-			d.refuse(c, "it could not be looked for: "+c.Error)
-		case len(c.Codes) == 0 || i < 0:
-		case h.Families[i].Scope <= Volumes && r.Pod.Name == "" && c.Pod == "":
-			d.refuse(c, "no pod is known that it belongs to")
+		case check.Error != "":
+			d.addRefusal(check, "it could not be looked for: "+check.Error)
+		case len(check.Codes) == 0 || i < 0:
+		case h.Families[i].Scope <= Volumes && request.Pod.Name == "" && check.Pod == "":
+			d.addRefusal(check, "no pod is known that it belongs to")
 		case len(d.Parts) == maxParts:
-			d.refuse(c, fmt.Sprintf("it is left for another run: no more than %d repairs are planned at once", maxParts))
+			d.addRefusal(check, fmt.Sprintf("it is left for another run: no more than %d repairs are planned at once", maxParts))
 		default:
-			d.add(ctx, target{&h.Families[i], about(r, c.Namespace, c.Pod)}, c, r.Pod.Name != "")
+			d.addTarget(ctx, familyTarget{&h.Families[i], requestFor(request, check.Namespace, check.Pod)}, check, request.Pod.Name != "")
 		}
 		if ctx.Err() != nil {
 			return processor.Plan{}, context.Cause(ctx)
 		}
 	}
 	if len(d.Parts) == 0 && len(d.errs) > 0 {
-		return processor.Plan{}, all(d.errs)
+		return processor.Plan{}, joinErrors(d.errs)
 	}
-	err = d.plan.Remember(d.memory)
+	err = d.plan.SaveState(d.planState)
 	return d.plan, err
 }
 
-// add takes up the plan of the first remedy that has one, or why none has.
-func (d *draft) add(ctx context.Context, t target, c check, named bool) {
+// addTarget takes up the plan of the first remedy that has one, or why none has.
+func (d *planDraft) addTarget(ctx context.Context, target familyTarget, check familyCheck, named bool) {
 	var reasons []string
-	for _, remedy := range t.Remedies {
-		if remedy.Named && !named || !slices.ContainsFunc(c.Codes, func(code fault.Code) bool { return slices.Contains(remedy.Codes, code) }) {
+	for _, remedy := range target.Remedies {
+		if remedy.NamedPodOnly && !named || !slices.ContainsFunc(check.Codes,
+			func(code fault.Code) bool { return slices.Contains(remedy.Codes, code) }) {
 			continue
 		}
-		p, err := remedy.Plan(ctx, t.request)
+		plan, err := remedy.Plan(ctx, target.request)
 		switch {
 		case err != nil:
-			d.errs = append(d.errs, fmt.Errorf("%s: %w", t.Name, err))
+			d.errs = append(d.errs, fmt.Errorf("%s: %w", target.Name, err))
 			reasons = append(reasons, err.Error())
-		case len(p.Actions) > 0:
-			d.take(t, remedy.Name(), p)
+		case len(plan.Actions) > 0:
+			d.addPart(target, remedy.Name(), plan)
 			return
-		case goneAll(p.Gone, c.Codes):
-			d.plan.Gone = append(d.plan.Gone, p.Gone...)
-			d.Gone = append(d.Gone, printable.Clip(p.NotApplicable, maxMessage))
+		case allGone(plan.Gone, check.Codes):
+			d.plan.Gone = append(d.plan.Gone, plan.Gone...)
+			d.Gone = append(d.Gone, printable.Clip(plan.NotApplicable, maxMessage))
 			return
 		default:
-			reasons = append(reasons, cmp.Or(p.NotApplicable, "nothing is known that could be done"))
+			reasons = append(reasons, cmp.Or(plan.NotApplicable, "nothing is known that could be done"))
 		}
 	}
 	if len(reasons) == 0 {
-		reasons = []string{cmp.Or(c.Message, "no change of a mount repairs it")}
+		reasons = []string{cmp.Or(check.Message, "no change of a mount repairs it")}
 	}
-	d.refuse(c, processor.JoinReasons(reasons, maxSaid))
+	d.addRefusal(check, processor.JoinReasons(reasons, maxSentences))
 }
 
-// goneAll reports whether the faults of every code have gone since they were found.
-func goneAll(gone []fault.Absence, codes []fault.Code) bool {
+// allGone reports whether the faults of every code have gone since they were found.
+func allGone(gone []fault.Absence, codes []fault.Code) bool {
 	return !slices.ContainsFunc(codes, func(code fault.Code) bool {
 		return !slices.ContainsFunc(gone, func(a fault.Absence) bool { return a.Code == code })
 	})
 }
 
-// take adds a plan as one part. Its actions name the pod, by which Apply knows it.
-func (d *draft) take(t target, remedy string, p processor.Plan) {
+// addPart adds a plan as one part. Its actions name the pod, by which Apply knows it.
+func (d *planDraft) addPart(t familyTarget, remedy string, plan processor.Plan) {
 	pod := t.request.Pod
-	for _, a := range p.Actions {
+	for _, action := range plan.Actions {
 		if t.Scope <= Volumes {
 			named := fault.Pod{Namespace: pod.Namespace, Name: pod.Name}
-			if a.Pod != nil {
-				named.UID = a.Pod.UID
+			if action.Pod != nil {
+				named.UID = action.Pod.UID
 			}
-			a.Pod = &named
+			action.Pod = &named
 		}
-		d.plan.Actions = append(d.plan.Actions, a)
+		d.plan.Actions = append(d.plan.Actions, action)
 	}
-	d.plan.Findings = append(d.plan.Findings, p.Findings...)
-	d.plan.Parts = append(d.plan.Parts, len(p.Actions))
-	d.Parts = append(d.Parts, part{
-		Remedy: remedy, Namespace: pod.Namespace, Pod: pod.Name, Actions: len(p.Actions), Findings: len(p.Findings), Notes: p.Notes,
+	d.plan.Findings = append(d.plan.Findings, plan.Findings...)
+	d.plan.Parts = append(d.plan.Parts, len(plan.Actions))
+	d.Parts = append(d.Parts, planPart{
+		Remedy: remedy, Namespace: pod.Namespace, Pod: pod.Name, Actions: len(plan.Actions), Findings: len(plan.Findings), Notes: plan.Notes,
 	})
 }
 
-func (d *draft) refuse(c check, reason string) {
+func (d *planDraft) addRefusal(c familyCheck, reason string) {
 	next := "create another Diagnosis once that is solved"
 	if len(c.Codes) > 0 {
 		next = nextSteps[c.Codes[0]]
@@ -170,8 +171,8 @@ func (d *draft) refuse(c check, reason string) {
 	})
 }
 
-// remedy finds who has planned an action, by what it is and by nothing that is said about it.
-func (h *Recoverer) remedy(a fault.Action) (Remedy, bool) {
+// remedyOf finds who has planned an action, by what it is and by nothing that is said about it.
+func (h *Recoverer) remedyOf(a fault.Action) (Remedy, bool) {
 	for _, f := range h.Families {
 		for _, r := range f.Remedies {
 			if slices.Contains(r.Codes, a.Fault) && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, a.Kind)) {
@@ -183,13 +184,13 @@ func (h *Recoverer) remedy(a fault.Action) (Remedy, bool) {
 }
 
 // Apply has the recoverer do an action that has planned it.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	remedy, ok := h.remedy(a)
+func (h *Recoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
+	remedy, ok := h.remedyOf(action)
 	if !ok {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: nothing is known that does %q against %q", a.Kind, a.Fault))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: nothing is known that does %q against %q", action.Kind, action.Fault))
 	}
-	if a.Pod != nil {
-		r = about(r, a.Pod.Namespace, a.Pod.Name)
+	if action.Pod != nil {
+		request = requestFor(request, action.Pod.Namespace, action.Pod.Name)
 	}
-	return remedy.Apply(ctx, r, a)
+	return remedy.Apply(ctx, request, action)
 }

@@ -15,24 +15,24 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// compare orders pods by name.
-func compare(a, b processor.Pod) int {
+// comparePods orders pods by name.
+func comparePods(a, b processor.Pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Verify has each recoverer prove its own part, all at once: most of it is to wait for containers. A part that was not done
-// is not verified, and its faults stay.
-func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	var m memory
-	if err := p.Recall(&m); err != nil {
+// Verify has each recoverer prove its own part, all at once: most of it is to wait for containers. A part that was not
+// done is not verified, and its faults stay.
+func (h *Recoverer) Verify(ctx context.Context, request processor.Request, p processor.Plan) (processor.Result, error) {
+	var state planState
+	if err := p.LoadState(&state); err != nil {
 		return processor.Result{}, err
 	}
-	proofs, err := h.proofs(p, m)
+	proofs, err := h.splitPlan(p, state)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	atOnce(proofs, func(one *proof) { one.verify(ctx, r) })
-	result := processor.Result{Values: map[string]string{}, Message: m.message()}
+	runConcurrently(proofs, func(one *partProof) { one.verifyPart(ctx, request) })
+	result := processor.Result{Values: map[string]string{}, Message: state.refusalMessage()}
 	var errs []error
 	for _, one := range proofs {
 		if one.err != nil {
@@ -45,44 +45,44 @@ func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor
 			}
 		}
 	}
-	if len(m.Refused) > 0 {
-		text, err := json.Marshal(m.Refused)
+	if len(state.Refused) > 0 {
+		text, err := json.Marshal(state.Refused)
 		if err != nil {
 			return result, fmt.Errorf("encode %q: %w", KeyRefused, err)
 		}
 		result.Values[KeyRefused] = string(text)
 	}
 	if len(errs) > 0 {
-		return result, all(errs)
+		return result, joinErrors(errs)
 	}
 	return result, nil
 }
 
-// message says what is left, and what to do about it.
-func (m memory) message() string {
+// refusalMessage says what is left, and what to do about it.
+func (m planState) refusalMessage() string {
 	texts := slices.Clone(m.Gone)
 	for _, r := range m.Refused {
 		texts = append(texts, fmt.Sprintf("%s. Next: %s", r.Reason, r.Next))
 	}
-	return processor.JoinReasons(texts, maxSaid)
+	return processor.JoinReasons(texts, maxSentences)
 }
 
-// proof is one part of a plan that is to be verified.
-type proof struct {
-	part
+// partProof is one part of a plan that is to be verified.
+type partProof struct {
+	planPart
 	remedy processor.Recoverer
 	plan   processor.Plan
 	result processor.Result
 	err    error
 }
 
-// proofs takes the plan apart.
-func (h *Recoverer) proofs(p processor.Plan, m memory) ([]*proof, error) {
-	var all []*proof
+// splitPlan takes the plan apart.
+func (h *Recoverer) splitPlan(p processor.Plan, m planState) ([]*partProof, error) {
+	var all []*partProof
 	action, finding := 0, 0
 	for _, one := range m.Parts {
 		to, found := action+one.Actions, finding+one.Findings
-		remedy, ok := h.named(one.Remedy)
+		remedy, ok := h.recovererNamed(one.Remedy)
 		if !ok || one.Actions < 1 || one.Findings < 0 || to > len(p.Actions) || found > len(p.Findings) {
 			return nil, processor.Stalled(fmt.Errorf("decode notes of plan: part of %q is not one of it", one.Remedy))
 		}
@@ -90,12 +90,12 @@ func (h *Recoverer) proofs(p processor.Plan, m memory) ([]*proof, error) {
 		for i := action; i < to; i++ {
 			plan.Applied = append(plan.Applied, p.Outcome(i))
 		}
-		all, action, finding = append(all, &proof{part: one, remedy: remedy, plan: plan}), to, found
+		all, action, finding = append(all, &partProof{planPart: one, remedy: remedy, plan: plan}), to, found
 	}
 	return all, nil
 }
 
-func (h *Recoverer) named(name string) (processor.Recoverer, bool) {
+func (h *Recoverer) recovererNamed(name string) (processor.Recoverer, bool) {
 	for _, f := range h.Families {
 		for _, r := range f.Remedies {
 			if r.Name() == name {
@@ -106,20 +106,20 @@ func (h *Recoverer) named(name string) (processor.Recoverer, bool) {
 	return nil, false
 }
 
-func (one *proof) verify(ctx context.Context, r processor.Request) {
+func (one *partProof) verifyPart(ctx context.Context, r processor.Request) {
 	if slices.ContainsFunc(one.plan.Applied, func(a fault.Applied) bool { return a.Undone }) {
 		one.result.Findings = one.plan.Findings
 		return
 	}
-	one.result, one.err = one.remedy.Verify(ctx, about(r, one.Namespace, one.Pod), one.plan)
+	one.result, one.err = one.remedy.Verify(ctx, requestFor(r, one.Namespace, one.Pod), one.plan)
 	if one.err != nil {
 		one.result = processor.Result{Findings: one.plan.Findings}
 		one.err = fmt.Errorf("%s: %w", one.Remedy, one.err)
 	}
 }
 
-// atOnce calls a function for all, and panics if one of the calls does.
-func atOnce[T any](all []T, fn func(T)) {
+// runConcurrently calls a function for all, and panics if one of the calls does.
+func runConcurrently[T any](all []T, fn func(T)) {
 	var wait sync.WaitGroup
 	panics := make(chan any, len(all))
 	for _, one := range all {

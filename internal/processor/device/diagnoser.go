@@ -29,10 +29,11 @@ const (
 
 // Diagnoser is the processor heldDeviceDiagnoser.
 //
-// It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has unmounted
-// them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount tables of all
-// namespaces, and from the kernel's answer about each device. A device, a volume or a message in the parameters narrows the
-// search and proves nothing. It changes nothing. For a device that is not held, it gives the device's state.
+// It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has
+// unmounted them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount
+// tables of all namespaces, and from the kernel's answer about each device. A device, a volume or a message in the
+// parameters narrows the search and proves nothing. It changes nothing. For a device that is not held, it gives the
+// device's state.
 type Diagnoser struct {
 	Inspector *device.Inspector
 }
@@ -48,17 +49,17 @@ func (*Diagnoser) Parameters() []string {
 // Run looks at the devices that the parameters name, or at all that are left behind.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	s := device.SelectionOf(r.Values)
-	choice, err := d.Inspector.Choose(ctx, s)
+	choice, err := d.Inspector.Select(ctx, s)
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Result{}, processor.Stalled(err)
 	}
 	if err != nil {
 		return processor.Result{}, err
 	}
-	held, rest := slices.Clone(choice.Left)[:0], []string(nil)
-	for _, c := range choice.Left {
+	held, rest := slices.Clone(choice.Abandoned)[:0], []string(nil)
+	for _, c := range choice.Abandoned {
 		// With nothing named, a container that has a device of its own is as it should be.
-		if c.IsHeld() && (s.Device != "" || c.Copied()) {
+		if c.IsHeld() && (s.Device != "" || c.HasCopies()) {
 			held = append(held, c)
 		} else {
 			rest = append(rest, c.Describe())
@@ -67,7 +68,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(held) == 0 {
 		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned)}, nil
 	}
-	return found(held)
+	return heldResult(held)
 }
 
 // maxReasons bounds how many devices the reason for a clean result names.
@@ -88,8 +89,8 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 // noneAbandoned is the reason if no device has a mount that the host lacks.
 const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
-// found returns the fault.
-func found(held []*device.Case) (processor.Result, error) {
+// heldResult returns the fault.
+func heldResult(held []*device.Usage) (processor.Result, error) {
 	var (
 		results, devices, patches []string
 		documents                 []device.Document
@@ -98,8 +99,8 @@ func found(held []*device.Case) (processor.Result, error) {
 	for _, c := range held {
 		node, some := c.Device.Node(), c.Findings()
 		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
-		results = append(results, sentence(node, some))
-		for _, h := range c.Held {
+		results = append(results, holderSentence(node, some))
+		for _, h := range c.HolderInfos {
 			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
 				patches = append(patches, h.Patch)
 			}
@@ -122,8 +123,8 @@ func found(held []*device.Case) (processor.Result, error) {
 	return processor.Result{Values: values, Findings: findings}, nil
 }
 
-// sentence names every holder of a device once.
-func sentence(node string, findings []fault.Finding) string {
+// holderSentence names every holder of a device once.
+func holderSentence(node string, findings []fault.Finding) string {
 	var holders []string
 	for _, f := range findings {
 		if !slices.Contains(holders, f.Holder) {

@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// diagnose diagnoses with the parameters.
-func diagnose(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {
+// runDiagnoser diagnoses with the parameters.
+func runDiagnoser(t *testing.T, s *devicetest.Scene, values map[string]string) processor.Result {
 	t.Helper()
 	result, err := (&Diagnoser{Inspector: s.Inspector}).Run(t.Context(), processor.Request{Values: values})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestFindsWhoHoldsADevice(t *testing.T) {
 		"two that agree":    {device.ParamDevice: s.Device.Name, device.ParamPersistentVolume: devicetest.Volume},
 	} {
 		t.Run(name, func(t *testing.T) {
-			result := diagnose(t, s, values)
+			result := runDiagnoser(t, s, values)
 			if result.NotApplicable != "" {
 				t.Fatalf("not applicable: %s", result.NotApplicable)
 			}
@@ -99,24 +99,24 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 		values func(s *devicetest.Scene) map[string]string
 		why    []string
 	}{
-		"free":              {func(s *devicetest.Scene) { s.UnmountOnHost() }, named, []string{"is free", "looked at"}},
-		"mounted":           {func(*devicetest.Scene) {}, named, []string{"in use as it should be", "kubelet's own mount namespace"}},
-		"an open file":      {func(s *devicetest.Scene) { s.Leak(); s.UnmountOnHost() }, named, []string{"is held by", "open file"}},
-		"not there":         {func(*devicetest.Scene) {}, given(device.ParamDevice, "/dev/rbd77"), []string{`there is no device "/dev/rbd77"`}},
-		"no such number":    {func(*devicetest.Scene) {}, given(device.ParamDevice, "4000:7"), []string{`there is no device "4000:7"`}},
-		"no such volume":    {func(*devicetest.Scene) {}, given(device.ParamPersistentVolume, "pvc-other"), []string{`"pvc-other"`}},
-		"nothing in a line": {func(*devicetest.Scene) {}, given(device.ParamMessage, "/var/lib/x: target is busy"), []string{"nothing that is left behind"}},
+		"free":              {func(s *devicetest.Scene) { s.UnmountOnHost() }, byDeviceName, []string{"is free", "looked at"}},
+		"mounted":           {func(*devicetest.Scene) {}, byDeviceName, []string{"in use as it should be", "kubelet's own mount namespace"}},
+		"an open file":      {func(s *devicetest.Scene) { s.Leak(); s.UnmountOnHost() }, byDeviceName, []string{"is held by", "open file"}},
+		"not there":         {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "/dev/rbd77"), []string{`there is no device "/dev/rbd77"`}},
+		"no such number":    {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "4000:7"), []string{`there is no device "4000:7"`}},
+		"no such volume":    {func(*devicetest.Scene) {}, byParameter(device.ParamPersistentVolume, "pvc-other"), []string{`"pvc-other"`}},
+		"nothing in a line": {func(*devicetest.Scene) {}, byParameter(device.ParamMessage, "/var/lib/x: target is busy"), []string{"nothing that is left behind"}},
 		"live pod": {func(s *devicetest.Scene) {
 			s.Container("exporter")
 			s.UnmountOnHost()
 			s.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Ready: true}}
-		}, named, []string{"in use as it should be", "is alive"}},
+		}, byDeviceName, []string{"in use as it should be", "is alive"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := devicetest.New(t, "")
 			s.Runtime.Of = devicetest.Exporter()
 			c.set(s)
-			result := diagnose(t, s, c.values(s))
+			result := runDiagnoser(t, s, c.values(s))
 			for _, part := range c.why {
 				if !strings.Contains(result.NotApplicable, part) {
 					t.Errorf("reason %q does not say %q", result.NotApplicable, part)
@@ -129,11 +129,11 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 	}
 }
 
-func named(s *devicetest.Scene) map[string]string {
+func byDeviceName(s *devicetest.Scene) map[string]string {
 	return map[string]string{device.ParamDevice: s.Device.Node()}
 }
 
-func given(key, value string) func(*devicetest.Scene) map[string]string {
+func byParameter(key, value string) func(*devicetest.Scene) map[string]string {
 	return func(*devicetest.Scene) map[string]string { return map[string]string{key: value} }
 }
 
@@ -143,10 +143,10 @@ func TestDeviceOfAContainer(t *testing.T) {
 	s.Container("own", s.Device.Node())
 	s.Runtime.Of = devicetest.Exporter()
 	s.UnmountOnHost()
-	if result := diagnose(t, s, named(s)); len(result.Findings) != 1 || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "left alone") {
+	if result := runDiagnoser(t, s, byDeviceName(s)); len(result.Findings) != 1 || !strings.Contains(strings.Join(result.Findings[0].Evidence, "\n"), "left alone") {
 		t.Errorf("asked about: %+v", result)
 	}
-	for _, f := range diagnose(t, s, nil).Findings {
+	for _, f := range runDiagnoser(t, s, nil).Findings {
 		if f.Mount.Device == s.Device.Number.String() {
 			t.Errorf("not asked about: %+v", f)
 		}
@@ -171,13 +171,13 @@ func TestDiagnoserRefusesBadParameters(t *testing.T) {
 	}
 }
 
-// TestResultsChooseNothing: what an earlier operation, or a caller, says was found is not believed.
-func TestResultsChooseNothing(t *testing.T) {
+// TestResultsSelectNothing: what an earlier operation, or a caller, says was found is not believed.
+func TestResultsSelectNothing(t *testing.T) {
 	s := newHeldScene(t)
-	want := diagnose(t, s, named(s)).Values
-	values := named(s)
+	want := runDiagnoser(t, s, byDeviceName(s)).Values
+	values := byDeviceName(s)
 	values[KeyDiagnoserDevice], values[KeyDiagnoserHolders], values[KeyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
-	if diff := cmp.Diff(want[KeyDiagnoserDevice], diagnose(t, s, values).Values[KeyDiagnoserDevice]); diff != "" {
+	if diff := cmp.Diff(want[KeyDiagnoserDevice], runDiagnoser(t, s, values).Values[KeyDiagnoserDevice]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }

@@ -27,13 +27,13 @@ const (
 	KeyIdleResults = "recover.system.idle_device.results"
 )
 
-// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a File
-// it goes on where the last one has ended, until the node boots again.
+// IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a
+// File it goes on where the last one has ended, until the node boots again.
 //
 // It unmaps krbd devices, one by one, that have been idle for a while and that nothing holds. A device is idle if its
-// counters have not changed since they were first seen with these values, long enough ago; a device that is seen for the first
-// time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never by force. It
-// rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
+// counters have not changed since they were first seen with these values, long enough ago; a device that is seen for
+// the first time is not idle. It unmaps through krbd's own interface, which refuses while the device is open, and never
+// by force. It rests on the kernel's Documentation/ABI/testing/sysfs-bus-rbd and Documentation/block/stat.rst.
 type IdleRecoverer struct {
 	Inspector *device.Inspector
 	// File keeps what was seen. Empty: it is forgotten when the process ends. One process at a time may use a file.
@@ -41,8 +41,8 @@ type IdleRecoverer struct {
 	// Now is the time since the boot; nil is sys.SinceBoot.
 	Now func() time.Duration
 
-	mu   sync.Mutex
-	seen map[fault.Device]counterSample // nil: File was not read yet
+	mu      sync.Mutex
+	samples map[fault.Device]counterSample // nil: File was not read yet
 }
 
 // counterSample is a device's counters and when they were first seen with these values.
@@ -61,11 +61,11 @@ func (*IdleRecoverer) Parameters() []string {
 
 // Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
 func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := idleOptionsOf(r.Values)
+	options, err := idleOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	candidates, kept, err := h.sweep(ctx, o)
+	candidates, kept, err := h.findIdle(ctx, options)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -73,10 +73,10 @@ func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processo
 		return processor.Plan{NotApplicable: joinReasons("", kept, "no krbd device is mapped on this node")}, nil
 	}
 	plan := processor.Plan{}
-	for _, c := range candidates[:min(len(candidates), o.limit)] {
-		ref := device.RefOf(c.device)
+	for _, c := range candidates[:min(len(candidates), options.limit)] {
+		ref := device.Reference(c.device)
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
+			Kind: fault.Detach, Target: device.DescribeTarget(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
 				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
 		})
@@ -90,26 +90,26 @@ type idleCandidate struct {
 	idle   time.Duration
 }
 
-// sweep looks at all devices. kept says of the others why they stay.
-func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []idleCandidate, kept []string, err error) {
+// findIdle looks at all devices. kept says of the others why they stay.
+func (h *IdleRecoverer) findIdle(ctx context.Context, options idleOptions) (candidates []idleCandidate, kept []string, err error) {
 	devices, err := h.Inspector.Finder.Sys.All()
 	if err != nil {
 		return nil, nil, err
 	}
 	devices = slices.DeleteFunc(devices, func(d blockdev.Device) bool { return d.Kind != blockdev.KRBD || d.Parent != "" })
-	if err := h.recall(devices); err != nil {
+	if err := h.readFile(devices); err != nil {
 		return nil, nil, err
 	}
 	for _, d := range devices {
-		idle, why, err := h.idle(d)
-		if err == nil && why == "" && idle < o.minimum {
-			why = fmt.Sprintf("it has been seen idle for %d seconds only, and %d are asked for", int(idle.Seconds()), int(o.minimum.Seconds()))
+		idle, why, err := h.idleDuration(d)
+		if err == nil && why == "" && idle < options.minimum {
+			why = fmt.Sprintf("it has been seen idle for %d seconds only, and %d are asked for", int(idle.Seconds()), int(options.minimum.Seconds()))
 		}
 		if err == nil && why == "" {
-			why, err = h.held(ctx, d)
+			why, err = h.heldBy(ctx, d)
 		}
 		switch {
-		case device.Vanished(err):
+		case device.IsGone(err):
 		case err != nil:
 			return nil, nil, err
 		case why != "":
@@ -118,20 +118,20 @@ func (h *IdleRecoverer) sweep(ctx context.Context, o idleOptions) (candidates []
 			candidates = append(candidates, idleCandidate{d, idle})
 		}
 	}
-	if err := h.keep(); err != nil {
+	if err := h.writeFile(); err != nil {
 		return nil, nil, err
 	}
 	slices.SortStableFunc(candidates, func(a, b idleCandidate) int { return cmp.Compare(b.idle, a.idle) })
 	return candidates, kept, nil
 }
 
-// held says what holds a device; empty: nothing.
-func (h *IdleRecoverer) held(ctx context.Context, d blockdev.Device) (string, error) {
+// heldBy says what holds a device; empty: nothing.
+func (h *IdleRecoverer) heldBy(ctx context.Context, d blockdev.Device) (string, error) {
 	point, err := h.Inspector.NodeUsed(ctx, d)
 	if err != nil || point != "" {
 		return fmt.Sprintf("its node is bound at %q, as for a volume that a pod gets as a device", point), err
 	}
-	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	c, err := h.Inspector.InspectWithProcesses(ctx, d)
 	if err != nil {
 		return "", err
 	}
@@ -141,8 +141,8 @@ func (h *IdleRecoverer) held(ctx context.Context, d blockdev.Device) (string, er
 	return "", nil
 }
 
-// idle says for how long the counters of a device have been the same.
-func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why string, err error) {
+// idleDuration says for how long the counters of a device have been the same.
+func (h *IdleRecoverer) idleDuration(d blockdev.Device) (lasted time.Duration, why string, err error) {
 	if !d.Known() {
 		return 0, "it cannot be told from another image that may have taken its place", nil
 	}
@@ -155,45 +155,45 @@ func (h *IdleRecoverer) idle(d blockdev.Device) (lasted time.Duration, why strin
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := device.RefOf(d)
-	before, known := h.seen[key]
+	key := device.Reference(d)
+	before, known := h.samples[key]
 	if !known || before.activity != now || now.InFlight > 0 {
-		h.seen[key] = counterSample{now, h.now()}
+		h.samples[key] = counterSample{now, h.sinceBoot()}
 		return 0, "", nil
 	}
-	return h.now() - before.since, "", nil
+	return h.sinceBoot() - before.since, "", nil
 }
 
-// recall reads the file, if that was not done yet, and drops what is known of devices that have gone.
-func (h *IdleRecoverer) recall(devices []blockdev.Device) (err error) {
+// readFile reads the file, if that was not done yet, and drops what is known of devices that have gone.
+func (h *IdleRecoverer) readFile(devices []blockdev.Device) (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.seen == nil && h.File != "" {
-		if h.seen, err = readSamples(h.File, h.now()); err != nil {
+	if h.samples == nil && h.File != "" {
+		if h.samples, err = readSamples(h.File, h.sinceBoot()); err != nil {
 			return err
 		}
 	}
 	kept := map[fault.Device]counterSample{}
 	for _, d := range devices {
-		if s, ok := h.seen[device.RefOf(d)]; ok {
-			kept[device.RefOf(d)] = s
+		if s, ok := h.samples[device.Reference(d)]; ok {
+			kept[device.Reference(d)] = s
 		}
 	}
-	h.seen = kept
+	h.samples = kept
 	return nil
 }
 
-// keep writes the file.
-func (h *IdleRecoverer) keep() error {
+// writeFile writes the file.
+func (h *IdleRecoverer) writeFile() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.File == "" {
 		return nil
 	}
-	return writeSamples(h.File, h.seen)
+	return writeSamples(h.File, h.samples)
 }
 
-func (h *IdleRecoverer) now() time.Duration {
+func (h *IdleRecoverer) sinceBoot() time.Duration {
 	if h.Now != nil {
 		return h.Now()
 	}
@@ -205,28 +205,29 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 	if a.Kind != fault.Detach {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
-	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.allowed(ctx, d) })
+	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.checkUnmap(ctx, d) })
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "unmapped"}, nil
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
+		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err
 }
 
-// allowed refuses what is no krbd device, has its node bound, or has been used since it was planned for. The counters
-// of that time are unknown if the node's agent has started since and has not swept yet: then it is enough that nothing
-// holds it.
-func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
+// checkUnmap refuses what is no krbd device, has its node bound, or has been used since it was planned for. The
+// counters of that time are unknown if the node's agent has started since and has not swept yet: then it is enough that
+// nothing holds it.
+func (h *IdleRecoverer) checkUnmap(ctx context.Context, d blockdev.Device) error {
 	if d.Kind != blockdev.KRBD || d.Parent != "" {
-		return fmt.Errorf("%w: %s is no krbd device", device.ErrStays, d.Node())
+		return fmt.Errorf("%w: %s is no krbd device", device.ErrNotRemovable, d.Node())
 	}
 	point, err := h.Inspector.NodeUsed(ctx, d)
 	if err == nil && point != "" {
-		err = fmt.Errorf("%w: its node is bound at %q", device.ErrStays, point)
+		err = fmt.Errorf("%w: its node is bound at %q", device.ErrNotRemovable, point)
 	}
 	if err != nil {
 		return err
@@ -237,28 +238,28 @@ func (h *IdleRecoverer) allowed(ctx context.Context, d blockdev.Device) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if before, known := h.seen[device.RefOf(d)]; known && (before.activity != now || now.InFlight > 0) {
-		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrStays, d.Node())
+	if before, known := h.samples[device.Reference(d)]; known && (before.activity != now || now.InFlight > 0) {
+		return fmt.Errorf("%w: %s was used since it was planned for", device.ErrNotRemovable, d.Node())
 	}
 	return nil
 }
 
 // Verify proves that every device of the plan is gone.
-func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
 	var results []string
-	for i, a := range p.Actions {
-		there, err := h.Inspector.There(a.Device)
+	for i, action := range plan.Actions {
+		there, err := h.Inspector.There(action.Device)
 		if err == nil && there {
-			err = fmt.Errorf("verify unmap of %s: it is still there", a.Target)
+			err = fmt.Errorf("verify unmap of %s: it is still there", action.Target)
 		}
 		if err != nil {
 			return processor.Result{}, processor.Stalled(err)
 		}
-		if done := p.Outcome(i); done.Already {
-			results = append(results, fmt.Sprintf("did not unmap idle device %s: %s", a.Target, done.Message))
+		if done := plan.Outcome(i); done.Already {
+			results = append(results, fmt.Sprintf("did not unmap idle device %s: %s", action.Target, done.Message))
 			continue
 		}
-		results = append(results, "unmapped idle device "+a.Target)
+		results = append(results, "unmapped idle device "+action.Target)
 	}
 	if len(results) == 0 {
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it unmaps nothing"))

@@ -42,16 +42,16 @@ func newIdleScene(t *testing.T, devices int) *idleScene {
 	}
 	w := &idleScene{Scene: scenes[0], clock: time.Hour, request: processor.Request{Values: map[string]string{}}}
 	w.KRBD = devicetest.MapKRBD(t, scenes...)
-	w.healer = w.begin()
+	w.healer = w.newRecoverer()
 	return w
 }
 
-// begin is a recoverer that has seen nothing yet, as after a start of the agent.
-func (w *idleScene) begin() *IdleRecoverer {
+// newRecoverer is a recoverer that has seen nothing yet, as after a start of the agent.
+func (w *idleScene) newRecoverer() *IdleRecoverer {
 	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Duration { return w.clock }}
 }
 
-func (w *idleScene) plan(t *testing.T) processor.Plan {
+func (w *idleScene) planUnmap(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -60,10 +60,10 @@ func (w *idleScene) plan(t *testing.T) processor.Plan {
 	return p
 }
 
-// idle has the devices be seen, and time go by.
-func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
+// letTimePass has the devices be seen, and time go by.
+func (w *idleScene) letTimePass(t *testing.T, lasts time.Duration) {
 	t.Helper()
-	if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
+	if p := w.planUnmap(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
 		t.Fatalf("plan = %+v, want nothing for devices that are seen for the first time", p)
 	}
 	w.clock += lasts
@@ -71,27 +71,27 @@ func (w *idleScene) idle(t *testing.T, lasts time.Duration) {
 
 func TestUnmapsWhatIsIdle(t *testing.T) {
 	w := newIdleScene(t, 2)
-	w.idle(t, 20*time.Minute)
-	p := w.plan(t)
-	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(p)); diff != "" || len(w.Unmapped) != 0 {
+	w.letTimePass(t, 20*time.Minute)
+	plan := w.planUnmap(t)
+	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, actionTargets(plan)); diff != "" || len(w.Unmapped) != 0 {
 		t.Fatalf("plan (-want +got), one by default:\n%s", diff)
 	}
-	if p.Actions[0].Loss == "" || !strings.Contains(p.Actions[0].Safety, "1200 seconds") {
-		t.Errorf("action = %+v", p.Actions[0])
+	if plan.Actions[0].Loss == "" || !strings.Contains(plan.Actions[0].Safety, "1200 seconds") {
+		t.Errorf("action = %+v", plan.Actions[0])
 	}
 	gone := fault.AlreadySo("was gone already")
 	for _, want := range []fault.Applied{{Message: "unmapped"}, gone} {
-		done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+		done, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
 		if err != nil || done != want {
 			t.Errorf("%+v, error %v, want %+v", done, err, want)
 		}
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
-	p.Applied = []fault.Applied{gone}
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	plan.Applied = []fault.Applied{gone}
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
@@ -99,7 +99,7 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 		t.Errorf("unmapped (-want +got):\n%s", diff)
 	}
 	w.request.Values[ParamLimit] = "5"
-	if diff := cmp.Diff([]string{"Detach /dev/rbd1 (diskseq 5)"}, targets(w.plan(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach /dev/rbd1 (diskseq 5)"}, actionTargets(w.planUnmap(t))); diff != "" {
 		t.Errorf("the next plan (-want +got):\n%s", diff)
 	}
 }
@@ -108,17 +108,17 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 func TestIdleKilledHalfWay(t *testing.T) {
 	w := newIdleScene(t, 2)
 	w.request.Values[ParamLimit] = "2"
-	w.idle(t, 20*time.Minute)
-	p := w.plan(t)
-	for n := range len(p.Actions) + 1 {
-		w.healer = w.begin()
-		for _, a := range p.Actions[:n] {
+	w.letTimePass(t, 20*time.Minute)
+	plan := w.planUnmap(t)
+	for n := range len(plan.Actions) + 1 {
+		w.healer = w.newRecoverer()
+		for _, a := range plan.Actions[:n] {
 			if _, err := w.healer.Apply(t.Context(), w.request, a); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 		t.Error(err)
 	}
 	if diff := cmp.Diff([]string{"0", "1"}, w.Unmapped); diff != "" {
@@ -126,22 +126,22 @@ func TestIdleKilledHalfWay(t *testing.T) {
 	}
 }
 
-// TestIdleOverARestart has a new agent count on from where the old one has ended, unless the file is of another boot, or of
-// a later time, or is broken.
+// TestIdleOverARestart has a new agent count on from where the old one has ended, unless the file is of another boot,
+// or of a later time, or is broken.
 func TestIdleOverARestart(t *testing.T) {
 	w := newIdleScene(t, 1)
 	file := filepath.Join(t.TempDir(), "idle-devices.json")
 	again := func() {
-		w.healer = w.begin()
+		w.healer = w.newRecoverer()
 		w.healer.File = file
 	}
 	again()
-	w.plan(t)
+	w.planUnmap(t)
 	content, err := os.ReadFile(file)
 	must(t, err)
 	w.clock += 20 * time.Minute
 	again()
-	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, targets(w.plan(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, actionTargets(w.planUnmap(t))); diff != "" {
 		t.Errorf("after a restart (-want +got):\n%s", diff)
 	}
 	boot, err := sys.BootID()
@@ -157,7 +157,7 @@ func TestIdleOverARestart(t *testing.T) {
 		}
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 		again()
-		if p := w.plan(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
+		if p := w.planUnmap(t); len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, "seen idle for 0 seconds only") {
 			t.Errorf("a file %s: plan %+v", name, p)
 		}
 	}
@@ -180,16 +180,16 @@ func TestLeavesUsedDevicesAlone(t *testing.T) {
 		"read from meanwhile":  {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
 		"too short":            {func(_ *testing.T, w *idleScene) { w.clock -= 15 * time.Minute }, "seen idle for 300 seconds only"},
 		"another image by now": {func(_ *testing.T, w *idleScene) { w.Replace(0) }, "seen idle for 0 seconds only"},
-		"no agent's memory":    {func(_ *testing.T, w *idleScene) { w.healer = w.begin() }, "seen idle for 0 seconds only"},
+		"no agent's memory":    {func(_ *testing.T, w *idleScene) { w.healer = w.newRecoverer() }, "seen idle for 0 seconds only"},
 		"not mapped any more":  {func(_ *testing.T, w *idleScene) { must(t, os.RemoveAll(w.KRBD.Root+"/sys/bus/rbd/devices/0")) }, "no krbd device"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleScene(t, 1)
-			w.idle(t, 20*time.Minute)
+			w.letTimePass(t, 20*time.Minute)
 			c.set(t, w)
-			p := w.plan(t)
+			p := w.planUnmap(t)
 			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) || len(w.Unmapped) != 0 {
-				t.Errorf("plan %q, reason %q, unmapped %q, want nothing: %s", targets(p), p.NotApplicable, w.Unmapped, c.why)
+				t.Errorf("plan %q, reason %q, unmapped %q, want nothing: %s", actionTargets(p), p.NotApplicable, w.Unmapped, c.why)
 			}
 		})
 	}
@@ -212,8 +212,8 @@ func TestIdleRefusesWhatHasChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newIdleScene(t, 1)
-			w.idle(t, 20*time.Minute)
-			p := w.plan(t)
+			w.letTimePass(t, 20*time.Minute)
+			p := w.planUnmap(t)
 			c.set(t, w)
 			done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
 			if done.Message != c.message || c.why != "" && (!processor.IsStalled(err) || !strings.Contains(err.Error(), c.why)) || len(w.Unmapped) != 0 {
@@ -226,15 +226,15 @@ func TestIdleRefusesWhatHasChanged(t *testing.T) {
 func TestIdleRefusesForgedActions(t *testing.T) {
 	w := newIdleScene(t, 1)
 	other := devicetest.New(t, "") // no krbd device
-	own, another := device.RefOf(w.Device), device.RefOf(other.Device)
-	for name, a := range map[string]fault.Action{
+	own, another := device.Reference(w.Device), device.Reference(other.Device)
+	for name, action := range map[string]fault.Action{
 		"another kind":     {Kind: fault.Unmount, Device: &fault.Device{Name: "rbd0", Sequence: 5}},
 		"no number":        {Kind: fault.Detach, Device: &fault.Device{Name: "rbd0"}},
 		"a path":           {Kind: fault.Detach, Device: &fault.Device{Name: "../sys", Sequence: 5}},
 		"nothing":          {Kind: fault.Detach, Target: "/dev/rbd0 (diskseq 5)"},
 		"no device of his": {Kind: fault.Detach, Device: &another},
 	} {
-		done, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.Apply(t.Context(), w.request, action)
 		if !done.Already && !processor.IsStalled(err) || len(w.Unmapped) != 0 {
 			t.Errorf("%s: %+v, error %v, unmapped %q, want a stalled error", name, done, err, w.Unmapped)
 		}
@@ -247,8 +247,8 @@ func TestIdleRefusesForgedActions(t *testing.T) {
 
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	w := newIdleScene(t, 1)
-	w.idle(t, time.Hour)
-	if _, err := w.healer.Verify(t.Context(), w.request, w.plan(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
+	w.letTimePass(t, time.Hour)
+	if _, err := w.healer.Verify(t.Context(), w.request, w.planUnmap(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("error %v, want that the device is still there", err)
 	}
 	if _, err := w.healer.Verify(t.Context(), w.request, processor.Plan{}); !processor.IsStalled(err) {
@@ -267,7 +267,7 @@ func openCandidate(t *testing.T, node string) {
 func TestIdleInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
 		w := newIdleScene(t, 1)
-		w.idle(t, 20*time.Minute)
+		w.letTimePass(t, 20*time.Minute)
 		return w.healer, w.request
 	})
 }

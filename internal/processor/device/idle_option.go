@@ -32,15 +32,15 @@ type idleOptions struct {
 }
 
 func idleOptionsOf(values map[string]string) (idleOptions, error) {
-	seconds, err := number(values, ParamMinimumIdleSeconds, defaultIdleSeconds, maxIdleSeconds)
+	seconds, err := parseNumber(values, ParamMinimumIdleSeconds, defaultIdleSeconds, maxIdleSeconds)
 	if err != nil {
 		return idleOptions{}, err
 	}
-	limit, err := number(values, ParamLimit, defaultLimit, maxLimit)
+	limit, err := parseNumber(values, ParamLimit, defaultLimit, maxLimit)
 	return idleOptions{minimum: time.Duration(seconds) * time.Second, limit: limit}, err
 }
 
-func number(values map[string]string, key string, otherwise, most int) (int, error) {
+func parseNumber(values map[string]string, key string, otherwise, most int) (int, error) {
 	v := values[key]
 	if v == "" {
 		return otherwise, nil

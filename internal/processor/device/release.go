@@ -22,11 +22,11 @@ const (
 
 // ReleaseRecoverer is the recoverer heldDeviceRecover.
 //
-// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the namespace
-// of its holder, the newest first, and then detaches the device if that is allowed. The judge of internal/faults/device
-// finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters narrow that. It ends no
-// process and forces nothing: a device in use stays, and its users are named. It rests on umount2(2) and on the drivers'
-// own means to detach.
+// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the
+// namespace of its holder, the newest first, and then detaches the device if that is allowed. The judge of
+// internal/faults/device finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters
+// narrow that. It ends no process and forces nothing: a device in use stays, and its users are named. It rests on
+// umount2(2) and on the drivers' own means to detach.
 type ReleaseRecoverer struct {
 	Inspector *device.Inspector
 }
@@ -44,87 +44,87 @@ const maxDevices = 16
 
 // Plan looks again, and plans an unmount for each copy of each device that can be released, then its detach.
 func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := h.options(ctx, r.Values)
+	options, err := h.readOptions(ctx, r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	choice, err := h.Inspector.Choose(ctx, device.SelectionOf(r.Values))
+	choice, err := h.Inspector.Select(ctx, device.SelectionOf(r.Values))
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Plan{}, processor.Stalled(err)
 	}
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	plan, m, refused := processor.Plan{}, memory{}, choice.Others
-	var copies []device.Held
-	for _, c := range choice.Left {
-		if len(m.Devices) == maxDevices {
-			m.More = true
+	plan, state, refused := processor.Plan{}, releaseState{}, choice.Others
+	var copies []device.HolderInfo
+	for _, c := range choice.Abandoned {
+		if len(state.Devices) == maxDevices {
+			state.More = true
 			break
 		}
-		c, err := h.closer(ctx, c)
+		usage, err := h.inspectWithProcesses(ctx, c)
 		switch {
 		case err != nil:
 			return processor.Plan{}, err
-		case c == nil: // it has gone meanwhile
-		case !c.Removable:
-			refused = append(refused, refusal(c))
+		case usage == nil: // it has gone meanwhile
+		case !usage.Removable:
+			refused = append(refused, refusalReason(usage))
 		default:
-			detached := o.release(h.Inspector, c, &plan)
-			m.Devices = append(m.Devices, remember(c, detached))
-			copies = append(copies, c.Copies()...)
+			detached := options.planRelease(h.Inspector, usage, &plan)
+			state.Devices = append(state.Devices, releasedDeviceOf(usage, detached))
+			copies = append(copies, usage.Copies()...)
 		}
 	}
 	if len(plan.Actions) == 0 {
 		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
 	}
-	if m.Others, err = h.Inspector.Around(ctx, copies); err != nil {
+	if state.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
 	}
-	err = plan.Remember(m)
+	err = plan.SaveState(state)
 	return plan, err
 }
 
-// closer looks at a device that may be released for whatever uses its mounts.
-func (h *ReleaseRecoverer) closer(ctx context.Context, c *device.Case) (*device.Case, error) {
+// inspectWithProcesses looks at a device that may be released for whatever uses its mounts.
+func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.Usage) (*device.Usage, error) {
 	if !c.Removable {
 		return c, nil
 	}
-	closer, err := h.Inspector.InspectThoroughly(ctx, c.Device)
-	if device.Vanished(err) {
+	closer, err := h.Inspector.InspectWithProcesses(ctx, c.Device)
+	if device.IsGone(err) {
 		return nil, nil
 	}
 	return closer, err
 }
 
-func refusal(c *device.Case) string {
+func refusalReason(c *device.Usage) string {
 	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
 }
 
-// release plans for one device, and says whether that is to be detached.
-func (o releaseOptions) release(i *device.Inspector, c *device.Case, plan *processor.Plan) (detached bool) {
-	for _, copied := range c.Copies() {
-		at := copied.At
+// planRelease plans for one device, and says whether that is to be detached.
+func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
+	for _, copied := range usage.Copies() {
+		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
-			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Holds(), copied.Why), Loss: "nothing", Lossless: true,
+			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
-	findings := c.Findings()
-	why := o.detaches(i, c.Device)
-	if reason := o.undetached(c.Device); reason != "" {
+	findings := usage.Findings()
+	why := o.detachReason(i, usage.Device)
+	if reason := o.notDetachedReason(usage.Device); reason != "" {
 		for n := range findings {
 			findings[n].Evidence = append(findings[n].Evidence, reason)
 		}
 	}
 	plan.Findings = append(plan.Findings, findings...)
 	if why != "" {
-		ref := device.RefOf(c.Device)
+		ref := device.Reference(usage.Device)
 		a := fault.Action{
-			Kind: fault.Detach, Target: device.Target(c.Device), Device: &ref, Fault: fault.HeldDevice,
+			Kind: fault.Detach, Target: device.DescribeTarget(usage.Device), Device: &ref, Fault: fault.HeldDevice,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 		}
-		a.Loss, a.Lossless = loss(c.Device)
+		a.Loss, a.Lossless = detachLoss(usage.Device)
 		plan.Actions = append(plan.Actions, a)
 	}
 	return why != ""

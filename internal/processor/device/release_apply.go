@@ -17,66 +17,68 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the plan.
-func (h *ReleaseRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	switch a.Kind {
+// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// plan.
+func (h *ReleaseRecoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
+	switch action.Kind {
 	case fault.Unmount:
-		return h.unmount(ctx, a)
+		return h.unmountCopy(ctx, action)
 	case fault.Detach:
-		return h.detach(ctx, r, a)
+		return h.detachDevice(ctx, r, action)
 	}
-	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 }
 
-func (h *ReleaseRecoverer) unmount(ctx context.Context, a fault.Action) (fault.Applied, error) {
-	if a.Mount == nil {
+func (h *ReleaseRecoverer) unmountCopy(ctx context.Context, action fault.Action) (fault.Applied, error) {
+	if action.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	err := h.Inspector.Unmount(ctx, *a.Mount)
+	err := h.Inspector.Unmount(ctx, *action.Mount)
 	switch {
 	case err == nil:
 		return fault.Applied{Message: "unmounted"}, nil
 	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, mountns.ErrGone):
 		return fault.AlreadySo("was gone already"), nil
 	case errors.Is(err, mount.ErrBusy):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.users(ctx, a.Mount.Device)))
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", err, h.describeUsers(ctx, action.Mount.Device)))
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, mount.ErrChanged), errors.Is(err, sys.EINVAL):
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
 	return fault.Applied{}, err
 }
 
-// users says who uses a device, as far as that can be found out.
-func (h *ReleaseRecoverer) users(ctx context.Context, number string) string {
+// describeUsers says who uses a device, as far as that can be found out.
+func (h *ReleaseRecoverer) describeUsers(ctx context.Context, number string) string {
 	d, err := h.Inspector.Finder.Sys.Resolve(number)
 	if err != nil {
 		return "who uses it is not known: " + err.Error()
 	}
-	c, err := h.Inspector.InspectThoroughly(ctx, d)
+	c, err := h.Inspector.InspectWithProcesses(ctx, d)
 	if err != nil {
 		return "who uses it is not known: " + err.Error()
 	}
 	return c.Describe()
 }
 
-func (h *ReleaseRecoverer) detach(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	o, err := h.options(ctx, r.Values)
+func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
+	o, err := h.readOptions(ctx, r.Values)
 	if err != nil {
 		return fault.Applied{}, err
 	}
 	allowed := func(d blockdev.Device) error {
-		if o.detaches(h.Inspector, d) == "" {
-			return fmt.Errorf("%w: device %s is left to its driver", device.ErrStays, d.Node())
+		if o.detachReason(h.Inspector, d) == "" {
+			return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
 		}
 		return nil
 	}
-	gone, err := h.Inspector.Detach(ctx, a.Device, allowed)
+	gone, err := h.Inspector.Detach(ctx, action.Device, allowed)
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
 		return fault.Applied{Message: "detached"}, nil
-	case errors.Is(err, device.ErrStays), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
+		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err

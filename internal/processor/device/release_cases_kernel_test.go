@@ -30,28 +30,28 @@ import (
 // caseRoles begin with a copy of the kubelet's mounts, whose points are the arguments, and keep the device by them. The
 // answer is the process that does.
 var caseRoles = kerneltest.Roles{
-	"keep":               changed(func([]string) error { return nil }),
-	"keep covered":       changed(func(points []string) error { return sys.NewMount("cover", points[1], "tmpfs", "") }),
-	"keep below a cover": changed(coverAbove),
-	"keep chrooted":      changed(func([]string) error { return systest.Chroot("/usr") }),
-	"keep moved":         changed(func(points []string) error { return kerneltest.MoveOverRoot(points[0]) }),
-	"keep in a thread":   holders.InThread(private, nil),
-	"keep a table":       holders.InThread(private, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
+	"keep":               withMountsKept(func([]string) error { return nil }),
+	"keep covered":       withMountsKept(func(points []string) error { return sys.NewMount("cover", points[1], "tmpfs", "") }),
+	"keep below a cover": withMountsKept(coverAbove),
+	"keep chrooted":      withMountsKept(func([]string) error { return systest.Chroot("/usr") }),
+	"keep moved":         withMountsKept(func(points []string) error { return kerneltest.MoveOverRoot(points[0]) }),
+	"keep in a thread":   holders.InThread(makePrivate, nil),
+	"keep a table":       holders.InThread(makePrivate, func() (*os.File, error) { return os.Open("/proc/thread-self/mountinfo") }),
 
-	"leave a file":      leaving(holders.OpenFile),
-	"leave a directory": leaving(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
-	"leave a mapping":   leaving(holders.RunLibrary),
-	"leave a tree":      leaving(holders.CloneTree),
-	"leave an overlay":  leaving(holders.OverlayOn),
-	"leave a loop":      leaving(holders.LoopOn),
-	"leave a message":   leaving(holders.SendFile),
+	"leave a file":      unmountWhileUsed(holders.OpenFile),
+	"leave a directory": unmountWhileUsed(func(dir string) (holders.Kept, error) { return holders.Kept{}, os.Chdir(dir) }),
+	"leave a mapping":   unmountWhileUsed(holders.RunLibrary),
+	"leave a tree":      unmountWhileUsed(holders.CloneTree),
+	"leave an overlay":  unmountWhileUsed(holders.OverlayOn),
+	"leave a loop":      unmountWhileUsed(holders.LoopOn),
+	"leave a message":   unmountWhileUsed(holders.SendFile),
 	"open the device":   openDevice,
 }
 
 func init() { maps.Copy(devicetest.Roles, caseRoles) } // TestMain hands these to the processes of the package
 
-// changed keeps the mounts as they are, and does something else.
-func changed(do func(points []string) error) holders.Role {
+// withMountsKept keeps the mounts as they are, and does something else.
+func withMountsKept(do func(points []string) error) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -72,11 +72,11 @@ func coverAbove(points []string) error {
 	}
 }
 
-// private keeps the copy to itself.
-func private([]string) error { return sys.SetPropagation("/", sys.Private, true) }
+// makePrivate keeps the copy to itself.
+func makePrivate([]string) error { return sys.SetPropagation("/", sys.Private, true) }
 
-// leaving uses the file system and gives up its mounts.
-func leaving(use func(dir string) (holders.Kept, error)) holders.Role {
+// unmountWhileUsed uses the file system and gives up its mounts.
+func unmountWhileUsed(use func(dir string) (holders.Kept, error)) holders.Role {
 	return func(args []string, ready func(string)) error {
 		if err := sys.SetPropagation("/", sys.Private, true); err != nil {
 			return err
@@ -96,7 +96,7 @@ func leaving(use func(dir string) (holders.Kept, error)) holders.Role {
 
 // openDevice has the device itself open, which is the third argument.
 func openDevice(args []string, ready func(string)) error {
-	return leaving(func(string) (holders.Kept, error) {
+	return unmountWhileUsed(func(string) (holders.Kept, error) {
 		f, err := os.Open(args[2])
 		return holders.Kept{End: f.Close}, err
 	})(args, ready)
@@ -113,11 +113,11 @@ type situation struct {
 
 // withRole has a process with a mount namespace of its own play a role.
 func withRole(role string) func(*testing.T, *heldScene) int {
-	return with(sys.PrivateMounts(sys.Clone{}), role)
+	return withAttr(sys.PrivateMounts(sys.Clone{}), role)
 }
 
-// with has a process made with attr play a role; nil leaves it in the host's namespace.
-func with(attr *sys.ProcAttr, role string) func(*testing.T, *heldScene) int {
+// withAttr has a process made with attr play a role; nil leaves it in the host's namespace.
+func withAttr(attr *sys.ProcAttr, role string) func(*testing.T, *heldScene) int {
 	return func(t *testing.T, w *heldScene) int {
 		t.Helper()
 		w.exporter = kerneltest.StartWith(t, attr, role, w.Global, w.Mount, w.Device.Node())
@@ -133,18 +133,18 @@ func inContainer(_ *testing.T, w *heldScene) int {
 	return w.exporter.PID
 }
 
-func orphaned(_ *testing.T, w *heldScene) int { return w.Orphan().PID }
+func noHolder(_ *testing.T, w *heldScene) int { return w.Orphan().PID }
 
-// bound has a namespace be bound to a file.
-func bound(t *testing.T, w *heldScene) int {
+// boundNamespace has a namespace be bound to a file.
+func boundNamespace(t *testing.T, w *heldScene) int {
 	file := filepath.Join(t.TempDir(), "namespace")
 	must(t, os.WriteFile(file, nil, 0o600))
 	kerneltest.BindNamespace(t, file, w.Daemon)
 	return 0
 }
 
-// swapped has the kernel swap to the device, once nothing mounts it.
-func swapped(t *testing.T, w *heldScene) int {
+// swapOnDevice has the kernel swap to the device, once nothing mounts it.
+func swapOnDevice(t *testing.T, w *heldScene) int {
 	w.UnmountOnHost()
 	for _, program := range [][]string{{"mkswap", "--force"}, {"swapon"}} {
 		out, err := exec.Command(program[0], append(program[1:], w.Device.Node())...).CombinedOutput()
@@ -160,14 +160,14 @@ func swapped(t *testing.T, w *heldScene) int {
 	return 0
 }
 
-var holdings = map[string]situation{
+var holderSituations = map[string]situation{
 	"own namespace":                   {hold: withRole("keep")},
 	"after pivot_root":                {hold: inContainer},
-	"namespace of one thread":         {hold: with(nil, "keep in a thread")},
+	"namespace of one thread":         {hold: withAttr(nil, "keep in a thread")},
 	"outside a chroot":                {hold: withRole("keep chrooted")},
-	"namespace kept by a bind":        {hold: bound},
-	"namespace kept by a descriptor":  {hold: orphaned},
-	"namespace kept by a mount table": {hold: with(nil, "keep a table")},
+	"namespace kept by a bind":        {hold: boundNamespace},
+	"namespace kept by a descriptor":  {hold: noHolder},
+	"namespace kept by a mount table": {hold: withAttr(nil, "keep a table")},
 	// An unmount would first take away what a process has mounted on it.
 	"covered": {hold: withRole("keep covered"), refused: "another file system is mounted on it"},
 	// No path of the namespace leads to it, and umount2 knows nothing but paths.
@@ -175,7 +175,7 @@ var holdings = map[string]situation{
 	"below a root that was moved": {hold: withRole("keep moved"), refused: "stays: "},
 	// The kernel locks what a namespace of fewer rights has inherited, and nothing is tried there.
 	"child user namespace": {
-		hold: with(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
+		hold: withAttr(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
 	},
 
 	// A person must end a holder that is no mount.
@@ -187,13 +187,13 @@ var holdings = map[string]situation{
 	"loop device":          {hold: withRole("leave a loop"), refused: "held by loop device"},
 	"descriptor in flight": {hold: withRole("leave a message"), refused: "its holder hidden: it may be a descriptor on its way"},
 	"raw open":             {hold: withRole("open the device"), refused: "held by raw open", free: true},
-	"swap":                 {hold: swapped, refused: "held by swap"},
+	"swap":                 {hold: swapOnDevice, refused: "held by swap"},
 }
 
 // TestEveryHolding builds each for real: it is released, or left alone with the reason, and its holder lives.
 func TestEveryHolding(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
-	for name, c := range holdings {
+	for name, c := range holderSituations {
 		t.Run(name, func(t *testing.T) {
 			w := &heldScene{Scene: devicetest.New(t, "")}
 			w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
@@ -205,61 +205,61 @@ func TestEveryHolding(t *testing.T) {
 			if w.Busy() == c.free {
 				t.Fatalf("busy %v", w.Busy())
 			}
-			held := spaces(t, w)
-			before, host := others(t, w, held), w.Mounts()
-			c.heal(t, w)
-			if diff := cmp.Diff(before, others(t, w, held)); diff != "" {
+			held := holderNamespaces(t, w)
+			before, host := otherMountsIn(t, w, held), w.Mounts()
+			c.repairDevice(t, w)
+			if diff := cmp.Diff(before, otherMountsIn(t, w, held)); diff != "" {
 				t.Errorf("other mounts where the device was held:\n%s", diff)
 			}
 			if diff := cmp.Diff(host, w.Mounts()); diff != "" {
 				t.Errorf("mounts of the host:\n%s", diff)
 			}
 			if pid != 0 {
-				alive(t, pid)
+				expectAlive(t, pid)
 			}
 		})
 	}
 }
 
-// heal plans, and does what is planned.
-func (c situation) heal(t *testing.T, w *heldScene) {
+// repairDevice plans, and does what is planned.
+func (c situation) repairDevice(t *testing.T, w *heldScene) {
 	t.Helper()
-	p := w.plan(t)
+	plan := w.planRelease(t)
 	if c.refused != "" {
-		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, c.refused) {
-			t.Errorf("plan %q, reason %q, want one that says %q", targets(p), p.NotApplicable, c.refused)
+		if len(plan.Actions) > 0 || !strings.Contains(plan.NotApplicable, c.refused) {
+			t.Errorf("plan %q, reason %q, want one that says %q", actionTargets(plan), plan.NotApplicable, c.refused)
 		}
 		if w.Busy() == c.free {
 			t.Error("planning released it")
 		}
 		return
 	}
-	if len(p.Actions) != 2 {
-		t.Fatalf("plan %q, reason %q, want both copies to go", targets(p), p.NotApplicable)
+	if len(plan.Actions) != 2 {
+		t.Fatalf("plan %q, reason %q, want both copies to go", actionTargets(plan), plan.NotApplicable)
 	}
 	if c.stalled != "" {
-		_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
-		_, verified := w.healer.Verify(t.Context(), w.request, p)
+		_, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
+		_, verified := w.healer.Verify(t.Context(), w.request, plan)
 		if !processor.IsStalled(verified) || !strings.Contains(errors.Join(err, verified).Error(), c.stalled) {
 			t.Errorf("apply: %v; verify: %v; want a stalled error, and %q said", err, verified, c.stalled)
 		}
-		if diff := cmp.Diff(targets(p), targets(w.plan(t))); diff != "" || !w.Busy() {
+		if diff := cmp.Diff(actionTargets(plan), actionTargets(w.planRelease(t))); diff != "" || !w.Busy() {
 			t.Errorf("another plan than before, or the device is free:\n%s", diff)
 		}
 		return
 	}
-	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.applyPlan(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
 		t.Errorf("result %q, busy %v", text, w.Busy())
 	}
 }
 
-// spaces are the mount namespaces that have the device mounted.
-func spaces(t *testing.T, w *heldScene) map[uint64]bool {
+// holderNamespaces are the mount namespaces that have the device mounted.
+func holderNamespaces(t *testing.T, w *heldScene) map[uint64]bool {
 	t.Helper()
 	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
 		return major == w.Device.Major && minor == w.Device.Minor
@@ -272,8 +272,8 @@ func spaces(t *testing.T, w *heldScene) map[uint64]bool {
 	return all
 }
 
-// others lists the mounts in these namespaces that are of anything else, also those that no path leads to.
-func others(t *testing.T, w *heldScene, spaces map[uint64]bool) map[string]bool {
+// otherMountsIn lists the mounts in these namespaces that are of anything else, also those that no path leads to.
+func otherMountsIn(t *testing.T, w *heldScene, spaces map[uint64]bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
@@ -291,7 +291,7 @@ func others(t *testing.T, w *heldScene, spaces map[uint64]bool) map[string]bool 
 	return all
 }
 
-func alive(t *testing.T, pid int) {
+func expectAlive(t *testing.T, pid int) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil || strings.Contains(string(stat), ") Z ") {

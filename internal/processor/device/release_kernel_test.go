@@ -45,12 +45,12 @@ type heldScene struct {
 	request  processor.Request
 }
 
-func admit(t *testing.T, image, mode string, args ...string) *heldScene {
+func newReleaseScene(t *testing.T, image, mode string, args ...string) *heldScene {
 	t.Helper()
-	return admitTo(t, devicetest.New(t, image), mode, args...)
+	return newReleaseSceneOn(t, devicetest.New(t, image), mode, args...)
 }
 
-func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *heldScene {
+func newReleaseSceneOn(t *testing.T, s *devicetest.Scene, mode string, args ...string) *heldScene {
 	t.Helper()
 	w := &heldScene{Scene: s}
 	if len(args) > 0 {
@@ -64,19 +64,19 @@ func admitTo(t *testing.T, s *devicetest.Scene, mode string, args ...string) *he
 	return w
 }
 
-func (w *heldScene) plan(t *testing.T) processor.Plan {
+func (w *heldScene) planRelease(t *testing.T) processor.Plan {
 	t.Helper()
-	p, err := w.healer.Plan(t.Context(), w.request)
+	plan, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
 	// On the way, the plan is written down and read again.
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(plan)
 	must(t, err)
-	p = processor.Plan{}
-	must(t, json.Unmarshal(text, &p))
-	return p
+	plan = processor.Plan{}
+	must(t, json.Unmarshal(text, &plan))
+	return plan
 }
 
-func (w *heldScene) apply(t *testing.T, p processor.Plan) (messages []string) {
+func (w *heldScene) applyPlan(t *testing.T, p processor.Plan) (messages []string) {
 	t.Helper()
 	for _, a := range p.Actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -86,7 +86,7 @@ func (w *heldScene) apply(t *testing.T, p processor.Plan) (messages []string) {
 	return messages
 }
 
-func targets(p processor.Plan) (all []string) {
+func actionTargets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, string(a.Kind)+" "+a.Target)
 	}
@@ -94,23 +94,23 @@ func targets(p processor.Plan) (all []string) {
 }
 
 func TestReleases(t *testing.T) {
-	w := admit(t, "", "exporter")
+	w := newReleaseScene(t, "", "exporter")
 	host := w.Mounts()
-	p := w.plan(t)
+	plan := w.planRelease(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
-	if diff := cmp.Diff(want, targets(p)); diff != "" {
+	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	if !w.Busy() || w.Left() == nil {
 		t.Error("planning changed something")
 	}
-	if a := p.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
+	if a := plan.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
 		t.Errorf("action = %+v", a)
 	}
-	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.applyPlan(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
 		if !strings.Contains(result.Values[KeyReleaseResult], part) {
@@ -129,16 +129,16 @@ func TestReleases(t *testing.T) {
 	if _, err := mountns.Of(w.exporter.PID); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
-	again := w.plan(t)
+	again := w.planRelease(t)
 	if again.NotApplicable == "" || len(again.Actions) != 0 || !strings.Contains(again.NotApplicable, "is free") {
 		t.Errorf("a second plan = %+v, want not applicable, as the device is free", again)
 	}
 	// Everything is done already.
-	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"was gone already", "was gone already"}, w.applyPlan(t, plan)); diff != "" {
 		t.Errorf("messages of a second time (-want +got):\n%s", diff)
 	}
-	p.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	plan.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
 		t.Errorf("result %q claims what others did", text)
@@ -146,13 +146,13 @@ func TestReleases(t *testing.T) {
 }
 
 func TestReleasesWithNothingNamed(t *testing.T) {
-	w := admit(t, "", "exporter")
+	w := newReleaseScene(t, "", "exporter")
 	w.request.Values = nil
-	p := w.plan(t)
+	p := w.planRelease(t)
 	if len(p.Actions) != 2 {
-		t.Fatalf("plan %q, want both copies and nothing of anybody else", targets(p))
+		t.Fatalf("plan %q, want both copies and nothing of anybody else", actionTargets(p))
 	}
-	w.apply(t, p)
+	w.applyPlan(t, p)
 	if w.Busy() {
 		t.Error("the device is busy still")
 	}
@@ -169,14 +169,14 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 		"other file, asked for":          {"", "true", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t, c.image, "exporter")
+			w := newReleaseScene(t, c.image, "exporter")
 			w.request.Values[ParamReleaseDetach] = c.detach
-			p := w.plan(t)
-			if got := len(p.Actions) == 3 && p.Actions[2].Kind == fault.Detach; got != c.want {
-				t.Fatalf("plan %q, detach %v", targets(p), c.want)
+			plan := w.planRelease(t)
+			if got := len(plan.Actions) == 3 && plan.Actions[2].Kind == fault.Detach; got != c.want {
+				t.Fatalf("plan %q, detach %v", actionTargets(plan), c.want)
 			}
-			w.apply(t, p)
-			result, err := w.healer.Verify(t.Context(), w.request, p)
+			w.applyPlan(t, plan)
+			result, err := w.healer.Verify(t.Context(), w.request, plan)
 			must(t, err)
 			_, err = blockdev.Sys{}.Backing(w.Device)
 			if detached := errors.Is(err, blockdev.ErrNotAttached); detached != c.want {
@@ -185,7 +185,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			if c.want && !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
 				t.Errorf("result %q", result.Values[KeyReleaseResult])
 			}
-			for _, a := range p.Actions {
+			for _, a := range plan.Actions {
 				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
 					t.Errorf("%s once more: %+v, %v", a.Kind, done, err)
 				}
@@ -196,17 +196,17 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 
 // TestKilledHalfWay has a new agent go on after each action, with the plan of the old one.
 func TestKilledHalfWay(t *testing.T) {
-	w := admit(t, "image", "exporter")
-	p := w.plan(t)
-	for n := range len(p.Actions) + 1 {
-		for _, a := range p.Actions[:n] {
+	w := newReleaseScene(t, "image", "exporter")
+	plan := w.planRelease(t)
+	for n := range len(plan.Actions) + 1 {
+		for _, a := range plan.Actions[:n] {
 			_, err := w.healer.Apply(t.Context(), w.request, a)
 			must(t, err)
 		}
 		inspector := *w.Inspector
 		w.healer = &ReleaseRecoverer{Inspector: &inspector}
 	}
-	_, err := w.healer.Verify(t.Context(), w.request, p)
+	_, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if _, err := (blockdev.Sys{}).Backing(w.Device); !errors.Is(err, blockdev.ErrNotAttached) {
 		t.Errorf("behind the device: %v, want nothing", err)
@@ -233,12 +233,12 @@ func TestRefuses(t *testing.T) {
 		}, "nothing that is left behind"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t, "", c.mode, c.args...)
+			w := newReleaseScene(t, "", c.mode, c.args...)
 			c.set(w)
 			before := w.MountsOf(w.exporter.PID)
-			p := w.plan(t)
+			p := w.planRelease(t)
 			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) {
-				t.Errorf("plan %q, reason %q, want one that says %q", targets(p), p.NotApplicable, c.why)
+				t.Errorf("plan %q, reason %q, want one that says %q", actionTargets(p), p.NotApplicable, c.why)
 			}
 			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" || !w.Busy() {
 				t.Errorf("mounts changed:\n%s", diff)
@@ -265,18 +265,18 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 		"another holder": {func(_ *testing.T, w *heldScene) { w.Container("own", w.Device.Node()) }, "no copy of such a mount"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t, "", "exporter")
-			p := w.plan(t)
+			w := newReleaseScene(t, "", "exporter")
+			plan := w.planRelease(t)
 			c.change(t, w)
 			before := w.MountsOf(w.exporter.PID)
-			_, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])
+			_, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("error %v, want a stalled one with %q", err, c.why)
 			}
 			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" {
 				t.Errorf("mounts changed:\n%s", diff)
 			}
-			if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+			if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) {
 				t.Errorf("verify: %v, want a stalled error", err)
 			}
 		})
@@ -285,9 +285,9 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 
 // TestRefusesForgedActions has Apply called with actions that no plan would hold.
 func TestRefusesForgedActions(t *testing.T) {
-	w := admit(t, "", "exporter")
+	w := newReleaseScene(t, "", "exporter")
 	bystander := devicetest.New(t, "")
-	good, err := json.Marshal(w.plan(t).Actions[0])
+	good, err := json.Marshal(w.planRelease(t).Actions[0])
 	must(t, err)
 	own, err := mountns.Table(w.exporter.PID)
 	must(t, err)
@@ -296,15 +296,15 @@ func TestRefusesForgedActions(t *testing.T) {
 		"another kind":                func(a *fault.Action) { a.Kind = "Remove" },
 		"no mount":                    func(a *fault.Action) { a.Mount = nil },
 		"no device":                   func(a *fault.Action) { a.Mount.ID, a.Mount.Device = 1, "x" },
-		"/host of the container":      func(a *fault.Action) { forge(t, a, own, "/host") },
-		"the container's root":        func(a *fault.Action) { forge(t, a, own, "/") },
+		"/host of the container":      func(a *fault.Action) { setOtherMount(t, a, own, "/host") },
+		"the container's root":        func(a *fault.Action) { setOtherMount(t, a, own, "/") },
 		"the host's mount":            func(a *fault.Action) { forgeHost(t, bystander, a) },
-		"detach of another device":    func(a *fault.Action) { detach(a, device.RefOf(bystander.Device)) },
-		"detach of a held device":     func(a *fault.Action) { detach(a, device.RefOf(w.Device)) },
-		"detach of no device":         func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.Target(w.Device) },
-		"detach of a path":            func(a *fault.Action) { detach(a, fault.Device{Name: "../etc/passwd", Sequence: 1}) },
-		"detach of a node":            func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Node(), Sequence: w.Device.Sequence}) },
-		"detach of what is not known": func(a *fault.Action) { detach(a, fault.Device{Name: w.Device.Name}) },
+		"detach of another device":    func(a *fault.Action) { setDetach(a, device.Reference(bystander.Device)) },
+		"detach of a held device":     func(a *fault.Action) { setDetach(a, device.Reference(w.Device)) },
+		"detach of no device":         func(a *fault.Action) { a.Kind, a.Target = fault.Detach, device.DescribeTarget(w.Device) },
+		"detach of a path":            func(a *fault.Action) { setDetach(a, fault.Device{Name: "../etc/passwd", Sequence: 1}) },
+		"detach of a node":            func(a *fault.Action) { setDetach(a, fault.Device{Name: w.Device.Node(), Sequence: w.Device.Sequence}) },
+		"detach of what is not known": func(a *fault.Action) { setDetach(a, fault.Device{Name: w.Device.Name}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var a fault.Action
@@ -324,11 +324,11 @@ func TestRefusesForgedActions(t *testing.T) {
 	}
 }
 
-// detach has an action detach a device.
-func detach(a *fault.Action, d fault.Device) { a.Kind, a.Device = fault.Detach, &d }
+// setDetach has an action detach a device.
+func setDetach(a *fault.Action, d fault.Device) { a.Kind, a.Device = fault.Detach, &d }
 
-// forge has an action mean another mount of the same container.
-func forge(t *testing.T, a *fault.Action, table *mountinfo.Table, point string) {
+// setOtherMount has an action mean another mount of the same container.
+func setOtherMount(t *testing.T, a *fault.Action, table *mountinfo.Table, point string) {
 	t.Helper()
 	m, ok := table.Top(point)
 	if !ok {
@@ -349,7 +349,7 @@ func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 }
 
 func TestReleaseRefusesBadParameters(t *testing.T) {
-	w := admit(t, "", "exporter")
+	w := newReleaseScene(t, "", "exporter")
 	for key, value := range map[string]string{
 		ParamReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
 	} {
@@ -363,19 +363,19 @@ func TestReleaseRefusesBadParameters(t *testing.T) {
 
 // TestUnmapsKRBD: the image of an RBD volume, which its plugin would never try to unmap again.
 func TestUnmapsKRBD(t *testing.T) {
-	w := admit(t, "", "exporter")
+	w := newReleaseScene(t, "", "exporter")
 	k := devicetest.MapKRBD(t, w.Scene)
 	w.request.Values = map[string]string{device.ParamMessage: unmapFailed}
-	p := w.plan(t)
+	plan := w.planRelease(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach /dev/rbd0 (diskseq 5)"}
-	if diff := cmp.Diff(want, targets(p)); diff != "" {
+	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
 		t.Errorf("detach before the unmounts: %v, want a refusal", err)
 	}
-	w.apply(t, p)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	w.applyPlan(t, plan)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
 		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyReleaseResult])
@@ -389,26 +389,26 @@ const unmapFailed = `E0708 09:50:14.407804 26508 nestedpendingoperations.go:267]
 
 // TestResetsZram only where it is asked for, as that loses what is stored.
 func TestResetsZram(t *testing.T) {
-	w := admitTo(t, devicetest.NewZram(t), "exporter")
+	w := newReleaseSceneOn(t, devicetest.NewZram(t), "exporter")
 	if err := (blockdev.Sys{}).Detach(t.Context(), w.Device); !errors.Is(err, blockdev.ErrBusy) {
 		t.Fatalf("reset of a held device: %v, want ErrBusy", err)
 	}
-	if p := w.plan(t); len(p.Actions) != 2 {
-		t.Errorf("plan %q, want no detach that nobody asked for", targets(p))
+	if p := w.planRelease(t); len(p.Actions) != 2 {
+		t.Errorf("plan %q, want no detach that nobody asked for", actionTargets(p))
 	}
 	w.request.Values[ParamReleaseDetach] = "true"
-	p := w.plan(t)
+	plan := w.planRelease(t)
 	if sys.HasDiskSequence.Probe() != nil {
-		if len(p.Actions) != 2 || !strings.Contains(fmt.Sprint(p.Findings), "it is not detached: another device could take its name") {
-			t.Errorf("plan = %+v, want that nothing is detached, and why", p)
+		if len(plan.Actions) != 2 || !strings.Contains(fmt.Sprint(plan.Findings), "it is not detached: another device could take its name") {
+			t.Errorf("plan = %+v, want that nothing is detached, and why", plan)
 		}
 		return
 	}
-	if len(p.Actions) != 3 || p.Actions[2].Kind != fault.Detach || !strings.Contains(p.Actions[2].Loss, "memory") {
-		t.Fatalf("plan = %+v, want a detach that says what is lost", p)
+	if len(plan.Actions) != 3 || plan.Actions[2].Kind != fault.Detach || !strings.Contains(plan.Actions[2].Loss, "memory") {
+		t.Fatalf("plan = %+v, want a detach that says what is lost", plan)
 	}
-	w.apply(t, p)
-	_, err := w.healer.Verify(t.Context(), w.request, p)
+	w.applyPlan(t, plan)
+	_, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if err := (blockdev.Sys{}).Detach(t.Context(), w.Device); !errors.Is(err, blockdev.ErrNotAttached) && !errors.Is(err, blockdev.ErrChanged) {
 		t.Errorf("reset once more: %v, want that it is done", err)

@@ -19,15 +19,15 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// release plans for what is named, does it, and gives what is said of it at the end.
-func (w *heldScene) release(t *testing.T, values map[string]string, actions int) string {
+// runRelease plans for what is named, does it, and gives what is said of it at the end.
+func (w *heldScene) runRelease(t *testing.T, values map[string]string, actions int) string {
 	t.Helper()
 	w.request.Values = values
-	p := w.plan(t)
+	p := w.planRelease(t)
 	if len(p.Actions) != actions {
-		t.Fatalf("for %v: plan %q, reason %q, want %d actions", values, targets(p), p.NotApplicable, actions)
+		t.Fatalf("for %v: plan %q, reason %q, want %d actions", values, actionTargets(p), p.NotApplicable, actions)
 	}
-	w.apply(t, p)
+	w.applyPlan(t, p)
 	result, err := w.healer.Verify(t.Context(), w.request, p)
 	must(t, err)
 	if _, err := mountns.Of(w.exporter.PID); err != nil {
@@ -46,13 +46,13 @@ func wantFree(t *testing.T, d blockdev.Device, want bool) {
 // TestReleasesAMappedDevice names a linear mapping of the device mapper.
 func TestReleasesAMappedDevice(t *testing.T) {
 	s, below, _ := devicetest.NewMapped(t)
-	w := admitTo(t, s, "exporter")
+	w := newReleaseSceneOn(t, s, "exporter")
 	c, err := w.Inspector.Inspect(t.Context(), w.Device)
 	must(t, err)
 	if w.Device.Kind != blockdev.DM || !c.IsHeld() || !c.Removable || len(c.Copies()) != 2 {
 		t.Fatalf("device %+v, removable %v: %s", w.Device, c.Removable, c.Why)
 	}
-	said := w.release(t, map[string]string{device.ParamDevice: w.Device.Node()}, 2)
+	said := w.runRelease(t, map[string]string{device.ParamDevice: w.Device.Node()}, 2)
 	if !strings.Contains(said, "released device "+w.Device.Node()) || !strings.Contains(said, "free, and left to its driver") {
 		t.Errorf("results %s", said)
 	}
@@ -60,39 +60,39 @@ func TestReleasesAMappedDevice(t *testing.T) {
 	wantFree(t, below, false) // the mapping is its driver's to remove
 }
 
-// TestReleasesWhatIsMadeOfADevice names a device that two others are made of, as a driver's message does that cannot detach
-// it. A copy of the mounts of both is held; the kubelet has one of them mounted at first.
+// TestReleasesWhatIsMadeOfADevice names a device that two others are made of, as a driver's message does that cannot
+// detach it. A copy of the mounts of both is held; the kubelet has one of them mounted at first.
 func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 	const volume = "pvc-other"
 	s, below, above := devicetest.NewMapped(t, volume)
-	w := admitTo(t, s, "exporter")
-	c, err := w.Inspector.InspectThoroughly(t.Context(), below)
+	w := newReleaseSceneOn(t, s, "exporter")
+	usage, err := w.Inspector.InspectWithProcesses(t.Context(), below)
 	must(t, err)
 	var holders []string
-	for _, h := range c.Held {
+	for _, h := range usage.HolderInfos {
 		holders = append(holders, string(h.Kind)+" "+h.Path)
 		if !strings.Contains(h.Why, "kubediag holders "+h.Path) {
 			t.Errorf("%s: %s", h.Path, h.Why)
 		}
 	}
 	want := []string{"stacked device " + above[0].Node(), "stacked device " + above[1].Node()}
-	if diff := cmp.Diff(want, holders); diff != "" || !c.Busy || c.Removable || !strings.Contains(c.Why, "is made of it, and has to go first") {
-		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", c.Busy, c.Removable, c.Why, diff)
+	if diff := cmp.Diff(want, holders); diff != "" || !usage.Busy || usage.Removable || !strings.Contains(usage.Why, "is made of it, and has to go first") {
+		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", usage.Busy, usage.Removable, usage.Why, diff)
 	}
 	message := map[string]string{device.ParamMessage: "rbd: failed to unmap device " + below.Node() + ", error exit status 16"}
-	if said := w.release(t, message, 2); !strings.Contains(said, "released device "+above[0].Node()) || strings.Contains(said, above[1].Node()) {
+	if said := w.runRelease(t, message, 2); !strings.Contains(said, "released device "+above[0].Node()) || strings.Contains(said, above[1].Node()) {
 		t.Errorf("results %s", said)
 	}
 	wantFree(t, above[0], true)
 	wantFree(t, above[1], false)
-	p := w.plan(t)
+	p := w.planRelease(t)
 	for _, part := range []string{"in use by what is made of it", above[1].Node() + " (" + above[1].Number.String() + ") is in use as it should be"} {
 		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, part) {
-			t.Errorf("plan %q, reason %q, want none that says %q", targets(p), p.NotApplicable, part)
+			t.Errorf("plan %q, reason %q, want none that says %q", actionTargets(p), p.NotApplicable, part)
 		}
 	}
 	w.UnmountVolume(volume)
-	if said := w.release(t, map[string]string{device.ParamDevice: below.Name}, 1); !strings.Contains(said, "released device "+above[1].Node()) {
+	if said := w.runRelease(t, map[string]string{device.ParamDevice: below.Name}, 1); !strings.Contains(said, "released device "+above[1].Node()) {
 		t.Errorf("results %s", said)
 	}
 	wantFree(t, above[1], true)
@@ -106,7 +106,7 @@ func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, second := devicetest.NewBtrfs(t)
-			w := admitTo(t, s, "exporter")
+			w := newReleaseSceneOn(t, s, "exporter")
 			named := of(w.Device, second)
 			for _, d := range []blockdev.Device{w.Device, second} {
 				c, err := w.Inspector.Inspect(t.Context(), d)
@@ -115,7 +115,7 @@ func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
 					t.Errorf("%s: busy %v, removable %v, %d copies: %s", d.Node(), c.Busy, c.Removable, len(c.Copies()), c.Why)
 				}
 			}
-			said := w.release(t, map[string]string{device.ParamDevice: named.Node()}, 2)
+			said := w.runRelease(t, map[string]string{device.ParamDevice: named.Node()}, 2)
 			if !strings.Contains(said, "released device "+named.Node()) {
 				t.Errorf("results %s do not speak of %s", said, named.Node())
 			}
@@ -128,7 +128,7 @@ func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
-		w := admit(t, "image", "exporter")
+		w := newReleaseScene(t, "image", "exporter")
 		return w.healer, w.request
 	})
 }

@@ -15,9 +15,9 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// ParamReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a file in
-// the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or "false". Only a
-// device that is released here is ever detached.
+// ParamReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a
+// file in the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or
+// "false". Only a device that is released here is ever detached.
 const ParamReleaseDetach = "param.recover.system.held_device.detach"
 
 type releaseOptions struct {
@@ -25,30 +25,30 @@ type releaseOptions struct {
 	root   string // the kubelet's
 }
 
-// options reads the parameters.
-func (h *ReleaseRecoverer) options(ctx context.Context, values map[string]string) (releaseOptions, error) {
-	o, err := releaseOptionsOf(values)
+// readOptions reads the parameters.
+func (h *ReleaseRecoverer) readOptions(ctx context.Context, values map[string]string) (releaseOptions, error) {
+	options, err := releaseOptionsOf(values)
 	if err != nil {
-		return o, err
+		return options, err
 	}
 	n, err := h.Inspector.Kubelet.Node(ctx)
 	if err != nil {
-		return o, err
+		return options, err
 	}
-	o.root = n.Root
-	return o, nil
+	options.root = n.Root
+	return options, nil
 }
 
 func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
-	o := releaseOptions{detach: values[ParamReleaseDetach]}
-	switch o.detach {
+	options := releaseOptions{detach: values[ParamReleaseDetach]}
+	switch options.detach {
 	case "":
-		o.detach = "auto"
+		options.detach = "auto"
 	case "auto", "true", "false":
 	default:
-		return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamReleaseDetach, o.detach))
+		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamReleaseDetach, options.detach))
 	}
-	return o, nil
+	return options, nil
 }
 
 // detachable reports whether a device is of a kind that can be detached, and is a whole one.
@@ -56,8 +56,8 @@ func detachable(d blockdev.Device) bool {
 	return (d.Kind == blockdev.KRBD || d.Kind == blockdev.Loop || d.Kind == blockdev.Zram) && d.Parent == ""
 }
 
-// undetached returns why a device is not detached though that is asked for, or nothing.
-func (o releaseOptions) undetached(d blockdev.Device) string {
+// notDetachedReason returns why a device is not detached though that is asked for, or nothing.
+func (o releaseOptions) notDetachedReason(d blockdev.Device) string {
 	if o.detach != "true" || !detachable(d) || d.Known() {
 		return ""
 	}
@@ -65,8 +65,8 @@ func (o releaseOptions) undetached(d blockdev.Device) string {
 		sys.HasDiskSequence.Kernel
 }
 
-// detaches says why a device is detached once it is free; empty: it is not.
-func (o releaseOptions) detaches(i *device.Inspector, d blockdev.Device) string {
+// detachReason says why a device is detached once it is free; empty: it is not.
+func (o releaseOptions) detachReason(i *device.Inspector, d blockdev.Device) string {
 	switch {
 	case o.detach == "false", !detachable(d), !d.Known():
 		return ""
@@ -74,20 +74,20 @@ func (o releaseOptions) detaches(i *device.Inspector, d blockdev.Device) string 
 		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"
 	case o.detach == "true":
 		return "the parameter " + ParamReleaseDetach + " asks for it"
-	case d.Kind == blockdev.Loop && o.inKubelet(i, d):
+	case d.Kind == blockdev.Loop && o.backedByKubelet(i, d):
 		return "the file behind it is the kubelet's"
 	}
 	return ""
 }
 
-// inKubelet reports whether the file behind a loop device lies in the kubelet's directories.
-func (o releaseOptions) inKubelet(i *device.Inspector, d blockdev.Device) bool {
+// backedByKubelet reports whether the file behind a loop device lies in the kubelet's directories.
+func (o releaseOptions) backedByKubelet(i *device.Inspector, d blockdev.Device) bool {
 	b, err := i.Finder.Sys.Backing(d)
 	return err == nil && path.IsAbs(b.File) && strings.HasPrefix(b.File, o.root+"/")
 }
 
-// loss says what a detach loses, and whether that is nothing.
-func loss(d blockdev.Device) (text string, lossless bool) {
+// detachLoss says what a detach loses, and whether that is nothing.
+func detachLoss(d blockdev.Device) (text string, lossless bool) {
 	if d.Kind == blockdev.Zram {
 		return "what is stored in the device's memory", false
 	}

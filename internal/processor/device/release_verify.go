@@ -17,16 +17,16 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// memory is what Verify has to know about the time of the plan.
-type memory struct {
-	Devices []released          `json:"devices"`
-	Others  []device.Neighbours `json:"others,omitempty"`
+// releaseState is what Verify has to know about the time of the plan.
+type releaseState struct {
+	Devices []releasedDevice     `json:"devices"`
+	Others  []device.OtherMounts `json:"others,omitempty"`
 	// More is whether there may be more devices to release than one plan does.
 	More bool `json:"more,omitempty"`
 }
 
-// released is a device of the plan.
-type released struct {
+// releasedDevice is a device of the plan.
+type releasedDevice struct {
 	fault.Device
 	Node   string `json:"node"`
 	Detach bool   `json:"detach,omitempty"`
@@ -36,18 +36,18 @@ type released struct {
 	Holders []string `json:"holders"`
 }
 
-func remember(c *device.Case, detach bool) released {
-	d := released{Device: device.RefOf(c.Device), Node: c.Device.Node(), Detach: detach}
+func releasedDeviceOf(c *device.Usage, detach bool) releasedDevice {
+	d := releasedDevice{Device: device.Reference(c.Device), Node: c.Device.Node(), Detach: detach}
 	for _, h := range c.Copies() {
-		d.Mounts = append(d.Mounts, h.At)
-		d.Holders = append(d.Holders, h.Holds())
+		d.Mounts = append(d.Mounts, h.RecordedMount)
+		d.Holders = append(d.Holders, h.Sentence())
 	}
 	return d
 }
 
-func recall(p processor.Plan) (memory, error) {
-	var m memory
-	err := p.Recall(&m)
+func loadReleaseState(p processor.Plan) (releaseState, error) {
+	var m releaseState
+	err := p.LoadState(&m)
 	if err == nil && len(m.Devices) == 0 {
 		err = processor.Stalled(errors.New("decode notes of plan: no device is noted"))
 	}
@@ -55,8 +55,8 @@ func recall(p processor.Plan) (memory, error) {
 }
 
 // Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.
-func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
-	m, err := recall(p)
+func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
+	m, err := loadReleaseState(plan)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -66,12 +66,12 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p pr
 	}
 	var results []string
 	for _, d := range m.Devices {
-		state, err := h.verify(ctx, d)
+		state, err := h.verifyDevice(ctx, d)
 		if err != nil {
 			return processor.Result{}, err
 		}
 		results = append(results, fmt.Sprintf("released device %s: %s that were held by %s; it is %s; %s",
-			d.Node, d.deeds(p), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
+			d.Node, d.describeUnmounts(plan), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
 	}
 	if m.More {
 		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
@@ -81,63 +81,63 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, p pr
 		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyReleaseResults, err)
 	}
 	values := map[string]string{KeyReleaseResult: results[0], KeyReleaseResults: string(all)}
-	return processor.Result{Values: values, Findings: processor.Healed(p.Findings, nil)}, nil
+	return processor.Result{Values: values, Findings: processor.MarkHealed(plan.Findings, nil)}, nil
 }
 
-// deeds says how many copies were unmounted, and how many had gone by themselves.
-func (d released) deeds(p processor.Plan) string {
+// describeUnmounts says how many copies were unmounted, and how many had gone by themselves.
+func (r releasedDevice) describeUnmounts(p processor.Plan) string {
 	already := 0
 	for i, a := range p.Actions {
-		if p.Outcome(i).Already && a.Mount != nil && slices.Contains(d.Mounts, *a.Mount) {
+		if p.Outcome(i).Already && a.Mount != nil && slices.Contains(r.Mounts, *a.Mount) {
 			already++
 		}
 	}
-	text := fmt.Sprintf("unmounted %d copies of its mounts", len(d.Mounts)-already)
+	text := fmt.Sprintf("unmounted %d copies of its mounts", len(r.Mounts)-already)
 	if already > 0 {
 		text += fmt.Sprintf(", and found %d gone already,", already)
 	}
 	return text
 }
 
-// verify says in which state a device is that has been released.
-func (h *ReleaseRecoverer) verify(ctx context.Context, d released) (state string, err error) {
-	now, err := h.Inspector.Finder.Sys.Resolve(d.Name)
-	if device.Vanished(err) || err == nil && device.RefOf(now) != d.Device {
+// verifyDevice says in which state a device is that has been released.
+func (h *ReleaseRecoverer) verifyDevice(ctx context.Context, released releasedDevice) (state string, err error) {
+	now, err := h.Inspector.Finder.Sys.Resolve(released.Name)
+	if device.IsGone(err) || err == nil && device.Reference(now) != released.Device {
 		return "detached", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	c, err := h.Inspector.Inspect(ctx, now)
-	if device.Vanished(err) {
+	usage, err := h.Inspector.Inspect(ctx, now)
+	if device.IsGone(err) {
 		return "detached", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	for _, held := range c.Held {
-		for _, gone := range d.Mounts {
-			if held.At.Same(gone) {
+	for _, held := range usage.HolderInfos {
+		for _, gone := range released.Mounts {
+			if held.RecordedMount.Same(gone) {
 				return "", processor.Stalled(fmt.Errorf("verify unmount of %q: the mount is still in the mount table", gone.Point))
 			}
 		}
 	}
 	switch {
-	case c.Host:
+	case usage.Host:
 		return "in use again: the kubelet's mount namespace has it mounted", nil
-	case c.Busy, c.Untested != nil, len(c.FileSystems) > 0:
-		return "", processor.Stalled(fmt.Errorf("verify release: %s", c.Describe()))
-	case d.Detach && h.empty(now):
+	case usage.Busy, usage.Untested != nil, len(usage.FileSystems) > 0:
+		return "", processor.Stalled(fmt.Errorf("verify release: %s", usage.Describe()))
+	case released.Detach && h.hasNoData(now):
 		return "detached", nil
-	case d.Detach:
-		return "", processor.Stalled(fmt.Errorf("verify detach of %s: it is free, and still there", d.Node))
+	case released.Detach:
+		return "", processor.Stalled(fmt.Errorf("verify detach of %s: it is free, and still there", released.Node))
 	}
 	return "free, and left to its driver", nil
 }
 
-// empty reports whether nothing is behind a device that stays when it is detached. A zram device does not show it; its
-// driver was asked right after the reset.
-func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
+// hasNoData reports whether nothing is behind a device that stays when it is detached. A zram device does not show it;
+// its driver was asked right after the reset.
+func (h *ReleaseRecoverer) hasNoData(d blockdev.Device) bool {
 	if d.Kind == blockdev.Zram {
 		return true
 	}
@@ -146,10 +146,10 @@ func (h *ReleaseRecoverer) empty(d blockdev.Device) bool {
 }
 
 // verifyOthers makes sure that nothing else has gone from where the copies were, and says whether the holders live.
-func (h *ReleaseRecoverer) verifyOthers(m memory) (lives string, err error) {
+func (h *ReleaseRecoverer) verifyOthers(m releaseState) (lives string, err error) {
 	lives = "every holder lives"
 	for _, n := range m.Others {
-		missing, alive, gone, err := n.Look(h.Inspector.Finder.Scanner)
+		missing, alive, gone, err := n.Recheck(h.Inspector.Finder.Scanner)
 		switch {
 		case err != nil:
 			return "", err

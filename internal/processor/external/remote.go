@@ -26,11 +26,11 @@ const (
 
 // Remote is one server's processor.
 //
-// It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with such
-// an object succeeds. 404, 409 and 422 say that this is not the processor's fault; everything else fails. Nothing about a
-// server is trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size are
-// bounded. A server may answer with all that it was sent; the pipeline refuses an answer that changes a parameter or a
-// context key.
+// It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with
+// such an object succeeds. 404, 409 and 422 say that this is not the processor's fault; everything else fails. Nothing
+// about a server is trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size
+// are bounded. A server may answer with all that it was sent; the pipeline refuses an answer that changes a parameter
+// or a context key.
 type Remote struct {
 	client *http.Client
 	name   string
@@ -59,18 +59,18 @@ func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result
 	request.Header.Set("Accept", "application/json")
 	response, err := p.client.Do(request)
 	if err != nil {
-		return processor.Result{}, p.fail("post", withoutURL(err))
+		return processor.Result{}, p.describeFailure("post", withoutURL(err))
 	}
 	defer response.Body.Close()
 	result, err := readAnswer(response)
 	if err != nil {
-		return processor.Result{}, p.fail("read answer", err)
+		return processor.Result{}, p.describeFailure("read answer", err)
 	}
 	return result, nil
 }
 
-// fail names the server. The URL is printed without user and password.
-func (p *Remote) fail(what string, err error) error {
+// describeFailure names the server. The URL is printed without user and password.
+func (p *Remote) describeFailure(what string, err error) error {
 	return fmt.Errorf("%s %q: %w", what, p.url.Redacted(), err)
 }
 

@@ -24,7 +24,7 @@ const (
 // NewClient makes the client for all calls. Servers must have a certificate of an authority that the system trusts, or
 // of one in the PEM file caFile, if that is not empty.
 func NewClient(caFile string) (*http.Client, error) {
-	roots, err := trust(caFile)
+	roots, err := trustedAuthorities(caFile)
 	if err != nil {
 		return nil, err
 	}
@@ -44,8 +44,8 @@ func NewClient(caFile string) (*http.Client, error) {
 	}, nil
 }
 
-// trust returns the system's authorities and those of the file. nil stands for the system's alone.
-func trust(caFile string) (*x509.CertPool, error) {
+// trustedAuthorities returns the system's authorities and those of the file. nil stands for the system's alone.
+func trustedAuthorities(caFile string) (*x509.CertPool, error) {
 	if caFile == "" {
 		return nil, nil
 	}

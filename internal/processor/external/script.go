@@ -18,8 +18,8 @@ import (
 const (
 	maxOutput = 1 << 20 // bytes of each of output and error
 	maxTail   = 1 << 10 // bytes of error output in a message
-	// grace is how long a script's children may hold on to its output once they have been killed.
-	grace = 2 * time.Second
+	// outputGrace is how long a script's children may hold on to its output once they have been killed.
+	outputGrace = 2 * time.Second
 )
 
 // Enter runs fn in the mount namespace where scripts run; processes that fn starts are born there.
@@ -27,10 +27,10 @@ type Enter func(fn func() error) error
 
 // Script runs the script of an Operation on the node, with the node's own /bin/sh.
 //
-// The text of a script and its arguments go to the shell as separate arguments; nothing is written to the disk. A script
-// has a clean environment, no input, bounded output and bounded time. When it ends, or its time is up, every process of its
-// group is killed. A process that left the group, as with setsid(1), is out of reach. The caller decides who may run
-// scripts.
+// The text of a script and its arguments go to the shell as separate arguments; nothing is written to the disk. A
+// script has a clean environment, no input, bounded output and bounded time. When it ends, or its time is up, every
+// process of its group is killed. A process that left the group, as with setsid(1), is out of reach. The caller decides
+// who may run scripts.
 type Script struct {
 	// Operation is the name of the Operation. It is argument 0 of the script.
 	Operation string
@@ -49,10 +49,10 @@ func (s *Script) Name() string { return s.Operation }
 
 // Run runs the script. One that exits with 0 has succeeded. When ctx is done the script's process group is killed.
 func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	var stdout, stderr capped
-	cmd := s.command(ctx, r.Data())
+	var stdout, stderr cappedOutput
+	cmd := s.newCommand(ctx, r.Data())
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := s.start(cmd); err != nil {
+	if err := s.startInNamespace(cmd); err != nil {
 		return processor.Result{}, fmt.Errorf("start script of operation %q: %w", s.Operation, err)
 	}
 	err := cmd.Wait()
@@ -61,7 +61,7 @@ func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result
 		err = killErr
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return processor.Result{}, s.fail(ctx, err, stderr.tail())
+		return processor.Result{}, s.describeFailure(ctx, err, stderr.lastBytes())
 	}
 	return processor.Result{Values: map[string]string{
 		"operation." + s.ResultKey + ".output": stdout.String(),
@@ -69,7 +69,7 @@ func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result
 	}}, nil
 }
 
-func (s *Script) command(ctx context.Context, data map[string]string) *exec.Cmd {
+func (s *Script) newCommand(ctx context.Context, data map[string]string) *exec.Cmd {
 	args := []string{"-c", s.Text, s.Operation}
 	for _, key := range s.ArgKeys {
 		args = append(args, data[key])
@@ -79,20 +79,20 @@ func (s *Script) command(ctx context.Context, data map[string]string) *exec.Cmd 
 	cmd.Env = scriptEnvironment(data)
 	cmd.SysProcAttr = sys.OwnProcessGroup()
 	cmd.Cancel = func() error { return sys.KillGroup(cmd.Process.Pid) }
-	cmd.WaitDelay = grace
+	cmd.WaitDelay = outputGrace
 	return cmd
 }
 
-// start starts the script in the mount namespace where scripts run. Only its birth happens there.
-func (s *Script) start(cmd *exec.Cmd) error {
+// startInNamespace starts the script in the mount namespace where scripts run. Only its birth happens there.
+func (s *Script) startInNamespace(cmd *exec.Cmd) error {
 	if s.Enter == nil {
 		return cmd.Start()
 	}
 	return s.Enter(cmd.Start)
 }
 
-// fail says how a script ended that did not succeed.
-func (s *Script) fail(ctx context.Context, err error, stderr string) error {
+// describeFailure says how a script ended that did not succeed.
+func (s *Script) describeFailure(ctx context.Context, err error, stderr string) error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}

@@ -74,7 +74,7 @@ func TestFailureSaysCodeAndError(t *testing.T) {
 func TestTimeIsBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "alive")
-	s := &Script{Operation: "op", Text: `(trap '' TERM HUP; while :; do echo x >>"$1"; sleep 0.01; done) & sleep 1000`, ArgKeys: []string{"file"}}
+	script := &Script{Operation: "op", Text: `(trap '' TERM HUP; while :; do echo x >>"$1"; sleep 0.01; done) & sleep 1000`, ArgKeys: []string{"file"}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	over := make(chan time.Time, 1)
@@ -90,7 +90,7 @@ func TestTimeIsBounded(t *testing.T) {
 	}()
 	r := scriptRequest
 	r.Values = map[string]string{"file": file}
-	_, err := s.Run(ctx, r)
+	_, err := script.Run(ctx, r)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("error is %v", err)
 	}
@@ -120,16 +120,16 @@ func sizeOf(t *testing.T, file string) int64 {
 func TestEnterDecidesWhereScriptsRun(t *testing.T) {
 	t.Parallel()
 	entered := false
-	s := &Script{Operation: "op", Text: "true", Enter: func(fn func() error) error {
+	script := &Script{Operation: "op", Text: "true", Enter: func(fn func() error) error {
 		entered = true
 		return fn()
 	}}
-	if _, err := s.Run(t.Context(), scriptRequest); err != nil || !entered {
+	if _, err := script.Run(t.Context(), scriptRequest); err != nil || !entered {
 		t.Errorf("entered %v, error %v", entered, err)
 	}
 	refused := errors.New("refused")
-	s.Enter = func(func() error) error { return refused }
-	if _, err := s.Run(t.Context(), scriptRequest); !errors.Is(err, refused) {
+	script.Enter = func(func() error) error { return refused }
+	if _, err := script.Run(t.Context(), scriptRequest); !errors.Is(err, refused) {
 		t.Errorf("error is %v", err)
 	}
 }

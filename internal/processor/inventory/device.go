@@ -20,8 +20,8 @@ const KeyDevices = "collector.system.block_device.list"
 
 // DeviceCollector is the processor blockDeviceCollector.
 //
-// It collects the block devices of the node: their kind, their live file systems, whether they are busy, and their mounts.
-// It rests on packages blockdev and mountns.
+// It collects the block devices of the node: their kind, their live file systems, whether they are busy, and their
+// mounts. It rests on packages blockdev and mountns.
 type DeviceCollector struct {
 	Kubelet kubelet.Locator
 	Sys     blockdev.Sys
@@ -43,9 +43,9 @@ type deviceDocument struct {
 	// Busy is whether the kernel refuses to open it exclusively; Error says why that could not be told.
 	Busy  bool   `json:"busy"`
 	Error string `json:"error,omitempty"`
-	// Host is whether the kubelet's mount namespace has it mounted, Left whether others have and that one has not.
-	Host bool `json:"host"`
-	Left bool `json:"left"`
+	// Host is whether the kubelet's mount namespace has it mounted, Abandoned whether others have and that one has not.
+	Host      bool `json:"host"`
+	Abandoned bool `json:"left"`
 	// Namespaces are how many mount namespaces have it mounted.
 	Namespaces int `json:"namespaces"`
 }
@@ -86,25 +86,25 @@ func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (process
 	return processor.Result{Values: map[string]string{KeyDevices: string(text)}}, nil
 }
 
-func (c *DeviceCollector) describe(d blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
-	out := deviceDocument{Name: d.Name, Number: d.Number.String(), Kind: d.Kind, Disk: d.Parent}
-	members := []string{d.Name}
-	alive, err := c.Sys.FileSystems(d)
+func (c *DeviceCollector) describe(device blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
+	out := deviceDocument{Name: device.Name, Number: device.Number.String(), Kind: device.Kind, Disk: device.Parent}
+	members := []string{device.Name}
+	alive, err := c.Sys.FileSystems(device)
 	for _, fs := range alive {
 		// Those of the disk and of its partitions are listed there.
-		if fs.Number == d.Number || fs.Journal || len(fs.Members) > 0 {
+		if fs.Number == device.Number || fs.Journal || len(fs.Members) > 0 {
 			out.FileSystems = append(out.FileSystems, fs.Type)
 			members = append(members, fs.Members...)
 		}
 	}
 	if err == nil {
-		out.Busy, err = c.Sys.Busy(d)
+		out.Busy, err = c.Sys.Busy(device)
 	}
 	if err != nil {
 		out.Error = err.Error()
 	}
 	for _, fs := range mounted {
-		if !isOn(fs, d, members) {
+		if !isOnDevice(fs, device, members) {
 			continue
 		}
 		out.Namespaces += len(fs.Namespaces)
@@ -112,13 +112,13 @@ func (c *DeviceCollector) describe(d blockdev.Device, host mountns.Namespace, mo
 			out.Host = out.Host || ns.Same(host)
 		}
 	}
-	out.Left = out.Namespaces > 0 && !out.Host
+	out.Abandoned = out.Namespaces > 0 && !out.Host
 	return out
 }
 
-// isOn reports whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of one of
-// its devices.
-func isOn(fs mountns.FileSystem, d blockdev.Device, members []string) bool {
+// isOnDevice reports whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of
+// one of its devices.
+func isOnDevice(fs mountns.FileSystem, d blockdev.Device, members []string) bool {
 	if fs.FSType != "btrfs" {
 		return fs.Major == d.Major && fs.Minor == d.Minor
 	}

@@ -52,7 +52,7 @@ func TestListsDevices(t *testing.T) {
 		t.Errorf("mounted twice (-want +got):\n%s", diff)
 	}
 	s.UnmountOnHost()
-	want.Namespaces, want.Host, want.Left = 1, false, true
+	want.Namespaces, want.Host, want.Abandoned = 1, false, true
 	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("left behind (-want +got):\n%s", diff)
 	}
@@ -60,7 +60,7 @@ func TestListsDevices(t *testing.T) {
 	for deadline := time.Now().Add(5 * time.Second); s.Busy() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	want.Namespaces, want.Left, want.Busy, want.FileSystems = 0, false, false, nil
+	want.Namespaces, want.Abandoned, want.Busy, want.FileSystems = 0, false, false, nil
 	if diff := cmp.Diff(want, listDevice(t, s)); diff != "" {
 		t.Errorf("free (-want +got):\n%s", diff)
 	}

@@ -46,7 +46,7 @@ func (c *MountTableCollector) Run(ctx context.Context, _ processor.Request) (pro
 // Excerpt keeps the lines that matter for as long as there is room: first those of the pod, then those of mounts whose
 // root is deleted, then the rest, all in their order.
 func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit int) string {
-	uid := podUID(r.Values[detailKey])
+	uid := podUIDOf(r.Values[detailKey])
 	lines := slices.Collect(strings.Lines(value))
 	keep := make([]bool, len(lines))
 	for _, matters := range []func(string) bool{
@@ -58,7 +58,7 @@ func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit 
 			if keep[i] || !matters(line) {
 				continue
 			}
-			if cost := inJSON(line); cost <= limit {
+			if cost := jsonLength(line); cost <= limit {
 				keep[i] = true
 				limit -= cost
 			}
@@ -73,9 +73,9 @@ func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit 
 	return b.String()
 }
 
-// podUID reads the UID of the pod from what an earlier operation has found out, which any user may have written: it
+// podUIDOf reads the UID of the pod from what an earlier operation has found out, which any user may have written: it
 // chooses lines to show, and nothing else.
-func podUID(detail string) string {
+func podUIDOf(detail string) string {
 	var pod struct {
 		Metadata struct {
 			UID string `json:"uid"`
@@ -97,8 +97,8 @@ func deletedLine(line string) bool {
 	return ok
 }
 
-// inJSON is how many bytes a text takes in a status.
-func inJSON(text string) int {
+// jsonLength is how many bytes a text takes in a status.
+func jsonLength(text string) int {
 	encoded, err := json.Marshal(text)
 	if err != nil {
 		return 6 * len(text) // the most that a byte can take

@@ -21,9 +21,9 @@ type noKubelet struct{}
 
 func (noKubelet) Node(context.Context) (*kubelet.Node, error) { return nil, kubelet.ErrNotFound }
 
-func TestMountTableIsWhole(t *testing.T) {
+func TestMountTableIsComplete(t *testing.T) {
 	t.Parallel()
-	n, err := kubelet.Own(t.TempDir())
+	n, err := kubelet.Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func longTable() (text string, matter []string) {
 func TestExcerptOfMountTable(t *testing.T) {
 	t.Parallel()
 	text, matter := longTable()
-	r := processor.Request{Values: map[string]string{detailKey: `{"metadata":{"uid":"` + podUIDInTable + `"}}`}}
+	request := processor.Request{Values: map[string]string{detailKey: `{"metadata":{"uid":"` + podUIDInTable + `"}}`}}
 	c := &MountTableCollector{}
 	for name, test := range map[string]struct {
 		request processor.Request
@@ -80,11 +80,11 @@ func TestExcerptOfMountTable(t *testing.T) {
 		want    []string // in the excerpt
 		not     []string
 	}{
-		"room for some":         {request: r, limit: 4096, want: matter},
-		"room for the pod's":    {request: r, limit: 150, want: matter[1:2], not: matter[2:]},
+		"room for some":         {request: request, limit: 4096, want: matter},
+		"room for the pod's":    {request: request, limit: 150, want: matter[1:2], not: matter[2:]},
 		"the pod is not known":  {limit: 250, want: []string{matter[0], matter[2]}},
 		"what is known is junk": {request: processor.Request{Values: map[string]string{detailKey: "[]"}}, limit: 250, want: matter[:1]},
-		"no room":               {request: r, limit: 0, not: matter},
+		"no room":               {request: request, limit: 0, not: matter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +104,7 @@ func TestExcerptOfMountTable(t *testing.T) {
 			}
 		})
 	}
-	if got := c.Excerpt(r, KeyMountTable, text, 2*len(text)); got != text {
+	if got := c.Excerpt(request, KeyMountTable, text, 2*len(text)); got != text {
 		t.Error("with room for all of it, the excerpt is not all of it")
 	}
 }

@@ -44,12 +44,12 @@ type namespaceDocument struct {
 	// Processes are how many are in it, counted up to 64, PIDs the first 16 of them.
 	Processes int   `json:"processes"`
 	PIDs      []int `json:"pids,omitempty"`
-	// Keepers are what else keeps it alive, where no process does.
-	Keepers []keeperDocument `json:"keepers,omitempty"`
+	// Holders are what else keeps it alive, where no process does.
+	Holders []holderDocument `json:"keepers,omitempty"`
 }
 
-// keeperDocument is a thread, a descriptor, or a file that a namespace is bound to.
-type keeperDocument struct {
+// holderDocument is a thread, a descriptor, or a file that a namespace is bound to.
+type holderDocument struct {
 	Kind   mountns.Kind `json:"kind"`
 	PID    int          `json:"pid,omitempty"`
 	Number int          `json:"number,omitempty"` // of the thread or descriptor
@@ -88,7 +88,7 @@ func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proc
 	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
-	if err := survey.Whole(); err != nil {
+	if err := survey.CheckComplete(); err != nil {
 		said += "; " + err.Error()
 	}
 	return processor.Result{Values: map[string]string{KeyNamespaces: string(text), KeyNamespaceSurvey: said}}, nil
@@ -97,7 +97,7 @@ func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proc
 // countMounts counts the mounts of each namespace.
 func countMounts(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
 	counts := map[uint64]int{}
-	survey, err := scanner.Each(func(b *mountns.Brief) bool {
+	survey, err := scanner.Each(func(b *mountns.MountBrief) bool {
 		counts[b.Namespace.Inode]++
 		return false
 	}, nil)
@@ -112,9 +112,9 @@ func describeNamespace(ns mountns.Namespace, mounts int, keepers []mountns.Holde
 			n.Processes++
 			n.PIDs = append(n.PIDs, k.PID)
 		case k.Mount != nil:
-			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
+			n.Holders = append(n.Holders, holderDocument{Kind: k.Kind, Point: k.Mount.Point, In: k.Mount.Namespace.Inode})
 		default:
-			n.Keepers = append(n.Keepers, keeperDocument{Kind: k.Kind, PID: k.PID, Number: k.Number})
+			n.Holders = append(n.Holders, holderDocument{Kind: k.Kind, PID: k.PID, Number: k.Number})
 		}
 	}
 	slices.Sort(n.PIDs)

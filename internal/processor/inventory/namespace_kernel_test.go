@@ -41,7 +41,7 @@ func TestListsNamespaces(t *testing.T) {
 		t.Errorf("namespace %d = %+v, want process %d and %d mounts", ns.Inode, list, daemon.PID, len(table.Mounts()))
 	}
 	kept := func(n namespaceDocument) bool {
-		return n.Processes == 0 && slices.ContainsFunc(n.Keepers, func(k keeperDocument) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
+		return n.Processes == 0 && slices.ContainsFunc(n.Holders, func(k holderDocument) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
 	}
 	if !slices.ContainsFunc(list, kept) {
 		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[KeyNamespaces])

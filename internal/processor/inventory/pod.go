@@ -20,8 +20,8 @@ const KeyPod = "collector.kubernetes.pod.detail"
 
 // PodCollector is the processor podDetailCollector.
 //
-// It collects a pod as the API server has it, without anything that looks like a credential: a reader of a Diagnosis need
-// not have the right to read the pod.
+// It collects a pod as the API server has it, without anything that looks like a credential: a reader of a Diagnosis
+// need not have the right to read the pod.
 type PodCollector struct {
 	Pods kubelet.Pods
 }
@@ -30,14 +30,14 @@ type PodCollector struct {
 func (c *PodCollector) Name() string { return "podDetailCollector" }
 
 // Run returns the pod of the request as JSON.
-func (c *PodCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	if r.Pod.Namespace == "" || r.Pod.Name == "" {
+func (c *PodCollector) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
+	if request.Pod.Namespace == "" || request.Pod.Name == "" {
 		return processor.Result{}, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
-			r.Pod.Namespace, r.Pod.Name))
+			request.Pod.Namespace, request.Pod.Name))
 	}
-	pod, err := c.Pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+	pod, err := c.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
 	if err != nil {
-		err = fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		err = fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
 		if errors.Is(err, kubelet.ErrPodNotFound) {
 			err = processor.Stalled(err)
 		}

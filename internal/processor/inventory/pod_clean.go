@@ -16,9 +16,9 @@ import (
 // shownAnnotations are the domains whose annotations are copied with their values. Those of others may hold anything.
 var shownAnnotations = []string{"kubernetes.io", "k8s.io", "prometheus.io", "kubediag.org"}
 
-// sensitive finds the name of an option of a driver whose value is a credential by the look of it. A name that goes on after
-// that names something about the credential, such as the file that it is in.
-var sensitive = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
+// sensitiveName finds the name of an option of a driver whose value is a credential by the look of it. A name that goes
+// on after that names something about the credential, such as the file that it is in.
+var sensitiveName = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
 	`auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
 
 // CleanPod removes from a pod what no user of it needs and what may be a credential. No value of an environment
@@ -30,9 +30,9 @@ func CleanPod(pod *corev1.Pod) {
 		if domain, _, _ := strings.Cut(name, "/"); slices.ContainsFunc(shownAnnotations, func(shown string) bool {
 			return domain == shown || strings.HasSuffix(domain, "."+shown)
 		}) {
-			pod.Annotations[name] = hideOption(name, v)
+			pod.Annotations[name] = redactOption(name, v)
 		} else {
-			hide(&v)
+			redactValue(&v)
 			pod.Annotations[name] = v
 		}
 	}
@@ -62,25 +62,25 @@ func CleanPod(pod *corev1.Pod) {
 	}
 }
 
-// hide puts a mark in the place of a value, so that it shows that there is one.
-func hide(value *string) {
+// redactValue puts a mark in the place of a value, so that it shows that there is one.
+func redactValue(value *string) {
 	if *value != "" {
 		*value = redact.Mark
 	}
 }
 
-func hideAll(values []string) {
+func redactValues(values []string) {
 	for i := range values {
-		hide(&values[i])
+		redactValue(&values[i])
 	}
 }
 
 func cleanContainer(c *corev1.EphemeralContainerCommon) {
 	for i := range c.Env {
-		hide(&c.Env[i].Value)
+		redactValue(&c.Env[i].Value)
 	}
-	hideAll(c.Command)
-	hideAll(c.Args)
+	redactValues(c.Command)
+	redactValues(c.Args)
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		if p != nil {
 			cleanHandler(p.Exec, p.HTTPGet)
@@ -98,17 +98,17 @@ func cleanContainer(c *corev1.EphemeralContainerCommon) {
 
 func cleanHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction) {
 	if exec != nil {
-		hideAll(exec.Command)
+		redactValues(exec.Command)
 	}
 	if get == nil {
 		return
 	}
 	if path, query, found := strings.Cut(get.Path, "?"); found {
-		hide(&query)
+		redactValue(&query)
 		get.Path = path + "?" + query
 	}
 	for i := range get.HTTPHeaders {
-		hide(&get.HTTPHeaders[i].Value)
+		redactValue(&get.HTTPHeaders[i].Value)
 	}
 }
 
@@ -122,7 +122,7 @@ func cleanVolume(v *corev1.Volume) {
 		options = v.FlexVolume.Options
 	}
 	for name, value := range options {
-		options[name] = hideOption(name, value)
+		options[name] = redactOption(name, value)
 	}
 }
 
@@ -135,12 +135,12 @@ func cleanState(s *corev1.ContainerState) {
 	}
 }
 
-// hideOption returns as much of the value of a name as may be shown. Yes or no is no secret.
-func hideOption(name, v string) string {
+// redactOption returns as much of the value of a name as may be shown. Yes or no is no secret.
+func redactOption(name, v string) string {
 	switch {
 	case slices.Contains([]string{"", "true", "false", "yes", "no", "none"}, v):
 		return v
-	case sensitive.MatchString(name):
+	case sensitiveName.MatchString(name):
 		return redact.Mark
 	}
 	return redact.Text(v)

@@ -17,8 +17,8 @@ const KeyList = "collector.kubernetes.orphaned_pods.list"
 
 // Collector is the processor orphanedPodCollector.
 //
-// It collects the directories of pods that are gone: their content, the mounts in them, and whether they may be removed.
-// Package internal/faults/orphan judges them. It changes nothing.
+// It collects the directories of pods that are gone: their content, the mounts in them, and whether they may be
+// removed. Package internal/faults/orphan judges them. It changes nothing.
 type Collector struct {
 	Inspector *orphan.Inspector
 }
@@ -39,7 +39,7 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	}
 	result := processor.Result{Values: map[string]string{KeyList: string(text)}, Findings: s.Findings()}
 	if len(result.Findings) == 0 {
-		result.NotApplicable = s.Nothing("")
+		result.NotApplicable = s.NoneReason("")
 	}
 	return result, nil
 }

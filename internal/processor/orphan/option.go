@@ -21,27 +21,27 @@ const (
 const (
 	defaultLimit = 10
 	maxLimit     = 100
-	maxUID       = 128
+	maxUIDLength = 128
 )
 
-type options struct {
+type recoverOptions struct {
 	uid   string
 	limit int
 }
 
-func optionsOf(values map[string]string) (options, error) {
-	o := options{uid: values[ParamUID], limit: defaultLimit}
-	for _, c := range []byte(o.uid) {
-		if len(o.uid) > maxUID || !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '-') {
-			return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be the UID of a pod", ParamUID, o.uid))
+func recoverOptionsOf(values map[string]string) (recoverOptions, error) {
+	options := recoverOptions{uid: values[ParamUID], limit: defaultLimit}
+	for _, c := range []byte(options.uid) {
+		if len(options.uid) > maxUIDLength || !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '-') {
+			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be the UID of a pod", ParamUID, options.uid))
 		}
 	}
 	if v := values[ParamLimit]; v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 || n > maxLimit {
-			return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 1 to %d", ParamLimit, v, maxLimit))
+			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 1 to %d", ParamLimit, v, maxLimit))
 		}
-		o.limit = n
+		options.limit = n
 	}
-	return o, nil
+	return options, nil
 }

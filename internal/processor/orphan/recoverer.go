@@ -30,14 +30,14 @@ const (
 
 // Recoverer is the recoverer orphanedPodRecover.
 //
-// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes and
-// subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them; parameters narrow
-// that. It removes one name at a time, each after the whole proof; only the API server's answer about the pod may be older.
-// It removes nothing recursively. It rests on unlinkat(2).
+// It removes what keeps the kubelet from removing the directories of pods that are gone: empty directories of volumes
+// and subPaths, leaf first, and the kubelet's own records of them. Package internal/faults/orphan finds them;
+// parameters narrow that. It removes one name at a time, each after the whole proof; only the API server's answer about
+// the pod may be older. It removes nothing recursively. It rests on unlinkat(2).
 type Recoverer struct {
 	Inspector *orphan.Inspector
-	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for that.
-	// 0: 10 seconds.
+	// Patience is for how long the kubelet is waited for, which removes the rest, as far as the operation has time for
+	// that. 0: 10 seconds.
 	Patience time.Duration
 }
 
@@ -57,7 +57,7 @@ func (*Recoverer) Parameters() []string {
 
 // Plan looks again, and plans every removal by name, pod after pod, up to the limit.
 func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := optionsOf(r.Values)
+	options, err := recoverOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -67,35 +67,35 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	}
 	plan := processor.Plan{}
 	var stay []string
-	for _, p := range s.Pods {
+	for _, pod := range s.Pods {
 		switch {
-		case o.uid != "" && p.UID != o.uid:
-		case len(p.Actions) == 0:
-			stay = append(stay, p.Stays())
-		case o.limit > 0:
-			o.limit--
-			plan.Findings = append(plan.Findings, p.Finding())
-			plan.Actions = append(plan.Actions, p.Actions...)
+		case options.uid != "" && pod.UID != options.uid:
+		case len(pod.Actions) == 0:
+			stay = append(stay, pod.RefusalReason())
+		case options.limit > 0:
+			options.limit--
+			plan.Findings = append(plan.Findings, pod.Finding())
+			plan.Actions = append(plan.Actions, pod.Actions...)
 		default:
-			stay = append(stay, fmt.Sprintf("the orphaned directory of the pod with UID %q is left for another run", p.UID))
+			stay = append(stay, fmt.Sprintf("the orphaned directory of the pod with UID %q is left for another run", pod.UID))
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: s.Nothing(o.uid)}, nil
+		return processor.Plan{NotApplicable: s.NoneReason(options.uid)}, nil
 	}
-	plan.Notes, err = notes(stay)
+	plan.Notes, err = refusalNotes(stay)
 	return plan, err
 }
 
-// maxSaid bounds of how many pods it is remembered why they stay.
-const maxSaid = 10
+// maxRefusalNotes bounds of how many pods it is remembered why they stay.
+const maxRefusalNotes = 10
 
-func notes(stay []string) (map[string]string, error) {
+func refusalNotes(stay []string) (map[string]string, error) {
 	if len(stay) == 0 {
 		return nil, nil
 	}
-	if more := len(stay) - maxSaid; more > 0 {
-		stay = append(stay[:maxSaid], fmt.Sprintf("and %d more", more))
+	if more := len(stay) - maxRefusalNotes; more > 0 {
+		stay = append(stay[:maxRefusalNotes], fmt.Sprintf("and %d more", more))
 	}
 	text, err := json.Marshal(stay)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
-	case errors.Is(err, orphan.ErrStays):
+	case errors.Is(err, orphan.ErrNotRemovable):
 		return fault.Applied{}, processor.Stalled(err)
 	case err != nil:
 		return fault.Applied{}, err
@@ -125,13 +125,13 @@ func (h *Recoverer) Apply(ctx context.Context, _ processor.Request, a fault.Acti
 type podOutcome struct {
 	uid                string
 	directories, files int
-	already            int // of both, that had gone by themselves
+	alreadyGone        int // of both, that had gone by themselves
 }
 
-// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the kubelet
-// has removed its directory.
-func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
-	pods, err := h.tallies(ctx, p)
+// Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the
+// kubelet has removed its directory.
+func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
+	pods, err := h.countByPod(ctx, plan)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -139,7 +139,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it removes nothing"))
 	}
 	for _, t := range pods {
-		left, err := h.Inspector.Left(ctx, t.uid)
+		left, err := h.Inspector.LeftVolumes(ctx, t.uid)
 		if err != nil {
 			return processor.Result{}, err
 		}
@@ -148,7 +148,7 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 			return processor.Result{}, processor.Stalled(err)
 		}
 	}
-	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.Within(ctx)
+	patience := restart.Options{Wait: cmp.Or(h.Patience, defaultPatience)}.WaitWithin(ctx)
 	gone, err := h.awaitGone(ctx, pods, patience)
 	if err != nil {
 		return processor.Result{}, err
@@ -162,10 +162,10 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, p processor
 		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
 	}
 	values := map[string]string{KeyRecoverResult: results[0], KeyRecoverResults: string(all)}
-	if refused := p.Notes[KeyRecoverRefused]; refused != "" {
+	if refused := plan.Notes[KeyRecoverRefused]; refused != "" {
 		values[KeyRecoverRefused] = refused
 	}
-	return processor.Result{Values: values, Findings: healed(p.Findings, gone)}, nil
+	return processor.Result{Values: values, Findings: markHealed(plan.Findings, gone)}, nil
 }
 
 // awaitGone waits until the kubelet has removed the directories of the pods, and returns which are gone by then.
@@ -178,7 +178,7 @@ func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience 
 	defer tick.Stop()
 	defer over.Stop()
 	for {
-		gone, err := h.Inspector.Gone(ctx, uids)
+		gone, err := h.Inspector.GoneDirectories(ctx, uids)
 		if err != nil || len(gone) == len(uids) {
 			return gone, err
 		}
@@ -192,7 +192,7 @@ func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience 
 	}
 }
 
-func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
+func markHealed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 	all := slices.Clone(findings)
 	for i := range all {
 		all[i].Healed = gone[all[i].Pod.UID]
@@ -200,21 +200,21 @@ func healed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
 	return all
 }
 
-// tallies counts what a plan removes, by pod, and makes sure that each of it is gone.
-func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*podOutcome, error) {
+// countByPod counts what a plan removes, by pod, and makes sure that each of it is gone.
+func (h *Recoverer) countByPod(ctx context.Context, plan processor.Plan) ([]*podOutcome, error) {
 	var pods []*podOutcome
-	for i, a := range p.Actions {
-		there, err := h.Inspector.There(ctx, a)
+	for i, action := range plan.Actions {
+		there, err := h.Inspector.EntryExists(ctx, action)
 		if err == nil && there {
-			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", a.Target))
+			err = processor.Stalled(fmt.Errorf("verify removal of %s: it is still there", action.Target))
 		}
-		if errors.Is(err, orphan.ErrStays) {
+		if errors.Is(err, orphan.ErrNotRemovable) {
 			err = processor.Stalled(err)
 		}
 		if err != nil {
 			return nil, err
 		}
-		uid, err := h.Inspector.PodOf(ctx, a)
+		uid, err := h.Inspector.PodUID(ctx, action)
 		if err != nil {
 			return nil, err
 		}
@@ -223,9 +223,9 @@ func (h *Recoverer) tallies(ctx context.Context, p processor.Plan) ([]*podOutcom
 		}
 		t := pods[len(pods)-1]
 		switch {
-		case p.Outcome(i).Already:
-			t.already++
-		case a.Kind == fault.RemoveFile:
+		case plan.Outcome(i).Already:
+			t.alreadyGone++
+		case action.Kind == fault.RemoveFile:
 			t.files++
 		default:
 			t.directories++
@@ -240,8 +240,8 @@ func (t *podOutcome) describe(gone bool, waited time.Duration) string {
 	if t.files > 0 {
 		fmt.Fprintf(&did, " and %d files of the kubelet", t.files)
 	}
-	if t.already > 0 {
-		fmt.Fprintf(&did, ", and found %d gone already,", t.already)
+	if t.alreadyGone > 0 {
+		fmt.Fprintf(&did, ", and found %d gone already,", t.alreadyGone)
 	}
 	fmt.Fprintf(&did, " of the pod with UID %q, which is gone", t.uid)
 	if gone {

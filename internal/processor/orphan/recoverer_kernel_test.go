@@ -24,28 +24,28 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
-const gone, other = orphantest.Gone, orphantest.Other
+const goneUID, otherUID = orphantest.Gone, orphantest.Other
 
 func TestMain(m *testing.M) { kerneltest.Main(m, orphantest.Roles) }
 
-func healer(s *orphantest.Scene) *Recoverer {
+func newRecoverer(s *orphantest.Scene) *Recoverer {
 	return &Recoverer{Inspector: s.Inspector, Patience: time.Millisecond} // there is no kubelet
 }
 
-func plan(t *testing.T, s *orphantest.Scene, values map[string]string) processor.Plan {
+func planScene(t *testing.T, s *orphantest.Scene, values map[string]string) processor.Plan {
 	t.Helper()
-	p, err := healer(s).Plan(t.Context(), processor.Request{Values: values})
+	p, err := newRecoverer(s).Plan(t.Context(), processor.Request{Values: values})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// apply does the actions, each by a recoverer that has seen nothing yet.
-func apply(t *testing.T, s *orphantest.Scene, actions []fault.Action) (all []fault.Applied) {
+// applyActions does the actions, each by a recoverer that has seen nothing yet.
+func applyActions(t *testing.T, s *orphantest.Scene, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
-		done, err := healer(s).Apply(t.Context(), processor.Request{}, a)
+		done, err := newRecoverer(s).Apply(t.Context(), processor.Request{}, a)
 		if err != nil {
 			t.Fatalf("apply %s: %v", a.Target, err)
 		}
@@ -56,12 +56,12 @@ func apply(t *testing.T, s *orphantest.Scene, actions []fault.Action) (all []fau
 
 func TestHeals(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	s.Leave(other)
-	s.File(other, "volumes/kubernetes.io~empty-dir/cache/data", "x")
-	before := s.Tree(other)
-	p := plan(t, s, nil)
-	if len(p.Actions) != 8 || len(p.Findings) != 1 || p.Findings[0].Pod.UID != gone {
+	s.Leave(goneUID)
+	s.Leave(otherUID)
+	s.File(otherUID, "volumes/kubernetes.io~empty-dir/cache/data", "x")
+	before := s.Tree(otherUID)
+	p := planScene(t, s, nil)
+	if len(p.Actions) != 8 || len(p.Findings) != 1 || p.Findings[0].Pod.UID != goneUID {
 		t.Fatalf("plan = %+v", p)
 	}
 	for _, a := range p.Actions {
@@ -69,12 +69,12 @@ func TestHeals(t *testing.T) {
 			t.Errorf("action = %+v", a)
 		}
 	}
-	apply(t, s, p.Actions)
-	result, err := healer(s).Verify(t.Context(), processor.Request{}, p)
+	applyActions(t, s, p.Actions)
+	result, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + gone +
+	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + goneUID +
 		`", which is gone; the kubelet, which removes the rest of its directory, has not done so in 0 seconds`
 	if diff := cmp.Diff(want, result.Values[KeyRecoverResult]); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
@@ -82,13 +82,13 @@ func TestHeals(t *testing.T) {
 	if diff := cmp.Diff(p.Findings, result.Findings); diff != "" {
 		t.Errorf("findings, of which none is healed (-want +got):\n%s", diff)
 	}
-	if refused := result.Values[KeyRecoverRefused]; !strings.Contains(refused, other) || !strings.Contains(refused, "may have data") {
+	if refused := result.Values[KeyRecoverRefused]; !strings.Contains(refused, otherUID) || !strings.Contains(refused, "may have data") {
 		t.Errorf("refused: %s", refused)
 	}
-	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(before, s.Tree(other)); diff != "" {
+	if diff := cmp.Diff(before, s.Tree(otherUID)); diff != "" {
 		t.Errorf("of the other (-want +got):\n%s", diff)
 	}
 }
@@ -96,13 +96,13 @@ func TestHeals(t *testing.T) {
 // TestWaitsForTheKubelet: it is healed when the kubelet has removed the rest.
 func TestWaitsForTheKubelet(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	s.Leave(other)
+	s.Leave(goneUID)
+	s.Leave(otherUID)
 	h := &Recoverer{Inspector: s.Inspector, Patience: time.Minute}
-	p := plan(t, s, nil)
-	apply(t, s, p.Actions)
-	s.Must(os.RemoveAll(s.Node.PodDir(other)))
-	kubelet := time.AfterFunc(2*pollInterval, func() { _ = os.RemoveAll(s.Node.PodDir(gone)) })
+	p := planScene(t, s, nil)
+	applyActions(t, s, p.Actions)
+	s.Must(os.RemoveAll(s.Node.PodDir(otherUID)))
+	kubelet := time.AfterFunc(2*pollInterval, func() { _ = os.RemoveAll(s.Node.PodDir(goneUID)) })
 	defer kubelet.Stop()
 	result, err := h.Verify(t.Context(), processor.Request{}, p)
 	if err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || p.Findings[0].Healed {
@@ -111,7 +111,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	if text := result.Values[KeyRecoverResults]; strings.Count(text, "nothing is left of its directory") != 2 {
 		t.Errorf("results: %s", text)
 	}
-	s.Dir(other, "containers")
+	s.Dir(otherUID, "containers")
 	firstHealed := func(what string, ctx context.Context) {
 		t.Helper()
 		result, err := h.Verify(ctx, processor.Request{}, p)
@@ -122,7 +122,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
-	for _, left := range []time.Duration{restart.Reserve + pollInterval, restart.Reserve / 2} {
+	for _, left := range []time.Duration{restart.ReserveTime + pollInterval, restart.ReserveTime / 2} {
 		ctx, cancel := context.WithTimeout(t.Context(), left)
 		firstHealed("an operation that has little time", ctx)
 		if err := ctx.Err(); err != nil {
@@ -143,32 +143,32 @@ func TestWaitsForTheKubelet(t *testing.T) {
 // TestKilledHalfWay kills after each action, and has a new agent begin with the first again.
 func TestKilledHalfWay(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	p := plan(t, s, nil)
+	s.Leave(goneUID)
+	p := planScene(t, s, nil)
 	for n := range len(p.Actions) + 1 {
-		for i, done := range apply(t, s, p.Actions[:n]) {
+		for i, done := range applyActions(t, s, p.Actions[:n]) {
 			if want := i < n-1; want != done.Already {
 				t.Errorf("action %d of %d: %+v", i, n, done)
 			}
 		}
 	}
-	if _, err := healer(s).Verify(t.Context(), processor.Request{}, p); err != nil {
+	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
 		t.Errorf("what remains (-want +got):\n%s", diff)
 	}
 	// The kubelet goes on, and the plan is run once more.
-	s.Must(os.RemoveAll(s.Node.PodDir(gone)))
-	apply(t, s, p.Actions)
-	result, err := healer(s).Verify(t.Context(), processor.Request{}, p)
+	s.Must(os.RemoveAll(s.Node.PodDir(goneUID)))
+	applyActions(t, s, p.Actions)
+	result, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	if err != nil || strings.Contains(result.Values[KeyRecoverResult], "the rest") || strings.Contains(result.Values[KeyRecoverResult], "already") {
 		t.Errorf("result %q, %v", result.Values[KeyRecoverResult], err)
 	}
 	for range p.Actions {
 		p.Applied = append(p.Applied, fault.AlreadySo("was gone already"))
 	}
-	result, err = healer(s).Verify(t.Context(), processor.Request{}, p)
+	result, err = newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
 	if err != nil || !strings.HasPrefix(result.Values[KeyRecoverResult], want) {
 		t.Errorf("result of what others did %q, %v, want %q", result.Values[KeyRecoverResult], err, want)
@@ -177,23 +177,23 @@ func TestKilledHalfWay(t *testing.T) {
 
 func TestParametersNarrow(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	s.Leave(other)
+	s.Leave(goneUID)
+	s.Leave(otherUID)
 	for name, c := range map[string]struct {
 		values map[string]string
 		uids   []string
 		why    string // of none
 	}{
-		"all":              {nil, []string{gone, other}, ""},
-		"one":              {map[string]string{ParamUID: other}, []string{other}, ""},
-		"at most one":      {map[string]string{ParamLimit: "1"}, []string{gone}, ""},
+		"all":              {nil, []string{goneUID, otherUID}, ""},
+		"one":              {map[string]string{ParamUID: otherUID}, []string{otherUID}, ""},
+		"at most one":      {map[string]string{ParamLimit: "1"}, []string{goneUID}, ""},
 		"one that lives":   {map[string]string{ParamUID: orphantest.Live}, nil, "there is no directory"},
 		"one that is none": {map[string]string{ParamUID: "ff"}, nil, "there is no directory"},
 		"results of others": {map[string]string{
 			"collector.kubernetes.orphaned_pods.list": `{"pods":[{"uid":"` + orphantest.Live + `","orphaned":true}]}`, ParamUID: orphantest.Live,
 		}, nil, "there is no directory"},
 	} {
-		p := plan(t, s, c.values)
+		p := planScene(t, s, c.values)
 		var uids []string
 		for _, f := range p.Findings {
 			uids = append(uids, f.Pod.UID)
@@ -205,31 +205,31 @@ func TestParametersNarrow(t *testing.T) {
 			t.Errorf("%s: not applicable %q", name, p.NotApplicable)
 		}
 	}
-	if _, err := healer(s).Plan(t.Context(), processor.Request{Values: map[string]string{ParamUID: "../x"}}); !processor.IsStalled(err) {
+	if _, err := newRecoverer(s).Plan(t.Context(), processor.Request{Values: map[string]string{ParamUID: "../x"}}); !processor.IsStalled(err) {
 		t.Errorf("a path for a UID: %v, want a stalled error", err)
 	}
 }
 
 func TestRefuses(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	p := plan(t, s, nil)
-	s.File(gone, "volumes/kubernetes.io~empty-dir/cache/data", "x")
-	now := plan(t, s, nil)
+	s.Leave(goneUID)
+	p := planScene(t, s, nil)
+	s.File(goneUID, "volumes/kubernetes.io~empty-dir/cache/data", "x")
+	now := planScene(t, s, nil)
 	if len(now.Actions) > 0 || !strings.Contains(now.NotApplicable, "left alone") || !strings.Contains(now.NotApplicable, "may have data") {
 		t.Errorf("plan = %+v", now)
 	}
-	before := s.Tree(gone)
+	before := s.Tree(goneUID)
 	live := s.Path(orphantest.Live, "volumes/kubernetes.io~csi/"+orphantest.Volume+"/mount")
 	actions := append(p.Actions,
 		fault.Action{Kind: fault.Unmount, File: p.Actions[0].File}, fault.Action{Kind: fault.RemoveDirectory, Target: live},
 		fault.Action{Kind: fault.RemoveDirectory, Target: live, File: &fault.File{Path: live, Inode: 1}})
 	for _, a := range actions {
-		if done, err := healer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
+		if done, err := newRecoverer(s).Apply(t.Context(), processor.Request{}, a); !processor.IsStalled(err) {
 			t.Errorf("%s %s: %+v, %v, want a stalled error", a.Kind, a.Target, done, err)
 		}
 	}
-	if diff := cmp.Diff(before, s.Tree(gone)); diff != "" {
+	if diff := cmp.Diff(before, s.Tree(goneUID)); diff != "" {
 		t.Errorf("something was removed:\n%s", diff)
 	}
 	if _, err := os.Lstat(live); err != nil {
@@ -239,18 +239,18 @@ func TestRefuses(t *testing.T) {
 
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	s := orphantest.New(t)
-	s.Leave(gone)
-	p := plan(t, s, nil)
-	_, err := healer(s).Verify(t.Context(), processor.Request{}, p)
+	s.Leave(goneUID)
+	p := planScene(t, s, nil)
+	_, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("nothing done: %v", err)
 	}
-	if _, err := healer(s).Verify(t.Context(), processor.Request{}, processor.Plan{}); !processor.IsStalled(err) {
+	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, processor.Plan{}); !processor.IsStalled(err) {
 		t.Errorf("an empty plan: %v", err)
 	}
-	apply(t, s, p.Actions)
-	s.Dir(gone, "volumes/kubernetes.io~empty-dir/another")
-	_, err = healer(s).Verify(t.Context(), processor.Request{}, p)
+	applyActions(t, s, p.Actions)
+	s.Dir(goneUID, "volumes/kubernetes.io~empty-dir/another")
+	_, err = newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "kubernetes.io~empty-dir/another") {
 		t.Errorf("with a new volume: %v", err)
 	}
@@ -260,7 +260,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 func TestInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
 		s := orphantest.New(t)
-		s.Leave(gone)
-		return healer(s), processor.Request{}
+		s.Leave(goneUID)
+		return newRecoverer(s), processor.Request{}
 	})
 }

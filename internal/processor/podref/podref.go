@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podref finds the pod that a request names, and says why this node has nothing of it if that is so. Every processor
-// that is about one pod calls it first.
+// Package podref finds the pod that a request names, and says why this node has nothing of it if that is so. Every
+// processor that is about one pod calls it first.
 package podref
 
 import (
@@ -20,26 +20,26 @@ import (
 // Load returns the pod that a request is about, as it is now. elsewhere, if it is not empty, says why there is nothing
 // of the pod to be seen on this node. A request that names no pod, or none that exists, gives an error that is not
 // worth another try.
-func Load(ctx context.Context, pods kubelet.Pods, r processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
-	if r.Pod.Namespace == "" || r.Pod.Name == "" {
+func Load(ctx context.Context, pods kubelet.Pods, request processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
+	if request.Pod.Namespace == "" || request.Pod.Name == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
-			r.Pod.Namespace, r.Pod.Name))
+			request.Pod.Namespace, request.Pod.Name))
 	}
-	pod, err = pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+	pod, err = pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
 	if errors.Is(err, kubelet.ErrPodNotFound) {
-		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err))
+		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err))
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+		return nil, "", fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
 	}
 	if pod.UID == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: it has no UID", pod.Namespace, pod.Name))
 	}
-	if r.Pod.Container != "" && !podinfo.HasContainer(pod, r.Pod.Container) {
+	if request.Pod.Container != "" && !podinfo.HasContainer(pod, request.Pod.Container) {
 		return nil, "", processor.Stalled(fmt.Errorf("read podReference: pod %s/%s has no container %q", pod.Namespace, pod.Name,
-			r.Pod.Container))
+			request.Pod.Container))
 	}
-	return pod, whereElse(pod, r.Node), nil
+	return pod, whereElse(pod, request.Node), nil
 }
 
 func whereElse(pod *corev1.Pod, node string) string {

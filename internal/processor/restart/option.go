@@ -17,8 +17,8 @@ const (
 	// defaultWait is for how long containers are waited for if nothing else is said.
 	defaultWait    = 45 * time.Second
 	maxWaitSeconds = 3600
-	// Reserve is left of the operation's time to say how it went.
-	Reserve = 2 * time.Second
+	// ReserveTime is left of the operation's time to say how it went.
+	ReserveTime = 2 * time.Second
 )
 
 // Keys are the names of the parameters of one processor.
@@ -42,24 +42,24 @@ func (k Keys) Options(values map[string]string) (Options, error) {
 	forward := true
 	if k.BringForward != "" { // a processor need not have it
 		var err error
-		if forward, err = Bool(values, k.BringForward, true); err != nil {
+		if forward, err = ParseBool(values, k.BringForward, true); err != nil {
 			return Options{}, err
 		}
 	}
-	o := Options{BringForward: forward, Wait: cmp.Or(k.Wait, defaultWait)}
+	options := Options{BringForward: forward, Wait: cmp.Or(k.Wait, defaultWait)}
 	if v := values[k.WaitSeconds]; v != "" {
 		seconds, err := strconv.ParseUint(v, 10, 16)
 		if err != nil || seconds > maxWaitSeconds {
-			return o, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 0 to %d", k.WaitSeconds, v,
+			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 0 to %d", k.WaitSeconds, v,
 				maxWaitSeconds))
 		}
-		o.Wait = time.Duration(seconds) * time.Second
+		options.Wait = time.Duration(seconds) * time.Second
 	}
-	return o, nil
+	return options, nil
 }
 
-// Bool reads one parameter that is "true" or "false".
-func Bool(values map[string]string, key string, otherwise bool) (bool, error) {
+// ParseBool reads one parameter that is "true" or "false".
+func ParseBool(values map[string]string, key string, otherwise bool) (bool, error) {
 	switch v := values[key]; v {
 	case "":
 		return otherwise, nil
@@ -70,11 +70,11 @@ func Bool(values map[string]string, key string, otherwise bool) (bool, error) {
 	}
 }
 
-// Within shortens the wait to what the operation has time for.
-func (o Options) Within(ctx context.Context) time.Duration {
+// WaitWithin shortens the wait to what the operation has time for.
+func (o Options) WaitWithin(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return o.Wait
 	}
-	return max(0, min(o.Wait, time.Until(deadline)-Reserve))
+	return max(0, min(o.Wait, time.Until(deadline)-ReserveTime))
 }

@@ -42,45 +42,45 @@ type Runtime interface {
 	Remove(ctx context.Context, record cri.Container) error
 }
 
-// Waiting are the containers of a pod that did not run when a plan was made, and are to be started.
-type Waiting struct {
-	PodUID     string    `json:"podUID"`
-	Containers []Awaited `json:"waiting,omitempty"`
+// Pending are the containers of a pod that did not run when a plan was made, and are to be started.
+type Pending struct {
+	PodUID     string             `json:"podUID"`
+	Containers []PendingContainer `json:"waiting,omitempty"`
 }
 
-// Awaited is one of them.
-type Awaited struct {
+// PendingContainer is one of them.
+type PendingContainer struct {
 	Container string `json:"container"`
-	// Past are the runtime's containers that the status spoke of then.
-	Past []string `json:"past,omitempty"`
+	// RuntimeIDs are the runtime's containers that the status spoke of then.
+	RuntimeIDs []string `json:"past,omitempty"`
 }
 
-// WaitingOf finds those among the named containers of the pod, each once.
-func WaitingOf(pod *corev1.Pod, names []string) Waiting {
-	w := Waiting{PodUID: string(pod.UID)}
+// PendingIn finds those among the named containers of the pod, each once.
+func PendingIn(pod *corev1.Pod, names []string) Pending {
+	pending := Pending{PodUID: string(pod.UID)}
 	for _, name := range names {
 		outlook, _ := podinfo.RestartStateOf(pod, name)
-		listed := slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == name })
+		listed := slices.ContainsFunc(pending.Containers, func(a PendingContainer) bool { return a.Container == name })
 		if outlook != podinfo.Waiting || listed {
 			continue
 		}
 		s, _ := podinfo.ContainerStatus(pod, name)
-		w.Containers = append(w.Containers, Awaited{Container: name, Past: pastOf(s)})
+		pending.Containers = append(pending.Containers, PendingContainer{Container: name, RuntimeIDs: runtimeIDsOf(s)})
 	}
-	return w
+	return pending
 }
 
-// Starter knows the pod and its records. Its methods may be called by several goroutines.
-type Starter struct {
+// Restarter knows the pod and its records. Its methods may be called by several goroutines.
+type Restarter struct {
 	Pods kubelet.Pods
 	// Runtime is nil if there is none; then no record is removed.
 	Runtime Runtime
 }
 
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
-// counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off is
-// waited for.
-func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []fault.Action {
+// counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off
+// is waited for.
+func (s Restarter) Actions(ctx context.Context, w Pending, code fault.Code) []fault.Action {
 	if s.Runtime == nil {
 		return nil
 	}
@@ -105,23 +105,23 @@ func (s Starter) Actions(ctx context.Context, w Waiting, code fault.Code) []faul
 	return actions
 }
 
-// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it went,
-// and never fails. ok is false if the action is none of those.
-func (s Starter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, ok bool) {
+// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it
+// went, and never fails. ok is false if the action is none of those.
+func (s Restarter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, ok bool) {
 	if a.Kind != fault.RemoveContainerRecord {
 		return fault.Applied{}, false
 	}
-	return fault.Applied{Message: s.forget(ctx, pod, a)}, true
+	return fault.Applied{Message: s.removeRecord(ctx, pod, a)}, true
 }
 
-// forget removes such a record, and those of starts that have failed since the plan was made: one that was under way when the
-// mounts were repaired may still have met them as they were.
-func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) string {
+// removeRecord removes such a record, and those of starts that have failed since the plan was made: one that was under
+// way when the mounts were repaired may still have met them as they were.
+func (s Restarter) removeRecord(ctx context.Context, pod *corev1.Pod, a fault.Action) string {
 	if s.Runtime == nil {
 		return "left alone: no container runtime is known"
 	}
 	record := cri.Container{ID: a.Record, PodUID: string(pod.UID), Name: a.Container}
-	later, err := s.later(ctx, record)
+	later, err := s.laterFailures(ctx, record)
 	if err != nil {
 		return "left alone: " + err.Error()
 	}
@@ -138,8 +138,9 @@ func (s Starter) forget(ctx context.Context, pod *corev1.Pod, a fault.Action) st
 	return "removed" + removed
 }
 
-// later returns the records of starts that have failed after that of which this is the record, once none is under way.
-func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Container, error) {
+// laterFailures returns the records of starts that have failed after that of which this is the record, once none is
+// under way.
+func (s Restarter) laterFailures(ctx context.Context, record cri.Container) ([]cri.Container, error) {
 	for limit := time.Now().Add(startLimit); ; {
 		records, err := s.Runtime.Records(ctx, record.PodUID, record.Name)
 		if err != nil {
@@ -160,8 +161,9 @@ func (s Starter) later(ctx context.Context, record cri.Container) ([]cri.Contain
 	}
 }
 
-// Pod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is not.
-func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
+// SamePod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is
+// not.
+func (s Restarter) SamePod(ctx context.Context, r processor.Request, uid string) (*corev1.Pod, error) {
 	pod, elsewhere, err := podref.Load(ctx, s.Pods, r)
 	switch {
 	case err != nil:
@@ -175,44 +177,45 @@ func (s Starter) Pod(ctx context.Context, r processor.Request, uid string) (*cor
 	return pod, nil
 }
 
-// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for how many
-// seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a container
-// that is to be started stay open.
-func (s Starter) Conclude(ctx context.Context, r processor.Request, w Waiting, o Options, findings []fault.Finding) (
+// Conclude returns the findings of a plan that is proven as healed, once the containers have started; running is for
+// how many seconds they were waited for, empty if none was. If the options say to wait for none, the findings of a
+// container that is to be started stay open.
+func (s Restarter) Conclude(ctx context.Context, request processor.Request, pending Pending, options Options, findings []fault.Finding) (
 	healed []fault.Finding, running string, err error) {
 	switch {
-	case len(w.Containers) == 0:
-		return processor.Healed(findings, nil), "", nil
-	case o.Wait == 0:
-		return processor.Healed(findings, w.Suffers), "", nil
+	case len(pending.Containers) == 0:
+		return processor.MarkHealed(findings, nil), "", nil
+	case options.Wait == 0:
+		return processor.MarkHealed(findings, pending.NeedsMountOf), "", nil
 	}
-	took, err := s.Await(ctx, r, w, o.Within(ctx))
+	took, err := s.Await(ctx, request, pending, options.WaitWithin(ctx))
 	if err != nil {
 		return nil, "", err
 	}
-	return processor.Healed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
+	return processor.MarkHealed(findings, nil), fmt.Sprintf("%.1f", took.Seconds()), nil
 }
 
-// Suffers reports whether one of the containers may want the mount of a finding: one on the host is any container's.
-func (w Waiting) Suffers(f fault.Finding) bool {
-	return f.Container == "" || slices.ContainsFunc(w.Containers, func(a Awaited) bool { return a.Container == f.Container })
+// NeedsMountOf reports whether one of the containers may want the mount of a finding: one on the host is any
+// container's.
+func (p Pending) NeedsMountOf(f fault.Finding) bool {
+	return f.Container == "" || slices.ContainsFunc(p.Containers, func(a PendingContainer) bool { return a.Container == f.Container })
 }
 
 // Await waits until every container has started, and says how long that took.
-func (s Starter) Await(ctx context.Context, r processor.Request, w Waiting, limit time.Duration) (time.Duration, error) {
+func (s Restarter) Await(ctx context.Context, request processor.Request, pending Pending, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	for {
-		pod, err := s.Pod(ctx, r, w.PodUID)
+		pod, err := s.SamePod(ctx, request, pending.PodUID)
 		if err != nil {
 			return 0, err
 		}
-		missing := w.notStarted(pod)
+		missing := pending.notStarted(pod)
 		if len(missing) == 0 {
-			missing = s.doubts(ctx, pod, w)
+			missing = s.confirmNotStarted(ctx, pod, pending)
 		}
 		if len(missing) == 0 {
 			return time.Since(begin), nil
@@ -228,8 +231,8 @@ func (s Starter) Await(ctx context.Context, r processor.Request, w Waiting, limi
 	}
 }
 
-// doubts looks at the pod again if it may only be remembered that its containers run.
-func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []string {
+// confirmNotStarted looks at the pod again if it may only be remembered that its containers run.
+func (s Restarter) confirmNotStarted(ctx context.Context, pod *corev1.Pod, pending Pending) []string {
 	source, ok := s.Pods.(kubelet.FreshPods)
 	if !ok {
 		return nil
@@ -241,15 +244,15 @@ func (s Starter) doubts(ctx context.Context, pod *corev1.Pod, w Waiting) []strin
 	case now.UID != pod.UID:
 		return []string{fmt.Sprintf("the pod was replaced: it has UID %q now", now.UID)}
 	}
-	return w.notStarted(now)
+	return pending.notStarted(now)
 }
 
 // notStarted describes the containers that have not been started since the plan was made.
-func (w Waiting) notStarted(pod *corev1.Pod) []string {
+func (p Pending) notStarted(pod *corev1.Pod) []string {
 	var missing []string
-	for _, c := range w.Containers {
+	for _, c := range p.Containers {
 		s, _ := podinfo.ContainerStatus(pod, c.Container)
-		if started(s, c.Past) {
+		if startedSince(s, c.RuntimeIDs) {
 			continue
 		}
 		text := fmt.Sprintf("container %q is still not running: %s", c.Container, podinfo.DescribeStatus(s))
@@ -261,27 +264,27 @@ func (w Waiting) notStarted(pod *corev1.Pod) []string {
 	return missing
 }
 
-// started reports whether a container runs, or has run and ended since the plan was made.
-func started(s corev1.ContainerStatus, past []string) bool {
+// startedSince reports whether a container runs, or has run and ended since the plan was made.
+func startedSince(s corev1.ContainerStatus, past []string) bool {
 	if s.State.Running != nil {
 		return true
 	}
-	return slices.ContainsFunc(terminations(s), func(t *corev1.ContainerStateTerminated) bool {
+	return slices.ContainsFunc(terminatedStates(s), func(t *corev1.ContainerStateTerminated) bool {
 		neverRan := t.StartedAt.Unix() <= 0 || t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
 		return !neverRan && !slices.Contains(past, t.ContainerID)
 	})
 }
 
-// pastOf lists the runtime's containers that a status mentions.
-func pastOf(s corev1.ContainerStatus) []string {
+// runtimeIDsOf lists the runtime's containers that a status mentions.
+func runtimeIDsOf(s corev1.ContainerStatus) []string {
 	past := []string{s.ContainerID}
-	for _, t := range terminations(s) {
+	for _, t := range terminatedStates(s) {
 		past = append(past, t.ContainerID)
 	}
 	return past
 }
 
-func terminations(s corev1.ContainerStatus) []*corev1.ContainerStateTerminated {
+func terminatedStates(s corev1.ContainerStatus) []*corev1.ContainerStateTerminated {
 	all := []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated}
 	return slices.DeleteFunc(all, func(t *corev1.ContainerStateTerminated) bool { return t == nil })
 }

@@ -54,14 +54,14 @@ func TestOptions(t *testing.T) {
 
 func TestWaitFitsIntoTheOperation(t *testing.T) {
 	t.Parallel()
-	o := Options{Wait: 45 * time.Second}
-	if got := o.Within(t.Context()); got != o.Wait {
-		t.Errorf("without a deadline: %v, want %v", got, o.Wait)
+	options := Options{Wait: 45 * time.Second}
+	if got := options.WaitWithin(t.Context()); got != options.Wait {
+		t.Errorf("without a deadline: %v, want %v", got, options.Wait)
 	}
 	for left, want := range map[time.Duration]time.Duration{time.Minute: 45 * time.Second, 10 * time.Second: 8 * time.Second, time.Second: 0} {
 		ctx, cancel := context.WithTimeout(t.Context(), left)
 		defer cancel()
-		if got := o.Within(ctx); got > want || got < want-time.Second {
+		if got := options.WaitWithin(ctx); got > want || got < want-time.Second {
 			t.Errorf("with %v left: %v, want %v", left, got, want)
 		}
 	}
@@ -87,21 +87,21 @@ func TestStarted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := corev1.ContainerStatus{State: c.state, LastTerminationState: c.last}
-			if got := started(s, []string{"old"}); got != c.want {
+			if got := startedSince(s, []string{"old"}); got != c.want {
 				t.Errorf("started = %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
-// records is a runtime with records of one container.
-type records map[string][]cri.Container
+// oneContainerRuntime is a runtime with records of one container.
+type oneContainerRuntime map[string][]cri.Container
 
-func (r records) Records(_ context.Context, _, container string) ([]cri.Container, error) {
+func (r oneContainerRuntime) Records(_ context.Context, _, container string) ([]cri.Container, error) {
 	return r[container], nil
 }
 
-func (records) Remove(context.Context, cri.Container) error { return cri.ErrNotRemovable }
+func (oneContainerRuntime) Remove(context.Context, cri.Container) error { return cri.ErrNotRemovable }
 
 // TestOnlyWhatWaitsIsBroughtForward: containers that run are not waited for, and records back to one that has run go.
 func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
@@ -110,17 +110,17 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
 		kubelettest.Failing("app", "no such file or directory"), kubelettest.Running("sidecar"),
 	}
-	w := WaitingOf(pod, []string{"app", "sidecar", "app", "unknown"})
-	if len(w.Containers) != 1 || w.Containers[0].Container != "app" || w.PodUID != string(pod.UID) {
-		t.Fatalf("waiting %+v, want app alone", w)
+	pending := PendingIn(pod, []string{"app", "sidecar", "app", "unknown"})
+	if len(pending.Containers) != 1 || pending.Containers[0].Container != "app" || pending.PodUID != string(pod.UID) {
+		t.Fatalf("waiting %+v, want app alone", pending)
 	}
 	never := func(id string) cri.Container { return cri.Container{ID: id, Exited: true, ExitCode: 128} }
-	s := Starter{Runtime: records{
+	s := Restarter{Runtime: oneContainerRuntime{
 		"app":     {never("3"), never("2"), {ID: "1", Exited: true, ExitCode: 1, Started: time.Unix(100, 0)}, never("0")},
 		"sidecar": {never("4")},
 	}}
 	var got []string
-	for _, a := range s.Actions(t.Context(), w, fault.StaleSubPath) {
+	for _, a := range s.Actions(t.Context(), pending, fault.StaleSubPath) {
 		got = append(got, string(a.Kind)+" "+a.Container+" "+a.Record+" "+string(a.Fault))
 	}
 	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
@@ -131,10 +131,10 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	if done, ok := s.Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
 		t.Errorf("a record that stays: %+v", done)
 	}
-	if done, ok := (Starter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
+	if done, ok := (Restarter{}).Apply(t.Context(), pod, removal); !ok || !strings.HasPrefix(done.Message, "left alone: ") {
 		t.Errorf("no runtime: %+v", done)
 	}
-	if actions := (Starter{}).Actions(t.Context(), w, fault.StaleSubPath); actions != nil {
+	if actions := (Restarter{}).Actions(t.Context(), pending, fault.StaleSubPath); actions != nil {
 		t.Errorf("no runtime: %+v", actions)
 	}
 }
@@ -145,31 +145,32 @@ func TestAwaitKnowsThePod(t *testing.T) {
 	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", "x")}
 	pods.Set(pod)
-	s, w := Starter{Pods: pods}, WaitingOf(pod, []string{"app"})
-	r := processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
-	if _, err := s.Await(t.Context(), r, w, 0); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+	s, pending := Restarter{Pods: pods}, PendingIn(pod, []string{"app"})
+	request := processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+	if _, err := s.Await(t.Context(), request, pending, 0); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that waits: %v", err)
 	}
-	other := w
+	other := pending
 	other.PodUID = "another"
-	if _, err := s.Await(t.Context(), r, other, time.Hour); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+	if _, err := s.Await(t.Context(), request, other, time.Hour); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("another pod: %v", err)
 	}
 	pod = pod.DeepCopy()
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Running("app")}
 	pods.Set(pod)
-	if _, err := s.Await(t.Context(), r, w, time.Hour); err != nil {
+	if _, err := s.Await(t.Context(), request, pending, time.Hour); err != nil {
 		t.Errorf("a container that runs: %v", err)
 	}
 }
 
-// changing is a runtime whose records of a container are others each time they are asked for, the last ones for ever.
-type changing struct {
+// changingRuntime is a runtime whose records of a container are others each time they are asked for, the last ones for
+// ever.
+type changingRuntime struct {
 	looks   [][]cri.Container
 	removed []string
 }
 
-func (c *changing) Records(context.Context, string, string) ([]cri.Container, error) {
+func (c *changingRuntime) Records(context.Context, string, string) ([]cri.Container, error) {
 	now := c.looks[0]
 	if len(c.looks) > 1 {
 		c.looks = c.looks[1:]
@@ -177,13 +178,13 @@ func (c *changing) Records(context.Context, string, string) ([]cri.Container, er
 	return now, nil
 }
 
-func (c *changing) Remove(_ context.Context, r cri.Container) error {
+func (c *changingRuntime) Remove(_ context.Context, r cri.Container) error {
 	c.removed = append(c.removed, r.ID)
 	return nil
 }
 
-// TestStartUnderWayMayFail: what the kubelet began before the mounts were repaired may fail after the plan was made, and the
-// kubelet counts its back-off from that.
+// TestStartUnderWayMayFail: what the kubelet began before the mounts were repaired may fail after the plan was made,
+// and the kubelet counts its back-off from that.
 func TestStartUnderWayMayFail(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
@@ -209,10 +210,10 @@ func TestStartUnderWayMayFail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtime := &changing{looks: c.looks}
-			s := Starter{Runtime: runtime}
+			runtime := &changingRuntime{looks: c.looks}
+			s := Restarter{Runtime: runtime}
 			var planned []string
-			actions := s.Actions(t.Context(), WaitingOf(pod, []string{"app"}), fault.StaleSubPath)
+			actions := s.Actions(t.Context(), PendingIn(pod, []string{"app"}), fault.StaleSubPath)
 			for _, a := range actions {
 				planned = append(planned, a.Record)
 				if done, ok := s.Apply(t.Context(), pod, a); !ok || !strings.HasPrefix(done.Message, "removed") {

@@ -22,8 +22,9 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the plan.
-func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// plan.
+func (h *Recoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil {
 		return fault.Applied{}, err
@@ -31,40 +32,40 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, a fault.Acti
 	if elsewhere != "" {
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if a.Kind == fault.Unmount {
-		return h.unmount(ctx, pod, a)
+	if action.Kind == fault.Unmount {
+		return h.unmountBind(ctx, pod, action)
 	}
-	if done, ok := h.starter().Apply(ctx, pod, a); ok {
+	if done, ok := h.restarter().Apply(ctx, pod, action); ok {
 		return done, nil
 	}
-	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 }
 
-func (h *Recoverer) unmount(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, err error) {
-	n, err := h.Kubelet.Node(ctx)
+func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fault.Action) (done fault.Applied, err error) {
+	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	if a.Mount == nil {
+	if action.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	id, err := faults.MountID(*a.Mount)
+	id, err := faults.MountID(*action.Mount)
 	if err != nil {
 		return fault.Applied{}, processor.Stalled(err)
 	}
-	if _, ok := podinfo.FindSubPathMount(n, pod, id.Point); !ok {
+	if _, ok := podinfo.FindSubPathMount(node, pod, id.Point); !ok {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", id.Point, pod.Namespace,
 			pod.Name, pod.UID))
 	}
-	err = n.Do(ctx, func() (err error) {
-		done, err = unmountHere(ctx, target{n, pod, id, a.Mount.Namespace})
+	err = node.Do(ctx, func() (err error) {
+		done, err = unmountHere(ctx, unmountTarget{node, pod, id, action.Mount.Namespace})
 		return err
 	})
 	return done, err
 }
 
-// target is one mount that is to be unmounted.
-type target struct {
+// unmountTarget is one mount that is to be unmounted.
+type unmountTarget struct {
 	node      *kubelet.Node
 	pod       *corev1.Pod
 	id        mount.ID
@@ -72,31 +73,32 @@ type target struct {
 }
 
 // unmountHere runs inside the kubelet's namespace.
-func unmountHere(ctx context.Context, t target) (fault.Applied, error) {
+func unmountHere(ctx context.Context, target unmountTarget) (fault.Applied, error) {
 	ns, err := mountns.Self()
 	if err != nil {
 		return fault.Applied{}, err
 	}
-	if ns.Inode != t.namespace {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", t.id.Point,
-			t.namespace, ns))
+	if ns.Inode != target.namespace {
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", target.id.Point,
+			target.namespace, ns))
 	}
-	err = subpath.Unmount(ctx, t.node, t.pod, t.id)
+	err = subpath.Unmount(ctx, target.node, target.pod, target.id)
 	switch {
 	case err == nil:
 		return fault.Applied{Message: "unmounted"}, nil
 	case errors.Is(err, mount.ErrNotMounted):
 		return fault.AlreadySo("was gone already"), nil
 	case errors.Is(err, mount.ErrChanged):
-		return t.changed(err)
+		return target.judgeChanged(err)
 	case errors.Is(err, subpath.ErrNotStale), errors.Is(err, sys.EINVAL):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err
 }
 
-// changed distinguishes a planned mount that is gone, with another in its place, from one that is covered by another.
-func (t target) changed(cause error) (fault.Applied, error) {
+// judgeChanged distinguishes a planned mount that is gone, with another in its place, from one that is covered by
+// another.
+func (t unmountTarget) judgeChanged(cause error) (fault.Applied, error) {
 	table, err := mountns.Table(0)
 	if err != nil {
 		return fault.Applied{}, err

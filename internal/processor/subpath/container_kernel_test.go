@@ -32,19 +32,19 @@ import (
 // healRounds is how often a container that mounts in a loop sees a bind healed.
 const healRounds = 400
 
-// loops is what a container does that mounts and unmounts without a pause.
-type loops struct {
+// mountLoop is what a container does that mounts and unmounts without a pause.
+type mountLoop struct {
 	Propagation mount.Propagation
 	// Stay is where it mounts for as long as it lives.
 	Stay string
 	// Turns are where it mounts in turn, each with the source.
-	Turns []turn
+	Turns []loopRound
 }
 
-type turn struct{ Source, Point string }
+type loopRound struct{ Source, Point string }
 
-// looped is what came of it.
-type looped struct {
+// loopResult is what came of it.
+type loopResult struct {
 	Mounted map[string]int // by the place
 	Lost    []string       // mounts of its own that went without its doing
 }
@@ -56,7 +56,7 @@ func playContainer(args []string, ready func(string)) error {
 		return err
 	}
 	defer conn.Close()
-	var l loops
+	var l mountLoop
 	if err := json.Unmarshal([]byte(args[1]), &l); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func playContainer(args []string, ready func(string)) error {
 		_, _ = conn.Read(make([]byte, 1))
 		close(over)
 	}()
-	result := looped{Mounted: map[string]int{}}
+	result := loopResult{Mounted: map[string]int{}}
 	for {
 		select {
 		case <-over:
@@ -83,7 +83,7 @@ func playContainer(args []string, ready func(string)) error {
 			return nil
 		default:
 			for _, next := range l.Turns {
-				if err := next.take(&result); err != nil {
+				if err := next.mountAndUnmount(&result); err != nil {
 					return err
 				}
 			}
@@ -91,9 +91,9 @@ func playContainer(args []string, ready func(string)) error {
 	}
 }
 
-// take mounts, and some time later unmounts exactly what it has mounted, which must be there still. The mount below may
-// have come and gone with the host's mounts.
-func (n turn) take(result *looped) error {
+// mountAndUnmount mounts, and some time later unmounts exactly what it has mounted, which must be there still. The
+// mount below may have come and gone with the host's mounts.
+func (n loopRound) mountAndUnmount(result *loopResult) error {
 	source, err := sys.Lookup(n.Source)
 	if err != nil {
 		return err
@@ -142,16 +142,16 @@ func TestContainerThatMountsInALoop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t)
 			must(t, mount.SetPropagation(filepath.Dir(w.Root), mount.Shared, false))
-			l := w.loops(t, propagation)
+			l := w.newMountLoop(t, propagation)
 			text, err := json.Marshal(l)
 			must(t, err)
-			container, conn := meet(t, sys.PrivateMounts(sys.Clone{}), "container", string(text))
+			container, conn := startRival(t, sys.PrivateMounts(sys.Clone{}), "container", string(text))
 			before := tableOf(t, container.PID)
 			_, err = conn.Write([]byte{1})
 			must(t, err)
 			outcomes := w.healInALoop(t)
 			must(t, conn.CloseWrite())
-			var result looped
+			var result loopResult
 			must(t, gob.NewDecoder(conn).Decode(&result))
 			t.Logf("host: %v, container mounted: %v", outcomes, slices.Sorted(maps.Values(result.Mounted)))
 			if len(result.Lost) > 0 {
@@ -166,7 +166,7 @@ func TestContainerThatMountsInALoop(t *testing.T) {
 				t.Errorf("outcomes %v: nothing was healed", outcomes)
 			}
 			after := tableOf(t, container.PID)
-			left := w.copies(after, before)
+			left := w.takeCopies(after, before)
 			t.Logf("copies of the host's mounts that the container has kept: %d", left)
 			if left > 0 && propagation == mount.Private {
 				t.Errorf("%d mounts have come to the container, which shares nothing", left)
@@ -178,9 +178,9 @@ func TestContainerThatMountsInALoop(t *testing.T) {
 	}
 }
 
-// loops says what the container does: it mounts at a place of its own, above the place of a bind that is healed, at that
-// place, where it follows the host also in the bind, and on its copy of another pod's healthy bind.
-func (w *repairScene) loops(t *testing.T, p mount.Propagation) loops {
+// mountLoop says what the container does: it mounts at a place of its own, above the place of a bind that is healed, at
+// that place, where it follows the host also in the bind, and on its copy of another pod's healthy bind.
+func (w *repairScene) newMountLoop(t *testing.T, p mount.Propagation) mountLoop {
 	t.Helper()
 	w.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(w.point, false))
@@ -189,24 +189,24 @@ func (w *repairScene) loops(t *testing.T, p mount.Propagation) loops {
 	neighbour.UID = "neighbour"
 	point, theirs := w.Point(w.pod, "empty", "app", 1), w.Point(neighbour, "empty", "app", 1)
 	inner := filepath.Join(point, "inner")
-	for _, dir := range []string{own, stay, healthy, inner, filepath.Join(w.sub(), "inner")} {
+	for _, dir := range []string{own, stay, healthy, inner, filepath.Join(w.secondSource(), "inner")} {
 		must(t, os.MkdirAll(dir, 0o755))
 	}
 	w.Stack(healthy, theirs)
-	turns := []turn{{healthy, own}, {healthy, filepath.Dir(point)}, {healthy, theirs}, {healthy, point}}
+	turns := []loopRound{{healthy, own}, {healthy, filepath.Dir(point)}, {healthy, theirs}, {healthy, point}}
 	if p == mount.Slave {
-		turns = append(turns, turn{healthy, inner})
+		turns = append(turns, loopRound{healthy, inner})
 	}
-	return loops{Propagation: p, Stay: stay, Turns: turns}
+	return mountLoop{Propagation: p, Stay: stay, Turns: turns}
 }
 
-// sub is what the second subPath of container app names.
-func (w *repairScene) sub() string {
+// secondSource is what the second subPath of container app names.
+func (w *repairScene) secondSource() string {
 	return filepath.Join(w.Volume(w.pod, kubelettest.EmptyDir, "empty"), "sub")
 }
 
-// copies takes out of a table what has come since before to the places that are healed.
-func (w *repairScene) copies(after, before table) (n int) {
+// takeCopies takes out of a table what has come since before to the places that are healed.
+func (w *repairScene) takeCopies(after, before table) (n int) {
 	points := []string{w.point, w.Point(w.pod, "empty", "app", 1)}
 	for id, m := range after {
 		if _, old := before[id]; !old && slices.Contains(points, m.Point) {
@@ -217,13 +217,13 @@ func (w *repairScene) copies(after, before table) (n int) {
 	return n
 }
 
-// healInALoop makes stale binds of both kinds and heals them, and holds after each that nothing else is gone, and that one
-// mount of what the subPath names now is there in its place.
+// healInALoop makes stale binds of both kinds and heals them, and holds after each that nothing else is gone, and that
+// one mount of what the subPath names now is there in its place.
 func (w *repairScene) healInALoop(t *testing.T) map[string]int {
 	t.Helper()
 	outcomes := map[string]int{}
 	for i := range healRounds {
-		r := w.spoil(t, i)
+		r := w.makeStale(t, i)
 		before := tableOf(t, 0)
 		var b bout
 		b.apply(t, w, w.plan(t))
@@ -238,16 +238,16 @@ func (w *repairScene) healInALoop(t *testing.T) map[string]int {
 	return outcomes
 }
 
-// spoil makes the stale bind of a round: marked deleted, or not.
-func (w *repairScene) spoil(t *testing.T, round int) repair {
+// makeStale makes the stale bind of a round: marked deleted, or not.
+func (w *repairScene) makeStale(t *testing.T, round int) repair {
 	t.Helper()
 	if round%4 == 0 {
 		w.putStale(t, w.point)
 		return repair{w.point, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key")}
 	}
 	point := w.Point(w.pod, "empty", "app", 1)
-	w.Stack(w.sub(), point)
-	must(t, os.Rename(w.sub(), w.sub()+strconv.Itoa(round)))
-	must(t, os.MkdirAll(filepath.Join(w.sub(), "inner"), 0o755))
-	return repair{point, w.sub()}
+	w.Stack(w.secondSource(), point)
+	must(t, os.Rename(w.secondSource(), w.secondSource()+strconv.Itoa(round)))
+	must(t, os.MkdirAll(filepath.Join(w.secondSource(), "inner"), 0o755))
+	return repair{point, w.secondSource()}
 }

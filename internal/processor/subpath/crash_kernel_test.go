@@ -34,11 +34,11 @@ var roles = kerneltest.Roles{
 		kerneltest.WaitForEnd()
 		return nil
 	},
-	"half": playHalf,
+	"half": applyHalfRole,
 }
 
-// journal is what survives of a recoverer that is killed.
-type journal struct {
+// killedPlan is what survives of a recoverer that is killed.
+type killedPlan struct {
 	Root    string
 	PID     int
 	Pod     *corev1.Pod
@@ -46,20 +46,20 @@ type journal struct {
 	Plan    processor.Plan
 }
 
-func (j journal) healer(ctx context.Context) (*Recoverer, error) {
+func (j killedPlan) newRecoverer(ctx context.Context) (*Recoverer, error) {
 	n, err := (&kubelet.Finder{PID: j.PID, Root: j.Root}).Node(ctx)
 	pods := &kubelettest.Pods{}
 	pods.Set(j.Pod)
 	return &Recoverer{Pods: pods, Kubelet: n}, err
 }
 
-// playHalf does as many actions of the plan as it is told, and then waits to be killed.
-func playHalf(args []string, ready func(string)) error {
+// applyHalfRole does as many actions of the plan as it is told, and then waits to be killed.
+func applyHalfRole(args []string, ready func(string)) error {
 	text, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
 	}
-	var j journal
+	var j killedPlan
 	if err := json.Unmarshal(text, &j); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func playHalf(args []string, ready func(string)) error {
 		return err
 	}
 	ctx := context.Background() //nolint:forbidigo // a role is no test
-	healer, err := j.healer(ctx)
+	healer, err := j.newRecoverer(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func TestKilledHalfWayEndsTheSame(t *testing.T) {
 	for done := range 3 {
 		t.Run(strconv.Itoa(done)+" actions done", func(t *testing.T) {
 			w := admit(t)
-			j, healer := w.journal(t)
+			j, healer := w.newKilledPlan(t)
 			before := tableOf(t, j.PID)
 			text, err := json.Marshal(j)
 			must(t, err)
@@ -95,7 +95,7 @@ func TestKilledHalfWayEndsTheSame(t *testing.T) {
 			must(t, os.WriteFile(file, text, 0o600))
 			kerneltest.Start(t, "half", file, strconv.Itoa(done)).Kill()
 			const another = "was gone already; another mount is there now and is left alone"
-			j.goOn(t, healer, []string{another, another, "unmounted", "unmounted"}[2-done:4-done]...)
+			j.resume(t, healer, []string{another, another, "unmounted", "unmounted"}[2-done:4-done]...)
 			holds(t, j.PID, before, w.repairs(j.Plan, "configmap")...)
 		})
 	}
@@ -106,14 +106,14 @@ func TestKilledHalfWayEndsTheSame(t *testing.T) {
 func TestKilledInTheActEndsTheSame(t *testing.T) {
 	kerneltest.Needs(t, sys.HasMoveBeneath)
 	w := admit(t)
-	j, healer := w.journal(t)
+	j, healer := w.newKilledPlan(t)
 	before := tableOf(t, j.PID)
 	n, err := healer.Kubelet.Node(t.Context())
 	must(t, err)
 	source, err := filepath.EvalSymlinks(filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key"))
 	must(t, err)
 	must(t, n.Do(t.Context(), func() error { return putBeneath(source, w.point) }))
-	j.goOn(t, healer, "unmounted", "unmounted")
+	j.resume(t, healer, "unmounted", "unmounted")
 	holds(t, j.PID, before, w.repairs(j.Plan, "configmap")...)
 }
 
@@ -137,11 +137,11 @@ func putBeneath(source, point string) error {
 	return sys.Attach(tree, at, true)
 }
 
-// journal is of a plan for stale binds in the namespace of another process.
-func (w *repairScene) journal(t *testing.T) (journal, *Recoverer) {
+// killedPlan is of a plan for stale binds in the namespace of another process.
+func (w *repairScene) newKilledPlan(t *testing.T) (killedPlan, *Recoverer) {
 	t.Helper()
-	j := journal{Root: w.Root, PID: kerneltest.Start(t, "hold").PID, Pod: w.pod, Request: w.request}
-	healer, err := j.healer(t.Context())
+	j := killedPlan{Root: w.Root, PID: kerneltest.Start(t, "hold").PID, Pod: w.pod, Request: w.request}
+	healer, err := j.newRecoverer(t.Context())
 	must(t, err)
 	w.renew()
 	j.Plan, err = healer.Plan(t.Context(), j.Request)
@@ -149,8 +149,8 @@ func (w *repairScene) journal(t *testing.T) (journal, *Recoverer) {
 	return j, healer
 }
 
-// goOn applies the whole plan, and verifies it.
-func (j journal) goOn(t *testing.T, healer *Recoverer, want ...string) {
+// resume applies the whole plan, and verifies it.
+func (j killedPlan) resume(t *testing.T, healer *Recoverer, want ...string) {
 	t.Helper()
 	var got []string
 	for _, a := range j.Plan.Actions {

@@ -47,8 +47,8 @@ type Diagnoser struct {
 // Name is subpathRemountDiagnoser.
 func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 
-// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what its
-// containers mount that are not started.
+// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what
+// its containers mount that are not started.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {
@@ -57,65 +57,65 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	scope := podScopeOf(pod, r.Pod.Container)
 	switch {
 	case podinfo.Ended(pod):
-		return ended(scope), nil
-	case len(scope.wants) == 0 && len(podinfo.Unstarted(pod, scope.container)) == 0:
-		return processor.Result{NotApplicable: scope.noSubPath()}, nil
+		return endedResult(scope), nil
+	case len(scope.expectedMounts) == 0 && len(podinfo.Unstarted(pod, scope.container)) == 0:
+		return processor.Result{NotApplicable: scope.noSubPathReason()}, nil
 	}
-	n, err := d.Kubelet.Node(ctx)
+	node, err := d.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	report, err := subpath.Inspect(ctx, n, pod, scope.container)
+	report, err := subpath.Inspect(ctx, node, pod, scope.container)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	c := classifyBinds(n, report)
+	c := classifyBinds(node, report)
 	if len(c.stale) > 0 {
-		return found(pod, c)
+		return staleResult(pod, c)
 	}
-	return otherReasons(ctx, n, scope, c)
+	return otherReasons(ctx, node, scope, c)
 }
 
 // classifiedBinds is what was seen of the pod, and what the kubelet does about it.
 type classifiedBinds struct {
 	*subpath.Report
 	// stale are the binds that stay stale; renewed those that the kubelet replaces itself.
-	stale, renewed []subpath.Bind
-	// renews is what is known of the kubelet, in words.
-	renews string
+	stale, replacedByKubelet []subpath.Bind
+	// kubeletBehavior is what is known of the kubelet, in words.
+	kubeletBehavior string
 }
 
 func classifyBinds(n *kubelet.Node, report *subpath.Report) classifiedBinds {
-	c := classifiedBinds{Report: report, renews: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
+	classified := classifiedBinds{Report: report, kubeletBehavior: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
 	renews, err := n.ReplacesStaleBinds()
 	switch {
 	case err != nil:
-		c.renews = err.Error()
+		classified.kubeletBehavior = err.Error()
 	case renews:
-		c.renews = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
+		classified.kubeletBehavior = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
 	}
 	for _, b := range report.Stale() {
-		if err == nil && renews && b.Renewed() {
-			c.renewed = append(c.renewed, b)
+		if err == nil && renews && b.WillBeReplaced() {
+			classified.replacedByKubelet = append(classified.replacedByKubelet, b)
 		} else {
-			c.stale = append(c.stale, b)
+			classified.stale = append(classified.stale, b)
 		}
 	}
-	return c
+	return classified
 }
 
 // podScope is what is looked at.
 type podScope struct {
-	pod       *corev1.Pod
-	container string // empty: all of them
-	wants     []podinfo.SubPathMount
+	pod            *corev1.Pod
+	container      string // empty: all of them
+	expectedMounts []podinfo.SubPathMount
 }
 
 func podScopeOf(pod *corev1.Pod, container string) podScope {
 	s := podScope{pod: pod, container: container}
 	for _, w := range podinfo.SubPathMounts(pod) {
 		if container == "" || w.Container == container {
-			s.wants = append(s.wants, w)
+			s.expectedMounts = append(s.expectedMounts, w)
 		}
 	}
 	return s
@@ -129,17 +129,19 @@ func (s podScope) String() string {
 	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
 }
 
-func (s podScope) noSubPath() string { return fmt.Sprintf("%s mounts no volume with a subPath", s) }
+func (s podScope) noSubPathReason() string {
+	return fmt.Sprintf("%s mounts no volume with a subPath", s)
+}
 
-// found returns the fault.
-func found(pod *corev1.Pod, c classifiedBinds) (processor.Result, error) {
+// staleResult returns the fault.
+func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result, error) {
 	var sources, destinations []string
 	var findings []fault.Finding
-	for _, b := range c.stale {
+	for _, b := range classified.stale {
 		sources = append(sources, b.Source)
 		destinations = append(destinations, b.State.Point)
-		f := b.Finding(pod, c.Namespace)
-		f.Evidence = append(f.Evidence, c.renews)
+		f := b.Finding(pod, classified.Namespace)
+		f.Evidence = append(f.Evidence, classified.kubeletBehavior)
 		findings = append(findings, f)
 	}
 	values := map[string]string{

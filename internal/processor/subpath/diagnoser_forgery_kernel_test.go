@@ -28,8 +28,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// forgedPods is a pod with a bind for each of its two containers, of which the second is stale, and a neighbour with the
-// same.
+// forgedPods is a pod with a bind for each of its two containers, of which the second is stale, and a neighbour with
+// the same.
 type forgedPods struct {
 	*kubelettest.Scene
 	pod, neighbour *corev1.Pod
@@ -55,8 +55,8 @@ func newForgedPods(t *testing.T) *forgedPods {
 	return s
 }
 
-// ask runs the diagnoser with these values.
-func (s *forgedPods) ask(t *testing.T, values map[string]string) (processor.Result, error) {
+// runDiagnoser runs the diagnoser with these values.
+func (s *forgedPods) runDiagnoser(t *testing.T, values map[string]string) (processor.Result, error) {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(s.pod)
@@ -64,10 +64,11 @@ func (s *forgedPods) ask(t *testing.T, values map[string]string) (processor.Resu
 	return (&Diagnoser{Pods: pods, Kubelet: s.Node}).Run(t.Context(), r)
 }
 
-// told is ask where the pod is one that can be looked at. It holds that what is said is short, printable and silent about the neighbour.
-func (s *forgedPods) told(t *testing.T, values map[string]string) processor.Result {
+// runOnRepairable is ask where the pod is one that can be looked at. It holds that what is said is short, printable and
+// silent about the neighbour.
+func (s *forgedPods) runOnRepairable(t *testing.T, values map[string]string) processor.Result {
 	t.Helper()
-	result, err := s.ask(t, values)
+	result, err := s.runDiagnoser(t, values)
 	must(t, err)
 	for _, f := range result.Findings {
 		for _, line := range f.Evidence {
@@ -88,8 +89,8 @@ func speakable(t *testing.T, text string) {
 	}
 }
 
-// tables are the lines of mountinfo of the scene's mounts, here and in the namespaces of processes.
-func (s *forgedPods) tables(t *testing.T, pids ...int) []string {
+// mountLines are the lines of mountinfo of the scene's mounts, here and in the namespaces of processes.
+func (s *forgedPods) mountLines(t *testing.T, pids ...int) []string {
 	t.Helper()
 	var lines []string
 	for _, pid := range append(pids, 0) {
@@ -104,23 +105,23 @@ func (s *forgedPods) tables(t *testing.T, pids ...int) []string {
 	return lines
 }
 
-// watched runs what must not change a mount, neither here nor in a container that has copies of them all.
-func (s *forgedPods) watched(t *testing.T, fn func()) {
+// expectUnchanged runs what must not change a mount, neither here nor in a container that has copies of them all.
+func (s *forgedPods) expectUnchanged(t *testing.T, fn func()) {
 	t.Helper()
 	// The process that serves FUSE does for a container: it has a mount of its own, in a namespace of its own.
 	container := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{}), "fuse", s.Root)
-	before := s.tables(t, container.PID)
+	before := s.mountLines(t, container.PID)
 	if len(before) < 10 {
 		t.Fatalf("only %d mounts to be touched", len(before))
 	}
 	fn()
-	if diff := cmp.Diff(before, s.tables(t, container.PID)); diff != "" {
+	if diff := cmp.Diff(before, s.mountLines(t, container.PID)); diff != "" {
 		t.Errorf("mounts changed:\n%s", diff)
 	}
 }
 
-// lies are texts that want something else to be blamed.
-func (s *forgedPods) lies() map[string]string {
+// falseMessages are texts that want something else to be blamed.
+func (s *forgedPods) falseMessages() map[string]string {
 	lies := map[string]string{
 		"newlines":  "mounting volume-subpaths: no such file or directory\n1 1 1:1 /x//deleted " + s.healthy + " rw - ext4 /dev/vda rw\n",
 		"NULs":      "mounting \"" + s.healthy + "\x00//deleted\" volume-subpaths to rootfs\x00: no such file or directory",
@@ -152,15 +153,15 @@ func TestForgedTextsDecideNothing(t *testing.T) {
 			if !stale {
 				s.pod.Spec.Containers[1].VolumeMounts = nil
 			}
-			s.watched(t, func() {
-				s.lie("")
-				truth := s.told(t, nil)
+			s.expectUnchanged(t, func() {
+				s.setMessage("")
+				truth := s.runOnRepairable(t, nil)
 				if stale != (truth.Values[KeyDestinationPath] == s.point) || stale != (truth.NotApplicable == "") {
 					t.Fatalf("the truth is %+v", truth)
 				}
-				for what, lie := range s.lies() {
-					s.lie(lie)
-					result := s.told(t, everyKey(lie))
+				for what, lie := range s.falseMessages() {
+					s.setMessage(lie)
+					result := s.runOnRepairable(t, valueForEveryKey(lie))
 					if !stale { // reasons say what messages point at; what comes first is what was seen
 						truth.NotApplicable, _, _ = strings.Cut(truth.NotApplicable, ";")
 						result.NotApplicable, _, _ = strings.Cut(result.NotApplicable, ";")
@@ -174,8 +175,9 @@ func TestForgedTextsDecideNothing(t *testing.T) {
 	}
 }
 
-// lie has the message in state.waiting, lastState.terminated and state.terminated, and wherever else a pod has room.
-func (s *forgedPods) lie(message string) {
+// setMessage has the message in state.waiting, lastState.terminated and state.terminated, and wherever else a pod has
+// room.
+func (s *forgedPods) setMessage(message string) {
 	app, sidecar := kubelettest.Failing("app", message), kubelettest.Failing("sidecar", message)
 	app.State.Waiting.Message = message
 	sidecar.State = corev1.ContainerState{Terminated: sidecar.LastTerminationState.Terminated.DeepCopy()}
@@ -184,8 +186,8 @@ func (s *forgedPods) lie(message string) {
 	s.pod.Labels, s.pod.Annotations = map[string]string{"mount": message}, map[string]string{"mount": message}
 }
 
-// everyKey has a lie for every parameter and every result that there is.
-func everyKey(lie string) map[string]string {
+// valueForEveryKey has a lie for every parameter and every result that there is.
+func valueForEveryKey(lie string) map[string]string {
 	values := map[string]string{}
 	for _, key := range []string{
 		KeyDiagnoserResult, KeyBugLink, KeySourcePath, KeySourcePaths, KeyDestinationPath, KeyDestinationPaths,
@@ -249,8 +251,8 @@ func TestDiagnosesConfusingPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newForgedPods(t)
 			found := change(s)
-			s.watched(t, func() {
-				result, err := s.ask(t, nil)
+			s.expectUnchanged(t, func() {
+				result, err := s.runDiagnoser(t, nil)
 				right := err != nil || result.NotApplicable != "" && len(result.Values) == 0
 				if found {
 					right = err == nil && result.Values[KeyDestinationPath] == s.point
@@ -268,7 +270,8 @@ func TestDiagnosesConfusingPods(t *testing.T) {
 	}
 }
 
-// TestDiagnosesNamesThatLookDeleted has sources whose names look like the kernel's mark, all alive, and then removes one by one.
+// TestDiagnosesNamesThatLookDeleted has sources whose names look like the kernel's mark, all alive, and then removes
+// one by one.
 func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
 	s := newForgedPods(t)
 	s.pod.Spec.Containers[1].VolumeMounts = nil
@@ -283,7 +286,7 @@ func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Join(volume, name), 0o755))
 		s.Bind(filepath.Join(volume, name), s.Point(s.pod, "empty", "app", i+1))
 	}
-	result, err := s.ask(t, nil)
+	result, err := s.runDiagnoser(t, nil)
 	if err != nil || result.NotApplicable == "" || len(result.Findings) != 0 {
 		t.Fatalf("result %+v, %v, want all alive", result, err)
 	}
@@ -291,7 +294,7 @@ func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
 	for i, name := range names {
 		must(t, os.Remove(filepath.Join(volume, name)))
 		want = append(want, s.Point(s.pod, "empty", "app", i+1))
-		result, err = s.ask(t, nil)
+		result, err = s.runDiagnoser(t, nil)
 		must(t, err)
 		var got []string
 		must(t, json.Unmarshal([]byte(result.Values[KeyDestinationPaths]), &got))
@@ -301,8 +304,8 @@ func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
 	}
 }
 
-// TestDiagnosisFollowsNoPlantedLinks has a container put links into its volume that lead out of it, to files that are not
-// those that are bound, and to a file system that never answers.
+// TestDiagnosisFollowsNoPlantedLinks has a container put links into its volume that lead out of it, to files that are
+// not those that are bound, and to a file system that never answers.
 func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 	for where, c := range map[string]struct{ subPath, link string }{
 		"the subPath": {"sub", "sub"}, "a parent": {"parent/sub", "parent"}, "..data": {"..data/sub", "..data"},
@@ -326,7 +329,7 @@ func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 			}
 			near, err := filepath.Rel(filepath.Dir(link), theirs) // on the same mount
 			must(t, err)
-			s.watched(t, func() {
+			s.expectUnchanged(t, func() {
 				for _, to := range []string{
 					"/", theirs, near, filepath.Dir(link) + "/" + near, strings.Repeat("../", 40) + theirs[1:], "/proc/self/root",
 					"/proc/self/root" + theirs, "/proc/thread-self/cwd", filepath.Dir(s.healthy), c.link,
@@ -334,7 +337,7 @@ func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 				} {
 					put(to)
 					late := time.AfterFunc(10*time.Second, fuse.Kill) // ends what waits for it
-					result := s.told(t, nil)
+					result := s.runOnRepairable(t, nil)
 					if !late.Stop() {
 						t.Errorf("with a link to %q: it hung", to)
 					}
@@ -344,7 +347,7 @@ func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 				}
 			})
 			put("inside") // is followed: the subPath names another directory now
-			if result := s.told(t, nil); result.Values[KeyDestinationPath] != s.Point(s.pod, "empty", "sidecar", 0) {
+			if result := s.runOnRepairable(t, nil); result.Values[KeyDestinationPath] != s.Point(s.pod, "empty", "sidecar", 0) {
 				t.Errorf("with a link that stays inside: %+v, want the bind stale", result)
 			}
 		})

@@ -289,7 +289,7 @@ func TestRestartPolicyNeverIsSaidPlainly(t *testing.T) {
 	}
 }
 
-func TestMountBeneathIsTold(t *testing.T) {
+func TestHiddenMountIsReported(t *testing.T) {
 	s, pod := kubelettest.New(t), kubelettest.NewPod()
 	version := s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "b": ""})
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}

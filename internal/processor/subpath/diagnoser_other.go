@@ -19,20 +19,20 @@ import (
 )
 
 // otherReasons says why the pod does not have this fault, and which it has instead if that can be seen.
-func otherReasons(ctx context.Context, n *kubelet.Node, s podScope, seen classifiedBinds) (processor.Result, error) {
-	reasons, findings := []string{s.noSubPath()}, []fault.Finding(nil)
-	if len(s.wants) > 0 {
-		reasons, findings = binds(s, seen)
+func otherReasons(ctx context.Context, n *kubelet.Node, scope podScope, seen classifiedBinds) (processor.Result, error) {
+	reasons, findings := []string{scope.noSubPathReason()}, []fault.Finding(nil)
+	if len(scope.expectedMounts) > 0 {
+		reasons, findings = describeBinds(scope, seen)
 	}
-	bad, err := subpath.BadSources(ctx, n, s.pod, s.container)
+	bad, err := subpath.BadSources(ctx, n, scope.pod, scope.container)
 	if err != nil {
 		return processor.Result{}, err
 	}
 	findings = append(findings, bad...)
-	for _, name := range podinfo.Unstarted(s.pod, s.container) {
-		reasons = append(reasons, describe(s.pod, name)...)
-		if s.pod.DeletionTimestamp == nil {
-			findings = append(findings, mismatches(s.pod, name, seen.Binds)...)
+	for _, name := range podinfo.Unstarted(scope.pod, scope.container) {
+		reasons = append(reasons, describeContainer(scope.pod, name)...)
+		if scope.pod.DeletionTimestamp == nil {
+			findings = append(findings, sourceMismatches(scope.pod, name, seen.Binds)...)
 		}
 	}
 	for _, f := range findings {
@@ -41,18 +41,18 @@ func otherReasons(ctx context.Context, n *kubelet.Node, s podScope, seen classif
 	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}, nil
 }
 
-// ended says why a pod that is over has no fault.
-func ended(s podScope) processor.Result {
+// endedResult says why a pod that is over has no fault.
+func endedResult(s podScope) processor.Result {
 	reasons := []string{fmt.Sprintf("%s has no fault: the pod has ended (%s), so no container of it is started again, and the kubelet takes "+
 		"its volumes away", s, s.pod.Status.Phase)}
 	for _, name := range podinfo.Unstarted(s.pod, s.container) {
-		reasons = append(reasons, describe(s.pod, name)...)
+		reasons = append(reasons, describeContainer(s.pod, name)...)
 	}
 	return processor.Result{NotApplicable: strings.Join(reasons, "; ")}
 }
 
-// describe returns the state of a container, and what to do if it is not started again.
-func describe(pod *corev1.Pod, name string) []string {
+// describeContainer returns the state of a container, and what to do if it is not started again.
+func describeContainer(pod *corev1.Pod, name string) []string {
 	status, known := podinfo.ContainerStatus(pod, name)
 	if !known {
 		return []string{fmt.Sprintf("container %q has no status yet", name)}
@@ -68,56 +68,57 @@ func describe(pod *corev1.Pod, name string) []string {
 	return reasons
 }
 
-// binds describes every bind that is not alive.
-func binds(s podScope, seen classifiedBinds) (reasons []string, findings []fault.Finding) {
+// describeBinds describes every bind that is not alive.
+func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, findings []fault.Finding) {
 	subject := "has no stale subPath mount"
-	if len(seen.renewed) > 0 {
+	if len(seen.replacedByKubelet) > 0 {
 		subject = "has no subPath mount that stays stale"
 	}
-	reasons = []string{fmt.Sprintf("%s %s: of %d subPaths %d are bound, and of these %d have a source that is alive", s, subject,
-		len(s.wants), len(seen.Binds), count(seen.Binds, subpath.Alive))}
-	for _, b := range seen.Binds {
-		switch b.Verdict {
+	reasons = []string{fmt.Sprintf("%s %s: of %d subPaths %d are bound, and of these %d have a source that is alive", scope, subject,
+		len(scope.expectedMounts), len(seen.Binds), countVerdict(seen.Binds, subpath.Alive))}
+	for _, bind := range seen.Binds {
+		switch bind.Verdict {
 		case subpath.Alive:
 			continue
 		case subpath.Stale:
 			reasons = append(reasons, fmt.Sprintf("%q is out of date, and this kubelet replaces it itself at the container's next start: %s "+
-				"(source on the host: %q; mountinfo: %s)", b.State.Point, b.Why, b.Source, b.Line))
+				"(source on the host: %q; mountinfo: %s)", bind.State.Point, bind.Reason, bind.Source, bind.Line))
 			continue
 		case subpath.SourceGone:
-			findings = append(findings, b.Finding(s.pod, seen.Namespace))
+			findings = append(findings, bind.Finding(scope.pod, seen.Namespace))
 		}
-		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", b.State.Point, b.Why))
+		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", bind.State.Point, bind.Reason))
 	}
 	return reasons, findings
 }
 
-func count(binds []subpath.Bind, v subpath.Verdict) int {
+func countVerdict(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
 }
 
-// mismatches returns a finding for each bind of a container that may be of another kind than its place in the image: the
-// runtime refused the container for that, and the source is seen to be there. The image cannot be seen from here.
-func mismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
+// sourceMismatches returns a finding for each bind of a container that may be of another kind than its place in the
+// image: the runtime refused the container for that, and the source is seen to be there. The image cannot be seen from
+// here.
+func sourceMismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
 	status, _ := podinfo.ContainerStatus(pod, name)
-	quote, ok := subpath.WrongKind(status)
+	quote, ok := subpath.WrongKindMessage(status)
 	if !ok {
 		return nil
 	}
-	for _, b := range binds {
-		if b.Container != name || b.Verdict != subpath.Alive {
+	for _, bind := range binds {
+		if bind.Container != name || bind.Verdict != subpath.Alive {
 			continue
 		}
 		kind := "file"
-		if b.State.Dir {
+		if bind.State.Dir {
 			kind = "directory"
 		}
 		found = append(found, fault.Finding{
-			Code: fault.SourceTypeMismatch, Pod: podinfo.PodOf(pod), Container: name, Volume: b.Volume.Name,
+			Code: fault.SourceTypeMismatch, Pod: podinfo.PodOf(pod), Container: name, Volume: bind.Volume.Name,
 			Details: podinfo.DetailsOf(pod, name),
 			Evidence: []string{
-				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", b.Index, kind,
-					b.Mount.MountPath),
+				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", bind.Index, kind,
+					bind.Mount.MountPath),
 				quote,
 			},
 		})

@@ -24,8 +24,8 @@ import (
 const runcText = `failed to create containerd task: OCI runtime create failed: error mounting "%s" to rootfs at "/x": mount %[1]s:/x (via ` +
 	`/proc/self/fd/6), flags: 0x5000: no such file or directory: unknown`
 
-// sick is a pod whose container app, or init container init, has a bind that an update has made stale.
-func sick(t *testing.T, key string) (s *kubelettest.Scene, pod *corev1.Pod, point string) {
+// newStalePod is a pod whose container app, or init container init, has a bind that an update has made stale.
+func newStalePod(t *testing.T, key string) (s *kubelettest.Scene, pod *corev1.Pod, point string) {
 	t.Helper()
 	s, pod = kubelettest.New(t), kubelettest.NewPod()
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: key}}
@@ -69,7 +69,7 @@ func TestStaleWhereverTheFailureIsReported(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pod, point := sick(t, "key")
+			s, pod, point := newStalePod(t, "key")
 			pod.Status.ContainerStatuses = nil
 			if status := status(fmt.Sprintf(runcText, point)); status != nil {
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*status}
@@ -92,7 +92,7 @@ func TestStaleWhereverTheFailureIsReported(t *testing.T) {
 func TestNamesOfEveryKind(t *testing.T) {
 	for _, key := range []string{"sp ace", `back\slash`, "new\nline", "tab\t", "żółć.ini", "//deleted"[2:], `"quoted"`, "#", "\\040", "-a"} {
 		t.Run(key, func(t *testing.T) {
-			s, pod, point := sick(t, key)
+			s, pod, point := newStalePod(t, key)
 			result := diagnose(t, s, pod, nil)
 			var sources []string
 			must(t, json.Unmarshal([]byte(result.Values[KeySourcePaths]), &sources))
@@ -119,7 +119,7 @@ func TestInitContainers(t *testing.T) {
 		"stays, has failed": {&always, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}, "exit code 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, pod, _ := sick(t, "key")
+			s, pod, _ := newStalePod(t, "key")
 			pod.Spec.InitContainers = []corev1.Container{{Name: "init", RestartPolicy: c.policy, VolumeMounts: pod.Spec.Containers[0].VolumeMounts}}
 			pod.Spec.Containers[0].VolumeMounts = nil
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "init", State: c.state}}
@@ -138,8 +138,8 @@ func TestInitContainers(t *testing.T) {
 	}
 }
 
-func TestKubeletThatRenews(t *testing.T) {
-	s, pod, point := sick(t, "key")
+func TestKubeletThatReplacesBinds(t *testing.T) {
+	s, pod, point := newStalePod(t, "key")
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{kubelettest.Failing("app", fmt.Sprintf(runcText, point))}
 	s.Renews(false)
 	result := diagnose(t, s, pod, nil)
@@ -151,13 +151,13 @@ func TestKubeletThatRenews(t *testing.T) {
 	if len(result.Values) != 0 || len(result.Findings) != 0 {
 		t.Errorf("a kubelet that renews: %+v, want no fault", result)
 	}
-	expect(t, result, "no subPath mount that stays stale", `"`+point+`" is out of date, and this kubelet replaces it itself at the container's next start`,
+	expectParts(t, result, "no subPath mount that stays stale", `"`+point+`" is out of date, and this kubelet replaces it itself at the container's next start`,
 		"link count is 0", "//deleted")
 }
 
-// TestKubeletThatRenewsKeepsTheSameFile has a name be unlinked and put back: a kubelet sees no difference, and the kernel
-// refuses the bind for ever.
-func TestKubeletThatRenewsKeepsTheSameFile(t *testing.T) {
+// TestKubeletThatReplacesBindsKeepsTheSameFile has a name be unlinked and put back: a kubelet sees no difference, and
+// the kernel refuses the bind for ever.
+func TestKubeletThatReplacesBindsKeepsTheSameFile(t *testing.T) {
 	s, pod := kubelettest.New(t), kubelettest.NewPod()
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "empty", MountPath: "/x", SubPath: "key"}}
 	source := filepath.Join(s.Volume(pod, kubelettest.EmptyDir, "empty"), "key")
@@ -174,8 +174,8 @@ func TestKubeletThatRenewsKeepsTheSameFile(t *testing.T) {
 	}
 }
 
-// TestFailedStartWithLiveBind has a container fail to start, with a text about a subPath whose bind is alive: as it is after a
-// race between an update and the start.
+// TestFailedStartWithLiveBind has a container fail to start, with a text about a subPath whose bind is alive: as it is
+// after a race between an update and the start.
 func TestFailedStartWithLiveBind(t *testing.T) {
 	const never = "the pod must be replaced: its restartPolicy is Never"
 	for name, c := range map[string]struct {
@@ -201,7 +201,7 @@ func TestFailedStartWithLiveBind(t *testing.T) {
 				c.change(pod)
 			}
 			result := diagnose(t, s, pod, nil)
-			expect(t, result, c.says)
+			expectParts(t, result, c.says)
 			for _, part := range append(c.not, "no such file", point) {
 				if strings.Contains(result.NotApplicable, part) {
 					t.Errorf("reason %q speaks of %q", result.NotApplicable, part)
@@ -238,7 +238,7 @@ func TestMissingSubPathOfHostPath(t *testing.T) {
 	}
 }
 
-func expect(t *testing.T, result processor.Result, parts ...string) {
+func expectParts(t *testing.T, result processor.Result, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
 		if !strings.Contains(result.NotApplicable, part) {

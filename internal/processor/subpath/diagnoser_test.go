@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-func TestRequestsThatNeedNoLook(t *testing.T) {
+func TestRequestsWithoutInspection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*processor.Request, *corev1.Pod)

@@ -31,90 +31,92 @@ const (
 	// raceRounds is how many rounds there are over all contests, if they fit into raceTime.
 	raceRounds = 10000
 	raceTime   = 20 * time.Second
-	// minRounds has each contest, however long it takes, and as many more as it takes until both sides have acted at once in
-	// minMet: fewer prove nothing. How often they do depends on the other users of the processors.
-	minRounds, minMet = 160, 20
-	// maxTime is when a contest in which they do not is given up.
-	maxTime = 2 * time.Minute
+	// minRounds has each contest, however long it takes, and as many more as it takes until both sides have acted at
+	// once in minMeetings: fewer prove nothing. How often they do depends on the other users of the processors.
+	minRounds, minMeetings = 160, 20
+	// maxContestTime is when a contest in which they do not is given up.
+	maxContestTime = 2 * time.Minute
 )
 
 // raceRoles are what other processes do in races.
 var raceRoles = kerneltest.Roles{"rival": playRival, "container": playContainer}
 
-// places are what a rival may act on.
-type places struct {
+// rivalPlaces are what a rival may act on.
+type rivalPlaces struct {
 	Point       string // of the stale bind
 	Source      string // what the subPath names, or the volume that it is in
 	Replacement string // what comes in its place
-	// Healthy is what the subPath names now, seen through a mount that is read-only, as those are that are bound from it:
-	// so they are told from those that the recoverer makes.
+	// Healthy is what the subPath names now, seen through a mount that is read-only, as those are that are bound from
+	// it: so they are told from those that the recoverer makes.
 	Healthy   string
 	Neighbour string // a directory of another pod, with a healthy bind under the name that the point has
 	Stale     uint64 // the mount at the point
 }
 
-// dir is the directory that the point is in.
-func (p places) dir() string { return filepath.Dir(p.Point) }
+// pointDir is the directory that the point is in.
+func (p rivalPlaces) pointDir() string { return filepath.Dir(p.Point) }
 
-// spare is the point in the directory that comes in the place of the parent.
-func (p places) spare() string { return filepath.Join(p.dir()+".new", filepath.Base(p.Point)) }
-
-// order is what a rival is told to do, and how long after it hears of it.
-type order struct {
-	Act    string
-	Delay  time.Duration
-	Places places
+// sparePoint is the point in the directory that comes in the place of the parent.
+func (p rivalPlaces) sparePoint() string {
+	return filepath.Join(p.pointDir()+".new", filepath.Base(p.Point))
 }
 
-// deed is what it did.
-type deed struct {
+// rivalOrder is what a rival is told to do, and how long after it hears of it.
+type rivalOrder struct {
+	Act    string
+	Delay  time.Duration
+	Places rivalPlaces
+}
+
+// rivalResult is what it did.
+type rivalResult struct {
 	Began, Ended int64 // nanoseconds of the machine's clock
 	Bound        int   // how many mounts it made
 	Added        []uint64
 	Err          string
 }
 
-// act is what a rival does while a plan is applied. undo takes back what would be in the way of the next round.
-type act struct {
-	do   func(p places) (bound int, err error)
-	undo func(p places) error
+// rivalAct is what a rival does while a plan is applied. undo takes back what would be in the way of the next round.
+type rivalAct struct {
+	do   func(p rivalPlaces) (bound int, err error)
+	undo func(p rivalPlaces) error
 	// removes reports whether it may remove the stale mount itself.
 	removes bool
 }
 
-var acts = map[string]act{
-	"unmount": {removes: true, do: func(p places) (int, error) { return 0, unmountTop(p.Point) }},
+var rivalActs = map[string]rivalAct{
+	"unmount": {removes: true, do: func(p rivalPlaces) (int, error) { return 0, unmountTop(p.Point) }},
 	// Removes the stale mount, so that a healthy one shows that was beneath it.
-	"uncover": {removes: true, do: func(p places) (int, error) { return 0, unmountExactly(p) }},
-	"remount": {removes: true, do: func(p places) (int, error) {
+	"uncover": {removes: true, do: func(p rivalPlaces) (int, error) { return 0, unmountExactly(p) }},
+	"remount": {removes: true, do: func(p rivalPlaces) (int, error) {
 		if err := unmountTop(p.Point); err != nil {
 			return 0, err
 		}
-		return bindOn(p)
+		return bindOnPlaces(p)
 	}},
-	"stack": {do: bindOn},
+	"stack": {do: bindOnPlaces},
 	"replace the source": {
-		do: func(p places) (int, error) {
+		do: func(p rivalPlaces) (int, error) {
 			return 0, errors.Join(os.Rename(p.Source, p.Source+".old"), os.Rename(p.Replacement, p.Source))
 		},
-		undo: func(p places) error {
+		undo: func(p rivalPlaces) error {
 			return errors.Join(os.Rename(p.Source, p.Replacement), os.Rename(p.Source+".old", p.Source))
 		},
 	},
 	"replace the parent": {
-		do: func(p places) (int, error) {
-			return 0, errors.Join(os.Rename(p.dir(), p.dir()+".old"), os.Rename(p.dir()+".new", p.dir()))
+		do: func(p rivalPlaces) (int, error) {
+			return 0, errors.Join(os.Rename(p.pointDir(), p.pointDir()+".old"), os.Rename(p.pointDir()+".new", p.pointDir()))
 		},
-		undo: func(p places) error {
-			return errors.Join(os.Rename(p.dir(), p.dir()+".new"), os.Rename(p.dir()+".old", p.dir()))
+		undo: func(p rivalPlaces) error {
+			return errors.Join(os.Rename(p.pointDir(), p.pointDir()+".new"), os.Rename(p.pointDir()+".old", p.pointDir()))
 		},
 	},
 	"put a link for the parent": {
-		do: func(p places) (int, error) {
-			return 0, errors.Join(os.Rename(p.dir(), p.dir()+".old"), os.Symlink(p.Neighbour, p.dir()))
+		do: func(p rivalPlaces) (int, error) {
+			return 0, errors.Join(os.Rename(p.pointDir(), p.pointDir()+".old"), os.Symlink(p.Neighbour, p.pointDir()))
 		},
-		undo: func(p places) error {
-			return errors.Join(os.Remove(p.dir()), os.Rename(p.dir()+".old", p.dir()))
+		undo: func(p rivalPlaces) error {
+			return errors.Join(os.Remove(p.pointDir()), os.Rename(p.pointDir()+".old", p.pointDir()))
 		},
 	},
 }
@@ -128,7 +130,7 @@ func unmountTop(point string) error {
 }
 
 // unmountExactly removes the stale mount and no other: nothing can be mounted on a root that is unlinked.
-func unmountExactly(p places) error {
+func unmountExactly(p rivalPlaces) error {
 	fd, err := sys.Lookup(p.Point)
 	if err != nil {
 		return err
@@ -144,9 +146,9 @@ func unmountExactly(p places) error {
 	return nil
 }
 
-// bindOn makes what it mounts on, as the kubelet does. It does nothing where the kernel refuses because the root beneath
-// is unlinked, or where what it has made is gone again.
-func bindOn(p places) (bound int, err error) {
+// bindOnPlaces makes what it mounts on, as the kubelet does. It does nothing where the kernel refuses because the root
+// beneath is unlinked, or where what it has made is gone again.
+func bindOnPlaces(p rivalPlaces) (bound int, err error) {
 	if source, err := os.Stat(p.Healthy); err == nil && source.IsDir() {
 		_ = os.Mkdir(p.Point, 0o755) // it may be there
 	} else if f, err := os.OpenFile(p.Point, os.O_CREATE|os.O_EXCL, 0o644); err == nil {
@@ -171,25 +173,25 @@ func playRival(args []string, ready func(string)) error {
 	ready("")
 	in, out := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
-		var o order
+		var o rivalOrder
 		if in.Decode(&o) != nil {
 			return nil // the test is over
 		}
-		if err := out.Encode(perform(o)); err != nil {
+		if err := out.Encode(performOrder(o)); err != nil {
 			return err
 		}
 	}
 }
 
-func perform(o order) deed {
+func performOrder(o rivalOrder) rivalResult {
 	before, err := mountIDs(0)
 	if err != nil {
-		return deed{Err: err.Error()}
+		return rivalResult{Err: err.Error()}
 	}
 	for start := time.Now(); time.Since(start) < o.Delay; {
 	}
-	d := deed{Began: time.Now().UnixNano()}
-	d.Bound, err = acts[o.Act].do(o.Places)
+	d := rivalResult{Began: time.Now().UnixNano()}
+	d.Bound, err = rivalActs[o.Act].do(o.Places)
 	d.Ended = time.Now().UnixNano()
 	after, tableErr := mountIDs(0)
 	if err := errors.Join(err, tableErr); err != nil {
@@ -203,11 +205,11 @@ func perform(o order) deed {
 	return d
 }
 
-// contest is one kind of race.
-type contest struct {
+// raceContest is one kind of race.
+type raceContest struct {
 	act   string
-	stale func(t *testing.T, r *ring) // makes the stale bind of a round
-	index int                         // of the subPath in container app
+	stale func(t *testing.T, r *raceScene) // makes the stale bind of a round
+	index int                              // of the subPath in container app
 	// outcomes are those that there must be, with the rival first, with the recoverer first, and in between.
 	outcomes []string
 }
@@ -222,26 +224,26 @@ const (
 	unplanned = "not planned"
 )
 
-var contests = []contest{
-	{"unmount", deleted, 0, []string{unmounted, gone}},
-	{"unmount", moved, 1, []string{unmounted, gone}},
+var raceContests = []raceContest{
+	{"unmount", bindDeleted, 0, []string{unmounted, gone}},
+	{"unmount", bindMoved, 1, []string{unmounted, gone}},
 	{"uncover", deletedOnHealthy, 0, []string{unmounted, another}},
-	{"remount", deleted, 0, []string{unmounted, another}},
-	{"remount", moved, 1, []string{unmounted, another}},
-	{"stack", deleted, 0, []string{unmounted}},
-	{"stack", moved, 1, []string{unmounted, refused}},
-	{"replace the source", deleted, 0, []string{unmounted, refused}},
-	{"replace the source", moved, 1, []string{unmounted, refused}},
-	{"replace the parent", deleted, 0, []string{unmounted, another}},
-	{"replace the parent", moved, 1, []string{unmounted, another}},
-	{"put a link for the parent", deleted, 0, []string{unmounted, linked}},
-	{"put a link for the parent", moved, 1, []string{unmounted, linked}},
+	{"remount", bindDeleted, 0, []string{unmounted, another}},
+	{"remount", bindMoved, 1, []string{unmounted, another}},
+	{"stack", bindDeleted, 0, []string{unmounted}},
+	{"stack", bindMoved, 1, []string{unmounted, refused}},
+	{"replace the source", bindDeleted, 0, []string{unmounted, refused}},
+	{"replace the source", bindMoved, 1, []string{unmounted, refused}},
+	{"replace the parent", bindDeleted, 0, []string{unmounted, another}},
+	{"replace the parent", bindMoved, 1, []string{unmounted, another}},
+	{"put a link for the parent", bindDeleted, 0, []string{unmounted, linked}},
+	{"put a link for the parent", bindMoved, 1, []string{unmounted, linked}},
 }
 
-// ring is where a contest takes place.
-type ring struct {
+// raceScene is where a contest takes place.
+type raceScene struct {
 	*repairScene
-	places places
+	places rivalPlaces
 	in     *gob.Decoder
 	out    *gob.Encoder
 	usual  time.Duration // of applying a plan
@@ -256,20 +258,20 @@ type raceCounts struct {
 	put      int // in how many there was a new bind in the place of the stale one afterwards
 }
 
-// enter makes a ring with a rival in a process of its own, in the same mount namespace.
-func enter(t *testing.T, c contest) *ring {
+// newRaceScene makes a ring with a rival in a process of its own, in the same mount namespace.
+func newRaceScene(t *testing.T, c raceContest) *raceScene {
 	t.Helper()
-	r := &ring{repairScene: admit(t), tally: raceCounts{outcomes: map[string]int{}}}
+	r := &raceScene{repairScene: admit(t), tally: raceCounts{outcomes: map[string]int{}}}
 	r.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(r.point, false))
-	r.lay(t, c)
-	_, conn := meet(t, nil, "rival")
+	r.preparePlaces(t, c)
+	_, conn := startRival(t, nil, "rival")
 	r.in, r.out = gob.NewDecoder(conn), gob.NewEncoder(conn)
 	return r
 }
 
-// meet starts a process that plays a role and connects to us.
-func meet(t *testing.T, attr *sys.ProcAttr, role string, args ...string) (*kerneltest.Actor, *net.UnixConn) {
+// startRival starts a process that plays a role and connects to us.
+func startRival(t *testing.T, attr *sys.ProcAttr, role string, args ...string) (*kerneltest.Actor, *net.UnixConn) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", role) // a socket's path must be short
 	must(t, err)
@@ -284,8 +286,8 @@ func meet(t *testing.T, attr *sys.ProcAttr, role string, args ...string) (*kerne
 	return a, conn
 }
 
-// lay makes everything that the rival may use, each with a healthy mount where there is one to be.
-func (r *ring) lay(t *testing.T, c contest) {
+// preparePlaces makes everything that the rival may use, each with a healthy mount where there is one to be.
+func (r *raceScene) preparePlaces(t *testing.T, c raceContest) {
 	t.Helper()
 	neighbour := kubelettest.NewPod()
 	neighbour.UID = "neighbour"
@@ -293,7 +295,7 @@ func (r *ring) lay(t *testing.T, c contest) {
 	r.places.Point = r.Point(r.pod, volume, "app", c.index)
 	if c.index == 0 {
 		r.places.Source = r.Volume(r.pod, kubelettest.ConfigMap, "configmap")
-		r.view(t, r.places.Source, view)
+		r.bindReadOnly(t, r.places.Source, view)
 		r.places.Healthy = filepath.Join(view, "..data", "key")
 		r.places.Replacement = r.Volume(r.pod, kubelettest.ConfigMap, "without")
 		r.Update(r.pod, kubelettest.ConfigMap, "without", map[string]string{"other": ""})
@@ -301,17 +303,17 @@ func (r *ring) lay(t *testing.T, c contest) {
 		r.places.Source = filepath.Join(r.Volume(r.pod, kubelettest.EmptyDir, "empty"), "sub")
 		r.places.Replacement = r.places.Source + ".away"
 		must(t, os.Mkdir(r.places.Source, 0o755))
-		r.view(t, filepath.Dir(r.places.Source), view)
+		r.bindReadOnly(t, filepath.Dir(r.places.Source), view)
 		r.places.Healthy = filepath.Join(view, filepath.Base(r.places.Source))
 	}
 	theirs := r.Point(neighbour, volume, "app", c.index)
 	r.places.Neighbour = filepath.Dir(theirs)
 	r.Stack(r.places.Healthy, theirs)
-	r.Stack(r.places.Healthy, r.places.spare())
+	r.Stack(r.places.Healthy, r.places.sparePoint())
 }
 
-// view makes a directory visible at another place, read-only.
-func (r *ring) view(t *testing.T, of, at string) {
+// bindReadOnly makes a directory visible at another place, read-only.
+func (r *raceScene) bindReadOnly(t *testing.T, of, at string) {
 	t.Helper()
 	must(t, os.Mkdir(at, 0o755))
 	source, err := sys.Lookup(of)
@@ -326,26 +328,26 @@ func (r *ring) view(t *testing.T, of, at string) {
 	must(t, errors.Join(sys.MakeTreePrivate(tree, true), sys.Attach(tree, target, false)))
 }
 
-// deleted binds a file and deletes it.
-func deleted(t *testing.T, r *ring) { r.putStale(t, r.places.Point) }
+// bindDeleted binds a file and deletes it.
+func bindDeleted(t *testing.T, r *raceScene) { r.putStale(t, r.places.Point) }
 
 // deletedOnHealthy has a healthy mount beneath.
-func deletedOnHealthy(t *testing.T, r *ring) {
+func deletedOnHealthy(t *testing.T, r *raceScene) {
 	r.Stack(r.places.Healthy, r.places.Point)
-	deleted(t, r)
+	bindDeleted(t, r)
 }
 
-// moved binds a directory, moves it away and makes another of the same name: nothing is marked deleted, and the
+// bindMoved binds a directory, moves it away and makes another of the same name: nothing is marked deleted, and the
 // kernel lets others mount on it.
-func moved(t *testing.T, r *ring) {
+func bindMoved(t *testing.T, r *raceScene) {
 	if err := os.Remove(r.places.Replacement); !errors.Is(err, os.ErrNotExist) {
 		must(t, err)
 	}
 	r.Stack(r.places.Source, r.places.Point)
 	must(t, os.Rename(r.places.Source, r.places.Replacement))
 	must(t, os.Mkdir(r.places.Source, 0o755))
-	must(t, systest.UnmountPath(r.places.spare(), true))
-	must(t, mount.Bind(r.places.Healthy, r.places.spare()))
+	must(t, systest.UnmountPath(r.places.sparePoint(), true))
+	must(t, mount.Bind(r.places.Healthy, r.places.sparePoint()))
 }
 
 // TestRivals has another process do something to a stale bind before, while and after a plan is made and applied, in
@@ -353,21 +355,21 @@ func moved(t *testing.T, r *ring) {
 func TestRivals(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	rounds, met, last := 0, 0, time.Now().Add(raceTime)
-	for i, c := range contests {
+	for i, c := range raceContests {
 		name := c.act
 		if c.index == 1 {
 			name += ", not marked deleted"
 		}
 		t.Run(name, func(t *testing.T) {
-			r := enter(t, c)
+			r := newRaceScene(t, c)
 			container := kerneltest.Start(t, "hold")
 			before := tableOf(t, container.PID)
-			r.warmUp(t, c)
+			r.measurePlan(t, c)
 			begin := time.Now()
-			end := begin.Add(time.Until(last) / time.Duration(len(contests)-i)) // what earlier ones did not need is left
+			end := begin.Add(time.Until(last) / time.Duration(len(raceContests)-i)) // what earlier ones did not need is left
 			more := func(n int) bool {
-				return n < minRounds || r.tally.met < minMet && time.Since(begin) < maxTime ||
-					n < raceRounds/len(contests)+1 && time.Now().Before(end)
+				return n < minRounds || r.tally.met < minMeetings && time.Since(begin) < maxContestTime ||
+					n < raceRounds/len(raceContests)+1 && time.Now().Before(end)
 			}
 			for n := 0; more(n); n++ {
 				if r.round(t, c, n); t.Failed() {
@@ -384,7 +386,7 @@ func TestRivals(t *testing.T) {
 					t.Errorf("%q never came out", o)
 				}
 			}
-			if r.tally.met < minMet {
+			if r.tally.met < minMeetings {
 				t.Errorf("both sides acted at once in %d of %d rounds: too few to prove anything", r.tally.met, r.tally.rounds)
 			}
 			rounds, met = rounds+r.tally.rounds, met+r.tally.met
@@ -393,8 +395,8 @@ func TestRivals(t *testing.T) {
 	t.Logf("%d rounds, in %d both at once", rounds, met)
 }
 
-// warmUp learns how long it takes to apply an undisturbed plan.
-func (r *ring) warmUp(t *testing.T, c contest) {
+// measurePlan learns how long it takes to apply an undisturbed plan.
+func (r *raceScene) measurePlan(t *testing.T, c raceContest) {
 	t.Helper()
 	r.usual = time.Second
 	for range 10 {
@@ -408,7 +410,7 @@ func (r *ring) warmUp(t *testing.T, c contest) {
 }
 
 // clean unmounts what a round has left at the point.
-func (r *ring) clean(t *testing.T) {
+func (r *raceScene) clean(t *testing.T) {
 	t.Helper()
 	for {
 		err := systest.UnmountPath(r.places.Point, true)
@@ -421,13 +423,13 @@ func (r *ring) clean(t *testing.T) {
 
 // round is one race. In one of eight the rival is done before the recoverer applies its plan, in one it begins
 // afterwards, in one it may be there while the plan is made.
-func (r *ring) round(t *testing.T, c contest, i int) {
+func (r *raceScene) round(t *testing.T, c raceContest, i int) {
 	c.stale(t, r)
 	st, err := mount.Inspect(r.places.Point)
 	must(t, err)
 	r.places.Stale = st.UniqueID
-	m := r.scene(t, c, st)
-	o := order{Act: c.act, Places: r.places}
+	m := r.newRound(t, c, st)
+	o := rivalOrder{Act: c.act, Places: r.places}
 	var b bout
 	switch i % 8 {
 	case 0:
@@ -451,19 +453,19 @@ func (r *ring) round(t *testing.T, c contest, i int) {
 		b.apply(t, r.repairScene, p)
 		b.deed = r.receive(t)
 	}
-	if acts[c.act].undo != nil {
-		must(t, acts[c.act].undo(r.places))
+	if rivalActs[c.act].undo != nil {
+		must(t, rivalActs[c.act].undo(r.places))
 	}
 	m.bout = b
-	m.judge(t, r)
+	m.checkRound(t, r)
 	r.clean(t)
 }
 
 // someTime is at most what applying a plan takes.
-func (r *ring) someTime() time.Duration { return rand.N(r.usual) }
+func (r *raceScene) someTime() time.Duration { return rand.N(r.usual) }
 
 // planOne makes a plan without any disturbance.
-func (r *ring) planOne(t *testing.T) processor.Plan {
+func (r *raceScene) planOne(t *testing.T) processor.Plan {
 	t.Helper()
 	p := r.plan(t)
 	if len(p.Actions) != 1 || p.Actions[0].Mount.ID != r.places.Stale {
@@ -472,13 +474,13 @@ func (r *ring) planOne(t *testing.T) processor.Plan {
 	return p
 }
 
-func (r *ring) send(t *testing.T, o order) *ring {
+func (r *raceScene) send(t *testing.T, o rivalOrder) *raceScene {
 	t.Helper()
 	must(t, r.out.Encode(o))
 	return r
 }
 
-func (r *ring) receive(t *testing.T) (d deed) {
+func (r *raceScene) receive(t *testing.T) (d rivalResult) {
 	t.Helper()
 	must(t, r.in.Decode(&d))
 	if d.Err != "" {
@@ -489,27 +491,27 @@ func (r *ring) receive(t *testing.T) (d deed) {
 
 // bout is what both sides did in a round.
 type bout struct {
-	deed         deed
+	deed         rivalResult
 	outcome      string
 	began, ended int64
 }
 
 // planAndApply makes a plan of whatever is there at that moment.
-func (b *bout) planAndApply(t *testing.T, r *ring) {
+func (b *bout) planAndApply(t *testing.T, r *raceScene) {
 	t.Helper()
 	b.began = time.Now().UnixNano()
-	p, err := r.healer.Plan(t.Context(), r.request)
+	plan, err := r.healer.Plan(t.Context(), r.request)
 	b.ended = time.Now().UnixNano()
 	switch {
 	case err != nil && !errors.Is(err, sys.ELOOP):
 		t.Errorf("plan: %v", err)
-	case err != nil || len(p.Actions) == 0:
+	case err != nil || len(plan.Actions) == 0:
 		b.outcome = unplanned
-	case len(p.Actions) > 1 || p.Actions[0].Mount.ID != r.places.Stale:
-		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(p), r.places.Point)
+	case len(plan.Actions) > 1 || plan.Actions[0].Mount.ID != r.places.Stale:
+		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(plan), r.places.Point)
 	default:
 		began := b.began
-		b.apply(t, r.repairScene, p)
+		b.apply(t, r.repairScene, plan)
 		b.began = began
 	}
 }

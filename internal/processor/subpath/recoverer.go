@@ -26,18 +26,18 @@ const (
 	// KeyRecoverResult describes the first bind that was unmounted, KeyResults all.
 	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
 	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
-	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to have
-	// started. It is absent if there was none, or the run did not wait.
+	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to
+	// have started. It is absent if there was none, or the run did not wait.
 	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
 )
 
 // Recoverer is the recoverer subpathRemountRecover.
 //
-// It repairs kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet binds them again. Then it
-// brings the next start of the containers forward that could not start. It finds its targets in the pod's spec, the live
-// mount table, and the kernel's answer about each mount; parameters, results of earlier operations and messages choose
-// nothing. It unmounts a mount only if that is still the planned one, and still stale. It rests on umount2(2), and on the
-// kubelet's back-off, which counts from the newest exited container in the runtime's records.
+// It repairs kubernetes#68211: it unmounts the stale subPath binds of a pod, so that the kubelet binds them again. Then
+// it brings the next start of the containers forward that could not start. It finds its targets in the pod's spec, the
+// live mount table, and the kernel's answer about each mount; parameters, results of earlier operations and messages
+// choose nothing. It unmounts a mount only if that is still the planned one, and still stale. It rests on umount2(2),
+// and on the kubelet's back-off, which counts from the newest exited container in the runtime's records.
 type Recoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
@@ -53,34 +53,34 @@ func (*Recoverer) Parameters() []string {
 	return []string{ParamBringForward, ParamWaitSeconds}
 }
 
-func (h *Recoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+func (h *Recoverer) restarter() restart.Restarter {
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Plan looks again, and plans an unmount for each stale bind of a container that is to be started again, and then the
 // removal of the runtime's records of the ones that never started.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := parameters.Options(r.Values)
+func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+	options, err := parameters.Options(request.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
 	if err != nil || elsewhere != "" {
 		return processor.Plan{NotApplicable: elsewhere}, err
 	}
-	n, err := h.Kubelet.Node(ctx)
+	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	report, err := subpath.Inspect(ctx, n, pod, r.Pod.Container)
+	report, err := subpath.Inspect(ctx, node, pod, request.Pod.Container)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	stale, renewed := lasting(n, report.Stale())
+	stale, renewed := splitReplaced(node, report.Stale())
 	if len(stale) == 0 && len(renewed) > 0 {
-		return processor.Plan{NotApplicable: renewedBy(pod, renewed)}, nil
+		return processor.Plan{NotApplicable: replacedReason(pod, renewed)}, nil
 	}
-	stale, reason := worthwhile(pod, stale)
+	stale, reason := neededRepairs(pod, stale)
 	if len(stale) == 0 {
 		plan := processor.Plan{NotApplicable: reason}
 		if len(report.Stale()) == 0 {
@@ -91,22 +91,22 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 	plan, containers := processor.Plan{}, []string(nil)
 	for _, b := range stale {
 		containers = append(containers, b.Container)
-		plan.Actions = append(plan.Actions, unmountOf(b, report.Namespace))
+		plan.Actions = append(plan.Actions, unmountAction(b, report.Namespace))
 		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
 	}
-	m := memory{Waiting: restart.WaitingOf(pod, containers), Others: others(report, stale)}
-	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, fault.StaleSubPath)...)
+	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale)}
+	if options.BringForward {
+		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, fault.StaleSubPath)...)
 	}
-	err = plan.Remember(m)
+	err = plan.SaveState(m)
 	return plan, err
 }
 
-// lasting sets those binds apart that the kubelet is known to replace itself.
-func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
+// splitReplaced sets those binds apart that the kubelet is known to replace itself.
+func splitReplaced(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
 	renews, err := n.ReplacesStaleBinds()
 	for _, b := range stale {
-		if err == nil && renews && b.Renewed() {
+		if err == nil && renews && b.WillBeReplaced() {
 			renewed = append(renewed, b)
 		} else {
 			left = append(left, b)
@@ -115,8 +115,8 @@ func lasting(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bin
 	return left, renewed
 }
 
-// renewedBy says why nothing is done about binds that the kubelet replaces.
-func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
+// replacedReason says why nothing is done about binds that the kubelet replaces.
+func replacedReason(pod *corev1.Pod, renewed []subpath.Bind) string {
 	var points []string
 	for _, b := range renewed {
 		points = append(points, strconv.Quote(b.State.Point))
@@ -125,32 +125,32 @@ func renewedBy(pod *corev1.Pod, renewed []subpath.Bind) string {
 		"next start", pod.Namespace, pod.Name, strings.Join(points, ", "))
 }
 
-// worthwhile leaves out the binds of containers that are not started again. reason says why nothing is left.
-func worthwhile(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
+// neededRepairs leaves out the binds of containers that are not started again. reason says why nothing is left.
+func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
 	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
-	for _, b := range stale {
-		outlook, why := podinfo.RestartStateOf(pod, b.Container)
+	for _, bind := range stale {
+		outlook, why := podinfo.RestartStateOf(pod, bind.Container)
 		if outlook != podinfo.Finished {
-			left = append(left, b)
+			left = append(left, bind)
 			continue
 		}
 		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again, whatever is done to its "+
-			"mounts: %s; create the pod anew", pod.Namespace, pod.Name, b.Container, why)
+			"mounts: %s; create the pod anew", pod.Namespace, pod.Name, bind.Container, why)
 	}
 	return left, reason
 }
 
-// unmountOf is the action that heals one bind.
-func unmountOf(b subpath.Bind, namespace uint64) fault.Action {
-	mount := faults.MountOfState(b.State, namespace)
-	safety := b.Why + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
+// unmountAction is the action that heals one bind.
+func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
+	mount := faults.MountOfState(bind.State, namespace)
+	safety := bind.Reason + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
 		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
-	if b.Spreads != 0 {
+	if bind.PeerGroup != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
-			b.Spreads)
+			bind.PeerGroup)
 	}
 	return fault.Action{
-		Kind: fault.Unmount, Target: b.State.Point, Mount: &mount, Container: b.Container, Fault: fault.StaleSubPath,
+		Kind: fault.Unmount, Target: bind.State.Point, Mount: &mount, Container: bind.Container, Fault: fault.StaleSubPath,
 		Safety: safety, Loss: "nothing", Lossless: true,
 	}
 }

@@ -24,8 +24,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is stale
-// indeed, and a container that has copies of all mounts in a namespace of its own.
+// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is
+// stale indeed, and a container that has copies of all mounts in a namespace of its own.
 type attackedPods struct {
 	*repairScene
 	neighbour      *corev1.Pod
@@ -54,7 +54,8 @@ func (s *attackedPods) tables(t *testing.T) tables {
 	return tables{tableOf(t, 0), tableOf(t, s.container.PID)}
 }
 
-// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the container's.
+// holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the
+// container's.
 func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
 	t.Helper()
 	holds(t, 0, before.kubelet, repaired...)
@@ -62,16 +63,16 @@ func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
 }
 
 // printable returns the plan if its evidence is short and printable.
-func printable(t *testing.T, p processor.Plan) processor.Plan {
+func printable(t *testing.T, plan processor.Plan) processor.Plan {
 	t.Helper()
-	for _, f := range p.Findings {
+	for _, f := range plan.Findings {
 		for _, line := range f.Evidence {
 			if len(line) > 4096 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 				t.Errorf("evidence of %d bytes: %.200q", len(line), line)
 			}
 		}
 	}
-	return p
+	return plan
 }
 
 // lies are texts that want something else to be unmounted.
@@ -180,7 +181,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
 	KeyRecoverResult, KeyRecoverResults, KeyRecoverRunningAfter,
-	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.MemoryNote,
+	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.StateNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
 }
@@ -260,7 +261,8 @@ func withUID(uid func(s *attackedPods) string) confusion {
 
 func nothing(*attackedPods) []string { return nil }
 
-// rename gives the pod one container and one volume of these names, with a healthy bind at index 0 and a stale one at 1.
+// rename gives the pod one container and one volume of these names, with a healthy bind at index 0 and a stale one at
+// 1.
 func (s *attackedPods) rename(t *testing.T, volume, container string) {
 	t.Helper()
 	s.pod.Spec.Volumes[0].Name = volume
@@ -345,15 +347,15 @@ func TestConfusingPods(t *testing.T) {
 				want = c.want(s)
 			}
 			before := s.tables(t)
-			p, err := s.healer.Plan(t.Context(), s.request)
-			if err != nil && !c.err || !strings.Contains(p.NotApplicable, c.reason) && err == nil {
-				t.Errorf("reason %q, error %v, want %q", p.NotApplicable, err, c.reason)
+			plan, err := s.healer.Plan(t.Context(), s.request)
+			if err != nil && !c.err || !strings.Contains(plan.NotApplicable, c.reason) && err == nil {
+				t.Errorf("reason %q, error %v, want %q", plan.NotApplicable, err, c.reason)
 			}
-			if diff := cmp.Diff(want, points(p)); diff != "" {
+			if diff := cmp.Diff(want, points(plan)); diff != "" {
 				t.Errorf("plan (-want +got):\n%s", diff)
 			}
-			s.apply(t, p)
-			s.holds(t, before, s.repairs(p, s.pod.Spec.Volumes[0].Name)...)
+			s.apply(t, plan)
+			s.holds(t, before, s.repairs(plan, s.pod.Spec.Volumes[0].Name)...)
 		})
 	}
 }

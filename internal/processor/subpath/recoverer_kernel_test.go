@@ -142,20 +142,20 @@ func TestHeals(t *testing.T) {
 	w := admit(t)
 	w.renew()
 	before := tableOf(t, 0)
-	p := w.plan(t)
+	plan := w.plan(t)
 	sidecar := w.Point(w.pod, "configmap", "sidecar", 0)
-	if diff := cmp.Diff([]string{"Unmount " + w.point, "Unmount " + sidecar}, targets(p)); diff != "" {
+	if diff := cmp.Diff([]string{"Unmount " + w.point, "Unmount " + sidecar}, targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	holds(t, 0, before)
-	a := p.Actions[0]
+	a := plan.Actions[0]
 	if a.Mount == nil || a.Mount.Point != w.point || !strings.HasSuffix(a.Mount.Root, "/key//deleted") || a.Loss != "nothing" || !strings.Contains(a.Safety, "link count is 0") {
 		t.Errorf("action = %+v", a)
 	}
-	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, p)); diff != "" {
+	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, plan)); diff != "" {
 		t.Errorf("messages (-want +got):\n%s", diff)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	want := map[string]string{
 		"recover.kubernetes.subpath_remount.result":  "Succeesfully umount " + w.point + " on host",
@@ -167,7 +167,7 @@ func TestHeals(t *testing.T) {
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
 		t.Errorf("findings = %+v, want both healed", result.Findings)
 	}
-	holds(t, 0, before, w.repairs(p, "configmap")...)
+	holds(t, 0, before, w.repairs(plan, "configmap")...)
 	healed := tableOf(t, 0)
 	w.rebind()
 	holds(t, 0, healed) // the kubelet keeps what it finds
@@ -236,37 +236,37 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 func TestHealsInTheKubeletsNamespace(t *testing.T) {
 	w := admit(t)
 	holder := kerneltest.Start(t, "hold")
-	n, err := (&kubelet.Finder{PID: holder.PID, Root: w.Root}).Node(t.Context())
+	node, err := (&kubelet.Finder{PID: holder.PID, Root: w.Root}).Node(t.Context())
 	must(t, err)
-	w.healer.Kubelet = n
+	w.healer.Kubelet = node
 	w.renew()
 	outside, before := tableOf(t, 0), tableOf(t, holder.PID)
-	p := w.plan(t)
+	plan := w.plan(t)
 	var inside mount.State
-	must(t, n.Do(t.Context(), func() (err error) { inside, err = mount.Inspect(w.point); return err }))
-	if len(p.Actions) != 2 || p.Actions[0].Mount.ID != inside.UniqueID {
-		t.Fatalf("plan = %+v, want the mount of the kubelet's namespace, %v", p, inside)
+	must(t, node.Do(t.Context(), func() (err error) { inside, err = mount.Inspect(w.point); return err }))
+	if len(plan.Actions) != 2 || plan.Actions[0].Mount.ID != inside.UniqueID {
+		t.Fatalf("plan = %+v, want the mount of the kubelet's namespace, %v", plan, inside)
 	}
 	// On the way, the plan is written down and read again.
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(plan)
 	must(t, err)
-	must(t, json.Unmarshal(text, &p))
-	w.apply(t, p)
-	_, err = w.healer.Verify(t.Context(), w.request, p)
+	must(t, json.Unmarshal(text, &plan))
+	w.apply(t, plan)
+	_, err = w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
-	holds(t, holder.PID, before, w.repairs(p, "configmap")...)
+	holds(t, holder.PID, before, w.repairs(plan, "configmap")...)
 	holds(t, 0, outside)
 	t.Run("another namespace than planned", func(t *testing.T) {
 		w.healer.Kubelet = w.Node
 		before := tableOf(t, 0)
-		if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), "mount namespace") {
+		if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), "mount namespace") {
 			t.Errorf("error %v, want a stalled one about the namespace", err)
 		}
 		holds(t, 0, before)
 	})
 }
 
-func TestSharedMountIsTold(t *testing.T) {
+func TestSharedMountIsReported(t *testing.T) {
 	w := admit(t)
 	must(t, mount.SetPropagation(filepath.Dir(w.Root), mount.Shared, false))
 	w.renew()
@@ -413,14 +413,14 @@ func TestNothingToHeal(t *testing.T) {
 				c.change(w)
 				w.pods.Set(w.pod)
 			}
-			p := w.plan(t)
+			plan := w.plan(t)
 			for _, part := range c.want {
-				if !strings.Contains(p.NotApplicable, part) {
-					t.Errorf("reason %q does not speak of %q", p.NotApplicable, part)
+				if !strings.Contains(plan.NotApplicable, part) {
+					t.Errorf("reason %q does not speak of %q", plan.NotApplicable, part)
 				}
 			}
-			if len(p.Actions) != 0 {
-				t.Errorf("actions %q, want none", targets(p))
+			if len(plan.Actions) != 0 {
+				t.Errorf("actions %q, want none", targets(plan))
 			}
 		})
 	}
@@ -435,14 +435,14 @@ func TestInitContainerThatHasSucceeded(t *testing.T) {
 	w.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}
 	w.set(kubelettest.Running("sidecar"))
 	w.renew()
-	before, p := tableOf(t, 0), w.plan(t)
-	w.apply(t, p)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	before, plan := tableOf(t, 0), w.plan(t)
+	w.apply(t, plan)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	if took, waited := result.Values[KeyRecoverRunningAfter]; waited {
 		t.Errorf("waited for %s s, want not to wait", took)
 	}
-	holds(t, 0, before, w.repairs(p, "configmap")...)
+	holds(t, 0, before, w.repairs(plan, "configmap")...)
 }
 
 // planOf is the action that a plan would have for a mount, were it stale.
@@ -451,5 +451,5 @@ func planOf(st mount.State) fault.Action {
 	if err != nil {
 		panic(err)
 	}
-	return unmountOf(subpath.Bind{State: st}, ns.Inode)
+	return unmountAction(subpath.Bind{State: st}, ns.Inode)
 }

@@ -69,14 +69,14 @@ func TestBadRequests(t *testing.T) {
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	const another = "was gone already; another mount is there now and is left alone"
-	p := processor.Plan{
+	plan := processor.Plan{
 		Actions: []fault.Action{
 			{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/0"}}, {Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/1"}},
 			{Kind: fault.RemoveContainerRecord, Record: "c1"},
 		},
 		Applied: []fault.Applied{fault.AlreadySo(another), {Message: "unmounted"}, fault.AlreadySo("was gone already")},
 	}
-	got, err := results(p)
+	got, err := resultValues(plan)
 	want := map[string]string{
 		KeyRecoverResult:  "did not umount /p/0 on host: " + another,
 		KeyRecoverResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,

@@ -27,7 +27,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 	healed := map[string]bool{}
 	for _, f := range result.Findings {
 		healed[f.Container] = f.Healed
-		if said := slices.Contains(f.Evidence, processor.NotAwaited); said == f.Healed {
+		if said := slices.Contains(f.Evidence, processor.NotAwaitedNote); said == f.Healed {
 			t.Errorf("container %q: healed %v, evidence %q", f.Container, f.Healed, f.Evidence)
 		}
 	}

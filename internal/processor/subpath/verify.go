@@ -20,34 +20,34 @@ import (
 
 // Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
 // could not start have. The faults of containers that are not waited for are not called healed.
-func (h *Recoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	o, err := parameters.Options(r.Values)
+func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+	options, err := parameters.Options(request.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	m, err := recall(p)
+	state, err := loadRepairState(plan)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	pod, err := h.starter().Pod(ctx, r, m.PodUID)
+	pod, err := h.restarter().SamePod(ctx, request, state.PodUID)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	n, err := h.Kubelet.Node(ctx)
+	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if err := verifyMounts(ctx, n, pod, p); err != nil {
+	if err := verifyMounts(ctx, node, pod, plan); err != nil {
 		return processor.Result{}, err
 	}
-	if err := m.verifyOthers(ctx, n, pod); err != nil {
+	if err := state.verifyOthers(ctx, node, pod); err != nil {
 		return processor.Result{}, err
 	}
-	values, err := results(p)
+	values, err := resultValues(plan)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o, p.Findings)
+	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, options, plan.Findings)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -65,16 +65,16 @@ func verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p proce
 		return err
 	}
 	table := mountinfo.NewTable(report.Mounts)
-	for _, a := range p.Actions {
-		if a.Mount == nil {
+	for _, action := range p.Actions {
+		if action.Mount == nil {
 			continue
 		}
-		m, ok := table.ByID(a.Mount.MountInfoID)
-		if ok && m.Point == a.Mount.Point && m.Root == a.Mount.Root && m.Parent == a.Mount.ParentID {
+		m, ok := table.ByID(action.Mount.MountInfoID)
+		if ok && m.Point == action.Mount.Point && m.Root == action.Mount.Root && m.Parent == action.Mount.ParentID {
 			return processor.Stalled(fmt.Errorf("verify unmount of %q: mount %d is still in the mount table", m.Point, m.ID))
 		}
 		for _, b := range report.Stale() {
-			if b.State.Point == a.Mount.Point {
+			if b.State.Point == action.Mount.Point {
 				return processor.Stalled(fmt.Errorf("verify unmount of %q: another stale mount is there now: diagnose again", b.State.Point))
 			}
 		}
@@ -84,7 +84,7 @@ func verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p proce
 
 // verifyOthers makes sure that the mounts that were none of the plan's business are still there. Those of a pod that is
 // being deleted go anyway.
-func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) error {
+func (s repairState) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.P
 	if err != nil {
 		return err
 	}
-	for _, o := range m.Others {
+	for _, o := range s.Others {
 		if !o.isMounted(table) {
 			return processor.Stalled(fmt.Errorf("verify mounts of the pod: mount %d at %q was not to be touched, and is gone", o.ID, o.Point))
 		}
@@ -100,16 +100,16 @@ func (m memory) verifyOthers(ctx context.Context, n *kubelet.Node, pod *corev1.P
 	return nil
 }
 
-func results(p processor.Plan) (map[string]string, error) {
+func resultValues(p processor.Plan) (map[string]string, error) {
 	var sentences []string
-	for i, a := range p.Actions {
+	for i, action := range p.Actions {
 		done := p.Outcome(i)
 		switch {
-		case a.Kind != fault.Unmount || a.Mount == nil:
+		case action.Kind != fault.Unmount || action.Mount == nil:
 		case done.Already:
-			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", a.Mount.Point, done.Message))
+			sentences = append(sentences, fmt.Sprintf("did not umount %s on host: %s", action.Mount.Point, done.Message))
 		default:
-			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", a.Mount.Point))
+			sentences = append(sentences, fmt.Sprintf("Succeesfully umount %s on host", action.Mount.Point))
 		}
 	}
 	if len(sentences) == 0 {

@@ -94,8 +94,8 @@ func TestFailureToBringForwardIsNoFailure(t *testing.T) {
 	}
 }
 
-// lateStart has the containers run when the pod is looked at for the third time: once to judge the mounts, and once before
-// anybody waits.
+// lateStart has the containers run when the pod is looked at for the third time: once to judge the mounts, and once
+// before anybody waits.
 type lateStart struct {
 	*repairScene
 	looks int
@@ -184,17 +184,17 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 func TestWaitEndsWithTheOperation(t *testing.T) {
 	w := admit(t)
 	w.fail()
-	p := w.plan(t)
-	w.apply(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), restart.Reserve+500*time.Millisecond)
+	plan := w.plan(t)
+	w.apply(t, plan)
+	ctx, cancel := context.WithTimeout(t.Context(), restart.ReserveTime+500*time.Millisecond)
 	defer cancel()
-	_, err := w.healer.Verify(ctx, w.request, p)
+	_, err := w.healer.Verify(ctx, w.request, plan)
 	if !processor.IsStalled(err) || ctx.Err() != nil {
 		t.Errorf("error %v, context %v, want an answer before the time is up", err, ctx.Err())
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := w.healer.Verify(stopped, w.request, p); !errors.Is(err, context.Canceled) || processor.IsStalled(err) {
+	if _, err := w.healer.Verify(stopped, w.request, plan); !errors.Is(err, context.Canceled) || processor.IsStalled(err) {
 		t.Errorf("after cancellation: %v, want context.Canceled", err)
 	}
 }

@@ -40,8 +40,8 @@ type Surveyor interface {
 // Collector is the processor volumeHealthCollector.
 //
 // It collects the volumes of one pod, or of all pods of the node, on file systems that can die under them. For each it
-// gives the mount, its answer, and the records of the kubelet and the driver. It never waits longer for a file system than
-// the prober does, and changes nothing.
+// gives the mount, its answer, and the records of the kubelet and the driver. It never waits longer for a file system
+// than the prober does, and changes nothing.
 type Collector struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor
@@ -65,13 +65,15 @@ type listedVolume struct {
 	FSType string `json:"fsType,omitempty"`
 	Device string `json:"device,omitempty"`
 	Root   string `json:"root,omitempty"`
-	// Beneath is how many mounts it hides.
-	Beneath int `json:"beneath,omitempty"`
-	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or unknown.
+	// HiddenMounts is how many mounts it hides.
+	HiddenMounts int `json:"beneath,omitempty"`
+	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or
+	// unknown.
 	State    probe.State    `json:"state,omitempty"`
 	Errno    string         `json:"errno,omitempty"`
 	Bindable probe.Tristate `json:"bindable,omitempty"`
-	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that is.
+	// Record is what the kubelet has written down, Staging where the driver has mounted it for the node, and how that
+	// is.
 	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
 	Staging      string                `json:"staging,omitempty"`
 	StagingState probe.State           `json:"stagingState,omitempty"`
@@ -128,21 +130,22 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 	return s, "", nil
 }
 
-func listVolume(v *volume.Health) listedVolume {
+func listVolume(health *volume.Health) listedVolume {
 	out := listedVolume{
-		Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, Beneath: len(v.HiddenMounts), Record: v.Record, Code: v.Code,
-		State: v.Answer.State, Bindable: v.Answer.Bindable, Evidence: v.Reasons[:min(len(v.Reasons), maxListedEvidence)],
+		Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
+		HiddenMounts: len(health.HiddenMounts), Record: health.Record, Code: health.Code,
+		State: health.Answer.State, Bindable: health.Answer.Bindable, Evidence: health.Reasons[:min(len(health.Reasons), maxListedEvidence)],
 	}
-	if v.Mount.Point != "" {
-		out.FSType, out.Root, out.Device = v.Mount.FSType, v.Mount.Root, fmt.Sprintf("%d:%d", v.Mount.Major, v.Mount.Minor)
+	if health.Mount.Point != "" {
+		out.FSType, out.Root, out.Device = health.Mount.FSType, health.Mount.Root, fmt.Sprintf("%d:%d", health.Mount.Major, health.Mount.Minor)
 	}
-	if v.Answer.Errno != 0 {
-		out.Errno = v.Answer.Errno.Error()
+	if health.Answer.Errno != 0 {
+		out.Errno = health.Answer.Errno.Error()
 	}
-	if v.Staging != nil {
-		out.Staging, out.StagingState = v.Staging.Point, v.StagingAnswer.State
+	if health.Staging != nil {
+		out.Staging, out.StagingState = health.Staging.Point, health.StagingAnswer.State
 	}
-	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
+	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
 		broken := listedCopy{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
 		if c.Pod != (fault.Pod{}) {
 			broken.Pod = &c.Pod
@@ -153,18 +156,18 @@ func listVolume(v *volume.Health) listedVolume {
 }
 
 // describeSurvey says what was looked at.
-func describeSurvey(s *volume.Survey) string {
+func describeSurvey(survey *volume.Survey) string {
 	text := fmt.Sprintf("%d volumes on file systems that can die, %d of them broken; %d mounts in the kubelet's mnt:[%d], %d mounts asked",
-		len(s.Volumes), len(s.Broken()), s.Coverage.Mounts, s.Namespace, s.Coverage.Asked)
-	if spaces := s.Coverage.Namespaces; spaces != nil {
+		len(survey.Volumes), len(survey.Broken()), survey.Coverage.Mounts, survey.Namespace, survey.Coverage.Asked)
+	if spaces := survey.Coverage.Namespaces; spaces != nil {
 		text += fmt.Sprintf("; %d mounts in %d mount namespaces (%s), %d processes may not be looked into, %d namespaces were read only in part",
 			spaces.Mounts, spaces.Namespaces, spaces.Backend, spaces.Denied, spaces.Partial)
 	}
-	if more := len(s.Volumes) - maxListedVolumes; more > 0 {
+	if more := len(survey.Volumes) - maxListedVolumes; more > 0 {
 		text += fmt.Sprintf("; %d volumes are not listed", more)
 	}
-	if len(s.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + strings.Join(s.Coverage.Incomplete[:min(len(s.Coverage.Incomplete), maxListedEvidence)], "; ")
+	if len(survey.Coverage.Incomplete) > 0 {
+		text += "; not looked at: " + strings.Join(survey.Coverage.Incomplete[:min(len(survey.Coverage.Incomplete), maxListedEvidence)], "; ")
 	}
 	return text
 }

@@ -31,9 +31,9 @@ func TestListsARealVolume(t *testing.T) {
 		}
 		return all[0]
 	}
-	for _, r := range []processor.Request{about(s), {}} {
+	for _, r := range []processor.Request{sceneRequest(s), {}} {
 		v := list(r)
-		if v.Code != "" || v.State != probe.Alive || v.Bindable != probe.Yes || v.Plugin != kubelet.CSI || v.Name != volumetest.Volume ||
+		if v.Code != "" || v.State != probe.Alive || v.Bindable != probe.Yes || v.Plugin != kubelet.CSIPlugin || v.Name != volumetest.Volume ||
 			v.Point != s.Point || v.Root != "/"+s.Dir || v.Staging != s.Staging || v.StagingState != probe.Alive || len(v.Copies) > 0 {
 			t.Errorf("healthy: %+v", v)
 		}
@@ -43,12 +43,12 @@ func TestListsARealVolume(t *testing.T) {
 		}
 	}
 	s.Kill()
-	if v := list(about(s)); v.Code != fault.DisconnectedFUSE || v.State != probe.Disconnected || v.StagingState != probe.Disconnected ||
+	if v := list(sceneRequest(s)); v.Code != fault.DisconnectedFUSE || v.State != probe.Disconnected || v.StagingState != probe.Disconnected ||
 		v.Errno == "" || len(v.Copies) != 1 || v.Copies[0].Container != "app" {
 		t.Errorf("dead: %+v", v)
 	}
 	s.Remount("new")
-	if v := list(about(s)); v.Code != fault.DisconnectedFUSE || v.StagingState != probe.Alive {
+	if v := list(sceneRequest(s)); v.Code != fault.DisconnectedFUSE || v.StagingState != probe.Alive {
 		t.Errorf("staged afresh: %+v", v)
 	}
 }

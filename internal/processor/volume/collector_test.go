@@ -26,7 +26,7 @@ import (
 func listedHealthy(name string) *volume.Health {
 	v := &volume.Health{}
 	v.Volume = volume.Volume{
-		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
 	}
 	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
@@ -34,15 +34,15 @@ func listedHealthy(name string) *volume.Health {
 }
 
 func listedBroken(name string) *volume.Health {
-	v := listedHealthy(name)
-	v.Code, v.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
-	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	v.Staging, v.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
-	v.Copies = []*volume.Copy{{
+	health := listedHealthy(name)
+	health.Code, health.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
+	health.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	health.Staging, health.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
+	health.Copies = []*volume.Copy{{
 		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
 		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},
 	}}
-	return v
+	return health
 }
 
 func collectVolumes(t *testing.T, s *fakeSurveyor, r processor.Request) ([]listedVolume, processor.Result) {
@@ -79,12 +79,12 @@ func TestListsEveryVolume(t *testing.T) {
 	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
 	want := []listedVolume{
 		{
-			Pod: pod, Plugin: kubelet.CSI, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
+			Pod: pod, Plugin: kubelet.CSIPlugin, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
 			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
 			Copies:   []listedCopy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
 			Evidence: []string{"the connection is gone"},
 		},
-		{Pod: pod, Plugin: kubelet.CSI, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
+		{Pod: pod, Plugin: kubelet.CSIPlugin, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
 	}
 	if diff := cmp.Diff(want, list); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
@@ -99,22 +99,22 @@ func TestListsEveryVolume(t *testing.T) {
 	}
 }
 
-func TestLooksAtThePodAlone(t *testing.T) {
+func TestInspectsThePodAlone(t *testing.T) {
 	t.Parallel()
 	s, pod := &fakeSurveyor{}, kubelettest.NewPod()
-	r := processor.Request{
+	request := processor.Request{
 		Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name},
 		Values: map[string]string{volume.ParamVolume: "pvc-1", "collector.kubernetes.pod.detail": `{"metadata":{"uid":"other"}}`},
 	}
-	list, result := collectVolumes(t, s, r)
+	list, result := collectVolumes(t, s, request)
 	if want := (volume.Selection{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
 		t.Errorf("asked %+v, want %+v", s.asked, want)
 	}
 	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {
 		t.Errorf("values %q, want an empty list that says so", result.Values)
 	}
-	r.Node = "other"
-	if _, result := collectVolumes(t, s, r); !strings.Contains(result.NotApplicable, `"other"`) {
+	request.Node = "other"
+	if _, result := collectVolumes(t, s, request); !strings.Contains(result.NotApplicable, `"other"`) {
 		t.Errorf("on another node: %+v", result)
 	}
 }

@@ -31,9 +31,9 @@ const (
 	KeyDiagnoserCodes   = "diagnoser.kubernetes.volume_health.codes"
 	// KeyDiagnoserList holds all that was found out about every broken volume, as JSON.
 	KeyDiagnoserList = "diagnoser.kubernetes.volume_health.list"
-	// KeyDiagnoserShares are the other pods that have one of the dead file systems, as JSON. It is absent if there are
-	// none.
-	KeyDiagnoserShares = "diagnoser.kubernetes.volume_health.shares"
+	// KeyDiagnoserSharedWith are the other pods that have one of the dead file systems, as JSON. It is absent if there
+	// are none.
+	KeyDiagnoserSharedWith = "diagnoser.kubernetes.volume_health.shares"
 )
 
 // ExitAnalyzer finds out why the daemons of volumes ended: a *fusedaemon.Analyzer.
@@ -50,11 +50,12 @@ type Connections interface {
 
 // Diagnoser is the processor volumeHealthDiagnoser.
 //
-// It diagnoses dead volumes: their daemon is gone, their directory was deleted or belongs to another volume, they do not
-// answer, or their server does not know them any more. It decides from the kubelet's directories and records, and from the
-// kernel's answer about each mount. Parameters narrow the search and prove nothing; results of earlier operations are not
-// read. It changes nothing, and asks file systems only through the prober, which never hangs. For each volume it names the
-// source of a repair or why there is none, the other pods with the same dead file system, and why the daemon ended.
+// It diagnoses dead volumes: their daemon is gone, their directory was deleted or belongs to another volume, they do
+// not answer, or their server does not know them any more. It decides from the kubelet's directories and records, and
+// from the kernel's answer about each mount. Parameters narrow the search and prove nothing; results of earlier
+// operations are not read. It changes nothing, and asks file systems only through the prober, which never hangs. For
+// each volume it names the source of a repair or why there is none, the other pods with the same dead file system, and
+// why the daemon ended.
 type Diagnoser struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor
@@ -76,27 +77,27 @@ func (*Diagnoser) Parameters() []string {
 // Run looks at the volumes of the request's pod, at those that its container mounts if it names one, or at all of the
 // node if it names no pod.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	s := searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	scope := searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
 	if r.Pod != (processor.Pod{}) {
 		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 		if err != nil || elsewhere != "" {
 			return processor.Result{NotApplicable: elsewhere}, err
 		}
-		s.pod, s.PodUID = pod, string(pod.UID)
+		scope.pod, scope.PodUID = pod, string(pod.UID)
 	}
-	survey, err := d.Inspector.Inspect(ctx, s.Selection)
+	survey, err := d.Inspector.Inspect(ctx, scope.Selection)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !s.has(v) })
+	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !scope.includes(v) })
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
-		return d.found(ctx, broken, survey)
+		return d.faultResult(ctx, broken, survey)
 	}
-	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked }) {
-		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", s, describeVolumes(all, survey))
+	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed }) {
+		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", scope, describeVolumes(all, survey))
 	}
-	return processor.Result{NotApplicable: s.nothing(all, survey)}, nil
+	return processor.Result{NotApplicable: scope.noFaultReason(all, survey)}, nil
 }
 
 // searchScope is what is looked at.
@@ -106,8 +107,8 @@ type searchScope struct {
 	container string      // empty: all of the pod
 }
 
-// has reports whether a volume is in it.
-func (s searchScope) has(v *volume.Health) bool {
+// includes reports whether a volume is in it.
+func (s searchScope) includes(v *volume.Health) bool {
 	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
 }
 
@@ -127,11 +128,11 @@ const (
 	maxDescribed      = 10  // volumes, in a reason
 	maxBrokenVolumes  = 500 // in the results
 	maxBrokenEvidence = 32  // sentences about one volume
-	maxShares         = 200
+	maxSharedWith     = 200
 )
 
-// nothing says why this is not the fault.
-func (s searchScope) nothing(all []*volume.Health, survey *volume.Survey) string {
+// noFaultReason says why this is not the fault.
+func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) string {
 	var text string
 	switch {
 	case len(all) == 0 && s.Volume != "":
@@ -142,31 +143,31 @@ func (s searchScope) nothing(all []*volume.Health, survey *volume.Survey) string
 	default:
 		return fmt.Sprintf("no volume of %s is broken: %s", s, describeVolumes(all, survey))
 	}
-	return text + leftOut(survey)
+	return text + coverageGaps(survey)
 }
 
 // describeVolumes is what the volumes have answered.
 func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
 	for _, v := range all[:min(len(all), maxDescribed)] {
-		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, state(v)))
+		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, describeState(v)))
 	}
 	if more := len(all) - maxDescribed; more > 0 {
 		said = append(said, fmt.Sprintf("and %d more", more))
 	}
-	return strings.Join(said, "; ") + leftOut(survey)
+	return strings.Join(said, "; ") + coverageGaps(survey)
 }
 
-// leftOut is what was not looked at.
-func leftOut(survey *volume.Survey) (text string) {
+// coverageGaps is what was not looked at.
+func coverageGaps(survey *volume.Survey) (text string) {
 	if left := survey.Coverage.Incomplete; len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
 	}
 	return text
 }
 
-// state is what a volume that has no fault answered. One that could not be asked is not called healthy.
-func state(v *volume.Health) string {
+// describeState is what a volume that has no fault answered. One that could not be asked is not called healthy.
+func describeState(v *volume.Health) string {
 	text := string(v.Answer.State)
 	if v.Answer.Errno != 0 {
 		text += fmt.Sprintf(" (%v)", v.Answer.Errno)
@@ -177,25 +178,25 @@ func state(v *volume.Health) string {
 	return text
 }
 
-// found returns the faults.
-func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
+// faultResult returns the faults.
+func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, survey *volume.Survey) (processor.Result, error) {
 	var (
 		results, codes []string
 		documents      []brokenVolume
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)
-	exits := d.exits(ctx, broken)
-	for i, v := range broken {
-		findings = append(findings, withExit(v.Findings(), exits[i])...)
-		for _, pod := range v.SharedWith {
-			if !slices.Contains(shares, pod) && len(shares) < maxShares {
+	exits := d.daemonExits(ctx, broken)
+	for i, health := range broken {
+		findings = append(findings, addExit(health.Findings(), exits[i])...)
+		for _, pod := range health.SharedWith {
+			if !slices.Contains(shares, pod) && len(shares) < maxSharedWith {
 				shares = append(shares, pod)
 			}
 		}
 		if i < maxBrokenVolumes {
-			documents = append(documents, describeBroken(v, slices.Concat(v.DaemonNotes, exits[i])))
-			results, codes = append(results, sentence(v)), append(codes, string(codeOf(v)))
+			documents = append(documents, describeBroken(health, slices.Concat(health.DaemonNotes, exits[i])))
+			results, codes = append(results, describeVolume(health)), append(codes, string(faultCodeOf(health)))
 		}
 	}
 	if more := len(broken) - maxBrokenVolumes; more > 0 {
@@ -204,7 +205,7 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *
 	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserCode: codes[0]}
 	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserCodes: codes, KeyDiagnoserList: documents}
 	if len(shares) > 0 {
-		lists[KeyDiagnoserShares] = shares
+		lists[KeyDiagnoserSharedWith] = shares
 	}
 	for key, list := range lists {
 		text, err := json.Marshal(list)
@@ -216,17 +217,17 @@ func (d *Diagnoser) found(ctx context.Context, broken []*volume.Health, survey *
 	return processor.Result{Values: values, Findings: findings}, nil
 }
 
-// exits asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs, has a
-// daemon that lives.
-func (d *Diagnoser) exits(ctx context.Context, broken []*volume.Health) [][]string {
+// daemonExits asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs,
+// has a daemon that lives.
+func (d *Diagnoser) daemonExits(ctx context.Context, broken []*volume.Health) [][]string {
 	exits := make([][]string, len(broken))
 	if d.Exits == nil {
 		return exits
 	}
 	asking := map[fusedaemon.Question][]int{} // one answer serves all volumes of a connection
 	for i, v := range broken {
-		if v.Record != nil && codeOf(v) == fault.DisconnectedFUSE {
-			q := fusedaemon.Question{Driver: v.Record.Driver, Mounted: d.mounted(v)}
+		if v.Record != nil && faultCodeOf(v) == fault.DisconnectedFUSE {
+			q := fusedaemon.Question{Driver: v.Record.Driver, Mounted: d.mountTime(v)}
 			asking[q] = append(asking[q], i)
 		}
 	}
@@ -239,9 +240,9 @@ func (d *Diagnoser) exits(ctx context.Context, broken []*volume.Health) [][]stri
 	return exits
 }
 
-// mounted is when the file system of the broken mount was mounted, which the driver may have replaced at the staging path
-// since. Zero: not known.
-func (d *Diagnoser) mounted(v *volume.Health) time.Time {
+// mountTime is when the file system of the broken mount was mounted, which the driver may have replaced at the staging
+// path since. Zero: not known.
+func (d *Diagnoser) mountTime(v *volume.Health) time.Time {
 	m := v.Mount
 	if v.Code == "" {
 		m = v.Copies[0].Mount
@@ -256,8 +257,8 @@ func (d *Diagnoser) mounted(v *volume.Health) time.Time {
 	return at
 }
 
-// withExit adds what has become of the daemon to the evidence of the first finding.
-func withExit(findings []fault.Finding, reasons []string) []fault.Finding {
+// addExit adds what has become of the daemon to the evidence of the first finding.
+func addExit(findings []fault.Finding, reasons []string) []fault.Finding {
 	if len(findings) > 0 {
 		f := &findings[0]
 		f.Evidence = append(slices.Clone(f.Evidence), reasons...)
@@ -266,39 +267,39 @@ func withExit(findings []fault.Finding, reasons []string) []fault.Finding {
 	return findings
 }
 
-// codeOf is the fault of a volume, or of its first copy that has one.
-func codeOf(v *volume.Health) fault.Code {
+// faultCodeOf is the fault of a volume, or of its first copy that has one.
+func faultCodeOf(v *volume.Health) fault.Code {
 	if v.Code == "" && len(v.Copies) > 0 {
 		return v.Copies[0].Code
 	}
 	return v.Code
 }
 
-// sentence describes a volume for people.
-func sentence(v *volume.Health) string {
-	text := fmt.Sprintf("volume %q of %s at %q: %s", v.Name, podName(v.Pod), v.Point, codeOf(v))
-	if v.Code == "" {
+// describeVolume describes a volume for people.
+func describeVolume(health *volume.Health) string {
+	text := fmt.Sprintf("volume %q of %s at %q: %s", health.Name, describePod(health.Pod), health.Point, faultCodeOf(health))
+	if health.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"
 	}
-	if entry, ok := fault.Lookup(codeOf(v)); ok {
+	if entry, ok := fault.Lookup(faultCodeOf(health)); ok {
 		text += fmt.Sprintf(" (%s)", entry.Title)
 	}
-	if n := len(v.Copies); n > 0 {
+	if n := len(health.Copies); n > 0 {
 		text += fmt.Sprintf("; broken mounts of it at other places: %d", n)
 	}
 	switch {
-	case v.Source != nil:
-		text += fmt.Sprintf("; %q belongs in its place: %s", v.Source.Path, v.Source.Reason)
-	case v.NoSourceReason != "":
-		text += "; there is nothing that could take its place: " + v.NoSourceReason
+	case health.Source != nil:
+		text += fmt.Sprintf("; %q belongs in its place: %s", health.Source.Path, health.Source.Reason)
+	case health.NoSourceReason != "":
+		text += "; there is nothing that could take its place: " + health.NoSourceReason
 	}
-	if v.SharedWithCount > 0 {
-		text += fmt.Sprintf("; %d other pods of this node have the same file system", v.SharedWithCount)
+	if health.SharedWithCount > 0 {
+		text += fmt.Sprintf("; %d other pods of this node have the same file system", health.SharedWithCount)
 	}
 	return text
 }
 
-func podName(p fault.Pod) string {
+func describePod(p fault.Pod) string {
 	if p.Name == "" {
 		return fmt.Sprintf("the pod with UID %q", p.UID)
 	}

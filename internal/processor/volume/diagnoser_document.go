@@ -32,10 +32,10 @@ type brokenVolume struct {
 	Copies   []brokenCopy   `json:"copies,omitempty"`
 	// MoreCopies is how many others there are.
 	MoreCopies int         `json:"moreCopies,omitempty"`
-	Shares     []fault.Pod `json:"shares,omitempty"`
-	Fate       []string    `json:"fate,omitempty"`
-	// Split has names of what was written to the node's own disk instead of to the volume.
-	Split []string `json:"split,omitempty"`
+	SharedWith []fault.Pod `json:"shares,omitempty"`
+	DaemonExit []string    `json:"fate,omitempty"`
+	// WrittenToNodeDisk has names of what was written to the node's own disk instead of to the volume.
+	WrittenToNodeDisk []string `json:"split,omitempty"`
 }
 
 // brokenCopy is a broken mount of the volume at another place.
@@ -46,28 +46,31 @@ type brokenCopy struct {
 	Pod       *fault.Pod `json:"pod,omitempty"`
 	Container string     `json:"container,omitempty"`
 	SubPath   string     `json:"subPath,omitempty"`
-	// Replaceable is whether it may be replaced if there is a source, and Why why, or why not.
+	// Replaceable is whether it may be replaced if there is a source, and Reason why, or why not.
 	Replaceable bool   `json:"replaceable"`
-	Why         string `json:"why,omitempty"`
+	Reason      string `json:"why,omitempty"`
 }
 
-func describeBroken(v *volume.Health, reasons []string) brokenVolume {
+func describeBroken(health *volume.Health, reasons []string) brokenVolume {
 	d := brokenVolume{
-		Code: v.Code, Pod: v.Pod, Plugin: v.Plugin, Name: v.Name, Point: v.Point, State: v.Answer.State, Record: v.Record,
-		NoRecord: v.NoRecordReason, Source: v.Source, NoSource: v.NoSourceReason, Split: v.WrittenToNodeDisk, Fate: reasons,
-		Evidence: v.Reasons[:min(len(v.Reasons), maxBrokenEvidence)], Shares: v.SharedWith[:min(len(v.SharedWith), maxShares)],
-		MoreCopies: max(0, len(v.Copies)-maxCopies),
+		Code: health.Code, Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
+		State: health.Answer.State, Record: health.Record,
+		NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason,
+		WrittenToNodeDisk: health.WrittenToNodeDisk, DaemonExit: reasons,
+		Evidence:   health.Reasons[:min(len(health.Reasons), maxBrokenEvidence)],
+		SharedWith: health.SharedWith[:min(len(health.SharedWith), maxSharedWith)],
+		MoreCopies: max(0, len(health.Copies)-maxCopies),
 	}
-	if v.Staging != nil {
-		d.Staging = v.Staging.Point
+	if health.Staging != nil {
+		d.Staging = health.Staging.Point
 	}
-	if v.Source != nil {
+	if health.Source != nil {
 		d.NoSource = ""
 	}
-	for _, c := range v.Copies[:min(len(v.Copies), maxCopies)] {
+	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
 		broken := brokenCopy{
 			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
-			Replaceable: c.Decision.Replaceable, Why: c.Decision.Reason,
+			Replaceable: c.Decision.Replaceable, Reason: c.Decision.Reason,
 		}
 		if c.Pod != (fault.Pod{}) {
 			broken.Pod = &c.Pod

@@ -23,15 +23,15 @@ import (
 
 func TestMain(m *testing.M) { volumetest.Main(m) }
 
-// about is a request about the pod of a scene.
-func about(s *volumetest.Scene) processor.Request {
+// sceneRequest is a request about the pod of a scene.
+func sceneRequest(s *volumetest.Scene) processor.Request {
 	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: s.Pod.Namespace, Name: s.Pod.Name}}
 }
 
-// asked keeps the questions about daemons.
-type asked []fusedaemon.Question
+// recordedQuestions keeps the questions about daemons.
+type recordedQuestions []fusedaemon.Question
 
-func (a *asked) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
+func (a *recordedQuestions) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
 	*a = append(*a, questions...)
 	return make([]fusedaemon.Exit, len(questions))
 }
@@ -57,9 +57,9 @@ func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
 	s.Remount("new")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	var a asked
+	var a recordedQuestions
 	d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector, Exits: &a, Connections: connections}
-	if _, err := d.Run(ctx, about(s)); err != nil {
+	if _, err := d.Run(ctx, sceneRequest(s)); err != nil {
 		t.Fatal(err)
 	}
 	const tick = 20 * time.Millisecond
@@ -68,8 +68,8 @@ func TestAsksWithTheTimeOfTheDeadMount(t *testing.T) {
 	}
 }
 
-// TestTellsStatesApart on a real volume, of the pod and of the whole node, without changing a mount by looking.
-func TestTellsStatesApart(t *testing.T) {
+// TestDistinguishesStates on a real volume, of the pod and of the whole node, without changing a mount by looking.
+func TestDistinguishesStates(t *testing.T) {
 	for name, c := range map[string]struct {
 		happen func(s *volumetest.Scene)
 		code   fault.Code // empty: healthy
@@ -92,7 +92,7 @@ func TestTellsStatesApart(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			d := &Diagnoser{Pods: s.Pods, Inspector: s.Inspector}
-			for _, r := range []processor.Request{about(s), {Node: about(s).Node}} {
+			for _, r := range []processor.Request{sceneRequest(s), {Node: sceneRequest(s).Node}} {
 				result, err := d.Run(ctx, r)
 				if err != nil {
 					t.Fatal(err)
@@ -111,8 +111,8 @@ func TestTellsStatesApart(t *testing.T) {
 				if len(list[0].Copies) != 1 || list[0].Copies[0].Container != "app" || len(result.Findings) < 2 {
 					t.Errorf("copies %+v, findings %+v", list[0].Copies, result.Findings)
 				}
-				if shares := strings.Contains(result.Values[KeyDiagnoserShares], volumetest.OtherUID); shares != c.shares {
-					t.Errorf("shares %q", result.Values[KeyDiagnoserShares])
+				if shares := strings.Contains(result.Values[KeyDiagnoserSharedWith], volumetest.OtherUID); shares != c.shares {
+					t.Errorf("shares %q", result.Values[KeyDiagnoserSharedWith])
 				}
 			}
 			if diff := cmp.Diff(before, s.Mounts()); diff != "" || !cmp.Equal(inside, s.MountsOf(app)) {

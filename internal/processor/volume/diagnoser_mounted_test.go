@@ -46,8 +46,8 @@ func (r driverRuntime) PodRecords(context.Context, string) ([]cri.Container, err
 	}, nil
 }
 
-// TestNamesNoCauseBeforeTheMount: two volumes of one driver were mounted at different times, and its container ended, or
-// the kernel killed a process of it, in between.
+// TestNamesNoCauseBeforeTheMount: two volumes of one driver were mounted at different times, and its container ended,
+// or the kernel killed a process of it, in between.
 func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 	t.Parallel()
 	event := time.Now().Add(-time.Hour).Truncate(time.Second)
@@ -76,10 +76,10 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			t.Parallel()
 			pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 			pods.Set(pod)
-			v := broken(pod, "a", fault.DisconnectedFUSE)
+			v := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE)
 			c.change(v)
 			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
-			other := broken(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
+			other := brokenVolumeOf(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
 				Exits: &fusedaemon.Analyzer{
@@ -94,7 +94,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 				t.Fatal(err)
 			}
 			list := brokenVolumes(t, result)
-			said := strings.Join(list[0].Fate, "\n")
+			said := strings.Join(list[0].DaemonExit, "\n")
 			for _, want := range c.says {
 				if !strings.Contains(said, want) {
 					t.Errorf("it does not say %q:\n%s", want, said)
@@ -105,7 +105,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 					t.Errorf("it says %q:\n%s", never, said)
 				}
 			}
-			if others := strings.Join(list[1].Fate, "\n"); !strings.Contains(others, ended) || !strings.Contains(others, killed) {
+			if others := strings.Join(list[1].DaemonExit, "\n"); !strings.Contains(others, ended) || !strings.Contains(others, killed) {
 				t.Errorf("of the other volume it says:\n%s", others)
 			}
 		})
@@ -116,10 +116,10 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 func TestMountedOfACopy(t *testing.T) {
 	t.Parallel()
 	older, younger := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
-	v := healthy(kubelettest.NewPod(), "a")
+	v := healthyVolume(kubelettest.NewPod(), "a")
 	v.Copies = []*volume.Copy{{Mount: v.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
 	v.Copies[0].Minor = 78
-	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mounted(v); got != older {
+	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mountTime(v); got != older {
 		t.Errorf("mounted at %v, want %v", got, older)
 	}
 }

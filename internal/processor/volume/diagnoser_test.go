@@ -39,10 +39,10 @@ func (s *fakeSurveyor) Inspect(_ context.Context, selection volume.Selection) (*
 	return &s.survey, s.err
 }
 
-// daemons counts how often each driver was asked about.
-type daemons map[string]int
+// exitQuestions counts how often each driver was asked about.
+type exitQuestions map[string]int
 
-func (d daemons) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
+func (d exitQuestions) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) []fusedaemon.Exit {
 	var exits []fusedaemon.Exit
 	for _, q := range questions {
 		d[q.Driver]++
@@ -51,22 +51,22 @@ func (d daemons) AnalyzeAll(_ context.Context, questions []fusedaemon.Question) 
 	return exits
 }
 
-func healthy(pod *corev1.Pod, name string) *volume.Health {
-	v := &volume.Health{}
-	v.Volume = volume.Volume{
+func healthyVolume(pod *corev1.Pod, name string) *volume.Health {
+	health := &volume.Health{}
+	health.Volume = volume.Volume{
 		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-		Plugin: kubelet.CSI, Name: name, Point: "/p/" + name,
+		Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
 			ID: 7, Parent: 1, Minor: 77, Point: "/p/" + name, Root: "/" + name, FSType: "fuse.x",
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
 		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
 	}
-	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
-	return v
+	health.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	return health
 }
 
-func broken(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
-	v := healthy(pod, name)
+func brokenVolumeOf(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
+	v := healthyVolume(pod, name)
 	v.Code, v.Reasons, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
 	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
 	v.DaemonNotes = []string{"no process serves it"}
@@ -77,7 +77,7 @@ func requestFor(pod *corev1.Pod) processor.Request {
 	return processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
 }
 
-func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) processor.Result {
+func runDiagnoser(t *testing.T, s *fakeSurveyor, request processor.Request, d exitQuestions) processor.Result {
 	t.Helper()
 	pods := &kubelettest.Pods{}
 	pods.Set(kubelettest.NewPod())
@@ -85,7 +85,7 @@ func diagnose(t *testing.T, s *fakeSurveyor, r processor.Request, d daemons) pro
 	if d != nil {
 		diagnoser.Exits = d
 	}
-	result, err := diagnoser.Run(t.Context(), r)
+	result, err := diagnoser.Run(t.Context(), request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,22 +100,22 @@ func brokenVolumes(t *testing.T, result processor.Result) (all []brokenVolume) {
 	return all
 }
 
-func TestTellsEveryBrokenVolume(t *testing.T) {
+func TestReportsEveryBrokenVolume(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
-	one, two := broken(pod, "a", fault.DisconnectedFUSE), broken(pod, "b", fault.DeletedVolumeSource)
-	three := broken(pod, "d", fault.DisconnectedFUSE)
+	one, two := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE), brokenVolumeOf(pod, "b", fault.DeletedVolumeSource)
+	three := brokenVolumeOf(pod, "d", fault.DisconnectedFUSE)
 	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
 	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
-	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthy(pod, "c"), three}}}, daemons{}
-	result := diagnose(t, s, requestFor(pod), d)
+	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthyVolume(pod, "c"), three}}}, exitQuestions{}
+	result := runDiagnoser(t, s, requestFor(pod), d)
 	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
 	}
 	want := map[string]string{
 		KeyDiagnoserCode: "DisconnectedFUSE", KeyDiagnoserCodes: `["DisconnectedFUSE","DeletedVolumeSource","DisconnectedFUSE"]`,
-		KeyDiagnoserShares: `[{"namespace":"other","name":"db","uid":"9"}]`,
+		KeyDiagnoserSharedWith: `[{"namespace":"other","name":"db","uid":"9"}]`,
 	}
 	for key, value := range want {
 		if result.Values[key] != value {
@@ -131,29 +131,29 @@ func TestTellsEveryBrokenVolume(t *testing.T) {
 	if len(list) != 3 || list[0].NoSource == "" || list[1].Source == nil || list[1].NoSource != "" || list[0].State != probe.Disconnected {
 		t.Errorf("list %+v", list)
 	}
-	if exits := list[0].Fate; !slices.Equal(exits, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
+	if exits := list[0].DaemonExit; !slices.Equal(exits, []string{"no process serves it", "the kernel killed the daemon of fuse.example.com"}) {
 		t.Errorf("fate %q", exits)
 	}
-	if diff := cmp.Diff(daemons{"fuse.example.com": 1}, d); diff != "" || len(list[1].Fate) != 1 {
-		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].Fate)
+	if diff := cmp.Diff(exitQuestions{"fuse.example.com": 1}, d); diff != "" || len(list[1].DaemonExit) != 1 {
+		t.Errorf("asked about daemons (-want +got):\n%s; of one that lives: %q", diff, list[1].DaemonExit)
 	}
 	if len(result.Findings) != 3 || result.Findings[0].Mount.ID != 1000 || result.Findings[0].Volume != "a" || result.Findings[0].Healed ||
 		!slices.Contains(result.Findings[0].Evidence, "the kernel killed the daemon of fuse.example.com") {
 		t.Errorf("findings %+v", result.Findings)
 	}
-	if again := diagnose(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].Fate) != 1 {
-		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].Fate)
+	if again := runDiagnoser(t, s, requestFor(pod), nil); len(brokenVolumes(t, again)[0].DaemonExit) != 1 {
+		t.Errorf("without one who knows about daemons: %+v", brokenVolumes(t, again)[0].DaemonExit)
 	}
 }
 
 func TestSaysWhatIsNotBroken(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
-	denied := healthy(pod, "b")
+	denied := healthyVolume(pod, "b")
 	denied.Answer = probe.Answer{State: probe.Denied, Errno: sys.EACCES}
 	var many []*volume.Health
 	for n := range 14 {
-		many = append(many, healthy(pod, fmt.Sprint("v", n)))
+		many = append(many, healthyVolume(pod, fmt.Sprint("v", n)))
 	}
 	for name, c := range map[string]struct {
 		survey volume.Survey
@@ -161,7 +161,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		want   []string
 	}{
 		"nothing there":  {volume.Survey{}, func(*processor.Request) {}, []string{"pod default/web has no volume mounted that lies on a file system that can die"}},
-		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthy(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
+		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthyVolume(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
 		"not asked":      {volume.Survey{Volumes: []*volume.Health{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
 		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
 		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
@@ -169,8 +169,8 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},
 		// A volume of another pod is none of this one's, whatever the inspector says.
-		"another pod's": {volume.Survey{Volumes: []*volume.Health{broken(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
-		"not the container's": {volume.Survey{Volumes: []*volume.Health{broken(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
+		"another pod's": {volume.Survey{Volumes: []*volume.Health{brokenVolumeOf(&corev1.Pod{}, "a", fault.HungMount)}}, func(*processor.Request) {}, []string{"no volume mounted"}},
+		"not the container's": {volume.Survey{Volumes: []*volume.Health{brokenVolumeOf(pod, "a", fault.HungMount)}}, func(r *processor.Request) {
 			r.Pod.Container = "sidecar"
 		}, []string{`container "sidecar" of pod default/web has no volume`}},
 		// Results of earlier operations and messages are not read.
@@ -182,7 +182,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 			t.Parallel()
 			r := requestFor(pod)
 			c.change(&r)
-			result := diagnose(t, &fakeSurveyor{survey: c.survey}, r, nil)
+			result := runDiagnoser(t, &fakeSurveyor{survey: c.survey}, r, nil)
 			for _, part := range c.want {
 				if !strings.Contains(result.NotApplicable, part) || len(result.Findings) > 0 {
 					t.Errorf("not applicable: %q, want %q; findings %+v", result.NotApplicable, part, result.Findings)
@@ -198,7 +198,7 @@ func TestNarrowsToAContainer(t *testing.T) {
 	pod, pods := kubelettest.NewPod(), &kubelettest.Pods{}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	pods.Set(pod)
-	s := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{broken(pod, "pvc-1", fault.DisconnectedFUSE)}}}
+	s := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{brokenVolumeOf(pod, "pvc-1", fault.DisconnectedFUSE)}}}
 	for container, want := range map[string]bool{"app": true, "sidecar": false} {
 		r := requestFor(pod)
 		r.Pod.Container = container
@@ -234,11 +234,11 @@ func TestResultsAreBounded(t *testing.T) {
 	t.Parallel()
 	pod, s := kubelettest.NewPod(), &fakeSurveyor{}
 	for n := range maxBrokenVolumes + 500 {
-		v := broken(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
+		v := brokenVolumeOf(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
 		v.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
 		s.survey.Volumes = append(s.survey.Volumes, v)
 	}
-	result := diagnose(t, s, processor.Request{}, daemons{})
+	result := runDiagnoser(t, s, processor.Request{}, exitQuestions{})
 	var results []string
 	if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserResults]), &results); err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestResultsAreBounded(t *testing.T) {
 	if len(results) != maxBrokenVolumes+1 || !strings.Contains(results[maxBrokenVolumes], "500 more volumes") || len(brokenVolumes(t, result)) != maxBrokenVolumes {
 		t.Errorf("%d results, the last %q", len(results), results[len(results)-1])
 	}
-	if n := strings.Count(result.Values[KeyDiagnoserShares], "uid"); n != maxShares {
+	if n := strings.Count(result.Values[KeyDiagnoserSharedWith], "uid"); n != maxSharedWith {
 		t.Errorf("%d shares", n)
 	}
 	text := (&Diagnoser{}).Excerpt(processor.Request{}, KeyDiagnoserList, result.Values[KeyDiagnoserList], 5000)

@@ -50,17 +50,17 @@ type Evictor interface {
 
 // Judge knows the volumes of pods.
 type Judge interface {
-	// Unmendable returns the faults of a pod's volumes that cannot be repaired on this node, each with the reason why
+	// Unrepairable returns the faults of a pod's volumes that cannot be repaired on this node, each with the reason why
 	// in reasons. Without findings, reasons say why there is none.
-	Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
+	Unrepairable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error)
 }
 
 // EvictRecoverer is the recoverer podEvictRecover.
 //
-// It is the last resort for a pod whose volume cannot be repaired on its node: it asks the API server to evict the pod, so
-// that its controller makes another. It evicts only the pod of the Diagnosis, by name and UID, and only while a judge finds
-// such a volume. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods alone that no
-// controller would make again. It rests on the Eviction API, which is handed in.
+// It is the last resort for a pod whose volume cannot be repaired on its node: it asks the API server to evict the pod,
+// so that its controller makes another. It evicts only the pod of the Diagnosis, by name and UID, and only while a
+// judge finds such a volume. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods
+// alone that no controller would make again. It rests on the Eviction API, which is handed in.
 type EvictRecoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
@@ -77,13 +77,13 @@ func (*EvictRecoverer) Parameters() []string {
 	return []string{ParamEvictDaemonSet, ParamEvictWaitSeconds}
 }
 
-// notAllowed says how to allow it.
-const notAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
+// evictionsNotAllowed says how to allow it.
+const evictionsNotAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
 	"pods/eviction, as config/overlays/eviction does"
 
 // Plan looks again, and plans one eviction if that is allowed, needed, and does no more harm than it has to.
 func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := evictOptionsOf(r.Values)
+	options, err := evictOptionsOf(r.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
@@ -91,14 +91,14 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	if err != nil || elsewhere != "" {
 		return processor.Plan{NotApplicable: elsewhere}, err
 	}
-	findings, reasons, err := h.Judge.Unmendable(ctx, string(pod.UID))
+	findings, reasons, err := h.Judge.Unrepairable(ctx, string(pod.UID))
 	if err != nil {
 		return processor.Plan{}, err
 	}
 	if len(findings) == 0 {
 		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
-	if why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet); why != "" {
+	if why := EvictionRefusal(pod, h.Evictor != nil, options.daemonSet); why != "" {
 		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
@@ -106,7 +106,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	return processor.Plan{
 		Actions: []fault.Action{{
 			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Fault: findings[0].Code,
-			Safety: h.safety(ctx, pod, findings, reasons), Loss: h.loss(ctx, pod),
+			Safety: h.safetyReason(ctx, pod, findings, reasons), Loss: h.describeLoss(ctx, pod),
 		}},
 		Findings: findings,
 	}, nil
@@ -139,7 +139,7 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 		return fmt.Sprintf("it is of DaemonSet %q, and would come back on this node, to the same broken volume; where making it anew does help, "+
 			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
 	case !allowed:
-		return notAllowed
+		return evictionsNotAllowed
 	}
 	return ""
 }
@@ -148,8 +148,8 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes, which a volume that does not answer " +
 	"can hold up"
 
-// safety says why it may be done.
-func (h *EvictRecoverer) safety(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
+// safetyReason says why it may be done.
+func (h *EvictRecoverer) safetyReason(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
 	owner := metav1.GetControllerOf(pod)
 	text := "it has " + describeFindings(findings)
 	if len(reasons) > 0 {
@@ -163,7 +163,7 @@ func (h *EvictRecoverer) safety(ctx context.Context, pod *corev1.Pod, findings [
 	case "StatefulSet":
 		text += "; the other pod is made when this one has gone altogether"
 	}
-	if local := h.local(ctx, pod); len(local) > 0 {
+	if local := h.localVolumes(ctx, pod); len(local) > 0 {
 		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(local, ", "))
 	}
 	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return f.Code == fault.HungMount })

@@ -16,8 +16,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// evictRetry is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a few
-// times only, and other pods may take minutes to become ready.
+// evictRetry is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a
+// few times only, and other pods may take minutes to become ready.
 const evictRetry = time.Minute
 
 // evictedIdentity names the pod of an action for people.
@@ -27,26 +27,27 @@ func evictedIdentity(p fault.Pod) string {
 
 // Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
 // is going, succeeds.
-func (h *EvictRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
 	switch {
-	case a.Kind != fault.Evict:
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
-	case a.Pod == nil || a.Pod.UID == "":
+	case action.Kind != fault.Evict:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
+	case action.Pod == nil || action.Pod.UID == "":
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no pod with a UID is named"))
-	case a.Pod.Namespace != r.Pod.Namespace || a.Pod.Name != r.Pod.Name:
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*a.Pod),
-			r.Pod.Namespace, r.Pod.Name))
+	case action.Pod.Namespace != request.Pod.Namespace || action.Pod.Name != request.Pod.Name:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*action.Pod),
+			request.Pod.Namespace, request.Pod.Name))
 	}
-	done, err := h.check(ctx, r, *a.Pod)
+	done, err := h.checkAgain(ctx, request, *action.Pod)
 	if err != nil || done.Already {
 		return done, err
 	}
-	return h.evict(ctx, *a.Pod)
+	return h.evictPod(ctx, *action.Pod)
 }
 
-// check makes sure, right before, that what the plan says is still so. The result is Already if there is nothing left to do.
-func (h *EvictRecoverer) check(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
-	o, err := evictOptionsOf(r.Values)
+// checkAgain makes sure, right before, that what the plan says is still so. The result is Already if there is nothing
+// left to do.
+func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, want fault.Pod) (done fault.Applied, err error) {
+	options, err := evictOptionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
 	}
@@ -63,17 +64,17 @@ func (h *EvictRecoverer) check(ctx context.Context, r processor.Request, want fa
 	case elsewhere != "":
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet); why != "" {
+	if why := EvictionRefusal(pod, h.Evictor != nil, options.daemonSet); why != "" {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
 	}
-	findings, reasons, err := h.Judge.Unmendable(ctx, want.UID)
+	findings, reasons, err := h.Judge.Unrepairable(ctx, want.UID)
 	if err == nil && len(findings) == 0 {
 		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(want), nothingToEvict(pod, reasons)))
 	}
 	return fault.Applied{}, err
 }
 
-func (h *EvictRecoverer) evict(ctx context.Context, want fault.Pod) (fault.Applied, error) {
+func (h *EvictRecoverer) evictPod(ctx context.Context, want fault.Pod) (fault.Applied, error) {
 	err := calls.From(ctx).Did("create pods/eviction", evictedIdentity(want), h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID))
 	var held *BlockedError
 	switch {
@@ -88,7 +89,7 @@ func (h *EvictRecoverer) evict(ctx context.Context, want fault.Pod) (fault.Appli
 		}
 		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", evictedIdentity(want), err), After: after}
 	case errors.Is(err, ErrForbidden):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", evictedIdentity(want), err, notAllowed))
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", evictedIdentity(want), err, evictionsNotAllowed))
 	}
 	return fault.Applied{}, fmt.Errorf("evict %s: %w", evictedIdentity(want), err)
 }

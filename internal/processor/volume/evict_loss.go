@@ -17,8 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// loss says what goes with a pod.
-func (h *EvictRecoverer) loss(ctx context.Context, pod *corev1.Pod) string {
+// describeLoss says what goes with a pod.
+func (h *EvictRecoverer) describeLoss(ctx context.Context, pod *corev1.Pod) string {
 	lost := []string{"the pod: its containers end within its grace period, with what they have not written down"}
 	for _, kind := range []struct {
 		text string
@@ -28,24 +28,24 @@ func (h *EvictRecoverer) loss(ctx context.Context, pod *corev1.Pod) string {
 		{"the claims, and what is stored behind them, of ephemeral volumes", func(v corev1.Volume) bool { return v.Ephemeral != nil }},
 		{"what the driver keeps for this pod alone of inline CSI volumes", func(v corev1.Volume) bool { return v.CSI != nil }},
 	} {
-		if names := volumes(pod, kind.is); len(names) > 0 {
+		if names := volumeNames(pod, kind.is); len(names) > 0 {
 			lost = append(lost, kind.text+" "+strings.Join(names, ", "))
 		}
 	}
-	if names := volumes(pod, func(v corev1.Volume) bool { return v.HostPath != nil }); len(names) > 0 {
+	if names := volumeNames(pod, func(v corev1.Volume) bool { return v.HostPath != nil }); len(names) > 0 {
 		lost = append(lost, "where the other pod runs on another node, the sight of hostPath volumes "+strings.Join(names, ", ")+
 			", which stay here")
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		lost = append(lost, "the work of this pod so far, which the Job may count as a failure")
 	}
-	if known, err := h.plugins(ctx, pod); err != nil || known == nil {
+	if known, err := h.volumesByPlugin(ctx, pod); err != nil || known == nil {
 		lost = append(lost, "whether it has local volumes, which bind it to this node, is not known")
 	}
 	return strings.Join(lost, "; ")
 }
 
-func volumes(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
+func volumeNames(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
 		if is(v) {
@@ -58,19 +58,19 @@ func volumes(pod *corev1.Pod, is func(corev1.Volume) bool) []string {
 // localPlugin is the kubelet's name for volumes of type local.
 const localPlugin = "kubernetes.io~local-volume"
 
-// local lists the pod's PersistentVolumes of type local. The agent has no right to read PersistentVolumes, but the
-// kubelet has a directory for each.
-func (h *EvictRecoverer) local(ctx context.Context, pod *corev1.Pod) []string {
-	plugins, err := h.plugins(ctx, pod)
+// localVolumes lists the pod's PersistentVolumes of type local. The agent has no right to read PersistentVolumes, but
+// the kubelet has a directory for each.
+func (h *EvictRecoverer) localVolumes(ctx context.Context, pod *corev1.Pod) []string {
+	plugins, err := h.volumesByPlugin(ctx, pod)
 	if err != nil {
 		return nil
 	}
 	return plugins[localPlugin]
 }
 
-// plugins lists the volumes that the kubelet has for a pod by plugin; nil if it has none. Volumes themselves are not
-// looked at, nor anything that is mounted on the way, which may not answer.
-func (h *EvictRecoverer) plugins(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
+// volumesByPlugin lists the volumes that the kubelet has for a pod by plugin; nil if it has none. Volumes themselves
+// are not looked at, nor anything that is mounted on the way, which may not answer.
+func (h *EvictRecoverer) volumesByPlugin(ctx context.Context, pod *corev1.Pod) (map[string][]string, error) {
 	n, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import "kubediag.org/kubediag/internal/processor/restart"
 const (
 	// ParamEvictDaemonSet is "true" or "false" (default): whether a pod of a DaemonSet is evicted as well.
 	ParamEvictDaemonSet = "param.recover.kubernetes.pod_evict.daemon_set"
-	// ParamEvictWaitSeconds is for how many seconds, 0 to 3600, the pod is waited for until it has gone. Default: 45, and never
-	// longer than the operation has time.
+	// ParamEvictWaitSeconds is for how many seconds, 0 to 3600, the pod is waited for until it has gone. Default: 45,
+	// and never longer than the operation has time.
 	ParamEvictWaitSeconds = "param.recover.kubernetes.pod_evict.wait_seconds"
 )
 
@@ -20,7 +20,7 @@ type evictOptions struct {
 }
 
 func evictOptionsOf(values map[string]string) (o evictOptions, err error) {
-	if o.daemonSet, err = restart.Bool(values, ParamEvictDaemonSet, false); err != nil {
+	if o.daemonSet, err = restart.ParseBool(values, ParamEvictDaemonSet, false); err != nil {
 		return o, err
 	}
 	o.Options, err = restart.Keys{WaitSeconds: ParamEvictWaitSeconds}.Options(values)

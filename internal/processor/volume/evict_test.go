@@ -52,9 +52,9 @@ func (s *evictScene) Pod(_ context.Context, namespace, name string) (*corev1.Pod
 	return s.pod, nil
 }
 
-func (s *evictScene) Node(context.Context) (*kubelet.Node, error) { return kubelet.Own(s.root) }
+func (s *evictScene) Node(context.Context) (*kubelet.Node, error) { return kubelet.Local(s.root) }
 
-func (s *evictScene) Unmendable(_ context.Context, podUID string) ([]fault.Finding, []string, error) {
+func (s *evictScene) Unrepairable(_ context.Context, podUID string) ([]fault.Finding, []string, error) {
 	if podUID != evictedUID {
 		return nil, nil, fmt.Errorf("asked for pod %q", podUID)
 	}
@@ -316,7 +316,7 @@ func TestEvictApplyRefuses(t *testing.T) {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
-	for name, a := range map[string]fault.Action{
+	for name, action := range map[string]fault.Action{
 		"another kind":      {Kind: "Delete", Pod: evictAction().Pod},
 		"another pod":       evictActionOf("default", "db-1", evictedUID),
 		"another namespace": evictActionOf("kube-system", "web-1", evictedUID),
@@ -324,7 +324,7 @@ func TestEvictApplyRefuses(t *testing.T) {
 		"a target alone":    {Kind: fault.Evict, Target: evictAction().Target},
 	} {
 		s := newEvictScene(t, nil)
-		if done, err := s.recoverer().Apply(t.Context(), evictRequest, a); !processor.IsStalled(err) || len(s.evicted) > 0 {
+		if done, err := s.recoverer().Apply(t.Context(), evictRequest, action); !processor.IsStalled(err) || len(s.evicted) > 0 {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}

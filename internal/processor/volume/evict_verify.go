@@ -19,43 +19,43 @@ import (
 const evictPollInterval = time.Second
 
 // Verify proves that the pod is gone, or on its way. While it is on its way its faults are not called healed.
-func (h *EvictRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	o, err := evictOptionsOf(r.Values)
+func (h *EvictRecoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+	options, err := evictOptionsOf(request.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if len(p.Actions) != 1 || p.Actions[0].Pod == nil {
+	if len(plan.Actions) != 1 || plan.Actions[0].Pod == nil {
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it evicts no pod"))
 	}
-	pod := *p.Actions[0].Pod
-	left, err := h.await(ctx, r, pod.UID, o.Within(ctx))
+	pod := *plan.Actions[0].Pod
+	left, err := h.awaitGone(ctx, request, pod.UID, options.WaitWithin(ctx))
 	if err != nil {
 		return processor.Result{}, err
 	}
 	did := evictedIdentity(pod) + " was evicted"
-	if done := p.Outcome(0); done.Already {
+	if done := plan.Outcome(0); done.Already {
 		did = fmt.Sprintf("%s was not evicted: %s", evictedIdentity(pod), done.Message)
 	}
 	if left != nil {
-		did += ", and is being deleted: " + h.holdUp(ctx, left, time.Now())
-		return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: p.Findings}, nil
+		did += ", and is being deleted: " + h.deletionBlockers(ctx, left, time.Now())
+		return processor.Result{Values: map[string]string{KeyEvictResult: did}, Findings: plan.Findings}, nil
 	}
-	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.Healed(p.Findings, nil)}, nil
+	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.MarkHealed(plan.Findings, nil)}, nil
 }
 
-// await waits until the pod has gone, and gives it where it is only on its way.
-func (h *EvictRecoverer) await(ctx context.Context, r processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
+// awaitGone waits until the pod has gone, and gives it where it is only on its way.
+func (h *EvictRecoverer) awaitGone(ctx context.Context, request processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
 	tick := time.NewTicker(evictPollInterval)
 	defer tick.Stop()
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	for {
-		pod, err := h.Pods.Pod(ctx, r.Pod.Namespace, r.Pod.Name)
+		pod, err := h.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
 		switch {
 		case errors.Is(err, kubelet.ErrPodNotFound), err == nil && string(pod.UID) != uid:
 			return nil, nil
 		case err != nil:
-			return nil, fmt.Errorf("get pod %s/%s: %w", r.Pod.Namespace, r.Pod.Name, err)
+			return nil, fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -71,12 +71,13 @@ func (h *EvictRecoverer) await(ctx context.Context, r processor.Request, uid str
 	}
 }
 
-// holdUp says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period ends.
-func (h *EvictRecoverer) holdUp(ctx context.Context, pod *corev1.Pod, now time.Time) string {
+// deletionBlockers says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period
+// ends.
+func (h *EvictRecoverer) deletionBlockers(ctx context.Context, pod *corev1.Pod, now time.Time) string {
 	if left := pod.DeletionTimestamp.Sub(now).Round(time.Second); left > 0 {
 		return fmt.Sprintf("its containers have %s left to end by themselves", left)
 	}
-	findings, _, err := h.Judge.Unmendable(ctx, string(pod.UID))
+	findings, _, err := h.Judge.Unrepairable(ctx, string(pod.UID))
 	if err != nil || len(findings) == 0 {
 		return "its grace period is over, and it is still there; " + evictionBlocked
 	}

@@ -27,11 +27,11 @@ const (
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
 	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent if nothing was.
 	KeyRebindRefusals = "recover.kubernetes.volume_rebind.refusals"
-	// KeyRebindShares are the other pods of the node that have one of the dead file systems, as JSON: nothing of theirs was
-	// changed. It is absent if there are none.
-	KeyRebindShares = "recover.kubernetes.volume_rebind.shares"
-	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have started.
-	// It is absent if there was none, or the run did not wait.
+	// KeyRebindSharedWith are the other pods of the node that have one of the dead file systems, as JSON: nothing of
+	// theirs was changed. It is absent if there are none.
+	KeyRebindSharedWith = "recover.kubernetes.volume_rebind.shares"
+	// KeyRebindRunningAfter is how many seconds after the repair all containers that could not start were seen to have
+	// started. It is absent if there was none, or the run did not wait.
 	KeyRebindRunningAfter = "recover.kubernetes.volume_rebind.running_after_seconds"
 )
 
@@ -45,11 +45,11 @@ type Inspector interface {
 
 // RebindRecoverer is the recoverer volumeRebindRecover.
 //
-// It repairs the dead volumes of a pod: it replaces every mount of such a volume by the right directory, first on the host
-// and then in the running containers. No container restarts, and there is no moment without a mount. Package
-// internal/faults/volume finds the broken mounts, and takes the source from the kubelet's own records. Parameters narrow
-// that, or permit to abort a connection that hangs; they name no target. Only volumes of the Diagnosis' own pod change, and
-// each mount only if that is still the planned one, and still broken.
+// It repairs the dead volumes of a pod: it replaces every mount of such a volume by the right directory, first on the
+// host and then in the running containers. No container restarts, and there is no moment without a mount. Package
+// internal/faults/volume finds the broken mounts, and takes the source from the kubelet's own records. Parameters
+// narrow that, or permit to abort a connection that hangs; they name no target. Only volumes of the Diagnosis' own pod
+// change, and each mount only if that is still the planned one, and still broken.
 type RebindRecoverer struct {
 	Pods      kubelet.Pods
 	Inspector Inspector
@@ -65,8 +65,8 @@ func (*RebindRecoverer) Parameters() []string {
 	return []string{volume.ParamVolume, ParamRebindAbort, ParamRebindBringForward, ParamRebindWaitSeconds}
 }
 
-func (h *RebindRecoverer) starter() restart.Starter {
-	return restart.Starter{Pods: h.Pods, Runtime: h.Runtime}
+func (h *RebindRecoverer) restarter() restart.Restarter {
+	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
 // Bounds of a plan.
@@ -79,40 +79,40 @@ const (
 
 // Plan looks again, and plans what package volume would do about every broken volume of the pod, and then the removal
 // of the runtime's records of containers that never started.
-func (h *RebindRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
-	o, err := rebindOptionsOf(r.Values)
+func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+	options, err := rebindOptionsOf(request.Values)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
+	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
 	if err == nil && elsewhere == "" {
-		elsewhere = going(pod)
+		elsewhere = notRunningReason(pod)
 	}
 	if err != nil || elsewhere != "" {
 		return processor.Plan{NotApplicable: elsewhere}, err
 	}
-	survey, err := h.Inspector.Inspect(ctx, volume.Selection{PodUID: string(pod.UID), Volume: r.Values[volume.ParamVolume]})
+	survey, err := h.Inspector.Inspect(ctx, volume.Selection{PodUID: string(pod.UID), Volume: request.Values[volume.ParamVolume]})
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	d := rebindDraft{pod: pod, container: r.Pod.Container}
-	for _, v := range d.broken(survey) {
-		actions, refusals, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: o.abort})
+	d := rebindDraft{pod: pod, container: request.Pod.Container}
+	for _, v := range d.brokenVolumes(survey) {
+		actions, refusals, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: options.abort})
 		if err != nil {
 			return processor.Plan{}, err
 		}
-		d.add(v, actions)
+		d.addVolume(v, actions)
 		d.refusals = append(d.refusals, refusals...)
 	}
 	if len(d.actions) == 0 {
-		return processor.Plan{NotApplicable: d.nothing(survey), Findings: d.left, Gone: d.absences(survey)}, nil
+		return processor.Plan{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
 	}
-	return h.plan(ctx, &d, o)
+	return h.planOf(ctx, &d, options)
 }
 
-// going says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and only gets in the
-// way of one who replaces them.
-func going(pod *corev1.Pod) string {
+// notRunningReason says why nothing is done about a pod that does not run on: the kubelet unmounts its volumes, and
+// only gets in the way of one who replaces them.
+func notRunningReason(pod *corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -129,63 +129,64 @@ type rebindDraft struct {
 	container string // empty: all
 	actions   []fault.Action
 	refusals  []string
-	// healed are the findings that the actions heal, left all others.
-	healed, left []fault.Finding
-	shares       []fault.Pod
-	mounters     []string // containers that mount what is replaced
+	// healedFindings are the findings that the actions heal, left all others.
+	healedFindings, leftFindings []fault.Finding
+	sharedWith                   []fault.Pod
+	mounters                     []string // containers that mount what is replaced
 }
 
-// broken lists the broken volumes that the request is about.
-func (d *rebindDraft) broken(s *volume.Survey) []*volume.Health {
+// brokenVolumes lists the broken volumes that the request is about.
+func (d *rebindDraft) brokenVolumes(s *volume.Survey) []*volume.Health {
 	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool {
 		return v.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Mounters(d.pod), d.container)
 	})
 }
 
-// add takes up what would be done about one volume.
-func (d *rebindDraft) add(v *volume.Health, actions []fault.Action) {
+// addVolume takes up what would be done about one volume.
+func (d *rebindDraft) addVolume(health *volume.Health, actions []fault.Action) {
 	var replaced []fault.Mount
-	for _, a := range actions {
+	for _, action := range actions {
 		switch {
-		case a.Pod.UID != string(d.pod.UID):
-			d.refuse("the mount at %q is not one of this pod's, but of the pod with UID %q", a.Mount.Point, a.Pod.UID)
-		case d.container != "" && a.Container != "" && a.Container != d.container:
-			d.refuse("the mount at %q is that of container %q, and container %q was asked for", a.Mount.Point, a.Container, d.container)
+		case action.Pod.UID != string(d.pod.UID):
+			d.addRefusal("the mount at %q is not one of this pod's, but of the pod with UID %q", action.Mount.Point, action.Pod.UID)
+		case d.container != "" && action.Container != "" && action.Container != d.container:
+			d.addRefusal("the mount at %q is that of container %q, and container %q was asked for", action.Mount.Point, action.Container, d.container)
 		case len(d.actions) == maxActions:
-			d.refuse("the mount at %q is left for another run: no more than %d are replaced at once", a.Mount.Point, maxActions)
+			d.addRefusal("the mount at %q is left for another run: no more than %d are replaced at once", action.Mount.Point, maxActions)
 		default:
-			d.actions = append(d.actions, a)
-			if a.Kind == fault.Replace {
-				replaced = append(replaced, *a.Mount)
+			d.actions = append(d.actions, action)
+			if action.Kind == fault.Replace {
+				replaced = append(replaced, *action.Mount)
 			}
 		}
 	}
-	for _, f := range v.Findings() {
+	for _, f := range health.Findings() {
 		f.Evidence = f.Evidence[:min(len(f.Evidence), maxRebindEvidence)]
 		if slices.Contains(replaced, f.Mount) {
-			d.healed = append(d.healed, f)
-		} else if len(d.left) < maxFindings {
-			d.left = append(d.left, f)
+			d.healedFindings = append(d.healedFindings, f)
+		} else if len(d.leftFindings) < maxFindings {
+			d.leftFindings = append(d.leftFindings, f)
 		}
 	}
 	if len(replaced) > 0 {
-		d.mounters = append(d.mounters, v.Mounters(d.pod)...)
+		d.mounters = append(d.mounters, health.Mounters(d.pod)...)
 	}
-	for _, pod := range v.SharedWith {
-		if !slices.Contains(d.shares, pod) && len(d.shares) < maxShares {
-			d.shares = append(d.shares, pod)
+	for _, pod := range health.SharedWith {
+		if !slices.Contains(d.sharedWith, pod) && len(d.sharedWith) < maxSharedWith {
+			d.sharedWith = append(d.sharedWith, pod)
 		}
 	}
 }
 
-func (d *rebindDraft) refuse(format string, args ...any) {
+func (d *rebindDraft) addRefusal(format string, args ...any) {
 	d.refusals = append(d.refusals, fmt.Sprintf(format, args...))
 }
 
-// absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be asked.
+// absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be
+// asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
-	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.Unasked })
-	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.broken(s)) > 0 {
+	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed })
+	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.brokenVolumes(s)) > 0 {
 		return nil
 	}
 	var gone []fault.Absence
@@ -195,50 +196,50 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 	return gone
 }
 
-// nothing says why nothing is done.
-func (d *rebindDraft) nothing(s *volume.Survey) string {
+// nothingReason says why nothing is done.
+func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 	name := d.pod.Namespace + "/" + d.pod.Name
 	if len(d.refusals) > 0 {
 		return fmt.Sprintf("no volume of pod %s is mended: %s", name, processor.JoinReasons(d.refusals, maxReasons))
 	}
-	if len(d.left) > 0 {
+	if len(d.leftFindings) > 0 {
 		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
 	}
-	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(s.Volumes))
-	if len(s.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + processor.JoinReasons(s.Coverage.Incomplete, maxReasons)
+	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(survey.Volumes))
+	if len(survey.Coverage.Incomplete) > 0 {
+		text += "; not looked at: " + processor.JoinReasons(survey.Coverage.Incomplete, maxReasons)
 	}
 	return text
 }
 
-// plan writes the draft down.
-func (h *RebindRecoverer) plan(ctx context.Context, d *rebindDraft, o rebindOptions) (processor.Plan, error) {
-	plan := processor.Plan{Actions: d.actions, Findings: d.healed}
-	m := rebindState{Waiting: d.waiting(), Refusals: d.refusals, Left: d.left, Shares: d.shares}
+// planOf writes the draft down.
+func (h *RebindRecoverer) planOf(ctx context.Context, d *rebindDraft, o rebindOptions) (processor.Plan, error) {
+	plan := processor.Plan{Actions: d.actions, Findings: d.healedFindings}
+	m := rebindState{Pending: d.pendingContainers(), Refusals: d.refusals, Left: d.leftFindings, SharedWith: d.sharedWith}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.starter().Actions(ctx, m.Waiting, d.actions[0].Fault)...)
+		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, d.actions[0].Fault)...)
 	}
-	err := plan.Remember(m)
+	err := plan.SaveState(m)
 	return plan, err
 }
 
-// waiting are the containers that could not start because they lacked what is replaced. If an init container is one of
-// them, the others cannot start before it; and while another one runs, they have their time.
-func (d *rebindDraft) waiting() restart.Waiting {
+// pendingContainers are the containers that could not start because they lacked what is replaced. If an init container
+// is one of them, the others cannot start before it; and while another one runs, they have their time.
+func (d *rebindDraft) pendingContainers() restart.Pending {
 	names := d.mounters
 	if d.container != "" {
 		names = []string{d.container}
 	}
-	w := restart.WaitingOf(d.pod, names)
-	initial := func(a restart.Awaited) bool {
+	w := restart.PendingIn(d.pod, names)
+	initial := func(a restart.PendingContainer) bool {
 		return slices.ContainsFunc(d.pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == a.Container })
 	}
 	if slices.ContainsFunc(w.Containers, initial) {
-		w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool { return !initial(a) })
+		w.Containers = slices.DeleteFunc(w.Containers, func(a restart.PendingContainer) bool { return !initial(a) })
 		return w
 	}
 	busy := slices.ContainsFunc(d.pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
-	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.Awaited) bool {
+	w.Containers = slices.DeleteFunc(w.Containers, func(a restart.PendingContainer) bool {
 		s, _ := podinfo.ContainerStatus(d.pod, a.Container)
 		return busy && s.State.Waiting != nil && s.State.Waiting.Reason == "PodInitializing"
 	})

@@ -16,9 +16,10 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the plan.
-func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	o, err := rebindOptionsOf(r.Values)
+// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// plan.
+func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
+	options, err := rebindOptionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
 	}
@@ -27,40 +28,41 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, a faul
 		return fault.Applied{}, err
 	}
 	if elsewhere == "" {
-		if done, ok := h.starter().Apply(ctx, pod, a); ok {
+		if done, ok := h.restarter().Apply(ctx, pod, action); ok {
 			return done, nil
 		}
-		elsewhere = going(pod)
+		elsewhere = notRunningReason(pod)
 	}
 	if elsewhere != "" {
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	switch a.Kind {
+	switch action.Kind {
 	case fault.Abort:
-		if !o.abort {
-			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", a.Target, ParamRebindAbort))
+		if !options.abort {
+			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it",
+				action.Target, ParamRebindAbort))
 		}
-		return h.apply(ctx, pod, a)
+		return h.applyOnPod(ctx, pod, action)
 	case fault.Replace:
-		return h.apply(ctx, pod, a)
+		return h.applyOnPod(ctx, pod, action)
 	}
-	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
+	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 }
 
-// apply has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
-func (h *RebindRecoverer) apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
+// applyOnPod has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
+func (h *RebindRecoverer) applyOnPod(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
 	if a.Mount == nil {
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	done, err := h.Inspector.Apply(ctx, ofPod(a, string(pod.UID)))
+	done, err := h.Inspector.Apply(ctx, actionOfPod(a, string(pod.UID)))
 	if errors.Is(err, volume.ErrRefused) {
 		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}
 	return done, err
 }
 
-// ofPod is the action about a volume of that pod, whichever pod it was planned for.
-func ofPod(a fault.Action, podUID string) fault.Action {
+// actionOfPod is the action about a volume of that pod, whichever pod it was planned for.
+func actionOfPod(a fault.Action, podUID string) fault.Action {
 	a.Pod = &fault.Pod{UID: podUID}
 	return a
 }

@@ -16,12 +16,12 @@ import (
 // TestClaimsNoDeedOfOthers: a mount that had gone, or that another process repaired, is not said to have been replaced.
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	a := w.breaks("pvc-a")
+	w := newRebindWorld()
+	a := w.breakVolume("pvc-a")
 	abort := a
 	abort.Kind = fault.Abort
-	w.plans["pvc-a"] = planned{actions: []fault.Action{abort, a, inside(a, "app", "/data")}}
-	p := stored(t, w.plan(t))
+	w.plans["pvc-a"] = plannedRepair{actions: []fault.Action{abort, a, inContainer(a, "app", "/data")}}
+	p := throughJournal(t, w.planRepair(t))
 	p.Applied = []fault.Applied{fault.AlreadySo("was aborted already"), {}, fault.AlreadySo("its mount namespace has gone")}
 	w.proof.Evidence = []string{"is alive", "mount namespace mnt:[43] has gone"}
 	result, err := w.healer.Verify(t.Context(), w.request, p)
@@ -46,9 +46,9 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 // TestSuffers: the mount on the host is any container's, and that of a container its own.
 func TestSuffers(t *testing.T) {
 	t.Parallel()
-	m := rebindState{Waiting: restart.Waiting{Containers: []restart.Awaited{{Container: "app"}}}}
+	m := rebindState{Pending: restart.Pending{Containers: []restart.PendingContainer{{Container: "app"}}}}
 	for container, want := range map[string]bool{"": true, "app": true, "sidecar": false} {
-		if got := m.Suffers(fault.Finding{Container: container}); got != want {
+		if got := m.NeedsMountOf(fault.Finding{Container: container}); got != want {
 			t.Errorf("container %q: %v, want %v", container, got, want)
 		}
 	}

@@ -23,11 +23,11 @@ import (
 // TestForgedValues: parameters and results of earlier operations that name other targets, sources and devices change
 // nothing about the plan.
 func TestForgedValues(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	other := w.Share()
 	w.Kill()
 	w.Remount("new")
-	honest := w.plan(t)
+	honest := w.planRepair(t)
 	lie, err := json.Marshal([]map[string]any{{
 		"code": "DisconnectedFUSE", "pod": map[string]string{"uid": volumetest.OtherUID}, "name": volumetest.Volume, "point": other,
 		"source": map[string]any{"path": "/etc", "mount": map[string]any{"point": "/"}},
@@ -46,29 +46,29 @@ func TestForgedValues(t *testing.T) {
 		"pod.name": "other", "pod.uid": volumetest.OtherUID, "container": "../../etc", "device": "8:0", "volume": "../..", "source": "/etc",
 		"diagnoser.kubernetes.volume_health.code": "HungMount",
 	})
-	if diff := cmp.Diff(honest, w.plan(t)); diff != "" {
+	if diff := cmp.Diff(honest, w.planRepair(t)); diff != "" {
 		t.Errorf("plan (-honest +forged):\n%s", diff)
 	}
 	for _, name := range []string{"../../../" + volumetest.OtherUID, other, "*", "pvc-2"} {
 		w.request.Values = map[string]string{volume.ParamVolume: name}
-		if p := w.plan(t); len(p.Actions) > 0 {
-			t.Errorf("volume %q: %q", name, targets(p))
+		if p := w.planRepair(t); len(p.Actions) > 0 {
+			t.Errorf("volume %q: %q", name, actionTargets(p))
 		}
 	}
 }
 
-// TestForgedActions: an action can come from a journal that was tampered with. Whatever is no broken mount of a volume of
-// this pod stays as it is.
+// TestForgedActions: an action can come from a journal that was tampered with. Whatever is no broken mount of a volume
+// of this pod stays as it is.
 func TestForgedActions(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	other := w.Share()
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
-	if len(p.Actions) < 2 {
-		t.Fatalf("plan %+v, want actions on the host and in the container", p)
+	plan := w.planRepair(t)
+	if len(plan.Actions) < 2 {
+		t.Fatalf("plan %+v, want actions on the host and in the container", plan)
 	}
-	good := p.Actions[0]
+	good := plan.Actions[0]
 	table, err := mountns.Table(0)
 	if err != nil {
 		t.Fatal(err)
@@ -94,12 +94,12 @@ func TestForgedActions(t *testing.T) {
 		"another pod's volume":    mounted(other),
 		"the staging path":        mounted(w.Staging),
 		"the root":                mounted("/"),
-		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = another(m.ID), m.MountInfoID+1_000_000 }),
-		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = p.Actions[1].Mount.Namespace }),
+		"another number":          edit(func(m *fault.Mount) { m.ID, m.MountInfoID = otherID(m.ID), m.MountInfoID+1_000_000 }),
+		"another namespace":       edit(func(m *fault.Mount) { m.Namespace = plan.Actions[1].Mount.Namespace }),
 		"nothing":                 {},
 		"a point alone":           {Point: w.Point, Namespace: good.Mount.Namespace},
 		"out of the volume":       edit(func(m *fault.Mount) { m.ID, m.Point = 0, m.Point+"/../../.." }),
-		"the container's as ours": inOurs(*p.Actions[1].Mount, good.Mount.Namespace),
+		"the container's as ours": inOwnNamespace(*plan.Actions[1].Mount, good.Mount.Namespace),
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamRebindAbort: "true"}
@@ -117,30 +117,30 @@ func TestForgedActions(t *testing.T) {
 	}
 }
 
-// another is another id; 0, where the kernel has none, stays.
-func another(id uint64) uint64 { return id + min(id, 1) }
+// otherID is another id; 0, where the kernel has none, stays.
+func otherID(id uint64) uint64 { return id + min(id, 1) }
 
-func inOurs(m fault.Mount, namespace uint64) fault.Mount {
+func inOwnNamespace(m fault.Mount, namespace uint64) fault.Mount {
 	m.Namespace = namespace
 	return m
 }
 
 // TestAnotherPodOfTheName has none of the volumes of the one before it.
 func TestAnotherPodOfTheName(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
+	plan := w.planRepair(t)
 	namesake := w.Pod.DeepCopy()
 	namesake.UID = "3d1b0f6e-8f4a-4f1d-8a57-6d1f6b0e9c33"
 	w.Pods.Set(namesake)
 	before := w.Mounts()
-	for _, a := range p.Actions {
+	for _, a := range plan.Actions {
 		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 			t.Errorf("%s of %q: %+v, %v, want a refusal", a.Kind, a.Target, done, err)
 		}
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) {
 		t.Errorf("verify: %v", err)
 	}
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
@@ -150,11 +150,11 @@ func TestAnotherPodOfTheName(t *testing.T) {
 
 // TestPlanThatIsOutOfDate: a mount that another process has repaired or mounted again meanwhile is left alone.
 func TestPlanThatIsOutOfDate(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
-	w.apply(t, p.Actions)
+	p := w.planRepair(t)
+	w.applyActions(t, p.Actions)
 	w.Kill()
 	w.Remount("newer")
 	before := w.Mounts()
@@ -166,30 +166,30 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 	if diff := cmp.Diff(before, w.Mounts()); diff != "" {
 		t.Errorf("mounts have changed (-before +after):\n%s", diff)
 	}
-	w.apply(t, w.plan(t).Actions)
-	w.mended(t, "newer")
+	w.applyActions(t, w.planRepair(t).Actions)
+	w.expectRepaired(t, "newer")
 }
 
 // TestAbortsWhenAsked, and only the connection of the volume that hangs.
 func TestAbortsWhenAsked(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Stop()
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	p := w.plan(t)
-	if len(p.Actions) == 0 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Lossless {
-		t.Fatalf("plan %+v", p)
+	plan := w.planRepair(t)
+	if len(plan.Actions) == 0 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Lossless {
+		t.Fatalf("plan %+v", plan)
 	}
 	w.request.Values = nil
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	for i, done := range append(w.apply(t, p.Actions[:1]), w.apply(t, p.Actions[:1])...) {
+	for i, done := range append(w.applyActions(t, plan.Actions[:1]), w.applyActions(t, plan.Actions[:1])...) {
 		if done.Already != (i > 0) {
 			t.Errorf("abort %d: %+v", i, done)
 		}
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") {
 		t.Errorf("values %q, %v", result.Values, err)
 	}
@@ -201,21 +201,21 @@ func TestAbortsWhenAsked(t *testing.T) {
 	// The mount that hung is dead now, and is repaired when the driver has mounted it again.
 	w.Remount("new")
 	w.request.Values = nil
-	p = w.plan(t)
-	w.apply(t, p.Actions)
-	if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+	plan = w.planRepair(t)
+	w.applyActions(t, plan.Actions)
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 		t.Error(err)
 	}
-	w.mended(t, "new")
+	w.expectRepaired(t, "new")
 }
 
 // TestUnmendableVolumes of a real pod: dead without a source, and not as soon as there is one.
 func TestUnmendableVolumes(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	j := &UnrepairableJudge{Inspector: w.Inspector}
 	judge := func(want int, reason string) {
 		t.Helper()
-		findings, reasons, err := j.Unmendable(t.Context(), string(w.Pod.UID))
+		findings, reasons, err := j.Unrepairable(t.Context(), string(w.Pod.UID))
 		if err != nil || len(findings) != want || !strings.Contains(strings.Join(reasons, "; "), reason) {
 			t.Errorf("findings %+v, reasons %q, %v; want %d, %q", findings, reasons, err, want, reason)
 		}

@@ -28,23 +28,23 @@ type rebindScene struct {
 	request processor.Request
 }
 
-func admit(t *testing.T) *rebindScene {
+func newRebindScene(t *testing.T) *rebindScene {
 	t.Helper()
 	s := volumetest.New(t)
-	return &rebindScene{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: about(s)}
+	return &rebindScene{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: sceneRequest(s)}
 }
 
-func (w *rebindScene) plan(t *testing.T) processor.Plan {
+func (w *rebindScene) planRepair(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stored(t, p)
+	return throughJournal(t, p)
 }
 
-// apply does the actions and gives how each went.
-func (w *rebindScene) apply(t *testing.T, actions []fault.Action) (all []fault.Applied) {
+// applyActions does the actions and gives how each went.
+func (w *rebindScene) applyActions(t *testing.T, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
 		done, err := w.healer.Apply(t.Context(), w.request, a)
@@ -56,15 +56,15 @@ func (w *rebindScene) apply(t *testing.T, actions []fault.Action) (all []fault.A
 	return all
 }
 
-// mended makes sure that the host and the container that never stopped read what is in the volume now.
-func (w *rebindScene) mended(t *testing.T, want string) {
+// expectRepaired makes sure that the host and the container that never stopped read what is in the volume now.
+func (w *rebindScene) expectRepaired(t *testing.T, want string) {
 	t.Helper()
 	if host, inside := w.ReadHost(w.Point), w.Read(w.app); host != want || inside != want {
 		t.Errorf("host reads %q, container %q, want %q", host, inside, want)
 	}
 }
 
-func targets(p processor.Plan) (all []string) {
+func actionTargets(p processor.Plan) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Container, string(a.Fault)}, " "))
 	}
@@ -73,27 +73,27 @@ func targets(p processor.Plan) (all []string) {
 
 // TestHeals a volume whose daemon was killed and came back, under a container that runs.
 func TestHeals(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	other := w.Share()
-	w.mended(t, "old")
+	w.expectRepaired(t, "old")
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
+	plan := w.planRepair(t)
 	want := []string{"Replace " + w.Point + "  DisconnectedFUSE", "Replace /data app DisconnectedFUSE"}
-	if diff := cmp.Diff(want, targets(p)); diff != "" || p.NotApplicable != "" {
-		t.Fatalf("plan (-want +got):\n%s%s", diff, p.NotApplicable)
+	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" || plan.NotApplicable != "" {
+		t.Fatalf("plan (-want +got):\n%s%s", diff, plan.NotApplicable)
 	}
-	for _, a := range p.Actions {
+	for _, a := range plan.Actions {
 		if a.Mount == nil || a.Mount.ID == 0 && a.Mount.MountInfoID == 0 || !a.Lossless || !strings.Contains(a.Safety, w.Staging) {
 			t.Errorf("action %+v", a)
 		}
 	}
-	w.apply(t, p.Actions)
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	w.applyActions(t, plan.Actions)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.mended(t, "new")
+	w.expectRepaired(t, "new")
 	if !strings.Contains(result.Values[KeyRebindResult], "replaced the mount at") || result.Values[KeyRebindRefusals] != "" {
 		t.Errorf("values %q", result.Values)
 	}
@@ -101,10 +101,10 @@ func TestHeals(t *testing.T) {
 		t.Errorf("findings %+v", result.Findings)
 	}
 	// The other pod is told of, and is as dead as before.
-	if !strings.Contains(result.Values[KeyRebindShares], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
-		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindShares], w.ReadHost(other))
+	if !strings.Contains(result.Values[KeyRebindSharedWith], volumetest.OtherUID) || !strings.Contains(w.ReadHost(other), "not connected") {
+		t.Errorf("shares %s; at the other pod's place: %s", result.Values[KeyRebindSharedWith], w.ReadHost(other))
 	}
-	if p := w.plan(t); !strings.Contains(p.NotApplicable, "no broken volume") {
+	if p := w.planRepair(t); !strings.Contains(p.NotApplicable, "no broken volume") {
 		t.Errorf("once more: %+v", p)
 	}
 }
@@ -112,27 +112,27 @@ func TestHeals(t *testing.T) {
 // TestKilledHalfWay: a run that resumes the plan ends in the same state, wherever it was left.
 func TestKilledHalfWay(t *testing.T) {
 	for done := range 3 {
-		w := admit(t)
+		w := newRebindScene(t)
 		w.Kill()
 		w.Remount("new")
-		p := w.plan(t)
-		w.apply(t, p.Actions[:done])
+		plan := w.planRepair(t)
+		w.applyActions(t, plan.Actions[:done])
 		// Another process, which knows the plan alone.
 		w.healer = &RebindRecoverer{Pods: w.Pods, Inspector: &volume.Inspector{
 			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
 			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
 		}}
-		for i, applied := range w.apply(t, p.Actions) {
+		for i, applied := range w.applyActions(t, plan.Actions) {
 			if applied.Already != (i < done) {
 				t.Errorf("%d done before, action %d: %+v", done, i, applied)
 			}
 		}
 		before, inside := w.Mounts(), w.MountsOf(w.app)
-		w.apply(t, p.Actions)
-		if _, err := w.healer.Verify(t.Context(), w.request, p); err != nil {
+		w.applyActions(t, plan.Actions)
+		if _, err := w.healer.Verify(t.Context(), w.request, plan); err != nil {
 			t.Errorf("%d done before: %v", done, err)
 		}
-		w.mended(t, "new")
+		w.expectRepaired(t, "new")
 		if diff := cmp.Diff(before, w.Mounts()); diff != "" || !cmp.Equal(inside, w.MountsOf(w.app)) {
 			t.Errorf("%d done before: the third time has changed mounts (-before +after):\n%s", done, diff)
 		}
@@ -141,12 +141,12 @@ func TestKilledHalfWay(t *testing.T) {
 
 // TestVerifySeesWhatWasNotDone on the host and in the container.
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
-	w := admit(t)
+	w := newRebindScene(t)
 	w.Kill()
 	w.Remount("new")
-	p := w.plan(t)
+	p := w.planRepair(t)
 	for done := range 2 {
-		w.apply(t, p.Actions[:done])
+		w.applyActions(t, p.Actions[:done])
 		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is mended") {
 			t.Errorf("%d done: %v", done, err)
 		}
@@ -182,12 +182,12 @@ func TestRefuses(t *testing.T) {
 		}, "no broken volume"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRebindScene(t)
 			c.set(w)
 			before, inside := w.Mounts(), w.MountsOf(w.app)
-			p := w.plan(t)
+			p := w.planRepair(t)
 			if !strings.Contains(p.NotApplicable, c.want) || len(p.Actions) > 0 {
-				t.Errorf("not applicable %q, want %q; actions %q", p.NotApplicable, c.want, targets(p))
+				t.Errorf("not applicable %q, want %q; actions %q", p.NotApplicable, c.want, actionTargets(p))
 			}
 			if diff := cmp.Diff(before, w.Mounts()); diff != "" || !cmp.Equal(inside, w.MountsOf(w.app)) {
 				t.Errorf("mounts have changed (-before +after):\n%s", diff)
@@ -199,7 +199,7 @@ func TestRefuses(t *testing.T) {
 // TestRebindInOtherWords: no sentence of a plan or of an action decides anything.
 func TestRebindInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
-		w := admit(t)
+		w := newRebindScene(t)
 		w.Kill()
 		w.Remount("new")
 		return w.healer, w.request

@@ -11,13 +11,13 @@ import (
 
 // Parameters. They choose how, never what.
 const (
-	// ParamRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by which
-	// what was written there and not stored is lost for every pod that has the file system.
+	// ParamRebindAbort is "true" or "false" (default): whether the connection of a volume that hangs may be aborted, by
+	// which what was written there and not stored is lost for every pod that has the file system.
 	ParamRebindAbort = "param.recover.kubernetes.volume_rebind.abort"
 	// ParamRebindBringForward is "true" (default) or "false".
 	ParamRebindBringForward = "param.recover.kubernetes.volume_rebind.bring_forward"
-	// ParamRebindWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never longer
-	// than the operation has time.
+	// ParamRebindWaitSeconds is for how many seconds, 0 to 3600, the containers are waited for. Default: 120, and never
+	// longer than the operation has time.
 	ParamRebindWaitSeconds = "param.recover.kubernetes.volume_rebind.wait_seconds"
 )
 
@@ -31,7 +31,7 @@ type rebindOptions struct {
 const defaultRebindWait = 2 * time.Minute
 
 func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
-	abort, err := restart.Bool(values, ParamRebindAbort, false)
+	abort, err := restart.ParseBool(values, ParamRebindAbort, false)
 	if err != nil {
 		return rebindOptions{}, err
 	}

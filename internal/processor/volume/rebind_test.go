@@ -27,10 +27,11 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// judge plays package volume: what it sees, what it would do about each volume by name, and what it was told to do.
-type judge struct {
+// fakeInspector plays package volume: what it sees, what it would do about each volume by name, and what it was told to
+// do.
+type fakeInspector struct {
 	survey  volume.Survey
-	plans   map[string]planned
+	plans   map[string]plannedRepair
 	err     error // of everything
 	refuses error // of Apply
 	proof   volume.Proof
@@ -41,80 +42,80 @@ type judge struct {
 	verified []fault.Action
 }
 
-// planned is what the judge would do about a volume.
-type planned struct {
+// plannedRepair is what the judge would do about a volume.
+type plannedRepair struct {
 	actions  []fault.Action
 	refusals []string
 }
 
-func (j *judge) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, error) {
+func (j *fakeInspector) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, error) {
 	j.asked = s
 	return &j.survey, j.err
 }
 
-func (j *judge) Plan(_ context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
+func (j *fakeInspector) Plan(_ context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	j.options = o
 	return j.plans[v.Name].actions, j.plans[v.Name].refusals, nil
 }
 
-func (j *judge) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
+func (j *fakeInspector) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
 	j.applied = append(j.applied, a)
 	return fault.Applied{Message: "replaced"}, j.refuses
 }
 
-func (j *judge) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
+func (j *fakeInspector) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
 	j.verified = actions
 	return j.proof, j.err
 }
 
-// world is a pod with a claim that app mounts, and a judge.
-type world struct {
-	*judge
+// rebindWorld is a pod with a claim that app mounts, and a judge.
+type rebindWorld struct {
+	*fakeInspector
 	pod     *corev1.Pod
 	pods    *kubelettest.Pods
 	healer  *RebindRecoverer
 	request processor.Request
 }
 
-func newWorld() *world {
-	w := &world{judge: &judge{plans: map[string]planned{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
+func newRebindWorld() *rebindWorld {
+	w := &rebindWorld{fakeInspector: &fakeInspector{plans: map[string]plannedRepair{}, proof: volume.Proof{Healed: true}}, pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}}
 	w.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
 	w.pods.Set(w.pod)
-	w.healer = &RebindRecoverer{Pods: w.pods, Inspector: w.judge}
+	w.healer = &RebindRecoverer{Pods: w.pods, Inspector: w.fakeInspector}
 	w.request = processor.Request{Node: kubelettest.NodeName, Pod: processor.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name}}
 	return w
 }
 
-// breaks adds a broken volume and gives the action that would replace its mount.
-func (w *world) breaks(name string) fault.Action {
+// breakVolume adds a broken volume and gives the action that would replace its mount.
+func (w *rebindWorld) breakVolume(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
-	v := &volume.Health{}
-	v.Code, v.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
-	v.Volume = volume.Volume{
-		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSI, Name: name,
+	health := &volume.Health{}
+	health.Code, health.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
+	health.Volume = volume.Volume{
+		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSIPlugin, Name: name,
 		Point: "/p/" + name,
 		Mount: mountns.Mount{
 			Mount:  mountinfo.Mount{ID: id, Parent: 1, Minor: 77, Root: "/" + name, Point: "/p/" + name, FSType: "fuse.x"},
 			Unique: uint64(1000 + id), Namespace: mountns.Namespace{Inode: 42},
 		},
 	}
-	w.survey.Volumes = append(w.survey.Volumes, v)
+	w.survey.Volumes = append(w.survey.Volumes, health)
 	a := fault.Action{
-		Kind: fault.Replace, Target: v.Point, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Safety: "safe", Loss: "nothing",
+		Kind: fault.Replace, Target: health.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Pod, Fault: health.Code, Safety: "safe", Loss: "nothing",
 	}
-	w.plans[name] = planned{actions: []fault.Action{a}}
+	w.plans[name] = plannedRepair{actions: []fault.Action{a}}
 	return a
 }
 
-// inside is an action like another one, about the mount that a container has at a place.
-func inside(a fault.Action, container, point string) fault.Action {
+// inContainer is an action like another one, about the mount that a container has at a place.
+func inContainer(a fault.Action, container, point string) fault.Action {
 	m := *a.Mount
 	m.ID, m.Point, m.Namespace = 5000, point, 43
 	a.Container, a.Target, a.Mount = container, point, &m
 	return a
 }
 
-func (w *world) plan(t *testing.T) processor.Plan {
+func (w *rebindWorld) planRepair(t *testing.T) processor.Plan {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -123,8 +124,8 @@ func (w *world) plan(t *testing.T) processor.Plan {
 	return p
 }
 
-// stored is a plan as it comes back from the journal.
-func stored(t *testing.T, p processor.Plan) (q processor.Plan) {
+// throughJournal is a plan as it comes back from the journal.
+func throughJournal(t *testing.T, p processor.Plan) (q processor.Plan) {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -136,40 +137,40 @@ func stored(t *testing.T, p processor.Plan) (q processor.Plan) {
 	return q
 }
 
-// TestMendsWhatCanBeMended also reports what is not, and what else has the file system.
-func TestMendsWhatCanBeMended(t *testing.T) {
+// TestRepairsWhatCanBeRepaired also reports what is not, and what else has the file system.
+func TestRepairsWhatCanBeRepaired(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	a, c := w.breaks("pvc-a"), w.breaks("pvc-c")
-	w.breaks("pvc-b")
+	w := newRebindWorld()
+	action, c := w.breakVolume("pvc-a"), w.breakVolume("pvc-c")
+	w.breakVolume("pvc-b")
 	w.survey.Volumes[0].SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
-	w.plans["pvc-b"] = planned{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
-	inner := inside(a, "app", "/data")
-	w.plans["pvc-a"] = planned{actions: []fault.Action{a, inner}}
-	p := stored(t, w.plan(t))
+	w.plans["pvc-b"] = plannedRepair{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
+	inner := inContainer(action, "app", "/data")
+	w.plans["pvc-a"] = plannedRepair{actions: []fault.Action{action, inner}}
+	plan := throughJournal(t, w.planRepair(t))
 	var got []string
-	for _, x := range p.Actions {
+	for _, x := range plan.Actions {
 		got = append(got, fmt.Sprintf("%s %s mnt:[%d] %s %s %s", x.Kind, x.Target, x.Mount.Namespace, x.Container, x.Safety, x.Loss))
 	}
 	want := []string{"Replace /p/pvc-a mnt:[42]  safe nothing", "Replace /data mnt:[43] app safe nothing", "Replace /p/pvc-c mnt:[42]  safe nothing"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("actions (-want +got):\n%s", diff)
 	}
-	if len(p.Findings) != 2 || p.Findings[0].Volume != "pvc-a" || p.Findings[1].Volume != "pvc-c" {
-		t.Errorf("findings of the plan: %+v", p.Findings)
+	if len(plan.Findings) != 2 || plan.Findings[0].Volume != "pvc-a" || plan.Findings[1].Volume != "pvc-c" {
+		t.Errorf("findings of the plan: %+v", plan.Findings)
 	}
-	for _, x := range p.Actions {
+	for _, x := range plan.Actions {
 		if done, err := w.healer.Apply(t.Context(), w.request, x); err != nil || done.Message != "replaced" {
 			t.Errorf("apply: %+v, %v", done, err)
 		}
 	}
-	for i, want := range []fault.Action{a, inner, c} {
+	for i, want := range []fault.Action{action, inner, c} {
 		if got := w.applied[i]; *got.Mount != *want.Mount || got.Pod.UID != string(w.pod.UID) || got.Kind != fault.Replace {
 			t.Errorf("applied %+v, want %+v", got, want)
 		}
 	}
 	w.proof.Evidence = []string{"is alive", "is alive inside", "is alive, too"}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 		`the mount of pvc-b stays: nothing is staged` {
 		t.Errorf("result %q", text)
 	}
-	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindShares] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
+	if !strings.Contains(result.Values[KeyRebindResults], `container \"app\"`) || result.Values[KeyRebindSharedWith] != `[{"namespace":"other","name":"db","uid":"9"}]` ||
 		!strings.Contains(result.Values[KeyRebindRefusals], "pvc-b") || result.Values[KeyRebindRunningAfter] != "" {
 		t.Errorf("values %q", result.Values)
 	}
@@ -190,40 +191,40 @@ func TestMendsWhatCanBeMended(t *testing.T) {
 	}
 }
 
-func TestSaysWhyNothingIsMended(t *testing.T) {
+func TestReportsWhyNothingIsRepaired(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		set      func(w *world)
+		set      func(w *rebindWorld)
 		want     string
 		findings int
 	}{
-		"healthy": {func(w *world) { w.survey.Volumes = []*volume.Health{{}} }, "no broken volume: 1 volumes", 0},
-		"refused": {func(w *world) {
-			w.breaks("a")
-			w.plans["a"] = planned{refusals: []string{"first reason", "second reason"}}
+		"healthy": {func(w *rebindWorld) { w.survey.Volumes = []*volume.Health{{}} }, "no broken volume: 1 volumes", 0},
+		"refused": {func(w *rebindWorld) {
+			w.breakVolume("a")
+			w.plans["a"] = plannedRepair{refusals: []string{"first reason", "second reason"}}
 		}, "no volume of pod default/web is mended: first reason; second reason", 1},
-		"no say": {func(w *world) { w.breaks("a"); w.plans["a"] = planned{} }, "nothing is known that could be done", 1},
-		"another pod's": {func(w *world) {
-			w.breaks("a")
+		"no say": {func(w *rebindWorld) { w.breakVolume("a"); w.plans["a"] = plannedRepair{} }, "nothing is known that could be done", 1},
+		"another pod's": {func(w *rebindWorld) {
+			w.breakVolume("a")
 			w.survey.Volumes[0].Pod.UID = "other"
 		}, "no broken volume", 0},
-		"an action of another pod's": {func(w *world) {
-			a := w.breaks("a")
+		"an action of another pod's": {func(w *rebindWorld) {
+			a := w.breakVolume("a")
 			a.Pod = &fault.Pod{UID: "other"}
-			w.plans["a"] = planned{actions: []fault.Action{a}}
+			w.plans["a"] = plannedRepair{actions: []fault.Action{a}}
 		}, `of the pod with UID "other"`, 1},
-		"a container that does not mount it": {func(w *world) { w.breaks("a"); w.request.Pod.Container = "sidecar" }, "no broken volume", 0},
-		"being deleted":                      {func(w *world) { w.breaks("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
-		"ended":                              {func(w *world) { w.breaks("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
-		"on another node":                    {func(w *world) { w.breaks("a"); w.request.Node = "other" }, `this is node "other"`, 0},
-		"incomplete":                         {func(w *world) { w.survey.Coverage.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
+		"a container that does not mount it": {func(w *rebindWorld) { w.breakVolume("a"); w.request.Pod.Container = "sidecar" }, "no broken volume", 0},
+		"being deleted":                      {func(w *rebindWorld) { w.breakVolume("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
+		"ended":                              {func(w *rebindWorld) { w.breakVolume("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
+		"on another node":                    {func(w *rebindWorld) { w.breakVolume("a"); w.request.Node = "other" }, `this is node "other"`, 0},
+		"incomplete":                         {func(w *rebindWorld) { w.survey.Coverage.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
+			w := newRebindWorld()
 			c.set(w)
 			w.pods.Set(w.pod)
-			p := w.plan(t)
+			p := w.planRepair(t)
 			if !strings.Contains(p.NotApplicable, c.want) || len(p.Actions) > 0 || len(p.Findings) != c.findings {
 				t.Errorf("not applicable %q, want %q; %d actions, findings %+v", p.NotApplicable, c.want, len(p.Actions), p.Findings)
 			}
@@ -231,29 +232,29 @@ func TestSaysWhyNothingIsMended(t *testing.T) {
 	}
 }
 
-// TestOutsideChoosesNothing: parameters and results of earlier operations reach package volume as a name that narrows and
-// a permission, and in no other way.
-func TestOutsideChoosesNothing(t *testing.T) {
+// TestOutsideSelectsNothing: parameters and results of earlier operations reach package volume as a name that narrows
+// and a permission, and in no other way.
+func TestOutsideSelectsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	action := w.breaks("pvc-a")
+	w := newRebindWorld()
+	action := w.breakVolume("pvc-a")
 	w.request.Values = map[string]string{
 		volume.ParamVolume: "pvc-a", ParamRebindAbort: "true",
 		"diagnoser.kubernetes.volume_health.list": `[{"pod":{"uid":"other"},"point":"/etc","source":{"path":"/root"}}]`,
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
-	p := w.plan(t)
+	plan := w.planRepair(t)
 	if w.asked != (volume.Selection{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
 		t.Errorf("asked %+v, %+v", w.asked, w.options)
 	}
-	if len(p.Actions) != 1 || *p.Actions[0].Mount != *action.Mount {
-		t.Errorf("actions %+v", p.Actions)
+	if len(plan.Actions) != 1 || *plan.Actions[0].Mount != *action.Mount {
+		t.Errorf("actions %+v", plan.Actions)
 	}
 	w.request.Values = nil
-	if w.plan(t); w.options.Abort {
+	if w.planRepair(t); w.options.Abort {
 		t.Error("to abort is permitted, though nobody asked")
 	}
-	abort := p.Actions[0]
+	abort := plan.Actions[0]
 	abort.Kind = fault.Abort
 	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
@@ -263,10 +264,10 @@ func TestOutsideChoosesNothing(t *testing.T) {
 	namesake.UID = "namesake"
 	w.pods.Set(namesake)
 	w.refuses = fmt.Errorf("%w: no mount of this pod", volume.ErrRefused)
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
 		t.Errorf("verify of a pod that was replaced: %v", err)
 	}
 }
@@ -274,7 +275,7 @@ func TestOutsideChoosesNothing(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	for key, value := range map[string]string{ParamRebindAbort: "yes", ParamRebindBringForward: "1", ParamRebindWaitSeconds: "soon"} {
-		w := newWorld()
+		w := newRebindWorld()
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
 		_, applied := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Replace})
@@ -285,26 +286,26 @@ func TestBadInput(t *testing.T) {
 			}
 		}
 	}
-	w := newWorld()
+	w := newRebindWorld()
 	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamRebindAbort: {Kind: fault.Abort}} {
 		if _, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("action %+v: %v", a, err)
 		}
 	}
-	w.breaks("a")
-	good := w.plan(t)
+	w.breakVolume("a")
+	good := w.planRepair(t)
 	for name, change := range map[string]func(p *processor.Plan){
 		"notes":      func(p *processor.Plan) { p.Notes = nil },
-		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.MemoryNote: "{}"} },
+		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.StateNote: "{}"} },
 		"no actions": func(p *processor.Plan) { p.Actions = nil },
 	} {
-		p := stored(t, good)
+		p := throughJournal(t, good)
 		change(&p)
 		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) {
 			t.Errorf("plan with bad %s: %v", name, err)
 		}
 	}
-	w.proof = volume.Proof{Left: []string{"it is dead still"}}
+	w.proof = volume.Proof{NotHealed: []string{"it is dead still"}}
 	if _, err := w.healer.Verify(t.Context(), w.request, good); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it is dead still") {
 		t.Errorf("not healed: %v", err)
 	}
@@ -321,69 +322,69 @@ func TestBadInput(t *testing.T) {
 // TestAbortAloneHealsNothing: what hung is dead then.
 func TestAbortAloneHealsNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	a := w.breaks("a")
+	w := newRebindWorld()
+	a := w.breakVolume("a")
 	a.Kind, a.Loss = fault.Abort, "data in flight"
-	w.plans["a"] = planned{actions: []fault.Action{a}, refusals: []string{"no source"}}
+	w.plans["a"] = plannedRepair{actions: []fault.Action{a}, refusals: []string{"no source"}}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}
-	p := stored(t, w.plan(t))
-	if len(p.Actions) != 1 || p.Actions[0].Kind != fault.Abort || p.Actions[0].Loss != "data in flight" || len(p.Findings) > 0 {
-		t.Fatalf("plan %+v", p)
+	plan := throughJournal(t, w.planRepair(t))
+	if len(plan.Actions) != 1 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Loss != "data in flight" || len(plan.Findings) > 0 {
+		t.Fatalf("plan %+v", plan)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, p.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
+	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || !strings.Contains(result.Values[KeyRebindResult], "aborted the connection") || len(result.Findings) != 1 || result.Findings[0].Healed {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
 
-// records is a runtime with one container that never started.
-type records struct{}
+// onePodRuntime is a runtime with one container that never started.
+type onePodRuntime struct{}
 
-func (records) Records(_ context.Context, uid, container string) ([]cri.Container, error) {
+func (onePodRuntime) Records(_ context.Context, uid, container string) ([]cri.Container, error) {
 	return []cri.Container{{ID: container + "-1", PodUID: uid, Name: container, Exited: true, ExitCode: 128}}, nil
 }
 
-func (records) Remove(context.Context, cri.Container) error { return nil }
+func (onePodRuntime) Remove(context.Context, cri.Container) error { return nil }
 
 // TestBringsTheStartForward of containers that mount what is replaced, and waits for them.
 func TestBringsTheStartForward(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	w.healer.Runtime = records{}
-	w.breaks("pvc-a")
+	w := newRebindWorld()
+	w.healer.Runtime = onePodRuntime{}
+	w.breakVolume("pvc-a")
 	failing := w.pod.DeepCopy()
 	failing.Status.ContainerStatuses = []corev1.ContainerStatus{
 		kubelettest.Failing("app", "transport endpoint is not connected"), kubelettest.Failing("sidecar", "another reason"),
 	}
 	w.pods.Set(failing)
-	p := w.plan(t)
-	if len(p.Actions) != 2 || p.Actions[1].Kind != fault.RemoveContainerRecord || p.Actions[1].Record != "app-1" {
-		t.Fatalf("actions %+v, want the record of app alone", p.Actions)
+	plan := w.planRepair(t)
+	if len(plan.Actions) != 2 || plan.Actions[1].Kind != fault.RemoveContainerRecord || plan.Actions[1].Record != "app-1" {
+		t.Fatalf("actions %+v, want the record of app alone", plan.Actions)
 	}
-	if done, err := w.healer.Apply(t.Context(), w.request, p.Actions[1]); err != nil || done.Message != "removed" {
+	if done, err := w.healer.Apply(t.Context(), w.request, plan.Actions[1]); err != nil || done.Message != "removed" {
 		t.Errorf("removal: %+v, %v", done, err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}
-	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
+	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), `container "app" is still not running`) {
 		t.Errorf("a container that stays: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "0"}
-	result, err := w.healer.Verify(t.Context(), w.request, p)
-	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaited) {
+	result, err := w.healer.Verify(t.Context(), w.request, plan)
+	if err != nil || result.Findings[0].Healed || !slices.Contains(result.Findings[0].Evidence, processor.NotAwaitedNote) {
 		t.Errorf("a container that is not waited for: %+v, %v", result, err)
 	}
 	w.request.Values = nil
 	w.pods.Set(w.pod)
-	result, err = w.healer.Verify(t.Context(), w.request, p)
+	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	if err != nil || result.Values[KeyRebindRunningAfter] == "" || !result.Findings[0].Healed {
 		t.Errorf("a container that runs: %+v, %v", result, err)
 	}
 	w.request.Values = map[string]string{ParamRebindBringForward: "false"}
 	w.pods.Set(failing)
-	if p := w.plan(t); len(p.Actions) != 1 {
+	if p := w.planRepair(t); len(p.Actions) != 1 {
 		t.Errorf("actions %+v, want no removal that is not wanted", p.Actions)
 	}
 }
@@ -406,8 +407,8 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld()
-			w.breaks("pvc-a")
+			w := newRebindWorld()
+			w.breakVolume("pvc-a")
 			init := corev1.Container{Name: "init"}
 			if c.mounts {
 				init.VolumeMounts = w.pod.Spec.Containers[0].VolumeMounts
@@ -415,7 +416,7 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 			w.pod.Spec.InitContainers = []corev1.Container{init}
 			w.pod.Status.InitContainerStatuses, w.pod.Status.ContainerStatuses = []corev1.ContainerStatus{c.init}, []corev1.ContainerStatus{c.app}
 			w.pods.Set(w.pod)
-			m, err := recallRebind(w.plan(t))
+			m, err := loadRebindState(w.planRepair(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -433,12 +434,12 @@ func TestWaitsForInitContainersFirst(t *testing.T) {
 // TestPlanIsBounded for a pod with more broken mounts than one run replaces.
 func TestPlanIsBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newRebindWorld()
 	for n := range maxActions + 3 {
-		w.breaks(fmt.Sprint("pvc-", n))
+		w.breakVolume(fmt.Sprint("pvc-", n))
 	}
-	p := w.plan(t)
-	m, err := recallRebind(p)
+	p := w.planRepair(t)
+	m, err := loadRebindState(p)
 	if err != nil || len(p.Actions) != maxActions || len(m.Refusals) != 3 || !strings.Contains(m.Refusals[0], "another run") || len(m.Left) != 3 {
 		t.Errorf("%d actions, notes %+v, %v", len(p.Actions), m, err)
 	}
@@ -446,29 +447,29 @@ func TestPlanIsBounded(t *testing.T) {
 
 func TestUnmendable(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
-	j, uid := &UnrepairableJudge{Inspector: w.judge}, string(w.pod.UID)
-	findings, reasons, err := j.Unmendable(t.Context(), uid)
+	w := newRebindWorld()
+	j, uid := &UnrepairableJudge{Inspector: w.fakeInspector}, string(w.pod.UID)
+	findings, reasons, err := j.Unrepairable(t.Context(), uid)
 	if err != nil || len(findings) > 0 || len(reasons) != 1 || w.asked.PodUID != uid {
 		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)
 	}
-	w.breaks("a")
-	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
+	w.breakVolume("a")
+	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
 		t.Errorf("what can be mended: %+v, %q, %v", findings, reasons, err)
 	}
-	w.plans["a"] = planned{refusals: []string{"no source"}}
-	if findings, reasons, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
+	w.plans["a"] = plannedRepair{refusals: []string{"no source"}}
+	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
 		t.Errorf("what cannot: %+v, %q, %v", findings, reasons, err)
 	}
 	w.survey.Volumes[0].Pod.UID = "other"
-	if findings, _, err = j.Unmendable(t.Context(), uid); err != nil || len(findings) > 0 {
+	if findings, _, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 {
 		t.Errorf("another pod's: %+v, %v", findings, err)
 	}
-	if _, _, err := j.Unmendable(t.Context(), ""); err == nil {
+	if _, _, err := j.Unrepairable(t.Context(), ""); err == nil {
 		t.Error("no pod: no error")
 	}
 	w.err = errors.New("no mount table")
-	if _, _, err := j.Unmendable(t.Context(), uid); !errors.Is(err, w.err) {
+	if _, _, err := j.Unrepairable(t.Context(), uid); !errors.Is(err, w.err) {
 		t.Errorf("nothing seen: %v", err)
 	}
 }

@@ -16,16 +16,16 @@ import (
 
 // rebindState is what Verify has to know about the time of the plan.
 type rebindState struct {
-	restart.Waiting
+	restart.Pending
 	// Refusals say what was left alone, and Left are the faults that stay with it.
-	Refusals []string        `json:"refusals,omitempty"`
-	Left     []fault.Finding `json:"left,omitempty"`
-	Shares   []fault.Pod     `json:"shares,omitempty"`
+	Refusals   []string        `json:"refusals,omitempty"`
+	Left       []fault.Finding `json:"left,omitempty"`
+	SharedWith []fault.Pod     `json:"shares,omitempty"`
 }
 
-func recallRebind(p processor.Plan) (rebindState, error) {
+func loadRebindState(p processor.Plan) (rebindState, error) {
 	var m rebindState
-	err := p.Recall(&m)
+	err := p.LoadState(&m)
 	if err == nil && m.PodUID == "" {
 		err = processor.Stalled(errors.New("decode notes of plan: no pod is noted"))
 	}
@@ -34,52 +34,52 @@ func recallRebind(p processor.Plan) (rebindState, error) {
 
 // Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
 // that could not start have. The faults of containers that are not waited for are not called healed.
-func (h *RebindRecoverer) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
-	o, err := rebindOptionsOf(r.Values)
+func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+	options, err := rebindOptionsOf(request.Values)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	m, err := recallRebind(p)
+	state, err := loadRebindState(plan)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	if _, err := h.starter().Pod(ctx, r, m.PodUID); err != nil {
+	if _, err := h.restarter().SamePod(ctx, request, state.PodUID); err != nil {
 		return processor.Result{}, err
 	}
-	results, err := h.prove(ctx, p, m)
+	results, err := h.verifyPlaces(ctx, plan, state)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	values, err := m.values(results)
+	values, err := state.resultValues(results)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	healed, running, err := h.starter().Conclude(ctx, r, m.Waiting, o.Options, p.Findings)
+	healed, running, err := h.restarter().Conclude(ctx, request, state.Pending, options.Options, plan.Findings)
 	if err != nil {
 		return processor.Result{}, err
 	}
 	if running != "" {
 		values[KeyRebindRunningAfter] = running
 	}
-	return processor.Result{Values: values, Findings: append(healed, m.Left...)}, nil
+	return processor.Result{Values: values, Findings: append(healed, state.Left...)}, nil
 }
 
-// prove looks at the places of the plan, and says in a sentence each what was done and is there now.
-func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindState) ([]string, error) {
+// verifyPlaces looks at the places of the plan, and says in a sentence each what was done and is there now.
+func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, state rebindState) ([]string, error) {
 	var results []string
 	var replaced []fault.Action
 	var did []string // about each
-	for i, a := range p.Actions {
+	for i, action := range p.Actions {
 		done := p.Outcome(i)
 		switch {
-		case a.Mount == nil:
-		case a.Kind == fault.Abort && done.Already:
-			results = append(results, fmt.Sprintf("did not abort the connection of %q: %s", a.Target, done.Message))
-		case a.Kind == fault.Abort:
+		case action.Mount == nil:
+		case action.Kind == fault.Abort && done.Already:
+			results = append(results, fmt.Sprintf("did not abort the connection of %q: %s", action.Target, done.Message))
+		case action.Kind == fault.Abort:
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
-				"driver mounts the volume again", a.Target))
-		case a.Kind == fault.Replace:
-			replaced, did = append(replaced, ofPod(a, m.PodUID)), append(did, deed(a, done))
+				"driver mounts the volume again", action.Target))
+		case action.Kind == fault.Replace:
+			replaced, did = append(replaced, actionOfPod(action, state.PodUID)), append(did, describeReplaced(action, done))
 		}
 	}
 	if len(replaced) == 0 && len(results) == 0 {
@@ -93,7 +93,8 @@ func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindS
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s", processor.JoinReasons(proof.Left, maxReasons)))
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s",
+			processor.JoinReasons(proof.NotHealed, maxReasons)))
 	}
 	for i := range did {
 		if i < len(proof.Evidence) {
@@ -103,20 +104,20 @@ func (h *RebindRecoverer) prove(ctx context.Context, p processor.Plan, m rebindS
 	return append(results, did...), nil
 }
 
-// deed says what an action has replaced, if it has.
-func deed(a fault.Action, done fault.Applied) string {
-	text := fmt.Sprintf("replaced the mount at %q", a.Mount.Point)
+// describeReplaced says what an action has replaced, if it has.
+func describeReplaced(action fault.Action, done fault.Applied) string {
+	text := fmt.Sprintf("replaced the mount at %q", action.Mount.Point)
 	if done.Already {
-		text = fmt.Sprintf("found nothing left to replace of the mount at %q", a.Mount.Point)
+		text = fmt.Sprintf("found nothing left to replace of the mount at %q", action.Mount.Point)
 	}
-	if a.Container != "" {
-		text += fmt.Sprintf(" of container %q", a.Container)
+	if action.Container != "" {
+		text += fmt.Sprintf(" of container %q", action.Container)
 	}
-	return text + fmt.Sprintf(", which was broken by %s", a.Fault)
+	return text + fmt.Sprintf(", which was broken by %s", action.Fault)
 }
 
-// values are the results by key.
-func (m rebindState) values(results []string) (map[string]string, error) {
+// resultValues are the results by key.
+func (m rebindState) resultValues(results []string) (map[string]string, error) {
 	values := map[string]string{KeyRebindResult: results[0]}
 	if len(m.Refusals) > 0 {
 		values[KeyRebindResult] += "; left alone: " + processor.JoinReasons(m.Refusals, maxReasons)
@@ -125,8 +126,8 @@ func (m rebindState) values(results []string) (map[string]string, error) {
 	if len(m.Refusals) > 0 {
 		lists[KeyRebindRefusals] = m.Refusals
 	}
-	if len(m.Shares) > 0 {
-		lists[KeyRebindShares] = m.Shares
+	if len(m.SharedWith) > 0 {
+		lists[KeyRebindSharedWith] = m.SharedWith
 	}
 	for key, list := range lists {
 		text, err := json.Marshal(list)

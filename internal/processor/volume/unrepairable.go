@@ -16,9 +16,9 @@ type UnrepairableJudge struct {
 	Inspector Inspector
 }
 
-// Unmendable returns the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
+// Unrepairable returns the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
 // findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
-func (j *UnrepairableJudge) Unmendable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
+func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
 	if podUID == "" {
 		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
 	}
@@ -27,17 +27,17 @@ func (j *UnrepairableJudge) Unmendable(ctx context.Context, podUID string) (find
 		return nil, nil, err
 	}
 	mendable := []string{fmt.Sprintf("%d volumes on file systems that can die were looked at", len(survey.Volumes))}
-	for _, v := range survey.Broken() {
-		own := ownFindings(v, podUID)
+	for _, health := range survey.Broken() {
+		own := ownFindings(health, podUID)
 		if len(own) == 0 {
 			continue
 		}
-		actions, refusals, err := j.Inspector.Plan(ctx, v, volume.PlanOptions{})
+		actions, refusals, err := j.Inspector.Plan(ctx, health, volume.PlanOptions{})
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case len(actions) > 0:
-			mendable = append(mendable, fmt.Sprintf("volume %q can be mended where it is", v.Name))
+			mendable = append(mendable, fmt.Sprintf("volume %q can be mended where it is", health.Name))
 		default:
 			findings, reasons = append(findings, own...), append(reasons, refusals...)
 		}

@@ -82,30 +82,30 @@ func annotation(a *alert, name string) (string, bool) {
 	return value, found
 }
 
-// causeOf takes from an alert what the Trigger names. A pod or a parameter that is named and missing rejects the alert: without
-// it the Diagnosis would reach further than the Trigger says.
+// causeOf takes from an alert what the Trigger names. A pod or a parameter that is named and missing rejects the alert:
+// without it the Diagnosis would reach further than the Trigger says.
 func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 	a := s.alert
-	c := trigger.Cause{
+	cause := trigger.Cause{
 		Kind: trigger.KindAlert, Key: a.key(), Time: s.now,
 		Annotations: map[string]string{v1.AnnotationPrometheusAlert: excerpt(a)},
 	}
 	if t.NodeNameReferenceLabel != "" {
-		c.Node = a.Labels[t.NodeNameReferenceLabel]
+		cause.Node = a.Labels[t.NodeNameReferenceLabel]
 	}
 	if t.PodNameReferenceLabel != "" || t.PodNamespaceReferenceLabel != "" {
 		namespace, name := a.Labels[t.PodNamespaceReferenceLabel], a.Labels[t.PodNameReferenceLabel]
 		if namespace == "" || name == "" {
-			return c, trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no value for the labels %q and %q, which name the pod",
+			return cause, trigger.Reject(cause.Kind, v1.ReasonLabelMissing, "alert %q has no value for the labels %q and %q, which name the pod",
 				a.Labels[alertName], t.PodNamespaceReferenceLabel, t.PodNameReferenceLabel)
 		}
-		c.Pod = &v1.PodReference{Namespace: namespace, Name: name}
+		cause.Pod = &v1.PodReference{Namespace: namespace, Name: name}
 		if t.ContainerReferenceLabel != "" {
-			c.Pod.Container = a.Labels[t.ContainerReferenceLabel]
+			cause.Pod.Container = a.Labels[t.ContainerReferenceLabel]
 		}
 	}
-	err := parameters(t, a, &c)
-	return c, err
+	err := parameters(t, a, &cause)
+	return cause, err
 }
 
 func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error {

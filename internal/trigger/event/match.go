@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 )
 
-// maxAge is how old an Event may be that was stored before the watch began. An older one is about a problem that is over, or
-// comes again.
+// maxAge is how old an Event may be that was stored before the watch began. An older one is about a problem that is
+// over, or comes again.
 const maxAge = 10 * time.Minute
 
 // signal is an Event, and whether it was stored before the watch began.
@@ -80,7 +80,7 @@ func compile(t *v1.Trigger) (trigger.Match[signal], error) {
 // causeOf is the object of the Event and its reason: other Events of both are of one cause, whatever else they say.
 func causeOf(e *corev1.Event, at time.Time) trigger.Cause {
 	o := e.InvolvedObject
-	c := trigger.Cause{
+	cause := trigger.Cause{
 		Kind: trigger.KindEvent, Time: at,
 		Key: strings.Join([]string{o.Kind, o.Namespace, o.Name, string(o.UID), e.Reason}, "\x00"),
 		Annotations: map[string]string{v1.AnnotationKubernetesEvent: trigger.Excerpt(map[string]string{
@@ -91,13 +91,13 @@ func causeOf(e *corev1.Event, at time.Time) trigger.Cause {
 	}
 	switch {
 	case o.Kind == "Pod" && group(o.APIVersion) == "":
-		c.Pod, c.PodUID = &v1.PodReference{Namespace: cmp.Or(o.Namespace, e.Namespace), Name: o.Name}, o.UID
+		cause.Pod, cause.PodUID = &v1.PodReference{Namespace: cmp.Or(o.Namespace, e.Namespace), Name: o.Name}, o.UID
 	case o.Kind == "Node" && group(o.APIVersion) == "":
-		c.Node = o.Name
+		cause.Node = o.Name
 	case len(validation.IsDNS1123Subdomain(host(e))) == 0:
-		c.Node = host(e)
+		cause.Node = host(e)
 	}
-	return c
+	return cause
 }
 
 // group is that of an API version. Events of core objects often name none.

@@ -43,7 +43,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	sc := &scene{t: t, place: states.New(t, ceph.Shared(t), root, podUID, s.Below), pod: kubelettest.NewPod()}
 	sc.pod.UID = types.UID(podUID)
 	sc.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
-	node, err := kubelet.Own(root)
+	node, err := kubelet.Local(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,8 +168,8 @@ func (s *scene) starts(state states.State) {
 	}
 }
 
-// TestEveryStateIsNamedAndMended takes each state as it is first, and then after the driver has come.
-func TestEveryStateIsNamedAndMended(t *testing.T) {
+// TestEveryStateIsNamedAndHealed takes each state as it is first, and then after the driver has come.
+func TestEveryStateIsNamedAndHealed(t *testing.T) {
 	for _, state := range states.All() {
 		t.Run(state.Name, func(t *testing.T) {
 			s := newScene(t, state)

@@ -36,7 +36,7 @@ func wanted(s states.State) verdict {
 	return v
 }
 
-func TestProbeTellsEachStateAndChangesNone(t *testing.T) {
+func TestProbeNamesEachStateAndChangesNone(t *testing.T) {
 	p := &probe.Prober{}
 	each(t, func(t *testing.T, s states.State, place *states.Place) {
 		p.Deadline = patience(s)

@@ -27,7 +27,7 @@ import (
 const podUID = "6b1f3a52-0d5e-4f0e-9c61-3f2f0a7c1d10"
 
 func TestMain(m *testing.M) {
-	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	ceph.Main(m, nil)
 }
 

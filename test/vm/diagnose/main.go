@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command diagnose runs an OperationSet of the samples in a virtual machine that has no API server: with the store in memory,
-// and with the pipeline, the journal and the processors of the agent. It is for tests alone.
+// Command diagnose runs an OperationSet of the samples in a virtual machine that has no API server: with the store in
+// memory, and with the pipeline, the journal and the processors of the agent. It is for tests alone.
 package main
 
 import (
@@ -57,7 +57,8 @@ type run struct {
 	until                            time.Duration
 }
 
-// diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last as JSON.
+// diagnose runs a Diagnosis, or one after the other, with what processors remember, and writes the status of the last
+// as JSON.
 func (r run) diagnose(ctx context.Context, set string, parameters []string) error {
 	var objects store.Memory
 	if err := objects.Load(strings.NewReader(strings.Join([]string{operations.HeldDevice, operations.IdleDevice, operations.VolumeHealth}, "\n---\n"))); err != nil {
@@ -148,7 +149,7 @@ func (r run) kubelet() (kubelet.Locator, error) {
 	if r.kubeletRoot == "" {
 		return &kubelet.Finder{}, nil
 	}
-	return kubelet.Own(r.kubeletRoot)
+	return kubelet.Local(r.kubeletRoot)
 }
 
 // pods are those of the node that are known.

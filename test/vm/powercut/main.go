@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command powercut repairs a stale subPath in a virtual machine that loses its power meanwhile, and goes on at the next boot:
-// with the pipeline, the journal and the processors of the agent. A file stands in for the API server, which is on a machine
-// that keeps its power. It is for tests alone.
+// Command powercut repairs a stale subPath in a virtual machine that loses its power meanwhile, and goes on at the next
+// boot: with the pipeline, the journal and the processors of the agent. A file stands in for the API server, which is
+// on a machine that keeps its power. It is for tests alone.
 package main
 
 import (
@@ -131,7 +131,7 @@ func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
-	node, err := kubelet.Own(s.root())
+	node, err := kubelet.Local(s.root())
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}

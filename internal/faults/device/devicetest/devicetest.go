@@ -108,8 +108,8 @@ func NewZram(t *testing.T) *Scene {
 	if errors.Is(err, os.ErrNotExist) {
 		t.Skip("kernel lacks zram")
 	}
-	s := begin(t)
-	s.must(err)
+	scene := begin(t)
+	scene.must(err)
 	name := "zram" + strings.TrimSpace(string(id))
 	t.Cleanup(func() {
 		for range 300 {
@@ -120,10 +120,10 @@ func NewZram(t *testing.T) *Scene {
 		}
 		t.Errorf("remove %s: %v", name, err)
 	})
-	s.must(os.WriteFile("/sys/block/"+name+"/disksize", []byte("16M"), 0))
+	scene.must(os.WriteFile("/sys/block/"+name+"/disksize", []byte("16M"), 0))
 	run(t, "mkfs.ext4", "-q", "/dev/"+name)
-	s.prepare("/dev/"+name, "ext4")
-	return s
+	scene.prepare("/dev/"+name, "ext4")
+	return scene
 }
 
 func begin(t *testing.T) *Scene {
@@ -190,9 +190,9 @@ func exporterPod() *corev1.Pod {
 }
 
 // Left is the case of the scene's device among those that are left behind; nil if it is not.
-func (s *Scene) Left() *device.Case {
+func (s *Scene) Left() *device.Usage {
 	s.t.Helper()
-	cases, err := s.Inspector.Left(s.t.Context())
+	cases, err := s.Inspector.FindAbandoned(s.t.Context())
 	s.must(err)
 	for _, c := range cases {
 		if c.Device.Number == s.Device.Number {

@@ -17,31 +17,31 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// NewMapped is New with linear mappings of the device mapper over one loop device, as LVM makes them: the scene's own, and as
-// many others as names are given, which the kubelet has mounted for the volumes of these names.
-func NewMapped(t *testing.T, others ...string) (s *Scene, below blockdev.Device, above []blockdev.Device) {
+// NewMapped is New with linear mappings of the device mapper over one loop device, as LVM makes them: the scene's own,
+// and as many others as names are given, which the kubelet has mounted for the volumes of these names.
+func NewMapped(t *testing.T, others ...string) (scene *Scene, below blockdev.Device, above []blockdev.Device) {
 	t.Helper()
 	if !lists(t, "/proc/misc", "device-mapper") {
 		t.Attr(kerneltest.Lacks, "CONFIG_BLK_DEV_DM")
 		t.Skip("kernel lacks CONFIG_BLK_DEV_DM")
 	}
 	const sectors = 16384 // 8 MiB
-	s = begin(t)
-	s.Image = filepath.Join(t.TempDir(), "image")
-	node := loop(t, s.Image, 8*int64(len(others)+1))
+	scene = begin(t)
+	scene.Image = filepath.Join(t.TempDir(), "image")
+	node := loop(t, scene.Image, 8*int64(len(others)+1))
 	for i := range len(others) + 1 {
 		above = append(above, mapped(t, fmt.Sprintf("kubediag-%d-%d", os.Getpid(), i), fmt.Sprintf("0 %d linear %s %d", sectors, node, i*sectors)))
 	}
 	below, err := blockdev.Sys{}.Resolve(node)
-	s.must(err)
-	s.prepare(above[0].Node(), "ext4")
+	scene.must(err)
+	scene.prepare(above[0].Node(), "ext4")
 	for i, volume := range others {
-		point := s.globalMount(volume)
-		s.must(os.MkdirAll(point, 0o755))
-		s.must(sys.NewMount(above[i+1].Node(), point, "ext4", ""))
+		point := scene.globalMount(volume)
+		scene.must(os.MkdirAll(point, 0o755))
+		scene.must(sys.NewMount(above[i+1].Node(), point, "ext4", ""))
 		t.Cleanup(func() { _ = systest.UnmountPath(point, true) })
 	}
-	return s, below, above
+	return scene, below, above
 }
 
 func (s *Scene) globalMount(volume string) string {
@@ -78,22 +78,22 @@ func mapped(t *testing.T, name, table string) blockdev.Device {
 }
 
 // NewBtrfs is New with a btrfs of two loop devices. The scene's device is the one that mounts name.
-func NewBtrfs(t *testing.T) (s *Scene, other blockdev.Device) {
+func NewBtrfs(t *testing.T) (scene *Scene, other blockdev.Device) {
 	t.Helper()
 	if !lists(t, "/proc/filesystems", "btrfs") {
 		t.Attr(kerneltest.Lacks, "CONFIG_BTRFS_FS")
 		t.Skip("kernel lacks CONFIG_BTRFS_FS")
 	}
-	s = begin(t)
-	s.Image = filepath.Join(t.TempDir(), "image")
-	first, second := loop(t, s.Image, 128), loop(t, s.Image+"2", 128)
+	scene = begin(t)
+	scene.Image = filepath.Join(t.TempDir(), "image")
+	first, second := loop(t, scene.Image, 128), loop(t, scene.Image+"2", 128)
 	run(t, "mkfs.btrfs", "-q", first, second)
 	run(t, "btrfs", "device", "scan", first, second)
 	t.Cleanup(func() { run(t, "btrfs", "device", "scan", "--forget", first) })
 	other, err := blockdev.Sys{}.Resolve(second)
-	s.must(err)
-	s.prepare(first, "btrfs")
-	return s, other
+	scene.must(err)
+	scene.prepare(first, "btrfs")
+	return scene, other
 }
 
 // lists reports whether a line of the file ends with the name.

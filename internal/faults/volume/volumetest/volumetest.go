@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumetest has a volume of a pod as a CSI driver makes it, for the kernel tier of tests: a FUSE file system that
-// a daemon serves at the staging path, the directory of the volume bound at the pod's place, the kubelet's records of
-// both, and containers that have it. Files, mounts and deaths are real. It is for tests alone. Only the container runtime
-// is played.
+// Package volumetest has a volume of a pod as a CSI driver makes it, for the kernel tier of tests: a FUSE file system
+// that a daemon serves at the staging path, the directory of the volume bound at the pod's place, the kubelet's records
+// of both, and containers that have it. Files, mounts and deaths are real. It is for tests alone. Only the container
+// runtime is played.
 package volumetest
 
 import (
@@ -47,7 +47,7 @@ const (
 
 // Main is for TestMain. roles are the other roles of the tests.
 func Main(m *testing.M, roles ...kerneltest.Roles) {
-	subprocess.Main(probe.Job, volume.Job, volume.ArgumentsJob)
+	subprocess.Main(probe.Job, volume.Job, volume.CommandLinesJob)
 	all := kerneltest.Roles{"serve": serve, "container": container, "workload": Attack}
 	for _, r := range roles {
 		maps.Copy(all, r)
@@ -63,8 +63,8 @@ type Scene struct {
 	Pod  *corev1.Pod
 	// Staging and Point are where the file system and the directory of the volume are mounted.
 	Staging, Point string
-	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have mounted
-	// meanwhile must not look like a copy.
+	// Dir is the volume's directory in the file system. No other scene has it: what other tests of the machine have
+	// mounted meanwhile must not look like a copy.
 	Dir       string
 	Inspector *volume.Inspector
 
@@ -79,20 +79,21 @@ var scenes atomic.Int64
 // New makes a scene that goes with the test.
 func New(t *testing.T) *Scene {
 	t.Helper()
-	s := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
-	s.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
-	s.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
-	s.Pods.Set(s.Pod)
-	s.Staging = s.Node.StagingPoints(Driver, Handle, Volume)[0]
-	s.Point = s.place(s.Staging, s.Node.VolumePoint(kubelet.Volume{PodUID: string(s.Pod.UID), Plugin: kubelet.CSI, Name: Volume}))
-	s.serve("old")
-	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), s.Point))
+	scene := &Scene{Scene: kubelettest.New(t), Pods: &kubelettest.Pods{}, Pod: kubelettest.NewPod(), t: t}
+	scene.Dir = fmt.Sprintf("volumes/vol-%d-%d", os.Getpid(), scenes.Add(1))
+	scene.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data"}}
+	scene.Pods.Set(scene.Pod)
+	scene.Staging = scene.Node.StagingPoints(Driver, Handle, Volume)[0]
+	scene.Point = scene.place(scene.Staging, scene.Node.VolumePoint(kubelet.Volume{PodUID: string(scene.Pod.UID),
+		Plugin: kubelet.CSIPlugin, Name: Volume}))
+	scene.serve("old")
+	scene.must(sys.BindMount(filepath.Join(scene.Staging, scene.Dir), scene.Point))
 	runner := &subprocess.Runner{}
-	s.Inspector = &volume.Inspector{
-		Kubelet: s.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: s, Pods: s,
+	scene.Inspector = &volume.Inspector{
+		Kubelet: scene.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: scene, Pods: scene,
 		Runner: runner, Silence: 300 * time.Millisecond,
 	}
-	return s
+	return scene
 }
 
 // place makes points that are unmounted with the test, with a record of the volume beside each, and gives the last.
@@ -120,7 +121,7 @@ func (s *Scene) Record(point string, r kubelet.VolumeRecord) {
 // Share mounts the volume for another pod, too, and gives the place.
 func (s *Scene) Share() string {
 	s.t.Helper()
-	point := s.place(s.Node.VolumePoint(kubelet.Volume{PodUID: OtherUID, Plugin: kubelet.CSI, Name: Volume}))
+	point := s.place(s.Node.VolumePoint(kubelet.Volume{PodUID: OtherUID, Plugin: kubelet.CSIPlugin, Name: Volume}))
 	s.must(sys.BindMount(filepath.Join(s.Staging, s.Dir), point))
 	return point
 }
@@ -137,7 +138,8 @@ func (s *Scene) Stop() {
 	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
 }
 
-// Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is stale.
+// Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is
+// stale.
 func (s *Scene) Forget() {
 	s.t.Helper()
 	if _, err := os.Lstat(filepath.Join(s.Staging, forget)); !errors.Is(err, sys.ESTALE) {

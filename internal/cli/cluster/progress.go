@@ -1,0 +1,229 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// maxEvidence is how many facts the story shows about a fault. The report shows all of them.
+const maxEvidence = 3
+
+// progressPrinter writes what is new in a Diagnosis, each thing once.
+type progressPrinter struct {
+	terminal.Screen
+	planned    bool // its mode is Plan
+	agreed     bool // to a plan that was shown
+	said       map[string]bool
+	startTime  time.Time
+	hasStarted atomic.Bool // something has happened
+}
+
+func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
+	return &progressPrinter{Screen: s, planned: d.Spec.Mode == v1.ModePlan, agreed: d.Spec.PlanHash != "",
+		said: map[string]bool{}, startTime: time.Now()}
+}
+
+// headline is the headline.
+func (w *progressPrinter) headline(target string) string {
+	return w.Text(w.Paint(terminal.Bold, printable.Quoted(target)) + "\n")
+}
+
+// isNew reports whether a text is new.
+func (w *progressPrinter) isNew(key string) bool {
+	if w.said[key] {
+		return false
+	}
+	w.said[key] = true
+	return true
+}
+
+// newsText is what has happened since the last time.
+func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
+	var text strings.Builder
+	text.WriteString(w.conditionText(diagnosis))
+	for i := range diagnosis.Status.Operations {
+		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
+	}
+	for i := range diagnosis.Status.Faults {
+		text.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
+	}
+	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !hasEnded(diagnosis)) {
+		text.WriteString(w.planText(diagnosis))
+	}
+	for i := range diagnosis.Status.Operations {
+		text.WriteString(w.actionLines(&diagnosis.Status.Operations[i]))
+	}
+	for i := range diagnosis.Status.Faults {
+		text.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
+	}
+	if hasEnded(diagnosis) && w.isNew("end") {
+		text.WriteString(w.finalText(diagnosis))
+	}
+	if text.Len() > 0 {
+		w.hasStarted.Store(true)
+	}
+	return w.Text(text.String())
+}
+
+// conditionText say who has taken the Diagnosis, or what it waits for.
+func (w *progressPrinter) conditionText(diagnosis *v1.Diagnosis) string {
+	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionAccepted)
+	switch {
+	case diagnosis.Status.Phase == v1.DiagnosisUnknown && w.isNew("lost"):
+		return w.Marked("  ", "!", terminal.Yellow, "the agent of node "+diagnosis.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
+	case c == nil || hasEnded(diagnosis) && c.Status != metav1.ConditionTrue || !w.isNew(string(c.Status)+c.Message):
+		return ""
+	case c.Status == metav1.ConditionTrue:
+		return w.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", diagnosis.Spec.NodeName, diagnosis.Namespace, diagnosis.Name))
+	}
+	return w.Marked("  ", "!", terminal.Yellow, "waits: "+c.Message)
+}
+
+// operationText says how one has ended.
+func (w *progressPrinter) operationText(o *v1.OperationRun) string {
+	if o.Phase == v1.OperationRunning || !w.isNew(fmt.Sprintf("operation %d %s", o.ID, o.Phase)) {
+		return ""
+	}
+	text := o.Operation
+	if o.StartTime != nil && o.CompletionTime != nil {
+		text += fmt.Sprintf(" (%s)", formatSeconds(o.CompletionTime.Sub(o.StartTime.Time)))
+	}
+	switch o.Phase {
+	case v1.OperationSucceeded:
+		if w.planned && len(o.Actions) > 0 {
+			text += ": planned, and nothing was changed"
+		}
+	case v1.OperationFailed:
+		return w.Marked("  ", "✗", terminal.Red, text+" failed: "+o.Message)
+	case v1.OperationNotApplicable:
+		return w.Marked("  ", "-", terminal.Dim, text+": "+o.Message)
+	}
+	return w.Marked("  ", "✓", terminal.Green, text)
+}
+
+// healedText says which fault is gone.
+func (w *progressPrinter) healedText(f *v1.Fault) string {
+	name := f.Code + faultLocation(f)
+	if f.State != v1.FaultHealed || !w.isNew("healed "+name) {
+		return ""
+	}
+	return w.Marked("  ", "✓", terminal.Green, name+" is healed")
+}
+
+// faultText says what was found, and what proves it. The plan that was agreed to has shown that before.
+func (w *progressPrinter) faultText(f *v1.Fault) string {
+	name := f.Code + faultLocation(f)
+	if f.State == v1.FaultHealed || w.agreed || !w.isNew("fault "+name) {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(w.Marked("  ", "✗", terminal.Red, name))
+	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
+		b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
+	}
+	return b.String()
+}
+
+// faultLocation is the place of a fault.
+func faultLocation(f *v1.Fault) string {
+	var parts []string
+	for _, p := range []struct{ name, value string }{{"container", f.Container}, {"volume", f.Volume}, {"held by", f.Holder}} {
+		if p.value != "" {
+			parts = append(parts, p.name+" "+p.value)
+		}
+	}
+	if f.Pod != nil && f.Pod.Name != "" {
+		parts = append(parts, "pod "+f.Pod.Namespace+"/"+f.Pod.Name)
+	} else if f.Mount != nil && f.Mount.Device != "" {
+		parts = append(parts, "device "+f.Mount.Device)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, ", ")
+}
+
+// planText lists what would be done, and why that is safe.
+func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
+	p := diagnosis.Status.Plan
+	loss := "nothing is lost"
+	if !p.Lossless {
+		loss = "could be lost: " + strings.Join(p.Loss, "; ")
+	}
+	var text strings.Builder
+	text.WriteString(w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
+	for _, o := range diagnosis.Status.Operations {
+		if o.Operation != p.Operation {
+			continue
+		}
+		for i, a := range o.Actions {
+			text.WriteString(w.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
+			if a.Safety != "" {
+				text.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
+			}
+		}
+	}
+	return text.String()
+}
+
+// actionLines say which were done and which have failed.
+func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
+	var b strings.Builder
+	for i, a := range o.Actions {
+		if a.Phase == v1.ActionPlanned || !w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
+			continue
+		}
+		text := fmt.Sprintf("%d %s %s", i+1, a.Kind, a.Target)
+		if a.Message != "" {
+			text += ": " + a.Message
+		}
+		if a.Phase == v1.ActionFailed {
+			b.WriteString(w.Marked("  ", "✗", terminal.Red, text))
+		} else {
+			b.WriteString(w.Marked("  ", "✓", terminal.Green, text))
+		}
+	}
+	return b.String()
+}
+
+// finalText is the last line: what came of it.
+func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
+	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), formatSeconds(time.Since(w.startTime))
+	if text == "" {
+		if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete); c != nil {
+			text = c.Message
+		}
+	}
+	switch diagnosis.Status.Outcome {
+	case v1.OutcomePlanned:
+		return "" // the plan says it
+	case v1.OutcomeHealed:
+		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
+	case v1.OutcomeNoFault:
+		return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
+	case v1.OutcomeCompleted:
+		return w.Marked("", "✓", terminal.Green, text)
+	}
+	return w.Marked("", "✗", terminal.Red, text)
+}
+
+// formatSeconds is a duration, as kubediag scan writes it.
+func formatSeconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

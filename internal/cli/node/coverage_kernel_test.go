@@ -1,0 +1,100 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	asking "kubediag.org/kubediag/internal/linux/probe"
+)
+
+// TestBuiltProgramWithoutPrivilege has the user nobody run verbs that find nothing wrong as root.
+func TestBuiltProgramWithoutPrivilege(t *testing.T) {
+	dir, err := os.MkdirTemp("", "kubediag")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o755))
+	program, root := filepath.Join(dir, "kubediag"), filepath.Join(dir, "kubelet")
+	runTool(t, "cp", buildProgram(t), program)
+	must(t, os.MkdirAll(filepath.Join(root, "pods"), 0o755))
+	for _, c := range []struct {
+		args  []string
+		clean string // what root is told where all is well
+		told  string
+	}{
+		{[]string{"scan", "--kubelet-root", root}, "nothing broken. ", "nothing broken in what was looked at. "},
+		{[]string{"scan", "-o", "json", "--kubelet-root", root}, `"denied": 0,`, `"faults": [],`},
+		{[]string{"holders", "--kubelet-root", root}, "Every device ", " processes, and what only they have mounted: user 65534 may not look into them: "},
+		{[]string{"probe", root}, "Alive\n", "Alive, but whether a container could be started with it is not known\n"},
+	} {
+		verb := strings.Join(c.args[:2], " ")
+		args := c.args
+		if c.args[0] != "probe" { // another kubelet of the machine may end while it is looked at
+			args = append(slices.Clone(args), "--kubelet-pid", strconv.Itoa(os.Getpid()))
+		}
+		out, err := exec.Command(program, args...).CombinedOutput()
+		// Devices are the machine's: others may have mounted some elsewhere.
+		if c.args[0] != "holders" && (err != nil || !strings.Contains(string(out), c.clean)) {
+			t.Errorf("%s as root: %v, %s, want %q", verb, err, out, c.clean)
+		}
+		if strings.Contains(string(out), asRootRemedy) {
+			t.Errorf("%s as root has not seen everything: %s", verb, out)
+		}
+		cmd := exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", program}, c.args...)...)
+		out, _ = cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), c.told) || !strings.Contains(string(out), "kubediag: ") ||
+			!strings.Contains(string(out), asRootRemedy) || strings.Contains(string(out), c.clean) {
+			t.Errorf("%s as nobody: %v, %s, want status 2, %q and %q", verb, cmd.ProcessState, out, c.told, asRootRemedy)
+		}
+	}
+}
+
+// TestRefused has a survey that was refused processes which have ended since.
+func TestRefused(t *testing.T) {
+	for _, surveyed := range []int{0, 5} {
+		if n := countRefused(surveyed); n != 0 {
+			t.Errorf("of %d, %d processes refuse to be looked into by root, want none", surveyed, n)
+		}
+	}
+}
+
+func TestABindThatWasNotTried(t *testing.T) {
+	for a, want := range map[asking.Tristate]bool{asking.Unknown: true, asking.Yes: false, asking.No: false} {
+		if got := bindUntried(asking.Answer{State: asking.Alive, Bindable: a}); got != want {
+			t.Errorf("bindable %q: %t", a, got)
+		}
+	}
+	if bindUntried(asking.Answer{State: asking.Hung}) {
+		t.Error("of what does not answer it is asked whether it can be bound")
+	}
+}
+
+// TestScanListsDirectoriesThatOnlySourcesAreMissingFor has neither a file of pods nor a runtime.
+func TestScanListsDirectoriesThatOnlySourcesAreMissingFor(t *testing.T) {
+	scene, pods := newStage(t, 1, 1)
+	for age, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
+		s := &scan{node: scene.Node, orphanAge: age}
+		faults, err := s.runSearches(t.Context(), []faultSearch{{description: "orphans", find: findOrphanedPods}})
+		must(t, err)
+		if len(faults) != 0 || len(s.looked.Unproven) != want {
+			t.Errorf("with an age of %s: %d faults, not judged %+v, want %d places", age, len(faults), s.looked.Unproven, want)
+			continue
+		}
+		for _, u := range s.looked.Unproven {
+			if u.Point != scene.Node.PodDir(string(pods[0].UID)) || !strings.Contains(u.Why, "the API server could not be asked") ||
+				!strings.Contains(u.Why, "the container runtime could not be asked") {
+				t.Errorf("not judged: %+v", u)
+			}
+		}
+	}
+}

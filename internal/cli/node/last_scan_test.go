@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+)
+
+// useTestScanDir has scans be kept in a directory of the test, which may not run beside others that do so.
+func useTestScanDir(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", dir)
+	return filepath.Join(dir, "kubediag")
+}
+
+// runCommand runs a verb and gives what it has written.
+func runCommand(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestAScanIsKept(t *testing.T) {
+	dir := useTestScanDir(t)
+	if _, err := lastScan(); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("before any scan: %v", err)
+	}
+	saveLastScan(reports["clean"])
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a scan without faults has made %s: %v", dir, err)
+	}
+	var all sync.WaitGroup
+	for range 20 { // two runs at once leave one whole scan
+		all.Go(func() { saveLastScan(reports["many"]) })
+	}
+	all.Wait()
+	got, err := lastScan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(reports["many"].Faults, got.Faults); diff != "" || got.Node != "worker-7" {
+		t.Errorf("faults (-kept +read):\n%s", diff)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%d files are left, %v", len(entries), err)
+	}
+	if got := lastPlaces(); len(got) != 5 || got[0] != "1\tHungMount ml/trainer-1" {
+		t.Errorf("a shell completes %q", got)
+	}
+	if got := lastPods(); !slices.Contains(got, "ml/trainer-0") || len(got) != 5 {
+		t.Errorf("a shell completes %q", got)
+	}
+}
+
+func TestAKeptScanOfOthersIsRefused(t *testing.T) {
+	dir := useTestScanDir(t)
+	saveLastScan(reports["many"])
+	file := filepath.Join(dir, lastScanFile)
+	for name, c := range map[string]struct {
+		change func() error
+		want   error
+	}{
+		"a file that others may write":      {func() error { return os.Chmod(file, 0o666) }, verb.ErrRefused},
+		"a directory that others may write": {func() error { return os.Chmod(dir, 0o777) }, verb.ErrRefused},
+		"a link": {func() error {
+			return errors.Join(os.Rename(file, file+".own"), os.Symlink(file+".own", file))
+		}, verb.ErrRefused},
+		"another schema": {func() error {
+			return errors.Join(os.Remove(file), os.WriteFile(file, []byte(`{"schemaVersion": 77}`), 0o600))
+		}, fs.ErrNotExist},
+	} {
+		if err := c.change(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lastScan(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+		if errors.Is(c.want, verb.ErrRefused) {
+			if _, err := runCommand(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
+				t.Errorf("%s: show ends with %v", name, err)
+			}
+		}
+		_ = os.Chmod(dir, 0o700)
+		_ = os.Remove(file)
+		saveLastScan(reports["many"])
+	}
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lastScan(); err == nil || !strings.Contains(err.Error(), "read last scan") {
+		t.Errorf("half a file: %v", err)
+	}
+}
+
+func TestShow(t *testing.T) {
+	useTestScanDir(t)
+	saveLastScan(reports["many"])
+	for name, want := range map[string][]int{
+		"1": {1}, "ml/trainer-0": {2}, "trainer-0": {2}, "nginx-conf": {3}, "web-7d9f8b6c5": {3}, "loop0": {4}, "/dev/loop0": {4},
+		"HeldDevice": {4}, "29da79e5-386c-4e0d-82c1-215f93ff955d": {5},
+	} {
+		out, err := runCommand(t, NewShowCommand(""), name, "-o", "json")
+		var got shownFaults
+		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var places []int
+		for _, f := range got.Faults {
+			places = append(places, f.Place)
+		}
+		if places = slices.Compact(places); !slices.Equal(places, want) || got.SchemaVersion != 1 || got.Node != "worker-7" {
+			t.Errorf("%s: places %v of %q, want %v", name, places, got.Node, want)
+		}
+	}
+	for _, name := range []string{"6", "0", "", "web", "-1x"} {
+		_, err := runCommand(t, NewShowCommand(""), "--", name)
+		if err == nil || !strings.Contains(err.Error(), "has no such fault; its numbers are 1 to 5, see kubediag scan") {
+			t.Errorf("%q: error %v", name, err)
+		}
+	}
+	now := reports["many"].Time.Add(90 * time.Second)
+	for _, place := range placesInOrder(reports["many"].Faults) {
+		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
+		text := v.showPlaces([]faultPlace{place}, now)
+		_, text, _ = strings.Cut(text, "\n") // the first line has the time of the reader's zone
+		compareGolden(t, "show-"+string(place.faults[0].Code)+".80", text)
+	}
+	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
+	if text := many.showPlaces(placesInOrder(many.Faults), now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
+		t.Errorf("of 5,000 faults:\n%s", text)
+	}
+}

@@ -1,0 +1,293 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// inspection is one look at the node: what is found out once and asked of often.
+type inspection struct {
+	*Inspector
+	node         *kubelet.Node
+	host         mountns.Namespace
+	table        *mountinfo.Table // of the kubelet's namespace
+	tables       map[uint64]*mountinfo.Table
+	processes    map[int]processInfo
+	aliveReasons map[string]string // UID -> why it is alive; empty: it is not
+	unseenReason string            // in the report that is judged, see unseen
+	unreadTables map[uint64]error  // why the mount table of a namespace could not be read
+	// seesAll is whether this process sees all others.
+	seesAll bool
+	claims  map[string]claimResult
+	asker   asker
+}
+
+// claimResult is whether a namespace may be entered for its owner, see cri.Claim.
+type claimResult struct {
+	namespace mountns.Namespace
+	refusal   error
+}
+
+// claimNamespace asks once for each namespace and owner.
+func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+	key := strconv.FormatUint(ns.Inode, 10)
+	if owner != nil {
+		key += " " + owner.ContainerID
+	}
+	c, known := n.claims[key]
+	if !known {
+		c.namespace, c.refusal = n.asker.claimNamespace(ns, owner)
+		n.claims[key] = c
+	}
+	return c.namespace, c.refusal
+}
+
+// asker says what has not been asked for yet in this look.
+type asker interface {
+	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
+	process(ctx context.Context, pid int, h devholder.Holder) processInfo
+	claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
+	// aliveReason says why a pod is alive; empty: it is not.
+	aliveReason(ctx context.Context, uid string) string
+}
+
+func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
+	node, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, err := node.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	if node.PID == 0 {
+		if host.PID, err = sys.OwnPID(); err != nil { // so that it is found for its owner
+			return nil, err
+		}
+	}
+	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
+		host = owned
+	}
+	table, err := hostTable(node)
+	if err != nil {
+		return nil, err
+	}
+	inspection := &inspection{
+		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
+		aliveReasons: map[string]string{}, unreadTables: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimResult{},
+	}
+	inspection.asker = nodeAsker{inspection}
+	return inspection, nil
+}
+
+// hostTable is the kubelet's mount table, whatever namespace the calling thread is in.
+func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
+	if n.PID != 0 {
+		return mountns.Table(n.PID)
+	}
+	own, err := sys.OwnPID()
+	if err != nil {
+		return nil, err
+	}
+	return mountns.Table(own)
+}
+
+// isHostMount reports whether a holder is a mount of the kubelet's own namespace.
+func (n *inspection) isHostMount(h devholder.Holder) bool {
+	return h.Kind == devholder.Mount && (h.Mount.Namespace.Same(n.host) || h.Mount.Namespace.Inode == 0 && h.Mount.Namespace.PID == n.node.PID)
+}
+
+// namespaceTable is the mount table of a namespace as it is seen from its root.
+func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Table, error) {
+	if t := n.tables[namespace.Inode]; t != nil {
+		return t, nil
+	}
+	if err := n.unreadTables[namespace.Inode]; err != nil {
+		return nil, err
+	}
+	t, err := n.asker.mountTable(namespace)
+	if err != nil {
+		n.unreadTables[namespace.Inode] = err
+		return nil, err
+	}
+	n.tables[namespace.Inode] = t
+	return t, nil
+}
+
+// describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process
+// 1 does not count: it stays in the one that the machine began with, where others are.
+func describeUnseen(survey mountns.Survey) string {
+	switch sight, err := sys.ProcVisibility(); {
+	case err != nil || sight == sys.SeesOwn:
+		return "/proc does not show the processes of others"
+	case sight == sys.SeesNamespace:
+		return "/proc shows no process outside of this PID namespace"
+	}
+	denied := survey.Denied
+	if _, err := mountns.Of(1); denied > 0 && (errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM)) {
+		denied--
+	}
+	if denied == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d could not be asked for theirs", denied)
+}
+
+// maxAsked bounds of how many processes of a namespace the container is asked for.
+const maxAsked = 16
+
+// processInfo is who a process is.
+type processInfo struct {
+	command string
+	owner   *cri.Owner
+	err     error // why the owner is not known, if there may be one
+	gone    bool
+}
+
+// holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
+// device as it should.
+func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (held HolderInfo, live string, err error) {
+	held = HolderInfo{Holder: holder, seesAll: n.seesAll}
+	if err := ctx.Err(); err != nil {
+		return held, "", err
+	}
+	p := n.ownerProcess(ctx, holder)
+	held.Command, held.Owner = p.command, p.owner
+	if p.owner != nil {
+		held.Pod = fault.Pod{Namespace: p.owner.PodNamespace, Name: p.owner.PodName, UID: p.owner.PodUID}
+		held.Container, held.Since = p.owner.Container, p.owner.Created
+	}
+	if holder.Kind != devholder.Mount {
+		held.Why = "it is no mount"
+		if holder.Kind == devholder.StackedDevice {
+			held.Why = "it is made of this device, and has to go first: kubediag holders " + holder.Path + " says who holds it"
+		}
+		return held, "", nil
+	}
+	held.RecordedMount = faults.MountOf(holder.Mount)
+	if n.isHostMount(holder) {
+		held.Why = "it is the kubelet's own mount"
+		return held, "", nil
+	}
+	live = n.judgeMount(ctx, &held, p.err)
+	n.addPatch(ctx, &held)
+	return held, live, nil
+}
+
+// ownerProcess finds out who a holder is: the first of its processes that is in a container, else the first. Those that
+// have ended by now say nothing.
+func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) processInfo {
+	pids := holderPIDs(h)
+	first := processInfo{}
+	if len(pids) > 0 {
+		first.err = fmt.Errorf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
+	}
+	for _, pid := range pids[:min(len(pids), maxAsked)] {
+		p, known := n.processes[pid]
+		if !known {
+			p = n.asker.process(ctx, pid, h)
+			n.processes[pid] = p
+		}
+		switch {
+		case p.gone:
+		case p.owner != nil || p.err != nil:
+			return p
+		case first.err != nil:
+			first = p
+		}
+	}
+	return first
+}
+
+// holderPIDs are the processes that are in the namespace of a mount, or have what else holds the device.
+func holderPIDs(h devholder.Holder) []int {
+	if h.Kind != devholder.Mount {
+		return h.PIDs
+	}
+	var pids []int
+	for _, k := range h.NamespaceHolders {
+		if k.Kind == mountns.Process || k.Kind == mountns.Thread {
+			pids = append(pids, k.PID)
+		}
+	}
+	return pids
+}
+
+// nodeAsker asks the node.
+type nodeAsker struct{ *inspection }
+
+func (nodeAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
+
+func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+	return cri.Claim(l.host, ns, owner)
+}
+
+func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder) processInfo {
+	dir := strconv.Itoa(pid)
+	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
+	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
+	p := processInfo{command: strings.TrimSpace(string(comm))}
+	switch {
+	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
+		p.gone = true
+	case err != nil:
+		p.err = fmt.Errorf("read control group of process %d: %w", pid, err)
+	default:
+		p.owner, p.err = l.owner(ctx, string(cgroup))
+	}
+	p.gone = p.gone || !isStillHolder(pid, holder)
+	return p
+}
+
+// owner asks the runtime. A process in no container has none.
+func (n *inspection) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
+	id, contained := cri.ContainerID(cgroup)
+	if n.Runtime == nil {
+		if contained {
+			return nil, fmt.Errorf("its process is in container %q, and no container runtime tells about it", id)
+		}
+		return nil, nil
+	}
+	owner, err := n.Runtime.Owner(ctx, cgroup)
+	switch {
+	case err == nil:
+		return &owner, nil
+	case !contained, errors.Is(err, cri.ErrNotFound):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("ask runtime whose process it is: %w", err)
+}
+
+// isStillHolder makes sure that a number still means the process that was found in the namespace of the mount. One that
+// may not be asked has to be believed.
+func isStillHolder(pid int, holder devholder.Holder) bool {
+	if holder.Kind != devholder.Mount {
+		return true
+	}
+	// A thread alone may be in the namespace; then that of its process is another.
+	for _, k := range holder.NamespaceHolders {
+		if k.PID == pid && k.Kind == mountns.Thread {
+			return true
+		}
+	}
+	ns, err := mountns.Of(pid)
+	if err != nil {
+		return !errors.Is(err, sys.ENOENT) && !errors.Is(err, sys.ESRCH)
+	}
+	return ns.Same(holder.Mount.Namespace)
+}

@@ -1,0 +1,173 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// ErrNotStale is returned for a bind that is not, or no longer, stale.
+var ErrNotStale = errors.New("bind is not stale")
+
+// InspectBind inspects the bind at point. It is called inside the kubelet's namespace, and reads no mount table on
+// kernels with openat2 and statmount. there is false if nothing is mounted there, or nothing that can be seen, and if
+// the kubelet would not bind a subPath of the pod there. If pod is nil, its spec is not known: then the bind is Stale
+// only if the kernel alone proves it.
+func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string) (bind Bind, there bool, err error) {
+	target, ok := targetAt(node, pod, point)
+	if !ok {
+		return bind, false, nil
+	}
+	st, err := mount.Inspect(point)
+	switch {
+	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
+		return bind, false, nil
+	case errors.Is(err, mount.ErrMayBlock):
+		st.Point = point
+		return notInspected(target.expected, st, err.Error()), true, nil
+	case err != nil:
+		return bind, false, err
+	}
+	return target.judgeState(st), true, nil
+}
+
+// target is a place of a subPath bind, and what is to be there.
+type target struct {
+	node     *kubelet.Node
+	pod      *corev1.Pod // nil if it is not known
+	place    kubelet.SubPath
+	expected podinfo.SubPathMount
+}
+
+// targetAt finds out what belongs at point.
+func targetAt(node *kubelet.Node, pod *corev1.Pod, point string) (target, bool) {
+	place, ok := node.ParseSubPath(point)
+	if !ok {
+		return target{}, false
+	}
+	if pod == nil {
+		expected := podinfo.SubPathMount{Container: place.Container, Index: place.Index, Volume: corev1.Volume{Name: place.Volume}}
+		return target{node: node, place: place, expected: expected}, true
+	}
+	expected, ok := podinfo.FindSubPathMount(node, pod, point)
+	return target{node, pod, place, expected}, ok
+}
+
+// nameInVolume is where in the volume the subPath is. Empty if that is not known.
+func (s target) nameInVolume(volume openedVolume, st mount.State) string {
+	if s.pod != nil {
+		if name := podinfo.SubPathName(s.pod, s.expected); name != "" {
+			return name
+		}
+	}
+	return volume.atomicWriterName(s.place.PodUID, st)
+}
+
+// judgeState decides about the mount st that is at the place.
+func (s target) judgeState(st mount.State) Bind {
+	return judgeComparison(s.expected, st, s.compareWithNow(st))
+}
+
+// judgeComparison decides about the mount st from evidence alone.
+func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparison) Bind {
+	bind := Bind{
+		SubPathMount: expected, State: st, SourceUnchanged: now.relation == sameFile, SourceReplaced: now.relation == differentInode,
+		SourceMissing: now.relation == entryAbsent, comparison: now,
+	}
+	bind.Verdict, bind.Reason = judgeBind(st, now.relation)
+	if now.observed != "" && bind.Verdict != Alive {
+		bind.Reason += ": " + now.observed
+	}
+	return bind
+}
+
+// notInspected is a bind that could not be looked at.
+func notInspected(expected podinfo.SubPathMount, st mount.State, why string) Bind {
+	return Bind{SubPathMount: expected, State: st, Verdict: Unproven, Reason: why, notInspected: true}
+}
+
+// checkStale is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for.
+// It is called inside the kubelet's namespace.
+func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State) error {
+	target, ok := targetAt(node, pod, st.Point)
+	if !ok || pod == nil {
+		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
+	}
+	if bind := target.judgeState(st); bind.Verdict != Stale {
+		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
+	}
+	return nil
+}
+
+// Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment,
+// and binds what the subPath names now in its place, where something is there: a kubelet that is just starting the
+// container may have found the bind and handed its path on, and is not to have the container started with the empty
+// file or directory below. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next
+// start. Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
+func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID) error {
+	var st mount.State
+	err := mount.Unmount(ctx, id, mount.Options{
+		Check: func(now mount.State) error {
+			st = now
+			return checkStale(node, pod, now)
+		},
+		Source: func() *sys.FD { return openReplacement(node, pod, st) },
+	})
+	if errors.Is(err, ErrNotStale) && nothingMounted(id.Point) {
+		err = fmt.Errorf("unmount %q: %w", id.Point, mount.ErrNotMounted) // it went while it was looked at
+	}
+	return err
+}
+
+// openReplacement opens what is to be bound in the place of the stale bind st; nil if there is nothing, or nothing of
+// its kind.
+func openReplacement(node *kubelet.Node, pod *corev1.Pod, state mount.State) *sys.FD {
+	target, ok := targetAt(node, pod, state.Point)
+	if !ok {
+		return nil
+	}
+	volume, err := target.openVolume()
+	if err != nil {
+		return nil
+	}
+	defer volume.dir.Close()
+	name := target.nameInVolume(volume, state)
+	if name == "" {
+		return nil
+	}
+	if !volume.isLocal() {
+		return nil // it might not answer, and what lies there replaces nothing
+	}
+	fd, err := volume.openName(name)
+	if err != nil {
+		return nil
+	}
+	now, err := fd.Stat(sys.StatType)
+	if err != nil || !canReplace(now, state) {
+		fd.Close()
+		return nil
+	}
+	return fd
+}
+
+// canReplace reports whether a file can be bound in the place of another: it lies on the same file system, which
+// answers, and is a file or directory as that was.
+func canReplace(now sys.Stat, st mount.State) bool {
+	return isLocalType(st.FSType) && now.Major == st.Major && now.Minor == st.Minor && now.IsDir() == st.Dir && (now.IsDir() || now.IsRegular())
+}
+
+// nothingMounted reports whether nothing is mounted at point.
+func nothingMounted(point string) bool {
+	_, err := mount.Inspect(point)
+	return errors.Is(err, mount.ErrNotMounted) || errors.Is(err, sys.ENOENT)
+}

@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
+)
+
+// Any process can call itself a kubelet, name files and directories that do not answer, and have its arguments lie in
+// such a file.
+const (
+	// SearchTimeout is how long is waited for all processes of one search, and for what is read of the kubelet later.
+	SearchTimeout = 2 * time.Second
+	// maxStuckPerNamespace is for how many processes of one mount namespace a thread waits at most, and maxStuck for
+	// how many of all namespaces but that of process 1. A user who makes containers full of such processes prevents no
+	// look at a kubelet of the host.
+	maxStuckPerNamespace = 4
+	maxStuck             = 64
+)
+
+// processCalls are the calls that look at processes which may be our kubelet. One that was left behind is not made
+// again.
+type processCalls struct {
+	host, others bounded.Calls
+	once         sync.Once
+}
+
+// callsFor returns those for a process. host is the mount namespace of process 1.
+func (c *processCalls) callsFor(p candidateProcess, host string) (*bounded.Calls, bounded.Call) {
+	c.once.Do(func() {
+		c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckPerNamespace, maxStuckPerNamespace, maxStuck
+	})
+	call := bounded.Call{Key: p.identityKey(), Owner: p.mounts}
+	if p.mounts == host {
+		return &c.host, call
+	}
+	return &c.others, call
+}
+
+// askEach looks at processes, and gives up on those that keep us waiting. The result of look is dropped then. Those of
+// one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own.
+// All together have the time of Patience.
+func askEach[T any](ctx context.Context, c *processCalls, processes []candidateProcess,
+	look func(candidateProcess) T) (values []T, silent []candidateProcess, err error) {
+	limit, cancel := context.WithTimeout(ctx, SearchTimeout)
+	defer cancel()
+	spaces := map[string][]int{} // by mount namespace: which processes
+	for i, p := range processes {
+		key := cmp.Or(p.mounts, p.dir)
+		spaces[key] = append(spaces[key], i)
+	}
+	answers := make([]*T, len(processes))
+	var all sync.WaitGroup
+	for _, members := range spaces {
+		all.Go(func() {
+			for _, i := range members {
+				answers[i] = callWithTimeout(limit, c, processes[i], look)
+			}
+		})
+	}
+	all.Wait()
+	for i, answer := range answers {
+		if answer == nil {
+			silent = append(silent, processes[i])
+		} else {
+			values = append(values, *answer)
+		}
+	}
+	return values, silent, ctx.Err()
+}
+
+// callWithTimeout looks at one process as long as there is time; nil: there was not enough.
+func callWithTimeout[T any](limit context.Context, c *processCalls, p candidateProcess, look func(candidateProcess) T) *T {
+	if limit.Err() != nil {
+		return nil
+	}
+	host, _ := os.Readlink(path.Join(path.Dir(p.dir), "1/ns/mnt")) // may not be read: then no process is of the host
+	calls, call := c.callsFor(p, host)
+	value, err := bounded.Do(limit, calls, call, func() (T, error) { return look(p), nil })
+	if errors.Is(err, bounded.ErrNoAnswer) {
+		return nil
+	}
+	return &value
+}
+
+// lookupCalls are the calls that read files on behalf of a kubelet that was found.
+var lookupCalls = bounded.Calls{Total: maxStuck}
+
+// readWithin reads something, and gives up on it when the time of Patience is over (bounded.ErrNoAnswer). Until it has
+// returned it is not read again.
+func readWithin[T any](ctx context.Context, what string, read func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, SearchTimeout)
+	defer cancel()
+	return bounded.Do(ctx, &lookupCalls, bounded.Call{Key: what}, read)
+}

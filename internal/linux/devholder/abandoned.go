@@ -1,0 +1,103 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// FindAbandoned is Find for every block device that is mounted in some namespace, but
+// not in host: those that the host has done with and another namespace keeps. They
+// are in the order of their numbers. Devices that go meanwhile are left out.
+func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
+	shared := *f
+	if shared.Scanner == nil {
+		shared.Scanner = mountns.NewScanner()
+	}
+	reports, err := shared.findAbandoned(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("find devices that the host no longer mounts: %w", err)
+	}
+	return reports, nil
+}
+
+func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
+	mounted, _, err := f.Scanner.FileSystems()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(mounted, func(fs mountns.FileSystem) bool { return mountedIn(fs, host) }) {
+		return nil, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
+	}
+	all, err := f.Sys.All()
+	if err != nil {
+		return nil, err
+	}
+	var searches []*holderSearch
+	for _, fs := range mounted {
+		device, ok := f.deviceOf(fs)
+		if !ok || mountedIn(fs, host) {
+			continue
+		}
+		switch s, err := f.newSearchAmong(device, all); {
+		case isGone(err):
+		case err != nil:
+			return nil, fmt.Errorf("device %q: %w", device.Name, err)
+		default:
+			searches = append(searches, s)
+		}
+	}
+	return finishAll(ctx, f.Scanner, searches)
+}
+
+// finishAll does what all the searches have in common once.
+func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*holderSearch) ([]*Report, error) {
+	if err := scanMounts(scanner, searches); err != nil {
+		return nil, err
+	}
+	var reports []*Report
+	for _, s := range searches {
+		switch err := s.searchNonMounts(ctx); {
+		case isGone(err):
+		case err != nil:
+			return nil, fmt.Errorf("device %q: %w", s.report.Device.Name, err)
+		default:
+			reports = append(reports, s.report)
+		}
+	}
+	return reports, nil
+}
+
+// isGone reports whether err only means that a device is no more.
+func isGone(err error) bool {
+	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
+}
+
+// deviceOf is the block device that a file system is on. A btrfs shows a number
+// of its own, and the node of one of its devices as its source.
+func (f *Finder) deviceOf(fs mountns.FileSystem) (blockdev.Device, bool) {
+	spec := blockdev.Number{Major: fs.Major, Minor: fs.Minor}.String()
+	switch {
+	case fs.FSType == "btrfs":
+		spec = fs.Source
+	case fs.Major == 0:
+		return blockdev.Device{}, false
+	}
+	d, err := f.Sys.Resolve(spec)
+	return d, err == nil
+}
+
+// mountedIn reports whether a file system is mounted in ns. One whose namespace
+// could not be read goes by its process.
+func mountedIn(fs mountns.FileSystem, ns mountns.Namespace) bool {
+	return slices.ContainsFunc(fs.Namespaces, func(other mountns.Namespace) bool {
+		return other.Same(ns) || other.Inode == 0 && other.PID != 0 && other.PID == ns.PID
+	})
+}

@@ -1,0 +1,217 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// attachesByPropagation reports whether trees are put beneath mounts by propagation here, as the
+// kernel has no call for it (before 6.5), or none that does without opening the mount.
+func (u *unmountOp) attachesByPropagation() bool {
+	return onlySpread || u.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
+}
+
+// onlySpread is set by tests alone, to have a newer kernel do as older ones.
+var onlySpread bool
+
+// between is called between any two steps of spread. Tests set it.
+var between = func(string) {}
+
+// attachByPropagation puts a tree beneath the mount at the point by propagation. A mount that
+// spreads to a place where another mount lies comes to lie beneath that (4.11).
+// So the tree is attached to a copy of the directory that holds the point, from
+// which it spreads to the original. The copy is in a namespace that only this
+// thread is in.
+//
+// A parent that does not share is made a slave of the copy for that time. When the
+// copy goes, be it because this process was killed, the kernel makes the parent
+// and the tree what they were: private, or the slave of whom the parent was one.
+// Only a process that is killed between the first and the last call in lead leaves
+// a parent that shares with no other mount.
+func (u *unmountOp) attachByPropagation(tree *sys.FD) error {
+	parent, err := u.openParent()
+	if err != nil {
+		return err
+	}
+	defer parent.rootFD.Close()
+	if errors.Is(u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
+		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
+	}
+	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachThroughParent(parent, tree, home) }); err != nil {
+		return err
+	}
+	between("spread")
+	return parent.restorePropagation()
+}
+
+// errStacked: what lies beneath the mount at the same place cannot be opened, and so
+// nothing can be put between the two by propagation.
+var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w", errors.ErrUnsupported)
+
+// parentMount is the mount that another one is mounted on.
+type parentMount struct {
+	mountinfo.Mount
+	rootFD *sys.FD
+}
+
+// openParent opens the root of the mount that holds the point.
+func (u *unmountOp) openParent() (parentMount, error) {
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return parentMount{}, err
+	}
+	own, ok := mounts.ByID(u.id.MountInfoID)
+	mount, okParent := mounts.ByID(own.Parent)
+	switch {
+	case !ok || !okParent:
+		return parentMount{}, ErrNotMounted
+	case mount.Point == own.Point:
+		return parentMount{}, errStacked
+	case mount.Unbindable:
+		return parentMount{}, fmt.Errorf("the mount at %q is unbindable: %w", mount.Point, errors.ErrUnsupported)
+	case mount.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(mount, own):
+		return parentMount{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
+	}
+	p := parentMount{Mount: mount}
+	if p.rootFD, err = mountns.Lookup(0, mount.Point); err != nil {
+		return parentMount{}, err
+	}
+	if err = errors.Join(expectOnMount(p.rootFD, mount.ID), expectOnMount(u.dir, mount.ID)); err != nil {
+		p.rootFD.Close()
+		return parentMount{}, err
+	}
+	return p, nil
+}
+
+// expectOnMount makes sure which mount an open file lies on.
+func expectOnMount(fd *sys.FD, number int) error {
+	found, err := fd.FDMountID()
+	if err == nil && found != number {
+		err = fmt.Errorf("the mount that holds it is covered: %w", errors.ErrUnsupported)
+	}
+	return err
+}
+
+// showsOwnPoint reports whether a mount shows the directory that it is mounted on.
+func showsOwnPoint(parent, m mountinfo.Mount) bool {
+	below := strings.TrimPrefix(m.Point, strings.TrimSuffix(parent.Point, "/"))
+	root, _ := mountinfo.Deleted(m.Root)
+	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
+}
+
+// attachThroughParent attaches the tree at the point in the leader: a copy of the directory
+// that holds the point, whose mounts spread to the parent. The thread is in a copy
+// of its namespace; home takes it back for a moment.
+func (u *unmountOp) attachThroughParent(p parentMount, tree *sys.FD, home func(func() error) error) error {
+	if err := sys.SetPropagation("/", Private, false); err != nil {
+		return err
+	}
+	leader, err := u.attachLeader(p, home)
+	if err != nil {
+		return err
+	}
+	defer leader.Close()
+	at, err := mountns.LookupIn(leader, u.id.Point)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if err := u.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
+		return err
+	}
+	between("attached")
+	// Nothing leads any more, even if another process keeps this namespace.
+	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
+}
+
+// attachLeader returns the leader, attached at the root of the copied namespace. The caller
+// closes it. A parent that does not share becomes its slave only then: before 6.15
+// nothing spreads by way of a mount that is attached nowhere, and what the parent's
+// own master has mounted meanwhile would not arrive.
+func (u *unmountOp) attachLeader(parent parentMount, home func(func() error) error) (leader *sys.FD, err error) {
+	err = home(func() error {
+		if parent.Shared == 0 {
+			if err := u.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(parent.rootFD, Shared)); err != nil {
+				return err
+			}
+			between("shared")
+		}
+		var err error
+		leader, err = sys.CloneTree(u.dir)
+		return err
+	})
+	if err == nil {
+		between("cloned")
+		err = attachAtRoot(leader)
+	}
+	if err == nil {
+		between("copied")
+	}
+	if parent.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
+		err = errors.Join(err, home(func() error {
+			return u.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(parent.rootFD, Slave))
+		}))
+	}
+	if err != nil {
+		leader.Close()
+		return nil, err
+	}
+	between("led")
+	return leader, nil
+}
+
+func attachAtRoot(tree *sys.FD) error {
+	root, err := sys.Lookup("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return sys.Attach(tree, root, false)
+}
+
+// restorePropagation makes sure that the mount shares as it did. Another process may have
+// copied the namespace while it led, and the kernel may have taken that copy as its
+// master.
+func (p parentMount) restorePropagation() error {
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	now, ok := mounts.ByID(p.ID)
+	if !ok || now.Shared == p.Shared && now.Master == p.Master || p.Shared != 0 || p.Master != 0 {
+		return nil
+	}
+	return sys.SetMountPropagation(p.rootFD, Private)
+}
+
+// findInterrupted finds what an attempt that was cut short has put beneath the mount by
+// propagation: it shows what the tree does.
+func (r *replaceOp) findInterrupted() (ok bool, err error) {
+	if !r.attachesByPropagation() {
+		return false, nil
+	}
+	below, err := r.mountSource.mountBeneath(r.id)
+	if errors.Is(err, ErrNotMounted) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	err = whileAttached(r.tree, func(tree State) error {
+		ok = tree.Attr == below.Attr && sameContent(tree.ID, below.ID)
+		return nil
+	})
+	if ok {
+		r.attachedState, r.id.Parent = below, below.MountInfoID
+	}
+	return ok, err
+}

@@ -1,0 +1,26 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sys
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// pseudoFileSystems are the file systems whose regular files are functions of the
+// kernel: to open or read one may wait, take away what it gives, or do more.
+var pseudoFileSystems = []int64{
+	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
+	unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,
+	unix.SELINUX_MAGIC, unix.BINFMTFS_MAGIC, unix.NSFS_MAGIC,
+}
+
+// IsPseudoFS reports whether f lies on a file system that keeps no data. It waits
+// for that file system (statfs; of a descriptor opened with O_PATH, 3.12).
+func (f *FD) IsPseudoFS() (bool, error) {
+	var st unix.Statfs_t
+	err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	return slices.Contains(pseudoFileSystems, int64(st.Type)), err
+}

@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"slices"
+
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
+)
+
+// repairState is what Verify has to know about the time of the plan.
+type repairState struct {
+	restart.Pending
+	// Others are the mounts of the pod that are none of the plan's business.
+	Others []otherMount `json:"others,omitempty"`
+}
+
+type otherMount struct {
+	ID    int    `json:"id"` // in mountinfo
+	Point string `json:"point"`
+}
+
+// otherMounts lists the pod's mounts without those that are to be unmounted.
+func otherMounts(report *subpath.Report, stale []subpath.Bind) []otherMount {
+	var all []otherMount
+	for _, m := range report.Mounts {
+		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.MountInfoID == m.ID })
+		if !planned {
+			all = append(all, otherMount{ID: m.ID, Point: m.Point})
+		}
+	}
+	return all
+}
+
+// isMounted reports whether the mount, or another at its place, is in the table. The kubelet itself renews binds of
+// subPaths when it starts a container.
+func (o otherMount) isMounted(table *mountinfo.Table) bool {
+	m, ok := table.ByID(o.ID)
+	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
+}
+
+func loadRepairState(p processor.Plan) (repairState, error) {
+	var m repairState
+	err := p.LoadState(&m)
+	return m, err
+}
