@@ -24,9 +24,9 @@ import (
 // escalating is an agent that evicts under a policy of its node. Every pod has a dead volume.
 func escalating(t *testing.T, name string) (a *approvable, p *v1.RecoveryPolicy) {
 	t.Helper()
-	env := install(t)
-	a = &approvable{node: newNode(t, name, env.Config), env: env, obeys: true}
-	define(t, env, name, "/processor/podEvictRecover")
+	env := installDefault(t)
+	a = &approvable{testNode: newTestNode(t, name, env.Config), env: env, obeys: true}
+	createOperations(t, env, name, "/processor/podEvictRecover")
 	env.MustCreate(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test": name}}})
 	p = &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.RecoveryPolicySpec{
 		Mode: v1.RecoveryAutomatic, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": name}},
@@ -34,12 +34,12 @@ func escalating(t *testing.T, name string) (a *approvable, p *v1.RecoveryPolicy)
 		Budgets:    &v1.RecoveryBudgets{Node: &v1.RepairBudget{AtOnce: 1, PerHour: 1}},
 	}}
 	env.MustCreate(t, p)
-	root, err := kubelet.Own(t.TempDir())
+	root, err := kubelet.Local(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.other = &volume.EvictRecoverer{
-		Pods: &pods{node: name, cache: env.Client, live: env.Client}, Kubelet: root, Judge: deadVolumes{}, Evictor: newTestEvictor(t, env.Config),
+		Pods: &nodePods{node: name, cache: env.Client, live: env.Client}, Kubelet: root, Judge: deadVolumes{}, Evictor: newTestEvictor(t, env.Config),
 	}
 	a.startAgent(t)
 	return a, p
@@ -71,7 +71,7 @@ func TestPolicyEvictsPod(t *testing.T) {
 	const name = "escalate"
 	a, p := escalating(t, name)
 	pod, d := a.evict(t, name+"-first")
-	if d = await(t, a.env, d, v1.DiagnosisSucceeded); d.Status.Outcome != v1.OutcomeHealed {
+	if d = awaitPhase(t, a.env, d, v1.DiagnosisSucceeded); d.Status.Outcome != v1.OutcomeHealed {
 		t.Errorf("status %+v", d.Status)
 	}
 	if err := a.env.Client.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); !apierrors.IsNotFound(err) {
@@ -90,11 +90,11 @@ func TestPolicyEvictsPod(t *testing.T) {
 func (a *approvable) refused(t *testing.T, name, why string) {
 	t.Helper()
 	pod, d := a.evict(t, name)
-	d = await(t, a.env, d, v1.DiagnosisFailed)
+	d = awaitPhase(t, a.env, d, v1.DiagnosisFailed)
 	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); !strings.Contains(c.Message, why) {
 		t.Errorf("condition %+v", c)
 	}
-	if err := stays(t, apitest.Clientset(t, a.env.Config), pod); err != nil {
+	if err := expectPodThere(t, apitest.Clientset(t, a.env.Config), pod); err != nil {
 		t.Error(err)
 	}
 }

@@ -145,7 +145,7 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 // TestWaitingIsNoFailure: an eviction that a PodDisruptionBudget holds is no failed repair.
 func TestWaitingIsNoFailure(t *testing.T) {
 	t.Parallel()
-	reader := &onePod{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
+	reader := &onePodReader{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
 	for err, ended := range map[error]int{&processor.WaitingError{Err: errors.New("by web-pdb")}: 0, errors.New("refused"): 1} {
 		by := &fixedHold{}
 		h := &repairHolder{guard: by, index: &podIndex{}, diagnoses: reader}
