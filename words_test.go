@@ -66,8 +66,8 @@ var (
 	sinkingWords = []sinking{
 		{`anew|afresh`, count{11, 41, 0}, "again"},
 		{`whoever`, count{1, 2, 0}, "anyone who, the process that"},
-		{`tells?`, count{27, 36, 0}, "reports whether, returns, reports"},
-		{`mend|mends|mended|mending`, count{12, 31, 0}, "repair"},
+		{`tells?`, count{13, 36, 0}, "reports whether, returns, reports"},
+		{`mend|mends|mended|mending`, count{12, 24, 0}, "repair"},
 		{`for want of`, count{3, 3, 0}, "because there is no"},
 		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
 		{`besides`, count{0, 2, 0}, "also, beside"},
@@ -81,9 +81,9 @@ var (
 	sinkingNames = []sinking{
 		{`\bvigil|Vigil`, count{0, 0, 0}, "watcher, monitor"},
 		{`\bpatrol|Patrol`, count{0, 0, 0}, "watcher"},
-		{`\bsight|Sight`, count{11, 0, 0}, "status"},
+		{`\bsight|Sight`, count{8, 0, 0}, "status"},
 		{`\brestless|Restless`, count{0, 0, 0}, "pending"},
-		{`\badmit|Admit`, count{0, 56, 0}, "acquire, report"},
+		{`\badmit|Admit`, count{0, 27, 0}, "acquire, report"},
 		{`\bstreet|Street`, count{0, 6, 0}, "what it is: connection, mount"},
 		{`\bward|Ward`, count{0, 9, 0}, "what it is: guard, watched mount"},
 	}
