@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -131,6 +132,9 @@ func (w *progressPrinter) faultText(f *v1.Fault) string {
 	}
 	var b strings.Builder
 	b.WriteString(w.Marked("  ", "✗", terminal.Red, name))
+	if entry, ok := fault.Lookup(fault.Code(f.Code)); ok {
+		b.WriteString(w.Wrap("    ", entry.Title, 4))
+	}
 	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
 		b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
 	}

@@ -68,6 +68,7 @@ func TestStory(t *testing.T) {
   ✓ accepted by the agent of node worker-7 as Diagnosis shop/web-4k2fd
   ✓ auto-diagnoser
   ✗ StaleSubPath: container nginx
+    A subPath is still bound to a file that was deleted or replaced
 Plan abababababab, 1 action; nothing is lost
   1 Unmount /x\x1b
       it is stale
