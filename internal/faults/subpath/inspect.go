@@ -146,8 +146,8 @@ func (r *Report) sortBinds(order []podinfo.SubPathMount) {
 			return expected.Container == bind.Container && expected.Index == bind.Index
 		})
 	}
-	slices.SortStableFunc(r.Binds, func(a, bind Bind) int {
-		return cmp.Or(cmp.Compare(place(a), place(bind)), strings.Compare(a.State.Point, bind.State.Point))
+	slices.SortStableFunc(r.Binds, func(a, b Bind) int {
+		return cmp.Or(cmp.Compare(place(a), place(b)), strings.Compare(a.State.Point, b.State.Point))
 	})
 }
 
