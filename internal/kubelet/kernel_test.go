@@ -207,7 +207,7 @@ func TestWhoeverCallsItselfAKubelet(t *testing.T) {
 // considering is how many goroutines look at a process that may be our kubelet.
 func considering() int {
 	stacks := make([]byte, 1<<20)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Finder).consider(")
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*Finder).evaluate(")
 }
 
 // TestKubeletOfAUserNamespace: any user can be root of a user namespace, and call a process a kubelet there.
