@@ -168,7 +168,7 @@ var sentences = []sentence{
 	}),
 	// A process on the machine has made more than is looked at.
 	line(`Not judged: not looked at: `+bounds, always),
-	line(`Not looked at: `+bounds+`: somebody has made more of them than are looked at`, always),
+	line(`Not looked at: `+bounds+`: there are more of them than are looked at`, always),
 	// Things that were not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),

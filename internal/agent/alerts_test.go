@@ -110,7 +110,7 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 }
 
 // TestTheFirstIncreaseRaisesTheAlert: what an alert wants to see increase begins with 0, for every fault there is.
-// Nothing is counted here before, so whatever would make a count only when it is needed is missing.
+// Nothing was counted before, so a counter that is only made when it first counts is missing.
 func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
 	t.Parallel()
 	_, _, counter := newTestObserver(t)

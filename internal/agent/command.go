@@ -83,7 +83,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.SentinelMode = sentinel.Observe
 	flags.Var(&o.SentinelMode, "sentinel-mode", "deprecated, use RecoveryPolicies: what is done about faults that none selects: Off, Observe (report them) or Automatic (repair them)")
 	flags.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
-	flags.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be mended")
+	flags.BoolVar(&o.AllowEviction, "allow-eviction", false, "let podEvictRecover evict pods whose volumes cannot be repaired")
 	flags.StringVar(&o.ProcessorCAFile, "processor-ca-file", "", "PEM file of authorities to trust for external processors")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")

@@ -76,7 +76,7 @@ func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 		return Waiting, "it waits to be started"
 	}
 	if mounting.rests(pod, s.State.Terminated) {
-		return Idle, "it has succeeded, and runs again only if the pod's sandbox is made anew"
+		return Idle, "it has succeeded, and runs again only if the pod's sandbox is created again"
 	}
 	if why := mounting.over(pod, s.State.Terminated); why != "" {
 		return Finished, why

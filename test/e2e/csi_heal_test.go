@@ -166,7 +166,7 @@ func (v *cephVolume) killDriver(t *testing.T) {
 	checkContains(t, evidence(d),
 		fmt.Sprintf("container %q of pod %s/%s", before.Spec.Containers[0].Name, before.Namespace, before.Name),
 		shortID(before)+", ended at ", "with exit code 137 (OOMKilled); "+shortID(after)+" has run in its place",
-		fmt.Sprintf("the kernel killed process %d (%q) of this pod for want of memory", v.killed, "ceph-fuse"))
+		fmt.Sprintf("the kernel killed process %d (%q) of this pod for lack of memory", v.killed, "ceph-fuse"))
 }
 
 // shortID is how people are told of the pod's first container.

@@ -33,7 +33,7 @@ import (
 
 // TestDeadVolume takes away what volumes of a CephFS live on: the ceph-fuse of one, and the container of the CSI driver
 // whose children they are; or stops a ceph-fuse. kubediag tells of it, mends the pods in their running containers, and
-// evicts the one that cannot be mended.
+// evicts the one that cannot be repaired.
 func TestDeadVolume(t *testing.T) {
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {

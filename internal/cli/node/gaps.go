@@ -118,7 +118,7 @@ func deniedReason() string {
 // skippedGaps are what passes over the mount namespaces skipped.
 func skippedGaps(skipped []string) (gaps []coverageGap) {
 	for _, what := range skipped {
-		gaps = append(gaps, coverageGap{What: what, Why: "somebody has made more of them than are looked at"})
+		gaps = append(gaps, coverageGap{What: what, Why: "there are more of them than are looked at"})
 	}
 	return gaps
 }

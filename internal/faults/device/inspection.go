@@ -95,7 +95,7 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	return inspection, nil
 }
 
-// hostTable is the kubelet's mount table, whatever namespace the calling thread is in.
+// hostTable is the kubelet's mount table. It does not depend on the namespace of the calling thread.
 func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
 	if n.PID != 0 {
 		return mountns.Table(n.PID)

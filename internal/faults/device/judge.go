@@ -87,7 +87,7 @@ func (t mountTables) coveredByMount(m mountinfo.Mount) bool {
 }
 
 // hostVolumePath is where on the host the directory is that m is mounted on: found by the file system that it belongs
-// to and its path in there, whatever both namespaces call it. Only a directory of volumes counts.
+// to and its path in there. The names that both namespaces have for it may differ. Only a directory of volumes counts.
 func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) string {
 	below, ok := relativePath(parent.Point, m.Point)
 	if !ok || parent.Deleted() {

@@ -140,7 +140,7 @@ type exitSearch struct {
 func (s *exitSearch) readKills(ctx context.Context) {
 	kills, err := s.readLog(ctx)
 	if err != nil {
-		s.addSentence("whether the kernel has killed it for want of memory is not known: %v", err)
+		s.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
 	}
 	for _, k := range kills {
 		if s.question.includes(k.Time, clockSkew) {

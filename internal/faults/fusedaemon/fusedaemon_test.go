@@ -121,7 +121,7 @@ func TestAnalyze(t *testing.T) {
 		},
 		"by the kernel's word": {
 			records: []cri.Container{steady()}, kills: []oomlog.Kill{kill(slice+"/cri-containerd-"+idB+".scope", at)}, want: OOMKilled,
-			says: []string{`03:59:57Z, 3s before the fault was first seen, the kernel killed process 4711 ("ceph-fuse") of this pod for want of memory`},
+			says: []string{`03:59:57Z, 3s before the fault was first seen, the kernel killed process 4711 ("ceph-fuse") of this pod for lack of memory`},
 		},
 		"in the pod's own group": {
 			records: []cri.Container{steady()}, kills: []oomlog.Kill{kill("/kubepods/burstable/pod"+pod.UID+"/x", at)}, want: OOMKilled,
@@ -183,7 +183,7 @@ func TestAnalyze(t *testing.T) {
 			want: Unknown,
 		},
 		"pod made anew": {
-			records: []cri.Container{now()}, want: PodReplaced, says: []string{"the runtime has no record of the one before it: the pod was made anew"},
+			records: []cri.Container{now()}, want: PodReplaced, says: []string{"the runtime has no record of the one before it: the pod was created again"},
 		},
 		"driver is down, and the kernel did it": {
 			deaf: true, records: []cri.Container{before()}, kills: []oomlog.Kill{kill(slice+"/cri-containerd-"+idA+".scope", at)}, want: OOMKilled,
@@ -306,7 +306,7 @@ func TestUnreadableSourcesAreReported(t *testing.T) {
 		analyzer := &Analyzer{Kubelet: n, Runtime: c.runtime, Kills: func(context.Context) ([]oomlog.Kill, error) { return nil, errors.New("no log") }}
 		got := exitOf(t, analyzer, Question{Driver: driver})
 		said := strings.Join(got.Sentences, "\n")
-		for _, want := range []string{c.want, "whether the kernel has killed it for want of memory is not known: no log", "why the daemon is gone is not known"} {
+		for _, want := range []string{c.want, "whether the kernel has killed it for lack of memory is not known: no log", "why the daemon is gone is not known"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: it does not say %q:\n%s", name, want, said)
 			}

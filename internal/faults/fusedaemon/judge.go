@@ -48,7 +48,7 @@ func (s *exitSearch) findKill() {
 		} else if kill.Limit == "" {
 			why = "whose limit was reached is not known"
 		}
-		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for want of memory: %s",
+		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for lack of memory: %s",
 			formatTime(kill.Time), s.relativeTime(kill.Time), kill.PID,
 			kill.Name, why)
 		return
@@ -92,7 +92,7 @@ func (s *exitSearch) startedSince() bool {
 		return false
 	}
 	s.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
-		"the pod was made anew", a.Name, shortID(a.ID), formatTime(a.Started))
+		"the pod was created again", a.Name, shortID(a.ID), formatTime(a.Started))
 	return true
 }
 

@@ -142,7 +142,7 @@ func TestDirectoryThatIsRefused(t *testing.T) {
 }
 
 // TestEmptyRecord: that is what a node has of one that was not written out when it was reset. No kubelet can do
-// anything with it, of whatever kind it is.
+// anything with it, whichever kind of volume it has.
 func TestEmptyRecord(t *testing.T) {
 	s := orphantest.New(t)
 	s.Leave(goneUID)

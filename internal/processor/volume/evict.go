@@ -99,7 +99,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
 	if why := EvictionRefusal(pod, h.Evictor != nil, options.daemonSet); why != "" {
-		why = fmt.Sprintf("pod %s has a volume that cannot be mended here, and is not evicted: %s", evictedName(pod), why)
+		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
 	evicted := fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
@@ -113,7 +113,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 }
 
 func nothingToEvict(pod *corev1.Pod, reasons []string) string {
-	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be mended without evicting it", evictedName(pod))
+	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be repaired without evicting it", evictedName(pod))
 	if len(reasons) > 0 {
 		text += ": " + strings.Join(reasons, "; ")
 	}

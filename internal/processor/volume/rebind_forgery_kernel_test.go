@@ -224,5 +224,5 @@ func TestUnmendableVolumes(t *testing.T) {
 	w.Kill()
 	judge(2, "is not alive either")
 	w.Remount("new")
-	judge(0, `volume "`+volumetest.Volume+`" can be mended where it is`)
+	judge(0, `volume "`+volumetest.Volume+`" can be repaired where it is`)
 }

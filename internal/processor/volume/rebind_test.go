@@ -454,8 +454,8 @@ func TestUnmendable(t *testing.T) {
 		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)
 	}
 	w.breakVolume("a")
-	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be mended`) {
-		t.Errorf("what can be mended: %+v, %q, %v", findings, reasons, err)
+	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 || !strings.Contains(reasons[1], `"a" can be repaired`) {
+		t.Errorf("what can be repaired: %+v, %q, %v", findings, reasons, err)
 	}
 	w.plans["a"] = plannedRepair{refusals: []string{"no source"}}
 	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {

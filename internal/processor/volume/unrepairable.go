@@ -37,7 +37,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		case err != nil:
 			return nil, nil, err
 		case len(actions) > 0:
-			mendable = append(mendable, fmt.Sprintf("volume %q can be mended where it is", health.Name))
+			mendable = append(mendable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
 		default:
 			findings, reasons = append(findings, own...), append(reasons, refusals...)
 		}
