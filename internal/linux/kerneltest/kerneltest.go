@@ -29,8 +29,9 @@ const (
 )
 
 // Main is for TestMain. It starts the test binary once more in a private mount
-// namespace, runs the tests there and exits with their status. A process that
-// Start made runs the role it was made for instead.
+// namespace, runs the tests there and exits with their status. The locale there
+// is C.UTF-8, whatever the caller's is. A process that Start made runs the role
+// it was made for instead.
 func Main(m *testing.M, roles Roles) {
 	roles.Play()
 	if os.Getenv(insideEnv) == "" {
@@ -83,7 +84,7 @@ func reexec() int {
 	attr := sys.PrivateMounts(sys.Clone{})
 	attr.Pdeathsig = 9
 	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env:   append(os.Environ(), insideEnv+"=1"),
+		Env:   append(os.Environ(), insideEnv+"=1", "LC_ALL=C.UTF-8", "COLUMNS=", "NO_COLOR="),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   attr,
 	})
