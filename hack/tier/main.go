@@ -51,10 +51,10 @@ type tier struct {
 var tiers = []tier{
 	{name: "unit", args: []string{"-timeout=5m"}},
 	{name: "fuzz", fuzz: true, args: []string{"-count=1", "-timeout=2m"}},
-	{name: "api", tag: "api", args: []string{"-count=1", "-timeout=20m"}},
-	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=5m"}},
+	{name: "api", tag: "api", args: []string{"-count=1", "-timeout=20m"}, calls: 2},
+	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=5m"}, calls: 2},
 	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=15m"}},
-	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m"}},
+	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=2"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},
 }
 

@@ -61,6 +61,7 @@ type approvals struct {
 // TestPolicyWantsApproval applies a policy with mode Approve on a node with the bug. Nothing is repaired before a person approves the
 // plan of the one pod. Then exactly that plan is carried out, and the other pod stays as it is.
 func TestPolicyWantsApproval(t *testing.T) {
+	t.Parallel()
 	e := start(t, withTheBug)
 	e.link(t)
 	e.Kubectl(t, "", "apply", "-f", "../../config/policy/diagnosis-rights.yaml")

@@ -291,7 +291,7 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 func (v *cephVolume) checkHung(t *testing.T) {
 	t.Helper()
 	program := v.Build(t, "kubediag")
-	for _, args := range [][]string{{"scan", "-v"}, {"probe", v.mounted(&v.pods[0])}} {
+	for _, args := range [][]string{{"scan", "-v", v.kubeletFlag()}, {"probe", v.mounted(&v.pods[0])}} {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for ever, if it hung
 		cmd := exec.CommandContext(ctx, program, args...)
@@ -369,7 +369,7 @@ spec:
 // its budget allows it. The driver mounts the volume for the one that takes its place; then the sentinel mends the other.
 func (v *cephVolume) evict(t *testing.T) {
 	v.Kubectl(t, budget, "apply", "-f", "-")
-	v.Kubectl(t, "", "apply", "-k", "../../config/overlays/eviction")
+	v.ApplyDir(t, "config/overlays/eviction")
 	v.SetSentinel(t, "Automatic", "KUBEDIAG_ORPHAN_MINIMUM_AGE="+orphanAge)
 	daemons := []int{v.driver.Staged(t, volumeName).PID, v.driver.Staged(t, otherName).PID}
 	v.driver.RestartAndLeave(t)

@@ -35,6 +35,7 @@ import (
 // whose children they are; or stops a ceph-fuse. kubediag tells of it, mends the pods in their running containers, and
 // evicts the one that cannot be repaired.
 func TestDeadVolume(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			v := startVolume(t, version)

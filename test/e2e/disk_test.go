@@ -101,7 +101,6 @@ type heldDisk struct {
 	number        string    // of the device, major:minor
 	bystander     *exporter // one that is no longer concerned
 	patch         string    // what was advised last
-	program       string    // kubediag
 }
 
 // exporter is a running one, as it was when it had started.

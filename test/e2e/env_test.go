@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"os/exec"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +24,8 @@ import (
 // env is a cluster with one node and kubediag installed on it.
 type env struct {
 	*install.Env
-	set *kubernetes.Clientset
+	set     *kubernetes.Clientset
+	environ []string // of kubectl with the plugin
 }
 
 // start brings up a cluster and installs kubediag with the manifests that users apply.
@@ -34,6 +37,14 @@ func start(t *testing.T, o cluster.Options, tags ...string) *env {
 	must(t, err)
 	return e
 }
+
+// onNode makes a command that runs kubediag on the node, for the node's own kubelet: others may run on the machine.
+func (e *env) onNode(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
+	t.Helper()
+	return exec.CommandContext(ctx, e.Build(t, "kubediag"), append(args, e.kubeletFlag())...)
+}
+
+func (e *env) kubeletFlag() string { return fmt.Sprintf("--kubelet-pid=%d", e.KubeletPID()) }
 
 // mounts reads the mount table that the kubelet sees.
 func (e *env) mounts(t *testing.T) []mountinfo.Mount {

@@ -8,7 +8,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
 )
 
 // TestKubeletWithoutTheBug has nothing to heal: the kubelet itself renews the binds of subPaths.
 func TestKubeletWithoutTheBug(t *testing.T) {
+	t.Parallel()
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes136, SyncFrequency: time.Second})
 	t.Run("a healthy pod is left alone", e.healthyPodIsLeftAlone)
 	t.Run("the sentinel leaves the binds to the kubelet", e.bindsAreLeftToTheKubelet)
@@ -47,12 +46,7 @@ func (e *env) healthyPodIsLeftAlone(t *testing.T) {
 	if last.Operation != "subpath-remount-diagnoser" || last.Phase != v1.OperationNotApplicable || last.Message == "" || last.Attempts != 1 {
 		t.Errorf("the last operation is %+v", last)
 	}
-	after := e.mounts(t)
-	for _, m := range before {
-		if !slices.ContainsFunc(after, func(o mountinfo.Mount) bool { return o.ID == m.ID && o.Point == m.Point }) {
-			t.Errorf("mount %d at %q has gone", m.ID, m.Point)
-		}
-	}
+	e.checkOtherMounts(t, before, func(string) bool { return false })
 	now := e.podOf(t.Context(), "core2")
 	if now == nil || now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Errorf("the pod was touched: %+v", now)

@@ -31,6 +31,7 @@ const heldSamples = "../../config/operations/held-device.yaml"
 
 // TestHeldDevice has Debian's node exporter keep the disks of pods that are gone.
 func TestHeldDevice(t *testing.T) {
+	t.Parallel()
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version})}
@@ -303,11 +304,8 @@ type heldBy struct {
 // the names in time, the report says so, and it is run again.
 func (h *heldDisk) holders(t *testing.T) (report holdersReport, status int) {
 	t.Helper()
-	if h.program == "" {
-		h.program = h.Build(t, "kubediag")
-	}
 	h.Wait(t, "kubediag holders to know all names", func(ctx context.Context) bool {
-		cmd := exec.CommandContext(ctx, h.program, "holders", h.device, "-o", "json")
+		cmd := h.onNode(ctx, t, "holders", h.device, "-o", "json")
 		out, err := cmd.Output()
 		if cmd.ProcessState == nil {
 			t.Fatal(err)

@@ -7,9 +7,7 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 // TestHealsWithoutAnAPIServer stops the API server after a container has failed to start. The program alone finds the fault on the
 // node and heals it, and the kubelet starts the container.
 func TestHealsWithoutAnAPIServer(t *testing.T) {
+	t.Parallel()
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118})
 	pod := e.deploy(t)
 	e.breakSubPath(t, pod, "second content")
@@ -27,9 +26,8 @@ func TestHealsWithoutAnAPIServer(t *testing.T) {
 	e.StopAPIServer()
 	runtimeDir := t.TempDir() // not the machine's own
 	must(t, os.Chmod(runtimeDir, 0o700))
-	flag := fmt.Sprintf("--kubelet-pid=%d", e.KubeletPID())
 	onNode := func(args ...string) (string, int) {
-		cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), append(args, flag)...)
+		cmd := e.onNode(t.Context(), t, args...)
 		cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+runtimeDir)
 		out, err := cmd.CombinedOutput()
 		if cmd.ProcessState == nil {

@@ -36,6 +36,7 @@ spec:
 // TestPlugin is what a person does with kubectl kubediag about the walkthrough's pod, a healthy one, and one that has another
 // trouble.
 func TestPlugin(t *testing.T) {
+	t.Parallel()
 	e := start(t, cluster.Options{Kubelet: cluster.Kubernetes118, SyncFrequency: time.Second})
 	e.link(t)
 	pod := e.deploy(t)
@@ -120,8 +121,7 @@ func (e *env) link(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Symlink(e.Build(t, "kubediag"), filepath.Join(dir, "kubectl-kubediag")))
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	t.Setenv("LANG", "C.UTF-8")
+	e.environ = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), "PATH="+dir+":"+os.Getenv("PATH"), "LANG=C.UTF-8")
 }
 
 func (e *env) plugin(t *testing.T, args ...string) *exec.Cmd {
@@ -129,7 +129,7 @@ func (e *env) plugin(t *testing.T, args ...string) *exec.Cmd {
 	kubectl, err := cluster.Kubectl(t.Context())
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), kubectl, append([]string{"kubediag"}, args...)...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig())
+	cmd.Env = e.environ
 	return cmd
 }
 

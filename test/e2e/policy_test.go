@@ -20,6 +20,7 @@ import (
 // TestPolicyAlone applies a policy and nothing else on a node with the bug. Without it faults are reported. With it no start of a
 // container fails. A pause stops repairs, and its end lets them go on.
 func TestPolicyAlone(t *testing.T) {
+	t.Parallel()
 	const pause = "../../config/samples/recovery-pause.yaml"
 	s := start(t, withTheBug).deploySubPaths(t)
 	s.update(t)
@@ -41,6 +42,7 @@ func TestPolicyAlone(t *testing.T) {
 // TestBreakerOfAPolicy breaks every bind of a pod. The budget allows one repair, and one more in ten seconds, so the breaker opens.
 // After a person has closed it, the pace is the same.
 func TestBreakerOfAPolicy(t *testing.T) {
+	t.Parallel()
 	s := start(t, withTheBug).deploySubPaths(t)
 	s.update(t)
 	s.Wait(t, "every bind to be stale", func(context.Context) bool { return s.allStale(t) })

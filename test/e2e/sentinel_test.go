@@ -14,7 +14,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,6 +37,7 @@ var withTheBug = cluster.Options{Kubelet: cluster.Kubernetes118, SyncFrequency: 
 // TestSentinel goes through the modes of the sentinel on one node with the bug: what it reports, what comes of it
 // without the sentinel, and that with it no container ever fails to start.
 func TestSentinel(t *testing.T) {
+	t.Parallel()
 	e := start(t, withTheBug)
 	bystander := e.deploy(t)
 	s := e.deploySubPaths(t)
@@ -63,6 +63,7 @@ func TestSentinel(t *testing.T) {
 
 // TestSentinelWhereTheKubeletHasADiskOfItsOwn has the kubelet's root on another file system, and reached by a link.
 func TestSentinelWhereTheKubeletHasADiskOfItsOwn(t *testing.T) {
+	t.Parallel()
 	o := withTheBug
 	o.KubeletDisk, o.SyncFrequency = true, time.Minute
 	e := start(t, o)
@@ -111,11 +112,11 @@ func (s *subPaths) observed(t *testing.T) {
 // scansFromPods scans from the agent's pod, and from one that kubectl debug makes.
 func (s *subPaths) scansFromPods(t *testing.T) {
 	want := fmt.Sprintf("%d faults: StaleSubPath", len(kinds))
-	said, status := s.KubectlStatus(t, "exec", "-n", install.Namespace, "ds/kubediag-agent", "--", "/kubediag", "scan", "--brief")
+	said, status := s.KubectlStatus(t, "exec", "-n", install.Namespace, "ds/kubediag-agent", "--", "/kubediag", "scan", "--brief", s.kubeletFlag())
 	if status != 1 || !strings.Contains(said, want) {
 		t.Errorf("scan in the agent's pod ends with status %d: %s", status, said)
 	}
-	s.Kubectl(t, "", "debug", "node/"+s.NodeName(), "--image=docker.io/kubediag/cli:v0.1.0", "--profile=sysadmin", "--", "/kubediag", "scan", "--brief")
+	s.Kubectl(t, "", "debug", "node/"+s.NodeName(), "--image=docker.io/kubediag/cli:v0.1.0", "--profile=sysadmin", "--", "/kubediag", "scan", "--brief", s.kubeletFlag())
 	var debugger *corev1.Pod
 	s.Wait(t, "the scan of kubectl debug to end", func(ctx context.Context) bool {
 		var pods corev1.PodList
@@ -369,7 +370,7 @@ type scanFault struct {
 // scan runs kubediag scan on the node and gives its report and exit status.
 func (e *env) scan(t *testing.T, args ...string) (report scanReport, status int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), e.Build(t, "kubediag"), append([]string{"scan", "-o", "json"}, args...)...)
+	cmd := e.onNode(t.Context(), t, append([]string{"scan", "-o", "json"}, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, _ := cmd.Output() // what the exit status says is for the caller

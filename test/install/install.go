@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,8 +41,9 @@ const (
 	// Busybox is an image that the node has.
 	Busybox = "kubediag.org/test/busybox:1"
 
-	version  = "v0.1.0" // of the images in config/default
-	dataRoot = "/var/lib/kubediag"
+	version = "v0.1.0" // of the images in config/default
+	// dataRoot is the agent's directory in config/agent. Each cluster of this machine has another one.
+	dataRoot = "          path: /var/lib/kubediag\n"
 )
 
 func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
@@ -62,8 +64,6 @@ type Env struct {
 // release, but for the build tags.
 func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	t.Helper()
-	takeTurn(t)
-	keepDataRoot(t)
 	cache, err := os.UserCacheDir()
 	must(t, err)
 	e := &Env{tags: strings.Join(append(tags, "grpcnotrace"), ",")}
@@ -95,30 +95,8 @@ func Start(t testing.TB, o cluster.Options, tags ...string) *Env {
 	return e
 }
 
-// takeTurn waits until no other test has kubediag installed: agents lock their directory, which is one of this machine.
-func takeTurn(t testing.TB) {
-	t.Helper()
-	turn, err := lock.Take(t.Context(), filepath.Join(os.TempDir(), "kubediag-install.lock"))
-	must(t, err)
-	t.Cleanup(func() { must(t, turn.Close()) })
-}
-
-// keepDataRoot takes away the agent's directory, which is one of this machine, once the cluster is gone, unless it was
-// there before.
-func keepDataRoot(t testing.TB) {
-	t.Helper()
-	if _, err := os.Lstat(dataRoot); err == nil {
-		return // of another owner
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dataRoot); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// packed has the build tags whose programs this process has packed. Tests take turns.
-var packed = map[string]bool{}
+// packed has the build tags whose programs this process has packed.
+var packed sync.Map
 
 // pack builds the programs and packs them into the images that users get, once for the tests of a process, while the caller
 // goes on. The function that it gives waits for the end of that.
@@ -128,15 +106,16 @@ func (e *Env) pack(t testing.TB) (wait func() error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if packed[e.tags] {
-			return
-		}
-		err = errors.Join(e.build(t.Context(), "manager"), e.build(t.Context(), "agent"), e.build(t.Context(), "kubediag"))
-		if err == nil {
-			err = command(exec.CommandContext(t.Context(), "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
-				"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", e.programs))
-		}
-		packed[e.tags] = err == nil
+		err = e.inTurn(t.Context(), func() error {
+			if _, done := packed.Load(e.tags); done {
+				return nil
+			}
+			err := e.packAll(t.Context())
+			if err == nil {
+				packed.Store(e.tags, true)
+			}
+			return err
+		})
 	}()
 	t.Cleanup(func() { <-done })
 	return func() error {
@@ -145,22 +124,55 @@ func (e *Env) pack(t testing.TB) (wait func() error) {
 	}
 }
 
+func (e *Env) packAll(ctx context.Context) error {
+	for _, name := range []string{"manager", "agent", "kubediag"} {
+		if err := e.build(ctx, name); err != nil {
+			return err
+		}
+	}
+	return command(exec.CommandContext(ctx, "go", "run", "kubediag.org/kubediag/hack/image", "-version", version,
+		"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", e.programs))
+}
+
+// inTurn writes programs while no other test does.
+func (e *Env) inTurn(ctx context.Context, write func() error) error {
+	if err := os.MkdirAll(e.programs, 0o755); err != nil {
+		return err
+	}
+	turn, err := lock.Take(ctx, filepath.Join(e.programs, "lock"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(), turn.Close())
+}
+
 // install loads the images and applies config/default, which names them.
 func (e *Env) install(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{"manager", "agent", "cli"} {
 		must(t, e.LoadImage(t.Context(), filepath.Join(e.programs, "kubediag-"+name+"-"+runtime.GOARCH+".tar")))
 	}
-	e.Kubectl(t, "", "apply", "-k", filepath.Join(e.root, "config/default"))
+	e.ApplyDir(t, "config/default")
 	e.awaitReady(t, "manager")
 	e.awaitReady(t, "agent")
 }
 
-// Build builds a program of cmd and gives its path, which is the same for all tests that take turns: go build does not
-// link a program again that is up to date.
+// ApplyDir applies a directory of the module, with a directory of this cluster for the agent.
+func (e *Env) ApplyDir(t testing.TB, dir string) {
+	t.Helper()
+	manifest := e.Kubectl(t, "", "kustomize", filepath.Join(e.root, dir))
+	if strings.Count(manifest, dataRoot) != 1 {
+		t.Fatalf("%s does not have the line %q once", dir, dataRoot)
+	}
+	own := fmt.Sprintf("          path: %s\n", filepath.Join(e.Dir(), "agent"))
+	e.Kubectl(t, strings.Replace(manifest, dataRoot, own, 1), "apply", "-f", "-")
+}
+
+// Build builds a program of cmd and gives its path, which is the same for all tests: go build does not link a program again
+// that is up to date.
 func (e *Env) Build(t testing.TB, name string) string {
 	t.Helper()
-	must(t, e.build(t.Context(), name))
+	must(t, e.inTurn(t.Context(), func() error { return e.build(t.Context(), name) }))
 	return e.program(name)
 }
 
