@@ -45,9 +45,9 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 // nothing that would have to be waited for.
 func AwaitWaits(t testing.TB, pid int) {
 	t.Helper()
-	for deadline, seen := time.Now().Add(30*time.Second), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
+	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no thread of process %d waits", pid)
+			t.Fatalf("no thread of process %d waits: %s", pid, threads(pid))
 		}
 		if seen++; !uninterruptible(pid) {
 			seen = 0
@@ -58,12 +58,12 @@ func AwaitWaits(t testing.TB, pid int) {
 // AwaitExec waits until the process is about to become another program: it has no arguments then.
 func AwaitExec(t testing.TB, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience(30 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
 		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(text) == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d becomes no other program", pid)
+			t.Fatalf("process %d becomes no other program: %s", pid, threads(pid))
 		}
 	}
 }
@@ -84,6 +84,11 @@ func waiting(pid int) string {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	return threads(pid)
+}
+
+// threads is the system call that each thread of the process makes, and where it waits in the kernel.
+func threads(pid int) string {
 	texts := []string{}
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	for _, task := range tasks {
