@@ -20,7 +20,7 @@ import (
 )
 
 // kernelLimit is what the tests of one package may take in a virtual machine.
-const kernelLimit = 8 * time.Minute
+const kernelLimit = 20 * time.Minute
 
 // sideBySide is how many virtual machines run at once.
 const sideBySide = 2

@@ -95,7 +95,7 @@ func TestStates(t *testing.T) {
 			if v.Code != c.code || !strings.Contains(strings.Join(v.Reasons, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
 				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Reasons, v.Source, v.NoSourceReason, v.Copies)
 			}
-			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.ID == 0 {
+			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.MountInfoID == 0 {
 				t.Errorf("findings = %+v", f)
 			}
 			stop := s.watchFile(container.PID, "data")

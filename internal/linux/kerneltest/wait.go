@@ -45,7 +45,7 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 // nothing that would have to be waited for.
 func AwaitWaits(t testing.TB, pid int) {
 	t.Helper()
-	for deadline, seen := time.Now().Add(30*time.Second), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
+	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no thread of process %d waits", pid)
 		}
@@ -55,12 +55,21 @@ func AwaitWaits(t testing.TB, pid int) {
 	}
 }
 
-// AwaitExec waits until the process is about to become another program: it has no arguments then.
-func AwaitExec(t testing.TB, pid int) {
+// AwaitExec waits until the process waits for a file system as it becomes another program. It reports whether the memory of the
+// old one is gone by then, and its arguments with it. Linux 6.1 and 6.12 close files before that: the other threads have ended
+// then. It asks for nothing that would have to be waited for.
+func AwaitExec(t testing.TB, pid int) (gone bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline, alone := time.Now().Add(Patience(30*time.Second)), 0; ; time.Sleep(10 * time.Millisecond) {
 		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(text) == 0 {
-			return
+			return true
+		}
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if alone++; err != nil || len(tasks) > 1 {
+			alone = 0
+		}
+		if alone == 100 {
+			return false
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d becomes no other program", pid)

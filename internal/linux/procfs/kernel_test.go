@@ -36,7 +36,9 @@ func TestProcessThatBecomesAnother(t *testing.T) {
 	server := kerneltest.FUSE(t, base)
 	actor := kerneltest.Start(t, "execs", filepath.Join(base, "stuck"))
 	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
-	kerneltest.AwaitExec(t, actor.PID)
+	if !kerneltest.AwaitExec(t, actor.PID) {
+		t.Skip("kernel lacks an execve that gives up its memory before it closes files")
+	}
 	quick := func(what string, fn func()) {
 		t.Helper()
 		begin := time.Now()

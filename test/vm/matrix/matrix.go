@@ -42,7 +42,7 @@ func (b *Build) Close() error { return b.turn.Close() }
 
 // packages are what the tests need of Debian beside the basic ones.
 var packages = []string{
-	"btrfs-progs", "crun", "dmsetup", "lsof", "nfs-common", "nfs-kernel-server", "psmisc", "rpcbind", "strace", "xfsprogs",
+	"bsdutils", "btrfs-progs", "crun", "dmsetup", "lsof", "nfs-common", "nfs-kernel-server", "psmisc", "rpcbind", "strace", "xfsprogs",
 }
 
 // modules are what the kernel loads by itself on a machine with udev, or on a node.
