@@ -26,6 +26,9 @@ CLUSTER := go run ./test/cluster/cmd/cluster
 TIER    := go run ./hack/tier -fuzztime $(FUZZTIME) $(RACE)
 LINT    := go tool -modfile=tools/lint/go.mod golangci-lint
 GEN     := go tool -modfile=tools/go.mod controller-gen
+# The Helm chart has a copy of these files of config/, as a chart cannot read what lies outside of it.
+CHART   := crd/*.yaml rbac/*/*.yaml agent/*.yaml manager/*.yaml components/*/*.yaml policy/*.yaml alerts/podmonitor.yaml \
+           alerts/prometheusrule.yaml dashboards/*.json
 
 .DEFAULT_GOAL := help
 
@@ -100,12 +103,15 @@ bench: ## Measure what has a bound, as ratios within one run
 ##@ Keep in order
 
 .PHONY: generate
-generate: ## Write deep copies, CRDs, roles, the page of metrics and the PrometheusRule from the code
+generate: ## Write deep copies, CRDs, roles, the page of metrics, the PrometheusRule and the chart's copy of config/
 	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(GEN) crd:deprecatedV1beta1CompatibilityPreserveUnknownFields=false paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 	go run ./hack/metrics
+	rm -rf charts/kubediag/config
+	cp --parents $(addprefix config/,$(CHART)) charts/kubediag
+	find charts/kubediag/config -name kustomization.yaml -delete
 
 .PHONY: support
 support: ## Write into docs/support.md what works on which kernel, by the tests that show it

@@ -6,10 +6,11 @@ package kubediag_test
 import (
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 )
 
-// TestManifestsNameTheImagesThatMakeMakes holds make image and kubectl apply -k together.
+// TestManifestsNameTheImagesThatMakeMakes holds make image, kubectl apply -k and the Helm chart together.
 func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("Makefile")
@@ -28,6 +29,15 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		want := regexp.MustCompile(`(?m)^- name: docker\.io/kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
 		if !want.Match(manifest) {
 			t.Errorf("config/default does not name docker.io/kubediag/%s:%s", name, version[1])
+		}
+	}
+	chart, err := os.ReadFile("charts/kubediag/Chart.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\nversion: " + strings.TrimPrefix(string(version[1]), "v") + "\n", "\nappVersion: " + string(version[1]) + "\n"} {
+		if !strings.Contains(string(chart), want) {
+			t.Errorf("charts/kubediag/Chart.yaml has no line %q", want)
 		}
 	}
 }

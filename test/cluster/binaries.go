@@ -25,7 +25,10 @@ const (
 	Kubernetes118 = "1.18.19"
 )
 
-// component is a program of Kubernetes and the folder of the module that pins everything it is built from.
+// helm is the version of the program helm.
+const helm = "3.22.0"
+
+// component is a program and the folder of the module that pins everything it is built from.
 type component struct {
 	name    string
 	version string
@@ -42,6 +45,7 @@ var components = []component{
 	{"kubectl", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubectl"},
 	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet"},
 	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver"},
+	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm"},
 }
 
 // flags are the arguments of go build that decide what comes out of it.
@@ -58,7 +62,7 @@ func (c component) flags() []string {
 	return []string{"-trimpath", "-ldflags", strings.Join(ld, " ")}
 }
 
-// BuildAll builds every program that a cluster can need and that is not in the cache yet, and installs the Debian
+// BuildAll builds every program that a cluster or a test can need and that is not in the cache yet, and installs the Debian
 // packages. From nothing it takes about ten minutes on two cores; standard error says what it is at.
 func BuildAll(ctx context.Context) error {
 	if err := installPackages(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
@@ -74,6 +78,9 @@ func BuildAll(ctx context.Context) error {
 
 // Kubectl returns the path of kubectl 1.36, for tests that do what users do. It is built if it is not there.
 func Kubectl(ctx context.Context) (string, error) { return binary(ctx, "kubectl", Kubernetes136) }
+
+// Helm returns the path of helm 3, for tests that do what users do. It is built if it is not there.
+func Helm(ctx context.Context) (string, error) { return binary(ctx, "helm", helm) }
 
 // ControllerManager returns the path of kube-controller-manager 1.36, for tests that need one of its controllers. It is built if it
 // is not there.

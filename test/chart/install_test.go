@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package chart
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// server is an API server without anything of kubediag, by its kubeconfig.
+type server struct{ kubeconfig string }
+
+func startServer(t *testing.T) server {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return server{c.Kubeconfig()}
+}
+
+func (s server) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := call(t, cluster.Helm, s.kubeconfig, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (s server) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := call(t, cluster.Kubectl, s.kubeconfig, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// refused fails the test unless helm refuses with a text.
+func (s server) refused(t *testing.T, want string, args ...string) {
+	t.Helper()
+	if out, err := call(t, cluster.Helm, s.kubeconfig, args...); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q: %v, want %q\n%s", args, err, want, out)
+	}
+}
+
+// shows fails the test unless an object, as kubectl prints it, has a text.
+func (s server) shows(t *testing.T, want string, args ...string) {
+	t.Helper()
+	if out := s.kubectl(t, append([]string{"get"}, args...)...); !strings.Contains(out, want) {
+		t.Errorf("%q: there is no %q in\n%s", args, want, out)
+	}
+}
+
+// gone fails the test unless an object is not there.
+func (s server) gone(t *testing.T, args ...string) {
+	t.Helper()
+	if out := s.kubectl(t, append([]string{"get", "--ignore-not-found"}, args...)...); out != "" {
+		t.Errorf("%q is still there: %s", args, out)
+	}
+}
+
+// may waits until the API server says whether a ServiceAccount may do something: it learns of roles a moment after they are there.
+func (s server) may(t *testing.T, want, account string, what ...string) {
+	t.Helper()
+	args := append([]string{"auth", "can-i", "--as=system:serviceaccount:" + account}, what...)
+	apitest.Eventually(t, func() error {
+		out, err := call(t, cluster.Kubectl, s.kubeconfig, args...) // its status is 1 for no
+		if lines := strings.Split(strings.TrimSpace(out), "\n"); lines[len(lines)-1] != want {
+			return fmt.Errorf("%q: %q, want %q: %w", args, out, want, err)
+		}
+		return nil
+	})
+}
+
+// nextChart is the chart as a later version could have it: other images, and one more field in a CustomResourceDefinition.
+func nextChart(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "kubediag")
+	if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
+		t.Fatal(err)
+	}
+	edit := func(name string, change func(text []byte) []byte) {
+		file := filepath.Join(dir, name)
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(file, change(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("Chart.yaml", func(text []byte) []byte {
+		var about map[string]any
+		if err := yaml.Unmarshal(text, &about); err != nil {
+			t.Fatal(err)
+		}
+		about["version"], about["appVersion"] = "99.0.0", "v99.0.0"
+		text, err := yaml.Marshal(about)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	})
+	edit("config/crd/diagnosis.kubediag.org_diagnoses.yaml", func(text []byte) []byte {
+		old, field := "              activeDeadlineSeconds:\n", "              addedLater:\n                type: string\n"
+		if !strings.Contains(string(text), old) {
+			t.Fatalf("there is no %q", old)
+		}
+		return []byte(strings.Replace(string(text), old, field+old, 1))
+	})
+	return dir
+}
+
+// TestLifeOfARelease installs the chart, upgrades it, uninstalls it, and takes over what kubectl has applied.
+func TestLifeOfARelease(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	const field = "-o=jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.addedLater.type}"
+	const images = "-o=jsonpath={.spec.template.spec.containers[*].image} {.spec.template.spec.containers[*].args}"
+
+	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", "--set=agent.flags.workers=32",
+		"--set=components.eviction=true,policies.agentNode=true,policies.diagnosisRights=true,policies.criticalPods=true")
+	if !strings.Contains(out, "kubectl -n elsewhere rollout status daemonset/kubediag-agent") {
+		t.Errorf("the notes of helm: %s", out)
+	}
+	s.shows(t, "docker.io/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "leases.coordination.k8s.io", "-n=elsewhere")
+	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "pods", "--subresource=eviction", "-n=default")
+	s.may(t, "yes", "elsewhere:kubediag-manager", "patch", "diagnoses.diagnosis.kubediag.org", "-n=default")
+	s.may(t, "no", "kubediag:kubediag-agent", "create", "pods", "--subresource=eviction", "-n=default")
+	s.refused(t, "cannot be imported into the current release", "install", "second", chartDir, "-n", "third", "--create-namespace")
+
+	s.kubectl(t, "wait", "--for=condition=Established", "crd/diagnoses.diagnosis.kubediag.org")
+	s.kubectl(t, "apply", "-f", root+"/config/samples/diagnosis.yaml")
+	s.gone(t, "crd", "diagnoses.diagnosis.kubediag.org", field)
+	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-then-reuse-values", "--set=components.eviction=false")
+	s.shows(t, `docker.io/kubediag/agent:v99.0.0 ["--workers=32"]`, "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.shows(t, "docker.io/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
+	s.shows(t, "string", "crd", "diagnoses.diagnosis.kubediag.org", field)
+	s.gone(t, "clusterrole", "kubediag-agent-evictor")
+
+	s.helm(t, "uninstall", "kubediag", "-n", "elsewhere")
+	s.gone(t, "clusterrole,clusterrolebinding,daemonset,deployment,validatingadmissionpolicy", "-A", "-l=app.kubernetes.io/name=kubediag")
+	s.shows(t, "subpath-remount-diagnosis", "diagnoses", "-n=default")
+
+	s.kubectl(t, "apply", "-k", root+"/config/default")
+	s.refused(t, "cannot be imported into the current release", "install", "kubediag", chartDir, "-n", "kubediag")
+	s.helm(t, "install", "kubediag", chartDir, "-n", "kubediag", "--take-ownership")
+	s.shows(t, "docker.io/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=kubediag", images)
+	s.shows(t, "kubediag", "crd", "diagnoses.diagnosis.kubediag.org", `-o=jsonpath={.metadata.annotations.meta\.helm\.sh/release-namespace}`)
+}

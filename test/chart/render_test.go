@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package chart
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/test/cluster"
+)
+
+// call runs helm or kubectl with a kubeconfig, if there is one, and returns what it writes.
+func call(t *testing.T, build func(context.Context) (string, error), kubeconfig string, args ...string) (string, error) {
+	t.Helper()
+	program, err := build(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%q: %w\n%s", args, err, out)
+	}
+	return string(out), err
+}
+
+// objects are the objects of manifests, by kind and name.
+type objects map[string]map[string]any
+
+func (o objects) add(t *testing.T, text string) {
+	t.Helper()
+	for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(text, -1) {
+		var object unstructured.Unstructured
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatalf("%v\n%s", err, document)
+		}
+		if object.Object == nil {
+			continue
+		}
+		key := object.GetKind() + " " + object.GetName()
+		if o[key] != nil {
+			t.Errorf("there is more than one %s", key)
+		}
+		o[key] = object.Object
+	}
+}
+
+// template are the objects that helm makes of the chart.
+func template(t *testing.T, namespace string, args ...string) objects {
+	t.Helper()
+	out, err := call(t, cluster.Helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	all.add(t, out)
+	return all
+}
+
+// kustomize are the objects that kubectl makes of a directory, and those of more files, as the chart should have them.
+func kustomize(t *testing.T, dir string, files ...string) objects {
+	t.Helper()
+	out, err := call(t, cluster.Kubectl, "", "kustomize", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := objects{}
+	all.add(t, out)
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join(root, "config", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.add(t, string(text))
+	}
+	for key, o := range all {
+		switch o["kind"] {
+		case "Namespace": // it is Helm's
+			delete(all, key)
+		case "CustomResourceDefinition":
+			if err := unstructured.SetNestedField(o, "keep", "metadata", "annotations", "helm.sh/resource-policy"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return all
+}
+
+// settings makes arguments of helm.
+func settings(values ...string) (args []string) {
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	return args
+}
+
+// TestChartIsConfig compares each object with that of config: by default, and with each switch.
+func TestChartIsConfig(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		values []string
+		dir    string
+		files  []string
+	}{
+		"default":    {dir: "default"},
+		"eviction":   {[]string{"components.eviction=true"}, "overlays/eviction", nil},
+		"escalation": {[]string{"components.eviction=true", "components.cordon=true"}, "overlays/escalation", nil},
+		"receiver":   {[]string{"components.alertReceiver=true"}, "overlays/alert-receiver", nil},
+		"node":       {[]string{"policies.agentNode=true"}, "default", []string{"policy/agent-node.yaml"}},
+		"rights":     {[]string{"policies.diagnosisRights=true"}, "default", []string{"policy/diagnosis-rights.yaml"}},
+		"critical":   {[]string{"policies.criticalPods=true"}, "default", []string{"policy/critical-pods.yaml"}},
+		"rules":      {[]string{"monitoring.prometheusRule=true"}, "default", []string{"alerts/prometheusrule.yaml"}},
+		"monitor":    {[]string{"monitoring.podMonitor=true"}, "default", []string{"alerts/podmonitor.yaml"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := kustomize(t, filepath.Join(root, "config", c.dir), c.files...)
+			if diff := cmp.Diff(want, template(t, "kubediag", settings(c.values...)...)); diff != "" {
+				t.Errorf("objects (-config +chart):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestWithoutDefinitions holds that crds.install leaves out the CustomResourceDefinitions alone.
+func TestWithoutDefinitions(t *testing.T) {
+	t.Parallel()
+	want := kustomize(t, filepath.Join(root, "config", "default"))
+	maps.DeleteFunc(want, func(_ string, o map[string]any) bool { return o["kind"] == "CustomResourceDefinition" })
+	if diff := cmp.Diff(want, template(t, "kubediag", settings("crds.install=false")...)); diff != "" {
+		t.Errorf("objects (-config +chart):\n%s", diff)
+	}
+}
+
+// TestNamespaceOfRelease compares the chart in another namespace, with all components, with what kustomize makes of the same.
+func TestNamespaceOfRelease(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := func(name string) string {
+		from, err := filepath.Abs(filepath.Join(root, "config", name))
+		if err == nil {
+			from, err = filepath.Rel(dir, from)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return from
+	}
+	text, err := json.Marshal(map[string]any{
+		"namespace": "elsewhere", "resources": []string{at("default")},
+		"components": []string{at("components/eviction"), at("components/cordon"), at("components/alert-receiver")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	components := settings("components.eviction=true", "components.cordon=true", "components.alertReceiver=true")
+	if diff := cmp.Diff(kustomize(t, dir), template(t, "elsewhere", components...)); diff != "" {
+		t.Errorf("objects (-config +chart):\n%s", diff)
+	}
+}
+
+// TestNamespaceInTexts holds that what names the namespace in a text names that of the release.
+func TestNamespaceInTexts(t *testing.T) {
+	t.Parallel()
+	all := template(t, "elsewhere", everything...)
+	text, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, wrong := range []string{`"namespace":"kubediag"`, "serviceaccount:kubediag:", "-n kubediag", "namespace kubediag", "kubediag.svc"} {
+		if strings.Contains(string(text), wrong) {
+			t.Errorf("there is %q in namespace elsewhere", wrong)
+		}
+	}
+	for _, right := range []string{"system:serviceaccount:elsewhere:kubediag-agent", "system:serviceaccount:elsewhere:kubediag-manager", "-n elsewhere "} {
+		if !strings.Contains(string(text), right) {
+			t.Errorf("there is no %q in namespace elsewhere", right)
+		}
+	}
+}
+
+// everything switches everything on.
+var everything = settings("components.eviction=true", "components.cordon=true", "components.alertReceiver=true", "policies.agentNode=true",
+	"policies.diagnosisRights=true", "policies.criticalPods=true", "monitoring.prometheusRule=true", "monitoring.podMonitor=true",
+	"monitoring.dashboard=true", "monitoring.labels.release=prometheus")
+
+// TestEveryFileIsInstalled holds that no file of config lies in the chart unused.
+func TestEveryFileIsInstalled(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob(filepath.Join(chartDir, "config", "*", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	below, err := filepath.Glob(filepath.Join(chartDir, "config", "*", "*", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed := template(t, "kubediag", everything...)
+	for _, file := range append(files, below...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := objects{}
+		all.add(t, string(text))
+		for key := range all {
+			if installed[key] == nil {
+				t.Errorf("%s: no template prints %s", file, key)
+			}
+		}
+	}
+	for _, kind := range []string{"PodMonitor", "PrometheusRule"} {
+		if metadata := fmt.Sprint(installed[kind+" kubediag"]["metadata"]); !strings.Contains(metadata, "release:prometheus") {
+			t.Errorf("%s: no label of the values in %s", kind, metadata)
+		}
+	}
+}
+
+// TestDashboard holds that the ConfigMap has the dashboard of config and the labels of the values.
+func TestDashboard(t *testing.T) {
+	t.Parallel()
+	var got corev1.ConfigMap
+	remarshal(t, template(t, "kubediag", "--set=monitoring.dashboard=true", "--set-string=monitoring.dashboardLabels.team=a")["ConfigMap kubediag-dashboard"], &got)
+	want, err := os.ReadFile(filepath.Join(root, "config", "dashboards", "kubediag.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.TrimSpace(string(want)), strings.TrimSpace(got.Data["kubediag.json"])); diff != "" {
+		t.Errorf("dashboard (-config +chart):\n%s", diff)
+	}
+	labels := map[string]string{"app.kubernetes.io/name": "kubediag", "grafana_dashboard": "1", "team": "a"}
+	if diff := cmp.Diff(labels, got.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}
+
+func remarshal(t *testing.T, from, to any) {
+	t.Helper()
+	text, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(text, to)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLint holds that helm has nothing to say but that an icon is missing.
+func TestLint(t *testing.T) {
+	t.Parallel()
+	out, err := call(t, cluster.Helm, "", "lint", "--strict", chartDir)
+	if err != nil || strings.Contains(out, "[WARNING]") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
