@@ -213,9 +213,9 @@ func (f *Finder) evaluate(process candidateProcess) candidate {
 	if err := process.loadArguments(); f.PID == 0 && (err != nil && !errors.Is(err, errNoArguments) || err == nil && !process.isKubelet()) {
 		return candidate{}
 	} else if err != nil {
-		return candidate{node: &Node{Root: DefaultRoot, PID: process.pid, process: process}, mismatch: err.Error()}
+		return candidate{node: &Node{Layout: Layout{Root: DefaultRoot}, PID: process.pid, process: process}, mismatch: err.Error()}
 	}
-	c := candidate{node: &Node{Root: process.rootArgument(), PID: process.pid, process: process}}
+	c := candidate{node: &Node{Layout: Layout{Root: process.rootArgument()}, PID: process.pid, process: process}}
 	if f.Root != "" {
 		c.node.Root = f.Root
 	}
@@ -223,7 +223,7 @@ func (f *Finder) evaluate(process candidateProcess) candidate {
 		c.mismatch = fmt.Sprintf("runs in a changed root directory %q", chroot)
 		return c
 	}
-	if err := c.node.resolvePaths(process.rootPrefix()); err != nil {
+	if err := c.node.resolve(process.rootPrefix()); err != nil {
 		c.mismatch = err.Error()
 		return c
 	}

@@ -17,9 +17,6 @@ package kubelet
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"path"
 	"strconv"
 	"time"
 
@@ -60,8 +57,7 @@ type Locator interface {
 
 // Node is one kubelet's place on the machine. It is a plain value that pins nothing.
 type Node struct {
-	// Root is the kubelet's root directory in its mount namespace, with no symbolic link in it.
-	Root string
+	Layout
 	// PID is the kubelet's process. 0 means the caller's own mount namespace.
 	PID int
 	// Program is the file of the kubelet's program as the caller can open it. Empty: that of the process.
@@ -69,36 +65,13 @@ type Node struct {
 	// Since is when the kubelet has started. Zero: when its process has.
 	Since time.Time
 
-	podsDir string // Root/pods with links resolved
 	process candidateProcess
 }
 
 // Local is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
 func Local(root string) (*Node, error) {
-	n := &Node{Root: root}
-	return n, n.resolvePaths("")
-}
-
-// resolvePaths resolves the root, and the directory of the pods in it, which some put on another disk with a link.
-// prefix leads to the root directory of the kubelet's process.
-func (n *Node) resolvePaths(prefix string) error {
-	if !path.IsAbs(n.Root) {
-		return fmt.Errorf("resolve kubelet root %q: not an absolute path", n.Root)
-	}
-	root, err := resolveIn(prefix, n.Root, nil)
-	if err != nil {
-		return fmt.Errorf("resolve kubelet root %q: %w", n.Root, err)
-	}
-	n.Root = root
-	n.podsDir, err = resolveIn(prefix, root+"/pods", nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		n.podsDir = path.Join(root, "pods")
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("resolve pods of kubelet root %q: %w", n.Root, err)
-	}
-	return nil
+	n := &Node{Layout: Layout{Root: root}}
+	return n, n.resolve("")
 }
 
 // Namespace is the mount namespace of the kubelet now.
@@ -132,12 +105,6 @@ func (n *Node) Do(ctx context.Context, fn func() error) error {
 	return ns.Do(fn)
 }
 
-// PodsDir has the directories of the pods, with no symbolic link in it.
-func (n *Node) PodsDir() string { return n.podsDir }
-
-// PodDir is the directory of a pod.
-func (n *Node) PodDir(uid string) string { return path.Join(n.podsDir, uid) }
-
 // String is the node for people.
 func (n *Node) String() string {
 	if n.PID == 0 {
@@ -151,4 +118,4 @@ func (n *Node) Node(context.Context) (*Node, error) { return n, nil }
 
 // Elsewhere is the node of another machine: it gives the paths of that kubelet, and nothing may be asked of it. pods is
 // the directory of the pods.
-func Elsewhere(root, pods string) *Node { return &Node{Root: root, podsDir: pods} }
+func Elsewhere(root, pods string) *Node { return &Node{Layout: Layout{Root: root, podsDir: pods}} }

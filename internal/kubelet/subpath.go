@@ -26,20 +26,20 @@ type SubPath struct {
 }
 
 // SubPathPoint is the path of the bind. It is empty if s cannot be a path.
-func (n *Node) SubPathPoint(s SubPath) string {
+func (l *Layout) SubPathPoint(s SubPath) string {
 	if !isPathComponent(s.PodUID) || !isPathComponent(s.Volume) || !isPathComponent(s.Container) || s.Index < 0 {
 		return ""
 	}
-	return path.Join(n.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
+	return path.Join(l.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
 }
 
 // SubPathsDir is where the kubelet binds the subPaths of a pod.
-func (n *Node) SubPathsDir(uid string) string { return path.Join(n.PodDir(uid), subPathsDir) }
+func (l *Layout) SubPathsDir(uid string) string { return path.Join(l.PodDir(uid), subPathsDir) }
 
 // ParseSubPath is the reverse of SubPathPoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
-func (n *Node) ParseSubPath(point string) (SubPath, bool) {
-	rest, ok := strings.CutPrefix(point, n.podsDir+"/")
+func (l *Layout) ParseSubPath(point string) (SubPath, bool) {
+	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
 	names := strings.Split(rest, "/")
 	if !ok || len(names) != 5 || names[1] != subPathsDir {
 		return SubPath{}, false
@@ -47,7 +47,7 @@ func (n *Node) ParseSubPath(point string) (SubPath, bool) {
 	index, err := strconv.Atoi(names[4])
 	s := SubPath{PodUID: names[0], Volume: names[2], Container: names[3], Index: index}
 	// Only one spelling of a number, and of a path, means it.
-	if err != nil || n.SubPathPoint(s) != point {
+	if err != nil || l.SubPathPoint(s) != point {
 		return SubPath{}, false
 	}
 	return s, true
@@ -60,22 +60,7 @@ func NodeOfSubPath(point string) (node *Node, ok bool) {
 	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX
 		pods = path.Dir(pods)
 	}
-	node = &Node{Root: path.Dir(pods), podsDir: pods}
+	node = &Node{Layout: Layout{Root: path.Dir(pods), podsDir: pods}}
 	_, ok = node.ParseSubPath(point)
 	return node, ok
-}
-
-// VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
-// kubernetes.io/configmap. It is empty if the names cannot be a path.
-func (n *Node) VolumeDir(uid, plugin, volume string) string {
-	escaped := strings.ReplaceAll(plugin, "/", "~")
-	if !isPathComponent(uid) || !isPathComponent(escaped) || !isPathComponent(volume) {
-		return ""
-	}
-	return path.Join(n.PodDir(uid), volumesDir, escaped, volume)
-}
-
-// isPathComponent reports whether name can be one component of a path, and no more.
-func isPathComponent(name string) bool {
-	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
 }

@@ -11,7 +11,7 @@ import (
 
 const testPodUID = "29da79e5-386c-4e0d-82c1-215f93ff955d"
 
-func node(root string) *Node { return &Node{Root: root, podsDir: root + "/pods"} }
+func node(root string) *Node { return &Node{Layout: Layout{Root: root, podsDir: root + "/pods"}} }
 
 func TestParseSubPath(t *testing.T) {
 	t.Parallel()

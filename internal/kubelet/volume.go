@@ -5,8 +5,6 @@ package kubelet
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -32,8 +30,8 @@ type Volume struct {
 
 // VolumePoint is where such a volume is mounted, if it is a mount: its directory, and for a CSI volume one in it. It is
 // empty if the names cannot be a path.
-func (n *Node) VolumePoint(v Volume) string {
-	dir := n.VolumeDir(v.PodUID, v.Plugin, v.Name)
+func (l *Layout) VolumePoint(v Volume) string {
+	dir := l.VolumeDir(v.PodUID, v.Plugin, v.Name)
 	if dir != "" && v.Plugin == CSIPlugin {
 		return path.Join(dir, "mount")
 	}
@@ -42,33 +40,15 @@ func (n *Node) VolumePoint(v Volume) string {
 
 // ParseVolume is the reverse of VolumePoint: it takes a path that lies below this kubelet's root and is built as the
 // kubelet builds it, and no other.
-func (n *Node) ParseVolume(point string) (Volume, bool) {
-	rest, ok := strings.CutPrefix(point, n.podsDir+"/")
+func (l *Layout) ParseVolume(point string) (Volume, bool) {
+	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
 	names := strings.Split(rest, "/")
 	if !ok || len(names) < 4 || names[1] != volumesDir {
 		return Volume{}, false
 	}
 	v := Volume{PodUID: names[0], Plugin: strings.ReplaceAll(names[2], "~", "/"), Name: names[3]}
-	return v, n.VolumePoint(v) == point
+	return v, l.VolumePoint(v) == point
 }
-
-// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's
-// handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
-func (n *Node) StagingPoints(driver, handle, persistentVolume string) []string {
-	plugin := path.Join(n.Root, "plugins", CSIPlugin)
-	var points []string
-	if isPathComponent(driver) && handle != "" {
-		sum := sha256.Sum256([]byte(handle))
-		points = append(points, path.Join(plugin, driver, hex.EncodeToString(sum[:]), "globalmount"))
-	}
-	if isPathComponent(persistentVolume) {
-		points = append(points, path.Join(plugin, "pv", persistentVolume, "globalmount"))
-	}
-	return points
-}
-
-// PluginsDir has the directories of the volume plugins, staging paths among them.
-func (n *Node) PluginsDir() string { return path.Join(n.Root, "plugins") }
 
 // maxPods bounds how many directories of pods are listed.
 const maxPods = 65536

@@ -13,7 +13,7 @@ import (
 
 func TestParseVolume(t *testing.T) {
 	t.Parallel()
-	node := &Node{Root: "/k", podsDir: "/disk/pods"}
+	node := &Layout{Root: "/k", podsDir: "/disk/pods"}
 	for point, want := range map[string]Volume{
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":     {"u", "kubernetes.io/csi", "pvc-1"},
 		"/disk/pods/u/volumes/kubernetes.io~nfs/data":            {"u", "kubernetes.io/nfs", "data"},
@@ -43,7 +43,7 @@ func TestParseVolume(t *testing.T) {
 
 func TestStagingPoints(t *testing.T) {
 	t.Parallel()
-	node := &Node{Root: "/k", podsDir: "/k/pods"}
+	node := &Node{Layout: Layout{Root: "/k", podsDir: "/k/pods"}}
 	got := node.StagingPoints("cephfs.csi.ceph.com", "handle/1", "pvc-1")
 	want := []string{
 		"/k/plugins/kubernetes.io/csi/cephfs.csi.ceph.com/e89bd7420806771448e70fba2f442081e5f8a4511425816c2bdccf257c981577/globalmount",

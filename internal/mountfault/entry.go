@@ -4,15 +4,14 @@
 package mountfault
 
 import (
-	"context"
-	"fmt"
+	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 )
@@ -69,92 +68,43 @@ func same(a, b *v1.MountFault) bool {
 	return equality.Semantic.DeepEqual(x, y)
 }
 
-// settle makes the write that is due for an entry. An error is one that concerns other objects too.
-func (w *Writer) settle(ctx context.Context, name types.NamespacedName) error {
-	item, now := w.entries[name], time.Now()
-	w.announce(ctx, item)
-	if !item.pending() {
-		if item.written == nil && !now.Before(item.notBefore) {
-			delete(w.entries, name)
+// entrySet has the entry of each object by name.
+type entrySet map[types.NamespacedName]*entry
+
+// of returns the entry of an object, which is empty if there was none.
+func (s entrySet) of(name types.NamespacedName) *entry {
+	e := s[name]
+	if e == nil {
+		e = &entry{}
+		s[name] = e
+	}
+	return e
+}
+
+// order lists the entries: deletions first, so that there are never too many objects, then the worst faults.
+func (s entrySet) order() []types.NamespacedName {
+	rank := func(name types.NamespacedName) int {
+		f := s[name].want
+		if f == nil {
+			return -1
 		}
-		return nil
+		return impactRank(f)
 	}
-	if now.Before(item.notBefore) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	item.notBefore = now.Add(w.Interval)
-	var err error
-	switch {
-	case item.want == nil:
-		err = w.remove(ctx, item)
-	case item.written == nil:
-		err = w.create(ctx, item)
-	default:
-		err = w.change(ctx, item)
-	}
-	if refused(err) {
-		item.notBefore = now.Add(refusedDelay)
-		w.note(ctx, err)
-		return nil
-	}
-	return err
+	return slices.SortedFunc(maps.Keys(s), func(a, b types.NamespacedName) int {
+		return cmp.Or(rank(a)-rank(b), compareNames(a, b))
+	})
 }
 
-// refused reports whether the API server refuses this object, which says nothing about others.
-func refused(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) ||
-		apierrors.IsConflict(err)
-}
-
-func (w *Writer) create(ctx context.Context, e *entry) error {
-	f := e.want.DeepCopy()
-	err := w.Client.Create(ctx, f)
-	if apierrors.IsAlreadyExists(err) {
-		return w.takeOver(ctx, e, err)
+// wait returns how long it is until the next write or look is due, at most the interval. 0: nothing waits.
+func (s entrySet) wait(interval time.Duration) time.Duration {
+	if len(s) == 0 {
+		return 0
 	}
-	if err != nil {
-		return fmt.Errorf("creating mountfault %s/%s: %w", f.Namespace, f.Name, err)
+	wait := interval
+	for _, e := range s {
+		if left := time.Until(e.notBefore); left > 0 && e.pending() {
+			wait = min(wait, left)
+		}
 	}
-	e.written = f
-	return nil
-}
-
-// takeOver takes an object of this node that was there without being known. Another one is left alone.
-func (w *Writer) takeOver(ctx context.Context, e *entry, exists error) error {
-	there := &v1.MountFault{}
-	if err := w.Reader.Get(ctx, client.ObjectKeyFromObject(e.want), there); err != nil {
-		return fmt.Errorf("reading mountfault %s/%s: %w", e.want.Namespace, e.want.Name, err)
-	}
-	if there.Status.Node != w.Node {
-		return fmt.Errorf("creating mountfault %s/%s: %w", e.want.Namespace, e.want.Name, exists)
-	}
-	e.adopt(there)
-	return nil
-}
-
-func (w *Writer) change(ctx context.Context, item *entry) error {
-	f := item.written.DeepCopy()
-	f.Status = *item.want.Status.DeepCopy()
-	err := w.Client.Patch(ctx, f, client.MergeFrom(item.written))
-	if apierrors.IsNotFound(err) { // its pod is gone, or a person deleted it
-		item.written = nil
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("writing mountfault %s/%s: %w", f.Namespace, f.Name, err)
-	}
-	item.written = f
-	return nil
-}
-
-func (w *Writer) remove(ctx context.Context, e *entry) error {
-	f := e.written
-	err := w.Client.Delete(ctx, f.DeepCopy(), client.Preconditions{UID: &f.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
-	}
-	e.written = nil
-	return nil
+	return wait
 }

@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/kubelet"
 )
 
 // ReasonFaultGone is the reason of the Event that a fault is gone. One that is present has its code for the reason.
@@ -23,57 +24,67 @@ const ReasonFaultGone = "FaultGone"
 // maxClaims bounds how many claims of a pod are looked at.
 const maxClaims = 16
 
+// announcer sends Events on what is broken.
+type announcer struct {
+	node     string
+	pods     kubelet.PodCache
+	reader   client.Reader
+	events   Recorder
+	interval time.Duration // between two Events about one fault that comes and goes
+	errors   *errorLog
+}
+
 // announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two
 // in an interval.
-func (w *Writer) announce(ctx context.Context, item *entry) {
+func (a *announcer) announce(ctx context.Context, item *entry) {
 	silent := time.Since(item.said)
 	switch {
-	case w.Faults == nil || item.kept:
-	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= w.Interval) || silent >= repeatInterval):
+	case item.kept:
+	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= a.interval) || silent >= repeatInterval):
 		if !item.announced {
-			w.findClaim(ctx, item)
+			a.findClaim(ctx, item)
 		}
 		item.said, item.announced = time.Now(), true
 		f := item.want
-		w.say(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
+		a.say(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
 	case item.gone && item.announced:
 		item.announced = false
-		w.sayGone(ctx, item)
+		a.sayGone(ctx, item)
 	}
 }
 
 // sayGone sends an Event that the fault is gone.
-func (w *Writer) sayGone(ctx context.Context, e *entry) {
+func (a *announcer) sayGone(ctx context.Context, e *entry) {
 	f := e.last
 	text := fmt.Sprintf("%s is gone after %s", f.Status.Code, time.Since(f.Status.Since.Time).Round(time.Second))
 	if whose := Whose(f.Status.Container, f.Status.Volume); whose != "" {
 		text += ": " + whose
 	}
-	w.say(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
+	a.say(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
 }
 
 // say sends an Event on all that is broken: the pod and, if the volume is dead, its claim; or the node. A pod that is
 // gone has no reader.
-func (w *Writer) say(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
+func (a *announcer) say(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
 	p := mountFault.Status.Pod
 	if p == nil {
-		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.Node, UID: types.UID(w.Node)} // as the kubelet names it
-		w.Events.Event(node, kind, reason, message)
+		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.node, UID: types.UID(a.node)} // as the kubelet names it
+		a.events.Event(node, kind, reason, message)
 		return
 	}
-	if w.Pods.PodByUID(string(p.UID)) == nil {
+	if a.pods.PodByUID(string(p.UID)) == nil {
 		return
 	}
-	w.Events.Event(PodReference(p), kind, reason, message)
+	a.events.Event(PodReference(p), kind, reason, message)
 	if mountFault.Status.Claim == "" {
 		return
 	}
-	claim, err := w.claim(ctx, p.Namespace, mountFault.Status.Claim)
+	claim, err := a.claim(ctx, p.Namespace, mountFault.Status.Claim)
 	if err != nil {
-		w.note(ctx, err)
+		a.errors.note(ctx, err)
 		return
 	}
-	w.Events.Event(&corev1.ObjectReference{
+	a.events.Event(&corev1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 	}, kind, reason, message)
 }
@@ -84,21 +95,21 @@ func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
 }
 
 // findClaim finds the claim of a volume that is dead: the one of the pod that is bound to it.
-func (w *Writer) findClaim(ctx context.Context, item *entry) {
+func (a *announcer) findClaim(ctx context.Context, item *entry) {
 	mountFault := item.want
 	p := mountFault.Status.Pod
 	if p == nil || ofContainer(fault.Code(mountFault.Status.Code)) || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
 		return
 	}
-	pod := w.Pods.PodByUID(string(p.UID))
+	pod := a.pods.PodByUID(string(p.UID))
 	if pod == nil {
 		return
 	}
 	names := claimsOf(pod)
 	for _, name := range names[:min(len(names), maxClaims)] {
-		claim, err := w.claim(ctx, pod.Namespace, name)
+		claim, err := a.claim(ctx, pod.Namespace, name)
 		if client.IgnoreNotFound(err) != nil {
-			w.note(ctx, err)
+			a.errors.note(ctx, err)
 			return
 		}
 		if err == nil && claim.Spec.VolumeName == mountFault.Status.Volume {
@@ -122,9 +133,9 @@ func claimsOf(pod *corev1.Pod) []string {
 	return names
 }
 
-func (w *Writer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (a *announcer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := w.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
+	if err := a.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading persistentvolumeclaim %s/%s: %w", namespace, name, err)
 	}
 	return claim, nil

@@ -46,6 +46,14 @@ func ofContainer(code fault.Code) bool {
 	return code == fault.StaleSubPath || code == fault.MissingBindSource || code == fault.SourceTypeMismatch
 }
 
+// objectBuilder makes the objects that show the faults of a node: one for each of the worst, and one that counts all others.
+type objectBuilder struct {
+	node, namespace string
+	pods            kubelet.PodCache
+	recoveryOf      func(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery // may be nil
+	entries         entrySet                                                        // know the faults from earlier
+}
+
 // candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an
 // object.
 type candidate struct {
@@ -57,7 +65,7 @@ type candidate struct {
 }
 
 // candidates returns an object for every fault, by name. A fault of a pod that is gone has none.
-func (w *Writer) candidates(present []*sentinel.Fault) map[types.NamespacedName]*candidate {
+func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.NamespacedName]*candidate {
 	groups := map[subject][]*sentinel.Fault{}
 	for _, f := range present {
 		s := subjectOf(f)
@@ -67,13 +75,13 @@ func (w *Writer) candidates(present []*sentinel.Fault) map[types.NamespacedName]
 	for s, group := range groups {
 		var pod *corev1.Pod
 		if s.directory == "" {
-			if pod = w.Pods.PodByUID(s.podUID); pod == nil {
+			if pod = b.pods.PodByUID(s.podUID); pod == nil {
 				continue
 			}
 		}
-		c := w.candidate(s, group, pod)
+		c := b.candidate(s, group, pod)
 		name := client.ObjectKeyFromObject(c)
-		if e := w.entries[name]; e != nil {
+		if e := b.entries[name]; e != nil {
 			e.remember(c.MountFault)
 		}
 		found[name] = c
@@ -82,11 +90,11 @@ func (w *Writer) candidates(present []*sentinel.Fault) map[types.NamespacedName]
 }
 
 // candidate returns the object for the faults of one subject.
-func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) *candidate {
+func (b *objectBuilder) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) *candidate {
 	slices.SortFunc(group, func(a, b *sentinel.Fault) int { // the volume's own mount first
 		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
 	})
-	first, recovery := group[0], w.recovery(group, pod)
+	first, recovery := group[0], b.recovery(group, pod)
 	automatic := recovery != nil && recovery.Mode == v1.RecoveryAutomatic
 	advice := advise(first, automatic)
 	impact, heal := slices.Index(fault.Impacts(), advice.Impact), slices.Index(fault.Heals(), advice.Heal)
@@ -96,7 +104,7 @@ func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) 
 	}
 	d := first.Details
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: string(s.code), Node: w.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
+		Code: string(s.code), Node: b.node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
 		Recovery: recovery,
 	}}
@@ -106,7 +114,7 @@ func (w *Writer) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) 
 	if p := cmp.Or(d.HeldBy, d.Daemon); p != nil {
 		mountFault.Status.Holder = p.String()
 	}
-	w.place(mountFault, pod, s)
+	b.place(mountFault, pod, s)
 	return &candidate{MountFault: mountFault, pod: pod, first: first, advice: advice, mounts: len(group)}
 }
 
@@ -115,28 +123,15 @@ func advise(f *sentinel.Fault, automatic bool) fault.Advice {
 }
 
 // recovery returns what RecoveryPolicies say about faults of one subject, or nil.
-func (w *Writer) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRecovery {
-	if w.Recovery == nil {
+func (b *objectBuilder) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRecovery {
+	if b.recoveryOf == nil {
 		return nil
 	}
 	findings := make([]fault.Finding, len(group))
 	for i, f := range group {
 		findings[i] = f.Finding
 	}
-	return w.Recovery(findings, pod)
-}
-
-// Impacts counts the faults that are present by code and by how they hurt. It may be called while the Writer runs.
-func (w *Writer) Impacts() map[fault.Code]map[fault.Impact]int {
-	present, _ := w.Faults()
-	found := map[fault.Code]map[fault.Impact]int{}
-	for _, f := range present {
-		if found[f.Code] == nil {
-			found[f.Code] = map[fault.Impact]int{}
-		}
-		found[f.Code][advise(f, false).Impact]++ // the impact does not depend on the mode
-	}
-	return found
+	return b.recoveryOf(findings, pod)
 }
 
 // object writes the texts of a candidate.
@@ -154,9 +149,9 @@ func (c *candidate) object(u underway) *v1.MountFault {
 }
 
 // place gives an object its name, its namespace and its owner.
-func (w *Writer) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
-	base := w.Node
-	mountFault.Namespace, mountFault.Status.Target = w.Namespace, s.directory
+func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
+	base := b.node
+	mountFault.Namespace, mountFault.Status.Target = b.namespace, s.directory
 	if pod != nil {
 		base = pod.Name
 		mountFault.Namespace, mountFault.Status.Target = pod.Namespace, pod.Name
@@ -164,9 +159,9 @@ func (w *Writer) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
 		mountFault.Status.Workload = workloadOf(pod)
 		mountFault.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{w.Node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{b.node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
 	mountFault.Name = nameOf(base, hex.EncodeToString(sum[:5]))
-	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.node)}
 }
 
 // maxBase leaves room in a name for what makes it unique.
@@ -237,7 +232,7 @@ func cut(text string, most int) string {
 }
 
 // choose returns at most so many of the objects, the worst and then the oldest, and one that counts all others.
-func (w *Writer) choose(found map[types.NamespacedName]*candidate, most int, u underway) []*v1.MountFault {
+func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, most int, u underway) []*v1.MountFault {
 	all := slices.SortedFunc(maps.Values(found), func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(impactRank(a.MountFault), impactRank(b.MountFault)), a.Status.Since.Compare(b.Status.Since.Time),
 			compareNames(client.ObjectKeyFromObject(a), client.ObjectKeyFromObject(b)))
@@ -247,18 +242,18 @@ func (w *Writer) choose(found map[types.NamespacedName]*candidate, most int, u u
 		chosen = append(chosen, c.object(u))
 	}
 	if len(all) > most {
-		chosen = append(chosen, w.unlisted(all[most:]))
+		chosen = append(chosen, b.unlisted(all[most:]))
 	}
 	return chosen
 }
 
 // unlistedName names the object that counts the faults without one.
-func (w *Writer) unlistedName() types.NamespacedName {
-	return types.NamespacedName{Namespace: w.Namespace, Name: nameOf(w.Node, "unlisted")}
+func (b *objectBuilder) unlistedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: b.namespace, Name: nameOf(b.node, "unlisted")}
 }
 
 // unlisted counts the faults that have no object. The first is the worst.
-func (w *Writer) unlisted(rest []*candidate) *v1.MountFault {
+func (b *objectBuilder) unlisted(rest []*candidate) *v1.MountFault {
 	counts, heal := map[string]int{}, 0
 	since := rest[0].Status.Since
 	for _, f := range rest {
@@ -268,9 +263,9 @@ func (w *Writer) unlisted(rest []*candidate) *v1.MountFault {
 			since = f.Status.Since
 		}
 	}
-	name := w.unlistedName()
+	name := b.unlistedName()
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: v1.UnlistedFaults, Target: w.Node, Node: w.Node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
+		Code: v1.UnlistedFaults, Target: b.node, Node: b.node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
 		Since: since, LastSeen: metav1.NewTime(time.Now().Truncate(time.Second)), Unlisted: int32(len(rest)),
 		Plan: "repair the faults that are listed; others take their place in the list",
 	}}
@@ -279,8 +274,8 @@ func (w *Writer) unlisted(rest []*candidate) *v1.MountFault {
 	}
 	mountFault.Status.Evidence = mountFault.Status.Evidence[:min(len(mountFault.Status.Evidence), v1.MaxFaultEvidence)]
 	mountFault.Namespace, mountFault.Name = name.Namespace, name.Name
-	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(w.Node)}
-	w.entry(name).remember(mountFault)
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.node)}
+	b.entries.of(name).remember(mountFault)
 	mountFault.Status.Summary = fmt.Sprintf("%d more faults of the node have no object of their own", len(rest))
 	return mountFault
 }

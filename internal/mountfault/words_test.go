@@ -22,7 +22,7 @@ import (
 // only is the one object of a fault.
 func (n *testNode) only(t *testing.T, present ...*sentinel.Fault) *v1.MountFault {
 	t.Helper()
-	chosen := n.choose(n.candidates(present), maxListed, nil)
+	chosen := n.Writer.objects.choose(n.Writer.objects.candidates(present), maxListed, nil)
 	if len(chosen) != 1 {
 		t.Fatalf("%d objects", len(chosen))
 	}
@@ -92,7 +92,7 @@ func TestMountsOfOneVolume(t *testing.T) {
 	if s := n.only(t, a).Status; s.Container != "a" { // its own mount was repaired
 		t.Errorf("%+v", s)
 	}
-	if found := n.candidates([]*sentinel.Fault{stale(p, "a"), stale(p, "b")}); len(found) != 2 {
+	if found := n.Writer.objects.candidates([]*sentinel.Fault{stale(p, "a"), stale(p, "b")}); len(found) != 2 {
 		t.Errorf("%d objects of stale subPaths in two containers", len(found))
 	}
 }
@@ -120,7 +120,7 @@ func TestTheAgentsWords(t *testing.T) {
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.Recovery = func([]fault.Finding, *corev1.Pod) *v1.FaultRecovery {
+	n.Writer.objects.recoveryOf = func([]fault.Finding, *corev1.Pod) *v1.FaultRecovery {
 		return &v1.FaultRecovery{Mode: v1.RecoveryAutomatic}
 	}
 	p := n.pod("web")

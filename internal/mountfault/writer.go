@@ -13,7 +13,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -73,16 +72,25 @@ type Options struct {
 // Writer keeps the MountFaults of one node.
 type Writer struct {
 	Options
-	changed chan struct{}
-	entries map[types.NamespacedName]*entry
-	// listed is when the objects were last read, pause until when nothing is asked of the API server, and noted when an error
-	// was last logged.
-	listed, pause, noted time.Time
+	changed   chan struct{}
+	entries   entrySet
+	objects   objectBuilder
+	server    objectClient
+	announcer announcer
+	errors    *errorLog
+	// listed is when the objects were last read, and pause until when nothing is asked of the API server.
+	listed, pause time.Time
 }
 
 // New returns a Writer. Start runs it.
 func New(o Options) *Writer {
-	return &Writer{Options: o, changed: make(chan struct{}, 1), entries: map[types.NamespacedName]*entry{}}
+	entries, failures := entrySet{}, &errorLog{log: o.Log}
+	return &Writer{
+		Options: o, changed: make(chan struct{}, 1), entries: entries, errors: failures,
+		objects:   objectBuilder{node: o.Node, namespace: o.Namespace, pods: o.Pods, recoveryOf: o.Recovery, entries: entries},
+		server:    objectClient{node: o.Node, client: o.Client, reader: o.Reader},
+		announcer: announcer{node: o.Node, pods: o.Pods, reader: o.Reader, events: o.Events, interval: o.Interval, errors: failures},
+	}
 }
 
 // Changed notes that Faults may return something else than before. It returns at once.
@@ -115,20 +123,11 @@ func (w *Writer) pass(ctx context.Context) time.Duration {
 		return wait
 	}
 	if err := w.update(ctx); err != nil {
-		w.note(ctx, err)
+		w.errors.note(ctx, err)
 		w.pause = time.Now().Add(retryDelay)
 		return retryDelay
 	}
-	return w.next()
-}
-
-// note logs an error, unless another was logged a short time ago: where one request fails, others do.
-func (w *Writer) note(ctx context.Context, err error) {
-	if ctx.Err() != nil || !w.noted.IsZero() && time.Since(w.noted) < refusedDelay {
-		return
-	}
-	w.noted = time.Now()
-	w.Log.Error(err, "Could not show the faults of the node in the API")
+	return w.entries.wait(w.Interval)
 }
 
 // update makes all writes that are due. An error is one that the next write would meet too.
@@ -139,7 +138,7 @@ func (w *Writer) update(ctx context.Context) error {
 		}
 	}
 	w.want(ctx)
-	for _, name := range w.order() {
+	for _, name := range w.entries.order() {
 		if err := w.settle(ctx, name); err != nil {
 			return err
 		}
@@ -161,7 +160,7 @@ func (w *Writer) list(ctx context.Context) error {
 		if f := &list.Items[i]; f.Status.Node == w.Node {
 			name := client.ObjectKeyFromObject(f)
 			there[name] = true
-			w.entry(name).adopt(f)
+			w.entries.of(name).adopt(f)
 		}
 	}
 	for name, e := range w.entries {
@@ -172,15 +171,6 @@ func (w *Writer) list(ctx context.Context) error {
 	return nil
 }
 
-func (w *Writer) entry(name types.NamespacedName) *entry {
-	e := w.entries[name]
-	if e == nil {
-		e = &entry{}
-		w.entries[name] = e
-	}
-	return e
-}
-
 // want notes in the entries which objects there should be.
 func (w *Writer) want(ctx context.Context) {
 	var present []*sentinel.Fault
@@ -188,7 +178,7 @@ func (w *Writer) want(ctx context.Context) {
 	if w.Faults != nil {
 		present, unknown = w.Faults()
 	}
-	found, kept, unlisted := w.candidates(present), 0, w.unlistedName()
+	found, kept, unlisted := w.objects.candidates(present), 0, w.objects.unlistedName()
 	for name, e := range w.entries {
 		e.want, e.gone = nil, found[name] == nil
 		e.kept = e.written != nil && found[name] == nil && keeps(e.written, unknown)
@@ -201,8 +191,8 @@ func (w *Writer) want(ctx context.Context) {
 		}
 	}
 	underway := w.underway(ctx, len(found))
-	for _, f := range w.choose(found, max(maxListed-kept, 0), underway) {
-		e := w.entry(client.ObjectKeyFromObject(f))
+	for _, f := range w.objects.choose(found, max(maxListed-kept, 0), underway) {
+		e := w.entries.of(client.ObjectKeyFromObject(f))
 		e.want, e.last, e.since, e.kept, e.gone = f, f, f.Status.Since, false, false
 	}
 }
@@ -215,32 +205,42 @@ func keeps(f *v1.MountFault, unknown []fault.Code) bool {
 	return slices.Contains(unknown, fault.Code(f.Status.Code))
 }
 
-// order lists the entries: deletions first, so that there are never too many objects, then the worst faults.
-func (w *Writer) order() []types.NamespacedName {
-	rank := func(name types.NamespacedName) int {
-		f := w.entries[name].want
-		if f == nil {
-			return -1
-		}
-		return impactRank(f)
+// settle makes the write that is due for an entry. An error is one that concerns other objects too.
+func (w *Writer) settle(ctx context.Context, name types.NamespacedName) error {
+	item, now := w.entries[name], time.Now()
+	if w.Faults != nil {
+		w.announcer.announce(ctx, item)
 	}
-	return slices.SortedFunc(maps.Keys(w.entries), func(a, b types.NamespacedName) int {
-		return cmp.Or(rank(a)-rank(b), compareNames(a, b))
-	})
+	if !item.pending() {
+		if item.written == nil && !now.Before(item.notBefore) {
+			delete(w.entries, name)
+		}
+		return nil
+	}
+	if now.Before(item.notBefore) {
+		return nil
+	}
+	item.notBefore = now.Add(w.Interval)
+	err := w.server.write(ctx, item)
+	if refused(err) {
+		item.notBefore = now.Add(refusedDelay)
+		w.errors.note(ctx, err)
+		return nil
+	}
+	return err
 }
 
-// next returns when the next write or look is due. 0: nothing waits.
-func (w *Writer) next() time.Duration {
-	if len(w.entries) == 0 {
-		return 0
-	}
-	wait := w.Interval
-	for _, e := range w.entries {
-		if left := time.Until(e.notBefore); left > 0 && e.pending() {
-			wait = min(wait, left)
+// Impacts counts the faults that are present by code and by how they hurt. It may be called while the Writer runs.
+func (w *Writer) Impacts() map[fault.Code]map[fault.Impact]int {
+	present, _ := w.Faults()
+	found := map[fault.Code]map[fault.Impact]int{}
+	for _, f := range present {
+		if found[f.Code] == nil {
+			found[f.Code] = map[fault.Impact]int{}
 		}
+		found[f.Code][advise(f, false).Impact]++ // the impact does not depend on the mode
 	}
-	return wait
+	return found
 }
 
 // underway are the Diagnoses that have not ended: by pod, and the one without a pod under the empty name.
@@ -252,7 +252,7 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 	}
 	var list v1.DiagnosisList
 	if err := w.Diagnoses.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		w.note(ctx, fmt.Errorf("listing diagnoses: %w", err))
+		w.errors.note(ctx, fmt.Errorf("listing diagnoses: %w", err))
 		return nil
 	}
 	found := underway{}

@@ -314,7 +314,7 @@ func TestAnObjectInTheWay(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t)
 			f := stale(n.pod("web"), "app")
-			for name := range n.candidates([]*sentinel.Fault{f}) {
+			for name := range n.Writer.objects.candidates([]*sentinel.Fault{f}) {
 				there := &v1.MountFault{Status: v1.MountFaultStatus{Node: node, Code: "Other"}}
 				there.Namespace, there.Name = name.Namespace, name.Name // without a label, so that it is not found
 				if err := n.store.Create(t.Context(), there); err != nil {

@@ -120,7 +120,7 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 // repairs because it reads the mount table.
 func (w *bindWatcher) notify(ctx context.Context) error {
 	if len(w.notifications) > 0 {
-		table, err := w.recentTable(ctx)
+		table, err := w.table.read(ctx, w.node)
 		if err != nil {
 			return err
 		}
@@ -143,19 +143,6 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		w.reportStatus()
 	}
 	return nil
-}
-
-// recentTable returns the mount table. It is used in messages only, and reading it takes long, so it may be one tick
-// old.
-func (w *bindWatcher) recentTable(ctx context.Context) (*mountinfo.Table, error) {
-	if w.table != nil && time.Since(w.tableTime) < tickInterval {
-		return w.table, nil
-	}
-	table, err := w.node.Mounts(ctx)
-	if err == nil {
-		w.table, w.tableTime = table, time.Now()
-	}
-	return table, err
 }
 
 // inspectBind inspects one bind and repairs it if that is allowed. It runs inside the kubelet's mount namespace. It
@@ -182,8 +169,8 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.withinRepairLimit(b,
-		notice.inspectedAt) && w.guard().Acquire(ctx, f, pod) {
+	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) &&
+		w.guard().Acquire(ctx, f, pod) {
 		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(notice)
 		if notice.repaired {
@@ -225,20 +212,6 @@ func (w *bindWatcher) alone(b *bind, now time.Time) bool {
 		b.retry.at = now.Add(tickInterval)
 	}
 	return w.locked
-}
-
-// withinRepairLimit reports whether the rate limit of the place allows a repair now.
-func (w *bindWatcher) withinRepairLimit(b *bind, now time.Time) bool {
-	limiter := w.repairLimiters[b.point]
-	if limiter == nil {
-		limiter = newRepairLimiter()
-		w.repairLimiters[b.point] = limiter
-	}
-	if limiter.AllowN(now, 1) {
-		return true
-	}
-	b.retry.at = now.Add(tickInterval)
-	return false
 }
 
 // recordRepair records the result of a repair. If the mount has gone or changed in the meantime, another process has
@@ -283,45 +256,14 @@ func (w *bindWatcher) watchSource(b *bind, pod *corev1.Pod) {
 	if time.Now().Before(b.noWatchUntil) {
 		return
 	}
-	err := w.addWatches(b, pod)
+	err := w.sources.watch(b, w.node, pod)
 	b.watched = err == nil
 	if err != nil {
 		w.sources.unsubscribe(b)
 	}
-	if errors.Is(err, sys.ENOSPC) && !w.outOfWatches {
-		w.outOfWatches = true
+	if errors.Is(err, sys.ENOSPC) && !w.sources.outOfWatches {
+		w.sources.outOfWatches = true
 		w.Observer.Trouble(fmt.Errorf("watch %q: %w: fs.inotify.max_user_watches is too low; binds without a watch are looked at "+
 			"every second", b.point, err))
 	}
-}
-
-// errNoWatch is the error for a source on a file system that does not support inotify.
-var errNoWatch = errors.New("file system reports no changes")
-
-func (w *bindWatcher) addWatches(b *bind, pod *corev1.Pod) error {
-	w.sources.unsubscribe(b)
-	state, err := mount.Inspect(b.point)
-	if err != nil {
-		return err
-	}
-	if mountns.MayHang(state.FSType) {
-		return errNoWatch
-	}
-	fd, err := mountns.Lookup(0, b.point)
-	if err != nil {
-		return err
-	}
-	defer fd.Close()
-	if !state.Dir {
-		return w.sources.subscribe(b, fd, fileEvents, "")
-	}
-	if err := w.sources.subscribe(b, fd, directoryEvents, ""); err != nil {
-		return err
-	}
-	parent, name, err := subpath.Parent(w.node, pod, b.point)
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	return w.sources.subscribe(b, parent, parentEvents, name)
 }

@@ -6,14 +6,12 @@ package sentinel
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -22,12 +20,6 @@ const (
 	// maxBindEvents is how many events can have a bind inspected between two ticks. A process that may change the
 	// attributes of a file may do so in a loop.
 	maxBindEvents = 8
-	// maxBatch is how many binds are inspected in one visit to the kubelet's mount namespace.
-	maxBatch = 64
-	// maxNotifications is how many notifications can wait while events are left to handle. maxNotifyDelay is how long
-	// the first of them can wait.
-	maxNotifications = 1024
-	maxNotifyDelay   = 100 * time.Millisecond
 	// maxPolledBinds is how many binds without a watch are inspected at one tick.
 	maxPolledBinds = 256
 )
@@ -39,23 +31,15 @@ type bindWatcher struct {
 	mounts  *mountList
 	sources *sourceWatcher
 
-	binds map[string]*bind // by mount point
-	// pending are the binds to check at the next tick: those that can change without an event, and those queued since
-	// the last tick.
-	pending       map[*bind]bool
-	queue         []*bind        // binds to inspect, in order
-	notifications []notification // for the observer
-	namespace     uint64         // the inode number of the kubelet's mount namespace
-	locked        bool           // whether no other program of the node repairs meanwhile
+	bindQueue
+	notifications notificationQueue
+	namespace     uint64 // the inode number of the kubelet's mount namespace
+	locked        bool   // whether no other program of the node repairs meanwhile
 	// nextFullScan is when all binds are inspected again.
 	nextFullScan time.Time
 	// statusChanged is set if the status may have changed since the last report.
 	statusChanged bool
-	// table is the mount table as it was at tableTime.
-	table     *mountinfo.Table
-	tableTime time.Time
-	// outOfWatches is set when the kernel refuses more watches. The observer is notified of it once.
-	outOfWatches bool
+	table         recentTable
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
 }
@@ -66,8 +50,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
 		return nil, err
 	}
 	return &bindWatcher{
-		Sentinel: s, node: node, mounts: newMountList(), sources: sources, binds: map[string]*bind{}, pending: map[*bind]bool{},
-		decisions: s.bindDecisions,
+		Sentinel: s, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(), decisions: s.bindDecisions,
 	}, nil
 }
 
@@ -87,7 +70,7 @@ func (w *bindWatcher) run(ctx context.Context) error {
 		if err := w.inspectQueued(ctx); err != nil {
 			return err
 		}
-		if w.mayDelayNotifications() {
+		if w.notifications.mayWait() {
 			select {
 			case events, ok := <-w.sources.events:
 				if err := w.handleEvents(events, ok); err != nil {
@@ -116,11 +99,6 @@ func (w *bindWatcher) run(ctx context.Context) error {
 			}
 		}
 	}
-}
-
-// mayDelayNotifications reports whether the notifications can wait until the events that are there are handled.
-func (w *bindWatcher) mayDelayNotifications() bool {
-	return len(w.notifications) > 0 && len(w.notifications) < maxNotifications && time.Since(w.notifications[0].inspectedAt) < maxNotifyDelay
 }
 
 // onTick updates the list of binds, and queues those that have to be polled.
@@ -211,16 +189,8 @@ func (w *bindWatcher) updateBinds() error {
 func (w *bindWatcher) removeBind(point string) {
 	if b := w.binds[point]; b != nil {
 		w.sources.unsubscribe(b)
-		delete(w.binds, point)
-		delete(w.pending, b)
+		w.drop(b)
 		delete(w.notified, point)
-	}
-}
-
-func (w *bindWatcher) enqueue(b *bind) {
-	if !b.queued {
-		b.queued, w.pending[b] = true, true
-		w.queue = append(w.queue, b)
 	}
 }
 
@@ -252,18 +222,11 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 // inspectQueued inspects the queued binds, in order.
 func (w *bindWatcher) inspectQueued(ctx context.Context) error {
 	for len(w.queue) > 0 {
-		batch := w.queue[:min(len(w.queue), maxBatch)]
-		w.queue = w.queue[len(batch):]
-		for _, b := range batch {
-			b.queued = false
-		}
-		batch = slices.DeleteFunc(batch, func(b *bind) bool { return w.binds[b.point] != b })
-		if err := w.inspectBatch(ctx, batch); err != nil {
+		if err := w.inspectBatch(ctx, w.nextBatch()); err != nil {
 			return err
 		}
 		w.statusChanged = true
 	}
-	w.queue = nil
 	return nil
 }
 

@@ -24,7 +24,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
 	w := &bindWatcher{
-		Sentinel: &Sentinel{Pods: pods}, binds: map[string]*bind{}, pending: map[*bind]bool{},
+		Sentinel: &Sentinel{Pods: pods}, bindQueue: newBindQueue(),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	for i, b := range []bind{

@@ -123,7 +123,7 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partialVolumes{deadVolumes: newDeadVolumes(3)}
 		watcher := p.watcher()
-		watcher.Mode, watcher.Volumes, watcher.Kubelet = Observe, p, &fixedKubelet{kubelet.Node{Root: "/nowhere"}}
+		watcher.Mode, watcher.Volumes, watcher.Kubelet = Observe, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
 		watcher.Sentinel.setBindStatus(Status{Watching: true})
 		for _, watching := range []bool{false, true} {
 			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*tickInterval)

@@ -4,10 +4,12 @@
 package sentinel
 
 import (
+	"context"
 	"runtime"
 	"time"
 
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -55,6 +57,24 @@ func (l *mountList) reset() {
 }
 
 func (l *mountList) close() { l.lister.Close() }
+
+// recentTable is the mount table of a kubelet. It is used in messages only, and reading it takes long, so it may be one
+// tick old.
+type recentTable struct {
+	table  *mountinfo.Table
+	readAt time.Time
+}
+
+func (t *recentTable) read(ctx context.Context, node *kubelet.Node) (*mountinfo.Table, error) {
+	if t.table != nil && time.Since(t.readAt) < tickInterval {
+		return t.table, nil
+	}
+	table, err := node.Mounts(ctx)
+	if err == nil {
+		t.table, t.readAt = table, time.Now()
+	}
+	return table, err
+}
 
 // threadTime returns the CPU time that fn took.
 func threadTime(fn func()) time.Duration {

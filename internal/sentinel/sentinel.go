@@ -25,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -160,9 +159,8 @@ type Sentinel struct {
 	Changed func()
 
 	// notified are the mounts whose faults the observer knows, by mount point. They stay if the kubelet is restarted.
-	notified map[string]mount.ID
-	// repairLimiters limit the repairs of each place, by mount point.
-	repairLimiters map[string]*rate.Limiter
+	notified       map[string]mount.ID
+	repairLimiters repairLimiters
 
 	// bindDecisions and volumeDecisions receive when the guard may decide otherwise than before.
 	bindDecisions, volumeDecisions <-chan struct{}
@@ -180,7 +178,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 		return nil
 	}
 	s.bindDecisions, s.volumeDecisions = s.guard().Subscribe(), s.guard().Subscribe()
-	s.notified, s.repairLimiters = map[string]mount.ID{}, map[string]*rate.Limiter{}
+	s.notified, s.repairLimiters = map[string]mount.ID{}, repairLimiters{}
 	s.Observer = &serialObserver{observer: s.Observer}
 	s.setBindStatus(Status{})
 	var group sync.WaitGroup

@@ -4,10 +4,17 @@
 package sentinel
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -41,6 +48,9 @@ type sourceWatcher struct {
 	eventCounts  map[int]int // events since countedSince, by watch
 	totalEvents  int         // events since countedSince, of all watches
 	countedSince time.Time
+
+	// outOfWatches is set when the kernel refuses more watches. The observer is notified of it once.
+	outOfWatches bool
 }
 
 // subscription is a bind that an event concerns. name is the entry in a watched directory, and empty for the watched
@@ -86,6 +96,38 @@ func (s *sourceWatcher) close() {
 	_ = s.inotify.Close()
 	for range s.events { // until readEvents has ended
 	}
+}
+
+// errNoWatch is the error for a source on a file system that does not support inotify.
+var errNoWatch = errors.New("file system reports no changes")
+
+// watch watches the source of a bind, and the name of its subPath. It runs inside the kubelet's mount namespace.
+func (s *sourceWatcher) watch(b *bind, node *kubelet.Node, pod *corev1.Pod) error {
+	s.unsubscribe(b)
+	state, err := mount.Inspect(b.point)
+	if err != nil {
+		return err
+	}
+	if mountns.MayHang(state.FSType) {
+		return errNoWatch
+	}
+	fd, err := mountns.Lookup(0, b.point)
+	if err != nil {
+		return err
+	}
+	defer fd.Close()
+	if !state.Dir {
+		return s.subscribe(b, fd, fileEvents, "")
+	}
+	if err := s.subscribe(b, fd, directoryEvents, ""); err != nil {
+		return err
+	}
+	parent, name, err := subpath.Parent(node, pod, b.point)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return s.subscribe(b, parent, parentEvents, name)
 }
 
 // subscribe watches the file that fd has open for the bind. If name is not empty, only events of that entry of the

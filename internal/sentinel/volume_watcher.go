@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -68,14 +67,8 @@ type volumeWatcher struct {
 	seed       maphash.Seed
 	mountsHash uint64 // of the mounts that may hang, and of those of CSI volumes
 
-	connections     map[uint32]*connState // by minor device number
-	connectionOrder []uint32
-	connectionIndex int // of the connection polled last
-
-	restBudget            // of scans
-	nextScan    time.Time // when all volumes are scanned without an event
-	rescanDelay time.Duration
-	scanDue     bool
+	polled connectionPoller
+	scanSchedule
 
 	present      map[faultKey]fault.Finding
 	repairs      repairQueue   // what is left of the last plan
@@ -85,13 +78,6 @@ type volumeWatcher struct {
 	probeErr error
 	// lastTrouble is the last error, which is reported once.
 	lastTrouble string
-}
-
-// connState is the last known state of a connection.
-type connState struct {
-	dead bool
-	// waitingPolls counts the polls in a row at which requests were waiting.
-	waitingPolls int
 }
 
 // faultKey identifies a fault by the broken mount, its place and the code.
@@ -117,7 +103,7 @@ func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
-		connections: map[uint32]*connState{}, present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{},
+		present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{},
 	}
 }
 
@@ -171,9 +157,11 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 	if changed {
 		w.recordMounts(mounts)
 	}
-	w.pollConnections()
+	if w.Connections != nil && w.polled.poll(w.Connections) {
+		w.scanDue = true
+	}
 	now := time.Now()
-	if due := w.scanDue || !now.Before(w.nextScan); due && !now.Before(w.notBefore) {
+	if w.isDue(now) {
 		return w.scan(ctx)
 	}
 	if w.repairNext(ctx) && w.repairs.empty() {
@@ -189,7 +177,7 @@ var onCSI = "/" + strings.ReplaceAll(kubelet.CSIPlugin, "/", "~") + "/"
 func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var h maphash.Hash
 	h.SetSeed(w.seed)
-	connections := map[uint32]*connState{}
+	var connections []uint32
 	for i := range mounts {
 		m := &mounts[i]
 		if !mountns.MayHang(m.FSType) && !strings.Contains(m.Point, onCSI) {
@@ -198,46 +186,13 @@ func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})
 		_, _ = h.WriteString(m.Point)
 		if strings.HasPrefix(m.FSType, "fuse") && m.Major == 0 {
-			connections[m.Minor] = w.connections[m.Minor]
+			connections = append(connections, m.Minor)
 		}
 	}
-	for minor, state := range connections {
-		if state == nil {
-			connections[minor] = &connState{}
-		}
-	}
-	w.connections, w.connectionOrder = connections, slices.Sorted(maps.Keys(connections))
+	w.polled.set(connections)
 	if hash := h.Sum64(); hash != w.mountsHash {
 		w.mountsHash, w.scanDue = hash, true
 	}
-}
-
-// pollConnections reads the state of connections from the kernel, in turn.
-func (w *volumeWatcher) pollConnections() {
-	if w.Connections == nil {
-		return
-	}
-	for range min(maxPolledConnections, len(w.connectionOrder)) {
-		w.connectionIndex = (w.connectionIndex + 1) % len(w.connectionOrder)
-		minor := w.connectionOrder[w.connectionIndex]
-		c, err := w.Connections.Connection(minor)
-		if err == nil && w.connections[minor].update(c) {
-			w.scanDue = true
-		}
-	}
-}
-
-// update records the state of a connection, and reports whether a scan is due because of it.
-func (s *connState) update(c fuse.Connection) (changed bool) {
-	changed = c.Dead != s.dead
-	s.dead = c.Dead
-	if c.Waiting == 0 || c.Dead {
-		changed = changed || s.waitingPolls >= waitingPollLimit
-		s.waitingPolls = 0
-		return changed
-	}
-	s.waitingPolls++
-	return changed || s.waitingPolls == waitingPollLimit
 }
 
 // scan probes all volumes, notifies the observer of new faults, and starts the repairs.
@@ -251,9 +206,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		if err == nil {
 			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took
 		}
-		rest := time.Duration(asked) * minProbeGap
-		w.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
-		w.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
+		w.scanned(now, asked)
 		if err != nil {
 			return err
 		}
@@ -261,12 +214,8 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 			w.nextScan = now.Add(idleScanInterval)
 		}
 		w.probeErr = probeError(survey.Volumes)
-		if w.rescanDelay = min(2*w.rescanDelay, time.Hour); w.updateFaults(survey.Volumes) {
-			w.rescanDelay = faultRescanInterval
-		}
-		if len(w.present) > 0 && now.Add(w.rescanDelay).Before(w.nextScan) {
-			w.nextScan = now.Add(w.rescanDelay)
-		}
+		changed := w.updateFaults(survey.Volumes)
+		w.rescanFaults(now, changed, len(w.present) > 0)
 		if w.probeErr == nil {
 			w.publish(fromVolumes, faultsOf(w.present))
 		}
@@ -391,7 +340,7 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made
 
 // reportStatus sets the status of the volumes.
 func (w *volumeWatcher) reportStatus(watching bool) {
-	status := Status{Watching: watching, Connections: len(w.connectionOrder), Present: map[fault.Code]int{}}
+	status := Status{Watching: watching, Connections: len(w.polled.order), Present: map[fault.Code]int{}}
 	for key := range w.present {
 		status.Present[key.code]++
 	}

@@ -42,27 +42,35 @@ func Unfinished(o client.Object) []string {
 	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner)}
 }
 
+// diagnosisMaker makes the Diagnoses of causes.
+type diagnosisMaker struct {
+	client    client.Client
+	reader    client.Reader // asks the API server itself
+	namespace string        // of the Diagnoses
+	targets   targetFinder
+}
+
 // make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
 // other error is worth another attempt.
-func (d *Dispatcher) make(ctx context.Context, queue *lane, cause *Cause) error {
-	t, err := d.trigger(ctx, queue.name, cause)
+func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) error {
+	t, err := m.trigger(ctx, queue.name, cause)
 	if t == nil || err != nil {
 		return err
 	}
-	if err := d.declared(ctx, t, cause); err != nil {
+	if err := m.declared(ctx, t, cause); err != nil {
 		return err
 	}
-	targets, err := d.targets(ctx, t, cause)
+	targets, err := m.targets.find(ctx, t, cause)
 	if err != nil {
 		return err
 	}
 	for i, target := range targets {
 		queue.setPending(len(targets) - i)
 		// It may have been suspended, changed or deleted while its nodes waited.
-		if now, err := d.trigger(ctx, queue.name, cause); err != nil || now == nil || now.UID != t.UID {
+		if now, err := m.trigger(ctx, queue.name, cause); err != nil || now == nil || now.UID != t.UID {
 			return err
 		}
-		err := d.diagnose(ctx, queue, t, cause, target)
+		err := m.diagnose(ctx, queue, t, cause, target)
 		if r := asRejection(err, cause); r != nil {
 			queue.count(cause, r) // of this node; the others get theirs
 		} else if err != nil {
@@ -73,9 +81,9 @@ func (d *Dispatcher) make(ctx context.Context, queue *lane, cause *Cause) error 
 }
 
 // trigger reads the Trigger as it is now. Nil: it is gone.
-func (d *Dispatcher) trigger(ctx context.Context, name string, c *Cause) (*v1.Trigger, error) {
+func (m *diagnosisMaker) trigger(ctx context.Context, name string, c *Cause) (*v1.Trigger, error) {
 	t := &v1.Trigger{}
-	err := d.Client.Get(ctx, client.ObjectKey{Name: name}, t)
+	err := m.client.Get(ctx, client.ObjectKey{Name: name}, t)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
@@ -88,28 +96,28 @@ func (d *Dispatcher) trigger(ctx context.Context, name string, c *Cause) (*v1.Tr
 }
 
 // diagnose makes one Diagnosis, in its turn. A cause that has one already is counted as repeated.
-func (d *Dispatcher) diagnose(ctx context.Context, queue *lane, t *v1.Trigger, cause *Cause, to target) error {
-	if known, err := d.known(ctx, d.Client, t, cause, to); err != nil || known {
+func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigger, cause *Cause, to target) error {
+	if known, err := m.known(ctx, m.client, t, cause, to); err != nil || known {
 		return queue.repeat(cause, err)
 	}
 	if err := queue.limiter.Wait(ctx); err != nil {
 		return fmt.Errorf("waiting for the turn: %w", err)
 	}
-	if known, err := d.known(ctx, d.Reader, t, cause, to); err != nil || known { // the cache may lag behind
+	if known, err := m.known(ctx, m.reader, t, cause, to); err != nil || known { // the cache may lag behind
 		return queue.repeat(cause, err)
 	}
-	if err := d.concurrent(ctx, t, cause, to); err != nil {
+	if err := m.concurrent(ctx, t, cause, to); err != nil {
 		return err
 	}
-	made := d.diagnosis(t, cause, to)
-	err := d.Client.Create(ctx, made)
+	made := m.diagnosis(t, cause, to)
+	err := m.client.Create(ctx, made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return queue.repeat(cause, nil)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
 		return reject(cause, v1.ReasonAPIError, "%v", err)
 	case err != nil:
-		return fmt.Errorf("creating diagnosis %s/%s: %w", d.Namespace, made.Name, err)
+		return fmt.Errorf("creating diagnosis %s/%s: %w", m.namespace, made.Name, err)
 	}
 	queue.fired(cause, made.Name)
 	return nil
@@ -124,7 +132,7 @@ func (l *lane) repeat(c *Cause, err error) error {
 }
 
 // known reports whether the cause has a Diagnosis of this slot, or one of the slot before that is within the interval.
-func (d *Dispatcher) known(ctx context.Context, from client.Reader, t *v1.Trigger, c *Cause, to target) (bool, error) {
+func (m *diagnosisMaker) known(ctx context.Context, from client.Reader, t *v1.Trigger, c *Cause, to target) (bool, error) {
 	interval := t.Spec.RepeatInterval()
 	slots := []int64{c.slot(interval)}
 	if c.Scheduled.IsZero() {
@@ -133,9 +141,9 @@ func (d *Dispatcher) known(ctx context.Context, from client.Reader, t *v1.Trigge
 	for _, slot := range slots {
 		found := &v1.Diagnosis{}
 		name := diagnosisName(t, c, slot, to.node)
-		err := from.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: name}, found)
+		err := from.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: name}, found)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("reading diagnosis %s/%s: %w", d.Namespace, name, err)
+			return false, fmt.Errorf("reading diagnosis %s/%s: %w", m.namespace, name, err)
 		}
 		if err == nil && (slot == slots[0] || time.Since(found.CreationTimestamp.Time) < interval) {
 			return true, nil
@@ -146,37 +154,37 @@ func (d *Dispatcher) known(ctx context.Context, from client.Reader, t *v1.Trigge
 
 // concurrent does what the policy says about an earlier Diagnosis for the same target that has not ended. So a node
 // that answers no more collects no Diagnoses.
-func (d *Dispatcher) concurrent(ctx context.Context, t *v1.Trigger, cause *Cause, to target) error {
+func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *Cause, to target) error {
 	if cause.Policy == v1.AllowConcurrent {
 		return nil
 	}
 	var earlier v1.DiagnosisList
-	err := d.Client.List(ctx, &earlier, client.InNamespace(d.Namespace), client.MatchingFields{UnfinishedIndex: to.key(string(t.UID))})
+	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(string(t.UID))})
 	if err != nil {
 		return fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}
 	for i := range earlier.Items {
 		if cause.Policy != v1.ReplaceConcurrent {
-			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", d.Namespace, earlier.Items[i].Name)
+			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
 		}
 		uid := earlier.Items[i].UID
-		err := d.Client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})
+		err := m.client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, earlier.Items[i].Name, err)
+			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
 		}
 	}
 	return nil
 }
 
 // diagnosis is what is made.
-func (d *Dispatcher) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
+func (m *diagnosisMaker) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
 	parameters := maps.Clone(t.Spec.Parameters)
 	if parameters == nil {
 		parameters = map[string]string{}
 	}
 	maps.Copy(parameters, c.Parameters)
 	made := &v1.Diagnosis{}
-	made.Namespace, made.Name = d.Namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)
+	made.Namespace, made.Name = m.namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)
 	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name), v1.LabelOrigin: v1.OriginTrigger}
 	made.Annotations = c.Annotations
 	made.OwnerReferences = []metav1.OwnerReference{{

@@ -70,7 +70,7 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	defer d.mu.Unlock()
 	l := d.lanes[t.Name]
 	if l == nil {
-		l = newLane(t.Name, d)
+		l = newLane(t.Name, d.newMaker())
 		if d.lanes == nil {
 			d.lanes = map[string]*lane{}
 		}
@@ -78,6 +78,10 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	}
 	l.set(t)
 	d.run(l)
+}
+
+func (d *Dispatcher) newMaker() *diagnosisMaker {
+	return &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace, targets: targetFinder{d.Reader}}
 }
 
 // Forget drops what waits of a Trigger.

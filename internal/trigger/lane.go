@@ -29,11 +29,11 @@ var errFull = errors.New("queue of the trigger is full")
 
 // lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another.
 type lane struct {
-	name     string
-	dispatch *Dispatcher
-	limiter  *rate.Limiter
-	queue    chan Cause
-	stop     context.CancelFunc // nil until the lane runs
+	name    string
+	maker   *diagnosisMaker
+	limiter *rate.Limiter
+	queue   chan Cause
+	stop    context.CancelFunc // nil until the lane runs
 
 	mu       sync.Mutex
 	interval time.Duration
@@ -51,9 +51,9 @@ type Tally struct {
 	Dropped                  map[string]v1.TriggerDrop
 }
 
-func newLane(name string, d *Dispatcher) *lane {
+func newLane(name string, m *diagnosisMaker) *lane {
 	return &lane{
-		name: name, dispatch: d, queue: make(chan Cause, maxWaiting), queued: map[string]bool{},
+		name: name, maker: m, queue: make(chan Cause, maxWaiting), queued: map[string]bool{},
 		limiter: rate.NewLimiter(0, burst), delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
 	}
 }
@@ -165,7 +165,7 @@ func (l *lane) run(ctx context.Context) {
 func (l *lane) work(ctx context.Context, cause Cause) {
 	delay := firstDelay
 	for attempt := 1; ctx.Err() == nil; attempt++ {
-		err := l.dispatch.make(ctx, l, &cause)
+		err := l.maker.make(ctx, l, &cause)
 		if err == nil || ctx.Err() != nil {
 			return
 		}

@@ -6,18 +6,14 @@ package trigger
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/builtin"
 )
 
 // nodesAtOnce is how many nodes one request lists.
@@ -37,24 +33,29 @@ func (t target) key(trigger string) string {
 	return trigger + " node " + t.node
 }
 
-// targets finds what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
-func (d *Dispatcher) targets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+// targetFinder finds what the Diagnoses of a cause are about.
+type targetFinder struct {
+	reader client.Reader // asks the API server itself for pods and nodes
+}
+
+// find returns what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
+func (f targetFinder) find(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	switch {
 	case cause.Pod != nil:
-		return d.podTarget(ctx, cause)
+		return f.podTarget(ctx, cause)
 	case cause.Node != "":
-		return d.nodeTarget(ctx, cause, cause.Node)
+		return f.nodeTarget(ctx, cause, cause.Node)
 	case t.Spec.NodeName != "":
-		return d.nodeTarget(ctx, cause, t.Spec.NodeName)
+		return f.nodeTarget(ctx, cause, t.Spec.NodeName)
 	case t.Spec.NodeSelector != nil:
-		return d.selected(ctx, t, cause)
+		return f.selected(ctx, t, cause)
 	}
 	return nil, reject(cause, v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
 }
 
-func (d *Dispatcher) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
+func (f targetFinder) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
 	var pod corev1.Pod
-	err := d.Reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
+	err := f.reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !is(&pod, cause.PodUID):
 		return nil, reject(cause, v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", cause.Pod.Namespace, cause.Pod.Name)
@@ -74,10 +75,10 @@ func is(pod *corev1.Pod, uid types.UID) bool {
 }
 
 // nodeTarget asks for the metadata only: a Node is large.
-func (d *Dispatcher) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
+func (f targetFinder) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := d.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	err := f.reader.Get(ctx, client.ObjectKey{Name: name}, node)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, reject(c, v1.ReasonNodeNotFound, "Node %q does not exist", name)
@@ -88,7 +89,7 @@ func (d *Dispatcher) nodeTarget(ctx context.Context, c *Cause, name string) ([]t
 }
 
 // selected lists the nodes that the Trigger selects, in pages and without their status.
-func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+func (f targetFinder) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
 	if err != nil {
 		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
@@ -97,7 +98,7 @@ func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, cause *Cause) 
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	for {
-		err := d.Reader.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
+		err := f.reader.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
 			client.Limit(nodesAtOnce), client.Continue(list.Continue))
 		if err != nil {
 			return nil, fmt.Errorf("listing nodes: %w", err)
@@ -113,61 +114,4 @@ func (d *Dispatcher) selected(ctx context.Context, t *v1.Trigger, cause *Cause) 
 		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector selects no node")
 	}
 	return found, nil
-}
-
-// notYet is a Rejection for what may be there soon: a Trigger and its OperationSet are often applied together.
-func notYet(c *Cause, reason, format string, args ...any) *Rejection {
-	r := reject(c, reason, format, args...)
-	r.passes = true
-	return r
-}
-
-// declared refuses a cause whose OperationSet cannot be used, or that has parameters which no Operation of the set
-// declares.
-func (d *Dispatcher) declared(ctx context.Context, t *v1.Trigger, cause *Cause) error {
-	set := &v1.OperationSet{}
-	err := d.Client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
-	switch {
-	case apierrors.IsNotFound(err):
-		return notYet(cause, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
-	case err != nil:
-		return fmt.Errorf("reading operation set %q: %w", t.Spec.OperationSet, err)
-	case !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady):
-		return notYet(cause, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
-	}
-	if len(cause.Parameters) == 0 {
-		return nil
-	}
-	var known []string
-	for _, n := range set.Spec.AdjacencyList {
-		if n.Operation == "" {
-			continue
-		}
-		op := &v1.Operation{}
-		err := d.Client.Get(ctx, client.ObjectKey{Name: n.Operation}, op)
-		if err != nil {
-			return fmt.Errorf("reading operation %q: %w", n.Operation, err)
-		}
-		known = append(known, declaredBy(op)...)
-	}
-	for _, key := range slices.Sorted(maps.Keys(cause.Parameters)) {
-		if !slices.Contains(known, key) {
-			return reject(cause, v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
-		}
-	}
-	return nil
-}
-
-// declaredBy lists the parameters that an Operation reads: those of its built-in processor, the arguments of its
-// script, and those that it declares itself.
-func declaredBy(op *v1.Operation) []string {
-	call, errs := op.Spec.Call()
-	if len(errs) > 0 {
-		return nil
-	}
-	known := slices.Concat(op.Spec.Parameters, builtin.Parameters(call.BuiltIn))
-	if call.Script != nil {
-		known = append(known, call.Script.ArgKeys...)
-	}
-	return known
 }

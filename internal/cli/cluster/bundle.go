@@ -77,7 +77,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 			return err
 		}
 	}
-	pod, err := apiClient.agentPodOf(ctx, o.node, o.home)
+	agent, err := apiClient.agentPodOf(ctx, o.node, o.home)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 	default:
 		args = append(args, "--pods", "-")
 	}
-	b, err := apiClient.bundleInPod(ctx, pod, args, specs)
+	b, err := agent.makeBundle(ctx, args, specs)
 	if err != nil {
 		return err
 	}
@@ -106,8 +106,14 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 		printable.Quoted(name), (size+1023)>>10, fault.Quote(name)))
 }
 
-// agentPodOf is the pod of the agent that runs on a node.
-func (c *client) agentPodOf(ctx context.Context, node, home string) (*corev1.Pod, error) {
+// agentPod is the pod of an agent that runs.
+type agentPod struct {
+	*client
+	pod *corev1.Pod
+}
+
+// agentPodOf finds the pod of the agent that runs on a node.
+func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, error) {
 	var list corev1.PodList
 	o := metav1.ListOptions{LabelSelector: componentLabel + "=agent", FieldSelector: "spec.nodeName=" + node}
 	if err := c.listObjects(ctx, pods.inNamespace(home), o, &list); err != nil {
@@ -119,7 +125,7 @@ func (c *client) agentPodOf(ctx context.Context, node, home string) (*corev1.Pod
 	if i < 0 {
 		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=docker.io/kubediag/cli --profile=sysadmin, see docs/kubectl.md", node, node)
 	}
-	return &list.Items[i], nil
+	return &agentPod{c, &list.Items[i]}, nil
 }
 
 // podsOfNode are the pods of a node, as JSON.
@@ -136,9 +142,9 @@ func (c *client) podsOfNode(ctx context.Context, node string) ([]byte, error) {
 	return text, nil
 }
 
-// bundleInPod runs a command in the agent's container, and reads the bundle that it writes to its standard output.
-func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string, stdin []byte) (*bundle.Bundle, error) {
-	run, err := c.newExecutor(pod, args)
+// makeBundle runs a command in the agent's container, and reads the bundle that it writes to its standard output.
+func (a *agentPod) makeBundle(ctx context.Context, args []string, stdin []byte) (*bundle.Bundle, error) {
+	run, err := a.newExecutor(args)
 	if err != nil {
 		return nil, err
 	}
@@ -160,31 +166,31 @@ func (c *client) bundleInPod(ctx context.Context, pod *corev1.Pod, args []string
 	_ = r.Close()
 	err = <-ended
 	if text := strings.TrimSpace(said.String()); bad != nil && text != "" {
-		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", pod.Namespace, pod.Name, printable.Line(text))
+		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", a.pod.Namespace, a.pod.Name, printable.Line(text))
 	}
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
-		return nil, c.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec",
-			false}, pod.Namespace}, pod.Name}, err)
+		return nil, a.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec",
+			false}, a.pod.Namespace}, a.pod.Name}, err)
 	}
 	return content, bad
 }
 
 // newExecutor prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.
-func (c *client) newExecutor(pod *corev1.Pod, args []string) (remotecommand.Executor, error) {
-	core, err := c.restClient(corev1.SchemeGroupVersion)
+func (a *agentPod) newExecutor(args []string) (remotecommand.Executor, error) {
+	core, err := a.restClient(corev1.SchemeGroupVersion)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	request := core.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+	request := core.Post().Resource("pods").Namespace(a.pod.Namespace).Name(a.pod.Name).SubResource("exec").
 		Param("container", agentContainer).Param("stdin", "true").Param("stdout", "true").Param("stderr", "true")
 	for _, arg := range args {
 		request = request.Param("command", arg)
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(c.config, "POST", request.URL())
+	spdy, err := remotecommand.NewSPDYExecutor(a.config, "POST", request.URL())
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	socket, err := remotecommand.NewWebSocketExecutor(c.config, "GET", request.URL().String())
+	socket, err := remotecommand.NewWebSocketExecutor(a.config, "GET", request.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -100,7 +100,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 			if all {
 				namespace = ""
 			}
-			r, err := client.lintWorkloads(cmd.Context(), namespace)
+			r, err := (&workloadLinter{client: client, namespace: namespace}).lint(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -119,16 +119,24 @@ type lintedWorkload struct {
 	template *corev1.PodTemplateSpec
 }
 
-// lintWorkloads looks at all kinds that the user may list.
-func (c *client) lintWorkloads(ctx context.Context, namespace string) (*lintResult, error) {
+// workloadLinter looks at the workloads of a namespace, or of all.
+type workloadLinter struct {
+	*client
+	namespace string
+	immutable map[lint.Content]bool // of each ConfigMap that was asked for
+	unread    map[string]error      // why ConfigMaps could not be read, by namespace
+}
+
+// lint looks at all kinds that the user may list.
+func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 	r := &lintResult{SchemaVersion: 1, Findings: []lint.Finding{}, NotLookedAt: []string{}}
-	options := lint.Options{KubeletVersion: c.oldestKubelet(ctx)}
+	options := lint.Options{KubeletVersion: l.oldestKubelet(ctx)}
 	if options.KubeletVersion != nil {
 		r.KubeletVersion = options.KubeletVersion.String()
 	}
 	var workloads []lintedWorkload
 	for _, kind := range workloadKinds {
-		found, err := c.listWorkloads(ctx, kind, namespace)
+		found, err := l.listWorkloads(ctx, kind)
 		switch {
 		case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):
 			r.NotLookedAt = append(r.NotLookedAt, err.Error())
@@ -140,32 +148,29 @@ func (c *client) lintWorkloads(ctx context.Context, namespace string) (*lintResu
 	for _, w := range workloads {
 		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
 	}
-	unread := map[string]error{}
-	options.Immutable = c.isImmutable(ctx, unread)
+	l.immutable, l.unread = map[lint.Content]bool{}, map[string]error{}
+	options.Immutable = func(of lint.Content) bool { return l.isImmutable(ctx, of) }
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
 		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
 	}
-	r.NotLookedAt = append(r.NotLookedAt, unreadLines(unread)...)
+	r.NotLookedAt = append(r.NotLookedAt, unreadLines(l.unread)...)
 	return r, nil
 }
 
 // isImmutable asks the API server whether a ConfigMap never changes. Secrets are not read: they count as changing. So
-// do ConfigMaps that could not be read: unread gets the reason, one for each namespace.
-func (c *client) isImmutable(ctx context.Context, unread map[string]error) func(lint.Content) bool {
-	known := map[lint.Content]bool{}
-	return func(of lint.Content) bool {
-		fixed, asked := known[of]
-		if of.Kind != "ConfigMap" || asked || unread[of.Namespace] != nil {
-			return fixed
-		}
-		var found corev1.ConfigMap
-		if err := c.getObject(ctx, configMaps.inNamespace(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
-			unread[of.Namespace] = err
-		}
-		known[of] = found.Immutable != nil && *found.Immutable
-		return known[of]
+// do ConfigMaps that could not be read, with one reason for each namespace.
+func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool {
+	fixed, asked := l.immutable[of]
+	if of.Kind != "ConfigMap" || asked || l.unread[of.Namespace] != nil {
+		return fixed
 	}
+	var found corev1.ConfigMap
+	if err := l.getObject(ctx, configMaps.inNamespace(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
+		l.unread[of.Namespace] = err
+	}
+	l.immutable[of] = found.Immutable != nil && *found.Immutable
+	return l.immutable[of]
 }
 
 // unreadLines says why it is not known of which ConfigMaps that they never change.
@@ -176,9 +181,9 @@ func unreadLines(unread map[string]error) (lines []string) {
 	return lines
 }
 
-func (c *client) listWorkloads(ctx context.Context, kind workloadKind, namespace string) (all []lintedWorkload, err error) {
+func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (all []lintedWorkload, err error) {
 	list := kind.list()
-	if err := c.listObjects(ctx, kind.inNamespace(namespace), metav1.ListOptions{}, list); err != nil {
+	if err := l.listObjects(ctx, kind.inNamespace(l.namespace), metav1.ListOptions{}, list); err != nil {
 		return nil, err
 	}
 	items, err := meta.ExtractList(list)
@@ -199,9 +204,9 @@ func (c *client) listWorkloads(ctx context.Context, kind workloadKind, namespace
 }
 
 // oldestKubelet is the oldest version of a kubelet; nil if it is not known.
-func (c *client) oldestKubelet(ctx context.Context) (oldest *version.Version) {
+func (l *workloadLinter) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 	var list corev1.NodeList
-	if err := c.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := l.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
 		return nil
 	}
 	for _, n := range list.Items {

@@ -87,7 +87,7 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 	if err != nil {
 		return err
 	}
-	targets, err := apiClient.listTargets(cmd.Context(), argument, o.container)
+	targets, err := targetFinder{apiClient, o.container}.find(cmd.Context(), argument)
 	if err != nil {
 		return err
 	}

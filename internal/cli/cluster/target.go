@@ -29,12 +29,18 @@ type diagnosisTarget struct {
 	spec      v1.DiagnosisSpec
 }
 
-// listTargets are those that an argument means: one, or each pod that uses a claim.
-func (c *client) listTargets(ctx context.Context, argument, container string) ([]diagnosisTarget, error) {
+// targetFinder finds the targets that a user means.
+type targetFinder struct {
+	*client
+	container string // of a pod; empty: all
+}
+
+// find returns those that an argument means: one, or each pod that uses a claim.
+func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTarget, error) {
 	if device, node, ok := strings.Cut(argument, "@"); ok && device != "" && node != "" {
-		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: c.namespace}
+		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: f.namespace}
 		t.spec = v1.DiagnosisSpec{NodeName: node, Parameters: map[string]string{v1.ParamDevice: device}}
-		return []diagnosisTarget{t}, c.objectExists(ctx, nodes.inNamespace(""), node, &corev1.Node{})
+		return []diagnosisTarget{t}, f.objectExists(ctx, nodes.inNamespace(""), node, &corev1.Node{})
 	}
 	kind, name, _ := strings.Cut(argument, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -42,49 +48,49 @@ func (c *client) listTargets(ctx context.Context, argument, container string) ([
 	}
 	switch kind {
 	case "pod", "pods", "po":
-		return []diagnosisTarget{c.podTarget(name, container)}, c.objectExists(ctx, pods.inNamespace(c.namespace), name, &corev1.Pod{})
+		return []diagnosisTarget{f.podTarget(name)}, f.objectExists(ctx, pods.inNamespace(f.namespace), name, &corev1.Pod{})
 	case "node", "nodes", "no":
-		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: c.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
-		return []diagnosisTarget{t}, c.objectExists(ctx, nodes.inNamespace(""), name, &corev1.Node{})
+		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: f.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
+		return []diagnosisTarget{t}, f.objectExists(ctx, nodes.inNamespace(""), name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
-		return c.podsUsingClaim(ctx, name, container)
+		return f.podsUsingClaim(ctx, name)
 	}
 	return nil, fmt.Errorf("%q: must be %s", argument, targetForms)
 }
 
 // objectExists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says
 // it later.
-func (c *client) objectExists(ctx context.Context, p resourcePlace, name string, into runtime.Object) error {
-	err := c.getObject(ctx, p, name, into)
+func (f targetFinder) objectExists(ctx context.Context, p resourcePlace, name string, into runtime.Object) error {
+	err := f.getObject(ctx, p, name, into)
 	if errors.Is(err, verb.ErrRefused) {
 		return nil
 	}
 	return err
 }
 
-func (c *client) podTarget(name, container string) diagnosisTarget {
+func (f targetFinder) podTarget(name string) diagnosisTarget {
 	return diagnosisTarget{
-		name: "pod " + c.namespace + "/" + name, argument: "pod/" + name, namespace: c.namespace,
-		spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: c.namespace, Name: name, Container: container}},
+		name: "pod " + f.namespace + "/" + name, argument: "pod/" + name, namespace: f.namespace,
+		spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: f.namespace, Name: name, Container: f.container}},
 	}
 }
 
 // podsUsingClaim are the pods that use a claim.
-func (c *client) podsUsingClaim(ctx context.Context, claim, container string) (all []diagnosisTarget, err error) {
-	if err := c.objectExists(ctx, volumeClaims.inNamespace(c.namespace), claim, &corev1.PersistentVolumeClaim{}); err != nil {
+func (f targetFinder) podsUsingClaim(ctx context.Context, claim string) (all []diagnosisTarget, err error) {
+	if err := f.objectExists(ctx, volumeClaims.inNamespace(f.namespace), claim, &corev1.PersistentVolumeClaim{}); err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := c.listObjects(ctx, pods.inNamespace(c.namespace), metav1.ListOptions{}, &list); err != nil {
+	if err := f.listObjects(ctx, pods.inNamespace(f.namespace), metav1.ListOptions{}, &list); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
 		if p := &list.Items[i]; usesClaim(p, claim) {
-			all = append(all, c.podTarget(p.Name, container))
+			all = append(all, f.podTarget(p.Name))
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("pvc/%s: no pod in namespace %s uses it", claim, c.namespace)
+		return nil, fmt.Errorf("pvc/%s: no pod in namespace %s uses it", claim, f.namespace)
 	}
 	return all, nil
 }

@@ -90,8 +90,8 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 		s.specs = specs
 	}
 	s.looked = scanCoverage{
-		KubeletRoot: n.KubeletRoot, KubeletPID: n.KubeletPID, KubeletDown: n.KubeletDown, MountNamespace: n.MountNamespace,
-		KubeletRenews: replacesUnknown, Notes: n.Notes,
+		scannedKubelet: scannedKubelet{n.KubeletRoot, n.KubeletPID, n.KubeletDown, n.MountNamespace},
+		KubeletRenews:  replacesUnknown, Notes: n.Notes,
 	}
 	return s, nil
 }

@@ -92,14 +92,14 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.LocalNode, erro
 		return n, err
 	}
 	if n.Down {
-		return kubelet.LocalNode{Node: &kubelet.Node{Root: kubelet.DefaultRoot}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Layout: kubelet.Layout{Root: kubelet.DefaultRoot}}}, nil
 	}
 	o.root = kubelet.DefaultRoot
 	switch own, ownErr := o.findNode(ctx); {
 	case ownErr == nil && own.PID == 0:
 		return own, nil
 	case errors.Is(ownErr, fs.ErrNotExist):
-		return kubelet.LocalNode{Node: &kubelet.Node{Root: o.root}}, nil
+		return kubelet.LocalNode{Node: &kubelet.Node{Layout: kubelet.Layout{Root: o.root}}}, nil
 	}
 	return kubelet.LocalNode{}, err
 }

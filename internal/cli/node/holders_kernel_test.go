@@ -182,7 +182,8 @@ func TestHoldersOfACopy(t *testing.T) {
 	h := r.Holders[0]
 	want := useHolder{
 		Kind: "mount", MountNamespace: ns.Inode, PIDs: []int{copied.PID}, Command: "exporter\x1b[2J", MountPoint: p.point,
-		Mount: h.Mount, KeptBy: fmt.Sprintf("process %d", copied.PID), HostPath: p.point, Volume: "pv-1", Removable: true, Why: h.Why,
+		Mount: h.Mount, KeptBy: fmt.Sprintf("process %d", copied.PID), useOrigin: useOrigin{HostPath: p.point, Volume: "pv-1"},
+		useVerdict: useVerdict{Removable: true, Why: h.Why},
 	}
 	if diff := cmp.Diff(want, h, cmp.AllowUnexported(useHolder{})); diff != "" {
 		t.Errorf("holder (-want +got):\n%s", diff)

@@ -50,12 +50,17 @@ func exporterHolder() device.HolderInfo {
 			},
 			NamespaceHolders: []mountns.Holder{{Kind: mountns.Process, PID: 21839}, {Kind: mountns.Process, PID: 21840}},
 		},
-		Command: "node_exporter", Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"}, VolumeMount: "root",
-		Owner:        &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
-		Pod:          fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
-		CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
-		HostPath:     globalMount, Volume: "pvc-1", Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)), Patch: patch,
-		Removable: true, Why: "it is a copy of what the kubelet had mounted",
+		HolderContainer: device.HolderContainer{
+			Owner:     &cri.Owner{ContainerID: strings.Repeat("4f", 32), Container: "exporter", Image: "registry.example/exporter:1"},
+			Pod:       fault.Pod{Namespace: "monitoring", Name: "node-exporter-x", UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
+			Container: "exporter", Workload: fault.Workload{Kind: "DaemonSet", Name: "node-exporter"},
+			Since: time.Date(2026, 3, 1, 10, 0, 0, 0, time.FixedZone("", 3600)),
+		},
+		MountOrigin: device.MountOrigin{
+			HostPath: globalMount, Volume: "pvc-1", CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
+			VolumeMount: "root", Patch: patch,
+		},
+		Command: "node_exporter", Removable: true, Why: "it is a copy of what the kubelet had mounted",
 	}
 }
 

@@ -93,31 +93,45 @@ type useHolder struct {
 	// MountNamespace is an inode number; 0 if the holder is no mount.
 	MountNamespace uint64 `json:"mountNamespace"`
 	// PIDs is never null. Command is what the first of them calls itself.
-	PIDs       []int   `json:"pids"`
-	Command    string  `json:"command,omitempty"`
-	MountPoint string  `json:"mountPoint"`
-	Pod        scanPod `json:"pod"`
-	Container  string  `json:"container"`
-
-	ContainerID string `json:"containerID,omitempty"`
-	Image       string `json:"image,omitempty"`
-	// Workload is what made the pod.
-	Workload string `json:"workload,omitempty"`
-	// Since is when the container was made.
-	Since *time.Time `json:"since,omitempty"`
+	PIDs       []int  `json:"pids"`
+	Command    string `json:"command,omitempty"`
+	MountPoint string `json:"mountPoint"`
+	useContainer
 	// Mount is there for mounts only, Path for all others: a file, or a node.
 	Mount *scanMount `json:"mount,omitempty"`
 	Path  string     `json:"path,omitempty"`
 	// KeptBy is what keeps the mount namespace alive, inhabited whether that is nothing but processes in it.
 	KeptBy    string `json:"keptBy,omitempty"`
 	inhabited bool
+	useOrigin
+	useVerdict
+}
+
+// useContainer is the container that a holder is in. All of it is empty if it is in none that the runtime knows.
+type useContainer struct {
+	Pod         scanPod `json:"pod"`
+	Container   string  `json:"container"`
+	ContainerID string  `json:"containerID,omitempty"`
+	Image       string  `json:"image,omitempty"`
+	// Workload is what made the pod.
+	Workload string `json:"workload,omitempty"`
+	// Since is when the container was made.
+	Since *time.Time `json:"since,omitempty"`
+}
+
+// useOrigin is how a copy of a mount came into a container.
+type useOrigin struct {
 	// HostPath is the same directory on the host, Volume the volume that was mounted there, and VolumeMount what has
 	// carried the mount into the container.
 	HostPath    string       `json:"hostPath,omitempty"`
 	Volume      string       `json:"volume,omitempty"`
 	VolumeMount *volumeMount `json:"volumeMount,omitempty"`
 	// Patch is a strategic merge patch, in YAML, that keeps it from happening again.
-	Patch  string `json:"patch,omitempty"`
+	Patch string `json:"patch,omitempty"`
+}
+
+// useVerdict says if a holder may be removed.
+type useVerdict struct {
 	Detail string `json:"detail,omitempty"`
 	// Inferred is whether this was concluded from what is no longer there.
 	Inferred bool `json:"inferred,omitempty"`
@@ -175,9 +189,10 @@ func deviceState(c *device.Usage, inUse []string) string {
 func newUseHolder(h device.HolderInfo) useHolder {
 	u := useHolder{
 		Kind: string(h.Kind), MountNamespace: h.Mount.Namespace.Inode, PIDs: append([]int{}, h.PIDs...), Command: h.Command,
-		Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String(),
-		Path: h.Path, HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch,
-		Detail: h.Detail, Inferred: h.Inferred, Removable: h.Removable, Why: h.Why,
+		Path:         h.Path,
+		useContainer: useContainer{Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String()},
+		useOrigin:    useOrigin{HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch},
+		useVerdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Removable: h.Removable, Why: h.Why},
 	}
 	if m := h.Mount; m.Point != "" {
 		u.MountPoint, u.Path = m.Point, ""

@@ -68,6 +68,24 @@ type scanMount struct {
 
 // scanCoverage is what was looked at, so that a clean result can be trusted.
 type scanCoverage struct {
+	scannedKubelet
+	unscanned
+	// Notes say what the result rests on, and for what was waited.
+	Notes []string `json:"notes,omitempty"`
+	scanCounts
+	// KubeletRenews says whether this kubelet replaces stale binds by itself: true, false or "unknown".
+	KubeletRenews any `json:"kubeletRenews"`
+	// RenewedByKubelet counts stale binds that are no faults for that reason.
+	RenewedByKubelet int `json:"renewedByKubelet"`
+	// Unproven are places that could not be judged. It is never null.
+	Unproven []unprovenPlace `json:"unproven"`
+	PodSpecs podSpecs        `json:"podSpecs"`
+	podNameSources
+	Milliseconds float64 `json:"milliseconds"`
+}
+
+// scannedKubelet is the kubelet whose node was looked at.
+type scannedKubelet struct {
 	KubeletRoot string `json:"kubeletRoot"`
 	// KubeletPID is 0 if no kubelet process was made use of, and the mount namespace is that of the shell.
 	KubeletPID int `json:"kubeletPID"`
@@ -75,6 +93,10 @@ type scanCoverage struct {
 	KubeletDown bool `json:"kubeletDown,omitempty"`
 	// MountNamespace is an inode number.
 	MountNamespace uint64 `json:"mountNamespace"`
+}
+
+// unscanned is what a scan has not seen.
+type unscanned struct {
 	// Denied counts processes that may not be looked into, Partial mount namespaces that were seen in part.
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
@@ -82,8 +104,10 @@ type scanCoverage struct {
 	NotLookedAt []coverageGap `json:"notLookedAt,omitempty"`
 	// Interrupted is whether the scan was ended before it was through.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Notes say what the result rests on, and for what was waited.
-	Notes []string `json:"notes,omitempty"`
+}
+
+// scanCounts counts what was looked at.
+type scanCounts struct {
 	// Pods are the pods that have a directory, Mounts the lines of the mount table, Binds the subPath binds.
 	Pods   int `json:"pods"`
 	Mounts int `json:"mounts"`
@@ -93,22 +117,18 @@ type scanCoverage struct {
 	// Volumes are those that can die under their pods, and were asked. VolumesIncomplete is what could not be.
 	Volumes           int      `json:"volumes"`
 	VolumesIncomplete []string `json:"volumesIncomplete,omitempty"`
-	// KubeletRenews says whether this kubelet replaces stale binds by itself: true, false or "unknown".
-	KubeletRenews any `json:"kubeletRenews"`
-	// RenewedByKubelet counts stale binds that are no faults for that reason.
-	RenewedByKubelet int `json:"renewedByKubelet"`
-	// Unproven are places that could not be judged. It is never null.
-	Unproven []unprovenPlace `json:"unproven"`
-	PodSpecs podSpecs        `json:"podSpecs"`
+}
+
+// podNameSources are where names of pods come from.
+type podNameSources struct {
 	// NamesFrom is where names of pods come from: "pods" (the file), "runtime" or "logs". It is never null.
 	NamesFrom []string `json:"namesFrom"`
 	// NameErrors is why a source of names could not be asked.
-	NameErrors   []string `json:"nameErrors,omitempty"`
-	Milliseconds float64  `json:"milliseconds"`
+	NameErrors []string `json:"nameErrors,omitempty"`
 }
 
 // addSurvey takes in what one of several passes over the mount namespaces was refused, and what it skipped.
-func (c *scanCoverage) addSurvey(denied, partial int, skipped []string) {
+func (c *unscanned) addSurvey(denied, partial int, skipped []string) {
 	c.Denied, c.Partial = max(c.Denied, denied), max(c.Partial, partial)
 	for _, g := range skippedGaps(skipped) {
 		if !slices.Contains(c.NotLookedAt, g) {

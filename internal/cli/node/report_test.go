@@ -35,8 +35,9 @@ func runVerb(t *testing.T, cmd *cobra.Command, args ...string) string {
 // reports are reports whose texts and JSON are in testdata.
 var reports = map[string]*scanReport{
 	"clean": reportOf(nil, scanCoverage{
-		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 250, Mounts: 1776, Binds: 1500,
-		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841},
+		scanCounts:     scanCounts{Pods: 250, Mounts: 1776, Binds: 1500},
+		KubeletRenews:  false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
 	}),
 	"faults": reportOf([]fault.Finding{
 		{
@@ -62,27 +63,34 @@ var reports = map[string]*scanReport{
 			Evidence: []string{"the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy"},
 		},
 	}, scanCoverage{
-		KubeletRoot: "/k \x1b", MountNamespace: 4026531841, Denied: 1, Pods: 1,
-		NotLookedAt: []coverageGap{{"1 process", "it refuses\x1b", "ask"}}, Notes: []string{"no kubelet that serves \x1b was seen"}, Mounts: 40, Binds: 2, KubeletRenews: replacesUnknown,
-		Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"},
-		Unproven:  []unprovenPlace{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
-		NamesFrom: []string{namesFromLogs}, NameErrors: []string{"runtime: deadline\u202e exceeded"}, Milliseconds: 0.5,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/k \x1b", MountNamespace: 4026531841},
+		unscanned:      unscanned{Denied: 1, NotLookedAt: []coverageGap{{"1 process", "it refuses\x1b", "ask"}}},
+		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"}},
+		Notes:          []string{"no kubelet that serves \x1b was seen"}, KubeletRenews: replacesUnknown, Milliseconds: 0.5,
+		Unproven:       []unprovenPlace{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
+		podNameSources: podNameSources{[]string{namesFromLogs}, []string{"runtime: deadline\u202e exceeded"}},
 	}),
 	"many": reportOf(faultsOfManyCauses(), scanCoverage{
-		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841, Pods: 10, Mounts: 62, Binds: 7, Volumes: 4,
-		KubeletRenews: false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841},
+		scanCounts:     scanCounts{Pods: 10, Mounts: 62, Binds: 7, Volumes: 4},
+		KubeletRenews:  false, PodSpecs: podSpecs{Given: true, Pods: 9}, Milliseconds: 2065.8,
 	}),
 	"down": reportOf(nil, scanCoverage{
-		KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841, Pods: 1, Mounts: 40, Binds: 1, KubeletRenews: replacesUnknown,
-		Milliseconds: 9,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletDown: true, MountNamespace: 4026531841},
+		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 1},
+		KubeletRenews:  replacesUnknown, Milliseconds: 9,
 	}),
 	"unseen": reportOf(nil, scanCoverage{
-		NotLookedAt: []coverageGap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy},
-			{"what the container runtime knows", "it did not answer for 2.0 s", ""}},
-		KubeletRoot: "/var/lib/kubelet", MountNamespace: 1, Denied: 77, Partial: 2, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", MountNamespace: 1},
+		unscanned: unscanned{Denied: 77, Partial: 2, NotLookedAt: []coverageGap{
+			{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy},
+			{"what the container runtime knows", "it did not answer for 2.0 s", ""},
+		}},
+		scanCounts: scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true,
 	}),
 	"renewed": reportOf(nil, scanCoverage{
-		KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1, Pods: 3, Mounts: 40, Binds: 9, KubeletRenews: true, RenewedByKubelet: 1,
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1},
+		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true, RenewedByKubelet: 1,
 	}),
 }
 
@@ -271,7 +279,7 @@ func TestBriefIsShort(t *testing.T) {
 			name := strings.Repeat("n\u202e", i)
 			all = append(all, fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{Namespace: name, Name: name, UID: fmt.Sprint(i)}, Volume: name})
 		}
-		line := reportOf(all, scanCoverage{KubeletDown: n%2 == 0}).briefLine()
+		line := reportOf(all, scanCoverage{scannedKubelet: scannedKubelet{KubeletDown: n%2 == 0}}).briefLine()
 		if len(line) > maxBriefLength+1 || strings.Count(line, "\n") != 1 || strings.ContainsFunc(line, func(r rune) bool { return r > 0x7e }) {
 			t.Errorf("%d faults: %q has %d bytes", n, line, len(line))
 		}

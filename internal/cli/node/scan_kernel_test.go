@@ -120,10 +120,10 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	r.Looked.Mounts, r.Looked.Milliseconds = 0, 0
 	r.Looked.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
 	want := scanCoverage{
-		KubeletRoot: s.Root, MountNamespace: self.Inode, Pods: 3, Binds: 6, KubeletRenews: "unknown",
-		Unproven: []unprovenPlace{}, NamesFrom: []string{},
+		scannedKubelet: scannedKubelet{KubeletRoot: s.Root, MountNamespace: self.Inode}, scanCounts: scanCounts{Pods: 3, Binds: 6},
+		KubeletRenews: "unknown", Unproven: []unprovenPlace{}, podNameSources: podNameSources{NamesFrom: []string{}},
 	}
-	if diff := cmp.Diff(want, r.Looked); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
+	if diff := cmp.Diff(want, r.Looked, cmp.AllowUnexported(scanCoverage{})); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)
 	}
 	if diff := cmp.Diff(before, s.Mounts()); diff != "" {

@@ -67,7 +67,7 @@ type Reconciler struct {
 	metrics breakerCounts
 
 	right right
-	tries map[string]try // by policy and node
+	tries tries
 }
 
 // SetupWithManager adds the reconciler to a manager. A change of one policy may change what another one can do.

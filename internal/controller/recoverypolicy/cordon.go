@@ -102,8 +102,8 @@ func crowded(p *policy.Policy, all map[string]*policy.Policy, faults []v1.MountF
 }
 
 // cordon cordons one node that the policy wants cordoned, if there is one. held says which bound forbids it; empty: none does.
-func (r *Reconciler) cordon(ctx context.Context, p *policy.Policy, e *escalation) (held string, err error) {
-	candidates := crowded(p, e.policies, e.faults, e.now)
+func (r *Reconciler) cordon(ctx context.Context, e *escalation) (held string, err error) {
+	candidates := crowded(e.policy, e.policies, e.faults, e.now)
 	if len(candidates) == 0 {
 		return "", nil
 	}
@@ -125,8 +125,11 @@ func (r *Reconciler) cordon(ctx context.Context, p *policy.Policy, e *escalation
 			delete(candidates, name)
 		}
 	}
-	for _, name := range r.due(p.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
-		done, why, err := r.cordonNode(ctx, p, e, name, candidates[name])
+	if r.tries == nil {
+		r.tries = tries{}
+	}
+	for _, name := range r.tries.due(e.policy.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
+		done, why, err := r.cordonNode(ctx, e, name, candidates[name])
 		held = cmp.Or(held, why)
 		if done || err != nil {
 			return held, err
@@ -184,43 +187,43 @@ func (e *escalation) remain(node string, c *cordonRecord, policy string) bool {
 // try is when a node was looked at last for a policy, and when an Event said that the policy would cordon it.
 type try struct{ looked, said time.Time }
 
+// tries has the last try by policy and node.
+type tries map[string]try
+
 func tryKey(policy, node string) string { return policy + "/" + node }
 
 // due returns the nodes that are to be looked at in this pass: those first that have waited longest.
-func (r *Reconciler) due(policy string, names []string, now time.Time) []string {
-	if r.tries == nil {
-		r.tries = map[string]try{}
-	}
-	maps.DeleteFunc(r.tries, func(_ string, t try) bool { return now.Sub(t.looked).Abs() > 2*repeatWould })
+func (t tries) due(policy string, names []string, now time.Time) []string {
+	maps.DeleteFunc(t, func(_ string, last try) bool { return now.Sub(last.looked).Abs() > 2*repeatWould })
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return now.Sub(r.tries[tryKey(policy, name)].looked).Abs() < nodeRetry
+		return now.Sub(t[tryKey(policy, name)].looked).Abs() < nodeRetry
 	})
 	slices.SortStableFunc(names, func(a, b string) int {
-		return r.tries[tryKey(policy, a)].looked.Compare(r.tries[tryKey(policy, b)].looked)
+		return t[tryKey(policy, a)].looked.Compare(t[tryKey(policy, b)].looked)
 	})
 	return names[:min(len(names), nodesAtOnce)]
 }
 
 // cordonNode looks at a node and its faults as the API server has them, and cordons it if that is still due.
-func (r *Reconciler) cordonNode(ctx context.Context, p *policy.Policy, e *escalation, name string, faults []lasting) (done bool, held string, err error) {
-	key := tryKey(p.Name, name)
+func (r *Reconciler) cordonNode(ctx context.Context, e *escalation, name string, faults []lasting) (done bool, held string, err error) {
+	key := tryKey(e.policy.Name, name)
 	r.tries[key] = try{e.now, r.tries[key].said}
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
 		return false, "", client.IgnoreNotFound(err)
 	}
 	record := recordOf(node.Annotations)
-	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.remain(name, record, p.Name)) {
+	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.remain(name, record, e.policy.Name)) {
 		return false, "", nil
 	}
-	allowed, shown, err := r.confirm(ctx, p, e, node, faults)
+	allowed, shown, err := e.confirm(ctx, node, faults)
 	switch {
 	case err != nil || len(shown) == 0:
 		return false, "", err
 	case len(allowed) == 0:
 		if e.now.Sub(r.tries[key].said).Abs() >= repeatWould {
 			r.tries[key] = try{e.now, e.now}
-			r.sayCordon(p, node.Name, shown, false)
+			r.sayCordon(e.policy, node.Name, shown, false)
 		}
 		return false, "", nil
 	}
@@ -231,7 +234,7 @@ func (r *Reconciler) cordonNode(ctx context.Context, p *policy.Policy, e *escala
 	if done {
 		delete(r.tries, key)
 		nodeCordons.Inc()
-		r.sayCordon(p, node.Name, allowed, true)
+		r.sayCordon(e.policy, node.Name, allowed, true)
 	}
 	return done, "", err
 }

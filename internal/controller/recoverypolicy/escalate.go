@@ -27,8 +27,10 @@ import (
 //
 // +kubebuilder:rbac:groups="",resources=pods;namespaces;nodes,verbs=get
 
-// escalation is what one pass knows.
+// escalation is what one pass about a policy knows.
 type escalation struct {
+	policy   *policy.Policy
+	reader   client.Reader // asks the API server itself
 	now      time.Time
 	policies map[string]*policy.Policy
 	faults   []v1.MountFault // of the cache: not to be changed
@@ -79,13 +81,13 @@ func (r *Reconciler) act(ctx context.Context, p *policy.Policy, c *metav1.Condit
 			texts = append(texts, text)
 		}
 	}
-	missing, held, err := r.cordonOrNot(ctx, p, e)
+	missing, held, err := r.cordonOrNot(ctx, e)
 	if err != nil {
 		return err
 	}
 	prevented(v1.ReasonMissingRight, missing)
 	prevented(v1.ReasonCordonHeld, held)
-	prevented(v1.ReasonEvictionRefused, e.refused(p))
+	prevented(v1.ReasonEvictionRefused, e.refused())
 	if c.Reason == "" {
 		c.Status, c.Reason = metav1.ConditionTrue, v1.ReasonEffective
 		texts = append(texts, escalates[p.Spec.Mode])
@@ -95,9 +97,9 @@ func (r *Reconciler) act(ctx context.Context, p *policy.Policy, c *metav1.Condit
 }
 
 // cordonOrNot has a node cordoned if the policy wants that and the manager may. Only mode Automatic needs the right.
-func (r *Reconciler) cordonOrNot(ctx context.Context, p *policy.Policy, e *escalation) (missing, held string, err error) {
-	automatic := p.Spec.Mode == v1.RecoveryAutomatic
-	if p.Spec.Cordon() == nil {
+func (r *Reconciler) cordonOrNot(ctx context.Context, e *escalation) (missing, held string, err error) {
+	automatic := e.policy.Spec.Mode == v1.RecoveryAutomatic
+	if e.policy.Spec.Cordon() == nil {
 		return "", "", nil
 	}
 	if automatic {
@@ -105,7 +107,7 @@ func (r *Reconciler) cordonOrNot(ctx context.Context, p *policy.Policy, e *escal
 			return missing, "", nil
 		}
 	}
-	held, err = r.cordon(ctx, p, e)
+	held, err = r.cordon(ctx, e)
 	if automatic && apierrors.IsForbidden(err) {
 		return r.right.missing, "", nil
 	}
@@ -129,7 +131,7 @@ func (r *Reconciler) newEscalation(ctx context.Context, p *policy.Policy, now ti
 	if err := r.Client.List(ctx, &faults, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing mountfaults: %w", err)
 	}
-	e := &escalation{now: now, policies: map[string]*policy.Policy{}, faults: faults.Items}
+	e := &escalation{policy: p, reader: r.Reader, now: now, policies: map[string]*policy.Policy{}, faults: faults.Items}
 	for i := range policies.Items {
 		e.policies[policies.Items[i].Name] = policy.Compile(&policies.Items[i])
 	}
@@ -138,11 +140,11 @@ func (r *Reconciler) newEscalation(ctx context.Context, p *policy.Policy, now ti
 }
 
 // refused says why a pod is not evicted that has the fault for long enough; empty if there is none.
-func (e *escalation) refused(p *policy.Policy) string {
+func (e *escalation) refused() string {
 	first, text := "", ""
 	for i := range e.faults {
 		s := &e.faults[i].Status
-		if s.Recovery == nil || s.Recovery.EvictionRefusal == "" || s.Pod == nil || !slices.Contains(s.Recovery.Policies, p.Name) ||
+		if s.Recovery == nil || s.Recovery.EvictionRefusal == "" || s.Pod == nil || !slices.Contains(s.Recovery.Policies, e.policy.Name) ||
 			e.now.Sub(s.Since.Time) < time.Duration(s.Recovery.EvictAfterSeconds)*time.Second {
 			continue
 		}
@@ -158,7 +160,7 @@ func (e *escalation) refused(p *policy.Policy) string {
 
 // confirm decides about the faults of a node with all policies, as agents do, and with the pods as they are now. allowed are those that
 // have the node cordoned, and shown those for which policies at least want to see that. Either is empty if they are not enough.
-func (r *Reconciler) confirm(ctx context.Context, p *policy.Policy, e *escalation, node *corev1.Node, faults []lasting) (allowed, shown []lasting, err error) {
+func (e *escalation) confirm(ctx context.Context, node *corev1.Node, faults []lasting) (allowed, shown []lasting, err error) {
 	all := make([]*policy.Policy, 0, len(e.policies))
 	for _, other := range e.policies {
 		all = append(all, other)
@@ -166,7 +168,7 @@ func (r *Reconciler) confirm(ctx context.Context, p *policy.Policy, e *escalatio
 	spaces := map[string]*policy.Object{}
 	var automatic, some []lasting
 	for _, f := range faults {
-		about, err := r.faultNow(ctx, f.MountFault, node, spaces)
+		about, err := e.faultNow(ctx, f.MountFault, node, spaces)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -175,7 +177,7 @@ func (r *Reconciler) confirm(ctx context.Context, p *policy.Policy, e *escalatio
 		}
 		d := policy.Decide(*about, all, v1.RecoveryObserve, e.now)
 		c, ok := policy.CordonOf(d.Policies)
-		if !ok || !slices.Contains(d.Policies, p) || e.now.Sub(f.Status.Since.Time) < c.After {
+		if !ok || !slices.Contains(d.Policies, e.policy) || e.now.Sub(f.Status.Since.Time) < c.After {
 			continue
 		}
 		now := lasting{f.MountFault, c, d.Policies}
@@ -186,7 +188,7 @@ func (r *Reconciler) confirm(ctx context.Context, p *policy.Policy, e *escalatio
 			some = append(some, now)
 		}
 		allowed, shown = enough(automatic), enough(some)
-		if len(allowed) > 0 || p.Spec.Mode != v1.RecoveryAutomatic && len(shown) > 0 {
+		if len(allowed) > 0 || e.policy.Spec.Mode != v1.RecoveryAutomatic && len(shown) > 0 {
 			break // more pods change nothing
 		}
 	}
@@ -194,9 +196,9 @@ func (r *Reconciler) confirm(ctx context.Context, p *policy.Policy, e *escalatio
 }
 
 // faultNow is a fault with its pod as the API server has it, or nil if the pod is gone, goes or is elsewhere.
-func (r *Reconciler) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*policy.Object) (*policy.Fault, error) {
+func (e *escalation) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*policy.Object) (*policy.Fault, error) {
 	of, pod := f.Status.Pod, &corev1.Pod{}
-	if err := r.Reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); err != nil {
+	if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if pod.UID != of.UID || pod.Spec.NodeName != node.Name || pod.DeletionTimestamp != nil {
@@ -205,7 +207,7 @@ func (r *Reconciler) faultNow(ctx context.Context, f *v1.MountFault, node *corev
 	space := spaces[pod.Namespace]
 	if space == nil {
 		n := &corev1.Namespace{}
-		if err := r.Reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, n); err != nil {
+		if err := e.reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, n); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
 		space = &policy.Object{Labels: n.Labels, Annotations: n.Annotations}

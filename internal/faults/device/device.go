@@ -70,27 +70,10 @@ type Usage struct {
 // HolderInfo is a holder and who is behind it.
 type HolderInfo struct {
 	devholder.Holder
+	HolderContainer
+	MountOrigin
 	// Command is the name of the first process.
 	Command string
-	// Owner is the container that the processes are in; nil if they are in none that the runtime knows. Pod and
-	// Container name it.
-	Owner     *cri.Owner
-	Pod       fault.Pod
-	Container string
-	// Workload is what made the pod; empty if that is not known.
-	Workload fault.Workload
-	// CarrierMount is the volume of the container that has carried the mount in.
-	CarrierMount *cri.Mount
-	// VolumeMount is the name of that volume in the pod; empty if the pod is not known.
-	VolumeMount string
-	// HostPath is the same directory on the host; empty if the mount lies on none of the kubelet's volume directories.
-	HostPath string
-	// Volume is the name of the volume by that path.
-	Volume string
-	// Since is when the container was made.
-	Since time.Time
-	// Patch is a strategic merge patch of the workload, in YAML, that prevents such copies.
-	Patch string
 	// RecordedMount is the mount as it is written down, for the kind mount.
 	RecordedMount fault.Mount
 	// Removable is whether the mount is a copy that may go, and Why why, or why not.
@@ -101,6 +84,32 @@ type HolderInfo struct {
 
 	tableOrder int  // in the table of its namespace
 	seesAll    bool // whether nothing that keeps the namespace alive was hidden
+}
+
+// HolderContainer is the container that the processes of a holder are in.
+type HolderContainer struct {
+	// Owner is nil if they are in none that the runtime knows. Pod and Container name it.
+	Owner     *cri.Owner
+	Pod       fault.Pod
+	Container string
+	// Workload is what made the pod; empty if that is not known.
+	Workload fault.Workload
+	// Since is when the container was made.
+	Since time.Time
+}
+
+// MountOrigin is how a copy of a mount came into a container.
+type MountOrigin struct {
+	// HostPath is the same directory on the host; empty if the mount lies on none of the kubelet's volume directories.
+	HostPath string
+	// Volume is the name of the volume by that path.
+	Volume string
+	// CarrierMount is the volume of the container that has carried the mount in.
+	CarrierMount *cri.Mount
+	// VolumeMount is the name of that volume in the pod; empty if the pod is not known.
+	VolumeMount string
+	// Patch is a strategic merge patch of the workload, in YAML, that prevents such copies.
+	Patch string
 }
 
 // Name says in a few words what holds: where, and which processes.

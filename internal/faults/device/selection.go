@@ -52,9 +52,8 @@ type SelectionResult struct {
 
 // Select looks at the devices of a selection. ErrParameter: the text names the parameter and its value.
 func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, error) {
-	result := &SelectionResult{}
-	fits, err := i.parameterFilters(ctx, s, result)
-	if err != nil {
+	selector := &deviceSelector{Inspector: i}
+	if err := selector.addFilters(ctx, s); err != nil {
 		return nil, err
 	}
 	left, err := i.FindAbandoned(ctx)
@@ -62,25 +61,37 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 		return nil, err
 	}
 	for _, one := range left {
-		if slices.ContainsFunc(fits, func(fit usageFilter) bool { return !fit.matches(one) }) {
+		if !selector.selects(one) {
 			continue
 		}
-		if one, err = i.usageOfNamedMember(ctx, one, fits); err != nil {
+		if one, err = selector.usageOfNamedMember(ctx, one); err != nil {
 			return nil, err
 		}
-		result.Abandoned = append(result.Abandoned, one)
+		selector.result.Abandoned = append(selector.result.Abandoned, one)
 	}
-	return result, i.explainOthers(ctx, fits, result)
+	return &selector.result, selector.explainOthers(ctx)
+}
+
+// deviceSelector finds the devices of a selection.
+type deviceSelector struct {
+	*Inspector
+	filters []usageFilter // one for each parameter
+	result  SelectionResult
+}
+
+// selects reports whether all parameters match.
+func (s *deviceSelector) selects(usage *Usage) bool {
+	return !slices.ContainsFunc(s.filters, func(f usageFilter) bool { return !f.matches(usage) })
 }
 
 // usageOfNamedMember is the case of the device that a parameter names, if that is another of the same btrfs.
-func (i *Inspector) usageOfNamedMember(ctx context.Context, usage *Usage, fits []usageFilter) (*Usage, error) {
-	for _, fit := range fits {
+func (s *deviceSelector) usageOfNamedMember(ctx context.Context, usage *Usage) (*Usage, error) {
+	for _, fit := range s.filters {
 		for _, d := range fit.devices {
 			if usage.Device.Number == d.Number || !usage.hasBtrfsMember(d) {
 				continue
 			}
-			named, err := i.Inspect(ctx, d)
+			named, err := s.Inspect(ctx, d)
 			if IsGone(err) {
 				return usage, nil
 			}
@@ -97,34 +108,43 @@ type usageFilter struct {
 	noMatchReason string // if no case matches
 }
 
-func (i *Inspector) parameterFilters(ctx context.Context, s Selection, c *SelectionResult) ([]usageFilter, error) {
-	var fits []usageFilter
-	if s.Device != "" {
-		f, err := i.deviceFilter(ctx, s.Device, c)
+// addFilters makes the filters of the parameters that are set.
+func (s *deviceSelector) addFilters(ctx context.Context, want Selection) error {
+	if want.Device != "" {
+		f, err := s.deviceFilter(ctx, want.Device)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		fits = append(fits, f)
+		s.filters = append(s.filters, f)
 	}
-	if s.PersistentVolume != "" {
-		if strings.ContainsAny(s.PersistentVolume, "/\x00") {
-			return nil, fmt.Errorf("read %s: %w: %q is no name of a PersistentVolume", ParamPersistentVolume, ErrParameter, s.PersistentVolume)
-		}
-		fits = append(fits, usageFilter{
-			matches: func(usage *Usage) bool {
-				return usage.matchesHostPath(func(parts []string) bool { return slices.Contains(parts, s.PersistentVolume) })
-			},
-			noMatchReason: fmt.Sprintf("no device that is left behind was mounted for PersistentVolume %q on this node", s.PersistentVolume),
-		})
-	}
-	if s.Message != "" {
-		f, err := i.messageFilter(ctx, s.Message)
+	if want.PersistentVolume != "" {
+		f, err := volumeFilter(want.PersistentVolume)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		fits = append(fits, f)
+		s.filters = append(s.filters, f)
 	}
-	return fits, nil
+	if want.Message != "" {
+		f, err := s.messageFilter(ctx, want.Message)
+		if err != nil {
+			return err
+		}
+		s.filters = append(s.filters, f)
+	}
+	return nil
+}
+
+// volumeFilter matches the mounts that were made for a PersistentVolume.
+func volumeFilter(name string) (usageFilter, error) {
+	if strings.ContainsAny(name, "/\x00") {
+		return usageFilter{}, fmt.Errorf("read %s: %w: %q is no name of a PersistentVolume", ParamPersistentVolume, ErrParameter, name)
+	}
+	return usageFilter{
+		matches: func(usage *Usage) bool {
+			return usage.matchesHostPath(func(parts []string) bool { return slices.Contains(parts, name) })
+		},
+		noMatchReason: fmt.Sprintf("no device that is left behind was mounted for PersistentVolume %q on this node", name),
+	}, nil
 }
 
 // matchesHostPath reports whether the components of the host path of one of the mounts fit.
@@ -132,18 +152,18 @@ func (c *Usage) matchesHostPath(fit func(parts []string) bool) bool {
 	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" && fit(strings.Split(h.HostPath, "/")) })
 }
 
-func (i *Inspector) deviceFilter(ctx context.Context, spec string, c *SelectionResult) (usageFilter, error) {
-	d, err := i.Resolve(ctx, spec)
+func (s *deviceSelector) deviceFilter(ctx context.Context, spec string) (usageFilter, error) {
+	d, err := s.Resolve(ctx, spec)
 	switch {
 	case errors.Is(err, blockdev.ErrNotFound):
-		c.Others = append(c.Others, fmt.Sprintf("there is no device %q on this node: it has been detached, or never was here", spec))
+		s.result.Others = append(s.result.Others, fmt.Sprintf("there is no device %q on this node: it has been detached, or never was here", spec))
 		return usageFilter{matches: func(*Usage) bool { return false }}, nil
 	case errors.Is(err, blockdev.ErrNoAnswer):
 		return usageFilter{}, err
 	case err != nil:
 		return usageFilter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
 	}
-	devices, err := i.withStackedDevices(d)
+	devices, err := s.withStackedDevices(d)
 	return usageFilter{devices: devices, matches: func(usage *Usage) bool { return slices.ContainsFunc(devices, usage.involves) }}, err
 }
 
@@ -152,9 +172,9 @@ const maxStacked = 1024
 
 // withStackedDevices adds to devices those that are made of them, such as a dm-crypt on an image of Ceph's: what holds
 // these holds the device below. A device that goes meanwhile is left out.
-func (i *Inspector) withStackedDevices(devices ...blockdev.Device) ([]blockdev.Device, error) {
+func (s *deviceSelector) withStackedDevices(devices ...blockdev.Device) ([]blockdev.Device, error) {
 	for n := 0; n < len(devices) && len(devices) < maxStacked; n++ {
-		users, err := i.Finder.Sys.Users(devices[n])
+		users, err := s.Finder.Sys.Users(devices[n])
 		if err != nil && !IsGone(err) {
 			return nil, err
 		}
@@ -182,18 +202,18 @@ func (c *Usage) hasBtrfsMember(d blockdev.Device) bool {
 }
 
 // messageFilter matches what the message mentions: one of its devices, volumes, pods or paths.
-func (i *Inspector) messageFilter(ctx context.Context, text string) (usageFilter, error) {
+func (s *deviceSelector) messageFilter(ctx context.Context, text string) (usageFilter, error) {
 	found := kubelog.Mentions(text)
 	if len(found.Devices)+len(found.PersistentVolumes)+len(found.PodUIDs)+len(found.Paths) == 0 {
 		return usageFilter{}, fmt.Errorf("read %s: %w: it names no device, volume, pod or path: %q", ParamMessage, ErrParameter, clipErrorText(text))
 	}
 	var devices []blockdev.Device
 	for _, spec := range found.Devices[:min(len(found.Devices), maxMentioned)] {
-		if d, err := i.Resolve(ctx, spec); err == nil { // else it is no device of this node
+		if d, err := s.Resolve(ctx, spec); err == nil { // else it is no device of this node
 			devices = append(devices, d)
 		}
 	}
-	devices, err := i.withStackedDevices(devices...)
+	devices, err := s.withStackedDevices(devices...)
 	if err != nil {
 		return usageFilter{}, err
 	}
@@ -221,24 +241,24 @@ func isSpecificPath(name string) bool {
 }
 
 // explainOthers says what the named devices are that are not left behind.
-func (i *Inspector) explainOthers(ctx context.Context, fits []usageFilter, c *SelectionResult) error {
-	if len(c.Abandoned) > 0 {
+func (s *deviceSelector) explainOthers(ctx context.Context) error {
+	if len(s.result.Abandoned) > 0 {
 		return nil
 	}
-	for _, fit := range fits {
+	for _, fit := range s.filters {
 		for _, d := range fit.devices[:min(len(fit.devices), maxMentioned)] {
-			one, err := i.InspectWithProcesses(ctx, d)
+			one, err := s.InspectWithProcesses(ctx, d)
 			switch {
 			case errors.Is(err, blockdev.ErrNotFound), errors.Is(err, blockdev.ErrChanged):
-				c.Others = append(c.Others, fmt.Sprintf("device %s is gone", d.Node()))
+				s.result.Others = append(s.result.Others, fmt.Sprintf("device %s is gone", d.Node()))
 			case err != nil:
 				return err
 			default:
-				c.Others = append(c.Others, one.Describe())
+				s.result.Others = append(s.result.Others, one.Describe())
 			}
 		}
 		if fit.noMatchReason != "" && len(fit.devices) == 0 {
-			c.Others = append(c.Others, fit.noMatchReason)
+			s.result.Others = append(s.result.Others, fit.noMatchReason)
 		}
 	}
 	return nil

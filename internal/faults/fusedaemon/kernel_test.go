@@ -68,7 +68,7 @@ func TestListenerBehindAnotherNamespace(t *testing.T) {
 	actor := kerneltest.Start(t, "driver", filepath.Join(root, "plugins", driver), short)
 	var asked string
 	analyzer := &Analyzer{
-		Kubelet: &kubelet.Node{Root: root, PID: actor.PID}, Runtime: nobody{&asked},
+		Kubelet: &kubelet.Node{Layout: kubelet.Layout{Root: root}, PID: actor.PID}, Runtime: nobody{&asked},
 		Kills: func(context.Context) ([]oomlog.Kill, error) { return nil, nil },
 	}
 	said := strings.Join(exitOf(t, analyzer, Question{Driver: driver}).Sentences, "\n")

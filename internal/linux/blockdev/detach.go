@@ -115,7 +115,7 @@ func (r deviceDetacher) detachLoop(ctx context.Context, device Device) error {
 	if err := r.checkUnchanged(device); err != nil {
 		return err
 	}
-	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(maxDetachTries, detachPause, fd.LoopClear))
+	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(maxDetachTries, detachPause, sys.LoopFD{FD: fd}.LoopClear))
 	switch {
 	case errors.Is(err, sys.ENXIO):
 		return ErrNotAttached

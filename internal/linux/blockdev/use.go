@@ -233,7 +233,7 @@ func (s Sys) readBacking(device Device) (Backing, error) {
 			return sys.Loop{}, err
 		}
 		defer fd.Close()
-		return fd.LoopStatus()
+		return sys.LoopFD{FD: fd}.LoopStatus()
 	})
 	if errors.Is(err, sys.ENXIO) {
 		return Backing{}, ErrNotAttached

@@ -78,13 +78,3 @@ func (s *holderSearch) hiddenHolders() []string {
 	}
 	return list
 }
-
-// hasInferred reports whether a holder was concluded from what is no longer there.
-func (s *holderSearch) hasInferred() bool {
-	for _, h := range s.report.Holders {
-		if h.Inferred {
-			return true
-		}
-	}
-	return false
-}

@@ -53,9 +53,9 @@ broken
 // that is called by another name.
 func TestBtrfsMembers(t *testing.T) {
 	t.Parallel()
-	s := &holderSearch{btrfs: map[string]bool{"sdb": true, "dm-3": true}, sys: blockdev.Sys{Root: t.TempDir()}}
+	s, system := &deviceSigns{btrfs: map[string]bool{"sdb": true, "dm-3": true}}, blockdev.Sys{Root: t.TempDir()}
 	for source, want := range map[string]bool{"/dev/sdb": true, "/dev/sdc": false, "/dev/dm-3": true, "none": false, "": false} {
-		if s.isMember(source) != want {
+		if s.isMember(system, source) != want {
 			t.Errorf("%q: want %v", source, want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestBtrfsMembers(t *testing.T) {
 // TestBtrfsIsPlacedByAnyOfItsMounts: its mounts show a number of no device.
 func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
 	t.Parallel()
-	s := &holderSearch{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, explained: map[blockdev.Number]bool{}}
+	s := &reportBuilder{report: &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "btrfs"}}}, explained: map[blockdev.Number]bool{}}
 	if !s.busyUnexplained() {
 		t.Error("explained by nothing")
 	}
@@ -79,7 +79,7 @@ func TestBtrfsIsPlacedByAnyOfItsMounts(t *testing.T) {
 func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 	t.Parallel()
 	n := blockdev.Number{Major: 7, Minor: 1}
-	s := &holderSearch{
+	s := &reportBuilder{
 		report:    &Report{Busy: true, FileSystems: []blockdev.FileSystem{{Type: "ext4", Number: n}}},
 		explained: map[blockdev.Number]bool{}, busyProven: true,
 	}
@@ -92,7 +92,7 @@ func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 // more, and counted.
 func TestNamesAreBounded(t *testing.T) {
 	t.Parallel()
-	search := &holderSearch{report: &Report{}, entries: map[holderKey]int{}}
+	search := &reportBuilder{report: &Report{}, entries: map[holderKey]int{}}
 	for i := range maxNamedHolders + 5 {
 		search.addHolder(Holder{Kind: OpenFile, Path: filepath.Join("/", string(rune('a'+i%26)), string(rune(0x100+i))), PIDs: []int{i}})
 	}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -49,23 +48,14 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 
 // holderSearch is the search for the holders of one device.
 type holderSearch struct {
-	sys        blockdev.Sys
-	scanner    *mountns.Scanner
-	runner     *subprocess.Runner
-	report     *Report
-	allDevices []blockdev.Device // of the machine
-
+	sys           blockdev.Sys
+	scanner       *mountns.Scanner
+	runner        *subprocess.Runner
 	withProcesses bool
-	// devices are the block devices whose use holds this one, super the numbers
-	// that files and mounts on it show.
-	devices, superblockNumbers map[blockdev.Number]bool
-	btrfs                      map[string]bool // names of the members of a btrfs on it
-	// explained says, by Number, which superblocks have a holder.
-	explained     map[blockdev.Number]bool
-	busyProven    bool                       // anything was found that makes the device busy
-	byUniqueID    map[uint64]blockdev.Number // mounts on it, by unique ID
-	byMountInfoID map[int]blockdev.Number    // the same by the number in mountinfo
-	entries       map[holderKey]int          // index in report.Holders
+	allDevices    []blockdev.Device // of the machine
+
+	deviceSigns
+	reportBuilder
 	// unansweredLoops are loop devices whose backing file is unknown.
 	unansweredLoops []string
 }
@@ -82,10 +72,8 @@ func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
 // live superblocks, and the kernel's own uses.
 func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
 	search := &holderSearch{
-		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all, report: &Report{Device: d},
-		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
-		explained: map[blockdev.Number]bool{}, byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
-		entries: map[holderKey]int{},
+		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all,
+		deviceSigns: newDeviceSigns(d, all), reportBuilder: newReportBuilder(d),
 	}
 	if search.scanner == nil {
 		search.scanner = mountns.NewScanner()
@@ -99,25 +87,9 @@ func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*hold
 	return search, search.addKernelUsers()
 }
 
-// addFamily adds the numbers of the device, its partitions, and the disk that it is
-// a partition of. A descriptor of that disk does not hold the partition.
-func (s *holderSearch) addFamily() {
-	d := s.report.Device
-	s.devices[d.Number], s.superblockNumbers[d.Number] = true, true
-	for _, other := range s.allDevices {
-		switch {
-		case other.Parent == d.Name:
-			s.devices[other.Number], s.superblockNumbers[other.Number] = true, true
-		case d.Parent != "" && d.Parent == other.Name:
-			s.superblockNumbers[other.Number] = true
-		}
-	}
-}
-
 // collectNumbers finds the numbers that mounts, files and descriptors which hold the
 // device may show.
 func (s *holderSearch) collectNumbers() (err error) {
-	s.addFamily()
 	if s.report.FileSystems, err = s.sys.FileSystems(s.report.Device); err != nil {
 		return err
 	}
@@ -154,21 +126,13 @@ func (s *holderSearch) addKernelUsers() error {
 	return err
 }
 
-// deviceMarks are the signs that something is on the device.
-func (s *holderSearch) deviceMarks() deviceMarks {
-	return deviceMarks{
-		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)),
-		UniqueIDs: s.byUniqueID, MountInfoIDs: s.byMountInfoID,
-	}
-}
-
 // searchProcesses looks into every process, and threads into the threads that are no processes.
 func (s *holderSearch) searchProcesses(ctx context.Context) error {
-	return s.runJob(ctx, jobOrder{Job: jobProcesses, Marks: s.deviceMarks()}, nil)
+	return s.runJob(ctx, jobOrder{Job: jobProcesses, Marks: s.marks()}, nil)
 }
 
 func (s *holderSearch) searchThreads(ctx context.Context) error {
-	return s.runJob(ctx, jobOrder{Job: jobThreads, Marks: s.deviceMarks()}, nil)
+	return s.runJob(ctx, jobOrder{Job: jobThreads, Marks: s.marks()}, nil)
 }
 
 // searchNonMounts looks at everything that is no mount, if that is called for, and brings
@@ -213,18 +177,4 @@ func (s *holderSearch) completeReport() {
 	slices.SortStableFunc(r.Holders, func(a, b Holder) int {
 		return cmp.Compare(slices.Index(kindNames, a.Kind), slices.Index(kindNames, b.Kind))
 	})
-}
-
-// unexplained reports whether nothing was found, or a superblock is alive that
-// nothing was found for.
-func (s *holderSearch) unexplained() bool { return !s.busyProven || s.busyUnexplained() }
-
-// busyUnexplained is unexplained for a device that is busy, or may be.
-func (s *holderSearch) busyUnexplained() bool {
-	for _, fs := range s.report.FileSystems {
-		if !s.explained[fs.Number] {
-			return true
-		}
-	}
-	return (s.report.Busy || s.report.Untested != nil) && !s.busyProven
 }

@@ -4,7 +4,6 @@
 package devholder
 
 import (
-	"path"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -59,22 +58,12 @@ func placeBtrfs(scanner *mountns.Scanner, searches []*holderSearch) error {
 			continue
 		}
 		for _, s := range searches {
-			if s.isMember(fs.Source) {
+			if s.isMember(s.sys, fs.Source) {
 				s.superblockNumbers[blockdev.Number{Major: fs.Major, Minor: fs.Minor}] = true
 			}
 		}
 	}
 	return err
-}
-
-// isMember reports whether a btrfs that was mounted from source is the one that is
-// searched for. The source is the kernel's name of a member's node. If it was named
-// otherwise, only the node itself identifies it.
-func (s *holderSearch) isMember(source string) bool {
-	if d, err := s.sys.Resolve(source); err == nil {
-		return s.btrfs[d.Name]
-	}
-	return s.btrfs[path.Base(source)]
 }
 
 // addMounts notes the mounts that are on the device.
@@ -94,16 +83,6 @@ func (s *holderSearch) addMounts(found []mountns.Mount, keepers map[uint64][]mou
 			s.byUniqueID[mount.Unique] = number
 		}
 		s.markExplained(number)
-	}
-}
-
-// markExplained notes that something holds the superblock with that number. Only a btrfs
-// has one that is no device's, which nothing but its mounts shows.
-func (s *holderSearch) markExplained(number blockdev.Number) {
-	s.busyProven = true
-	s.explained[number] = true
-	if number.Major == 0 {
-		s.explained[blockdev.Number{}] = true
 	}
 }
 

@@ -65,7 +65,7 @@ func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverla
 		return nil
 	}
 	entered := spaces[:min(len(spaces), maxOverlayNamespaces)]
-	order := jobOrder{Job: jobOverlays, Marks: s.deviceMarks(), Namespaces: entered}
+	order := jobOrder{Job: jobOverlays, Marks: s.marks(), Namespaces: entered}
 	for _, overlay := range found {
 		m := overlayMount{Number: blockdev.Number{Major: overlay.Major, Minor: overlay.Minor}}
 		for i, ns := range spaces {

@@ -12,18 +12,18 @@ import (
 
 // reopenMount opens the point, compares what is there with what is meant, and asks
 // the caller's check. The caller closes the descriptor.
-func (u *unmountOp) reopenMount() (*sys.FD, State, error) {
-	if u.id.Point == "/" {
-		return nil, State{}, u.fail("look up", ErrBusy)
+func (t *mountTarget) reopenMount() (*sys.FD, State, error) {
+	if t.id.Point == "/" {
+		return nil, State{}, t.fail("look up", ErrBusy)
 	}
-	fd, err := u.openPoint()
+	fd, err := t.openPoint()
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
 	}
 	if err != nil {
-		return nil, State{}, u.fail("look up", err)
+		return nil, State{}, t.fail("look up", err)
 	}
-	st, err := u.inspectOpen(fd)
+	st, err := t.inspectOpen(fd)
 	if err != nil {
 		fd.Close()
 		return nil, State{}, err
@@ -31,28 +31,28 @@ func (u *unmountOp) reopenMount() (*sys.FD, State, error) {
 	return fd, st, nil
 }
 
-func (u *unmountOp) inspectOpen(fd *sys.FD) (State, error) {
-	st, err := u.mountSource.identify(fd, u.id.Point)
+func (t *mountTarget) inspectOpen(fd *sys.FD) (State, error) {
+	st, err := t.mountSource.identify(fd, t.id.Point)
 	if err != nil {
-		return State{}, u.fail("inspect", err)
+		return State{}, t.fail("inspect", err)
 	}
-	return st, u.compareIdentity(st)
+	return st, t.compareIdentity(st)
 }
 
 // compareIdentity makes sure that what was found is the mount that is meant, and asks the
 // caller's check.
-func (u *unmountOp) compareIdentity(state State) error {
-	if !state.Same(u.id) && !u.isRaisedCopy(state) {
-		return u.fail("compare", &ChangedError{Want: u.id, Found: state.ID})
+func (t *mountTarget) compareIdentity(state State) error {
+	if !state.Same(t.id) && !t.isRaisedCopy(state) {
+		return t.fail("compare", &ChangedError{Want: t.id, Found: state.ID})
 	}
 	// An ID read from mountinfo has no Unique, and what was put beneath, now or
 	// in an attempt that was cut short, is what the mount is on now.
-	u.id.UniqueID, u.id.Parent = state.UniqueID, state.Parent
-	if u.check == nil {
+	t.id.UniqueID, t.id.Parent = state.UniqueID, state.Parent
+	if t.check == nil {
 		return nil
 	}
-	if err := u.check(state); err != nil {
-		return u.fail("check", err)
+	if err := t.check(state); err != nil {
+		return t.fail("check", err)
 	}
 	return nil
 }
@@ -60,25 +60,25 @@ func (u *unmountOp) compareIdentity(state State) error {
 // isRaisedCopy reports whether st is the mount that is meant, with a tree put beneath it
 // by an attempt that was cut short: everything agrees but the parent, and what
 // it lies on now lies where it did.
-func (u *unmountOp) isRaisedCopy(st State) bool {
+func (t *mountTarget) isRaisedCopy(st State) bool {
 	was := st.ID
-	was.Parent = u.id.Parent
-	if !was.Same(u.id) {
+	was.Parent = t.id.Parent
+	if !was.Same(t.id) {
 		return false
 	}
-	below, err := u.mountSource.mountBeneath(st.ID)
-	return err == nil && below.Parent == u.id.Parent
+	below, err := t.mountSource.mountBeneath(st.ID)
+	return err == nil && below.Parent == t.id.Parent
 }
 
 // expectNoChildren returns ErrBusy if there are mounts on that mount or below it, or
 // it is not where it was.
-func (u *unmountOp) expectNoChildren() error {
-	bare, err := u.mountSource.hasNoChildren(u.id)
+func (t *mountTarget) expectNoChildren() error {
+	bare, err := t.mountSource.hasNoChildren(t.id)
 	if err != nil {
-		return u.fail("inspect", err)
+		return t.fail("inspect", err)
 	}
 	if !bare {
-		return u.explainRefusal(ErrBusy)
+		return t.explainRefusal(ErrBusy)
 	}
 	return nil
 }
@@ -90,62 +90,62 @@ const maxExpireTries = 16
 // will remove: had another been on top at that moment, it would now show as mounted
 // on ours, or ours would be gone. Looking at the mount itself would take the mark
 // away, so only the table is asked in between.
-func (u *unmountOp) expireMount() error {
-	name := path.Base(u.id.Point)
+func (t *mountTarget) expireMount() error {
+	name := path.Base(t.id.Point)
 	last := ErrBusy
 	for range maxExpireTries {
-		err := u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, name))
+		err := t.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(t.dir, name))
 		if errors.Is(err, sys.EAGAIN) {
-			if err := u.expectNoChildren(); err != nil {
+			if err := t.expectNoChildren(); err != nil {
 				return err
 			}
-			err = u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, name))
+			err = t.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(t.dir, name))
 		}
 		switch {
 		case errors.Is(err, sys.EBUSY):
-			return u.explainRefusal(ErrBusy)
+			return t.explainRefusal(ErrBusy)
 		case errors.Is(err, sys.EAGAIN):
 			last = ErrBusy
 		case errors.Is(err, sys.EINVAL): // locked in place, or another mount was on top and went during the call
 			last = err
 		default:
-			return u.explainRefusal(err)
+			return t.explainRefusal(err)
 		}
-		fd, _, err := u.reopenMount()
+		fd, _, err := t.reopenMount()
 		if err != nil {
 			return err
 		}
 		fd.Close()
 	}
-	return u.explainRefusal(last)
+	return t.explainRefusal(last)
 }
 
 // explainRefusal turns a refusal into what the table says about it: a mount that is gone
 // was unmounted by another process, and one that is covered has changed.
-func (u *unmountOp) explainRefusal(err error) error {
+func (t *mountTarget) explainRefusal(err error) error {
 	if err == nil {
 		return nil
 	}
-	standing, tableErr := u.mountSource.exists(u.id)
+	standing, tableErr := t.mountSource.exists(t.id)
 	if tableErr == nil && !standing {
 		err = ErrNotMounted
 	}
-	return u.fail("unmount", err)
+	return t.fail("unmount", err)
 }
 
 // verify makes sure that the mount has left the table, and gives otherwise where
 // it has not.
-func (u *unmountOp) verify(otherwise error) error {
-	standing, err := u.mountSource.exists(u.id)
+func (t *mountTarget) verify(otherwise error) error {
+	standing, err := t.mountSource.exists(t.id)
 	if err != nil {
-		return u.fail("verify", err)
+		return t.fail("verify", err)
 	}
 	if standing {
-		return u.fail("verify", otherwise)
+		return t.fail("verify", otherwise)
 	}
 	return nil
 }
 
-func (u *unmountOp) fail(op string, err error) error {
-	return &Error{Op: op, Target: u.id.Point, Err: err}
+func (t *mountTarget) fail(op string, err error) error {
+	return &Error{Op: op, Target: t.id.Point, Err: err}
 }

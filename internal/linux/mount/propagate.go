@@ -16,8 +16,8 @@ import (
 
 // attachesByPropagation reports whether trees are put beneath mounts by propagation here, as the
 // kernel has no call for it (before 6.5), or none that does without opening the mount.
-func (u *unmountOp) attachesByPropagation() bool {
-	return onlySpread || u.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
+func (t *mountTarget) attachesByPropagation() bool {
+	return onlySpread || t.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
 }
 
 // onlySpread is set by tests alone, to have a newer kernel do as older ones.
@@ -35,18 +35,18 @@ var between = func(string) {}
 // A parent that does not share is made a slave of the copy for that time. When the
 // copy goes, be it because this process was killed, the kernel makes the parent
 // and the tree what they were: private, or the slave of whom the parent was one.
-// Only a process that is killed between the first and the last call in lead leaves
+// Only a process that is killed between the first and the last call in attachLeader leaves
 // a parent that shares with no other mount.
-func (u *unmountOp) attachByPropagation(tree *sys.FD) error {
-	parent, err := u.openParent()
+func (a *attachment) attachByPropagation(tree *sys.FD) error {
+	parent, err := a.openParent()
 	if err != nil {
 		return err
 	}
 	defer parent.rootFD.Close()
-	if errors.Is(u.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(u.dir, path.Base(u.id.Point))), sys.EINVAL) {
+	if errors.Is(a.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(a.dir, path.Base(a.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
-	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return u.attachThroughParent(parent, tree, home) }); err != nil {
+	if err := sys.BesideMountsCopy(func(home func(func() error) error) error { return parent.attachTree(tree, home) }); err != nil {
 		return err
 	}
 	between("spread")
@@ -61,15 +61,16 @@ var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w
 type parentMount struct {
 	mountinfo.Mount
 	rootFD *sys.FD
+	child  *mountTarget
 }
 
 // openParent opens the root of the mount that holds the point.
-func (u *unmountOp) openParent() (parentMount, error) {
+func (t *mountTarget) openParent() (parentMount, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return parentMount{}, err
 	}
-	own, ok := mounts.ByID(u.id.MountInfoID)
+	own, ok := mounts.ByID(t.id.MountInfoID)
 	mount, okParent := mounts.ByID(own.Parent)
 	switch {
 	case !ok || !okParent:
@@ -81,11 +82,11 @@ func (u *unmountOp) openParent() (parentMount, error) {
 	case mount.Shared != 0 && (own.Shared != 0 || own.Master != 0) && showsOwnPoint(mount, own):
 		return parentMount{}, fmt.Errorf("what is mounted there spreads onto the mount itself: %w", sys.EINVAL)
 	}
-	p := parentMount{Mount: mount}
+	p := parentMount{Mount: mount, child: t}
 	if p.rootFD, err = mountns.Lookup(0, mount.Point); err != nil {
 		return parentMount{}, err
 	}
-	if err = errors.Join(expectOnMount(p.rootFD, mount.ID), expectOnMount(u.dir, mount.ID)); err != nil {
+	if err = errors.Join(expectOnMount(p.rootFD, mount.ID), expectOnMount(t.dir, mount.ID)); err != nil {
 		p.rootFD.Close()
 		return parentMount{}, err
 	}
@@ -108,24 +109,24 @@ func showsOwnPoint(parent, m mountinfo.Mount) bool {
 	return m.Major == parent.Major && m.Minor == parent.Minor && path.Join(parent.Root, below) == root
 }
 
-// attachThroughParent attaches the tree at the point in the leader: a copy of the directory
+// attachTree attaches the tree at the point in the leader: a copy of the directory
 // that holds the point, whose mounts spread to the parent. The thread is in a copy
 // of its namespace; home takes it back for a moment.
-func (u *unmountOp) attachThroughParent(p parentMount, tree *sys.FD, home func(func() error) error) error {
+func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) error {
 	if err := sys.SetPropagation("/", Private, false); err != nil {
 		return err
 	}
-	leader, err := u.attachLeader(p, home)
+	leader, err := p.attachLeader(home)
 	if err != nil {
 		return err
 	}
 	defer leader.Close()
-	at, err := mountns.LookupIn(leader, u.id.Point)
+	at, err := mountns.LookupIn(leader, p.child.id.Point)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	if err := u.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
+	if err := p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
 		return err
 	}
 	between("attached")
@@ -137,16 +138,16 @@ func (u *unmountOp) attachThroughParent(p parentMount, tree *sys.FD, home func(f
 // closes it. A parent that does not share becomes its slave only then: before 6.15
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.
-func (u *unmountOp) attachLeader(parent parentMount, home func(func() error) error) (leader *sys.FD, err error) {
+func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD, err error) {
 	err = home(func() error {
-		if parent.Shared == 0 {
-			if err := u.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(parent.rootFD, Shared)); err != nil {
+		if p.Shared == 0 {
+			if err := p.child.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.rootFD, Shared)); err != nil {
 				return err
 			}
 			between("shared")
 		}
 		var err error
-		leader, err = sys.CloneTree(u.dir)
+		leader, err = sys.CloneTree(p.child.dir)
 		return err
 	})
 	if err == nil {
@@ -156,9 +157,9 @@ func (u *unmountOp) attachLeader(parent parentMount, home func(func() error) err
 	if err == nil {
 		between("copied")
 	}
-	if parent.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
+	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
 		err = errors.Join(err, home(func() error {
-			return u.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(parent.rootFD, Slave))
+			return p.child.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.rootFD, Slave))
 		}))
 	}
 	if err != nil {

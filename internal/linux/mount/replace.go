@@ -52,14 +52,15 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replaceOp{unmountOp: unmountOp{id: id, check: o.Check, calls: calls.From(ctx)}, tree: o.Tree, limits: o.Limits}
+	r := replaceOp{tree: o.Tree, limits: o.Limits}
+	r.mountTarget = mountTarget{id: id, check: o.Check, calls: calls.From(ctx)}
 	r.attachReplacement = r.attachTree
 	return r.startOnThread(ctx, r.replaceMount)
 }
 
 // replaceOp is one Replace under way.
 type replaceOp struct {
-	unmountOp
+	attachment
 	tree     *sys.FD
 	limits   sys.MountAttr
 	treeRoot sys.Stat // of the tree

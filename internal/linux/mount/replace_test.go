@@ -79,8 +79,8 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 // putBeneath is the first half of Replace.
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
-	u := &unmountOp{id: id, attachReplacement: func(*sys.FD, bool) (*sys.FD, error) { return nil, nil }}
-	must(t, u.startOnThread(t.Context(), func() error { return u.attachAtPoint(tree, at, true) }))
+	a := &attachment{mountTarget: mountTarget{id: id}}
+	must(t, a.startOnThread(t.Context(), func() error { return a.attachAtPoint(tree, at, true) }))
 }
 
 // countMountsAt counts the mounts at a point.

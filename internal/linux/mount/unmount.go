@@ -6,10 +6,8 @@ package mount
 import (
 	"context"
 	"errors"
-	"path"
 
 	"kubediag.org/kubediag/internal/linux/calls"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -47,72 +45,21 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmountOp{id: id, check: o.Check, source: o.Source, foreign: o.Foreign, calls: calls.From(ctx)}
+	u := unmountOp{source: o.Source}
+	u.mountTarget = mountTarget{id: id, check: o.Check, foreign: o.Foreign, calls: calls.From(ctx)}
 	if o.Source != nil {
 		u.attachReplacement = u.attachSource
 	}
 	return u.startOnThread(ctx, u.unmountExactly)
 }
 
+// maxSourceTries bounds how often a source is asked for that keeps being replaced.
+const maxSourceTries = 3
+
 // unmountOp is one removal of a mount under way, on a thread of its own.
 type unmountOp struct {
-	id                ID
-	check             func(State) error
-	attachReplacement attachFunc // of what is to be there instead; nil for nothing
-	source            func() *sys.FD
-	foreign           bool
-	rootUnopenable    bool    // see replaceOp.reopenUnopenable
-	dir               *sys.FD // the directory that holds the point
-	mountSource       mountSource
-	calls             *calls.Log
-
-	attachedState State // what is there instead
-}
-
-// startOnThread runs act on a thread of its own.
-func (u *unmountOp) startOnThread(ctx context.Context, act func() error) error {
-	if err := ctx.Err(); err != nil {
-		return u.fail("unmount", err)
-	}
-	if sys.InPrivateThread() {
-		return u.withPointDirectory(act)
-	}
-	return sys.OnThread(func() error { return u.withPointDirectory(act) })
-}
-
-// logCall notes a call that changes the mounts at the point, and returns its error.
-func (u *unmountOp) logCall(call, flags string, err error) error {
-	return u.calls.Did(call, u.id.Point+" "+flags, err)
-}
-
-// withPointDirectory opens the directory that holds the point for as long as act runs.
-func (u *unmountOp) withPointDirectory(act func() error) error {
-	dir, err := u.openPointDirectory(path.Dir(u.id.Point))
-	if errors.Is(err, sys.ENOENT) {
-		err = ErrNotMounted
-	}
-	if err != nil {
-		return u.fail("look up", err)
-	}
-	defer dir.Close()
-	u.dir, u.mountSource = dir, chooseMountSource()
-	return act()
-}
-
-// openPointDirectory opens the directory that holds the point.
-func (u *unmountOp) openPointDirectory(dir string) (*sys.FD, error) {
-	if u.foreign {
-		return mountns.LookupForeign(dir)
-	}
-	return mountns.Lookup(0, dir)
-}
-
-// openPoint opens the point in that directory.
-func (u *unmountOp) openPoint() (*sys.FD, error) {
-	if u.foreign {
-		return mountns.LookupForeignIn(u.dir, u.id.Point)
-	}
-	return mountns.LookupIn(u.dir, u.id.Point)
+	attachment
+	source func() *sys.FD
 }
 
 func (u *unmountOp) unmountExactly() error {
@@ -153,4 +100,35 @@ func (u *unmountOp) detachDeleted(fd *sys.FD) error {
 		_ = u.attachAt() // as far as it can be
 	}
 	return nil
+}
+
+// attachSource attaches a copy of what source gives.
+func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
+	for range maxSourceTries {
+		source := u.source()
+		if source == nil {
+			return nil, errNothingToAttach
+		}
+		tree, err = u.attachCopy(source, at, beneath)
+		source.Close()
+		if !errors.Is(err, sys.ENOENT) {
+			return tree, err
+		}
+	}
+	return nil, err
+}
+
+func (u *unmountOp) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
+	tree, err := sys.CloneTree(source)
+	if errors.Is(err, sys.ENOSYS) && !beneath {
+		return nil, u.logCall("mount", "MS_BIND", sys.BindFD(source, at))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := u.attachAtPoint(tree, at, beneath); err != nil {
+		tree.Close()
+		return nil, err
+	}
+	return tree, nil
 }

@@ -61,14 +61,17 @@ func (n Namespace) notEntered(err error) error {
 
 // openUnlessHung opens the namespace, and gives up on a process that does not answer. It
 // asks no process if the kernel knows the namespace otherwise.
-func (n Namespace) openUnlessHung() (*sys.FD, error) {
-	fd, err := procfs.Open(n.taskID(), n.findOpen)
+func (n Namespace) openUnlessHung() (sys.NamespaceFD, error) {
+	fd, err := procfs.Open(n.taskID(), func() (*sys.FD, error) {
+		found, err := n.findOpen()
+		return found.FD, err
+	})
 	if errors.Is(err, procfs.ErrSilent) {
-		if found := n.searchOpen(); found != nil {
+		if found := n.searchOpen(); found.FD != nil {
 			return found, nil
 		}
 	}
-	return fd, err
+	return sys.NamespaceFD{FD: fd}, err
 }
 
 // taskID is the process or thread by which the namespace is opened.
@@ -118,9 +121,9 @@ func (n Namespace) Enter() (leave func() error, err error) {
 }
 
 // enterOpened also closes fd.
-func (n Namespace) enterOpened(fd *sys.FD) (leave func() error, err error) {
+func (n Namespace) enterOpened(fd sys.NamespaceFD) (leave func() error, err error) {
 	defer fd.Close()
-	home, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
+	home, err := sys.OpenNamespace(sys.ThreadProc("ns/mnt"))
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ type countedNamespace struct {
 // walkNamespaces lists the namespaces, those with few mounts first.
 func (k *kernelScan) walkNamespaces(survey *Survey) (found []countedNamespace, err error) {
 	more := false
-	err = walkKernelNamespaces(func(fd *sys.FD, info sys.NamespaceInfo) error {
+	err = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if more = len(found) >= k.limits.namespaces; more {
 			return errFound
 		}
@@ -128,7 +128,7 @@ func (k *kernelScan) walkNamespaces(survey *Survey) (found []countedNamespace, e
 	return found, err
 }
 
-func (k *kernelScan) namespaceOf(fd *sys.FD, info sys.NamespaceInfo) (*scannedNamespace, error) {
+func (k *kernelScan) namespaceOf(fd sys.NamespaceFD, info sys.NamespaceInfo) (*scannedNamespace, error) {
 	namespace := k.byID[info.ID]
 	if namespace == nil {
 		st, err := fd.Stat(sys.StatIno)

@@ -14,10 +14,10 @@ import (
 
 // openLink opens the namespace that a link below /proc leads to, and reads which it
 // is.
-func openLink(link string) (*sys.FD, Namespace, error) {
+func openLink(link string) (sys.NamespaceFD, Namespace, error) {
 	at, err := sys.OpenProcPath(link)
 	if err != nil {
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	defer at.Close()
 	fd, ns, err := reopenNamespace(at)
@@ -31,10 +31,10 @@ func openLink(link string) (*sys.FD, Namespace, error) {
 
 // openNamed opens the namespace that is bound to a file as process pid sees it,
 // and reads which it is. It does not wait: ErrMayBlock.
-func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
+func openNamed(pid int, name string) (sys.NamespaceFD, Namespace, error) {
 	seen, err := Of(pid)
 	if err != nil {
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	look := Lookup
 	if !seen.IsOwn() {
@@ -42,7 +42,7 @@ func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
 	}
 	at, err := look(pid, name)
 	if err != nil {
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	defer at.Close()
 	return reopenNamespace(at)
@@ -51,18 +51,19 @@ func openNamed(pid int, name string) (*sys.FD, Namespace, error) {
 // reopenNamespace opens for good what was opened with O_PATH, after making sure that it
 // is a namespace: a link or name may lead to a device or a pipe by now, and
 // opening one of those may do anything.
-func reopenNamespace(at *sys.FD) (*sys.FD, Namespace, error) {
+func reopenNamespace(at *sys.FD) (sys.NamespaceFD, Namespace, error) {
 	if err := expectNamespace(at); err != nil {
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
-	fd, err := at.Reopen()
+	reopened, err := at.Reopen()
 	if err != nil {
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
+	fd := sys.NamespaceFD{FD: reopened}
 	ns, err := identifyNamespace(fd)
 	if err != nil {
 		fd.Close()
-		return nil, Namespace{}, err
+		return sys.NamespaceFD{}, Namespace{}, err
 	}
 	return fd, ns, nil
 }
@@ -102,7 +103,7 @@ func namespaceDevice() (major, minor uint32, err error) {
 	return st.Major, st.Minor, err
 }
 
-func identifyNamespace(fd *sys.FD) (Namespace, error) {
+func identifyNamespace(fd sys.NamespaceFD) (Namespace, error) {
 	stat, err := fd.Stat(sys.StatIno)
 	if err != nil {
 		return Namespace{}, err
@@ -133,7 +134,7 @@ func (n Namespace) Owned() (Namespace, error) {
 
 // expectOwner makes sure that the namespace behind fd has the owner that ours has,
 // where that is known: numbers of namespaces are used again.
-func (n Namespace) expectOwner(fd *sys.FD) error {
+func (n Namespace) expectOwner(fd sys.NamespaceFD) error {
 	if n.UserNamespace == 0 {
 		return nil
 	}
@@ -146,7 +147,7 @@ func (n Namespace) expectOwner(fd *sys.FD) error {
 
 // findOpen opens the namespace wherever it may be found: at its process, where
 // it was seen open or bound, or among all namespaces of the machine.
-func (n Namespace) findOpen() (*sys.FD, error) {
+func (n Namespace) findOpen() (sys.NamespaceFD, error) {
 	failure := error(sys.ENOENT)
 	for _, try := range n.openAttempts() {
 		fd, found, err := try()
@@ -158,41 +159,41 @@ func (n Namespace) findOpen() (*sys.FD, error) {
 			failure = ErrChanged
 		}
 	}
-	if fd := n.searchOpen(); fd != nil {
+	if fd := n.searchOpen(); fd.FD != nil {
 		return fd, nil
 	}
-	return nil, failure
+	return sys.NamespaceFD{}, failure
 }
 
 // openAttempts are the places where the namespace was seen.
-func (n Namespace) openAttempts() []func() (*sys.FD, Namespace, error) {
-	var ways []func() (*sys.FD, Namespace, error)
+func (n Namespace) openAttempts() []func() (sys.NamespaceFD, Namespace, error) {
+	var ways []func() (sys.NamespaceFD, Namespace, error)
 	if n.PID != 0 {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return openLink(strconv.Itoa(n.PID) + "/ns/mnt") })
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(strconv.Itoa(n.PID) + "/ns/mnt") })
 	}
 	if n.Link != "" {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return openLink(n.Link) })
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(n.Link) })
 	}
 	if n.Name != "" {
-		ways = append(ways, func() (*sys.FD, Namespace, error) { return openNamed(n.Via, n.Name) })
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openNamed(n.Via, n.Name) })
 	}
 	return ways
 }
 
-// searchOpen opens the namespace with our number, wherever it is; nil if it
+// searchOpen opens the namespace with our number, wherever it is; empty if it
 // is not found.
-func (n Namespace) searchOpen() *sys.FD {
+func (n Namespace) searchOpen() sys.NamespaceFD {
 	if n.ID == 0 || sys.HasNamespaceWalk.Probe() != nil {
-		return nil
+		return sys.NamespaceFD{}
 	}
-	var found *sys.FD
+	var found sys.NamespaceFD
 	// The walkKernelNamespaces ends with the first error, and so at what is looked for.
-	_ = walkKernelNamespaces(func(fd *sys.FD, info sys.NamespaceInfo) error {
+	_ = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if info.ID != n.ID {
 			return nil
 		}
 		if ns, err := identifyNamespace(fd); err == nil && n.Same(ns) {
-			found, _ = fd.Dup()
+			found.FD, _ = fd.Dup()
 		}
 		return errFound
 	})

@@ -10,9 +10,9 @@ import (
 
 // walkKernelNamespaces visits every mount namespace once: from our own to the first, and from
 // our own to the last. The kernel's order is not that of creation.
-func walkKernelNamespaces(visit func(fd *sys.FD, info sys.NamespaceInfo) error) error {
-	for i, step := range []func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error){(*sys.FD).PrevNamespace, (*sys.FD).NextNamespace} {
-		fd, err := sys.OpenProc(sys.ThreadProc("ns/mnt"))
+func walkKernelNamespaces(visit func(fd sys.NamespaceFD, info sys.NamespaceInfo) error) error {
+	for i, step := range []func(sys.NamespaceFD) (sys.NamespaceFD, sys.NamespaceInfo, error){sys.NamespaceFD.PrevNamespace, sys.NamespaceFD.NextNamespace} {
+		fd, err := sys.OpenNamespace(sys.ThreadProc("ns/mnt"))
 		if err != nil {
 			return err
 		}
@@ -21,7 +21,7 @@ func walkKernelNamespaces(visit func(fd *sys.FD, info sys.NamespaceInfo) error) 
 			err = visit(fd, info)
 		}
 		for err == nil {
-			var next *sys.FD
+			var next sys.NamespaceFD
 			next, info, err = step(fd)
 			fd.Close()
 			fd = next

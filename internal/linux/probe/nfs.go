@@ -10,27 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
-
-// refineError says what an error means that an NFS client has made up itself, by the options of the mount. It is called
-// in the mount's namespace.
-func (s *pass) refineError(i int) {
-	answer := &s.answers[i]
-	if answer.FSType != "nfs" && answer.FSType != "nfs4" || answer.State != Denied && answer.State != Broken {
-		return
-	}
-	table, err := mountns.Table(0)
-	if err != nil {
-		return // it stays as it is
-	}
-	m, ok := table.ByID(answer.ID.MountInfoID)
-	if !ok {
-		return
-	}
-	answer.refineNFS(strings.Split(m.SuperOptions, ","))
-}
 
 // refineNFS knows two errors. A server that trusts the user of whom a client speaks (sec=sys) asks for no permission
 // before it gives attributes: where it denies them, it refuses this client, as one that its exports do not name. A

@@ -13,19 +13,16 @@ import (
 	"sync"
 	"time"
 
-	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
 // pass is one call of Ask.
 type pass struct {
 	*Prober
-	targets   []Target
-	answers   []Answer // those with a state are final
+	targetMounts
+	answers   answerSet
 	startTime time.Time
 	endTime   time.Time // when there were no more answers
-	control   *fuse.Control
-	found     []foundMount
 	groups    []*targetGroup
 	room      *threadRoom
 
@@ -52,22 +49,15 @@ type lateQuestion struct {
 
 func (p *Prober) newPass(targets []Target) *pass {
 	s := &pass{
-		Prober: p, targets: targets, answers: make([]Answer, len(targets)), startTime: time.Now(),
-		found: make([]foundMount, len(targets)), lateQuestions: map[int]lateQuestion{},
+		Prober: p, targetMounts: newTargetMounts(targets), answers: make(answerSet, len(targets)), startTime: time.Now(),
+		lateQuestions: map[int]lateQuestion{},
 	}
 	p.dropOldWaiters()
 	s.room = p.newRoom()
 	for i := range s.answers {
 		s.answers[i].Target = i
 	}
-	s.control, _ = fuse.Open() // without it there are fewer hints
 	return s
-}
-
-func (s *pass) close() {
-	if s.control != nil {
-		_ = s.control.Close() // nothing was written
-	}
 }
 
 // askAll has processes ask what can be asked: one is for file systems that have answered when they were asked last, so
@@ -114,8 +104,8 @@ func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) er
 		defer s.mu.Unlock()
 		for _, g := range groups {
 			for _, q := range g.questions {
-				if s.awaitsAnswer(q.Target) {
-					s.setState(q.Target, NotProbed, 0, "not asked: as many processes of earlier passes wait as there may be")
+				if s.answers.awaits(q.Target) {
+					s.answers.setState(q.Target, NotProbed, 0, "not asked: as many processes of earlier passes wait as there may be")
 				}
 			}
 		}
@@ -133,9 +123,9 @@ func (s *pass) readReply(text json.RawMessage) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case r.Answer != nil && s.awaitsAnswer(r.Answer.Target):
+	case r.Answer != nil && s.answers.awaits(r.Answer.Target):
 		s.mergeAnswer(*r.Answer)
-	case r.Overdue != nil && s.awaitsAnswer(r.Overdue.Target):
+	case r.Overdue != nil && s.answers.awaits(r.Overdue.Target):
 		i := r.Overdue.Target
 		l, again := s.lateQuestions[i]
 		if !again {
@@ -148,11 +138,6 @@ func (s *pass) readReply(text json.RawMessage) error {
 		}
 	}
 	return nil
-}
-
-// awaitsAnswer reports whether there is such a target and no answer yet.
-func (s *pass) awaitsAnswer(target int) bool {
-	return target >= 0 && target < len(s.answers) && s.answers[target].State == ""
 }
 
 // mergeAnswer adds what the process has found out to what is known already.
@@ -170,7 +155,7 @@ func (s *pass) settleUnanswered() {
 	for _, g := range s.groups {
 		s.settleGroup(g)
 	}
-	s.notProbedState(fmt.Sprintf("there was no time or no thread left within %v", s.deadlineOrDefault()))
+	s.answers.setNotProbed(fmt.Sprintf("there was no time or no thread left within %v", s.deadlineOrDefault()))
 }
 
 // settleGroup reports whether the file system hangs: it was waited for for at
@@ -181,7 +166,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 	for _, q := range group.questions {
 		l, is := s.lateQuestions[q.Target]
 		switch {
-		case !is || !s.awaitsAnswer(q.Target):
+		case !is || !s.answers.awaits(q.Target):
 		case l.Way:
 			s.settleUnreached(group, l)
 		default:
@@ -190,7 +175,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 	}
 	if at < 0 {
 		if slices.ContainsFunc(group.questions, func(q question) bool {
-			return !s.awaitsAnswer(q.Target) &&
+			return !s.answers.awaits(q.Target) &&
 				s.answers[q.Target].State != NotProbed
 		}) {
 			s.answeringFileSystems[group.device] = true
@@ -206,13 +191,13 @@ func (s *pass) settleGroup(group *targetGroup) {
 	}
 	waited := s.endTime.Sub(late.since)
 	if waited < s.deadlineOrDefault()/2 {
-		s.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short to tell")...)
+		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short to tell")...)
 		return
 	}
-	s.setState(at, Hung, waited, s.silenceEvidence(late, waited)...)
+	s.answers.setState(at, Hung, waited, s.silenceEvidence(late, waited)...)
 	for _, q := range group.questions {
-		if s.awaitsAnswer(q.Target) {
-			s.setState(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
+		if s.answers.awaits(q.Target) {
+			s.answers.setState(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
 		}
 	}
 }
@@ -223,7 +208,7 @@ func (s *pass) settleUnreached(g *targetGroup, l lateQuestion) {
 		s.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(g, l)
 	}
 	waited := s.endTime.Sub(l.since)
-	s.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
+	s.answers.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
 }
 
 func (s *pass) waiterOf(g *targetGroup, l lateQuestion) waitingThread {
@@ -247,19 +232,4 @@ func describeQueue(requests int) []string {
 		return []string{"1 request waits unanswered"}
 	}
 	return []string{fmt.Sprintf("%d requests wait unanswered", requests)}
-}
-
-// notProbedState is the state of all that is not known by now.
-func (s *pass) notProbedState(why string) {
-	for i := range s.answers {
-		if s.awaitsAnswer(i) {
-			s.setState(i, NotProbed, 0, "not asked: "+why)
-		}
-	}
-}
-
-func (s *pass) setState(target int, state State, took time.Duration, evidence ...string) {
-	a := &s.answers[target]
-	a.State, a.Took = state, took
-	a.Evidence = append(a.Evidence, evidence...)
 }

@@ -103,10 +103,13 @@ type Loop struct {
 	File      string // the name given when it was bound, cut at 63 bytes: not to be trusted
 }
 
+// LoopFD is the descriptor of a loop device that was opened for reading.
+type LoopFD struct{ *FD }
+
 // LoopStatus returns what a loop device is bound to; ENXIO if it is free. It asks
 // the file system of the backing file and waits for it.
-func (f *FD) LoopStatus() (Loop, error) {
-	info, err := f.loopInfo()
+func (l LoopFD) LoopStatus() (Loop, error) {
+	info, err := l.loopInfo()
 	if err != nil {
 		return Loop{}, err
 	}
@@ -119,31 +122,31 @@ func (f *FD) LoopStatus() (Loop, error) {
 	}, nil
 }
 
-func (f *FD) loopInfo() (*unix.LoopInfo64, error) {
+func (l LoopFD) loopInfo() (*unix.LoopInfo64, error) {
 	var info *unix.LoopInfo64
 	err := retryInterruptedError(func() (err error) {
-		info, err = unix.IoctlLoopGetStatus64(f.number)
+		info, err = unix.IoctlLoopGetStatus64(l.number)
 		return err
 	})
 	return info, err
 }
 
 // LoopClear releases the file that backs a loop device. If no other process
-// has the device open, that happens at the latest as f is closed. Else the kernel
+// has the device open, that happens at the latest as l is closed. Else the kernel
 // would only mark the device to be released at its last close, and say nothing;
 // LoopClear takes that mark off again and returns EBUSY. ENXIO: the device is free
 // already.
-func (f *FD) LoopClear() error {
-	before, err := f.loopInfo()
+func (l LoopFD) LoopClear() error {
+	before, err := l.loopInfo()
 	if err != nil {
 		return err
 	}
-	if err := retryInterruptedError(func() error { return unix.IoctlSetInt(f.number, unix.LOOP_CLR_FD, 0) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.IoctlSetInt(l.number, unix.LOOP_CLR_FD, 0) }); err != nil {
 		return err
 	}
-	// As long as f is open no close is the last one, so that the mark does
+	// As long as l is open no close is the last one, so that the mark does
 	// nothing yet.
-	after, err := f.loopInfo()
+	after, err := l.loopInfo()
 	if errors.Is(err, unix.ENXIO) {
 		return nil
 	}
@@ -151,7 +154,7 @@ func (f *FD) LoopClear() error {
 		return err
 	}
 	after.Flags = before.Flags
-	if err := retryInterruptedError(func() error { return unix.IoctlLoopSetStatus64(f.number, after) }); err != nil {
+	if err := retryInterruptedError(func() error { return unix.IoctlLoopSetStatus64(l.number, after) }); err != nil {
 		return err
 	}
 	return unix.EBUSY

@@ -47,7 +47,7 @@ func TestOpenBlockIsTheDeviceOfThatNumber(t *testing.T) {
 	}
 	backing, err := sys.StatPath(file, sys.StatIno)
 	must(t, err)
-	loop, err := fd.LoopStatus()
+	loop, err := sys.LoopFD{FD: fd}.LoopStatus()
 	if err != nil || loop.File != file || loop.Ino != backing.Ino || loop.Major != backing.Major || loop.Minor != backing.Minor {
 		t.Errorf("loop %+v, %v, want file %q, %+v", loop, err, file, backing)
 	}
@@ -92,17 +92,18 @@ func TestLoopClear(t *testing.T) {
 	fd, err := sys.OpenShared(node)
 	must(t, err)
 	defer fd.Close()
-	if err := fd.LoopClear(); !errors.Is(err, sys.EBUSY) {
+	loop := sys.LoopFD{FD: fd}
+	if err := loop.LoopClear(); !errors.Is(err, sys.EBUSY) {
 		t.Errorf("open elsewhere: %v, want EBUSY", err)
 	}
-	if loop, err := fd.LoopStatus(); err != nil || loop.Autoclear || loop.File != file {
-		t.Errorf("after a refusal: %+v, %v", loop, err)
+	if status, err := loop.LoopStatus(); err != nil || status.Autoclear || status.File != file {
+		t.Errorf("after a refusal: %+v, %v", status, err)
 	}
 	other.Close()
-	if err := fd.LoopClear(); err != nil {
+	if err := loop.LoopClear(); err != nil {
 		t.Errorf("open nowhere else: %v", err)
 	}
-	if err := fd.LoopClear(); !errors.Is(err, sys.ENXIO) {
+	if err := loop.LoopClear(); !errors.Is(err, sys.ENXIO) {
 		t.Errorf("once more: %v, want ENXIO", err)
 	}
 	fd.Close()

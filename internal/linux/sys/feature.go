@@ -216,7 +216,7 @@ func probeStatmountSource() error {
 }
 
 func probeNamespaceID() error {
-	fd, err := OpenProc(ThreadProc("ns/mnt"))
+	fd, err := OpenNamespace(ThreadProc("ns/mnt"))
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func probeNamespaceID() error {
 }
 
 func probeNamespaceWalk() error {
-	fd, err := OpenProc(ThreadProc("ns/mnt"))
+	fd, err := OpenNamespace(ThreadProc("ns/mnt"))
 	if err != nil {
 		return err
 	}

@@ -165,7 +165,7 @@ func TestWatchInAnotherNamespace(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
 	other := kerneltest.Start(t, "hold")
 	must(t, systest.UnmountPath(b.fileMount, false)) // here, not there
-	ns, err := sys.OpenProc(strconv.Itoa(other.PID) + "/ns/mnt")
+	ns, err := sys.OpenNamespace(strconv.Itoa(other.PID) + "/ns/mnt")
 	must(t, err)
 	var inside *sys.FD
 	watch := 0

@@ -131,20 +131,20 @@ func TestAttachBeneath(t *testing.T) {
 // time, whichever comes first. Those of others may come and go meanwhile.
 func TestNamespacesOneByOne(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
-	other, err := sys.OpenProc(fmt.Sprintf("%d/ns/mnt", kerneltest.Start(t, "hold").PID))
+	other, err := sys.OpenNamespace(fmt.Sprintf("%d/ns/mnt", kerneltest.Start(t, "hold").PID))
 	must(t, err)
 	defer other.Close()
-	fd, err := sys.OpenProc("self/ns/mnt")
+	fd, err := sys.OpenNamespace("self/ns/mnt")
 	must(t, err)
 	var live []uint64
-	for _, ns := range []*sys.FD{fd, other} {
+	for _, ns := range []sys.NamespaceFD{fd, other} {
 		info, err := ns.NamespaceInfo()
 		must(t, err)
 		live = append(live, info.ID)
 	}
-	_, last := walkNamespaces(t, fd, (*sys.FD).NextNamespace)
-	backward, first := walkNamespaces(t, last, (*sys.FD).PrevNamespace)
-	all, last := walkNamespaces(t, first, (*sys.FD).NextNamespace)
+	_, last := walkNamespaces(t, fd, sys.NamespaceFD.NextNamespace)
+	backward, first := walkNamespaces(t, last, sys.NamespaceFD.PrevNamespace)
+	all, last := walkNamespaces(t, first, sys.NamespaceFD.NextNamespace)
 	last.Close()
 	for _, id := range live {
 		if !backward[id] || !all[id] {
@@ -157,7 +157,7 @@ func TestNamespacesOneByOne(t *testing.T) {
 }
 
 // walkNamespaces goes on from fd, which it closes, and gives the last one it met.
-func walkNamespaces(t *testing.T, fd *sys.FD, step func(*sys.FD) (*sys.FD, sys.NamespaceInfo, error)) (map[uint64]bool, *sys.FD) {
+func walkNamespaces(t *testing.T, fd sys.NamespaceFD, step func(sys.NamespaceFD) (sys.NamespaceFD, sys.NamespaceInfo, error)) (map[uint64]bool, sys.NamespaceFD) {
 	t.Helper()
 	info, err := fd.NamespaceInfo()
 	must(t, err)

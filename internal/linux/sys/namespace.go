@@ -20,6 +20,15 @@ const (
 	nsMntGetPrev = 0x8010b70c
 )
 
+// NamespaceFD is the descriptor of a mount namespace that was opened for reading.
+type NamespaceFD struct{ *FD }
+
+// OpenNamespace opens the namespace that a link below /proc leads to, such as "self/ns/mnt". The caller closes it.
+func OpenNamespace(link string) (NamespaceFD, error) {
+	fd, err := OpenProc(link)
+	return NamespaceFD{fd}, err
+}
+
 // NamespaceInfo is what the kernel reports about a mount namespace.
 type NamespaceInfo struct {
 	ID     uint64 // never used again while the machine runs
@@ -33,11 +42,11 @@ type mntNSInfo struct {
 	id     uint64
 }
 
-// ExpectMountNamespace fails with EINVAL if f is a namespace of another kind than
+// ExpectMountNamespace fails with EINVAL if n is a namespace of another kind than
 // those of mounts. A kernel before 4.11 does not give the kind, and setns(2) alone
 // refuses there.
-func (f *FD) ExpectMountNamespace() error {
-	kind, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(f.number, nsGetType) })
+func (n NamespaceFD) ExpectMountNamespace() error {
+	kind, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(n.number, nsGetType) })
 	switch {
 	case err == unix.ENOTTY:
 		return nil
@@ -48,65 +57,65 @@ func (f *FD) ExpectMountNamespace() error {
 }
 
 // OwnerUserNamespace returns the inode number of the user namespace that owns the
-// namespace behind f. EPERM: it is neither the caller's nor below that.
-func (f *FD) OwnerUserNamespace() (uint64, error) {
-	n, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(f.number, nsGetUserNS) })
+// namespace. EPERM: it is neither the caller's nor below that.
+func (n NamespaceFD) OwnerUserNamespace() (uint64, error) {
+	number, err := retryInterrupted(func() (int, error) { return unix.IoctlRetInt(n.number, nsGetUserNS) })
 	if err != nil {
 		return 0, err
 	}
-	owner := newFD(n)
+	owner := newFD(number)
 	defer owner.Close()
 	st, err := owner.Stat(StatIno)
 	return st.Ino, err
 }
 
-// NamespaceInfo asks about the mount namespace behind f (6.12; ENOTTY before).
-func (f *FD) NamespaceInfo() (NamespaceInfo, error) {
-	_, info, err := f.namespaceIoctl(nsMntGetInfo)
+// NamespaceInfo asks about the namespace (6.12; ENOTTY before).
+func (n NamespaceFD) NamespaceInfo() (NamespaceInfo, error) {
+	_, info, err := n.namespaceIoctl(nsMntGetInfo)
 	return info, err
 }
 
-// NextNamespace opens the mount namespace after f in the kernel's order, which
+// NextNamespace opens the mount namespace after n in the kernel's order, which
 // is not the order of creation; ENOENT after the last. Needs CAP_SYS_ADMIN in
 // the initial user namespace and, with it, the initial PID namespace.
-func (f *FD) NextNamespace() (*FD, NamespaceInfo, error) {
-	return f.adjacentNamespace(nsMntGetNext)
+func (n NamespaceFD) NextNamespace() (NamespaceFD, NamespaceInfo, error) {
+	return n.adjacentNamespace(nsMntGetNext)
 }
 
 // PrevNamespace is NextNamespace in the other direction.
-func (f *FD) PrevNamespace() (*FD, NamespaceInfo, error) {
-	return f.adjacentNamespace(nsMntGetPrev)
+func (n NamespaceFD) PrevNamespace() (NamespaceFD, NamespaceInfo, error) {
+	return n.adjacentNamespace(nsMntGetPrev)
 }
 
-func (f *FD) adjacentNamespace(request uintptr) (*FD, NamespaceInfo, error) {
-	n, info, err := f.namespaceIoctl(request)
+func (n NamespaceFD) adjacentNamespace(request uintptr) (NamespaceFD, NamespaceInfo, error) {
+	number, info, err := n.namespaceIoctl(request)
 	if err != nil {
-		return nil, NamespaceInfo{}, err
+		return NamespaceFD{}, NamespaceInfo{}, err
 	}
-	return newFD(n), info, nil
+	return NamespaceFD{newFD(number)}, info, nil
 }
 
-func (f *FD) namespaceIoctl(request uintptr) (int, NamespaceInfo, error) {
+func (n NamespaceFD) namespaceIoctl(request uintptr) (int, NamespaceInfo, error) {
 	info := mntNSInfo{size: uint32(unsafe.Sizeof(mntNSInfo{}))}
-	n, err := retryInterrupted(func() (int, error) {
-		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(f.number), request, uintptr(unsafe.Pointer(&info)))
+	number, err := retryInterrupted(func() (int, error) {
+		r, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.number), request, uintptr(unsafe.Pointer(&info)))
 		if errno != 0 {
 			return -1, errno
 		}
 		return int(r), nil
 	})
-	return n, NamespaceInfo{ID: info.id, Mounts: info.mounts}, err
+	return number, NamespaceInfo{ID: info.id, Mounts: info.mounts}, err
 }
 
-// EnterMountNamespace moves the calling thread into the mount namespace behind
-// f; root and working directory become that namespace's root. Only inside
+// EnterMountNamespace moves the calling thread into the mount
+// namespace; root and working directory become that namespace's root. Only inside
 // OnThread: elsewhere the kernel refuses with EINVAL. It opens Procfs first:
 // the new namespace may have no /proc, or a forged one.
-func (f *FD) EnterMountNamespace() error {
+func (n NamespaceFD) EnterMountNamespace() error {
 	if _, err := Procfs(); err != nil {
 		return err
 	}
-	return unix.Setns(f.number, unix.CLONE_NEWNS)
+	return unix.Setns(n.number, unix.CLONE_NEWNS)
 }
 
 // UnshareMounts gives the calling thread a copy of its mount namespace. Only
@@ -156,7 +165,8 @@ func BesideMountsCopy(fn func(home func(func() error) error) error) error {
 
 // threadPosition is where a thread was.
 type threadPosition struct {
-	mountNamespace, root, dir *FD
+	mountNamespace NamespaceFD
+	root, dir      *FD
 }
 
 func savePosition() (threadPosition, error) {
@@ -164,7 +174,7 @@ func savePosition() (threadPosition, error) {
 		w    threadPosition
 		errs [3]error
 	)
-	w.mountNamespace, errs[0] = OpenProc(ThreadProc("ns/mnt"))
+	w.mountNamespace, errs[0] = OpenNamespace(ThreadProc("ns/mnt"))
 	w.root, errs[1] = openat(unix.AT_FDCWD, "/", pathFlags|unix.O_DIRECTORY)
 	w.dir, errs[2] = openat(unix.AT_FDCWD, ".", pathFlags|unix.O_DIRECTORY)
 	if err := errors.Join(errs[:]...); err != nil {

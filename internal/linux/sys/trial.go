@@ -25,7 +25,7 @@ func probeDetachedTarget() error {
 
 // Scratch is where TryAttach attaches trees.
 type Scratch struct {
-	mountNamespace *FD // a mount namespace with nothing but an empty tmpfs; nil is not needed
+	mountNamespace NamespaceFD // with nothing but an empty tmpfs; empty: not needed
 }
 
 // NewScratch makes a place for TryAttach: none at all where the kernel can
@@ -46,10 +46,10 @@ func NewScratch() (*Scratch, error) {
 // more; no container could have it mounted either. It asks no file system. Only
 // inside OnThread, which it leaves in the process' own namespace.
 func (s *Scratch) TryAttach(tree *FD, dir bool) error {
-	if s.mountNamespace == nil {
+	if s.mountNamespace == (NamespaceFD{}) {
 		return attachDetached(tree, dir)
 	}
-	home, err := OpenProc("self/ns/mnt") // that of the main thread, which never leaves
+	home, err := OpenNamespace("self/ns/mnt") // that of the main thread, which never leaves
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func newScratchSpace() (*Scratch, error) {
 			return err
 		}
 		var err error
-		s.mountNamespace, err = OpenProc(ThreadProc("ns/mnt"))
+		s.mountNamespace, err = OpenNamespace(ThreadProc("ns/mnt"))
 		return err
 	})
 	return s, err

@@ -57,16 +57,8 @@ func (*Collector) Parameters() []string {
 
 // listedVolume is one volume as it is shown.
 type listedVolume struct {
-	Pod    fault.Pod `json:"pod"`
-	Plugin string    `json:"plugin"`
-	Name   string    `json:"name"`
-	Point  string    `json:"point"`
-	// FSType, Device and Root are those of the mount that is visible there, "device" as "major:minor".
-	FSType string `json:"fsType,omitempty"`
-	Device string `json:"device,omitempty"`
-	Root   string `json:"root,omitempty"`
-	// HiddenMounts is how many mounts it hides.
-	HiddenMounts int `json:"beneath,omitempty"`
+	volumePlace
+	listedMount
 	// State is what became of the question to the mount, Errno the error that decided; Bindable is "yes", "no" or
 	// unknown.
 	State    probe.State    `json:"state,omitempty"`
@@ -81,6 +73,27 @@ type listedVolume struct {
 	Code     fault.Code   `json:"code,omitempty"`
 	Copies   []listedCopy `json:"copies,omitempty"`
 	Evidence []string     `json:"evidence,omitempty"`
+}
+
+// volumePlace is where the kubelet keeps a volume of a pod.
+type volumePlace struct {
+	Pod    fault.Pod `json:"pod"`
+	Plugin string    `json:"plugin"`
+	Name   string    `json:"name"`
+	Point  string    `json:"point"`
+}
+
+func volumePlaceOf(h *volume.Health) volumePlace {
+	return volumePlace{h.Pod, h.Plugin, h.Name, h.Point}
+}
+
+// listedMount is the mount that is visible at the place of a volume.
+type listedMount struct {
+	FSType string `json:"fsType,omitempty"`
+	Device string `json:"device,omitempty"` // "major:minor"
+	Root   string `json:"root,omitempty"`
+	// HiddenMounts is how many mounts it hides.
+	HiddenMounts int `json:"beneath,omitempty"`
 }
 
 // listedCopy is a broken mount of a volume at another place.
@@ -132,8 +145,8 @@ func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.
 
 func listVolume(health *volume.Health) listedVolume {
 	out := listedVolume{
-		Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
-		HiddenMounts: len(health.HiddenMounts), Record: health.Record, Code: health.Code,
+		volumePlace: volumePlaceOf(health), listedMount: listedMount{HiddenMounts: len(health.HiddenMounts)},
+		Record: health.Record, Code: health.Code,
 		State: health.Answer.State, Bindable: health.Answer.Bindable, Evidence: health.Reasons[:min(len(health.Reasons), maxListedEvidence)],
 	}
 	if health.Mount.Point != "" {

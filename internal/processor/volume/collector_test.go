@@ -79,14 +79,18 @@ func TestListsEveryVolume(t *testing.T) {
 	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
 	want := []listedVolume{
 		{
-			Pod: pod, Plugin: kubelet.CSIPlugin, Name: "b", Point: "/p/b", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Disconnected,
+			volumePlace: volumePlace{pod, kubelet.CSIPlugin, "b", "/p/b"},
+			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/v"}, State: probe.Disconnected,
 			Errno: sys.ENOTCONN.Error(), Staging: "/g", StagingState: probe.Alive, Code: fault.DisconnectedFUSE,
 			Copies:   []listedCopy{{Code: fault.DisconnectedFUSE, Point: "/data", Namespace: 42, Container: "app"}},
 			Evidence: []string{"the connection is gone"},
 		},
-		{Pod: pod, Plugin: kubelet.CSIPlugin, Name: "a", Point: "/p/a", FSType: "fuse.x", Device: "0:77", Root: "/v", State: probe.Alive, Bindable: probe.Yes},
+		{
+			volumePlace: volumePlace{pod, kubelet.CSIPlugin, "a", "/p/a"},
+			listedMount: listedMount{FSType: "fuse.x", Device: "0:77", Root: "/v"}, State: probe.Alive, Bindable: probe.Yes,
+		},
 	}
-	if diff := cmp.Diff(want, list); diff != "" {
+	if diff := cmp.Diff(want, list, cmp.AllowUnexported(listedVolume{})); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
 	for _, part := range []string{"2 volumes", "1 of them broken", "30 mounts", "7 mount namespaces (kernel)", "not looked at: mnt:[9] went"} {

@@ -13,14 +13,23 @@ import (
 
 // brokenVolume is one broken volume as it is written down.
 type brokenVolume struct {
-	Code   fault.Code `json:"code,omitempty"` // empty if only copies are broken
-	Pod    fault.Pod  `json:"pod"`
-	Plugin string     `json:"plugin"`
-	Name   string     `json:"name"`
-	Point  string     `json:"point"`
+	Code fault.Code `json:"code,omitempty"` // empty if only copies are broken
+	volumePlace
 	// State is what the mount answered.
 	State    probe.State `json:"state,omitempty"`
 	Evidence []string    `json:"evidence,omitempty"`
+	volumeOrigin
+	Copies []brokenCopy `json:"copies,omitempty"`
+	// MoreCopies is how many others there are.
+	MoreCopies int         `json:"moreCopies,omitempty"`
+	SharedWith []fault.Pod `json:"shares,omitempty"`
+	DaemonExit []string    `json:"fate,omitempty"`
+	// WrittenToNodeDisk has names of what was written to the node's own disk instead of to the volume.
+	WrittenToNodeDisk []string `json:"split,omitempty"`
+}
+
+// volumeOrigin is what is known of where a volume comes from.
+type volumeOrigin struct {
 	// Record is what the kubelet has written down, or NoRecord says why there is nothing.
 	Record   *kubelet.VolumeRecord `json:"record,omitempty"`
 	NoRecord string                `json:"noRecord,omitempty"`
@@ -29,13 +38,6 @@ type brokenVolume struct {
 	// Source is what belongs in its place, or NoSource says why nothing is known to.
 	Source   *volume.Source `json:"source,omitempty"`
 	NoSource string         `json:"noSource,omitempty"`
-	Copies   []brokenCopy   `json:"copies,omitempty"`
-	// MoreCopies is how many others there are.
-	MoreCopies int         `json:"moreCopies,omitempty"`
-	SharedWith []fault.Pod `json:"shares,omitempty"`
-	DaemonExit []string    `json:"fate,omitempty"`
-	// WrittenToNodeDisk has names of what was written to the node's own disk instead of to the volume.
-	WrittenToNodeDisk []string `json:"split,omitempty"`
 }
 
 // brokenCopy is a broken mount of the volume at another place.
@@ -53,9 +55,10 @@ type brokenCopy struct {
 
 func describeBroken(health *volume.Health, reasons []string) brokenVolume {
 	d := brokenVolume{
-		Code: health.Code, Pod: health.Pod, Plugin: health.Plugin, Name: health.Name, Point: health.Point,
-		State: health.Answer.State, Record: health.Record,
-		NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason,
+		Code: health.Code, volumePlace: volumePlaceOf(health), State: health.Answer.State,
+		volumeOrigin: volumeOrigin{
+			Record: health.Record, NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason,
+		},
 		WrittenToNodeDisk: health.WrittenToNodeDisk, DaemonExit: reasons,
 		Evidence:   health.Reasons[:min(len(health.Reasons), maxBrokenEvidence)],
 		SharedWith: health.SharedWith[:min(len(health.SharedWith), maxSharedWith)],

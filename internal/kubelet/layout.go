@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+)
+
+// Layout is where a kubelet keeps the directories of pods and of volume plugins, as paths in its mount namespace. It asks
+// no file system once its links are resolved.
+type Layout struct {
+	// Root is the kubelet's root directory, with no symbolic link in it.
+	Root string
+
+	podsDir string // Root/pods with links resolved
+}
+
+// resolve resolves the root, and the directory of the pods in it, which some put on another disk with a link.
+// prefix leads to the root directory of the kubelet's process.
+func (l *Layout) resolve(prefix string) error {
+	if !path.IsAbs(l.Root) {
+		return fmt.Errorf("resolve kubelet root %q: not an absolute path", l.Root)
+	}
+	root, err := resolveIn(prefix, l.Root, nil)
+	if err != nil {
+		return fmt.Errorf("resolve kubelet root %q: %w", l.Root, err)
+	}
+	l.Root = root
+	l.podsDir, err = resolveIn(prefix, root+"/pods", nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		l.podsDir = path.Join(root, "pods")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("resolve pods of kubelet root %q: %w", l.Root, err)
+	}
+	return nil
+}
+
+// PodsDir has the directories of the pods, with no symbolic link in it.
+func (l *Layout) PodsDir() string { return l.podsDir }
+
+// PodDir is the directory of a pod.
+func (l *Layout) PodDir(uid string) string { return path.Join(l.podsDir, uid) }
+
+// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's
+// handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
+func (l *Layout) StagingPoints(driver, handle, persistentVolume string) []string {
+	plugin := path.Join(l.Root, "plugins", CSIPlugin)
+	var points []string
+	if isPathComponent(driver) && handle != "" {
+		sum := sha256.Sum256([]byte(handle))
+		points = append(points, path.Join(plugin, driver, hex.EncodeToString(sum[:]), "globalmount"))
+	}
+	if isPathComponent(persistentVolume) {
+		points = append(points, path.Join(plugin, "pv", persistentVolume, "globalmount"))
+	}
+	return points
+}
+
+// PluginsDir has the directories of the volume plugins, staging paths among them.
+func (l *Layout) PluginsDir() string { return path.Join(l.Root, "plugins") }
+
+// VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
+// kubernetes.io/configmap. It is empty if the names cannot be a path.
+func (l *Layout) VolumeDir(uid, plugin, volume string) string {
+	escaped := strings.ReplaceAll(plugin, "/", "~")
+	if !isPathComponent(uid) || !isPathComponent(escaped) || !isPathComponent(volume) {
+		return ""
+	}
+	return path.Join(l.PodDir(uid), volumesDir, escaped, volume)
+}
+
+// isPathComponent reports whether name can be one component of a path, and no more.
+func isPathComponent(name string) bool {
+	return name != "" && name != "." && name != ".." && !strings.ContainsAny(name, "/\x00")
+}

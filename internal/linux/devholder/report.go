@@ -1,0 +1,87 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+)
+
+// maxNamedHolders is how many different holders are named that are no mounts: more of
+// them say nothing new.
+const maxNamedHolders = 1000
+
+// holderKey is what makes a holder of its own. Processes that agree in it share one.
+type holderKey struct {
+	kind         Kind
+	path, detail string
+}
+
+// reportBuilder fills in the report about a device, and knows if what was found explains why the device is busy.
+type reportBuilder struct {
+	report *Report
+	// explained says, by Number, which superblocks have a holder.
+	explained  map[blockdev.Number]bool
+	busyProven bool              // anything was found that makes the device busy
+	entries    map[holderKey]int // index in report.Holders
+}
+
+func newReportBuilder(d blockdev.Device) reportBuilder {
+	return reportBuilder{report: &Report{Device: d}, explained: map[blockdev.Number]bool{}, entries: map[holderKey]int{}}
+}
+
+// addHolder notes a holder that is no mount.
+func (b *reportBuilder) addHolder(holder Holder) {
+	key := holderKey{holder.Kind, holder.Path, holder.Detail}
+	if i, known := b.entries[key]; known {
+		pids := &b.report.Holders[i].PIDs
+		for _, pid := range holder.PIDs {
+			if !slices.Contains(*pids, pid) {
+				*pids = append(*pids, pid)
+			}
+		}
+		return
+	}
+	if len(b.entries) >= maxNamedHolders {
+		b.report.Coverage.Unnamed++
+		return
+	}
+	b.entries[key] = len(b.report.Holders)
+	b.report.Holders = append(b.report.Holders, holder)
+}
+
+// markExplained notes that something holds the superblock with that number. Only a btrfs
+// has one that is no device's, which nothing but its mounts shows.
+func (b *reportBuilder) markExplained(number blockdev.Number) {
+	b.busyProven = true
+	b.explained[number] = true
+	if number.Major == 0 {
+		b.explained[blockdev.Number{}] = true
+	}
+}
+
+// unexplained reports whether nothing was found, or a superblock is alive that
+// nothing was found for.
+func (b *reportBuilder) unexplained() bool { return !b.busyProven || b.busyUnexplained() }
+
+// busyUnexplained is unexplained for a device that is busy, or may be.
+func (b *reportBuilder) busyUnexplained() bool {
+	for _, fs := range b.report.FileSystems {
+		if !b.explained[fs.Number] {
+			return true
+		}
+	}
+	return (b.report.Busy || b.report.Untested != nil) && !b.busyProven
+}
+
+// hasInferred reports whether a holder was concluded from what is no longer there.
+func (b *reportBuilder) hasInferred() bool {
+	for _, h := range b.report.Holders {
+		if h.Inferred {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package devholder
+
+import (
+	"maps"
+	"path"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+)
+
+// deviceSigns are the signs that something is on a device.
+type deviceSigns struct {
+	// devices are the block devices whose use holds this one, and superblockNumbers the numbers that files and mounts on it
+	// show.
+	devices, superblockNumbers map[blockdev.Number]bool
+	btrfs                      map[string]bool            // names of the members of a btrfs on it
+	byUniqueID                 map[uint64]blockdev.Number // mounts on it, by unique ID
+	byMountInfoID              map[int]blockdev.Number    // the same by the number in mountinfo
+}
+
+// newDeviceSigns has the numbers of one device of all.
+func newDeviceSigns(d blockdev.Device, all []blockdev.Device) deviceSigns {
+	s := deviceSigns{
+		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
+		byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
+	}
+	s.addFamily(d, all)
+	return s
+}
+
+// addFamily adds the numbers of the device, its partitions, and the disk that it is
+// a partition of. A descriptor of that disk does not hold the partition.
+func (s *deviceSigns) addFamily(d blockdev.Device, all []blockdev.Device) {
+	s.devices[d.Number], s.superblockNumbers[d.Number] = true, true
+	for _, other := range all {
+		switch {
+		case other.Parent == d.Name:
+			s.devices[other.Number], s.superblockNumbers[other.Number] = true, true
+		case d.Parent != "" && d.Parent == other.Name:
+			s.superblockNumbers[other.Number] = true
+		}
+	}
+}
+
+// marks are the signs for a job.
+func (s *deviceSigns) marks() deviceMarks {
+	return deviceMarks{
+		Devices: slices.Collect(maps.Keys(s.devices)), Superblocks: slices.Collect(maps.Keys(s.superblockNumbers)),
+		UniqueIDs: s.byUniqueID, MountInfoIDs: s.byMountInfoID,
+	}
+}
+
+// isMember reports whether a btrfs that was mounted from source is the one that is
+// searched for. The source is the kernel's name of a member's node. If it was named
+// otherwise, only the node itself identifies it.
+func (s *deviceSigns) isMember(system blockdev.Sys, source string) bool {
+	if d, err := system.Resolve(source); err == nil {
+		return s.btrfs[d.Name]
+	}
+	return s.btrfs[path.Base(source)]
+}

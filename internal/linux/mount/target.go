@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mount
+
+import (
+	"context"
+	"errors"
+	"path"
+
+	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// mountTarget is the mount that is meant, as a thread of its own acts on it.
+type mountTarget struct {
+	id             ID
+	check          func(State) error
+	foreign        bool
+	rootUnopenable bool    // see replaceOp.reopenUnopenable
+	dir            *sys.FD // the directory that holds the point
+	mountSource    mountSource
+	calls          *calls.Log
+}
+
+// startOnThread runs act on a thread of its own.
+func (t *mountTarget) startOnThread(ctx context.Context, act func() error) error {
+	if err := ctx.Err(); err != nil {
+		return t.fail("unmount", err)
+	}
+	if sys.InPrivateThread() {
+		return t.withPointDirectory(act)
+	}
+	return sys.OnThread(func() error { return t.withPointDirectory(act) })
+}
+
+// logCall notes a call that changes the mounts at the point, and returns its error.
+func (t *mountTarget) logCall(call, flags string, err error) error {
+	return t.calls.Did(call, t.id.Point+" "+flags, err)
+}
+
+// withPointDirectory opens the directory that holds the point for as long as act runs.
+func (t *mountTarget) withPointDirectory(act func() error) error {
+	dir, err := t.openPointDirectory(path.Dir(t.id.Point))
+	if errors.Is(err, sys.ENOENT) {
+		err = ErrNotMounted
+	}
+	if err != nil {
+		return t.fail("look up", err)
+	}
+	defer dir.Close()
+	t.dir, t.mountSource = dir, chooseMountSource()
+	return act()
+}
+
+// openPointDirectory opens the directory that holds the point.
+func (t *mountTarget) openPointDirectory(dir string) (*sys.FD, error) {
+	if t.foreign {
+		return mountns.LookupForeign(dir)
+	}
+	return mountns.Lookup(0, dir)
+}
+
+// openPoint opens the point in that directory.
+func (t *mountTarget) openPoint() (*sys.FD, error) {
+	if t.foreign {
+		return mountns.LookupForeignIn(t.dir, t.id.Point)
+	}
+	return mountns.LookupIn(t.dir, t.id.Point)
+}

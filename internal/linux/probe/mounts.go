@@ -1,0 +1,124 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"cmp"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// foundMount is a target's mount, as the kernel knows it without asking its file
+// system.
+type foundMount struct {
+	namespace mountns.Namespace // the zero value is this process' own
+	state     mount.State
+}
+
+// targetMounts is the mounts of the targets, and what the kernel alone knows of them.
+type targetMounts struct {
+	targets []Target
+	found   []foundMount
+	control *fuse.Control
+}
+
+// newTargetMounts has found no mount yet.
+func newTargetMounts(targets []Target) targetMounts {
+	control, _ := fuse.Open() // without it there are fewer hints
+	return targetMounts{targets: targets, found: make([]foundMount, len(targets)), control: control}
+}
+
+func (m *targetMounts) close() {
+	if m.control != nil {
+		_ = m.control.Close() // nothing was written
+	}
+}
+
+// place finds out which targets are in this process' own namespace, and
+// where the others' can be entered.
+func (m *targetMounts) place() {
+	own, err := mountns.Self()
+	var homeless []mountns.Namespace
+	for i, t := range m.targets {
+		if t.Namespace == (mountns.Namespace{}) || err == nil && t.Namespace.Same(own) {
+			continue
+		}
+		m.found[i].namespace = t.Namespace
+		if t.Namespace.PID == 0 {
+			homeless = append(homeless, t.Namespace)
+		}
+	}
+	if len(homeless) == 0 {
+		return
+	}
+	holders, _, _ := mountns.NewScanner().Holders(homeless) // else they are looked for one by one
+	for i := range m.found {
+		ns := &m.found[i].namespace
+		if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {
+			ns.PID = held[0].PID
+		}
+	}
+}
+
+// locateAll finds the mounts of all targets in the mount tables, one namespace after another.
+func (m *targetMounts) locateAll(then func(i int, st mount.State, err error)) {
+	spaces := map[mountns.Namespace][]int{}
+	for i, f := range m.found {
+		spaces[f.namespace] = append(spaces[f.namespace], i)
+	}
+	for namespace, targets := range spaces {
+		wanted := make([]mount.ID, len(targets))
+		for n, i := range targets {
+			wanted[n] = m.targets[i].ID
+			if found := m.found[i].state.ID; found != (mount.ID{}) {
+				wanted[n] = found
+			}
+			wanted[n].Point = m.targets[i].Point
+		}
+		look := func() error {
+			mount.LocateAll(wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
+			return nil
+		}
+		if namespace == (mountns.Namespace{}) {
+			_ = look() // never fails
+			continue
+		}
+		if err := namespace.Do(look); err != nil {
+			for _, i := range targets {
+				then(i, mount.State{}, err)
+			}
+		}
+	}
+}
+
+// fuseConnection is what the kernel knows of a file system's server, where that is
+// one of FUSE; the zero value if nothing is known.
+func (m *targetMounts) fuseConnection(st mount.State) fuse.Connection {
+	base, _, _ := strings.Cut(st.FSType, ".")
+	if m.control == nil || st.Major != 0 || base != "fuse" && base != "virtiofs" {
+		return fuse.Connection{}
+	}
+	c, _ := m.control.Connection(st.Minor) // without it there are fewer hints
+	return c
+}
+
+// waitingRequests is how many requests to a target's server wait for an answer; 0 also
+// where that is not known.
+func (m *targetMounts) waitingRequests(target int) int {
+	return m.fuseConnection(m.found[target].state).Waiting
+}
+
+// pathToMount is where a mount is looked up.
+type pathToMount struct {
+	namespaceInode uint64 // inode of the namespace, or the process in it if that may not be read
+	point          string
+}
+
+func (m *targetMounts) wayToMount(target int) pathToMount {
+	ns := m.found[target].namespace
+	return pathToMount{cmp.Or(ns.Inode, uint64(ns.PID)), m.targets[target].Point}
+}

@@ -1,0 +1,35 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import "time"
+
+// scanSchedule is when volumes are scanned.
+type scanSchedule struct {
+	restBudget            // of scans
+	nextScan    time.Time // when all volumes are scanned without an event
+	rescanDelay time.Duration
+	scanDue     bool
+}
+
+func (s *scanSchedule) isDue(now time.Time) bool {
+	return (s.scanDue || !now.Before(s.nextScan)) && !now.Before(s.notBefore)
+}
+
+// scanned sets when the next scan follows a scan that has asked so many volumes.
+func (s *scanSchedule) scanned(now time.Time, asked int) {
+	rest := time.Duration(asked) * minProbeGap
+	s.charge(now, rest, probeBurst*rest) // credit for probeBurst scans in a row
+	s.nextScan = now.Add(max(scanInterval, time.Duration(asked)*probeInterval))
+}
+
+// rescanFaults has the next scan follow sooner while there are faults. The delay grows as long as they do not change.
+func (s *scanSchedule) rescanFaults(now time.Time, changed, present bool) {
+	if s.rescanDelay = min(2*s.rescanDelay, time.Hour); changed {
+		s.rescanDelay = faultRescanInterval
+	}
+	if present && now.Add(s.rescanDelay).Before(s.nextScan) {
+		s.nextScan = now.Add(s.rescanDelay)
+	}
+}
