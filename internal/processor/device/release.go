@@ -70,7 +70,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		case !usage.Removable:
 			refused = append(refused, refusalReason(usage))
 		default:
-			detached := options.planRelease(h.Inspector, usage, &plan)
+			detached := options.planRelease(ctx, h.Inspector, usage, &plan)
 			state.Devices = append(state.Devices, releasedDeviceOf(usage, detached))
 			copies = append(copies, usage.Copies()...)
 		}
@@ -102,7 +102,7 @@ func refusalReason(c *device.Usage) string {
 }
 
 // planRelease plans for one device, and says whether that is to be detached.
-func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
+func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
 	for _, copied := range usage.Copies() {
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
@@ -111,8 +111,13 @@ func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, pl
 		})
 	}
 	findings := usage.Findings()
-	why := o.detachReason(i, usage.Device)
-	if reason := o.notDetachedReason(usage.Device); reason != "" {
+	why, reason := o.detachReason(i, usage.Device), o.notDetachedReason(usage.Device)
+	if why != "" {
+		if err := checkNoBlockVolume(ctx, i, usage.Device); err != nil {
+			why, reason = "", "it is not detached: "+err.Error()
+		}
+	}
+	if reason != "" {
 		for n := range findings {
 			findings[n].Evidence = append(findings[n].Evidence, reason)
 		}
