@@ -48,7 +48,11 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	choice, err := h.Inspector.Select(ctx, device.SelectionOf(r.Values))
+	selection, elsewhere, err := selectionOf(ctx, h.Inspector, r)
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	choice, err := h.Inspector.Select(ctx, selection)
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Plan{}, processor.Stalled(err)
 	}
@@ -76,7 +80,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
+		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned(selection))}, nil
 	}
 	if state.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
@@ -93,6 +97,9 @@ func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.U
 	closer, err := h.Inspector.InspectWithProcesses(ctx, c.Device)
 	if device.IsGone(err) {
 		return nil, nil
+	}
+	if err == nil {
+		closer.PodReason = c.PodReason
 	}
 	return closer, err
 }
