@@ -69,6 +69,8 @@ const (
 	ReasonApproved = "PlanApproved"
 	// ReasonApprovalExpired: no RecoveryApproval came in time, so nothing was changed.
 	ReasonApprovalExpired = "ApprovalExpired"
+	// ReasonRepairHeld: a RecoveryPolicy or an annotation forbids the repair now. The message says what to do.
+	ReasonRepairHeld = "RepairHeld"
 	// ReasonRecorded: the agent repaired this on its own, and made the Diagnosis afterwards.
 	ReasonRecorded = "RepairRecorded"
 )

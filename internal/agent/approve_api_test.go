@@ -429,8 +429,17 @@ func TestBudgetHoldsApprovedRepairs(t *testing.T) {
 	diagnosis = awaitPhase(t, a.env, diagnosis, v1.DiagnosisFailed)
 	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	const why = "held by policy: the budget of policy " + name + " for the node is used up"
-	if !strings.Contains(c.Message, why) || !slices.Equal(a.repair.mountNumbers(), []uint64{8}) {
-		t.Errorf("mounts %v, condition %+v", a.repair.mountNumbers(), c)
+	s := diagnosis.Status
+	if c.Reason != v1.ReasonRepairHeld || s.Outcome != v1.OutcomeFaultFound || len(s.Faults) != 1 || s.Faults[0].State != v1.FaultPresent {
+		t.Errorf("condition %+v, outcome %s, faults %+v", c, s.Outcome, s.Faults)
+	}
+	for _, text := range []string{c.Message, s.Summary} {
+		if !strings.Contains(text, why+" until 2") || !strings.Contains(text, "Next: wait until then, and create another Diagnosis") {
+			t.Errorf("text %q", text)
+		}
+	}
+	if !slices.Equal(a.repair.mountNumbers(), []uint64{8}) {
+		t.Errorf("mounts %v", a.repair.mountNumbers())
 	}
 	a.awaitSettled(t, given, v1.ApprovalUsed)
 }

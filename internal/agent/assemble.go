@@ -101,7 +101,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 		return nil, err
 	}
 	deps := registry.Deps{
-		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index,
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index, Claims: a.pods,
 		IdleFile: filepath.Join(a.DataRoot, idleFile),
 	}
 	if a.connections != nil {

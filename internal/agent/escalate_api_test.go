@@ -91,8 +91,8 @@ func (a *approvable) refused(t *testing.T, name, why string) {
 	t.Helper()
 	pod, d := a.evict(t, name)
 	d = awaitPhase(t, a.env, d, v1.DiagnosisFailed)
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); !strings.Contains(c.Message, why) {
-		t.Errorf("condition %+v", c)
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); !strings.Contains(c.Message, why) || c.Reason != v1.ReasonRepairHeld || d.Status.Outcome != v1.OutcomeFaultFound {
+		t.Errorf("outcome %s, condition %+v", d.Status.Outcome, c)
 	}
 	if err := expectPodThere(t, apitest.Clientset(t, a.env.Config), pod); err != nil {
 		t.Error(err)

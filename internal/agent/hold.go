@@ -19,20 +19,21 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // holdRetry is the wait if it is not known whether a policy holds a repair.
 const holdRetry = 5 * time.Second
 
-// errHeld is the error of a repair that a RecoveryPolicy holds.
+// errHeld is the error of a repair that a RecoveryPolicy or an annotation holds.
 var errHeld = errors.New("held by policy")
 
 // repairHolder has policies hold the repairs of Diagnoses.
 type repairHolder struct {
 	guard interface {
-		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (why string, err error)
-		AcquireRequested(ctx context.Context, r guard.Request) (why string, err error)
+		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (policy.Reason, error)
+		AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		Ended(f fault.Finding, err error)
 	}
 	index *podIndex
@@ -67,19 +68,19 @@ func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, act
 	}
 	d := h.holds.readDiagnosis(ctx, request.Diagnosis)
 	byPolicy := d.Labels[v1.LabelOrigin] == v1.OriginPolicy
-	var why string
+	var held policy.Reason
 	if byPolicy {
-		why, err = h.holds.guard.AcquireRequested(ctx, guard.Request{
+		held, err = h.holds.guard.AcquireRequested(ctx, guard.Request{
 			Code: action.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: action.Kind == fault.Evict,
 		})
 	} else {
-		why, err = h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d))
+		held, err = h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d))
 	}
 	if err != nil {
 		return fault.Applied{}, &processor.WaitingError{Err: err, After: holdRetry}
 	}
-	if why != "" {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("%w: %s", errHeld, why))
+	if held.Why != "" {
+		return fault.Applied{}, processor.Held(fmt.Errorf("%w: %s", errHeld, held))
 	}
 	done, err := h.Recoverer.Apply(ctx, request, action)
 	var waits *processor.WaitingError // such as for a PodDisruptionBudget, which is no failure

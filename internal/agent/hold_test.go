@@ -16,6 +16,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/guard"
+	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -47,15 +48,15 @@ type fixedHold struct {
 	ended    []fault.Finding
 }
 
-func (h *fixedHold) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (string, error) {
+func (h *fixedHold) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (policy.Reason, error) {
 	h.pod, h.by = "", by
 	if pod != nil {
 		h.pod = pod.Name
 	}
-	return h.why, h.err
+	return policy.Reason{Why: h.why}, h.err
 }
 
-func (h *fixedHold) AcquireRequested(ctx context.Context, r guard.Request) (string, error) {
+func (h *fixedHold) AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error) {
 	h.acquired, h.evicts = true, r.Evicts
 	by := guard.NoConsent
 	if r.Approved {
@@ -89,8 +90,8 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 	}}}
 	approved := *trigger.DeepCopy()
 	approved.Spec.Mode = v1.ModeApprove
-	policy := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}
-	policyApproved := *policy.DeepCopy()
+	byPolicy := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}
+	policyApproved := *byPolicy.DeepCopy()
 	policyApproved.Spec.Mode = v1.ModeApprove
 	byName := processor.Request{Pod: processor.Pod{Namespace: "ns", Name: "named"}}
 	const person = guard.MadeByPerson
@@ -106,10 +107,10 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 		"a person's":             {request: byName, pod: "named", done: 1, by: person},
 		"a Trigger's":            {request: byName, diagnosis: trigger, pod: "named", done: 1},
 		"a Trigger's, approved":  {request: byName, diagnosis: approved, pod: "named", done: 1, by: guard.PlanApproved},
-		"a policy's":             {request: byName, diagnosis: policy, pod: "named", done: 1},
+		"a policy's":             {request: byName, diagnosis: byPolicy, pod: "named", done: 1},
 		"a policy's, approved":   {request: byName, diagnosis: policyApproved, pod: "named", done: 1, by: guard.PlanApproved},
-		"a policy's eviction":    {request: byName, diagnosis: policy, action: fault.Action{Kind: fault.Evict}, pod: "named", done: 1},
-		"a policy's, held":       {guard: fixedHold{why: "the budget is used up"}, request: byName, diagnosis: policy, pod: "named"},
+		"a policy's eviction":    {request: byName, diagnosis: byPolicy, action: fault.Action{Kind: fault.Evict}, pod: "named", done: 1},
+		"a policy's, held":       {guard: fixedHold{why: "the budget is used up"}, request: byName, diagnosis: byPolicy, pod: "named"},
 		"the pod of the action":  {request: byName, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, by: person},
 		"no pod":                 {done: 1, by: person},
 		"held":                   {guard: fixedHold{why: "policy p is paused"}, request: byName, pod: "named", by: person},
@@ -132,7 +133,7 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			if tc.guard.evicts != (tc.action.Kind == fault.Evict) {
 				t.Errorf("an eviction: %t", tc.guard.evicts)
 			}
-			if held := tc.guard.why != ""; processor.IsStalled(err) != held || errors.Is(err, errHeld) != held {
+			if held := tc.guard.why != ""; processor.IsHeld(err) != held || errors.Is(err, errHeld) != held {
 				t.Errorf("error %v", err)
 			}
 			if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) != (tc.guard.err != nil) {

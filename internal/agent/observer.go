@@ -88,8 +88,12 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
 	if a.Phase == v1.ActionFailed {
+		state := "failed"
+		if a.Waiting {
+			state = "may not be done yet"
+		}
 		// The target comes last: a message is short, and what is wrong matters most.
-		o.sendEvent(diagnosis, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s failed: %s (%s, operation %s)", a.Kind, a.Message, a.Target, operation))
+		o.sendEvent(diagnosis, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s %s: %s (%s, operation %s)", a.Kind, state, a.Message, a.Target, operation))
 	}
 	done, ok := repairKinds[fault.ActionKind(a.Kind)]
 	if !ok || a.Phase != v1.ActionDone {

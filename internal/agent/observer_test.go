@@ -124,7 +124,7 @@ func TestRepairIsReported(t *testing.T) {
 		"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, volume config: " +
 			"root is unlinked; nlink is 0" + see,
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
-		"Diagnosis Warning ActionFailed: Evict failed: the budget does not allow it (ns/p, operation evict)",
+		"Diagnosis Warning ActionFailed: Evict may not be done yet: the budget does not allow it (ns/p, operation evict)",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired + see,
 		"Diagnosis Warning ActionFailed: RemoveContainerRecord failed: remove record: no runtime (c1, operation recover)",

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all
@@ -66,6 +68,29 @@ func (p *podIndex) Knows(uid string) bool {
 		}
 	}
 	return false
+}
+
+// Bounds of what is asked about the claims of one pod.
+const (
+	maxClaims     = 32
+	claimsTimeout = 2 * time.Second
+)
+
+// PersistentVolumes returns the names of those that claims of a pod are bound to. A claim that cannot be read names none. One
+// that is not bound may name any, because its owner writes that name.
+func (p *nodePods) PersistentVolumes(ctx context.Context, pod *corev1.Pod) []string {
+	ctx, cancel := context.WithTimeout(ctx, claimsTimeout)
+	defer cancel()
+	var names []string
+	all := podinfo.Claims(pod)
+	for _, name := range all[:min(len(all), maxClaims)] {
+		claim := &corev1.PersistentVolumeClaim{}
+		err := p.live.Get(ctx, types.NamespacedName{Namespace: pod.Namespace, Name: name}, claim)
+		if err == nil && claim.Status.Phase == corev1.ClaimBound && claim.Spec.VolumeName != "" {
+			names = append(names, claim.Spec.VolumeName)
+		}
+	}
+	return names
 }
 
 // podsPerPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of

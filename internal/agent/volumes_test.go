@@ -98,3 +98,43 @@ func TestKnowsPods(t *testing.T) {
 		t.Error("a static pod is known whose mirror is gone")
 	}
 }
+
+// claimServer is an API server with claims, by name.
+type claimServer struct {
+	client.Reader
+	claims map[string]corev1.PersistentVolumeClaim
+}
+
+func (s *claimServer) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	claim, ok := s.claims[key.Name]
+	if !ok || key.Namespace != "shop" {
+		return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), key.Name)
+	}
+	claim.DeepCopyInto(into.(*corev1.PersistentVolumeClaim))
+	return nil
+}
+
+// TestPersistentVolumesOfAPod: a claim that is not bound proves nothing, because its owner may name any volume in it.
+func TestPersistentVolumesOfAPod(t *testing.T) {
+	t.Parallel()
+	claim := func(volume string, phase corev1.PersistentVolumeClaimPhase) corev1.PersistentVolumeClaim {
+		return corev1.PersistentVolumeClaim{
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}, Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
+		}
+	}
+	server := &claimServer{claims: map[string]corev1.PersistentVolumeClaim{
+		"bound": claim("pv-1", corev1.ClaimBound), "web-scratch": claim("pv-2", corev1.ClaimBound),
+		"forged": claim("pv-of-another", corev1.ClaimPending), "lost": claim("pv-lost", corev1.ClaimLost),
+	}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	for _, name := range []string{"gone", "forged", "lost", "bound"} {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+		}})
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+	got := (&nodePods{node: "here", live: server}).PersistentVolumes(t.Context(), pod)
+	if diff := cmp.Diff([]string{"pv-1", "pv-2"}, got); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+}

@@ -6,6 +6,7 @@ package guard
 import (
 	"fmt"
 	"maps"
+	"math"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -80,17 +81,17 @@ func (n nodeBudgets) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
 
 // take takes a repair of a pod from all budgets, or from none. Otherwise it says which is used up, or pending if the
 // API server is being asked for a share. The caller holds the lock.
-func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal string, pending bool) {
+func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal policy.Reason, pending bool) {
 	for _, p := range policies {
 		if l := g.budgets.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
-			return fmt.Sprintf("the budget of policy %s for the node is used up", p.Name), false
+			return usedUp(p, "the node", now.Add(untilToken(l, now))), false
 		}
 	}
 	var shares []*share
 	for _, p := range policies {
 		for _, s := range sharesOf(p, pod) {
 			if !g.slots.allow(s, now) {
-				return fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, s.of), !g.slots.usedUp(s, now)
+				return usedUp(p, s.of, s.next(now)), !g.slots.usedUp(s, now)
 			}
 			shares = append(shares, s)
 		}
@@ -103,7 +104,16 @@ func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) 
 	for _, s := range shares {
 		g.slots.take(s)
 	}
-	return "", false
+	return policy.Reason{}, false
+}
+
+func usedUp(p *policy.Policy, of string, until time.Time) policy.Reason {
+	return policy.Reason{Why: fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, of), Until: until}
+}
+
+// untilToken is how long a budget takes until it allows one repair more.
+func untilToken(l *rate.Limiter, now time.Time) time.Duration {
+	return time.Duration(math.Ceil((1-l.TokensAt(now))/float64(l.Limit()))) * time.Second
 }
 
 // sharesOf are the budgets of a policy that nodes share, for a repair of a pod.

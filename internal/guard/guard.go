@@ -170,7 +170,10 @@ func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
 		}
 	}
 	if age, known := g.Freshness.Age(now); !known || age > oldest {
-		d.Mode, d.Why = v1.RecoveryObserve, fmt.Sprintf("the agent may have missed changes of policies for more than %s", oldest)
+		d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
+			Why:  fmt.Sprintf("the agent may have missed changes of policies for more than %s", oldest),
+			Next: "wait until the agent reaches the API server",
+		}
 		return
 	}
 	for _, p := range d.Policies {
@@ -179,8 +182,10 @@ func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
 			continue
 		}
 		if row := g.failures.row(code, now); row >= int(*b.FailedRepairs) {
-			d.Mode = v1.RecoveryObserve
-			d.Why = fmt.Sprintf("%d repairs of %s in a row have failed on the node: the breaker of policy %s opens", row, code, p.Name)
+			d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
+				Why:  fmt.Sprintf("%d repairs of %s in a row have failed on the node: the breaker of policy %s opens", row, code, p.Name),
+				Next: policy.CloseBreaker(p.Name),
+			}
 			return
 		}
 	}

@@ -160,8 +160,8 @@ func TestPolicyIsObeyedAtOnce(t *testing.T) {
 			t.Error("paused")
 		}
 		for _, by := range []Consent{NoConsent, PlanApproved, MadeByPerson} {
-			if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by); err != nil || why != "policy p is paused" {
-				t.Errorf("%q, %v", why, err)
+			if held, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by); err != nil || held.Why != "policy p is paused" {
+				t.Errorf("%q, %v", held, err)
 			}
 		}
 		g.Set(automatic(nil))
@@ -194,8 +194,8 @@ func TestPolicyIsDeletedDuringRepair(t *testing.T) {
 		if g.Acquire(t.Context(), faultOf(podOf(1)), podOf(1)) {
 			t.Error("another repair begins")
 		}
-		if why, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: true}); why == "" || err != nil {
-			t.Errorf("an approved repair begins: %q, %v", why, err)
+		if held, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: true}); held.Why == "" || err != nil {
+			t.Errorf("an approved repair begins: %q, %v", held, err)
 		}
 		if d := g.Allowed(f); len(d.Policies) != 1 || d.Policies[0] != p.Name {
 			t.Errorf("what allowed the repair is forgotten: %+v", d)
@@ -221,11 +221,11 @@ func TestNamespaceOptsOut(t *testing.T) {
 			t.Error("repaired")
 		}
 		// A person's Diagnosis is not held, that of a Trigger is.
-		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), MadeByPerson); why != "" || err != nil {
-			t.Errorf("%q, %v", why, err)
+		if held, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), MadeByPerson); held.Why != "" || err != nil {
+			t.Errorf("%q, %v", held, err)
 		}
-		if why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), NoConsent); !strings.Contains(why, "the namespace has") || err != nil {
-			t.Errorf("%q, %v", why, err)
+		if held, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), NoConsent); !strings.Contains(held.Why, "the namespace has") || err != nil {
+			t.Errorf("%q, %v", held, err)
 		}
 		s.mu.Lock()
 		s.annotations = nil

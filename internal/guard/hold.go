@@ -28,23 +28,23 @@ const (
 	MadeByPerson
 )
 
-// Hold says why the repair of a fault by a Diagnosis is held; empty if it is not. A paused policy holds all repairs.
+// Hold says why the repair of a fault by a Diagnosis is held; no Why if it is not. A paused policy holds all repairs.
 // The other rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits
 // until enough is known to decide.
-func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (why string, err error) {
-	return g.ask(ctx, func() (string, <-chan struct{}) {
+func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (policy.Reason, error) {
+	return g.ask(ctx, func() (policy.Reason, <-chan struct{}) {
 		decision, answered := g.decideFully(code, pod)
 		switch {
 		case answered != nil:
-			return "", answered
+			return policy.Reason{}, answered
 		case decision.Paused != "":
-			return fmt.Sprintf("policy %s is paused", decision.Paused), nil
+			return policy.Paused(decision.Paused), nil
 		case by == MadeByPerson || !decision.OptOut && len(decision.Policies) == 0:
-			return "", nil
+			return policy.Reason{}, nil
 		case decision.Mode == v1.RecoveryAutomatic || decision.Mode == v1.RecoveryApprove && by == PlanApproved:
-			return "", nil
+			return policy.Reason{}, nil
 		}
-		return decision.Why, nil
+		return decision.Reason, nil
 	})
 }
 
@@ -58,31 +58,33 @@ type Request struct {
 
 // AcquireRequested takes a repair from the budgets that policies have asked for. Else it says why not. The policies have to allow it
 // still. A cooldown does not count: a person has decided, or another pod comes in place of this one.
-func (g *Guard) AcquireRequested(ctx context.Context, r Request) (why string, err error) {
-	return g.ask(ctx, func() (string, <-chan struct{}) {
+func (g *Guard) AcquireRequested(ctx context.Context, r Request) (policy.Reason, error) {
+	return g.ask(ctx, func() (policy.Reason, <-chan struct{}) {
 		d, answered := g.decideFully(r.Code, r.Pod)
 		allowed := d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && r.Approved
 		if answered != nil || !allowed {
-			return d.Why, answered
+			return d.Reason, answered
 		}
 		if _, ok, by := policy.EvictAfter(d.Policies); r.Evicts && !ok {
 			if by == "" {
-				return d.Why, nil
+				return d.Reason, nil
 			}
-			return fmt.Sprintf("policy %s has no spec.escalation.evict", by), nil
+			return policy.Reason{
+				Why: fmt.Sprintf("policy %s has no spec.escalation.evict", by), Next: "set spec.escalation.evict of RecoveryPolicy " + by,
+			}, nil
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		refusal, pending := g.take(r.Pod, d.Policies, time.Now())
 		if pending {
-			return "", g.answered
+			return policy.Reason{}, g.answered
 		}
 		return refusal, nil
 	})
 }
 
 // ask asks until the answer does not depend on the API server any more.
-func (g *Guard) ask(ctx context.Context, question func() (why string, answered <-chan struct{})) (why string, err error) {
+func (g *Guard) ask(ctx context.Context, question func() (policy.Reason, <-chan struct{})) (policy.Reason, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for {
@@ -92,7 +94,7 @@ func (g *Guard) ask(ctx context.Context, question func() (why string, answered <
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("asking what policies allow: %w", ctx.Err())
+			return policy.Reason{}, fmt.Errorf("asking what policies allow: %w", ctx.Err())
 		case <-answered:
 		}
 	}

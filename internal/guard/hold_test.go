@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,21 +45,28 @@ func TestApprovedRepairs(t *testing.T) {
 		}
 		p := podOf(0)
 		for i := range 2 { // of the same mount: a cooldown does not count
-			if why, err := g.AcquireRequested(t.Context(), approved(p)); why != "" || err != nil {
-				t.Errorf("repair %d: %q, %v", i, why, err)
+			if held, err := g.AcquireRequested(t.Context(), approved(p)); held.Why != "" || err != nil {
+				t.Errorf("repair %d: %q, %v", i, held, err)
 			}
 			g.Ended(faultOf(p), nil)
 		}
 		if s.count() == 0 {
 			t.Error("no slot of the cluster's budget")
 		}
-		why, err := g.AcquireRequested(t.Context(), approved(p))
-		if err != nil || why != "the budget of policy p for the node is used up" {
-			t.Errorf("%q, %v", why, err)
+		for _, of := range []string{"the node", "the cluster"} {
+			held, err := g.AcquireRequested(t.Context(), approved(p))
+			if err != nil || held.Why != "the budget of policy p for "+of+" is used up" || time.Until(held.Until) != time.Hour {
+				t.Errorf("%q, %v", held, err)
+			}
+			time.Sleep(time.Until(held.Until))
+			g.Freshness.Answered()
+		}
+		if held, err := g.AcquireRequested(t.Context(), approved(p)); held.Why != "" || err != nil {
+			t.Errorf("when both holds have ended: %q, %v", held, err)
 		}
 		g.Set(automatic(nil))
-		if why, err := g.AcquireRequested(t.Context(), approved(nil)); why != "" || err != nil {
-			t.Errorf("of no pod, without an approval: %q, %v", why, err)
+		if held, err := g.AcquireRequested(t.Context(), approved(nil)); held.Why != "" || err != nil {
+			t.Errorf("of no pod, without an approval: %q, %v", held, err)
 		}
 	})
 }
@@ -70,21 +78,27 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(g *Guard, s *server, pod *corev1.Pod)
 		why    string
+		next   string
 	}{
 		"paused": {func(g *Guard, _ *server, _ *corev1.Pod) {
 			p := approving(2)
 			p.Spec.Paused = true
 			g.Set(p)
-		}, "policy p is paused"},
+		}, "policy p is paused", "set spec.paused of RecoveryPolicy p to false, and create another Diagnosis"},
+		"out of its windows": {func(g *Guard, _ *server, _ *corev1.Pod) {
+			p := approving(2)
+			p.Spec.Windows = []v1.RecoveryWindow{{Schedule: "0 3 * * *", DurationSeconds: 60, TimeZone: "UTC"}}
+			g.Set(p)
+		}, "policy p allows repairs only in its windows", "until 2000-01-01T03:00:00Z. Next: wait until then, and create another Diagnosis"},
 		"observe": {func(g *Guard, _ *server, _ *corev1.Pod) {
 			p := approving(2)
 			p.Spec.Mode = v1.RecoveryObserve
 			g.Set(p)
-		}, "policy p has mode Observe"},
-		"deleted": {func(g *Guard, _ *server, _ *corev1.Pod) { g.Delete("p") }, "no RecoveryPolicy selects the fault"},
+		}, "policy p has mode Observe", "set spec.mode of RecoveryPolicy p to Approve or Automatic"},
+		"deleted": {func(g *Guard, _ *server, _ *corev1.Pod) { g.Delete("p") }, "no RecoveryPolicy selects the fault", "create a RecoveryPolicy"},
 		"pod opts out": {func(_ *Guard, _ *server, pod *corev1.Pod) {
 			pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
-		}, "the pod has the annotation"},
+		}, "the pod has the annotation", "remove the annotation from the pod"},
 		"breaker": {func(g *Guard, _ *server, pod *corev1.Pod) {
 			p := approving(2)
 			p.Spec.Breaker = &v1.RecoveryBreaker{FailedRepairs: &failed}
@@ -92,7 +106,7 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 			for range failed {
 				g.Ended(faultOf(pod), errors.New("busy"))
 			}
-		}, "2 repairs of StaleSubPath in a row have failed"},
+		}, "2 repairs of StaleSubPath in a row have failed", "set spec.breaker.resetTime of RecoveryPolicy p"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,9 +115,9 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 				g, pod := begin(t, s), podOf(0)
 				g.Set(approving(2))
 				tc.change(g, s, pod)
-				why, err := g.AcquireRequested(t.Context(), approved(pod))
-				if err != nil || !strings.HasPrefix(why, tc.why) || s.count() != 0 {
-					t.Errorf("%q, %v, %d slots", why, err, s.count())
+				held, err := g.AcquireRequested(t.Context(), approved(pod))
+				if err != nil || !strings.HasPrefix(held.Why, tc.why) || !strings.Contains(held.String(), tc.next) || s.count() != 0 {
+					t.Errorf("%q, %v, %d slots", held, err, s.count())
 				}
 			})
 		})
@@ -132,8 +146,8 @@ func TestApprovedRepairNeedsTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := begin(t, &server{err: errors.New("no route to host")})
 		g.Set(approving(2))
-		if why, err := g.AcquireRequested(t.Context(), approved(podOf(0))); err == nil {
-			t.Errorf("%q", why)
+		if held, err := g.AcquireRequested(t.Context(), approved(podOf(0))); err == nil {
+			t.Errorf("%q", held)
 		}
 	})
 }
@@ -145,15 +159,15 @@ func TestConsent(t *testing.T) {
 		g := begin(t, &server{})
 		g.Set(approving(1))
 		for by, held := range map[Consent]bool{NoConsent: true, PlanApproved: false, MadeByPerson: false} {
-			why, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by)
-			if err != nil || (why == "policy p wants approval") != held || (why == "") == held {
-				t.Errorf("consent %d: %q, %v", by, why, err)
+			got, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(0), by)
+			if err != nil || (got.Why == "policy p wants approval") != held || (got.Why == "") == held {
+				t.Errorf("consent %d: %q, %v", by, got, err)
 			}
 		}
 		opted := podOf(0)
 		opted.ObjectMeta = metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{v1.AnnotationRecovery: "off"}}
-		if why, err := g.Hold(t.Context(), fault.StaleSubPath, opted, PlanApproved); why == "" || err != nil {
-			t.Errorf("the owner of the pod opts out: %q, %v", why, err)
+		if held, err := g.Hold(t.Context(), fault.StaleSubPath, opted, PlanApproved); held.Why == "" || err != nil {
+			t.Errorf("the owner of the pod opts out: %q, %v", held, err)
 		}
 	})
 }
@@ -200,9 +214,9 @@ func TestRequestedEviction(t *testing.T) {
 				}
 				f := tc.finding
 				f.Code = cmp.Or(f.Code, fault.HungMount)
-				why, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: tc.approved, Evicts: true})
-				if err != nil || !strings.HasPrefix(why, tc.why) || (why == "") != (tc.why == "") {
-					t.Errorf("%q, %v", why, err)
+				held, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: tc.approved, Evicts: true})
+				if err != nil || !strings.HasPrefix(held.Why, tc.why) || (held.Why == "") != (tc.why == "") {
+					t.Errorf("%q, %v", held, err)
 				}
 				if r := g.Recovery([]fault.Finding{f}, pod); r.EvictAfterSeconds != tc.after || r.EvictionRefusal != tc.refusal {
 					t.Errorf("%+v", r)

@@ -102,7 +102,9 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	refusal, pending := decision.Why, decision.NeedsNamespace || decision.NeedsNode
 	if decision.Mode == v1.RecoveryAutomatic {
 		if refusal = g.repaired.waiting(placeOf(finding), decision.Policies, now); refusal == "" {
-			refusal, pending = g.take(pod, decision.Policies, now)
+			var reason policy.Reason
+			reason, pending = g.take(pod, decision.Policies, now)
+			refusal = reason.Why
 		}
 	}
 	switch {

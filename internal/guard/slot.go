@@ -70,6 +70,9 @@ func newShare(p *policy.Policy, of, namespace string, b *v1.RepairBudget) *share
 // number is the number of the period that a time is in.
 func (s *share) number(now time.Time) int64 { return now.UnixNano() / int64(s.period) }
 
+// next is when the next period begins, with a whole budget.
+func (s *share) next(now time.Time) time.Time { return time.Unix(0, (s.number(now)+1)*int64(s.period)) }
+
 // claim is what an agent has of a share in a period.
 type claim struct {
 	period int64

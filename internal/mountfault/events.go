@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // ReasonFaultGone is the reason of the Event that a fault is gone. One that is present has its code for the reason.
@@ -105,7 +106,7 @@ func (a *announcer) findClaim(ctx context.Context, item *entry) {
 	if pod == nil {
 		return
 	}
-	names := claimsOf(pod)
+	names := podinfo.Claims(pod)
 	for _, name := range names[:min(len(names), maxClaims)] {
 		claim, err := a.claim(ctx, pod.Namespace, name)
 		if client.IgnoreNotFound(err) != nil {
@@ -117,20 +118,6 @@ func (a *announcer) findClaim(ctx context.Context, item *entry) {
 			return
 		}
 	}
-}
-
-// claimsOf lists the claims of a pod. Those of ephemeral volumes have the names that Kubernetes gives them.
-func claimsOf(pod *corev1.Pod) []string {
-	var names []string
-	for _, v := range pod.Spec.Volumes {
-		switch {
-		case v.PersistentVolumeClaim != nil:
-			names = append(names, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			names = append(names, pod.Name+"-"+v.Name)
-		}
-	}
-	return names
 }
 
 func (a *announcer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {

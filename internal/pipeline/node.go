@@ -72,6 +72,9 @@ func (n *nodeRun) result() operationRun {
 	}
 	d := n.done
 	if d == nil {
+		if n.plan != nil {
+			o.Findings = sanitizeFindings(n.plan.Findings)
+		}
 		return o
 	}
 	o.Phase, o.CompletionTime, o.Reason, o.Message, o.NoFault = d.Outcome, microTime(d.Time), d.Reason, d.Message, d.NoFault
@@ -229,9 +232,12 @@ func (n *nodeRun) failure(reason, message string) record {
 }
 
 // failedAttempt is the record of an attempt that has failed: the operation has, or there is to be another attempt. The
-// findings are what it has proven all the same.
+// findings are what it has proven all the same: without any, those of the plan are still there.
 func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, err error) record {
 	r := n.failure(reasonOf(ctx, err), err.Error())
+	if len(findings) == 0 && n.plan != nil {
+		findings = n.plan.Findings
+	}
 	if checkFindings(findings) == nil {
 		r.Findings = sanitizeFindings(findings)
 	}
@@ -260,6 +266,8 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonAbandoned
 	case errors.Is(context.Cause(ctx), errDeadline):
 		return ReasonDeadlineExceeded
+	case processor.IsHeld(err):
+		return ReasonHeld
 	case processor.IsStalled(err):
 		return ReasonStalled
 	case errors.As(err, &late):

@@ -57,7 +57,7 @@ func (n *nodeRun) actExclusively(ctx context.Context) error {
 	}
 	release, err := n.Exclusive(ctx)
 	if err != nil {
-		return fmt.Errorf("waiting for another program that repairs: %w", wrapTimeout(ctx, err))
+		return fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", wrapTimeout(ctx, err))
 	}
 	defer release()
 	return n.actInParts(ctx)
@@ -87,14 +87,15 @@ func isFatal(err error) bool {
 	return errors.As(err, &f)
 }
 
-// joinFailures is the error of two parts, either of which may be nil. It is worth another try if one of them is.
+// joinFailures is the error of two parts, either of which may be nil. It is worth another try if one of them is,
+// and held only if both are.
 func joinFailures(a, b error) error {
 	switch {
 	case a == nil:
 		return b
-	case b == nil:
+	case b == nil, a.Error() == b.Error():
 		return a
-	case processor.IsStalled(a):
+	case processor.IsStalled(a) && !processor.IsStalled(b), processor.IsHeld(a) && !processor.IsHeld(b):
 		a, b = b, a
 	}
 	return fmt.Errorf("%w; %s", a, b.Error())
@@ -166,7 +167,9 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 	r := record{Kind: kindApplied, Node: n.id, actionRecord: actionRecord{i, applied.Already, callsOf(log)}, Message: sanitize(applied.Message)}
 	if err != nil {
 		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), sanitize(err.Error())
-		err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
+		if !processor.IsHeld(err) { // a rule is about the fault, not about one mount
+			err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
+		}
 		if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) {
 			r.Reason = reasonWaiting
 		}
@@ -176,10 +179,13 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 	}
 	n.apply(r)
 	if n.job.ActionEnded != nil {
-		n.job.ActionEnded(n.partialReport(n), ActionEnd{Action: n.actions[i], Waiting: r.Reason == reasonWaiting})
+		n.job.ActionEnded(n.partialReport(n), ActionEnd{Action: n.actions[i], Waiting: changedNothing(r.Reason)})
 	}
 	return err
 }
+
+// changedNothing reports whether an action with this reason has changed nothing, because it may not be done yet.
+func changedNothing(reason string) bool { return reason == reasonWaiting || reason == ReasonHeld }
 
 // callsOf are the calls of a log with texts that are fit for people.
 func callsOf(log *calls.Log) (all []v1.ActionCall) {

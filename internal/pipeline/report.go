@@ -52,11 +52,16 @@ func (r report) terminalError(deadline func() string) *terminalError {
 	reason := v1.ReasonNotApplicable
 	var failed, negative []string
 	for _, o := range r.Operations {
-		switch o.Phase {
-		case v1.OperationFailed:
+		switch {
+		case o.Phase == v1.OperationFailed && o.Reason == ReasonHeld:
+			if len(failed) == 0 {
+				reason = v1.ReasonRepairHeld
+			}
+			failed = append(failed, fmt.Sprintf("operation %s (node %d) may not repair now: %s", o.Operation, o.ID, o.Message))
+		case o.Phase == v1.OperationFailed:
 			reason = v1.ReasonOperationFailed
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
-		case v1.OperationNotApplicable:
+		case o.Phase == v1.OperationNotApplicable:
 			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
 		}
 	}
@@ -107,6 +112,8 @@ const (
 	ReasonStalled          = "Stalled"
 	ReasonInterrupted      = "Interrupted"
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonHeld: a rule such as a RecoveryPolicy forbids the repair now.
+	ReasonHeld = "Held"
 )
 
 // reasonWaiting is that of an action, in the journal only, which could not be done yet: it has changed nothing.

@@ -58,7 +58,7 @@ type External interface {
 // ActionEnd is an action that was done or that failed.
 type ActionEnd struct {
 	v1.Action
-	// Waiting: it has Failed only because it may not be done yet.
+	// Waiting: it has Failed only because it may not be done yet, and has changed nothing.
 	Waiting bool
 }
 

@@ -143,7 +143,7 @@ func (s *state) acted(r record) {
 	switch {
 	case r.Reason != "":
 		a.Phase = v1.ActionFailed
-		if r.Reason == reasonWaiting {
+		if changedNothing(r.Reason) {
 			s.tries[r.Action]--
 		}
 	case s.tries[r.Action] == 1: // an earlier try may have been what did it

@@ -87,7 +87,7 @@ func TestExclusive(t *testing.T) {
 		return mustRun(t, runner, newJob(t, nil, r))
 	}
 	report := runs()
-	if report.Succeeded || r.applies != 0 || report.Operations[0].Message != "waiting for another program that repairs: another has it" {
+	if report.Succeeded || r.applies != 0 || report.Operations[0].Message != "waiting for another program that repairs (create another Diagnosis when it has ended): another has it" {
 		t.Errorf("while another has it: %+v", report)
 	}
 	report = runs()

@@ -36,8 +36,8 @@ type Fault struct {
 // Decision is what the policies say about a fault.
 type Decision struct {
 	Mode v1.RecoveryMode
-	// Why says for people why it is this mode.
-	Why string
+	// Reason says why it is this mode.
+	Reason
 	// Policies select the fault, in the order of their names.
 	Policies []*Policy
 	// Paused is the name of a policy that is paused, and OptOut is set if the owner of the pod wants no repair.
@@ -45,6 +45,28 @@ type Decision struct {
 	OptOut bool
 	// NeedsNamespace and NeedsNode are set if the decision may be another one when the namespace or the node is known.
 	NeedsNamespace, NeedsNode bool
+}
+
+// Reason says for people why a repair is allowed or held.
+type Reason struct {
+	Why string
+	// Until is when a hold ends without a change by a person. Zero: never, or it is not known when.
+	Until time.Time
+	// Next says what a person changes to end a hold. Empty: nothing.
+	Next string
+}
+
+// String is the reason of a hold, and the next step.
+func (r Reason) String() string {
+	text, next := r.Why, r.Next
+	if !r.Until.IsZero() {
+		text += " until " + r.Until.UTC().Format(time.RFC3339)
+		next = "wait until then"
+	}
+	if next == "" {
+		return text
+	}
+	return text + ". Next: " + next + ", and create another Diagnosis"
 }
 
 // Names are the names of the policies that select the fault.
@@ -68,23 +90,23 @@ func Decide(f Fault, policies []*Policy, otherwise v1.RecoveryMode, now time.Tim
 		if p.Spec.Paused && d.Paused == "" {
 			d.Paused = p.Name
 		}
-		mode, why := p.mode(&f, now)
-		d.restrict(mode, why)
+		mode, reason := p.mode(&f, now)
+		d.restrict(mode, reason)
 	}
 	slices.SortFunc(d.Policies, func(a, b *Policy) int { return strings.Compare(a.Name, b.Name) })
 	if len(d.Policies) == 0 {
-		d.Mode, d.Why = otherwise, "no RecoveryPolicy selects the fault"
+		d.Mode, d.Reason = otherwise, Reason{Why: "no RecoveryPolicy selects the fault", Next: "create a RecoveryPolicy that allows its repair"}
 	} else if d.Mode == v1.RecoveryAutomatic {
-		d.Why = "allowed by policy " + strings.Join(d.Names(), ", ")
+		d.Reason = Reason{Why: "allowed by policy " + strings.Join(d.Names(), ", ")}
 	}
 	d.consider(&f)
 	return d
 }
 
 // restrict makes the decision as careful as a mode.
-func (d *Decision) restrict(mode v1.RecoveryMode, why string) {
+func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
 	if rank(mode) < rank(d.Mode) {
-		d.Mode, d.Why = mode, why
+		d.Mode, d.Reason = mode, reason
 	}
 }
 
@@ -92,20 +114,27 @@ func (d *Decision) restrict(mode v1.RecoveryMode, why string) {
 func (d *Decision) consider(f *Fault) {
 	if f.Pod != nil && f.Pod.optsOut() {
 		d.OptOut = true
-		d.restrict(v1.RecoveryObserve, fmt.Sprintf("the pod has the annotation %s: %q", v1.AnnotationRecovery, "off"))
+		d.restrict(v1.RecoveryObserve, optedOut("pod"))
 	}
 	if f.Pod != nil && f.Namespace != nil && f.Namespace.optsOut() {
 		d.OptOut = true
-		d.restrict(v1.RecoveryObserve, fmt.Sprintf("the namespace has the annotation %s: %q", v1.AnnotationRecovery, "off"))
+		d.restrict(v1.RecoveryObserve, optedOut("namespace"))
 	}
 	if f.Pod != nil && f.Namespace == nil && rank(d.Mode) > rank(v1.RecoveryObserve) {
 		d.NeedsNamespace = true
 	}
 	switch {
 	case d.NeedsNamespace:
-		d.restrict(v1.RecoveryObserve, "the labels of the namespace are not known yet")
+		d.restrict(v1.RecoveryObserve, Reason{Why: "the labels of the namespace are not known yet"})
 	case d.NeedsNode:
-		d.restrict(v1.RecoveryObserve, "the labels of the node are not known yet")
+		d.restrict(v1.RecoveryObserve, Reason{Why: "the labels of the node are not known yet"})
+	}
+}
+
+func optedOut(what string) Reason {
+	return Reason{
+		Why:  fmt.Sprintf("the %s has the annotation %s: %q", what, v1.AnnotationRecovery, "off"),
+		Next: fmt.Sprintf("remove the annotation from the %s", what),
 	}
 }
 
@@ -130,39 +159,61 @@ func (p *Policy) selects(f *Fault, d *Decision) bool {
 }
 
 // mode is what the policy says about a fault that it selects.
-func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, string) {
+func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, Reason) {
 	switch {
 	case len(p.Problems) > 0:
-		return v1.RecoveryObserve, fmt.Sprintf("policy %s is invalid: %s", p.Name, v1.Message(p.Problems[:1]))
+		return v1.RecoveryObserve, Reason{
+			Why: fmt.Sprintf("policy %s is invalid: %s", p.Name, v1.Message(p.Problems[:1])), Next: "correct RecoveryPolicy " + p.Name,
+		}
 	case p.Spec.Mode == v1.RecoveryOff:
-		return v1.RecoveryOff, fmt.Sprintf("policy %s has mode Off", p.Name)
+		return v1.RecoveryOff, p.modeReason()
 	case p.Spec.Paused:
-		return v1.RecoveryObserve, fmt.Sprintf("policy %s is paused", p.Name)
+		return v1.RecoveryObserve, Paused(p.Name)
 	case p.Spec.Mode == v1.RecoveryObserve, p.Spec.Mode == v1.RecoveryPlan:
-		return p.Spec.Mode, fmt.Sprintf("policy %s has mode %s", p.Name, p.Spec.Mode)
+		return p.Spec.Mode, p.modeReason()
 	}
-	if why := p.breaks(f); why != "" {
-		return v1.RecoveryObserve, why
+	if reason := p.breaks(f); reason.Why != "" {
+		return v1.RecoveryObserve, reason
 	}
 	if !p.open(now) {
-		return v1.RecoveryObserve, fmt.Sprintf("policy %s allows repairs only in its windows", p.Name)
+		return v1.RecoveryObserve, Reason{
+			Why: fmt.Sprintf("policy %s allows repairs only in its windows", p.Name), Until: p.opens(now),
+			Next: "correct spec.windows of RecoveryPolicy " + p.Name,
+		}
 	}
 	if p.Spec.Mode == v1.RecoveryApprove {
-		return v1.RecoveryApprove, fmt.Sprintf("policy %s wants approval", p.Name)
+		return v1.RecoveryApprove, Reason{Why: fmt.Sprintf("policy %s wants approval", p.Name), Next: "use mode Approve"}
 	}
-	return v1.RecoveryAutomatic, ""
+	return v1.RecoveryAutomatic, Reason{}
+}
+
+func (p *Policy) modeReason() Reason {
+	return Reason{
+		Why:  fmt.Sprintf("policy %s has mode %s", p.Name, p.Spec.Mode),
+		Next: fmt.Sprintf("set spec.mode of RecoveryPolicy %s to Approve or Automatic", p.Name),
+	}
+}
+
+// Paused is the reason for which a policy that is paused holds a repair.
+func Paused(name string) Reason {
+	return Reason{Why: fmt.Sprintf("policy %s is paused", name), Next: fmt.Sprintf("set spec.paused of RecoveryPolicy %s to false", name)}
+}
+
+// CloseBreaker says how a person closes the breakers of a policy.
+func CloseBreaker(name string) string {
+	return fmt.Sprintf("find out why the repairs fail, and set spec.breaker.resetTime of RecoveryPolicy %s to the present time", name)
 }
 
 // breaks says which breaker is open; empty if none is.
-func (p *Policy) breaks(f *Fault) string {
+func (p *Policy) breaks(f *Fault) Reason {
 	if p.Spec.Breaker == nil {
-		return ""
+		return Reason{}
 	}
 	b := p.Status.Breaker(f.Code, p.Pool(f.Node))
 	if b == nil || b.State != v1.BreakerOpen {
-		return ""
+		return Reason{}
 	}
-	return fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Name, b.Code, b.Message)
+	return Reason{Why: fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Name, b.Code, b.Message), Next: CloseBreaker(p.Name)}
 }
 
 // Pool returns the pool of a node, which is nil if its labels are not known and do not matter.

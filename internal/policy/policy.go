@@ -84,9 +84,19 @@ func (p *Policy) open(now time.Time) bool {
 	})
 }
 
+// opens returns when the next window opens. Zero: none does.
+func (p *Policy) opens(now time.Time) (first time.Time) {
+	for _, w := range p.windows {
+		if next := w.opens.Next(now); !next.IsZero() && (first.IsZero() || next.Before(first)) {
+			first = next
+		}
+	}
+	return first
+}
+
 // NeverOpens reports whether the policy has windows and none of them opens in the next five years.
 func (p *Policy) NeverOpens(now time.Time) bool {
-	return len(p.windows) > 0 && !p.open(now) && !slices.ContainsFunc(p.windows, func(w window) bool { return !w.opens.Next(now).IsZero() })
+	return len(p.windows) > 0 && !p.open(now) && p.opens(now).IsZero()
 }
 
 // Overrules reports whether the policy selects all that another one selects, as far as that shows in the selectors, and

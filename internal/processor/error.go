@@ -9,10 +9,16 @@ import (
 )
 
 // stalledError is a failure that another try does not repair: a person is needed.
-type stalledError struct{ Err error }
+type stalledError struct {
+	Err  error
+	held bool // by a rule: nothing was tried
+}
 
 // Stalled marks an error as one that is not tried again.
 func Stalled(err error) error { return &stalledError{Err: err} }
+
+// Held marks the error of a repair that a rule forbids now. It is not tried again, and has changed nothing.
+func Held(err error) error { return &stalledError{Err: err, held: true} }
 
 // Error is that of the cause.
 func (e *stalledError) Error() string { return e.Err.Error() }
@@ -36,4 +42,10 @@ func (e *WaitingError) Unwrap() error { return e.Err }
 func IsStalled(err error) bool {
 	var stalled *stalledError
 	return errors.As(err, &stalled)
+}
+
+// IsHeld reports whether a rule has forbidden a repair.
+func IsHeld(err error) bool {
+	var stalled *stalledError
+	return errors.As(err, &stalled) && stalled.held
 }

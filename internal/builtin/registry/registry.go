@@ -43,6 +43,8 @@ type Deps struct {
 	Volumes *volumefault.Inspector
 	// Devices judges devices. Nil: one of its own.
 	Devices *devicefault.Inspector
+	// Claims knows the claims of pods. Nil: only what the kubelet has on the node shows which volumes a pod has.
+	Claims devicefault.Claims
 	// Evictor evicts pods. Nil: no pod is evicted.
 	Evictor volume.Evictor
 	// Connections returns the times at which FUSE connections were made. Nil: they are not known.
@@ -77,7 +79,8 @@ func New(d Deps) (*processor.Registry, error) {
 	inspector := d.Devices
 	if inspector == nil {
 		inspector = &devicefault.Inspector{
-			Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods, Runner: runner,
+			Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
+			Claims: d.Claims, Runner: runner,
 		}
 	}
 	if d.Orphans == nil {

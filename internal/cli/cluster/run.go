@@ -288,7 +288,7 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 	}
 	complete := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	switch outcome := diagnosis.Status.Outcome; {
-	case complete != nil && complete.Reason == v1.ReasonPlanChanged:
+	case complete != nil && (complete.Reason == v1.ReasonPlanChanged || complete.Reason == v1.ReasonRepairHeld):
 		return fmt.Errorf("%w: %s", verb.ErrRefused, complete.Message)
 	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
 		return verb.ErrFaults

@@ -136,6 +136,24 @@ func TestAnswersOfTheServer(t *testing.T) {
 	}
 }
 
+// TestRefusalsHaveTheirStatus: a plan that has changed and a repair that is held were refused, whatever the outcome is.
+func TestRefusalsHaveTheirStatus(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]error{
+		v1.ReasonPlanChanged: verb.ErrRefused, v1.ReasonRepairHeld: verb.ErrRefused, v1.ReasonOperationFailed: verb.ErrFaults,
+	} {
+		out := outputFormat(formatText)
+		r := &targetRunner{runOptions: &runOptions{out: &out}}
+		d := step(func(s *v1.DiagnosisStatus) {
+			s.Phase, s.Outcome = v1.DiagnosisFailed, v1.OutcomeFaultFound
+			s.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Reason: reason, Message: "why"}}
+		})
+		if err := r.finalError(d); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", reason, err, want)
+		}
+	}
+}
+
 func TestUsersOfAClaim(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -47,8 +49,16 @@ type Inspector struct {
 	Runtime Runtime
 	// Pods describes the pods that hold something, for people; nil if they are not known.
 	Pods kubelet.Pods
+	// Claims knows the claims of pods; nil if they are not known.
+	Claims Claims
 	// Runner runs Job for Unmount; nil: one for each.
 	Runner *subprocess.Runner
+}
+
+// Claims knows what the claims of pods are bound to.
+type Claims interface {
+	// PersistentVolumes returns the names of the PersistentVolumes of a pod, as far as they are known.
+	PersistentVolumes(ctx context.Context, pod *corev1.Pod) []string
 }
 
 // Usage is a device, who holds it, and what may be done about that.
@@ -65,6 +75,8 @@ type Usage struct {
 	Removable bool
 	// Why says why it is Removable or not.
 	Why string
+	// PodReason says why it belongs to the pod that was asked about; empty if none was.
+	PodReason string
 }
 
 // HolderInfo is a holder and who is behind it.

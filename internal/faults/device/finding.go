@@ -90,6 +90,9 @@ func (c *Usage) evidence() []string {
 			add("held as well by %s", h.Name())
 		}
 	}
+	if c.PodReason != "" {
+		add("%s", c.PodReason)
+	}
 	for _, hidden := range c.Hidden {
 		add("not all is explained; it may be held by %s", hidden)
 	}

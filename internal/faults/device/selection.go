@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -35,11 +37,13 @@ const maxMentioned = 8
 // Selection is what the parameters narrow a look to. The zero value is every device that is left behind.
 type Selection struct {
 	Device, PersistentVolume, Message string
+	// Pod is the pod to whose volumes the devices belong; nil: they need not belong to any.
+	Pod *corev1.Pod
 }
 
 // SelectionOf reads the parameters.
 func SelectionOf(values map[string]string) Selection {
-	return Selection{values[ParamDevice], values[ParamPersistentVolume], values[ParamMessage]}
+	return Selection{Device: values[ParamDevice], PersistentVolume: values[ParamPersistentVolume], Message: values[ParamMessage]}
 }
 
 // SelectionResult is what a look has found.
@@ -56,7 +60,10 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 	if err := selector.addFilters(ctx, s); err != nil {
 		return nil, err
 	}
-	left, err := i.FindAbandoned(ctx)
+	inspection, _, left, err := i.findAbandoned(ctx)
+	if err == nil && s.Pod != nil {
+		left, err = inspection.usagesOfPod(ctx, s.Pod, left)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -172,9 +179,9 @@ const maxStacked = 1024
 
 // withStackedDevices adds to devices those that are made of them, such as a dm-crypt on an image of Ceph's: what holds
 // these holds the device below. A device that goes meanwhile is left out.
-func (s *deviceSelector) withStackedDevices(devices ...blockdev.Device) ([]blockdev.Device, error) {
+func (i *Inspector) withStackedDevices(devices ...blockdev.Device) ([]blockdev.Device, error) {
 	for n := 0; n < len(devices) && len(devices) < maxStacked; n++ {
-		users, err := s.Finder.Sys.Users(devices[n])
+		users, err := i.Finder.Sys.Users(devices[n])
 		if err != nil && !IsGone(err) {
 			return nil, err
 		}

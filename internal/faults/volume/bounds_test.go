@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -35,12 +36,11 @@ func TestRecordsOnWhatMayHang(t *testing.T) {
 	for fsType, want := range map[string]string{on.FSType: "", "fuse.cut": "may not answer", "nfs4": "may not answer"} {
 		m := on
 		m.FSType, m.Point = fsType, "/var"
-		h := &hostMounts{table: mountinfo.NewTable([]mountinfo.Mount{m})}
 		dir, err := sys.Lookup(filepath.Dir(name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		record, err := h.readRecordIn(dir)
+		record, err := kubelet.ReadVolumeRecordIn(mountinfo.NewTable([]mountinfo.Mount{m}), dir)
 		dir.Close()
 		if want == "" && (err != nil || record.Handle != "h") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("on %s: %v, %v, want %q", fsType, record, err, want)

@@ -97,7 +97,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 			" is mounted for the pod alone, so there is nothing that could take its place"
 		return volume
 	}
-	record, err := e.readRecord(volume.Point)
+	record, err := kubelet.ReadVolumeRecordAt(e.table, volume.Point)
 	if err != nil {
 		volume.NoRecordReason = err.Error()
 		volume.NoStagingReason = "which volume it is cannot be told: " + err.Error()
@@ -121,7 +121,7 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 		if !ok {
 			continue
 		}
-		record, err := e.readRecord(point)
+		record, err := kubelet.ReadVolumeRecordAt(e.table, point)
 		switch {
 		case err != nil:
 			reason = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)

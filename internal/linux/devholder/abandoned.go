@@ -36,16 +36,24 @@ func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 	if !slices.ContainsFunc(mounted, func(fs mountns.FileSystem) bool { return mountedIn(fs, host) }) {
 		return nil, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
 	}
+	var devices []blockdev.Device
+	for _, fs := range mounted {
+		if mountedIn(fs, host) {
+			continue
+		}
+		if device, ok := f.deviceOf(fs); ok {
+			devices = append(devices, device)
+		}
+	}
+	if len(devices) == 0 {
+		return nil, nil
+	}
 	all, err := f.Sys.All()
 	if err != nil {
 		return nil, err
 	}
 	var searches []*holderSearch
-	for _, fs := range mounted {
-		device, ok := f.deviceOf(fs)
-		if !ok || mountedIn(fs, host) {
-			continue
-		}
+	for _, device := range devices {
 		switch s, err := f.newSearchAmong(device, all); {
 		case isGone(err):
 		case err != nil:

@@ -4,7 +4,8 @@
 // Package auto answers the question without the name of a fault: it runs the diagnosers and recoverers of all families
 // of faults that apply to the pod, the node or the device of a Diagnosis, as one diagnoser and one recoverer.
 //
-// It judges no mount itself. With a pod it looks at that pod only, so the right to diagnose a pod reaches no other one.
+// It judges no mount itself. With a pod it looks at that pod and at the devices behind its volumes only, so the right to
+// diagnose a pod reaches the volumes of no other one.
 // With a node it looks at all pods of the node, at its devices, and at the directories of pods that are gone; with a
 // device at that device. Each family repairs by its own plan, and a failure of one does not keep the others from
 // theirs.
@@ -63,7 +64,7 @@ const (
 	Pods Scope = iota
 	// Volumes: one pod, or all volumes of a node at once.
 	Volumes
-	// Devices: the devices of a node, or one of them.
+	// Devices: the devices of a node, one of them, or those behind the volumes of one pod.
 	Devices
 	// Node: the node as a whole.
 	Node

@@ -196,7 +196,7 @@ func TestFamiliesThatApply(t *testing.T) {
 		subPath, volume, device []string
 		message                 string
 	}{
-		"pod":    {podRequest("a"), []string{"a"}, []string{"a"}, nil, "No mount fault was found: the kubelet still creates containers of pod shop/a; kubectl describe pod -n shop a shows what they wait for"},
+		"pod":    {podRequest("a"), []string{"a"}, []string{"a"}, []string{"a"}, "No mount fault was found: the kubelet still creates containers of pod shop/a; kubectl describe pod -n shop a shows what they wait for"},
 		"node":   {nodeRequest, []string{"a", "b"}, []string{""}, []string{""}, "No mount fault was found on node n1 by 4 checks"},
 		"device": {named, nil, nil, []string{""}, "No mount fault was found on node n1: device is whole"},
 	} {
@@ -245,6 +245,10 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true, "b": true}, map[string]bool{"b": true}
 	if plan, _, err = s.runRecoverer(t, podRequest("a")); err != nil || len(plan.Actions) != 1 || plan.Actions[0].Pod.Name != "a" {
 		t.Errorf("for one pod: %+v, %v", plan.Actions, err)
+	}
+	s.device.broken = map[string]bool{"": true, "a": true, "b": true}
+	if plan, result, err = s.runRecoverer(t, podRequest("a")); err != nil || len(result.Findings) != 2 || !slices.Equal(s.device.applied, []string{"/device/a of a"}) {
+		t.Errorf("with a device: %+v, %v; applied for %v", plan.Actions, err, s.device.applied)
 	}
 }
 

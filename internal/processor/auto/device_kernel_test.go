@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -31,13 +32,20 @@ func TestMain(m *testing.M) {
 // runDeviceDiagnosis runs a Diagnosis of a device that names no OperationSet.
 func runDeviceDiagnosis(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec) *v1.Diagnosis {
 	t.Helper()
+	spec.Parameters = map[string]string{v1.ParamDevice: s.Device.Node()}
+	return runAuto(t, s, nil, spec)
+}
+
+// runAuto runs a Diagnosis that names no OperationSet.
+func runAuto(t *testing.T, s *devicetest.Scene, claims device.Claims, spec v1.DiagnosisSpec) *v1.Diagnosis {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime})
+	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime, Claims: claims})
 	must(err)
 	var memory store.Memory
 	e, err := pipeline.New(pipeline.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &memory})
@@ -45,7 +53,7 @@ func runDeviceDiagnosis(t *testing.T, s *devicetest.Scene, spec v1.DiagnosisSpec
 	defer func() { _ = e.Close() }()
 	d := &v1.Diagnosis{Spec: spec}
 	d.APIVersion, d.Kind, d.Namespace, d.Name = v1.GroupVersion.String(), "Diagnosis", "default", "d"
-	d.Spec.NodeName, d.Spec.Parameters = kubelettest.NodeName, map[string]string{v1.ParamDevice: s.Device.Node()}
+	d.Spec.NodeName = kubelettest.NodeName
 	text, err := store.YAML(d)
 	must(err)
 	must(memory.Load(strings.NewReader(operations.Auto)))

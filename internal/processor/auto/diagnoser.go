@@ -80,7 +80,7 @@ func (d *Diagnoser) listTargets(request processor.Request) ([]familyTarget, erro
 	for i := range d.Families {
 		f := &d.Families[i]
 		switch {
-		case request.Pod.Name != "" && f.Scope <= Volumes, request.Pod.Name == "" && !named && f.Scope != Pods, named && f.Scope == Devices:
+		case request.Pod.Name != "" && f.Scope <= Devices, request.Pod.Name == "" && !named && f.Scope != Pods, named && f.Scope == Devices:
 			all = append(all, familyTarget{f, request})
 		case request.Pod.Name == "" && !named:
 			all = append(all, d.targetsOfPods(f, request)...)

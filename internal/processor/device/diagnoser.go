@@ -32,7 +32,7 @@ const (
 // It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has
 // unmounted them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount
 // tables of all namespaces, and from the kernel's answer about each device. A device, a volume or a message in the
-// parameters narrows the search and proves nothing. It changes nothing. For a device that is not held, it gives the
+// parameters narrows the search and proves nothing. Without them, so does a pod: to the devices behind its volumes. It changes nothing. For a device that is not held, it gives the
 // device's state.
 type Diagnoser struct {
 	Inspector *device.Inspector
@@ -46,9 +46,12 @@ func (*Diagnoser) Parameters() []string {
 	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage}
 }
 
-// Run looks at the devices that the parameters name, or at all that are left behind.
+// Run looks at the devices that the parameters name, at those of the pod, or at all that are left behind.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	s := device.SelectionOf(r.Values)
+	s, elsewhere, err := selectionOf(ctx, d.Inspector, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
 	choice, err := d.Inspector.Select(ctx, s)
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Result{}, processor.Stalled(err)
@@ -66,7 +69,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		}
 	}
 	if len(held) == 0 {
-		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned)}, nil
+		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned(s))}, nil
 	}
 	return heldResult(held)
 }
@@ -85,9 +88,6 @@ func joinReasons(prefix string, reasons []string, otherwise string) string {
 	}
 	return text
 }
-
-// noneAbandoned is the reason if no device has a mount that the host lacks.
-const noneAbandoned = "no device is mounted anywhere that the host no longer mounts"
 
 // heldResult returns the fault.
 func heldResult(held []*device.Usage) (processor.Result, error) {

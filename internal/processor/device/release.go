@@ -48,7 +48,11 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	choice, err := h.Inspector.Select(ctx, device.SelectionOf(r.Values))
+	selection, elsewhere, err := selectionOf(ctx, h.Inspector, r)
+	if err != nil || elsewhere != "" {
+		return processor.Plan{NotApplicable: elsewhere}, err
+	}
+	choice, err := h.Inspector.Select(ctx, selection)
 	if errors.Is(err, device.ErrParameter) {
 		return processor.Plan{}, processor.Stalled(err)
 	}
@@ -70,13 +74,13 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		case !usage.Removable:
 			refused = append(refused, refusalReason(usage))
 		default:
-			detached := options.planRelease(h.Inspector, usage, &plan)
+			detached := options.planRelease(ctx, h.Inspector, usage, &plan)
 			state.Devices = append(state.Devices, releasedDeviceOf(usage, detached))
 			copies = append(copies, usage.Copies()...)
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned)}, nil
+		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned(selection))}, nil
 	}
 	if state.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
 		return processor.Plan{}, err
@@ -94,6 +98,9 @@ func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.U
 	if device.IsGone(err) {
 		return nil, nil
 	}
+	if err == nil {
+		closer.PodReason = c.PodReason
+	}
 	return closer, err
 }
 
@@ -102,7 +109,7 @@ func refusalReason(c *device.Usage) string {
 }
 
 // planRelease plans for one device, and says whether that is to be detached.
-func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
+func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
 	for _, copied := range usage.Copies() {
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
@@ -111,8 +118,13 @@ func (o releaseOptions) planRelease(i *device.Inspector, usage *device.Usage, pl
 		})
 	}
 	findings := usage.Findings()
-	why := o.detachReason(i, usage.Device)
-	if reason := o.notDetachedReason(usage.Device); reason != "" {
+	why, reason := o.detachReason(i, usage.Device), o.notDetachedReason(usage.Device)
+	if why != "" {
+		if err := checkNoBlockVolume(ctx, i, usage.Device); err != nil {
+			why, reason = "", "it is not detached: "+err.Error()
+		}
+	}
+	if reason != "" {
 		for n := range findings {
 			findings[n].Evidence = append(findings[n].Evidence, reason)
 		}

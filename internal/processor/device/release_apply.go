@@ -69,7 +69,7 @@ func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request
 		if o.detachReason(h.Inspector, d) == "" {
 			return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
 		}
-		return nil
+		return checkNoBlockVolume(ctx, h.Inspector, d)
 	}
 	gone, err := h.Inspector.Detach(ctx, action.Device, allowed)
 	switch {
@@ -82,4 +82,13 @@ func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err
+}
+
+// checkNoBlockVolume makes sure that no pod has a device as a raw block volume: such a volume needs no mount.
+func checkNoBlockVolume(ctx context.Context, i *device.Inspector, d blockdev.Device) error {
+	point, err := i.NodeUsed(ctx, d)
+	if err == nil && point != "" {
+		err = fmt.Errorf("%w: the kubelet has device %s at %q as a raw block volume", device.ErrNotRemovable, d.Node(), point)
+	}
+	return err
 }

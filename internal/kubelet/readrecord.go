@@ -1,42 +1,42 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package volume
+package kubelet
 
 import (
 	"errors"
 	"fmt"
 	"path"
 
-	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// readRecord reads the record of what is mounted at point. It is called inside the kubelet's namespace, and does not
-// ask a file system that may hang.
-func (h *hostMounts) readRecord(point string) (*kubelet.VolumeRecord, error) {
-	name := kubelet.VolumeRecordPath(point)
+// ReadVolumeRecordAt reads the record of what is mounted at point. It is called inside the kubelet's namespace, whose mount
+// table is given, and does not ask a file system that may hang.
+func ReadVolumeRecordAt(table *mountinfo.Table, point string) (*VolumeRecord, error) {
+	name := VolumeRecordPath(point)
 	dir, err := mountns.Lookup(0, path.Dir(name))
 	if err != nil {
 		return nil, fmt.Errorf("open record %q: %w", name, err)
 	}
 	defer dir.Close()
-	r, err := h.readRecordIn(dir)
+	r, err := ReadVolumeRecordIn(table, dir)
 	if err != nil {
 		return nil, fmt.Errorf("read record %q: %w", name, err)
 	}
 	return r, nil
 }
 
-// readRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked
+// ReadVolumeRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked
 // for what is in it. The type is checked on the open file that is then read: a pipe or a device may never answer.
-func (h *hostMounts) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
-	if err := h.checkLocal(dir); err != nil {
+func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, error) {
+	if err := checkLocal(table, dir); err != nil {
 		return nil, err
 	}
-	foreign := fmt.Errorf("%w: it is no file of the kubelet's", kubelet.ErrVolumeRecord)
-	file, err := sys.OpenEntry(dir, kubelet.VolumeRecordName)
+	foreign := fmt.Errorf("%w: it is no file of the kubelet's", ErrVolumeRecord)
+	file, err := sys.OpenEntry(dir, VolumeRecordName)
 	switch {
 	case errors.Is(err, sys.ELOOP), errors.Is(err, sys.EXDEV):
 		return nil, foreign
@@ -49,12 +49,12 @@ func (h *hostMounts) readRecordIn(dir *sys.FD) (*kubelet.VolumeRecord, error) {
 	} else if !st.IsRegular() {
 		return nil, foreign
 	}
-	return kubelet.ReadVolumeRecord(file)
+	return ReadVolumeRecord(file)
 }
 
 // checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the
 // kernel may know the way to it and nothing of what is in it.
-func (h *hostMounts) checkLocal(dir *sys.FD) error {
+func checkLocal(table *mountinfo.Table, dir *sys.FD) error {
 	stat, err := dir.Stat(sys.StatType | sys.StatMountID)
 	if err != nil {
 		return err
@@ -65,12 +65,12 @@ func (h *hostMounts) checkLocal(dir *sys.FD) error {
 			return err
 		}
 	}
-	m, ok := h.table.ByID(number)
+	m, ok := table.ByID(number)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: its directory was mounted just now", kubelet.ErrVolumeRecord)
+		return fmt.Errorf("%w: its directory was mounted just now", ErrVolumeRecord)
 	case stat.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
-		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", kubelet.ErrVolumeRecord, m.FSType, m.Point)
+		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", ErrVolumeRecord, m.FSType, m.Point)
 	}
 	return nil
 }

@@ -1,0 +1,69 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// devicesDir is, in the directory of a pod, where the links of its raw block volumes are.
+const devicesDir = "volumeDevices"
+
+// maxVolumes bounds how many entries of a directory of volumes are read.
+const maxVolumes = 4096
+
+// LocalVolumePoint is where the kubelet mounts, for the whole node, the file system of a local PersistentVolume that is a
+// block device. It is empty if the name cannot be a path.
+func (n *Node) LocalVolumePoint(persistentVolume string) string {
+	if !isPathComponent(persistentVolume) {
+		return ""
+	}
+	return path.Join(n.PluginsDir(), "kubernetes.io/local-volume/mounts", persistentVolume)
+}
+
+// PodVolumes lists the volumes that the kubelet has a directory of for a pod, or a link if it is a raw block volume. It is
+// called inside the kubelet's namespace, and asks no file system that may hang.
+func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
+	var all []Volume
+	for _, kind := range []string{volumesDir, devicesDir} {
+		dir := path.Join(n.PodDir(podUID), kind)
+		plugins, err := listLocal(dir)
+		if err != nil {
+			return nil, fmt.Errorf("list volumes of pod with UID %q: %w", podUID, err)
+		}
+		for _, plugin := range plugins {
+			names, err := listLocal(path.Join(dir, plugin))
+			if err != nil {
+				return nil, fmt.Errorf("list volumes of pod with UID %q: %w", podUID, err)
+			}
+			for _, name := range names {
+				all = append(all, Volume{PodUID: podUID, Plugin: strings.ReplaceAll(plugin, "~", "/"), Name: name})
+			}
+		}
+	}
+	return all, nil
+}
+
+// listLocal lists a directory. One that is not there has no entries.
+func listLocal(name string) ([]string, error) {
+	dir, err := mountns.Lookup(0, name)
+	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, _, err := sys.ListDir(dir, maxVolumes)
+	if errors.Is(err, sys.ENOTDIR) {
+		return nil, nil
+	}
+	return names, err
+}

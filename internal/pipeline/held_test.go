@@ -1,0 +1,111 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/processor"
+)
+
+// TestFaultOfPlanIsReported: a fault that a plan proves is found, whatever keeps the plan from being carried out, and even if no
+// diagnoser ran before.
+func TestFaultOfPlanIsReported(t *testing.T) {
+	t.Parallel()
+	held := processor.Held(errors.New("held by policy: policy p is paused. Next: set spec.paused of RecoveryPolicy p to false, and create another Diagnosis"))
+	busy := func(o *Options) {
+		o.Exclusive = func(ctx context.Context) (func(), error) {
+			<-ctx.Done()
+			return nil, errors.New("another process has the lock, process 7")
+		}
+	}
+	for name, tc := range map[string]struct {
+		refused map[uint64]error
+		verify  error
+		options func(*Options)
+		states  []v1.FaultState
+		reason  string
+		message string // is in the condition and in the summary
+	}{
+		"held": {
+			refused: map[uint64]error{7: held, 8: held}, states: []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonRepairHeld,
+			message: `operation subpath-remount-recover (node 1) may not repair now: held by policy: policy p is paused. Next: set spec.paused of RecoveryPolicy p to false, and create another Diagnosis`,
+		},
+		"one part held": {
+			refused: map[uint64]error{8: held}, states: []v1.FaultState{v1.FaultHealed, v1.FaultPresent}, reason: v1.ReasonRepairHeld,
+			message: "may not repair now: held by policy: policy p is paused. Next: set",
+		},
+		"not known whether held": {
+			refused: map[uint64]error{7: &processor.WaitingError{Err: errors.New("asking what policies allow"), After: time.Second}, 8: held},
+			states:  []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "failed after 3 attempts: Unmount",
+		},
+		"busy lock": {
+			options: busy, states: []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed,
+			message: "waiting for another program that repairs (create another Diagnosis when it has ended)",
+		},
+		"a repair fails": {
+			refused: map[uint64]error{7: processor.Stalled(errBroken), 8: processor.Stalled(errBroken)},
+			states:  []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "failed after 1 attempt",
+		},
+		"the proof fails": {
+			verify: errBroken, states: []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "verifying: broken",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.put(chain("subpath-remount-recover"))
+				w.options = tc.options
+				r := &inParts{unmounter: unmounter{kernel: w.kernel}, parts: []int{1, 1}, refused: tc.refused}
+				if tc.verify != nil {
+					r.failVerify = always(tc.verify)
+				}
+				w.replace(processor.Step{Recoverer: r})
+				s := w.run(t, diagnosis()).Status
+				c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
+				if s.Phase != v1.DiagnosisFailed || s.Outcome != v1.OutcomeFaultFound || c.Reason != tc.reason {
+					t.Errorf("phase %q, outcome %q, condition %+v", s.Phase, s.Outcome, c)
+				}
+				var states []v1.FaultState
+				for _, f := range s.Faults {
+					states = append(states, f.State)
+				}
+				if !slices.Equal(states, tc.states) {
+					t.Errorf("faults %v, want %v", states, tc.states)
+				}
+				for _, text := range []string{c.Message, s.Summary} {
+					if !strings.Contains(text, tc.message) {
+						t.Errorf("%q does not contain %q", text, tc.message)
+					}
+				}
+				if !strings.Contains(s.Summary, "Found, and not repaired: StaleSubPath") {
+					t.Errorf("summary %q", s.Summary)
+				}
+			})
+		})
+	}
+}
+
+// TestHeldActionIsNoFailure: an action that is held was not tried, and counts as one that waits.
+func TestHeldActionIsNoFailure(t *testing.T) {
+	t.Parallel()
+	n := newKernel(1)
+	j := newJob(t, nil, &inParts{unmounter: unmounter{kernel: n}, refused: map[uint64]error{1: processor.Held(errBroken)}})
+	var ended []ActionEnd
+	j.ActionEnded = func(_ report, a ActionEnd) { ended = append(ended, a) }
+	r := mustRun(t, newRunner(t, t.TempDir()), j)
+	if len(ended) != 1 || !ended[0].Waiting || r.Operations[0].Reason != ReasonHeld || r.Operations[0].Attempts != 1 {
+		t.Errorf("actions %+v, operation %+v", ended, r.Operations[0])
+	}
+}
