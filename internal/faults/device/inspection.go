@@ -60,7 +60,9 @@ func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mou
 // asker says what has not been asked for yet in this look.
 type asker interface {
 	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
-	process(ctx context.Context, pid int, h devholder.Holder) processInfo
+	// process says who a process is. Whether it still has what holds the device, and its name, confirm adds.
+	process(ctx context.Context, pid int) processInfo
+	confirm(pid int, h devholder.Holder, p processInfo) processInfo
 	claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
 	// aliveReason says why a pod is alive; empty: it is not.
 	aliveReason(ctx context.Context, uid string) string
@@ -157,6 +159,8 @@ type processInfo struct {
 	owner   *cri.Owner
 	err     error // why the owner is not known, if there may be one
 	gone    bool
+	// confirmed is whether it is known that it is not gone otherwise.
+	confirmed bool
 }
 
 // holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
@@ -200,12 +204,16 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) proce
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
 		p, known := n.processes[pid]
 		if !known {
-			p = n.asker.process(ctx, pid, h)
-			n.processes[pid] = p
+			p = n.asker.process(ctx, pid)
 		}
+		contained := p.owner != nil || p.err != nil
+		if !p.gone && !p.confirmed && (contained || first.err != nil) {
+			p = n.asker.confirm(pid, h, p)
+		}
+		n.processes[pid] = p
 		switch {
 		case p.gone:
-		case p.owner != nil || p.err != nil:
+		case contained:
 			return p
 		case first.err != nil:
 			first = p
@@ -237,11 +245,8 @@ func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mount
 	return cri.Claim(l.host, ns, owner)
 }
 
-func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder) processInfo {
-	dir := strconv.Itoa(pid)
-	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
-	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
-	p := processInfo{command: strings.TrimSpace(string(comm))}
+func (l nodeAsker) process(ctx context.Context, pid int) (p processInfo) {
+	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
 		p.gone = true
@@ -250,7 +255,13 @@ func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder
 	default:
 		p.owner, p.err = l.owner(ctx, string(cgroup))
 	}
-	p.gone = p.gone || !isStillHolder(pid, holder)
+	return p
+}
+
+func (nodeAsker) confirm(pid int, holder devholder.Holder, p processInfo) processInfo {
+	comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
+	p.command = strings.TrimSpace(string(comm))
+	p.gone, p.confirmed = !isStillHolder(pid, holder), true
 	return p
 }
 
