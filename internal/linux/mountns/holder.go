@@ -99,7 +99,7 @@ func findHolders(namespaces []Namespace, searches ...holderSearch) (map[uint64][
 	survey, many := Survey{Backend: "procfs"}, 0
 	for _, search := range searches {
 		u, err := search(note)
-		survey.Denied = max(survey.Denied, len(u.deniedPIDs))
+		survey.AddDenied(u.deniedPIDs)
 		many = max(many, u.withTooMany)
 		if err != nil {
 			return nil, survey, err
