@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -123,12 +127,46 @@ func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Tab
 		return nil, err
 	}
 	t, err := n.asker.mountTable(namespace)
+	n.keepTable(namespace, t, err)
+	return t, err
+}
+
+func (n *inspection) keepTable(namespace mountns.Namespace, t *mountinfo.Table, err error) {
 	if err != nil {
 		n.unreadTables[namespace.Inode] = err
-		return nil, err
+		return
 	}
 	n.tables[namespace.Inode] = t
-	return t, nil
+}
+
+// maxTableReaders is how many mount tables are read at once. Each takes a thread of its own.
+const maxTableReaders = 4
+
+// readTables reads the tables of all other namespaces that holders are mounted in, several at a time.
+func (n *inspection) readTables(holders []devholder.Holder) {
+	todo := map[uint64]mountns.Namespace{}
+	for _, h := range holders {
+		inode := h.Mount.Namespace.Inode
+		if h.Kind == devholder.Mount && !n.isHostMount(h) && n.tables[inode] == nil && n.unreadTables[inode] == nil {
+			todo[inode] = h.Mount.Namespace
+		}
+	}
+	delete(todo, 0) // those that are known by a process alone
+	var (
+		readers errgroup.Group
+		mu      sync.Mutex
+	)
+	readers.SetLimit(min(runtime.GOMAXPROCS(0), maxTableReaders))
+	for _, namespace := range todo {
+		readers.Go(func() error {
+			t, err := n.asker.mountTable(namespace)
+			mu.Lock()
+			defer mu.Unlock()
+			n.keepTable(namespace, t, err)
+			return nil
+		})
+	}
+	_ = readers.Wait() // an error is kept
 }
 
 // describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process
