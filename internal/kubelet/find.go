@@ -163,23 +163,14 @@ func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]ca
 		}
 		return []candidateProcess{p}, nil
 	}
-	entries, err := os.ReadDir(proc)
+	named, err := listNamed(proc)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
 	var found []candidateProcess
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, p := range named {
 		if err := ctx.Err(); err != nil {
 			return nil, err
-		}
-		p := candidateProcess{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-		// The name first, which is there to read of any process.
-		if p.loadName() != nil || !mayBeKubelet(p.program) {
-			continue
 		}
 		switch process, why, err := p.identifyCandidate(proc + "/self"); {
 		case errors.Is(err, procfs.ErrSilent):
@@ -191,8 +182,37 @@ func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]ca
 			found = append(found, process)
 		}
 	}
-	slices.SortFunc(found, func(a, b candidateProcess) int { return a.pid - b.pid })
 	return found, nil
+}
+
+// listNamed lists the processes that have a kubelet's name, by process number. The name is there to read of any process.
+func listNamed(proc string) ([]candidateProcess, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	parts := procfs.Parts(pids)
+	named := make([][]candidateProcess, len(parts))
+	var done sync.WaitGroup
+	for i, part := range parts {
+		done.Go(func() {
+			for _, pid := range part {
+				p := candidateProcess{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
+				if p.loadName() == nil && mayBeKubelet(p.program) {
+					named[i] = append(named[i], p)
+				}
+			}
+		})
+	}
+	done.Wait()
+	return slices.Concat(named...), nil
 }
 
 // candidate is a kubelet and whether it can be ours.

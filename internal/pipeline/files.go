@@ -167,7 +167,7 @@ func (f *files) forget(keep func(uid string) bool) error {
 
 func (f *files) remove(uid string) error {
 	var errs []error
-	if b := readBegin(f.root, journalName(uid)); b != nil && uidPattern.MatchString(uid) {
+	if b := readBegin(f.root, journalName(uid)); b != nil && isFileName(uid) {
 		for _, dir := range b.Storage {
 			errs = append(errs, f.root.RemoveAll(path.Join(dir, uid)))
 		}

@@ -74,15 +74,17 @@ type job struct {
 // replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
 type replan func(ctx context.Context) (processor.Plan, error)
 
-// uidPattern is what can be the name of a file and part of no other.
-var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,127}$`)
+var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]*$`)
+
+// isFileName reports whether a UID can be the name of a file and part of no other.
+func isFileName(uid string) bool { return len(uid) <= 128 && uidPattern.MatchString(uid) }
 
 // run runs a job to its end, going on from its journal if there is one. A nil error means that the report is final, and
 // it is the same whenever run is called again. When ctx is cancelled, run stops with the cause; the journal is left so
 // that a later call goes on.
 func (r *Runner) run(ctx context.Context, job job) (report, error) {
 	uid := job.Request.Diagnosis.UID
-	if !uidPattern.MatchString(uid) {
+	if !isFileName(uid) {
 		return report{}, fmt.Errorf("opening journal: %q cannot be the name of a file", uid)
 	}
 	if _, taken := r.running.LoadOrStore(uid, true); taken {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +21,6 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
-	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
@@ -85,11 +85,15 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 // outputFormats are the ways to write a Diagnosis.
 var outputFormats = []string{"text", "json", "yaml"}
 
-// shippedSets are the names of the OperationSets that ship.
+// shippedSets are the names of the OperationSets that ship. It parses no YAML, as every start of the program asks for them.
 func shippedSets() (names []string) {
-	sets, _ := manifests.Read[v1.OperationSet](operations.Files, "OperationSet") // they are in the program
-	for _, s := range sets {
-		names = append(names, s.Name)
+	files, _ := fs.Glob(operations.Files, "*.yaml") // they are in the program
+	for _, file := range files {
+		text, _ := operations.Files.ReadFile(file)
+		for _, set := range strings.Split(string(text), "\nkind: OperationSet\nmetadata:\n  name: ")[1:] {
+			name, _, _ := strings.Cut(set, "\n")
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	return names

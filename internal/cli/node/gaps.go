@@ -124,18 +124,21 @@ func skippedGaps(skipped []string) (gaps []coverageGap) {
 }
 
 // countRefused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
-// surveyed is how many a survey could not look into. A survey cannot distinguish them from those that have ended while
-// they were looked at, as the kernel may refuse both in the same way. Only a process that is still there and refuses
-// again counts. Process 1 does not count for a caller with every privilege: a sandbox may hide it even from that
+// surveyed is how many a survey could not look into, and known their numbers, as far as they are known. A survey cannot
+// distinguish them from those that have ended while they were looked at, as the kernel may refuse both in the same way.
+// Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every privilege: a sandbox may hide it even from that
 // caller, who can do no more about it. It hides little, as its mount table may be read all the same.
-func countRefused(surveyed int) (n int) {
+func countRefused(surveyed int, known ...int) (n int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {
 		return 0
 	}
-	pids, err := sys.ProcNumbers("")
-	if err != nil {
-		return surveyed
+	pids := slices.Clone(known)
+	if !anywhere || len(known) < surveyed {
+		var err error
+		if pids, err = sys.ProcNumbers(""); err != nil {
+			return surveyed
+		}
 	}
 	if anywhere {
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == 1 })

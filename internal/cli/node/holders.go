@@ -165,7 +165,7 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		return nil, err
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
-	r.Looked.Denied = countRefused(r.Looked.Denied)
+	r.Looked.Denied = countRefused(r.Looked.Denied, r.Looked.deniedPIDs...)
 	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
@@ -191,7 +191,7 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	u.Looked.Denied = countRefused(max(u.Looked.Denied, u.Looked.Locked))
+	u.Looked.Denied = countRefused(max(u.Looked.Denied, u.Looked.Locked), u.Looked.deniedPIDs...)
 	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}

@@ -255,10 +255,12 @@ type namespaceCoverage struct {
 	Partial int `json:"partial"`
 	// skipped is what was not looked at because a bound was met.
 	skipped []string
+	// deniedPIDs are the processes of Denied.
+	deniedPIDs []int
 }
 
 func newLookedThrough(s mountns.Survey) namespaceCoverage {
-	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped}
+	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
 }
 
 // processCoverage is what else was looked at: nothing where the mounts explain everything, and then Processes is false.

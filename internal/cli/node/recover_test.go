@@ -10,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // TestTypedAgain has commands that a user can paste: with his flags, names quoted, and pods that were piped piped
@@ -86,6 +89,9 @@ func TestEngineHasAllThatShips(t *testing.T) {
 	sets := shippedSets()
 	if len(sets) < 5 || !slices.Contains(sets, "auto") {
 		t.Errorf("sets %q", sets)
+	}
+	if all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet"); err != nil || len(sets) != len(all) {
+		t.Errorf("sets %q of %d, %v", sets, len(all), err)
 	}
 	for _, name := range sets {
 		set, err := engine.store.OperationSet(t.Context(), name)

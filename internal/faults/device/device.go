@@ -209,6 +209,7 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 // usageOf completes a report.
 func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Usage, error) {
 	usage := &Usage{Report: report}
+	n.readTables(report.Holders)
 	for _, h := range report.Holders {
 		held, live, err := n.holderInfo(ctx, h)
 		if err != nil {

@@ -7,8 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -60,7 +64,9 @@ func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mou
 // asker says what has not been asked for yet in this look.
 type asker interface {
 	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
-	process(ctx context.Context, pid int, h devholder.Holder) processInfo
+	// process says who a process is. Whether it still has what holds the device, and its name, confirm adds.
+	process(ctx context.Context, pid int) processInfo
+	confirm(pid int, h devholder.Holder, p processInfo) processInfo
 	claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
 	// aliveReason says why a pod is alive; empty: it is not.
 	aliveReason(ctx context.Context, uid string) string
@@ -121,12 +127,46 @@ func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Tab
 		return nil, err
 	}
 	t, err := n.asker.mountTable(namespace)
+	n.keepTable(namespace, t, err)
+	return t, err
+}
+
+func (n *inspection) keepTable(namespace mountns.Namespace, t *mountinfo.Table, err error) {
 	if err != nil {
 		n.unreadTables[namespace.Inode] = err
-		return nil, err
+		return
 	}
 	n.tables[namespace.Inode] = t
-	return t, nil
+}
+
+// maxTableReaders is how many mount tables are read at once. Each takes a thread of its own.
+const maxTableReaders = 4
+
+// readTables reads the tables of all other namespaces that holders are mounted in, several at a time.
+func (n *inspection) readTables(holders []devholder.Holder) {
+	todo := map[uint64]mountns.Namespace{}
+	for _, h := range holders {
+		inode := h.Mount.Namespace.Inode
+		if h.Kind == devholder.Mount && !n.isHostMount(h) && n.tables[inode] == nil && n.unreadTables[inode] == nil {
+			todo[inode] = h.Mount.Namespace
+		}
+	}
+	delete(todo, 0) // those that are known by a process alone
+	var (
+		readers errgroup.Group
+		mu      sync.Mutex
+	)
+	readers.SetLimit(min(runtime.GOMAXPROCS(0), maxTableReaders))
+	for _, namespace := range todo {
+		readers.Go(func() error {
+			t, err := n.asker.mountTable(namespace)
+			mu.Lock()
+			defer mu.Unlock()
+			n.keepTable(namespace, t, err)
+			return nil
+		})
+	}
+	_ = readers.Wait() // an error is kept
 }
 
 // describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process
@@ -157,6 +197,8 @@ type processInfo struct {
 	owner   *cri.Owner
 	err     error // why the owner is not known, if there may be one
 	gone    bool
+	// confirmed is whether it is known that it is not gone otherwise.
+	confirmed bool
 }
 
 // holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
@@ -200,12 +242,16 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) proce
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
 		p, known := n.processes[pid]
 		if !known {
-			p = n.asker.process(ctx, pid, h)
-			n.processes[pid] = p
+			p = n.asker.process(ctx, pid)
 		}
+		contained := p.owner != nil || p.err != nil
+		if !p.gone && !p.confirmed && (contained || first.err != nil) {
+			p = n.asker.confirm(pid, h, p)
+		}
+		n.processes[pid] = p
 		switch {
 		case p.gone:
-		case p.owner != nil || p.err != nil:
+		case contained:
 			return p
 		case first.err != nil:
 			first = p
@@ -237,11 +283,8 @@ func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mount
 	return cri.Claim(l.host, ns, owner)
 }
 
-func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder) processInfo {
-	dir := strconv.Itoa(pid)
-	cgroup, err := sys.ReadProc(dir+"/cgroup", nil)
-	comm, _ := sys.ReadProc(dir+"/comm", nil) // empty: it has ended
-	p := processInfo{command: strings.TrimSpace(string(comm))}
+func (l nodeAsker) process(ctx context.Context, pid int) (p processInfo) {
+	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
 		p.gone = true
@@ -250,7 +293,13 @@ func (l nodeAsker) process(ctx context.Context, pid int, holder devholder.Holder
 	default:
 		p.owner, p.err = l.owner(ctx, string(cgroup))
 	}
-	p.gone = p.gone || !isStillHolder(pid, holder)
+	return p
+}
+
+func (nodeAsker) confirm(pid int, holder devholder.Holder, p processInfo) processInfo {
+	comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
+	p.command = strings.TrimSpace(string(comm))
+	p.gone, p.confirmed = !isStillHolder(pid, holder), true
 	return p
 }
 

@@ -136,7 +136,7 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 		inspection.claims[key] = of
 	}
 	for pid, p := range e.Processes {
-		who := processInfo{command: p.Command, owner: p.Owner, gone: p.Gone}
+		who := processInfo{command: p.Command, owner: p.Owner, gone: p.Gone, confirmed: true}
 		if p.Unknown != "" {
 			who.err = errors.New(p.Unknown)
 		}
@@ -180,9 +180,11 @@ func (recordedAsker) claimNamespace(ns mountns.Namespace, _ *cri.Owner) (mountns
 	return ns, fmt.Errorf("whether mount namespace %s may be entered was not recorded", ns)
 }
 
-func (recordedAsker) process(_ context.Context, pid int, _ devholder.Holder) processInfo {
-	return processInfo{err: fmt.Errorf("whose process %d is was not recorded", pid)}
+func (recordedAsker) process(_ context.Context, pid int) processInfo {
+	return processInfo{err: fmt.Errorf("whose process %d is was not recorded", pid), confirmed: true}
 }
+
+func (recordedAsker) confirm(_ int, _ devholder.Holder, p processInfo) processInfo { return p }
 
 func (recordedAsker) aliveReason(_ context.Context, uid string) string {
 	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)

@@ -36,7 +36,7 @@ func scanMounts(scanner *mountns.Scanner, searches []*holderSearch) error {
 		if keepers, asked, err = scanner.Holders(namespaces); err != nil {
 			return err
 		}
-		survey.Denied = max(survey.Denied, asked.Denied)
+		survey.AddDenied(asked.DeniedPIDs)
 		survey.Skipped = append(survey.Skipped, asked.Skipped...)
 	}
 	for _, s := range searches {

@@ -99,7 +99,7 @@ func findHolders(namespaces []Namespace, searches ...holderSearch) (map[uint64][
 	survey, many := Survey{Backend: "procfs"}, 0
 	for _, search := range searches {
 		u, err := search(note)
-		survey.Denied = max(survey.Denied, len(u.deniedPIDs))
+		survey.AddDenied(u.deniedPIDs)
 		many = max(many, u.withTooMany)
 		if err != nil {
 			return nil, survey, err
@@ -142,7 +142,7 @@ func (s *Survey) skipDescriptors(many int) {
 // findProcesses finds the namespaces of all processes, and their root directories if roots is set.
 func findProcesses(roots bool) holderSearch {
 	return func(note func(taskNamespace)) (unaskedProcesses, error) {
-		return forEachProcess(note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
+		return forEachProcess(procfs.EachParallel, note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
 			h, err := namespaceOfHolder(Holder{Kind: Process, PID: pid}, roots)
 			return []taskNamespace{h}, false, err
 		})
@@ -152,7 +152,7 @@ func findProcesses(roots bool) holderSearch {
 // findThreads does the same for the threads that are no processes.
 func findThreads(roots bool) holderSearch {
 	return func(note func(taskNamespace)) (unaskedProcesses, error) {
-		return forEachProcess(note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
+		return forEachProcess(procfs.EachParallel, note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
 			if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
 				return nil, false, err
 			}
@@ -170,8 +170,8 @@ func findThreads(roots bool) holderSearch {
 
 // findDescriptors finds the namespaces that processes have open.
 func findDescriptors(note func(taskNamespace)) (unaskedProcesses, error) {
-	var all sys.Descriptors
-	return forEachProcess(note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
+	var all sys.Descriptors // which are counted in one pass
+	return forEachProcess(procfs.Each, note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
 		fds, more, err := all.Of(strconv.Itoa(pid))
 		for _, fd := range fds {
 			step()
@@ -230,30 +230,35 @@ func inodeOf(link string) (uint64, bool) {
 	return n, ok && closed && err == nil
 }
 
+// foundInProcess is what was found in a process; more is whether there was too much to look at.
+type foundInProcess struct {
+	namespaces []taskNamespace
+	more       bool
+}
+
+// passProcesses is procfs.Each, or EachParallel.
+type passProcesses func(pids []int, look func(pid int, step func()) (foundInProcess, error), take func(pid int, found foundInProcess, err error))
+
 // forEachProcess calls note with what look finds in every process, and gives those that
 // it may not ask, or that do not answer. more is whether there was too much to look
 // at. A process that ends meanwhile is passed over.
-func forEachProcess(note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unaskedProcesses, err error) {
+func forEachProcess(pass passProcesses, note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unaskedProcesses, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return u, err
 	}
-	type seen struct {
-		found []taskNamespace
-		more  bool
-	}
-	procfs.Each(pids, func(pid int, step func()) (s seen, err error) {
-		s.found, s.more, err = look(pid, step)
-		return s, err
-	}, func(pid int, s seen, failed error) {
-		if s.more {
+	pass(pids, func(pid int, step func()) (f foundInProcess, err error) {
+		f.namespaces, f.more, err = look(pid, step)
+		return f, err
+	}, func(pid int, f foundInProcess, failed error) {
+		if f.more {
 			u.withTooMany++
 		}
 		switch {
 		case errors.Is(failed, sys.EACCES), errors.Is(failed, sys.EPERM), errors.Is(failed, procfs.ErrSilent):
 			u.deniedPIDs = append(u.deniedPIDs, pid)
 		case failed == nil:
-			for _, h := range s.found {
+			for _, h := range f.namespaces {
 				note(h)
 			}
 		case !procfs.Ended(failed):

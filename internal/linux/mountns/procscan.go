@@ -82,7 +82,7 @@ func (p *procScan) readAllTables(look tableReader) (Survey, error) {
 		for _, pid := range t.deniedPIDs {
 			t.readDenied(pid)
 		}
-		if t.survey.Denied = len(t.deniedPIDs); !t.missedNamespace {
+		if t.survey.Denied, t.survey.DeniedPIDs = len(t.deniedPIDs), t.deniedPIDs; !t.missedNamespace {
 			break
 		}
 	}

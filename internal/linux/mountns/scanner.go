@@ -38,6 +38,8 @@ type Survey struct {
 	// Denied counts processes whose namespace may not be read. Through procfs
 	// their mounts are looked at all the same, if they show any.
 	Denied int
+	// DeniedPIDs are those that any of several passes could not ask, each once.
+	DeniedPIDs []int `json:"-"`
 	// Partial counts namespaces that could not be read, or of which only what
 	// lies inside some process' chroot was seen.
 	Partial int
@@ -52,6 +54,14 @@ func (s *Survey) CheckComplete() error {
 		return nil
 	}
 	return fmt.Errorf("not everything was looked at: %s", strings.Join(s.Skipped, "; "))
+}
+
+// AddDenied notes the processes that another pass could not ask.
+func (s *Survey) AddDenied(pids []int) {
+	s.Denied = max(s.Denied, len(pids))
+	s.DeniedPIDs = append(s.DeniedPIDs, pids...)
+	slices.Sort(s.DeniedPIDs)
+	s.DeniedPIDs = slices.Compact(s.DeniedPIDs)
 }
 
 // addSkip notes something that was not looked at.

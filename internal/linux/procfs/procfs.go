@@ -17,6 +17,8 @@ package procfs
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,6 +41,9 @@ const (
 	// no look at those of others.
 	maxSilentProcesses = 64
 	maxSilentPerGroup  = 2
+	// A process takes some microseconds. With more threads there would be nothing left for others.
+	pidsPerThread = 256
+	maxThreads    = 4
 )
 
 // Each calls look with every process in turn, and take with what it has returned, or
@@ -47,6 +52,38 @@ const (
 // returned, nor twice at a time.
 func Each[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
 	askEach(&otherProcesses, pids, look, take)
+}
+
+// EachParallel is Each by several threads, for a look that they may take at the same time. It calls take in the order of
+// pids, when all have been asked.
+func EachParallel[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
+	type answer struct {
+		pid   int
+		value T
+		err   error
+	}
+	parts := Parts(pids)
+	answers := make([][]answer, len(parts))
+	var done sync.WaitGroup
+	for i, part := range parts {
+		done.Go(func() {
+			Each(part, look, func(pid int, value T, err error) { answers[i] = append(answers[i], answer{pid, value, err}) })
+		})
+	}
+	done.Wait()
+	for _, a := range slices.Concat(answers...) {
+		take(a.pid, a.value, a.err)
+	}
+}
+
+// Parts splits processes into as many parts as are worth a thread each.
+func Parts(pids []int) [][]int {
+	n := min(1+len(pids)/pidsPerThread, runtime.GOMAXPROCS(0), maxThreads)
+	parts := make([][]int, n)
+	for i := range parts {
+		parts[i] = pids[len(pids)*i/n : len(pids)*(i+1)/n]
+	}
+	return parts
 }
 
 // Ask is Each of one process.

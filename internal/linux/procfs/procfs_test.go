@@ -117,6 +117,35 @@ func TestSlowProcess(t *testing.T) {
 	})
 }
 
+// TestEachParallel: answers come in order, each once, also where one process does not answer.
+func TestEachParallel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var pids, order []int
+		for pid := range 5*pidsPerThread + 7 {
+			pids = append(pids, 1<<30+pid)
+		}
+		hung, release := pids[pidsPerThread/2], make(chan struct{})
+		EachParallel(pids, func(pid int, _ func()) (int, error) {
+			if pid == hung {
+				<-release
+			}
+			return pid, nil
+		}, func(pid, value int, err error) {
+			order = append(order, pid)
+			if silent := errors.Is(err, ErrSilent); silent != (pid == hung) || !silent && (value != pid || err != nil) {
+				t.Errorf("process %d: %d, %v", pid, value, err)
+			}
+		})
+		close(release)
+		synctest.Wait()
+		if !slices.Equal(order, pids) {
+			t.Errorf("%d are taken of %d, or not in order", len(order), len(pids))
+		}
+		EachParallel(nil, func(int, func()) (int, error) { return 0, nil }, func(int, int, error) { t.Error("one of none") })
+	})
+}
+
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	if n, err := Ask(os.Getpid(), func() (int, error) { return 7, os.ErrExist }); n != 7 || !errors.Is(err, os.ErrExist) {
