@@ -65,7 +65,7 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 		var again mountns.Survey
 		again, err = scanner.Each(func(b *mountns.MountBrief) bool {
 			in := above[namespaceKeyOf(b.Namespace)]
-			return in != nil && in[b.Parent()] != nil
+			return in != nil && in[b.Parent] != nil
 		}, func(m *mountns.Mount) {
 			if uid := n.podOfParent(m, above[namespaceKeyOf(m.Namespace)][m.Parent]); uid != "" {
 				found.addMount(uid, m, "it is mounted in the directory of the pod")

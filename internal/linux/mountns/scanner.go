@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -60,19 +59,17 @@ func (s *Survey) addSkip(format string, args ...any) {
 }
 
 // Scanner passes over every mount namespace of the machine, with processes and
-// without, and remembers what never changes about a mount, so that the second
-// pass is much faster than the first. It keeps nothing open between passes. It
-// may be used by several goroutines; passes follow one another.
+// without. It keeps nothing from one pass to the next, and may be used by several
+// goroutines.
 //
 // Two ways lead through the machine. The kernel's own calls (6.12, in the
 // initial PID namespace, with CAP_SYS_ADMIN) see everything. Without them it
 // reads /proc, which does not show what lies outside the root of every process
 // of a namespace, and which needs the right to trace processes for much of it.
 // Neither is a snapshot: what comes and goes during a pass may be missed until
-// the next. Any user may make mounts, so all that a pass reads or remembers is
+// the next. Any user may make mounts, so all that a pass reads is
 // bounded: see limits.
 type Scanner struct {
-	mu          sync.Mutex
 	scanBackend backend
 	limits      scanLimits
 }
@@ -83,15 +80,20 @@ type backend interface {
 	scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error)
 }
 
-// NewScanner remembers nothing yet, and chooses its way at the first pass.
-func NewScanner() *Scanner { return &Scanner{limits: standardLimits} }
+// NewScanner chooses the way by what the kernel can do and lets us do.
+func NewScanner() *Scanner { return newScanner(standardLimits) }
+
+func newScanner(l scanLimits) *Scanner {
+	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
+		return &Scanner{scanBackend: kernelScan{l}, limits: l}
+	}
+	return &Scanner{scanBackend: procScan{l}, limits: l}
+}
 
 // Namespaces is every mount namespace of the machine. PID is 0 if no process
 // is known; Holders finds out.
 func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, survey, err := s.chooseBackend().namespaces()
+	found, survey, err := s.scanBackend.namespaces()
 	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
 	return found, survey, err
 }
@@ -107,16 +109,10 @@ func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Sur
 type MountBrief struct {
 	Namespace    Namespace
 	Major, Minor uint32
+	// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
+	Parent int
 	// MayHang is MayHang of the file system's type.
 	MayHang bool
-
-	numbers func() (id, parent int)
-}
-
-// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
-func (b *MountBrief) Parent() int {
-	_, parent := b.numbers()
-	return parent
 }
 
 // Matching is every mount, in every namespace, that is wanted. How much room they
@@ -139,9 +135,7 @@ func (s *Scanner) Matching(wanted func(*MountBrief) bool) ([]Mount, Survey, erro
 // Each calls found with every mount, in every namespace, that is wanted. The mount
 // is not kept, so that there may be any number.
 func (s *Scanner) Each(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.chooseBackend().scan(wanted, found)
+	return s.scanBackend.scan(wanted, found)
 }
 
 // FileSystem is a file system that is mounted somewhere on the machine.
@@ -184,15 +178,4 @@ func sortMounts(mounts []Mount) []Mount {
 			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
 	})
 	return mounts
-}
-
-// chooseBackend tries out what the kernel can do and lets us do.
-func (s *Scanner) chooseBackend() backend {
-	if s.scanBackend == nil {
-		s.scanBackend = newProcScan(s.limits)
-		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-			s.scanBackend = newKernelScan(s.limits)
-		}
-	}
-	return s.scanBackend
 }
