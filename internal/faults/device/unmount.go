@@ -89,12 +89,8 @@ func (i *Inspector) mountExists(want fault.Mount) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
 	}
-	scanner := i.Finder.Scanner
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
 	there := false
-	survey, err := scanner.Each(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
 		there = there || faults.MountOf(*m).Same(want)
 	})
 	if err == nil && !there {

@@ -31,7 +31,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that
@@ -81,8 +80,6 @@ type Runtime interface {
 // several goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	// Scanner is nil for a new one each time.
-	Scanner *mountns.Scanner
 	// Pods and Runtime are nil if there is no such source. Then nothing is proven.
 	Pods    Pods
 	Runtime Runtime

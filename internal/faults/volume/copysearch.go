@@ -30,13 +30,9 @@ type copySearch struct {
 func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*Health, coverage *Coverage) ([]*Health, error) {
 	search := &copySearch{
 		enumerator: e, volumes: volumes, coverage: coverage, copiesByContainer: map[string]int{},
-		namespaces: &namespaces{scanner: i.Scanner, runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
+		namespaces: &namespaces{runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
 	}
 	search.findBinds()
-	if i.Scanner == nil {
-		coverage.addGap("other mount namespaces were not looked at")
-		return search.volumes, nil
-	}
 	i.ownerCache.removeExpired()
 	i.unrelatedMounts.removeExpired()
 	err := search.findElsewhere(ctx, &i.unrelatedMounts)
@@ -48,7 +44,7 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 // passes over mounts that are known to be unrelated.
 func (s *copySearch) findElsewhere(ctx context.Context, unrelated *unrelatedMounts) error {
 	s.volumesByDevice = s.wantedDevices()
-	candidates, survey, err := s.namespaces.scanner.Matching(func(b *mountns.MountBrief) bool {
+	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang &&
 			(s.selection.PodUID != "" || !s.shownDevices[d]))

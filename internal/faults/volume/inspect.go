@@ -31,8 +31,6 @@ type Runtime interface {
 // goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	// Scanner reads other mount namespaces; nil: they are not looked at.
-	Scanner *mountns.Scanner
 	Prober  Prober
 	// Runtime is nil if there is none: then no copy in a container is replaced.
 	Runtime Runtime
@@ -114,7 +112,6 @@ func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 type inspection struct {
 	selection Selection
 	host      *hostMounts
-	scanner   *mountns.Scanner
 	volumes   []*Health
 	copies    []*Copy // healthy ones included
 	coverage  Coverage
@@ -126,7 +123,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &inspection{selection: s, host: host, scanner: i.Scanner, coverage: Coverage{Mounts: len(host.table.Mounts())}}
+	n := &inspection{selection: s, host: host, coverage: Coverage{Mounts: len(host.table.Mounts())}}
 	enumerator := newEnumerator(ctx, host, i.Pods, s)
 	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {

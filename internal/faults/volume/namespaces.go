@@ -62,7 +62,6 @@ func namespaceKeyOf(ns mountns.Namespace) namespaceKey {
 
 // namespaces are the mount namespaces in which an inspection has found mounts that may be copies.
 type namespaces struct {
-	scanner          *mountns.Scanner
 	runtime          Runtime // nil: there is none
 	cache            *ownerCache
 	kubeletNamespace mountns.Namespace // the kubelet's
@@ -99,7 +98,7 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	if len(list) == 0 {
 		return nil
 	}
-	occupants, survey, err := n.scanner.Occupants(list)
+	occupants, survey, err := mountns.Occupants(list)
 	if err != nil {
 		return err
 	}

@@ -17,11 +17,7 @@ import (
 // not in host: those that the host has done with and another namespace keeps. They
 // are in the order of their numbers. Devices that go meanwhile are left out.
 func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	shared := *f
-	if shared.Scanner == nil {
-		shared.Scanner = mountns.NewScanner()
-	}
-	reports, err := shared.findAbandoned(ctx, host)
+	reports, err := f.findAbandoned(ctx, host)
 	if err != nil {
 		return nil, fmt.Errorf("find devices that the host no longer mounts: %w", err)
 	}
@@ -29,7 +25,7 @@ func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 }
 
 func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	mounted, _, err := f.Scanner.FileSystems()
+	mounted, _, err := mountns.FileSystems()
 	if err != nil {
 		return nil, err
 	}
@@ -54,12 +50,12 @@ func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 			searches = append(searches, s)
 		}
 	}
-	return finishAll(ctx, f.Scanner, searches)
+	return finishAll(ctx, searches)
 }
 
 // finishAll does what all the searches have in common once.
-func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*holderSearch) ([]*Report, error) {
-	if err := scanMounts(scanner, searches); err != nil {
+func finishAll(ctx context.Context, searches []*holderSearch) ([]*Report, error) {
+	if err := scanMounts(searches); err != nil {
 		return nil, err
 	}
 	var reports []*Report

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -19,9 +18,6 @@ import (
 type Finder struct {
 	// Sys is where block devices are looked for.
 	Sys blockdev.Sys
-	// Scanner passes over the mounts; one that is kept makes later searches
-	// faster. nil is a new one each time.
-	Scanner *mountns.Scanner
 	// Runner runs Job; nil: one for each.
 	Runner *subprocess.Runner
 	// WithProcesses has processes, overlays and loop devices looked at also where
@@ -36,7 +32,7 @@ type Finder struct {
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
 	search, err := f.newSearch(device)
 	if err == nil {
-		err = scanMounts(search.scanner, []*holderSearch{search})
+		err = scanMounts([]*holderSearch{search})
 	}
 	if err == nil {
 		err = search.searchNonMounts(ctx)
@@ -50,7 +46,6 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 // holderSearch is the search for the holders of one device.
 type holderSearch struct {
 	sys        blockdev.Sys
-	scanner    *mountns.Scanner
 	runner     *subprocess.Runner
 	report     *Report
 	allDevices []blockdev.Device // of the machine
@@ -82,13 +77,10 @@ func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
 // live superblocks, and the kernel's own uses.
 func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
 	search := &holderSearch{
-		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all, report: &Report{Device: d},
+		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all, report: &Report{Device: d},
 		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
 		explained: map[blockdev.Number]bool{}, byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
 		entries: map[holderKey]int{},
-	}
-	if search.scanner == nil {
-		search.scanner = mountns.NewScanner()
 	}
 	if err := search.testBusy(); err != nil {
 		return nil, err

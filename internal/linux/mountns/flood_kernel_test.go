@@ -25,8 +25,8 @@ func floodSize() int {
 }
 
 // scannerBackends are the ways through the machine that the kernel has.
-func scannerBackends(l scanLimits) map[string]*Scanner {
-	all := map[string]*Scanner{"procfs": {scanBackend: procScan{l}, limits: l}}
+func scannerBackends(l scanLimits) map[string]scanner {
+	all := map[string]scanner{"procfs": {procScan{l}, l}}
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
 		all["kernel"] = newScanner(l)
 	}
@@ -40,7 +40,7 @@ type floodedScene struct {
 }
 
 // scan looks for mounts that may hang, and returns what the pass was like.
-func (f floodedScene) scan(t testing.TB, s *Scanner) (survey Survey) {
+func (f floodedScene) scan(t testing.TB, s scanner) (survey Survey) {
 	t.Helper()
 	var (
 		found []Mount
@@ -48,7 +48,7 @@ func (f floodedScene) scan(t testing.TB, s *Scanner) (survey Survey) {
 	)
 	began := time.Now()
 	most := kerneltest.Within(t, func() {
-		found, survey, err = s.Matching(func(b *MountBrief) bool { return b.MayHang })
+		found, survey, err = s.matchingMounts(func(b *MountBrief) bool { return b.MayHang })
 	})
 	must(t, err)
 	t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces, time.Since(began), most>>20,
@@ -108,16 +108,15 @@ func TestFloodBeyondTheBounds(t *testing.T) {
 	}
 	less = standardLimits
 	less.headBytes, less.tableBytes, less.allTableBytes = 128<<10, 512<<10, 768<<10
-	s := scannerBackends(less)["procfs"]
-	if survey := f.scan(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
+	if survey := f.scan(t, scannerBackends(less)["procfs"]); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
 		t.Errorf("skipped %q", survey.Skipped)
 	}
-	s = scannerBackends(standardLimits)["kernel"]
-	if s == nil {
+	s, ok := scannerBackends(standardLimits)["kernel"]
+	if !ok {
 		return
 	}
 	for range 10 { // others may have mounts that come and go
-		whole, err := s.Each(func(*MountBrief) bool { return false }, nil)
+		whole, err := s.backend.scan(func(*MountBrief) bool { return false }, nil)
 		must(t, err)
 		less = standardLimits
 		less.mounts = whole.Mounts - 700

@@ -132,7 +132,7 @@ func begin(t *testing.T) *Scene {
 	s.Pods.Set(exporterPod())
 	runner := &subprocess.Runner{}
 	s.Inspector = &device.Inspector{
-		Kubelet: s.Node, Finder: &devholder.Finder{Scanner: mountns.NewScanner(), Runner: runner}, Runtime: s.Runtime, Pods: s.Pods, Runner: runner,
+		Kubelet: s.Node, Finder: &devholder.Finder{Runner: runner}, Runtime: s.Runtime, Pods: s.Pods, Runner: runner,
 	}
 	return s
 }
