@@ -147,7 +147,7 @@ func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, st
 
 // inspectAbandoned looks at every device that the host has done with and another mount namespace keeps.
 func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time) (*abandonedReport, error) {
-	cases, err := l.inspector.FindAbandoned(ctx)
+	cases, survey, err := l.inspector.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -158,10 +158,6 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 			return nil, err
 		}
 		r.Devices = append(r.Devices, d)
-	}
-	_, survey, err := mountns.FileSystems()
-	if err != nil {
-		return nil, err
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
 	r.Looked.Denied = countRefused(r.Looked.Denied)

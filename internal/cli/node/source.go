@@ -67,7 +67,8 @@ func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Fi
 }
 
 func (n nodeSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	return newInspector(n.node, n.runtime).FindAbandoned(ctx)
+	cases, _, err := newInspector(n.node, n.runtime).FindAbandoned(ctx)
+	return cases, err
 }
 
 func (n nodeSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {

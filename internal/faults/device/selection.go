@@ -57,7 +57,7 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 	if err != nil {
 		return nil, err
 	}
-	left, err := i.FindAbandoned(ctx)
+	left, _, err := i.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ func (t mountTables) checkAgain(st mount.State) error {
 
 // findRemovable looks for the mount among those that may go.
 func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (HolderInfo, error) {
-	cases, err := i.FindAbandoned(ctx)
+	cases, _, err := i.FindAbandoned(ctx)
 	if err != nil {
 		return HolderInfo{}, err
 	}

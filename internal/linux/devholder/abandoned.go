@@ -15,26 +15,32 @@ import (
 
 // FindAbandoned is Find for every block device that is mounted in some namespace, but
 // not in host: those that the host has done with and another namespace keeps. They
-// are in the order of their numbers. Devices that go meanwhile are left out.
-func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	reports, err := f.findAbandoned(ctx, host)
-	if err != nil {
-		return nil, fmt.Errorf("find devices that the host no longer mounts: %w", err)
+// are in the order of their numbers. Devices that go meanwhile are left out. The
+// survey is of the pass that looked for them.
+func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, mountns.Survey, error) {
+	searches, survey, err := f.searchAbandoned(host)
+	var reports []*Report
+	if err == nil && len(searches) > 0 {
+		reports, err = finishAll(ctx, searches)
 	}
-	return reports, nil
+	if err != nil {
+		return nil, survey, fmt.Errorf("find devices that the host no longer mounts: %w", err)
+	}
+	return reports, survey, nil
 }
 
-func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	mounted, _, err := mountns.FileSystems()
+// searchAbandoned begins the search for each of those devices.
+func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mountns.Survey, error) {
+	mounted, survey, err := mountns.FileSystems()
 	if err != nil {
-		return nil, err
+		return nil, survey, err
 	}
 	if !slices.ContainsFunc(mounted, func(fs mountns.FileSystem) bool { return mountedIn(fs, host) }) {
-		return nil, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
+		return nil, survey, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
 	}
 	all, err := f.Sys.All()
 	if err != nil {
-		return nil, err
+		return nil, survey, err
 	}
 	var searches []*holderSearch
 	for _, fs := range mounted {
@@ -45,12 +51,12 @@ func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 		switch s, err := f.newSearchAmong(device, all); {
 		case isGone(err):
 		case err != nil:
-			return nil, fmt.Errorf("device %q: %w", device.Name, err)
+			return nil, survey, fmt.Errorf("device %q: %w", device.Name, err)
 		default:
 			searches = append(searches, s)
 		}
 	}
-	return finishAll(ctx, searches)
+	return searches, survey, nil
 }
 
 // finishAll does what all the searches have in common once.

@@ -448,7 +448,7 @@ func TestFindAbandoned(t *testing.T) {
 	must(t, err)
 	reports := func(host mountns.Namespace) map[string][]holderSummary {
 		t.Helper()
-		all, err := (&Finder{}).FindAbandoned(t.Context(), host)
+		all, _, err := (&Finder{}).FindAbandoned(t.Context(), host)
 		must(t, err)
 		found := map[string][]holderSummary{}
 		for _, r := range all {
@@ -465,7 +465,7 @@ func TestFindAbandoned(t *testing.T) {
 	if found := reports(other); found[left.Name] != nil {
 		t.Errorf("as seen from the holder: %v", found)
 	}
-	if _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+	if _, _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }

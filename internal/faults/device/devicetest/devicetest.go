@@ -192,7 +192,7 @@ func exporterPod() *corev1.Pod {
 // Left is the case of the scene's device among those that are left behind; nil if it is not.
 func (s *Scene) Left() *device.Usage {
 	s.t.Helper()
-	cases, err := s.Inspector.FindAbandoned(s.t.Context())
+	cases, _, err := s.Inspector.FindAbandoned(s.t.Context())
 	s.must(err)
 	for _, c := range cases {
 		if c.Device.Number == s.Device.Number {
