@@ -41,9 +41,8 @@ type Inspector struct {
 	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.
 	Silence time.Duration
 
-	questionRunner  subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
-	unrelatedMounts unrelatedMounts
-	ownerCache      ownerCache
+	questionRunner subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
+	ownerCache     ownerCache
 }
 
 // Selection narrows an inspection. The zero value is every volume of the node.
