@@ -7,7 +7,7 @@
 // A directory is orphaned only if all that may know of its pod were asked and do not: the API server, past every cache,
 // and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which something has
 // changed lately is none. One that could not be asked proves nothing, and is named. The API server is asked once for a
-// pod: see absent.
+// pod: see goneCache.
 //
 // It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and
 // the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the
