@@ -5,7 +5,10 @@ package mountns
 
 import (
 	"cmp"
+	"errors"
+	"runtime"
 	"slices"
+	"sync"
 
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -64,7 +67,7 @@ func (k kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Sur
 	if err != nil {
 		return survey, err
 	}
-	reader := mountReader{wanted: wanted, found: found, mayHangByMagic: map[uint64]bool{}}
+	reader := mountReader{wanted: wanted, found: found}
 	left, unlisted := k.limits.mounts, 0
 	for _, c := range all {
 		if c.mounts > left {
@@ -84,23 +87,26 @@ func (k kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Sur
 	if unlisted > 0 {
 		survey.addSkip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
 	}
-	return survey, nil
+	return survey, reader.passWindow()
 }
+
+// The kernel takes a microsecond to describe a mount. Several threads ask about a window of mounts.
+const (
+	windowSize      = 4096
+	mountsPerThread = 512
+	maxThreads      = 4
+)
 
 // mountReader reads the mounts of one namespace after another.
 type mountReader struct {
-	wanted func(*MountBrief) bool
-	found  func(*Mount)
-	stat   sys.MountStat
-	brief  MountBrief
-	ids    []uint64 // what listmount writes to
-	// mayHangByMagic has, by the magic numbers of file systems that were met, whether they may hang. A number comes
-	// with the rest at no price. The name of the type doubles the price of the call, which is made once for each number.
-	mayHangByMagic map[uint64]bool
+	wanted  func(*MountBrief) bool
+	found   func(*Mount)
+	ids     []uint64     // what listmount writes to
+	window  []MountBrief // those to be read next
+	readers [maxThreads]briefReader
 }
 
-// readNamespace passes on the mounts of a namespace, and returns how many it has. Mounts that are gone by now are passed
-// over.
+// readNamespace reads the mounts of a namespace, and returns how many it has. The last of them wait for passWindow.
 func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 	ids, err := listMounts(slices.Grow(r.ids[:0], c.mounts+64), c.Namespace)
 	if err != nil {
@@ -108,34 +114,78 @@ func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 	}
 	r.ids = ids
 	for _, id := range ids {
-		if err := r.readMount(c.Namespace, id); err != nil && !procfs.Ended(err) {
+		r.window = append(r.window, MountBrief{Namespace: c.Namespace, unique: id})
+		if len(r.window) < windowSize {
+			continue
+		}
+		if err := r.passWindow(); err != nil {
 			return 0, err
 		}
 	}
 	return len(ids), nil
 }
 
-// readMount reads everything about a mount if it is wanted.
-func (r *mountReader) readMount(ns Namespace, id uint64) error {
-	ref := sys.MountRef{Namespace: ns.ID, Mount: id}
-	if err := r.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic); err != nil {
+// passWindow reads the mounts of the window, and passes on those that are wanted, in their order. Mounts that are gone by
+// now are passed over.
+func (r *mountReader) passWindow() error {
+	threads := min(1+len(r.window)/mountsPerThread, runtime.GOMAXPROCS(0), maxThreads)
+	errs := make([]error, threads)
+	var done sync.WaitGroup
+	for i := range threads {
+		part := r.window[i*len(r.window)/threads : (i+1)*len(r.window)/threads]
+		done.Go(func() { errs[i] = r.readers[i].readBriefs(part) })
+	}
+	done.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	r.brief = MountBrief{Namespace: ns, Parent: r.stat.ReusedParent()}
-	r.brief.Major, r.brief.Minor = r.stat.Device()
-	var err error
-	if r.brief.MayHang, err = r.mayHang(ref); err != nil || !r.wanted(&r.brief) {
-		return err
+	for i := range r.window {
+		brief := &r.window[i]
+		if brief.unique == 0 || !r.wanted(brief) {
+			continue
+		}
+		mount, err := loadMount(&r.readers[0].stat, brief.Namespace, brief.unique)
+		if err == nil {
+			r.found(&mount)
+		} else if !procfs.Ended(err) {
+			return err
+		}
 	}
-	mount, err := loadMount(&r.stat, ns, id)
-	if err == nil {
-		r.found(&mount)
+	r.window = r.window[:0]
+	return nil
+}
+
+// briefReader reads briefs in one thread.
+type briefReader struct {
+	stat sys.MountStat
+	// mayHangByMagic has, by the magic numbers of file systems that were met, whether they may hang. A number comes
+	// with the rest at no price. The name of the type doubles the price of the call, which is made once for each number.
+	mayHangByMagic map[uint64]bool
+}
+
+// readBriefs reads the mounts with these unique IDs. It sets that of one that is gone to 0.
+func (r *briefReader) readBriefs(briefs []MountBrief) error {
+	for i := range briefs {
+		brief := &briefs[i]
+		ref := sys.MountRef{Namespace: brief.Namespace.ID, Mount: brief.unique}
+		err := r.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic)
+		if err == nil {
+			brief.Major, brief.Minor = r.stat.Device()
+			brief.Parent = r.stat.ReusedParent()
+			brief.MayHang, err = r.mayHang(ref)
+		}
+		if procfs.Ended(err) {
+			brief.unique, err = 0, nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 // mayHang reports whether the file system of the mount that was read may hang.
-func (r *mountReader) mayHang(ref sys.MountRef) (bool, error) {
+func (r *briefReader) mayHang(ref sys.MountRef) (bool, error) {
 	magic := r.stat.Magic()
 	if hangs, known := r.mayHangByMagic[magic]; known {
 		return hangs, nil
@@ -144,6 +194,9 @@ func (r *mountReader) mayHang(ref sys.MountRef) (bool, error) {
 		return false, err
 	}
 	hangs := MayHang(r.stat.FSType())
+	if r.mayHangByMagic == nil {
+		r.mayHangByMagic = map[uint64]bool{}
+	}
 	if magic != 0 { // which is no type's own
 		r.mayHangByMagic[magic] = hangs
 	}

@@ -105,6 +105,8 @@ type MountBrief struct {
 	Parent int
 	// MayHang is MayHang of the file system's type.
 	MayHang bool
+
+	unique uint64 // as in Mount; 0 if the mount is gone
 }
 
 // MatchingMounts is every mount, in every namespace, that is wanted. How much room they
