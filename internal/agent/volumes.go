@@ -20,7 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/fuse"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -32,13 +31,13 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
 		return err
 	}
-	scanner, runtime := mountns.NewScanner(), &cri.Client{Socket: a.runtimeSocket}
+	runtime := &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
-		Kubelet: a.kubelet, Scanner: scanner, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
+		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
 		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
 	}
 	a.orphans = &orphan.Inspector{
-		Kubelet: a.kubelet, Scanner: scanner, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
+		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "The kernel does not tell about FUSE connections: dead ones are found by asking")

@@ -15,7 +15,6 @@ import (
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/devholder"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/processor"
@@ -69,22 +68,21 @@ func New(d Deps) (*processor.Registry, error) {
 	if d.Owners == nil {
 		d.Owners = runtime
 	}
-	scanner := mountns.NewScanner() // what it remembers serves all
 	if d.Volumes == nil {
 		d.Volumes = &volumefault.Inspector{
-			Kubelet: d.Kubelet, Scanner: scanner, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &subprocess.Runner{},
+			Kubelet: d.Kubelet, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &subprocess.Runner{},
 		}
 	}
 	runner := &subprocess.Runner{}
 	inspector := d.Devices
 	if inspector == nil {
 		inspector = &devicefault.Inspector{
-			Kubelet: d.Kubelet, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
+			Kubelet: d.Kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
 			Claims: d.Claims, Runner: runner,
 		}
 	}
 	if d.Orphans == nil {
-		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Scanner: scanner, Runtime: runtime}
+		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet},
@@ -104,8 +102,8 @@ func New(d Deps) (*processor.Registry, error) {
 		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		processor.Step{Processor: &auto.Diagnoser{Pods: d.Pods, Lister: d.Lister, Families: families}},
 		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
-		processor.Step{Processor: &inventory.NamespaceCollector{Scanner: scanner}},
-		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Scanner: scanner}},
+		processor.Step{Processor: &inventory.NamespaceCollector{}},
+		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet}},
 		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
 		processor.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)

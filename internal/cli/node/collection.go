@@ -110,7 +110,7 @@ func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
 	} else {
 		c.addText("mountinfo/kubelet.txt", "mount table of the kubelet", string(text))
 	}
-	spaces, _, err := mountns.NewScanner().Namespaces()
+	spaces, _, err := mountns.Namespaces()
 	if err != nil {
 		c.Omit("namespaces.json", err.Error())
 	} else {

@@ -27,7 +27,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/devholder"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/manifests"
@@ -56,12 +55,12 @@ func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge
 	if err := engine.loadShipped(); err != nil {
 		return nil, err
 	}
-	scanner, runner := mountns.NewScanner(), &subprocess.Runner{}
+	runner := &subprocess.Runner{}
 	d := registry.Deps{
 		Pods: engine.pods, Kubelet: node, Lister: engine,
-		Volumes: &volume.Inspector{Kubelet: node, Scanner: scanner, Prober: &asking.Prober{}, Runner: runner},
-		Devices: &device.Inspector{Kubelet: node, Finder: &devholder.Finder{Scanner: scanner, Runner: runner}, Pods: engine.pods, Runner: runner},
-		Orphans: &orphan.Inspector{Kubelet: node, Scanner: scanner, MinimumAge: orphanAge},
+		Volumes: &volume.Inspector{Kubelet: node, Prober: &asking.Prober{}, Runner: runner},
+		Devices: &device.Inspector{Kubelet: node, Finder: &devholder.Finder{Runner: runner}, Pods: engine.pods, Runner: runner},
+		Orphans: &orphan.Inspector{Kubelet: node, MinimumAge: orphanAge},
 	}
 	runtime := &cri.Client{Socket: node.RuntimeSocket}
 	d.Volumes.Runtime = runtime // which says that there is none

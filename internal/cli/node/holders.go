@@ -107,7 +107,6 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.LocalNode, erro
 // holderInspection is one look at the holders of devices.
 type holderInspection struct {
 	node      *kubelet.Node
-	scanner   *mountns.Scanner
 	runtime   *boundedRuntime
 	inspector *device.Inspector
 	notes     []string
@@ -115,14 +114,14 @@ type holderInspection struct {
 }
 
 func newHolderLook(n *kubelet.Node) *holderInspection {
-	l := &holderInspection{node: n, scanner: mountns.NewScanner(), runtime: newBoundedRuntime(n)}
-	l.inspector = newInspector(n, l.scanner, l.runtime)
+	l := &holderInspection{node: n, runtime: newBoundedRuntime(n)}
+	l.inspector = newInspector(n, l.runtime)
 	return l
 }
 
 // newInspector asks the runtime of the kubelet; if no kubelet is known, nothing is known about containers.
-func newInspector(n *kubelet.Node, scanner *mountns.Scanner, runtime *boundedRuntime) *device.Inspector {
-	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Scanner: scanner, Runner: &subprocess.Runner{}}}
+func newInspector(n *kubelet.Node, runtime *boundedRuntime) *device.Inspector {
+	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Runner: &subprocess.Runner{}}}
 	if n.PID != 0 {
 		i.Runtime = runtime
 	}
@@ -148,7 +147,7 @@ func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, st
 
 // inspectAbandoned looks at every device that the host has done with and another mount namespace keeps.
 func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time) (*abandonedReport, error) {
-	cases, err := l.inspector.FindAbandoned(ctx)
+	cases, survey, err := l.inspector.FindAbandoned(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +158,6 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 			return nil, err
 		}
 		r.Devices = append(r.Devices, d)
-	}
-	_, survey, err := l.scanner.FileSystems() // the same once more, out of what was remembered
-	if err != nil {
-		return nil, err
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
 	r.Looked.Denied = countRefused(r.Looked.Denied, r.Looked.deniedPIDs...)

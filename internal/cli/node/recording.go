@@ -19,7 +19,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // nodeRecording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if
@@ -151,7 +150,7 @@ func (r *recordingSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fa
 }
 
 func (r *recordingSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	cases, e, err := newInspector(r.node, mountns.NewScanner(), r.runtime).FindAbandonedWithEvidence(ctx)
+	cases, e, err := newInspector(r.node, r.runtime).FindAbandonedWithEvidence(ctx)
 	r.record(func(has *nodeRecording) { has.devices = e })
 	return cases, err
 }

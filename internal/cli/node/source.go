@@ -17,7 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 )
 
@@ -68,12 +67,13 @@ func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Fi
 }
 
 func (n nodeSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	return newInspector(n.node, mountns.NewScanner(), n.runtime).FindAbandoned(ctx)
+	cases, _, err := newInspector(n.node, n.runtime).FindAbandoned(ctx)
+	return cases, err
 }
 
 func (n nodeSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
 	i := &volume.Inspector{
-		Kubelet: n.node, Scanner: mountns.NewScanner(), Prober: &asking.Prober{}, Runtime: n.runtime,
+		Kubelet: n.node, Prober: &asking.Prober{}, Runtime: n.runtime,
 	}
 	if specs != nil {
 		i.Pods = specs

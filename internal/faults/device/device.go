@@ -29,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -160,28 +161,37 @@ func (i *Inspector) InspectWithProcesses(ctx context.Context, d blockdev.Device)
 	return thorough.Inspect(ctx, d)
 }
 
-// FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's.
-func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, error) {
-	_, _, cases, err := i.findAbandoned(ctx)
-	return cases, err
+// FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's. The survey is of the
+// pass that looked for them.
+func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, mountns.Survey, error) {
+	abandoned, err := i.findAbandoned(ctx)
+	return abandoned.usages, abandoned.survey, err
 }
 
-func (i *Inspector) findAbandoned(ctx context.Context) (inspection *inspection, reports []*devholder.Report, cases []*Usage, err error) {
-	if inspection, err = i.newInspection(ctx); err != nil {
-		return nil, nil, nil, err
+// abandonedDevices is the result of FindAbandoned, and what it rests on.
+type abandonedDevices struct {
+	inspection *inspection
+	reports    []*devholder.Report
+	usages     []*Usage // of the reports
+	survey     mountns.Survey
+}
+
+func (i *Inspector) findAbandoned(ctx context.Context) (found abandonedDevices, err error) {
+	if found.inspection, err = i.newInspection(ctx); err != nil {
+		return abandonedDevices{}, err
 	}
-	if reports, err = i.Finder.FindAbandoned(ctx, inspection.host); err != nil {
-		return nil, nil, nil, err
+	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host); err != nil {
+		return abandonedDevices{}, err
 	}
-	for _, report := range reports {
-		inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
-		usage, err := inspection.usageOf(ctx, report)
+	for _, report := range found.reports {
+		found.inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
+		usage, err := found.inspection.usageOf(ctx, report)
 		if err != nil {
-			return nil, nil, nil, err
+			return abandonedDevices{}, err
 		}
-		cases = append(cases, usage)
+		found.usages = append(found.usages, usage)
 	}
-	return inspection, reports, cases, nil
+	return found, nil
 }
 
 // Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.

@@ -53,11 +53,8 @@ func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([
 
 // Recheck finds the other mounts again: which of the mounts have gone, and whether one of the processes is still there.
 // gone is whether the namespace itself is no more.
-func (n OtherMounts) Recheck(scanner *mountns.Scanner) (missing []int, alive, gone bool, err error) {
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
-	spaces, survey, err := scanner.Namespaces()
+func (n OtherMounts) Recheck() (missing []int, alive, gone bool, err error) {
+	spaces, survey, err := mountns.Namespaces()
 	if err != nil {
 		return nil, false, false, err
 	}

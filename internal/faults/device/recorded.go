@@ -62,13 +62,13 @@ type DeviceEvidence struct {
 	Unseen string `json:"unseen,omitempty"`
 }
 
-// FindAbandonedWithEvidence is Left, with what it rests on.
+// FindAbandonedWithEvidence is FindAbandoned, with what it rests on.
 func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *Evidence, error) {
-	inspection, reports, cases, err := i.findAbandoned(ctx)
+	found, err := i.findAbandoned(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return cases, inspection.evidence(reports), nil
+	return found.usages, found.inspection.evidence(found.reports), nil
 }
 
 // evidence is what was asked for in the look.

@@ -60,9 +60,10 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 	if err := selector.addFilters(ctx, s); err != nil {
 		return nil, err
 	}
-	inspection, _, left, err := i.findAbandoned(ctx)
+	found, err := i.findAbandoned(ctx)
+	left := found.usages
 	if err == nil && s.Pod != nil {
-		left, err = inspection.usagesOfPod(ctx, s.Pod, left)
+		left, err = found.inspection.usagesOfPod(ctx, s.Pod, left)
 	}
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (t mountTables) checkAgain(st mount.State) error {
 
 // findRemovable looks for the mount among those that may go.
 func (i *Inspector) findRemovable(ctx context.Context, want fault.Mount) (HolderInfo, error) {
-	cases, err := i.FindAbandoned(ctx)
+	cases, _, err := i.FindAbandoned(ctx)
 	if err != nil {
 		return HolderInfo{}, err
 	}
@@ -89,12 +89,8 @@ func (i *Inspector) mountExists(want fault.Mount) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrNoTarget, err)
 	}
-	scanner := i.Finder.Scanner
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
 	there := false
-	survey, err := scanner.Each(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
+	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool { return b.Major == id.Major && b.Minor == id.Minor }, func(m *mountns.Mount) {
 		there = there || faults.MountOf(*m).Same(want)
 	})
 	if err == nil && !there {

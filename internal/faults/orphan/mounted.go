@@ -36,17 +36,13 @@ func (u usesByPod) addMount(uid string, m *mountns.Mount, why string) {
 // in use. A path means something else in each namespace; so a mount is placed by the directory of the file system that
 // it covers, or that it shows, and hidden mounts count as others do. Nothing is kept of all other mounts.
 func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error) {
-	scanner := n.Scanner
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
 	found := usesByPod{}
 	for _, uid := range uids {
 		found[uid] = &podUse{}
 	}
 	above := parentMounts{}
 	room := maxParents
-	survey, err := scanner.Each(func(b *mountns.MountBrief) bool {
+	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
 		return b.Major == n.podsDirectory.major && b.Minor == n.podsDirectory.minor
 	}, func(m *mountns.Mount) {
 		if uid := n.podOfRoot(m); uid != "" {
@@ -63,9 +59,9 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	}
 	if err == nil && len(above) > 0 {
 		var again mountns.Survey
-		again, err = scanner.Each(func(b *mountns.MountBrief) bool {
+		again, err = mountns.EachMount(func(b *mountns.MountBrief) bool {
 			in := above[namespaceKeyOf(b.Namespace)]
-			return in != nil && in[b.Parent()] != nil
+			return in != nil && in[b.Parent] != nil
 		}, func(m *mountns.Mount) {
 			if uid := n.podOfParent(m, above[namespaceKeyOf(m.Namespace)][m.Parent]); uid != "" {
 				found.addMount(uid, m, "it is mounted in the directory of the pod")

@@ -7,7 +7,7 @@
 // A directory is orphaned only if all that may know of its pod were asked and do not: the API server, past every cache,
 // and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which something has
 // changed lately is none. One that could not be asked proves nothing, and is named. The API server is asked once for a
-// pod: see absent.
+// pod: see goneCache.
 //
 // It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and
 // the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the
@@ -31,7 +31,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that
@@ -81,8 +80,6 @@ type Runtime interface {
 // several goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	// Scanner is nil for a new one each time.
-	Scanner *mountns.Scanner
 	// Pods and Runtime are nil if there is no such source. Then nothing is proven.
 	Pods    Pods
 	Runtime Runtime

@@ -59,6 +59,9 @@ func (i *Inspector) askSources(ctx context.Context, open []string) podSources {
 
 // goneCache are the UIDs that have a directory on this node, and that the API server was asked for and did not have.
 //
+// It is kept because an agent surveys every ten minutes: each node with a directory that is left would cost the API
+// server a look at all pods of the cluster each time.
+//
 // They need not be asked for again. A pod is bound to a node before the kubelet there makes its directory, and for
 // good; so one that has a directory and is not among the node's pods is deleted, and a UID is given once. It could come
 // back only by a backup of the API server's data, or with a static pod for which a user chose the UID. The cache, the

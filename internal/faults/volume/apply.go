@@ -147,10 +147,10 @@ func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 
 // placeIsGone is about a mount whose place was not found: the namespace may have gone with its container.
 func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
-	if n.scanner == nil || want.Namespace == n.host.namespace.Inode {
+	if want.Namespace == n.host.namespace.Inode {
 		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
 	}
-	all, survey, err := n.scanner.Namespaces()
+	all, survey, err := mountns.Namespaces()
 	if err != nil {
 		return false, err.Error()
 	}

@@ -30,25 +30,18 @@ type copySearch struct {
 func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*Health, coverage *Coverage) ([]*Health, error) {
 	search := &copySearch{
 		enumerator: e, volumes: volumes, coverage: coverage, copiesByContainer: map[string]int{},
-		namespaces: &namespaces{scanner: i.Scanner, runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
+		namespaces: &namespaces{runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
 	}
 	search.findBinds()
-	if i.Scanner == nil {
-		coverage.addGap("other mount namespaces were not looked at")
-		return search.volumes, nil
-	}
-	i.ownerCache.removeExpired()
-	i.unrelatedMounts.removeExpired()
-	err := search.findElsewhere(ctx, &i.unrelatedMounts)
+	err := search.findElsewhere(ctx)
 	return search.volumes, err
 }
 
 // findElsewhere looks in all other mount namespaces for mounts of the file systems of broken volumes, and for those of
-// a kind that may hang which the kubelet's namespace does not have, or no longer. If the whole node is inspected, it
-// passes over mounts that are known to be unrelated.
-func (s *copySearch) findElsewhere(ctx context.Context, unrelated *unrelatedMounts) error {
+// a kind that may hang which the kubelet's namespace does not have, or no longer.
+func (s *copySearch) findElsewhere(ctx context.Context) error {
 	s.volumesByDevice = s.wantedDevices()
-	candidates, survey, err := s.namespaces.scanner.Matching(func(b *mountns.MountBrief) bool {
+	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang &&
 			(s.selection.PodUID != "" || !s.shownDevices[d]))
@@ -60,26 +53,17 @@ func (s *copySearch) findElsewhere(ctx context.Context, unrelated *unrelatedMoun
 	if err != nil {
 		return err
 	}
-	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
-		return !s.mayBeCopy(m) || s.selection.PodUID == "" && unrelated.contains(m.Unique)
-	})
+	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool { return !s.mayBeCopy(m) })
 	if err := s.namespaces.findOwners(ctx, candidates); err != nil {
 		return err
 	}
 	return s.node.Do(ctx, func() error {
 		s.namespaces.recordedFirst(candidates)
 		for _, m := range candidates {
-			s.addCandidate(m, unrelated)
+			s.attribute(m)
 		}
 		return ctx.Err()
 	})
-}
-
-// addCandidate attributes a candidate, and remembers it if the whole node has no volume that it is of.
-func (s *copySearch) addCandidate(m mountns.Mount, unrelated *unrelatedMounts) {
-	if !s.attribute(m) && s.selection == (Selection{}) && !s.namespaces.otherNamespaceOf(m.Namespace).noAnswer {
-		unrelated.add(m.Unique, struct{}{}, unrelatedLifetime)
-	}
 }
 
 // wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. If one pod is inspected,
@@ -121,9 +105,9 @@ func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 	return false
 }
 
-// attribute finds the volume that a mount of another namespace is a copy of, and decides whether it may be replaced. It
-// reports whether there is one. It is called inside the kubelet's namespace.
-func (s *copySearch) attribute(found mountns.Mount) (related bool) {
+// attribute adds a mount of another namespace to the copies of its volume, if there is one, and decides whether it may be
+// replaced. It is called inside the kubelet's namespace.
+func (s *copySearch) attribute(found mountns.Mount) {
 	other := s.namespaces.otherNamespaceOf(found.Namespace)
 	found.Namespace = other.namespace
 	copied := &Copy{Mount: found, Decision: Decision{Reason: other.ownerReason}}
@@ -142,8 +126,7 @@ func (s *copySearch) attribute(found mountns.Mount) (related bool) {
 	}
 	health := copied.volume
 	switch {
-	case health == nil:
-		return false
+	case health == nil: // it is of no volume
 	case other.workloadMade || copied.Pod.UID != "" && copied.Pod.UID != health.Pod.UID || other.outsideContainers:
 		health.ForeignCopies++ // it is for its owner to repair
 	case other.processesHidden: // root may find that it is foreign
@@ -156,7 +139,6 @@ func (s *copySearch) attribute(found mountns.Mount) (related bool) {
 		}
 		health.Copies = append(health.Copies, copied)
 	}
-	return true
 }
 
 // maxCopies bounds how many copies of one container are judged, or of one mount namespace whose container is not known.

@@ -31,8 +31,6 @@ type Runtime interface {
 // goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	// Scanner reads other mount namespaces; nil: they are not looked at.
-	Scanner *mountns.Scanner
 	Prober  Prober
 	// Runtime is nil if there is none: then no copy in a container is replaced.
 	Runtime Runtime
@@ -43,9 +41,8 @@ type Inspector struct {
 	// Silence is for how long a connection must have been silent before Apply aborts it; 0: 30 seconds.
 	Silence time.Duration
 
-	questionRunner  subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
-	unrelatedMounts unrelatedMounts
-	ownerCache      ownerCache
+	questionRunner subprocess.Runner // bounds the processes that wait for a connection that is to be aborted
+	ownerCache     ownerCache
 }
 
 // Selection narrows an inspection. The zero value is every volume of the node.
@@ -114,7 +111,6 @@ func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 type inspection struct {
 	selection Selection
 	host      *hostMounts
-	scanner   *mountns.Scanner
 	volumes   []*Health
 	copies    []*Copy // healthy ones included
 	coverage  Coverage
@@ -126,7 +122,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &inspection{selection: s, host: host, scanner: i.Scanner, coverage: Coverage{Mounts: len(host.table.Mounts())}}
+	n := &inspection{selection: s, host: host, coverage: Coverage{Mounts: len(host.table.Mounts())}}
 	enumerator := newEnumerator(ctx, host, i.Pods, s)
 	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {

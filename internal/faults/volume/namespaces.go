@@ -39,8 +39,6 @@ type otherNamespace struct {
 	outsideContainers, undecided bool
 	// processesHidden is whether the owner is not known because the namespace's processes may not be looked into.
 	processesHidden bool
-	// noAnswer is whether the runtime has said nothing about any of its processes.
-	noAnswer bool
 	// workloadMade is whether a workload has made the namespace for itself.
 	workloadMade bool
 	// refusal is why nothing is changed in it, although it is the container's own; empty: it may be.
@@ -62,7 +60,6 @@ func namespaceKeyOf(ns mountns.Namespace) namespaceKey {
 
 // namespaces are the mount namespaces in which an inspection has found mounts that may be copies.
 type namespaces struct {
-	scanner          *mountns.Scanner
 	runtime          Runtime // nil: there is none
 	cache            *ownerCache
 	kubeletNamespace mountns.Namespace // the kubelet's
@@ -92,14 +89,14 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	var list []mountns.Namespace
 	for _, m := range mounts {
 		if n.otherNamespaceOf(m.Namespace) == nil {
-			n.byKey[namespaceKeyOf(m.Namespace)] = &otherNamespace{namespace: m.Namespace, noAnswer: true}
+			n.byKey[namespaceKeyOf(m.Namespace)] = &otherNamespace{namespace: m.Namespace}
 			list = append(list, m.Namespace)
 		}
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	occupants, survey, err := n.scanner.Occupants(list)
+	occupants, survey, err := mountns.Occupants(list)
 	if err != nil {
 		return err
 	}
@@ -141,7 +138,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 			continue
 		}
 		asked[string(cgroup)] = true
-		owner, outside, reason := n.askOwner(ctx, other, string(cgroup))
+		owner, outside, reason := n.askOwner(ctx, string(cgroup))
 		other.processesHidden = false
 		switch {
 		case owner == nil && other.owner == nil:
@@ -163,7 +160,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 
 // askOwner asks the runtime. Without an owner, reason says why there is none, and outside whether the runtime knows no
 // container that the process is in.
-func (n *namespaces) askOwner(ctx context.Context, other *otherNamespace, cgroup string) (owner *cri.Owner, outside bool, reason string) {
+func (n *namespaces) askOwner(ctx context.Context, cgroup string) (owner *cri.Owner, outside bool, reason string) {
 	const unknown = "whose process is in that mount namespace cannot be told: "
 	switch {
 	case n.runtime == nil:
@@ -172,7 +169,6 @@ func (n *namespaces) askOwner(ctx context.Context, other *otherNamespace, cgroup
 		return nil, false, unknown + "the container runtime does not answer"
 	}
 	if known, ok := n.cache.get(cgroup); ok {
-		other.noAnswer = false
 		return &known, false, ""
 	}
 	asking, cancel := context.WithTimeout(ctx, ownerDeadline)
@@ -180,11 +176,9 @@ func (n *namespaces) askOwner(ctx context.Context, other *otherNamespace, cgroup
 	found, err := n.runtime.Owner(asking, cgroup)
 	switch {
 	case err == nil:
-		other.noAnswer = false
-		n.cache.add(cgroup, found, ownerLifetime)
+		n.cache.add(cgroup, found)
 		return &found, false, ""
 	case errors.Is(err, cri.ErrNotFound):
-		other.noAnswer = false
 		return nil, true, "the process in that mount namespace is in no container that the runtime knows"
 	}
 	n.timeouts++

@@ -21,7 +21,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -257,7 +256,6 @@ func TestCrash(t *testing.T) {
 			_, err := s.i.Apply(t.Context(), step)
 			s.must(err)
 		}
-		s.i.Scanner = mountns.NewScanner() // the next one remembers nothing
 		second, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
 		s.must(err)
 		if len(second) != 4-done || len(refusals) > 0 {

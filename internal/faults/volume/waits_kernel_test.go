@@ -22,7 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -70,7 +69,7 @@ func inspectRole(args []string, ready func(string)) error {
 		return err
 	}
 	i := &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: 2 * time.Second}, Runner: &subprocess.Runner{},
+		Kubelet: node, Prober: &probe.Prober{Deadline: 2 * time.Second}, Runner: &subprocess.Runner{},
 		Runtime: &oneContainerRuntime{of: &cri.Owner{ContainerID: "c1", Container: "app", PodUID: args[2]}}, // for every process
 	}
 	answers, err := os.OpenFile(args[1], os.O_WRONLY, 0)

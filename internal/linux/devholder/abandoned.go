@@ -15,26 +15,28 @@ import (
 
 // FindAbandoned is Find for every block device that is mounted in some namespace, but
 // not in host: those that the host has done with and another namespace keeps. They
-// are in the order of their numbers. Devices that go meanwhile are left out.
-func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	shared := *f
-	if shared.Scanner == nil {
-		shared.Scanner = mountns.NewScanner()
+// are in the order of their numbers. Devices that go meanwhile are left out. The
+// survey is of the pass that looked for them.
+func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, mountns.Survey, error) {
+	searches, survey, err := f.searchAbandoned(host)
+	var reports []*Report
+	if err == nil && len(searches) > 0 {
+		reports, err = finishAll(ctx, searches)
 	}
-	reports, err := shared.findAbandoned(ctx, host)
 	if err != nil {
-		return nil, fmt.Errorf("find devices that the host no longer mounts: %w", err)
+		return nil, survey, fmt.Errorf("find devices that the host no longer mounts: %w", err)
 	}
-	return reports, nil
+	return reports, survey, nil
 }
 
-func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, error) {
-	mounted, _, err := f.Scanner.FileSystems()
+// searchAbandoned begins the search for each of those devices.
+func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mountns.Survey, error) {
+	mounted, survey, err := mountns.FileSystems()
 	if err != nil {
-		return nil, err
+		return nil, survey, err
 	}
 	if !slices.ContainsFunc(mounted, func(fs mountns.FileSystem) bool { return mountedIn(fs, host) }) {
-		return nil, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
+		return nil, survey, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
 	}
 	var devices []blockdev.Device
 	for _, fs := range mounted {
@@ -46,28 +48,28 @@ func (f *Finder) findAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 		}
 	}
 	if len(devices) == 0 {
-		return nil, nil
+		return nil, survey, nil
 	}
 	all, err := f.Sys.All()
 	if err != nil {
-		return nil, err
+		return nil, survey, err
 	}
 	var searches []*holderSearch
 	for _, device := range devices {
 		switch s, err := f.newSearchAmong(device, all); {
 		case isGone(err):
 		case err != nil:
-			return nil, fmt.Errorf("device %q: %w", device.Name, err)
+			return nil, survey, fmt.Errorf("device %q: %w", device.Name, err)
 		default:
 			searches = append(searches, s)
 		}
 	}
-	return finishAll(ctx, f.Scanner, searches)
+	return searches, survey, nil
 }
 
 // finishAll does what all the searches have in common once.
-func finishAll(ctx context.Context, scanner *mountns.Scanner, searches []*holderSearch) ([]*Report, error) {
-	if err := scanMounts(scanner, searches); err != nil {
+func finishAll(ctx context.Context, searches []*holderSearch) ([]*Report, error) {
+	if err := scanMounts(searches); err != nil {
 		return nil, err
 	}
 	var reports []*Report

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -18,9 +17,6 @@ import (
 type Finder struct {
 	// Sys is where block devices are looked for.
 	Sys blockdev.Sys
-	// Scanner passes over the mounts; one that is kept makes later searches
-	// faster. nil is a new one each time.
-	Scanner *mountns.Scanner
 	// Runner runs Job; nil: one for each.
 	Runner *subprocess.Runner
 	// WithProcesses has processes, overlays and loop devices looked at also where
@@ -35,7 +31,7 @@ type Finder struct {
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
 	search, err := f.newSearch(device)
 	if err == nil {
-		err = scanMounts(search.scanner, []*holderSearch{search})
+		err = scanMounts([]*holderSearch{search})
 	}
 	if err == nil {
 		err = search.searchNonMounts(ctx)
@@ -49,7 +45,6 @@ func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, err
 // holderSearch is the search for the holders of one device.
 type holderSearch struct {
 	sys           blockdev.Sys
-	scanner       *mountns.Scanner
 	runner        *subprocess.Runner
 	withProcesses bool
 	allDevices    []blockdev.Device // of the machine
@@ -72,11 +67,8 @@ func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
 // live superblocks, and the kernel's own uses.
 func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
 	search := &holderSearch{
-		sys: f.Sys, scanner: f.Scanner, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all,
+		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all,
 		deviceSigns: newDeviceSigns(d, all), reportBuilder: newReportBuilder(d),
-	}
-	if search.scanner == nil {
-		search.scanner = mountns.NewScanner()
 	}
 	if err := search.testBusy(); err != nil {
 		return nil, err

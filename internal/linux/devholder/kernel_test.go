@@ -261,7 +261,7 @@ func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
 	self := holderSummary{Kind: Mount, Path: d.dir}
 	own, err := mountns.Self()
 	must(t, err)
-	kept, _, err := mountns.NewScanner().Holders([]mountns.Namespace{own})
+	kept, _, err := mountns.Holders([]mountns.Namespace{own})
 	must(t, err)
 	for _, h := range kept[own.Inode] {
 		self.PIDs, self.Keepers = append(self.PIDs, h.PID), append(self.Keepers, h.Kind)
@@ -273,7 +273,7 @@ func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
 // found, or said to be hidden, and nothing else named.
 func TestEverySituation(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
-	finder := &Finder{Scanner: mountns.NewScanner()}
+	finder := &Finder{}
 	for name, s := range situations {
 		t.Run(name, func(t *testing.T) {
 			d := newTestDisk(t)
@@ -393,7 +393,7 @@ func TestProcessesVanish(t *testing.T) {
 	for range 2 {
 		kerneltest.Start(t, "churn")
 	}
-	finder := &Finder{Scanner: mountns.NewScanner(), WithProcesses: true}
+	finder := &Finder{WithProcesses: true}
 	for range 20 {
 		r, err := finder.Find(t.Context(), d.Device)
 		must(t, err)
@@ -448,7 +448,7 @@ func TestFindAbandoned(t *testing.T) {
 	must(t, err)
 	reports := func(host mountns.Namespace) map[string][]holderSummary {
 		t.Helper()
-		all, err := (&Finder{}).FindAbandoned(t.Context(), host)
+		all, _, err := (&Finder{}).FindAbandoned(t.Context(), host)
 		must(t, err)
 		found := map[string][]holderSummary{}
 		for _, r := range all {
@@ -465,7 +465,7 @@ func TestFindAbandoned(t *testing.T) {
 	if found := reports(other); found[left.Name] != nil {
 		t.Errorf("as seen from the holder: %v", found)
 	}
-	if _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+	if _, _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }

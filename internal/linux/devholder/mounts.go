@@ -13,12 +13,12 @@ import (
 
 // scanMounts goes over the mounts of the machine once for all the searches, and finds
 // out what keeps the namespaces alive that have a mount of one.
-func scanMounts(scanner *mountns.Scanner, searches []*holderSearch) error {
-	if err := placeBtrfs(scanner, searches); err != nil {
+func scanMounts(searches []*holderSearch) error {
+	if err := placeBtrfs(searches); err != nil {
 		return err
 	}
-	found, survey, err := scanner.OnDevices(func(major, minor uint32) bool {
-		number := blockdev.Number{Major: major, Minor: minor}
+	found, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
+		number := blockdev.Number{Major: b.Major, Minor: b.Minor}
 		return slices.ContainsFunc(searches, func(s *holderSearch) bool { return s.superblockNumbers[number] })
 	})
 	if err != nil {
@@ -33,7 +33,7 @@ func scanMounts(scanner *mountns.Scanner, searches []*holderSearch) error {
 	keepers := map[uint64][]mountns.Holder{}
 	if len(namespaces) > 0 {
 		var asked mountns.Survey
-		if keepers, asked, err = scanner.Holders(namespaces); err != nil {
+		if keepers, asked, err = mountns.Holders(namespaces); err != nil {
 			return err
 		}
 		survey.AddDenied(asked.DeniedPIDs)
@@ -48,11 +48,11 @@ func scanMounts(scanner *mountns.Scanner, searches []*holderSearch) error {
 
 // placeBtrfs finds out the number of each btrfs that is searched for: it is that of
 // no device, and only its mounts show it.
-func placeBtrfs(scanner *mountns.Scanner, searches []*holderSearch) error {
+func placeBtrfs(searches []*holderSearch) error {
 	if !slices.ContainsFunc(searches, func(s *holderSearch) bool { return len(s.btrfs) > 0 }) {
 		return nil
 	}
-	all, _, err := scanner.FileSystems()
+	all, _, err := mountns.FileSystems()
 	for _, fs := range all {
 		if fs.FSType != "btrfs" {
 			continue

@@ -85,7 +85,7 @@ func TestHoldersOfManyDescriptors(t *testing.T) {
 		err    error
 	)
 	began := time.Now()
-	most := kerneltest.Within(t, func() { found, survey, err = NewScanner().Holders([]Namespace{many, one, nobodys}) })
+	most := kerneltest.Within(t, func() { found, survey, err = Holders([]Namespace{many, one, nobodys}) })
 	must(t, err)
 	t.Logf("%d and %d holders, %v, %d MiB: %q", len(found[many.Inode]), len(found[one.Inode]), time.Since(began), most>>20, survey.Skipped)
 	if n := len(found[many.Inode]); n < 1 || n > maxOthers {
@@ -112,7 +112,7 @@ func TestManyProcesses(t *testing.T) {
 		err   error
 	)
 	began = time.Now()
-	most := kerneltest.Within(t, func() { found, _, err = NewScanner().Holders([]Namespace{{Inode: inode}}) })
+	most := kerneltest.Within(t, func() { found, _, err = Holders([]Namespace{{Inode: inode}}) })
 	must(t, err)
 	t.Logf("%d holders, %v, %d MiB", len(found[inode]), time.Since(began), most>>20)
 	if !ok || len(found[inode]) != maxTasks {

@@ -25,10 +25,10 @@ func floodSize() int {
 }
 
 // scannerBackends are the ways through the machine that the kernel has.
-func scannerBackends(l scanLimits) map[string]*Scanner {
-	all := map[string]*Scanner{"procfs": {scanBackend: newProcScan(l), limits: l}}
+func scannerBackends(l scanLimits) map[string]scanner {
+	all := map[string]scanner{"procfs": {procScan{l}, l}}
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-		all["kernel"] = &Scanner{limits: l}
+		all["kernel"] = newScanner(l)
 	}
 	return all
 }
@@ -39,30 +39,26 @@ type floodedScene struct {
 	point string
 }
 
-// scanTwice looks for mounts that may hang, twice, as the second pass remembers, and says
-// what the last was like.
-func (f floodedScene) scanTwice(t testing.TB, s *Scanner) (survey Survey) {
+// scan looks for mounts that may hang, and returns what the pass was like.
+func (f floodedScene) scan(t testing.TB, s scanner) (survey Survey) {
 	t.Helper()
-	for range 2 {
-		var (
-			found []Mount
-			err   error
-		)
-		began := time.Now()
-		most := kerneltest.Within(t, func() {
-			found, survey, err = s.Matching(func(b *MountBrief) bool { return b.MayHang })
-		})
-		must(t, err)
-		t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces, time.Since(began), most>>20,
-			survey.Skipped)
-		seen := false
-		for _, m := range found {
-			seen = seen || m.Namespace.Inode == f.inode && m.Point == f.point && m.FSType == "fuse"
-		}
-		if !seen {
-			t.Errorf("the mount at %q of namespace %d was not found", f.point, f.inode)
+	var (
+		found []Mount
+		err   error
+	)
+	began := time.Now()
+	most := kerneltest.Within(t, func() {
+		found, survey, err = s.matchingMounts(func(b *MountBrief) bool { return b.MayHang })
+	})
+	must(t, err)
+	t.Logf("%d of %d mounts in %d namespaces, %v, %d MiB: %q", len(found), survey.Mounts, survey.Namespaces, time.Since(began), most>>20,
+		survey.Skipped)
+	for _, m := range found {
+		if m.Namespace.Inode == f.inode && m.Point == f.point && m.FSType == "fuse" {
+			return survey
 		}
 	}
+	t.Errorf("the mount at %q of namespace %d was not found", f.point, f.inode)
 	return survey
 }
 
@@ -85,7 +81,7 @@ func TestFlood(t *testing.T) {
 	t.Logf("%s mounts", kerneltest.Flood(t, "", floodSize(), 1).Answer)
 	for name, s := range scannerBackends(standardLimits) {
 		t.Run(name, func(t *testing.T) {
-			switch survey := f.scanTwice(t, s); {
+			switch survey := f.scan(t, s); {
 			case survey.Backend == "kernel" && survey.Mounts < floodSize():
 				t.Errorf("survey %+v, want all mounts", survey)
 			case survey.Backend == "procfs" && survey.CheckComplete() == nil:
@@ -105,29 +101,28 @@ func TestFloodBeyondTheBounds(t *testing.T) {
 	less.namespaceBytes, less.totalBytes = 256<<10, 300<<10
 	for name, s := range scannerBackends(less) {
 		t.Run("room of "+name, func(t *testing.T) {
-			if survey := f.scanTwice(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "than there is room for (256 KiB each, 300 KiB in all)") {
+			if survey := f.scan(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "than there is room for (256 KiB each, 300 KiB in all)") {
 				t.Errorf("skipped %q", survey.Skipped)
 			}
 		})
 	}
 	less = standardLimits
 	less.headBytes, less.tableBytes, less.allTableBytes = 128<<10, 512<<10, 768<<10
-	s := scannerBackends(less)["procfs"]
-	if survey := f.scanTwice(t, s); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
+	if survey := f.scan(t, scannerBackends(less)["procfs"]); !strings.Contains(fmt.Sprint(survey.Skipped), "the end of the mount tables of ") {
 		t.Errorf("skipped %q", survey.Skipped)
 	}
-	s = scannerBackends(standardLimits)["kernel"]
-	if s == nil {
+	s, ok := scannerBackends(standardLimits)["kernel"]
+	if !ok {
 		return
 	}
 	for range 10 { // others may have mounts that come and go
-		whole, err := s.Each(func(*MountBrief) bool { return false }, nil)
+		whole, err := s.backend.scan(func(*MountBrief) bool { return false }, nil)
 		must(t, err)
-		s.chooseBackend().(*kernelScan).limits.mounts = whole.Mounts - 700
-		if survey := f.scanTwice(t, s); strings.Contains(fmt.Sprint(survey.Skipped), "mount namespaces with the most: at most ") {
+		less = standardLimits
+		less.mounts = whole.Mounts - 700
+		if survey := f.scan(t, newScanner(less)); strings.Contains(fmt.Sprint(survey.Skipped), "mount namespaces with the most: at most ") {
 			return
 		}
-		s.chooseBackend().(*kernelScan).limits.mounts = standardLimits.mounts
 	}
 	t.Error("no namespace was passed over, in which more mounts are than are looked at")
 }
@@ -141,7 +136,7 @@ func BenchmarkFlood(b *testing.B) {
 	for name, s := range scannerBackends(standardLimits) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if survey := f.scanTwice(b, s); survey.CheckComplete() == nil {
+				if survey := f.scan(b, s); survey.CheckComplete() == nil {
 					b.Errorf("survey %+v, want that it says what was left out", survey)
 				}
 			}

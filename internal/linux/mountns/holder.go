@@ -73,13 +73,17 @@ func (h Holder) procRootLink() string { return strings.TrimSuffix(h.procPath(), 
 // the namespace is bound to. Survey.Denied counts processes that could not be asked, or do not answer: where it is not
 // 0, a namespace without a holder may have one, as it may if Survey.Skipped mentions descriptors. An open mountinfo, a
 // descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be found.
-func (s *Scanner) Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+func Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+	return newScanner(standardLimits).holders(namespaces)
+}
+
+func (s scanner) holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
 	return findHolders(namespaces, findProcesses(false), findThreads(false), findDescriptors, s.findNamedMounts)
 }
 
 // Occupants finds the processes and threads that are in each of the namespaces, as
 // Holders does. It reads no descriptors, of which there may be very many.
-func (s *Scanner) Occupants(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
+func Occupants(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
 	return findHolders(namespaces, findProcesses(false), findThreads(false))
 }
 
@@ -186,12 +190,12 @@ func findDescriptors(note func(taskNamespace)) (unaskedProcesses, error) {
 
 // findNamedMounts finds the namespaces that are bound to files: mounts of the one
 // file system that all namespaces lie on.
-func (s *Scanner) findNamedMounts(note func(taskNamespace)) (unaskedProcesses, error) {
+func (s scanner) findNamedMounts(note func(taskNamespace)) (unaskedProcesses, error) {
 	major, minor, err := namespaceDevice()
 	if err != nil {
 		return unaskedProcesses{}, err
 	}
-	_, err = s.Each(func(b *MountBrief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
+	_, err = s.backend.scan(func(b *MountBrief) bool { return b.Major == major && b.Minor == minor }, func(m *Mount) {
 		if inode, ok := inodeOf(m.Root); ok {
 			note(taskNamespace{inode: inode, Holder: Holder{Kind: NamedMount, Mount: m}})
 		}

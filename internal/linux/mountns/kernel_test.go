@@ -107,7 +107,7 @@ var roles = kerneltest.Roles{
 	"follower":    followerRole,
 	// scan passes over the machine and says what it found.
 	"scan": func(_ []string, ready func(string)) error {
-		found, survey, err := deletedMounts(NewScanner())
+		found, survey, err := deletedMounts(newScanner(standardLimits))
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,10 @@ package mountns
 
 import (
 	"cmp"
+	"errors"
+	"runtime"
 	"slices"
+	"sync"
 
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -15,108 +18,26 @@ import (
 const maxIDsPerCall = 1_000_000
 
 // kernelScan goes through the machine by the kernel's own calls.
-type kernelScan struct {
-	byID         map[uint64]*scannedNamespace // by ID
-	inPassOrder  []*scannedNamespace          // those of this pass, the ones with few mounts first
-	passCount    int                          // counts the passes
-	stat         sys.MountStat
-	ids          []uint64 // what listmount writes to
-	magicNumbers magicCache
-	limits       scanLimits
-}
-
-// scannedNamespace is a mount namespace and what is known of its mounts.
-type scannedNamespace struct {
-	ns          Namespace
-	seenInPass  int
-	ids         []uint64     // unique IDs, ascending
-	superBlocks []superBlock // of the same length
-}
-
-// superBlock is the file system of a mount, which does not change: the major number of
-// its device, of at most 12 bits, the minor number, and two bits of our own. It is
-// small, as any user may make millions of mounts.
-type superBlock uint64
-
-const (
-	superBlockRead    superBlock = 1 << 63 // the others are valid
-	superBlockMayHang superBlock = 1 << 62 // it may hang, see MayHang
-)
-
-func newSuperBlock(major, minor uint32, mayHang bool) superBlock {
-	s := superBlockRead | superBlock(deviceNumber(major, minor))
-	if mayHang {
-		s |= superBlockMayHang
-	}
-	return s
-}
-
-func (s superBlock) device() (major, minor uint32) {
-	s &^= superBlockRead | superBlockMayHang
-	return uint32(s >> 32), uint32(s)
-}
-
-func newKernelScan(l scanLimits) *kernelScan {
-	return &kernelScan{byID: map[uint64]*scannedNamespace{}, limits: l}
-}
+type kernelScan struct{ limits scanLimits }
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// listNamespaces brings the list of namespaces and of their mounts up to date. It begins with
-// the namespaces that have few mounts: one with many is passed over when the bound
-// is met.
-func (k *kernelScan) listNamespaces() (Survey, error) {
-	k.passCount++
-	survey := Survey{Backend: "kernel"}
-	found, err := k.walkNamespaces(&survey)
-	if err != nil {
-		return survey, err
-	}
-	left, unlisted := k.limits.mounts, 0
-	k.inPassOrder = k.inPassOrder[:0]
-	for _, f := range found {
-		if f.mounts > left {
-			unlisted++
-			continue
-		}
-		if err = k.listMountsOf(f.scannedNamespace, f.mounts); procfs.Ended(err) {
-			continue
-		}
-		if err != nil {
-			return survey, err
-		}
-		k.inPassOrder = append(k.inPassOrder, f.scannedNamespace)
-		left -= len(f.ids)
-		survey.Namespaces++
-		survey.Mounts += len(f.ids)
-	}
-	for id, s := range k.byID {
-		if s.seenInPass != k.passCount {
-			delete(k.byID, id)
-		}
-	}
-	if unlisted > 0 {
-		survey.addSkip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
-	}
-	return survey, nil
-}
-
 // countedNamespace is a namespace and how many mounts the kernel says that it has.
 type countedNamespace struct {
-	*scannedNamespace
+	Namespace
 	mounts int
 }
 
-// walkNamespaces lists the namespaces, those with few mounts first.
-func (k *kernelScan) walkNamespaces(survey *Survey) (found []countedNamespace, err error) {
+// listNamespaces lists the namespaces, those with few mounts first: one with many is passed over when the bound is met.
+func (k kernelScan) listNamespaces(survey *Survey) (found []countedNamespace, err error) {
 	more := false
 	err = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if more = len(found) >= k.limits.namespaces; more {
 			return errFound
 		}
-		s, err := k.namespaceOf(fd, info)
+		st, err := fd.Stat(sys.StatIno)
 		if err == nil {
-			found = append(found, countedNamespace{s, int(info.Mounts)})
+			found = append(found, countedNamespace{Namespace{Inode: st.Ino, ID: info.ID}, int(info.Mounts)})
 		}
 		return err
 	})
@@ -128,30 +49,158 @@ func (k *kernelScan) walkNamespaces(survey *Survey) (found []countedNamespace, e
 	return found, err
 }
 
-func (k *kernelScan) namespaceOf(fd sys.NamespaceFD, info sys.NamespaceInfo) (*scannedNamespace, error) {
-	namespace := k.byID[info.ID]
-	if namespace == nil {
-		st, err := fd.Stat(sys.StatIno)
-		if err != nil {
-			return nil, err
-		}
-		namespace = &scannedNamespace{ns: Namespace{Inode: st.Ino, ID: info.ID}}
-		k.byID[info.ID] = namespace
+func (k kernelScan) namespaces() ([]Namespace, Survey, error) {
+	survey := Survey{Backend: "kernel"}
+	all, err := k.listNamespaces(&survey)
+	found := make([]Namespace, len(all))
+	for i, c := range all {
+		found[i] = c.Namespace
+		survey.Mounts += c.mounts
 	}
-	return namespace, nil
+	survey.Namespaces = len(found)
+	return found, survey, err
 }
 
-// listMountsOf reads which mounts a namespace has; those that it had before keep
-// what is known of them.
-func (k *kernelScan) listMountsOf(namespace *scannedNamespace, expected int) error {
-	ids, err := listMounts(slices.Grow(k.ids[:0], expected+64), namespace.ns)
+func (k kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
+	survey := Survey{Backend: "kernel"}
+	all, err := k.listNamespaces(&survey)
 	if err != nil {
+		return survey, err
+	}
+	reader := mountReader{wanted: wanted, found: found}
+	left, unlisted := k.limits.mounts, 0
+	for _, c := range all {
+		if c.mounts > left {
+			unlisted++
+			continue
+		}
+		switch n, err := reader.readNamespace(c); {
+		case procfs.Ended(err):
+		case err != nil:
+			return survey, err
+		default:
+			left -= n
+			survey.Namespaces++
+			survey.Mounts += n
+		}
+	}
+	if unlisted > 0 {
+		survey.addSkip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
+	}
+	return survey, reader.passWindow()
+}
+
+// The kernel takes a microsecond to describe a mount. Several threads ask about a window of mounts.
+const (
+	windowSize      = 4096
+	mountsPerThread = 512
+	maxThreads      = 4
+)
+
+// mountReader reads the mounts of one namespace after another.
+type mountReader struct {
+	wanted  func(*MountBrief) bool
+	found   func(*Mount)
+	ids     []uint64     // what listmount writes to
+	window  []MountBrief // those to be read next
+	readers [maxThreads]briefReader
+}
+
+// readNamespace reads the mounts of a namespace, and returns how many it has. The last of them wait for passWindow.
+func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
+	ids, err := listMounts(slices.Grow(r.ids[:0], c.mounts+64), c.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	r.ids = ids
+	for _, id := range ids {
+		r.window = append(r.window, MountBrief{Namespace: c.Namespace, unique: id})
+		if len(r.window) < windowSize {
+			continue
+		}
+		if err := r.passWindow(); err != nil {
+			return 0, err
+		}
+	}
+	return len(ids), nil
+}
+
+// passWindow reads the mounts of the window, and passes on those that are wanted, in their order. Mounts that are gone by
+// now are passed over.
+func (r *mountReader) passWindow() error {
+	threads := min(1+len(r.window)/mountsPerThread, runtime.GOMAXPROCS(0), maxThreads)
+	errs := make([]error, threads)
+	var done sync.WaitGroup
+	for i := range threads {
+		part := r.window[i*len(r.window)/threads : (i+1)*len(r.window)/threads]
+		done.Go(func() { errs[i] = r.readers[i].readBriefs(part) })
+	}
+	done.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	k.ids = ids
-	namespace.seenInPass = k.passCount
-	namespace.setMounts(k.ids)
+	for i := range r.window {
+		brief := &r.window[i]
+		if brief.unique == 0 || !r.wanted(brief) {
+			continue
+		}
+		mount, err := loadMount(&r.readers[0].stat, brief.Namespace, brief.unique)
+		if err == nil {
+			r.found(&mount)
+		} else if !procfs.Ended(err) {
+			return err
+		}
+	}
+	r.window = r.window[:0]
 	return nil
+}
+
+// briefReader reads briefs in one thread.
+type briefReader struct {
+	stat sys.MountStat
+	// mayHangByMagic has, by the magic numbers of file systems that were met, whether they may hang. A number comes
+	// with the rest at no price. The name of the type doubles the price of the call, which is made once for each number.
+	mayHangByMagic map[uint64]bool
+}
+
+// readBriefs reads the mounts with these unique IDs. It sets that of one that is gone to 0.
+func (r *briefReader) readBriefs(briefs []MountBrief) error {
+	for i := range briefs {
+		brief := &briefs[i]
+		ref := sys.MountRef{Namespace: brief.Namespace.ID, Mount: brief.unique}
+		err := r.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic)
+		if err == nil {
+			brief.Major, brief.Minor = r.stat.Device()
+			brief.Parent = r.stat.ReusedParent()
+			brief.MayHang, err = r.mayHang(ref)
+		}
+		if procfs.Ended(err) {
+			brief.unique, err = 0, nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayHang reports whether the file system of the mount that was read may hang.
+func (r *briefReader) mayHang(ref sys.MountRef) (bool, error) {
+	magic := r.stat.Magic()
+	if hangs, known := r.mayHangByMagic[magic]; known {
+		return hangs, nil
+	}
+	if err := r.stat.Load(ref, sys.StatmountType); err != nil {
+		return false, err
+	}
+	hangs := MayHang(r.stat.FSType())
+	if r.mayHangByMagic == nil {
+		r.mayHangByMagic = map[uint64]bool{}
+	}
+	if magic != 0 { // which is no type's own
+		r.mayHangByMagic[magic] = hangs
+	}
+	return hangs, nil
 }
 
 // listMounts reads the unique IDs of the mounts of a namespace, ascending, into
@@ -174,79 +223,6 @@ func listMounts(ids []uint64, ns Namespace) ([]uint64, error) {
 			return ids, nil
 		}
 	}
-}
-
-// setMounts makes ids, which are ascending, the namespace's mounts.
-func (s *scannedNamespace) setMounts(ids []uint64) {
-	if slices.Equal(s.ids, ids) {
-		return
-	}
-	supers := make([]superBlock, len(ids))
-	old := 0
-	for i, id := range ids {
-		for old < len(s.ids) && s.ids[old] < id {
-			old++
-		}
-		if old < len(s.ids) && s.ids[old] == id {
-			supers[i] = s.superBlocks[old]
-		}
-	}
-	s.ids, s.superBlocks = slices.Clone(ids), supers
-}
-
-func (k *kernelScan) namespaces() ([]Namespace, Survey, error) {
-	survey := Survey{Backend: "kernel"}
-	all, err := k.walkNamespaces(&survey)
-	found := make([]Namespace, len(all))
-	for i, c := range all {
-		found[i] = c.ns
-		survey.Mounts += c.mounts
-	}
-	survey.Namespaces = len(found)
-	return found, survey, err
-}
-
-// forEachMount calls look for every mount that is known, as long as look does not fail.
-// Mounts that are gone by now are passed over.
-func (k *kernelScan) forEachMount(look func(s *scannedNamespace, i int, ref sys.MountRef) error) error {
-	for _, s := range k.inPassOrder {
-		for i := range s.ids {
-			err := look(s, i, sys.MountRef{Namespace: s.ns.ID, Mount: s.ids[i]})
-			if err != nil && !procfs.Ended(err) {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (k *kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
-	survey, err := k.readSuperBlocks()
-	if err != nil {
-		return survey, err
-	}
-	var at sys.MountRef
-	brief := MountBrief{numbers: func() (id, parent int) {
-		if k.stat.Load(at, sys.StatmountBasic) != nil {
-			return 0, 0
-		}
-		return k.stat.ReusedID(), k.stat.ReusedParent()
-	}}
-	err = k.forEachMount(func(namespace *scannedNamespace, i int, ref sys.MountRef) error {
-		if namespace.superBlocks[i]&superBlockRead == 0 {
-			return nil
-		}
-		at, brief.Namespace, brief.MayHang = ref, namespace.ns, namespace.superBlocks[i]&superBlockMayHang != 0
-		if brief.Major, brief.Minor = namespace.superBlocks[i].device(); !wanted(&brief) {
-			return nil
-		}
-		mount, err := loadMount(&k.stat, namespace.ns, ref.Mount)
-		if err == nil {
-			found(&mount)
-		}
-		return err
-	})
-	return survey, err
 }
 
 // loadMount reads everything about a mount. ENOENT: it is gone.

@@ -7,7 +7,7 @@ package mountns
 // namespace may make a hundred thousand mounts in each of thousands of mount
 // namespaces.
 type scanLimits struct {
-	// namespaces and mounts are how many are listed, at 16 bytes a mount.
+	// namespaces and mounts are how many are listed.
 	namespaces, mounts int
 	// headBytes is how much of a mount table is read at once, and allHeadBytes how much of
 	// all. A table that is longer has to wait until all others have been read; of it no more

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -82,24 +81,15 @@ func expectNamespace(fd *sys.FD) error {
 	return err
 }
 
-// nsfs is the device of the file system that all namespaces lie on, once it is
-// known: there is one such file system, for as long as the kernel runs.
-var nsfs atomic.Pointer[[2]uint32]
-
-// namespaceDevice is that of our own namespace.
+// namespaceDevice is the device of the file system that all namespaces lie on: that of
+// our own.
 func namespaceDevice() (major, minor uint32, err error) {
-	if known := nsfs.Load(); known != nil {
-		return known[0], known[1], nil
-	}
 	own, err := sys.OpenProcPath(sys.ThreadProc("ns/mnt"))
 	if err != nil {
 		return 0, 0, err
 	}
 	defer own.Close()
 	st, err := own.Stat(sys.StatType)
-	if err == nil {
-		nsfs.Store(&[2]uint32{st.Major, st.Minor})
-	}
 	return st.Major, st.Minor, err
 }
 

@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
-func (p *procScan) namespaces() ([]Namespace, Survey, error) {
+func (p procScan) namespaces() ([]Namespace, Survey, error) {
 	var found []Namespace
 	survey, err := p.readAllTables(func(ns Namespace, _ []byte) error {
 		if last := len(found) - 1; last < 0 || found[last] != ns { // of a long table there is more
@@ -21,24 +21,20 @@ func (p *procScan) namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-func (p *procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
-	var line mountinfo.Line
-	brief := MountBrief{numbers: func() (id, parent int) {
-		id, parent, _, _, _ = line.Numbers()
-		return id, parent
-	}}
+func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
+	var brief MountBrief
 	kinds := map[string]bool{} // by the kernel's name of the type
 	return p.readAllTables(func(namespace Namespace, text []byte) error {
 		brief.Namespace = namespace
 		var bad error
 		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
-			_, _, major, minor, ok := l.Numbers()
+			_, parent, major, minor, ok := l.Numbers()
 			kind, typed := l.FSType()
 			if !ok || !typed {
 				_, bad = l.Mount()
 				return bad == nil
 			}
-			line, brief.Major, brief.Minor, brief.MayHang = l, major, minor, mayHang(kinds, kind)
+			brief.Major, brief.Minor, brief.Parent, brief.MayHang = major, minor, parent, mayHang(kinds, kind)
 			if !wanted(&brief) {
 				return true
 			}

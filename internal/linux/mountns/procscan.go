@@ -15,12 +15,7 @@ import (
 
 // procScan goes through the machine by way of /proc: one mountinfo is read for
 // each namespace, not for each process.
-type procScan struct {
-	buf    []byte
-	limits scanLimits
-}
-
-func newProcScan(l scanLimits) *procScan { return &procScan{limits: l} }
+type procScan struct{ limits scanLimits }
 
 // tableReader calls back with lines of one namespace's mount table: with all of them, or
 // again and again where the table is long. The text is valid until it returns.
@@ -32,12 +27,13 @@ type nsEntry struct {
 	seesRoot bool // PID sees the namespace from its root, not from a chroot
 }
 
-// maxKnownMounts bounds tour.known. A table too many is read twice.
+// maxKnownMounts bounds procPass.knownMountIDs. A table too many is read twice.
 const maxKnownMounts = 1 << 17
 
 // procPass is one pass.
 type procPass struct {
-	scan            *procScan
+	limits          scanLimits
+	buf             []byte // what tables are read into
 	readTable       tableReader
 	entries         map[uint64]*nsEntry // by inode
 	inPassOrder     []*nsEntry
@@ -56,13 +52,10 @@ type procPass struct {
 
 // readAllTables reads the mount table of every namespace that can be found. If the
 // process ends through which one was to be read, it looks for others.
-func (p *procScan) readAllTables(look tableReader) (Survey, error) {
-	if p.buf == nil {
-		p.buf = make([]byte, p.limits.headBytes)
-	}
+func (p procScan) readAllTables(look tableReader) (Survey, error) {
 	t := procPass{
-		scan: p, readTable: look, entries: map[uint64]*nsEntry{}, knownMountIDs: map[int]bool{}, headBytesLeft: p.limits.allHeadBytes, tableBytesLeft: p.limits.allTableBytes,
-		survey: Survey{Backend: "procfs"},
+		limits: p.limits, buf: make([]byte, p.limits.headBytes), headBytesLeft: p.limits.allHeadBytes, tableBytesLeft: p.limits.allTableBytes,
+		readTable: look, entries: map[uint64]*nsEntry{}, knownMountIDs: map[int]bool{}, survey: Survey{Backend: "procfs"},
 	}
 	for range 3 {
 		t.inPassOrder, t.longTables, t.missedNamespace = nil, nil, false
@@ -92,7 +85,7 @@ func (p *procScan) readAllTables(look tableReader) (Survey, error) {
 
 // addSkipped says what was not looked at.
 func (t *procPass) addSkipped() {
-	limits := t.scan.limits
+	limits := t.limits
 	t.survey.skipDescriptors(t.withTooMany)
 	if t.unnoted > 0 {
 		t.survey.addSkip("mount namespaces beyond the first %d", limits.namespaces)
@@ -147,7 +140,7 @@ func (t *procPass) noteDescriptor(h taskNamespace) {
 
 func (t *procPass) noteNamespace(ns Namespace) *nsEntry {
 	entry := &nsEntry{ns: ns}
-	if len(t.entries) >= t.scan.limits.namespaces {
+	if len(t.entries) >= t.limits.namespaces {
 		t.unnoted++
 		return entry
 	}
@@ -188,12 +181,12 @@ func withTable(pid int, read func(*sys.FD) error) error {
 // readHead reads the beginning of a table.
 func (t *procPass) readHead(s *nsEntry) (text []byte, whole bool, err error) {
 	err = t.openTable(s, func(f *sys.FD) error {
-		n, err := f.Read(t.scan.buf)
-		text = t.scan.buf[:n]
+		n, err := f.Read(t.buf)
+		text = t.buf[:n]
 		return err
 	})
 	t.headBytesLeft -= len(text)
-	return text, len(text) < len(t.scan.buf), err
+	return text, len(text) < len(t.buf), err
 }
 
 // readEntry reads the table of a namespace, or finds that it is long.
@@ -220,12 +213,12 @@ func (t *procPass) readLong(entry *nsEntry) {
 		t.unreadTables++
 		return
 	}
-	first, left := true, min(t.scan.limits.tableBytes, t.tableBytesLeft)
+	first, left := true, min(t.limits.tableBytes, t.tableBytesLeft)
 	t.tableBytesLeft -= left
 	err := t.openTable(entry, func(f *sys.FD) error {
 		for kept := 0; ; first = false {
-			n, err := f.Read(t.scan.buf[kept:])
-			text := t.scan.buf[:kept+n]
+			n, err := f.Read(t.buf[kept:])
+			text := t.buf[:kept+n]
 			end := bytes.LastIndexByte(text, '\n') + 1
 			if err != nil || end == 0 {
 				return err // of a line of such a length there is none
@@ -236,8 +229,8 @@ func (t *procPass) readLong(entry *nsEntry) {
 			if err := t.passLines(entry.ns, text[:end]); err != nil {
 				return err
 			}
-			last := kept+n < len(t.scan.buf)
-			if kept = copy(t.scan.buf, text[end:]); last {
+			last := kept+n < len(t.buf)
+			if kept = copy(t.buf, text[end:]); last {
 				return nil
 			}
 			if left -= n; left <= 0 {
@@ -268,7 +261,7 @@ func endedMeanwhile(err error) bool {
 // one. The process may be in another root directory than the one that was read
 // through, so that the two tables begin with different mounts.
 func (t *procPass) readDenied(pid int) {
-	head, err := sys.ReadProcHead(tablePath(pid), t.scan.buf)
+	head, err := sys.ReadProcHead(tablePath(pid), t.buf)
 	if err != nil || len(head) == 0 || t.knowsMountOf(head) || t.headBytesLeft <= 0 {
 		return // gone, or known
 	}

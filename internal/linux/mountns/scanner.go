@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -69,22 +68,18 @@ func (s *Survey) addSkip(format string, args ...any) {
 	s.Skipped = append(s.Skipped, fmt.Sprintf(format, args...))
 }
 
-// Scanner passes over every mount namespace of the machine, with processes and
-// without, and remembers what never changes about a mount, so that the second
-// pass is much faster than the first. It keeps nothing open between passes. It
-// may be used by several goroutines; passes follow one another.
+// scanner passes over every mount namespace of the machine, with processes and
+// without. It keeps nothing from one pass to the next.
 //
 // Two ways lead through the machine. The kernel's own calls (6.12, in the
 // initial PID namespace, with CAP_SYS_ADMIN) see everything. Without them it
 // reads /proc, which does not show what lies outside the root of every process
 // of a namespace, and which needs the right to trace processes for much of it.
 // Neither is a snapshot: what comes and goes during a pass may be missed until
-// the next. Any user may make mounts, so all that a pass reads or remembers is
-// bounded: see limits.
-type Scanner struct {
-	mu          sync.Mutex
-	scanBackend backend
-	limits      scanLimits
+// the next. Any user may make mounts, so all that a pass reads is bounded.
+type scanner struct {
+	backend backend
+	limits  scanLimits
 }
 
 // backend is one way through the machine.
@@ -93,23 +88,22 @@ type backend interface {
 	scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error)
 }
 
-// NewScanner remembers nothing yet, and chooses its way at the first pass.
-func NewScanner() *Scanner { return &Scanner{limits: standardLimits} }
+// newScanner chooses the way by what the kernel can do and lets us do.
+func newScanner(l scanLimits) scanner {
+	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
+		return scanner{kernelScan{l}, l}
+	}
+	return scanner{procScan{l}, l}
+}
 
 // Namespaces is every mount namespace of the machine. PID is 0 if no process
 // is known; Holders finds out.
-func (s *Scanner) Namespaces() ([]Namespace, Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	found, survey, err := s.chooseBackend().namespaces()
+func Namespaces() ([]Namespace, Survey, error) { return newScanner(standardLimits).namespaces() }
+
+func (s scanner) namespaces() ([]Namespace, Survey, error) {
+	found, survey, err := s.backend.namespaces()
 	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
 	return found, survey, err
-}
-
-// OnDevices is every mount, in every namespace, of the file systems whose
-// device numbers are wanted, within the bounds of Matching.
-func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Survey, error) {
-	return s.Matching(func(b *MountBrief) bool { return wanted(b.Major, b.Minor) })
 }
 
 // MountBrief is what is known of a mount before any of its texts is read. It is valid
@@ -117,25 +111,25 @@ func (s *Scanner) OnDevices(wanted func(major, minor uint32) bool) ([]Mount, Sur
 type MountBrief struct {
 	Namespace    Namespace
 	Major, Minor uint32
+	// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
+	Parent int
 	// MayHang is MayHang of the file system's type.
 	MayHang bool
 
-	numbers func() (id, parent int)
+	unique uint64 // as in Mount; 0 if the mount is gone
 }
 
-// Parent is the number of the mount that it is mounted on, as mountinfo shows it.
-func (b *MountBrief) Parent() int {
-	_, parent := b.numbers()
-	return parent
-}
-
-// Matching is every mount, in every namespace, that is wanted. How much room they
+// MatchingMounts is every mount, in every namespace, that is wanted. How much room they
 // take is bounded, for each namespace and in all: Survey.Skipped says how many
 // mounts were left out.
-func (s *Scanner) Matching(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
+func MatchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
+	return newScanner(standardLimits).matchingMounts(wanted)
+}
+
+func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
 	var found []Mount
 	room := newMemoryBudget(s.limits)
-	survey, err := s.Each(func(b *MountBrief) bool {
+	survey, err := s.backend.scan(func(b *MountBrief) bool {
 		return wanted(b) && room.mayFit(b.Namespace)
 	}, func(m *Mount) {
 		if room.reserve(m.Namespace, m.memorySize()) {
@@ -146,12 +140,10 @@ func (s *Scanner) Matching(wanted func(*MountBrief) bool) ([]Mount, Survey, erro
 	return sortMounts(found), survey, err
 }
 
-// Each calls found with every mount, in every namespace, that is wanted. The mount
+// EachMount calls found with every mount, in every namespace, that is wanted. The mount
 // is not kept, so that there may be any number.
-func (s *Scanner) Each(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.chooseBackend().scan(wanted, found)
+func EachMount(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
+	return newScanner(standardLimits).backend.scan(wanted, found)
 }
 
 // FileSystem is a file system that is mounted somewhere on the machine.
@@ -164,11 +156,13 @@ type FileSystem struct {
 
 // FileSystems is every file system that is mounted in any namespace, in the
 // order of their device numbers.
-func (s *Scanner) FileSystems() ([]FileSystem, Survey, error) {
+func FileSystems() ([]FileSystem, Survey, error) { return newScanner(standardLimits).fileSystems() }
+
+func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 	at := map[uint64]int{} // device -> index in found
 	var found []FileSystem
 	room := newMemoryBudget(s.limits)
-	survey, err := s.Each(func(b *MountBrief) bool {
+	survey, err := s.backend.scan(func(b *MountBrief) bool {
 		i, known := at[deviceNumber(b.Major, b.Minor)]
 		if known && found[i].Namespaces[len(found[i].Namespaces)-1] != b.Namespace && room.reserve(b.Namespace, namespaceSize) {
 			found[i].Namespaces = append(found[i].Namespaces, b.Namespace) // one comes after the other
@@ -194,15 +188,4 @@ func sortMounts(mounts []Mount) []Mount {
 			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
 	})
 	return mounts
-}
-
-// chooseBackend tries out what the kernel can do and lets us do.
-func (s *Scanner) chooseBackend() backend {
-	if s.scanBackend == nil {
-		s.scanBackend = newProcScan(s.limits)
-		if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-			s.scanBackend = newKernelScan(s.limits)
-		}
-	}
-	return s.scanBackend
 }

@@ -55,7 +55,7 @@ func (m *targetMounts) place() {
 	if len(homeless) == 0 {
 		return
 	}
-	holders, _, _ := mountns.NewScanner().Holders(homeless) // else they are looked for one by one
+	holders, _, _ := mountns.Holders(homeless) // else they are looked for one by one
 	for i := range m.found {
 		ns := &m.found[i].namespace
 		if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {

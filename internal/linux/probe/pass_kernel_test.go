@@ -290,7 +290,7 @@ func TestOtherNamespaces(t *testing.T) {
 	}
 	other.End()
 	waitUntil(t, "the namespace is gone", func() bool {
-		all, _, err := mountns.NewScanner().Namespaces()
+		all, _, err := mountns.Namespaces()
 		must(t, err)
 		return !slices.ContainsFunc(all, ns.Same)
 	})

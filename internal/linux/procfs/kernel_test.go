@@ -64,7 +64,7 @@ func TestProcessThatBecomesAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		holders, survey, err := mountns.NewScanner().Holders([]mountns.Namespace{own})
+		holders, survey, err := mountns.Holders([]mountns.Namespace{own})
 		if err != nil || !slices.ContainsFunc(holders[own.Inode], func(h mountns.Holder) bool { return h.PID == os.Getpid() }) {
 			t.Errorf("holders %+v, %v: want this process among them", holders, err)
 		}

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
@@ -261,8 +262,8 @@ func (c situation) repairDevice(t *testing.T, w *heldScene) {
 // holderNamespaces are the mount namespaces that have the device mounted.
 func holderNamespaces(t *testing.T, w *heldScene) map[uint64]bool {
 	t.Helper()
-	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
-		return major == w.Device.Major && minor == w.Device.Minor
+	mounts, _, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
+		return b.Major == w.Device.Major && b.Minor == w.Device.Minor
 	})
 	must(t, err)
 	all := map[uint64]bool{}
@@ -276,8 +277,8 @@ func holderNamespaces(t *testing.T, w *heldScene) map[uint64]bool {
 func otherMountsIn(t *testing.T, w *heldScene, spaces map[uint64]bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	mounts, _, err := w.Inspector.Finder.Scanner.OnDevices(func(major, minor uint32) bool {
-		return major != w.Device.Major || minor != w.Device.Minor
+	mounts, _, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
+		return b.Major != w.Device.Major || b.Minor != w.Device.Minor
 	})
 	must(t, err)
 	for _, m := range mounts {

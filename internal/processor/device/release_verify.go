@@ -149,7 +149,7 @@ func (h *ReleaseRecoverer) hasNoData(d blockdev.Device) bool {
 func (h *ReleaseRecoverer) verifyOthers(m releaseState) (lives string, err error) {
 	lives = "every holder lives"
 	for _, n := range m.Others {
-		missing, alive, gone, err := n.Recheck(h.Inspector.Finder.Scanner)
+		missing, alive, gone, err := n.Recheck()
 		switch {
 		case err != nil:
 			return "", err

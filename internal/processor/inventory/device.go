@@ -25,8 +25,6 @@ const KeyDevices = "collector.system.block_device.list"
 type DeviceCollector struct {
 	Kubelet kubelet.Locator
 	Sys     blockdev.Sys
-	// Scanner is nil for a new one each time.
-	Scanner *mountns.Scanner
 }
 
 // Name is blockDeviceCollector.
@@ -64,11 +62,7 @@ func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (process
 	if err != nil {
 		return processor.Result{}, err
 	}
-	scanner := c.Scanner
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
-	mounted, _, err := scanner.FileSystems()
+	mounted, _, err := mountns.FileSystems()
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mounted file systems: %w", err)
 	}

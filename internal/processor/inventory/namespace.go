@@ -28,10 +28,7 @@ const maxHoldersNamed = 16
 //
 // It collects the mount namespaces of the node. For each it gives the number of mounts, and what keeps it alive if no
 // process is in it. It rests on package mountns.
-type NamespaceCollector struct {
-	// Scanner is nil for a new one each time.
-	Scanner *mountns.Scanner
-}
+type NamespaceCollector struct{}
 
 // Name is mountNamespaceCollector.
 func (*NamespaceCollector) Name() string { return "mountNamespaceCollector" }
@@ -58,23 +55,19 @@ type holderDocument struct {
 }
 
 // Run lists them by number.
-func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
-	scanner := c.Scanner
-	if scanner == nil {
-		scanner = mountns.NewScanner()
-	}
-	spaces, _, err := scanner.Namespaces()
+func (*NamespaceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+	spaces, _, err := mountns.Namespaces()
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
 	}
-	counts, survey, err := countMounts(scanner)
+	counts, survey, err := countMounts()
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("count mounts: %w", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return processor.Result{}, err
 	}
-	keepers, asked, err := scanner.Holders(spaces)
+	keepers, asked, err := mountns.Holders(spaces)
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("find what keeps mount namespaces alive: %w", err)
 	}
@@ -95,9 +88,9 @@ func (c *NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proc
 }
 
 // countMounts counts the mounts of each namespace.
-func countMounts(scanner *mountns.Scanner) (map[uint64]int, mountns.Survey, error) {
+func countMounts() (map[uint64]int, mountns.Survey, error) {
 	counts := map[uint64]int{}
-	survey, err := scanner.Each(func(b *mountns.MountBrief) bool {
+	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
 		counts[b.Namespace.Inode]++
 		return false
 	}, nil)

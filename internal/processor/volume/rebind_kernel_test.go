@@ -119,7 +119,7 @@ func TestKilledHalfWay(t *testing.T) {
 		w.applyActions(t, plan.Actions[:done])
 		// Another process, which knows the plan alone.
 		w.healer = &RebindRecoverer{Pods: w.Pods, Inspector: &volume.Inspector{
-			Kubelet: w.Inspector.Kubelet, Scanner: w.Inspector.Scanner, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
+			Kubelet: w.Inspector.Kubelet, Prober: w.Inspector.Prober, Runtime: w.Inspector.Runtime,
 			Pods: w.Inspector.Pods, Runner: w.Inspector.Runner,
 		}}
 		for i, applied := range w.applyActions(t, plan.Actions) {

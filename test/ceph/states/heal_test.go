@@ -21,7 +21,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/test/ceph"
@@ -49,7 +48,7 @@ func newScene(t *testing.T, s states.State) *scene {
 	}
 	runner := &subprocess.Runner{}
 	sc.judge = &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
+		Kubelet: node, Prober: &probe.Prober{Deadline: patience(s), Runner: runner}, Runtime: sc, Pods: sc,
 		Runner: runner, Silence: 3 * time.Second,
 	}
 	sc.place.Bound = func() { sc.container = runLooking(t, sc.place.Target) }

@@ -25,7 +25,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -118,7 +117,7 @@ func (r run) newRunner(objects pipeline.Store) (*pipeline.Runner, error) {
 		return n.RuntimeSocket(ctx)
 	}}
 	registry, err := registry.New(registry.Deps{Pods: known, Kubelet: node, Volumes: &volume.Inspector{
-		Kubelet: node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &subprocess.Runner{},
+		Kubelet: node, Prober: &probe.Prober{Deadline: patience}, Runtime: runtime, Pods: known, Runner: &subprocess.Runner{},
 	}})
 	if err != nil {
 		return nil, err

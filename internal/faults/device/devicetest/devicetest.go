@@ -132,7 +132,7 @@ func begin(t *testing.T) *Scene {
 	s.Pods.Set(exporterPod())
 	runner := &subprocess.Runner{}
 	s.Inspector = &device.Inspector{
-		Kubelet: s.Node, Finder: &devholder.Finder{Scanner: mountns.NewScanner(), Runner: runner}, Runtime: s.Runtime, Pods: s.Pods, Runner: runner,
+		Kubelet: s.Node, Finder: &devholder.Finder{Runner: runner}, Runtime: s.Runtime, Pods: s.Pods, Runner: runner,
 	}
 	return s
 }
@@ -192,7 +192,7 @@ func exporterPod() *corev1.Pod {
 // Left is the case of the scene's device among those that are left behind; nil if it is not.
 func (s *Scene) Left() *device.Usage {
 	s.t.Helper()
-	cases, err := s.Inspector.FindAbandoned(s.t.Context())
+	cases, _, err := s.Inspector.FindAbandoned(s.t.Context())
 	s.must(err)
 	for _, c := range cases {
 		if c.Device.Number == s.Device.Number {

@@ -22,7 +22,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -100,7 +99,7 @@ func New(t *testing.T) *Scene {
 	s.Server.Knows(Live)
 	s.Runtime.All = []cri.Sandbox{{PodUID: Live, Ready: true}}
 	s.Inspector = &orphan.Inspector{
-		Kubelet: s.Node, Scanner: mountns.NewScanner(), Pods: s.Server, Runtime: s.Runtime,
+		Kubelet: s.Node, Pods: s.Server, Runtime: s.Runtime,
 		Now: func() time.Time { return time.Now().Add(time.Hour) },
 	}
 	s.Dir(Live, "volumes/kubernetes.io~csi/"+Volume+"/mount")

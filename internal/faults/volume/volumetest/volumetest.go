@@ -90,7 +90,7 @@ func New(t *testing.T) *Scene {
 	scene.must(sys.BindMount(filepath.Join(scene.Staging, scene.Dir), scene.Point))
 	runner := &subprocess.Runner{}
 	scene.Inspector = &volume.Inspector{
-		Kubelet: scene.Node, Scanner: mountns.NewScanner(), Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: scene, Pods: scene,
+		Kubelet: scene.Node, Prober: &probe.Prober{Deadline: kerneltest.Patience(time.Second), Runner: runner}, Runtime: scene, Pods: scene,
 		Runner: runner, Silence: 300 * time.Millisecond,
 	}
 	return scene
