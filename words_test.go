@@ -64,7 +64,7 @@ type sinking struct {
 
 var (
 	sinkingWords = []sinking{
-		{`anew|afresh`, count{9, 39, 0}, "again"},
+		{`anew|afresh`, count{9, 38, 0}, "again"},
 		{`whoever`, count{1, 2, 0}, "anyone who, the process that"},
 		{`tells?`, count{13, 36, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{8, 20, 0}, "repair"},
