@@ -175,10 +175,26 @@ func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 		}
 	})
 	room.addSkipped(&survey)
+	for i := range found {
+		if found[i].FSType == "btrfs" && found[i].Source == "" {
+			found[i].Source = found[i].sourceInTable()
+		}
+	}
 	slices.SortFunc(found, func(a, b FileSystem) int {
 		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
 	})
 	return found, survey, err
+}
+
+// sourceInTable is the source by the mount table of the namespace. Statmount gives it since Linux 6.13, and the source of a btrfs
+// alone says which device it is on. Empty: the table cannot be read.
+func (fs *FileSystem) sourceInTable() string {
+	table, err := fs.Namespace.Table()
+	if err != nil {
+		return ""
+	}
+	m, _ := table.ByID(fs.ID)
+	return m.Source
 }
 
 // sortMounts sorts mounts by namespace, point and number.
