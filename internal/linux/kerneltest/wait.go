@@ -41,11 +41,12 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 	}
 }
 
-// AwaitWaits waits until a thread of the process waits for something that it cannot be kept from, such as a file system. It asks for
-// nothing that would have to be waited for.
+// AwaitWaits waits until a thread of the process waits for something that it cannot be kept from, such as a file system: for longer
+// than a disk takes. It asks for nothing that would have to be waited for.
 func AwaitWaits(t testing.TB, pid int) {
 	t.Helper()
-	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < 3; time.Sleep(10 * time.Millisecond) {
+	const pause = 10 * time.Millisecond
+	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < int(Patience(200*time.Millisecond)/pause); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("no thread of process %d waits", pid)
 		}
