@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -200,6 +201,7 @@ func (n *nodeRun) verify(ctx context.Context) (processor.Result, error) {
 		return processor.Result{}, err
 	}
 	r, plan := n.request(), n.applied()
+	plan.Findings = slices.Clone(plan.Findings) // a proof that is left behind may still write to them
 	result, err := guard(ctx, n.Runner, func(ctx context.Context) (processor.Result, error) {
 		return n.op.Step.Recoverer.Verify(ctx, r, plan)
 	})
