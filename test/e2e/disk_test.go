@@ -177,7 +177,7 @@ func (h *heldDisk) awaitExporter(t *testing.T, name, root string) *exporter {
 	t.Helper()
 	x := &exporter{pod: h.awaitPod(t, name), root: root}
 	x.pid = processIn(t, string(x.pod.UID), exporterProgram)
-	x.table = tableOf(t, x.pid)
+	x.table = h.tableOfExporter(t, x)
 	if got := h.copies(t, x); len(got) != 2 {
 		t.Fatalf("%s has the disk at %q", name, got)
 	}

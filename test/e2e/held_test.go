@@ -49,12 +49,12 @@ func TestHeldDevice(t *testing.T) {
 func (h *heldDisk) foundByDevice(t *testing.T) {
 	h.startWriter(t, "writer-1", "")
 	x := h.startExporter(t, "exporter-1", "/")
-	used, before := tableOf(t, x.pid), h.mounts(t)
+	used, before := h.tableOfExporter(t, x), h.mounts(t)
 	d := h.diagnose(t, "in-use", map[string]string{paramDevice: h.device})
 	if d.Status.Phase != v1.DiagnosisFailed || d.Status.Outcome != v1.OutcomeNoFault {
 		t.Errorf("of a disk in use: phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
 	}
-	if diff := cmp.Diff(used, tableOf(t, x.pid)); diff != "" {
+	if diff := cmp.Diff(used, h.tableOfExporter(t, x)); diff != "" {
 		t.Errorf("mounts of the exporter (-before +after):\n%s", diff)
 	}
 	h.checkOtherMounts(t, before, func(string) bool { return false })
@@ -230,13 +230,22 @@ func (h *heldDisk) checkUntouched(t *testing.T, x *exporter) {
 	}
 	left := slices.DeleteFunc(slices.Clone(x.table), func(m mountLine) bool { return m.Number == h.number })
 	// Other mount points on the host may be removed, which takes the copies that are on them away; nothing else may go.
-	got := tableOf(t, x.pid)
+	got := h.tableOfExporter(t, x)
 	if gone := slices.DeleteFunc(left, func(m mountLine) bool { return slices.Contains(got, m) || h.removed(x, m) }); len(gone) > 0 {
 		t.Errorf("the exporter has lost %+v", gone)
 	}
 	if come := slices.DeleteFunc(got, func(m mountLine) bool { return slices.Contains(x.table, m) && m.Number != h.number }); len(come) > 0 {
 		t.Errorf("the exporter has got %+v", come)
 	}
+}
+
+// tableOfExporter is the mount table of an exporter, without its copies of what others have mounted on this machine.
+func (h *heldDisk) tableOfExporter(t *testing.T, x *exporter) []mountLine {
+	t.Helper()
+	return slices.DeleteFunc(tableOf(t, x.pid), func(m mountLine) bool {
+		below, ok := strings.CutPrefix(m.Point, "/host/")
+		return ok && m.Number != h.number && !strings.HasPrefix(filepath.Join(x.root, below), h.Dir()+"/")
+	})
 }
 
 // removed tells whether the directory of the node is gone that one of the exporter's mounts was on.
