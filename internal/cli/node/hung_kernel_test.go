@@ -42,7 +42,9 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	file := filepath.Join(base, "stuck")
 	other := kerneltest.Start(t, "hung", "exec", file)
 	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
-	kerneltest.AwaitExec(t, other.PID)
+	if !kerneltest.AwaitExec(t, other.PID) {
+		t.Skip("kernel lacks an execve that gives up its memory before it closes files")
+	}
 	locked := kerneltest.Start(t, "hung", "memory", file)
 	t.Cleanup(server.Kill)
 	kerneltest.AwaitWaits(t, locked.PID)
