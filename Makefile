@@ -71,7 +71,8 @@ clean: ## Remove what make has built
 # Tiers that wait more than they work are run side by side, where neither sees what the other does to the machine: the
 # cluster tier beside those that need nothing, the kernel tier beside those with an API server and with a Ceph. Agents of the
 # API tier copy mount namespaces, which hold the disks of the cluster tier. Virtual machines run alone, as they need all
-# processors. The target test runs the tests that docs/support.md rests on, on the oldest kernel and on one in the middle; test-kernels runs all tests on all kernels.
+# processors. The target test runs the tests that docs/support.md rests on, on the oldest
+# kernel and on one in the middle; test-kernels runs all tests on all kernels.
 .PHONY: test
 test: ## Run every tier and count it: cluster, unit, kernels, kernel, api, ceph
 	@status=0; mkdir -p bin; $(CLUSTER) build || status=1; \
