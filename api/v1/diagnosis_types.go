@@ -214,7 +214,7 @@ type DiagnosisSpec struct {
 	// +kubebuilder:validation:Maximum=604800
 	ApprovalTimeoutSeconds *int32 `json:"approvalTimeoutSeconds,omitempty"`
 	// planHash is that of the only plan that may be carried out, as status.plan of an earlier Diagnosis has it. Default:
-	// whatever the plan is, it is carried out.
+	// any plan is carried out.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	PlanHash string `json:"planHash,omitempty"`

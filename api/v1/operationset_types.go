@@ -45,7 +45,7 @@ type OperationSetList struct {
 
 // OperationSetSpec is the graph.
 type OperationSetSpec struct {
-	// adjacencyList holds 2 to 1000 nodes with 10000 edges at most. Node 0 is the source and runs nothing. Where every
+	// adjacencyList holds 2 to 1000 nodes with 10000 edges at most. Node 0 is the source and runs nothing. If every
 	// id is left out or 0, a node's id is its position.
 	// +required
 	// +kubebuilder:validation:MinItems=2

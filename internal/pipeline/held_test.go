@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestFaultOfPlanIsReported: a fault that a plan proves is found, whatever keeps the plan from being carried out, and even if no
-// diagnoser ran before.
+// TestFaultOfPlanIsReported: a fault that a plan proves is found, even if the plan is not carried out and no diagnoser ran
+// before.
 func TestFaultOfPlanIsReported(t *testing.T) {
 	t.Parallel()
 	held := processor.Held(errors.New("held by policy: policy p is paused. Next: set spec.paused of RecoveryPolicy p to false, and create another Diagnosis"))

@@ -136,7 +136,7 @@ func TestAnswersOfTheServer(t *testing.T) {
 	}
 }
 
-// TestRefusalsHaveTheirStatus: a plan that has changed and a repair that is held were refused, whatever the outcome is.
+// TestRefusalsHaveTheirStatus: a plan that has changed and a repair that is held were refused, with any outcome.
 func TestRefusalsHaveTheirStatus(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]error{

@@ -30,7 +30,7 @@ const (
 
 // Main is for TestMain. It starts the test binary once more in a private mount
 // namespace, runs the tests there and exits with their status. The locale there
-// is C.UTF-8, whatever the caller's is. A process that Start made runs the role
+// is C.UTF-8, and not that of the caller. A process that Start made runs the role
 // it was made for instead.
 func Main(m *testing.M, roles Roles) {
 	roles.Play()
