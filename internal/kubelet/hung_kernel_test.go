@@ -55,7 +55,7 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	mapped := kerneltest.StartWith(t, nil, "hung", "arguments", file)
 	locked := kerneltest.StartWith(t, nil, "hung", "memory", file)
 	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
-	kerneltest.AwaitWaits(t, locked.PID)
+	kerneltest.AwaitLocked(t, locked.PID)
 	root, pid := startKubelet(t, pod)
 	f := Finder{PodUID: pod, Hosts: hostsFileOf(root, pid, pod)}
 	f.calls.expectWithin(t, "the search", func() {

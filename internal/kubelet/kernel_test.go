@@ -50,7 +50,7 @@ func hungKubeletRole(args []string, ready func(string)) error {
 	}
 	return kubeletNameRole(nil, func(answer string) {
 		ready(answer)
-		_ = hung.LockMemory(args[1]) // it returns when the server has ended
+		_ = hung.LockMemory(args[1]) // it returns if the server has ended
 	})
 }
 

@@ -55,26 +55,36 @@ func Map(area Area, file string) error {
 	return nil
 }
 
-// LockMemory has this process' memory be locked for as long as the file is not written: what is mapped of it is written before it is
-// mapped once more, past the cache (see kerneltest.FUSE). Then its arguments and its memory map cannot be read. It does not return.
+// LockMemory has this process' memory be locked for as long as the file is not written. One thread writes to a page of it that is being
+// written back, and waits for that with the area locked, or all of the memory in Linux before 6.4; a change of the area waits for that
+// thread, with the memory locked. Then the arguments and the memory map of this process cannot be read. It returns only if the file was
+// written, or its server has ended; see kerneltest.AwaitLocked.
 func LockMemory(file string) error {
-	past, err := open(file, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
 	fd, err := open(file, unix.O_RDWR)
 	if err != nil {
 		return err
 	}
-	text, err := unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	area, err := unix.Mmap(fd, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("map %q for writing: %w", file, err)
 	}
-	text[0]++
-	if _, err := unix.Mmap(past, 0, unix.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
-		return fmt.Errorf("map %q past the cache: %w", file, err)
+	written := make(chan error, 1)
+	go func() {
+		area[0]++
+		err := unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
+		area[0]++ // waits
+		written <- err
+	}()
+	for advice := unix.MADV_RANDOM; ; advice = unix.MADV_RANDOM - advice { // MADV_NORMAL is 0
+		select {
+		case err := <-written:
+			return errors.Join(fmt.Errorf("%q was written", file), err)
+		default:
+		}
+		if err := unix.Madvise(area, advice); err != nil {
+			return fmt.Errorf("madvise %q: %w", file, err)
+		}
 	}
-	return errors.New("the memory is not locked")
 }
 
 // Exec has this process be about to run another program for as long as the file is not closed. Then its memory map cannot be read, nor its

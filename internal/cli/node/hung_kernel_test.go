@@ -29,7 +29,7 @@ func hungKubeletRole(args []string, ready func(string)) error {
 	if args[0] == "exec" {
 		return hung.Exec(args[1])
 	}
-	_ = hung.LockMemory(args[1]) // it returns when the server has ended
+	_ = hung.LockMemory(args[1]) // it returns if the server has ended
 	kerneltest.WaitForEnd()
 	return nil
 }
@@ -42,12 +42,10 @@ func TestProcessesThatDoNotAnswer(t *testing.T) {
 	file := filepath.Join(base, "stuck")
 	other := kerneltest.Start(t, "hung", "exec", file)
 	t.Cleanup(server.Kill) // first of all, so that nothing is left that waits
-	if !kerneltest.AwaitExec(t, other.PID) {
-		t.Skip("kernel lacks an execve that gives up its memory before it closes files")
-	}
+	kerneltest.AwaitExec(t, other.PID)
 	locked := kerneltest.Start(t, "hung", "memory", file)
 	t.Cleanup(server.Kill)
-	kerneltest.AwaitWaits(t, locked.PID)
+	kerneltest.AwaitLocked(t, locked.PID)
 	p := loopVolume{scene: kubelettest.New(t), Device: newLoopDevice(t)} // which no process holds, so that processes are looked into
 	silent := fmt.Sprintf("process %d (kubelet), in vain", locked.PID)
 	begin := time.Now()

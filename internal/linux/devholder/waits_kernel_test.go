@@ -37,7 +37,7 @@ func overlayTrapRole(args []string, ready func(string)) error {
 		return err
 	}
 	ready("")
-	_ = hung.LockMemory(args[2]) // it returns when the server has ended
+	_ = hung.LockMemory(args[2]) // it returns if the server has ended
 	kerneltest.WaitForEnd()
 	return nil
 }
@@ -62,7 +62,7 @@ func TestAttackersCannotBlockTheSearch(t *testing.T) {
 	kerneltest.AwaitExec(t, other.PID)
 	locked := kerneltest.Start(t, "trap", t.TempDir(), base, file)
 	t.Cleanup(server.Kill)
-	kerneltest.AwaitWaits(t, locked.PID)
+	kerneltest.AwaitLocked(t, locked.PID)
 	if _, err := os.Lstat(filepath.Join(base, "mute")); !errors.Is(err, sys.ENOENT) {
 		t.Fatal(err)
 	}

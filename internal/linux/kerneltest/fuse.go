@@ -18,9 +18,9 @@ import (
 // FUSE mounts a file system at dir, in the test's namespace, that is served by
 // the process it gives back. In it, "dir" is a directory; "moving" is another
 // directory at every lookup, as after a server that lost its state; a lookup of
-// "hang" never ends. Neither does a write to the file "stuck", nor to close it; opened
-// for reading alone, that is not cached. A lookup of "mute" fails, and nothing that
-// comes after it ends. The mount goes with the test, not with the process.
+// "hang" never ends. Neither does a write to the file "stuck", nor to close it. A
+// lookup of "mute" fails, and nothing that comes after it ends. The mount goes with
+// the test, not with the process.
 func FUSE(t testing.TB, dir string) *Actor {
 	t.Helper()
 	a := StartWith(t, nil, fuseRole, dir)
@@ -126,11 +126,9 @@ func (s *fuseServer) answer() error {
 	case fuseLookup:
 		name, _, _ := bytes.Cut(body, []byte{0})
 		return s.lookup(in, string(name))
-	case fuseOpen:
-		return s.reply(in, 0, opened(body))
 	case fuseRead:
 		return s.reply(in, 0, make([]byte, min(binary.NativeEndian.Uint32(body[16:]), stuckSize)))
-	case fuseOpendir:
+	case fuseOpen, fuseOpendir:
 		return s.reply(in, 0, [2]uint64{})
 	case fuseStatfs:
 		return s.reply(in, 0, [10]uint64{})
@@ -166,17 +164,6 @@ const (
 	stuckNode = 3
 	stuckSize = 4096
 )
-
-// opened is the answer to who opens it: no file handle, and, where it is for reading alone, FOPEN_DIRECT_IO.
-func opened(body []byte) (answer struct {
-	Handle       uint64
-	Flags, Other uint32
-}) {
-	if flags := binary.NativeEndian.Uint32(body); int(flags)&(os.O_WRONLY|os.O_RDWR) == os.O_RDONLY {
-		answer.Flags = 1
-	}
-	return answer
-}
 
 func attrOf(node uint64) fuseAttr {
 	if node == stuckNode {

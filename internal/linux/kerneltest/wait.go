@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,16 +40,16 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 	}
 }
 
-// AwaitWaits waits until a thread of the process waits for something that it cannot be kept from, such as a file system: for longer
-// than a disk takes. It asks for nothing that would have to be waited for.
-func AwaitWaits(t testing.TB, pid int) {
+// AwaitLocked waits until the memory of a process that called hung.LockMemory is locked: two of its threads have waited, for longer than
+// a disk takes, for something that they cannot be kept from. It asks for nothing that would have to be waited for.
+func AwaitLocked(t testing.TB, pid int) {
 	t.Helper()
 	const pause = 10 * time.Millisecond
 	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < int(Patience(200*time.Millisecond)/pause); time.Sleep(pause) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no thread of process %d waits", pid)
+			t.Fatalf("the memory of process %d is not locked", pid)
 		}
-		if seen++; !uninterruptible(pid) {
+		if seen++; uninterruptible(pid) < 2 {
 			seen = 0
 		}
 	}
@@ -78,12 +77,15 @@ func AwaitExec(t testing.TB, pid int) (gone bool) {
 	}
 }
 
-func uninterruptible(pid int) bool {
+// uninterruptible returns how many threads of the process are in state D.
+func uninterruptible(pid int) (threads int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	return slices.ContainsFunc(files, func(file string) bool {
-		text, _ := os.ReadFile(file)
-		return strings.Contains(string(text), "\nState:\tD")
-	})
+	for _, file := range files {
+		if text, _ := os.ReadFile(file); strings.Contains(string(text), "\nState:\tD") {
+			threads++
+		}
+	}
+	return threads
 }
 
 // waiting is what the threads of the process do where one of them waits, seen twice in a row; empty: none does.
