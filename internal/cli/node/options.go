@@ -66,9 +66,16 @@ func checkAbsolute(name string) error {
 	return nil
 }
 
-// findNode is the kubelet's, or the caller's own if no kubelet serves the root directory.
+// podUIDEnv names the variable that config/agent/daemonset.yaml sets to the UID of the pod.
+const podUIDEnv = "POD_UID"
+
+// findNode is the kubelet's, or the caller's own if no kubelet serves the root directory. In a pod that knows its UID, as the agent's,
+// it is the kubelet that runs this pod: the machine may have several.
 func (o nodeOptions) findNode(ctx context.Context) (kubelet.LocalNode, error) {
 	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
+	if o.root == "" && o.pid == 0 {
+		finder.PodUID = os.Getenv(podUIDEnv)
+	}
 	if !processesHidden() { // else a kubelet may run that is not seen
 		finder.Default = kubelet.DefaultRoot
 	}

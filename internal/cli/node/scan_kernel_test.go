@@ -30,6 +30,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
@@ -258,6 +259,29 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 	own, err := scanJSON(t, nil, "--kubelet-pid", fmt.Sprint(actor.PID), "--kubelet-root", filepath.Dir(s.Root))
 	if err == nil || len(own.Faults) > 0 {
 		t.Errorf("a root without pods: %v, %+v", err, own)
+	}
+}
+
+// TestScanInAPod has two kubelets on a machine. A scan in a pod that knows its UID, as in the agent's, looks at the node of the one that
+// has bound its file etc-hosts there.
+func TestScanInAPod(t *testing.T) {
+	const uid, hosts = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10", "/etc/hosts"
+	t.Setenv(podUIDEnv, uid)
+	bound := map[int]string{}
+	for range 2 {
+		s, _ := newStage(t, 1, 1)
+		own := filepath.Join(s.Node.PodDir(uid), "etc-hosts")
+		must(t, os.MkdirAll(filepath.Dir(own), 0o755))
+		must(t, os.WriteFile(own, nil, 0o644))
+		bound[kerneltest.Start(t, "kubelet", "--root-dir="+s.Root, "--container-runtime-endpoint=unix:///nowhere/s").PID] = own
+	}
+	for pid, own := range bound {
+		must(t, sys.BindMount(own, hosts))
+		r, err := scanJSON(t, nil)
+		must(t, systest.UnmountPath(hosts, true))
+		if r.Looked.KubeletPID != pid {
+			t.Errorf("looked at the node of kubelet %d, %v; want %d", r.Looked.KubeletPID, err, pid)
+		}
 	}
 }
 
