@@ -34,6 +34,19 @@ const (
 // it was made for instead.
 func Main(m *testing.M, roles Roles) {
 	roles.Play()
+	Isolate()
+	before := takeInventory()
+	status := m.Run()
+	if status == 0 {
+		status = before.compare()
+	}
+	os.Exit(status)
+}
+
+// Isolate returns in a process with a mount namespace of its own, which holds nothing
+// that others have mounted below the directory for temporary files: it starts this
+// program once more in one, and the caller exits with the status of that.
+func Isolate() {
 	if os.Getenv(insideEnv) == "" {
 		os.Exit(reexec())
 	}
@@ -43,12 +56,6 @@ func Main(m *testing.M, roles Roles) {
 	if err := stripTemp(); err != nil {
 		fail("unmount what is others'", err)
 	}
-	before := takeInventory()
-	status := m.Run()
-	if status == 0 {
-		status = before.compare()
-	}
-	os.Exit(status)
 }
 
 // stripTemp unmounts, in this namespace, what others have mounted below the
