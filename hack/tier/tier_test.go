@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -90,7 +91,12 @@ func TestGood(t *testing.T) {}
 }
 
 func TestTierRunsItsOwnTestsAlone(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for what fuzz tests find
 	module(t, map[string]string{
 		"a/a_test.go":      "package a\nimport \"testing\"\nfunc TestUnit(t *testing.T) { t.Error(\"unit\") }\n",
 		"a/root_test.go":   "//go:build kernel\n\npackage a\nimport \"testing\"\nfunc TestRoot(t *testing.T) {}\n",
