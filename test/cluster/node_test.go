@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,32 @@ func TestStartFails(t *testing.T) {
 	}
 	if Exists(t.Name()) {
 		t.Errorf("cluster %q is still there", t.Name())
+	}
+}
+
+// TestFrozenProcessesEnd has a process that was killed while it was frozen, as by a runtime that was killed before it thawed it.
+func TestFrozenProcessesEnd(t *testing.T) {
+	roots, err := cgroupRoots()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range roots {
+		group := filepath.Join(root, fmt.Sprint("kdcluster-test-", os.Getpid()), "container")
+		if err := os.MkdirAll(group, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		state := filepath.Join(group, "freezer.state")
+		if _, err := os.Stat(state); err == nil {
+			frozen := exec.Command("sleep", "1000")
+			if err := errors.Join(frozen.Start(), os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(frozen.Process.Pid)), 0),
+				os.WriteFile(state, []byte("FROZEN"), 0), frozen.Process.Kill()); err != nil {
+				t.Error(err)
+			}
+			t.Cleanup(func() { _ = frozen.Wait() }) // it was killed
+		}
+		if err := removeCgroup(filepath.Dir(group)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
