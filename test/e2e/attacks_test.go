@@ -81,7 +81,9 @@ func (e *env) withstandsTenants(t *testing.T, pod *corev1.Pod) {
 		must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
 	mounts := e.flood(t)
+	e.Kubectl(t, "", "set", "env", "-n", install.Namespace, "deployment/kubediag-manager", "KUBEDIAG_RETENTION_INTERVAL=5s")
 	e.SetSentinel(t, "Observe") // the first look of another agent meets the mounts
+	e.Kubectl(t, "", "rollout", "status", "-n", install.Namespace, "deployment/kubediag-manager", "--timeout=2m")
 	agent := e.podOfComponent(t, "agent")
 	t.Run("mounts without number", func(t *testing.T) {
 		for i := range 2 {

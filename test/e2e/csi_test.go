@@ -38,6 +38,7 @@ func TestDeadVolume(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
+			t.Parallel()
 			v := startVolume(t, version)
 			o := &orphans{cephVolume: v, version: version}
 			stage := func(name string, do func(*testing.T)) {

@@ -29,9 +29,9 @@ import (
 // heldSamples is the file with the Operations and the OperationSet for devices that are held.
 const heldSamples = "../../config/operations/held-device.yaml"
 
-// TestHeldDevice has Debian's node exporter keep the disks of pods that are gone.
+// TestHeldDevice has Debian's node exporter keep the disks of pods that are gone. No other cluster runs beside it: a pod of that with the
+// host's root, such as a CSI driver's, would keep them as well.
 func TestHeldDevice(t *testing.T) {
-	t.Parallel()
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
 			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version})}
