@@ -195,8 +195,17 @@ func (m *Machine) Run(ctx context.Context, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Do runs a program in the guest. When ctx ends it is left to itself: close the machine, or set a limit.
+// silence is how long a guest may take to say that a program was ended at its limit. One whose kernel is stuck never does.
+const silence = 30 * time.Second
+
+// Do runs a program in the guest. When ctx ends it is left to itself: close the machine, or set a limit. A guest that does not answer
+// soon after that limit has failed.
 func (m *Machine) Do(ctx context.Context, c Command) error {
+	if c.Limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, c.Limit+silence, fmt.Errorf("no answer %s after its limit of %s", silence, c.Limit))
+		defer cancel()
+	}
 	running := &call{out: c.Out, done: make(chan wire.Answer, 1)}
 	m.mu.Lock()
 	if m.calls == nil {

@@ -144,6 +144,18 @@ func TestPanic(t *testing.T) {
 	}
 }
 
+// TestStuckGuest stops the processors of a machine, as a guest does whose kernel is stuck.
+func TestStuckGuest(t *testing.T) {
+	m := start(t, Options{})
+	if err := m.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	err := m.Do(t.Context(), Command{Args: []string{"true"}, Limit: time.Second})
+	if err == nil || errors.As(err, new(*ExitError)) || !strings.Contains(err.Error(), "no answer 30s after its limit of 1s") {
+		t.Errorf("a machine that does not answer: %v", err)
+	}
+}
+
 func TestNeverBoots(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "qemu")
 	for name, c := range map[string]struct {
