@@ -184,8 +184,9 @@ func writeInitramfs(path, guest string, k kernel, boot wire.Boot) error {
 const portFD = 3
 
 // cmdline of the kernel. On a machine that is busy, the kernel's check of its timer sees too few ticks, and goes on looking for a
-// better one for ever.
-const cmdline = "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check"
+// better one for ever; and its check of the TSC finds it unstable, though that is the same for all processors here. Then the kernel
+// rewrites its own code, at which emulated processors have crashed.
+const cmdline = "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check tsc=reliable"
 
 // arguments are those of qemu. The disks that many machines share stay as they are.
 func (o Options) arguments(k kernel, root, dir string) []string {
