@@ -391,7 +391,7 @@ func (e *env) metricOf(t *testing.T, component, name string) float64 {
 	t.Helper()
 	text := fetch(t, "http://"+e.podOfComponent(t, component).Status.PodIP+":8080/metrics")
 	sum := 0.0
-	for _, found := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`\S* (\S+)$`).FindAllStringSubmatch(text, -1) {
+	for _, found := range regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(name)+`(?:\{\S*\})? (\S+)$`).FindAllStringSubmatch(text, -1) {
 		n, err := strconv.ParseFloat(found[1], 64)
 		must(t, err)
 		sum += n
