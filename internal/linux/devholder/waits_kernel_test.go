@@ -68,6 +68,7 @@ func TestAttackersCannotBlockTheSearch(t *testing.T) {
 	}
 	finder := &Finder{WithProcesses: true, Runner: &subprocess.Runner{}}
 	stop := kerneltest.NobodyWaits(t, os.Getpid())
+	lingering := 0 // more than one on a machine where others are slow
 	for i := range 3 {
 		begin := time.Now()
 		r, err := finder.Find(t.Context(), d.Device)
@@ -81,10 +82,13 @@ func TestAttackersCannotBlockTheSearch(t *testing.T) {
 		if r.Coverage.Unplaced == 0 || r.Coverage.Unanswered == 0 {
 			t.Errorf("search %d does not say that a layer, and the memory of a process, could not be looked at: %+v", i, r.Coverage)
 		}
+		if lingering == 0 {
+			lingering = finder.Runner.Lingering()
+		}
 	}
 	stop()
-	if n := finder.Runner.Lingering(); n != 1 {
-		t.Errorf("%d processes are left behind: want one, as none waits twice for the same", n)
+	if n := finder.Runner.Lingering(); n == 0 || n > lingering {
+		t.Errorf("%d processes are left behind, and %d after the first search: none waits twice for the same", n, lingering)
 	}
 	server.Kill()
 	for deadline := time.Now().Add(30 * time.Second); finder.Runner.Lingering() > 0 && time.Now().Before(deadline); {
