@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // secret is the value of an environment variable of the pod.
@@ -100,9 +101,10 @@ func timeless(t *testing.T, text string) map[string]any {
 }
 
 // TestABundleReachesTheSameFindings makes a bundle of a node with a fault of each family, and scans from it where the
-// node cannot be seen.
+// node cannot be seen. The kubelet of another root is noted.
 func TestABundleReachesTheSameFindings(t *testing.T) {
 	s := newScenery(t)
+	kerneltest.Start(t, "kubelet", "--root-dir="+t.TempDir(), "--container-runtime-endpoint=unix:///nowhere/s")
 	pods := s.breakMore(t)
 	log := filepath.Join(t.TempDir(), "kubelet.log")
 	must(t, os.WriteFile(log, []byte("nothing of interest\nrbd: failed to unmap device /dev/rbd3, error exit status 16: Device or resource busy\n"), 0o600))

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,7 +130,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		return nil, nil, err
 	}
 	r := &recordingSource{nodeSource: nodeSource{scan.node, newBoundedRuntime(scan.node), scan.orphanAge}}
-	scan.source = r
+	scan.source, r.recorded.node.Notes = r, slices.Clone(scan.looked.Notes)
 	c := &bundleCollection{scan: scan, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(machineName()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
