@@ -70,12 +70,22 @@ func checkAbsolute(name string) error {
 const podUIDEnv = "POD_UID"
 
 // findNode is the kubelet's, or the caller's own if no kubelet serves the root directory. In a pod that knows its UID, as the agent's,
-// it is the kubelet that runs this pod: the machine may have several.
+// it is the kubelet that runs this pod, as the machine may have several. If none does, as after chroot, it is found as elsewhere.
 func (o nodeOptions) findNode(ctx context.Context) (kubelet.LocalNode, error) {
-	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc}
-	if o.root == "" && o.pid == 0 {
-		finder.PodUID = os.Getenv(podUIDEnv)
+	uid := os.Getenv(podUIDEnv)
+	if o.root != "" || o.pid != 0 {
+		uid = ""
 	}
+	at, err := o.findNodeOf(ctx, uid)
+	if uid != "" && errors.Is(err, kubelet.ErrNotFound) {
+		return o.findNodeOf(ctx, "")
+	}
+	return at, err
+}
+
+// findNodeOf is findNode where the kubelet runs the pod with the UID. Empty: any.
+func (o nodeOptions) findNodeOf(ctx context.Context, uid string) (kubelet.LocalNode, error) {
+	finder := kubelet.Finder{Root: o.root, PID: o.pid, Proc: o.proc, PodUID: uid}
 	if !processesHidden() { // else a kubelet may run that is not seen
 		finder.Default = kubelet.DefaultRoot
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,8 +83,14 @@ func updateConfigMap(s *kubelettest.Scene, pod *corev1.Pod) {
 // scanJSON runs the verb.
 func scanJSON(t *testing.T, stdin []byte, args ...string) (scanReport, error) {
 	t.Helper()
+	return scanIn(t, "", stdin, args...)
+}
+
+// scanIn is scanJSON with the processes of another process file system.
+func scanIn(t *testing.T, proc string, stdin []byte, args ...string) (scanReport, error) {
+	t.Helper()
 	var out bytes.Buffer
-	cmd := NewScanCommand("")
+	cmd := NewScanCommand(proc)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(append([]string{"-o", "json"}, args...))
 	cmd.SetIn(bytes.NewReader(stdin))
@@ -263,7 +270,7 @@ func TestScanInTheKubeletsNamespace(t *testing.T) {
 }
 
 // TestScanInAPod has two kubelets on a machine. A scan in a pod that knows its UID, as in the agent's, looks at the node of the one that
-// has bound its file etc-hosts there.
+// has bound its file etc-hosts there. If none has, one alone is taken.
 func TestScanInAPod(t *testing.T) {
 	const uid, hosts = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10", "/etc/hosts"
 	t.Setenv(podUIDEnv, uid)
@@ -281,6 +288,13 @@ func TestScanInAPod(t *testing.T) {
 		must(t, systest.UnmountPath(hosts, true))
 		if r.Looked.KubeletPID != pid {
 			t.Errorf("looked at the node of kubelet %d, %v; want %d", r.Looked.KubeletPID, err, pid)
+		}
+		alone := t.TempDir()
+		for _, process := range []string{strconv.Itoa(pid), "self"} {
+			must(t, os.Symlink(filepath.Join("/proc", process), filepath.Join(alone, process)))
+		}
+		if r, err := scanIn(t, alone, nil); r.Looked.KubeletPID != pid {
+			t.Errorf("one alone: looked at the node of kubelet %d, %v; want %d", r.Looked.KubeletPID, err, pid)
 		}
 	}
 }
