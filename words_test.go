@@ -75,7 +75,7 @@ var (
 	}
 	// sinkingOpenings are beginnings of sentences, in comments of Go and in documents.
 	sinkingOpenings = []sinking{
-		{`What|Who|Whoever|Where|That|Of`, count{6, 11, 1}, "subject, verb, object"},
+		{`What|Who|Whoever|Where|That|Of`, count{5, 11, 1}, "subject, verb, object"},
 	}
 	// sinkingNames are parts of identifiers: metaphors for which the field has a term.
 	sinkingNames = []sinking{

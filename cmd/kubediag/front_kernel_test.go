@@ -83,6 +83,7 @@ type caller struct {
 	sees, all bool
 	uid       int
 	userns    bool
+	limited   bool // whether others have more than is looked at
 }
 
 // callers are all of them.

@@ -147,7 +147,7 @@ func (u deviceUse) verdictText() string {
 	case len(u.Holders) == 0:
 		return "is held, and what holds it cannot be seen."
 	case u.Device.Removable && u.partial:
-		return "is held. What is named here can be unmounted, and others that were not seen may hold it as well."
+		return "is held. The mounts named here can be unmounted, and others that were not seen may hold it as well."
 	case u.Device.Removable:
 		return "is held. It can be released by unmounting what is named here."
 	}
