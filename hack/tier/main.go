@@ -184,10 +184,13 @@ func (t tier) argLists(o options) ([][]string, error) {
 		}
 	case t.tag == "":
 		// Those of the module's root read its files one by one, for which the race detector takes ten times as long.
-		plain, raced := packages(found, ""), []string(nil)
-		if o.race {
-			raced = slices.DeleteFunc(slices.Clone(plain), func(dir string) bool { return dir == "./." })
-			plain = slices.DeleteFunc(plain, func(dir string) bool { return slices.Contains(raced, dir) })
+		var plain, raced []string
+		for _, dir := range packages(found, "") {
+			if o.race && dir != "./." {
+				raced = append(raced, dir)
+			} else {
+				plain = append(plain, dir)
+			}
 		}
 		if len(plain) > 0 {
 			calls = append(calls, t.call(plain...))

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -130,7 +129,8 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		return nil, nil, err
 	}
 	r := &recordingSource{nodeSource: nodeSource{scan.node, newBoundedRuntime(scan.node), scan.orphanAge}}
-	scan.source, r.recorded.node.Notes = r, slices.Clone(scan.looked.Notes)
+	r.recorded.node.Notes = scan.looked.Notes
+	scan.source = r
 	c := &bundleCollection{scan: scan, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(machineName()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
