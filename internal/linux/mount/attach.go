@@ -22,6 +22,7 @@ type attachFunc func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 type attachment struct {
 	mountTarget
 	attachReplacement attachFunc // nil for nothing
+	attachedShares    bool       // it is to share with copies of the namespace, where propagation puts it beneath
 	attachedState     State      // of what is there instead
 }
 

@@ -5,8 +5,11 @@ package mount
 
 import (
 	"errors"
+	"fmt"
 	"path"
+	"slices"
 
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -21,14 +24,10 @@ var errNoAside = errors.New("no way from aside")
 // parent, is made to share, the namespace is copied, and the copy of the mount is
 // unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
-	if r.attachesByPropagation() {
-		return errNoAside // the tree is elsewhere, and what it has spread to is not to be opened
-	}
-	home, err := mountns.Self()
-	if err != nil || home.ID == 0 || r.mountSource != (kernelSource{}) {
-		return errNoAside
-	}
 	if r.attachedState.Shared == 0 {
+		if r.attachesByPropagation() {
+			return errNoAside // what has spread beneath the mount cannot be opened
+		}
 		if err := r.logCall("mount_setattr", "MS_SHARED of the tree", sys.SetMountPropagation(r.tree, Shared)); err != nil {
 			return errNoAside
 		}
@@ -36,7 +35,11 @@ func (r *replaceOp) detachAside() error {
 			_ = r.logCall("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(r.tree, Private))
 		}()
 	}
-	err = sys.InMountsCopy(func() error { return r.detachCopy(kernelSource{namespace: home.ID}) })
+	parent, err := r.mountSource.mountBeneath(r.id)
+	if err != nil {
+		return r.explainRefusal(err)
+	}
+	err = sys.BesideMountsCopy(func(home func(func() error) error) error { return r.detachCopy(parent, home) })
 	standing, standingErr := r.mountSource.exists(r.id)
 	switch {
 	case standingErr != nil:
@@ -48,38 +51,63 @@ func (r *replaceOp) detachAside() error {
 	case errors.Is(err, ErrBusy):
 		return err
 	}
-	return errNoAside // the namespace is not to be copied, or the copy is locked
+	return errNoAside // the namespace is not to be copied
 }
 
-// detachCopy unmounts the copy of the mount, in the copy of the namespace home.
-func (r *replaceOp) detachCopy(home kernelSource) error {
-	dir, err := mountns.Lookup(0, path.Dir(r.id.Point))
+// detachCopy unmounts the copy of the mount, in a copy of the namespace. It returns
+// ErrBusy if the copy is not that of the mount, and errNoAside if nothing spreads
+// from the copy of its parent, as in namespaces of other users.
+func (r *replaceOp) detachCopy(parent State, home func(func() error) error) error {
+	mounts, err := mountns.Table(0)
 	if err != nil {
 		return errNoAside
+	}
+	if !slices.ContainsFunc(mounts.Mounts(), func(m mountinfo.Mount) bool { return m.Shared == parent.Shared }) {
+		return errNoAside
+	}
+	dir, err := mountns.Lookup(0, path.Dir(r.id.Point))
+	if err != nil {
+		return r.fail("unmount", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	defer dir.Close()
 	copied, err := mountns.LookupIn(dir, r.id.Point)
 	if err != nil {
-		return errNoAside
+		return r.fail("unmount", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	defer copied.Close()
 	// Mounts on the mount from now on do not propagate to the copy.
 	if err := sys.SetMountPropagation(copied, Private); err != nil {
-		return errNoAside
+		return r.fail("unmount", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	// As long as the mount is there, its copy is. Were it gone, this would be the
 	// copy of another.
-	bare, err := home.hasNoChildren(r.id)
-	if err != nil {
-		return errNoAside
+	if err := home(r.expectNoChildren); err != nil {
+		return err
 	}
-	if !bare {
-		return r.fail("unmount", ErrBusy)
-	}
+	between("aside")
 	if err := r.logCall("umount2", "MNT_DETACH of its copy in a namespace of our own", sys.DetachMount(copied)); err != nil {
-		return errNoAside // it is locked, or gone
+		return r.fail("unmount", fmt.Errorf("%w: %w", ErrBusy, err))
 	}
 	return nil
+}
+
+// unshareTree has the tree share with no other mount, unless its new parent does: it
+// was put beneath the mount so that it shares, for detachAside. It stays as it is if
+// another mount covers it.
+func (r *replaceOp) unshareTree() {
+	fd, err := r.openPoint()
+	if err != nil {
+		return
+	}
+	defer fd.Close()
+	mounts, err := mountns.Table(0)
+	if err != nil || expectOnMount(fd, r.attachedState.MountInfoID) != nil {
+		return
+	}
+	tree, _ := mounts.ByID(r.attachedState.MountInfoID)
+	if parent, ok := mounts.ByID(tree.Parent); ok && parent.Shared == 0 && tree.Shared != 0 {
+		_ = r.logCall("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(fd, Private))
+	}
 }
 
 // detachTop removes a mount that is in use as long as it is on top.

@@ -40,17 +40,10 @@ func chooseMountSource() mountSource {
 // forcedMountSource is set by tests alone, to have one source serve for all.
 var forcedMountSource mountSource
 
-// kernelSource asks with statmount and listmount (6.8). namespace is 0 for the
-// calling thread's.
-type kernelSource struct {
-	namespace uint64
-}
+// kernelSource asks with statmount and listmount (6.8).
+type kernelSource struct{}
 
-func (k kernelSource) mountRef(unique uint64) sys.MountRef {
-	return sys.MountRef{Namespace: k.namespace, Mount: unique}
-}
-
-func (k kernelSource) identify(fd *sys.FD, point string) (State, error) {
+func (kernelSource) identify(fd *sys.FD, point string) (State, error) {
 	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatUniqueID)
 	if err != nil {
 		return State{}, err
@@ -59,7 +52,7 @@ func (k kernelSource) identify(fd *sys.FD, point string) (State, error) {
 		return State{}, ErrNotMounted
 	}
 	var m sys.MountStat
-	err = m.Load(k.mountRef(stat.MountID), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
+	err = m.Load(sys.MountRef{Mount: stat.MountID}, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|
 		sys.StatmountType|sys.StatmountSubtype|sys.StatmountSource)
 	if errors.Is(err, sys.ENOENT) {
 		return State{}, ErrNotMounted
@@ -89,24 +82,24 @@ func (s *State) setFile(st sys.Stat) {
 	s.Gone = st.Nlink == 0
 }
 
-func (k kernelSource) exists(id ID) (bool, error) {
+func (kernelSource) exists(id ID) (bool, error) {
 	if id.UniqueID == 0 {
 		return tableSource{}.exists(id)
 	}
 	var m sys.MountStat
-	err := m.Load(k.mountRef(id.UniqueID), sys.StatmountSuper)
+	err := m.Load(sys.MountRef{Mount: id.UniqueID}, sys.StatmountSuper)
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-func (k kernelSource) hasNoChildren(id ID) (bool, error) {
+func (kernelSource) hasNoChildren(id ID) (bool, error) {
 	var stat sys.MountStat
 	below := 0
-	err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic|sys.StatmountPoint)
+	err := stat.Load(sys.MountRef{Mount: id.UniqueID}, sys.StatmountBasic|sys.StatmountPoint)
 	if err == nil {
-		below, err = sys.Listmount(k.mountRef(id.UniqueID), 0, make([]uint64, 1))
+		below, err = sys.Listmount(sys.MountRef{Mount: id.UniqueID}, 0, make([]uint64, 1))
 	}
 	if errors.Is(err, sys.ENOENT) {
 		return false, nil
@@ -117,12 +110,12 @@ func (k kernelSource) hasNoChildren(id ID) (bool, error) {
 	return below == 0 && stat.ReusedParent() == id.Parent && string(stat.Point()) == id.Point, nil
 }
 
-func (k kernelSource) mountBeneath(id ID) (State, error) {
+func (kernelSource) mountBeneath(id ID) (State, error) {
 	var stat sys.MountStat
-	if err := stat.Load(k.mountRef(id.UniqueID), sys.StatmountBasic); err != nil {
+	if err := stat.Load(sys.MountRef{Mount: id.UniqueID}, sys.StatmountBasic); err != nil {
 		return State{}, err
 	}
-	err := stat.Load(k.mountRef(stat.Parent()), sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
+	err := stat.Load(sys.MountRef{Mount: stat.Parent()}, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
 	// A parent that is not in this namespace is what its root is mounted on.
 	if errors.Is(err, sys.ENOENT) || err == nil && string(stat.Point()) != id.Point {
 		return State{}, ErrNotMounted

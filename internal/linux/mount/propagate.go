@@ -35,14 +35,15 @@ var between = func(string) {}
 // A parent that does not share is made a slave of the copy for that time. When the
 // copy goes, be it because this process was killed, the kernel makes the parent
 // and the tree what they were: private, or the slave of whom the parent was one.
-// Only a process that is killed between the first and the last call in attachLeader leaves
-// a parent that shares with no other mount.
+// Only a process that is killed while the parent is made to share leaves a parent that
+// shares with no other mount.
 func (a *attachment) attachByPropagation(tree *sys.FD) error {
 	parent, err := a.openParent()
 	if err != nil {
 		return err
 	}
 	defer parent.rootFD.Close()
+	parent.treeShares = a.attachedShares && parent.Shared == 0
 	if errors.Is(a.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(a.dir, path.Base(a.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
@@ -60,8 +61,16 @@ var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w
 // parentMount is the mount that another one is mounted on.
 type parentMount struct {
 	mountinfo.Mount
-	rootFD *sys.FD
-	child  *mountTarget
+	rootFD     *sys.FD
+	child      *mountTarget
+	treeShares bool // what spreads to it is to share, though it does not
+}
+
+// setPropagation sets how the parent itself propagates.
+func (p parentMount) setPropagation(home func(func() error) error, to Propagation, name string) error {
+	return home(func() error {
+		return p.child.logCall("mount_setattr", name+" of its parent", sys.SetMountPropagation(p.rootFD, to))
+	})
 }
 
 // openParent opens the root of the mount that holds the point.
@@ -126,7 +135,17 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		return err
 	}
 	defer at.Close()
-	if err := p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false)); err != nil {
+	if p.treeShares { // the kernel has what spreads to a slave share if the slave does
+		err = p.setPropagation(home, Shared, "MS_SHARED")
+		between("sharing")
+	}
+	if err == nil {
+		err = p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false))
+	}
+	if p.treeShares {
+		err = errors.Join(err, p.setPropagation(home, Slave, "MS_SLAVE"))
+	}
+	if err != nil {
 		return err
 	}
 	between("attached")
@@ -139,14 +158,13 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 // nothing spreads by way of a mount that is attached nowhere, and what the parent's
 // own master has mounted meanwhile would not arrive.
 func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD, err error) {
-	err = home(func() error {
-		if p.Shared == 0 {
-			if err := p.child.logCall("mount_setattr", "MS_SHARED of its parent", sys.SetMountPropagation(p.rootFD, Shared)); err != nil {
-				return err
-			}
-			between("shared")
+	if p.Shared == 0 {
+		if err := p.setPropagation(home, Shared, "MS_SHARED"); err != nil {
+			return nil, err
 		}
-		var err error
+		between("shared")
+	}
+	err = home(func() (err error) {
 		leader, err = sys.CloneTree(p.child.dir)
 		return err
 	})
@@ -158,9 +176,7 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 		between("copied")
 	}
 	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
-		err = errors.Join(err, home(func() error {
-			return p.child.logCall("mount_setattr", "MS_SLAVE of its parent", sys.SetMountPropagation(p.rootFD, Slave))
-		}))
+		err = errors.Join(err, p.setPropagation(home, Slave, "MS_SLAVE"))
 	}
 	if err != nil {
 		leader.Close()

@@ -23,15 +23,16 @@ import (
 // broken are mounts that are to be replaced below dir, at dir/point. Each gives what a reader finds in it, and what is
 // to take its place; name is what is read below the point.
 var broken = map[string]struct {
-	dir     bool
-	arrange func(t *testing.T, point string)
-	name    string
-	old     error
+	dir      bool
+	unlinked bool // the root is
+	arrange  func(t *testing.T, point string)
+	name     string
+	old      error
 }{
-	"a file of a subPath that was removed": {arrange: func(t *testing.T, point string) {
+	"a file of a subPath that was removed": {unlinked: true, arrange: func(t *testing.T, point string) {
 		bindAndRemove(t, filepath.Join(t.TempDir(), "key"), point)
 	}},
-	"a directory that was removed": {dir: true, name: "name", old: os.ErrNotExist, arrange: func(t *testing.T, point string) {
+	"a directory that was removed": {dir: true, unlinked: true, name: "name", old: os.ErrNotExist, arrange: func(t *testing.T, point string) {
 		source := filepath.Join(t.TempDir(), "dir")
 		must(t, os.Mkdir(source, 0o700))
 		must(t, Bind(source, point))
@@ -169,15 +170,21 @@ func newReader(name string, old error) *loopReader {
 	})
 }
 
+// spreadSteps are the calls of between, in their order.
+var spreadSteps = []string{"shared", "cloned", "copied", "led", "sharing", "attached", "spread", "aside"}
+
 // TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the
 // same.
 func TestSpreadKilled(t *testing.T) {
-	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
+	for _, step := range spreadSteps {
 		for name, sharing := range propagations {
-			if sharing == Shared && step == "shared" {
+			if sharing == Shared && (step == "shared" || step == "sharing") {
 				continue // it is not made to share, as it does
 			}
 			for kind, b := range broken {
+				if b.unlinked && (step == "sharing" || step == "aside") {
+					continue // nothing can be mounted on it
+				}
 				t.Run(step+" "+name+" "+kind, func(t *testing.T) {
 					dir, _ := newParent(t, "tmpfs", sharing)
 					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
@@ -211,7 +218,7 @@ func killAndGoOn(t *testing.T, k killCase) {
 	}
 	now := waitForSharing(t, dir, before)
 	// Between these calls only the process itself knows that it has made the parent share.
-	left := sharing != Shared && (step == "shared" || step == "cloned" || step == "copied")
+	left := sharing != Shared && (step == "shared" || step == "cloned" || step == "copied" || step == "sharing")
 	if now.Master != before.Master || (now.Shared != before.Shared) != left {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
 	}
@@ -221,8 +228,12 @@ func killAndGoOn(t *testing.T, k killCase) {
 	if isMounted(t, id) || countMountsAt(t, point) != 1 || !showsFile(t, point, fresh) {
 		t.Errorf("mounted %v, %d layers", isMounted(t, id), countMountsAt(t, point))
 	}
-	if now := topMountAt(t, dir); now.Master != before.Master || (now.Shared != before.Shared) != left {
-		t.Errorf("the parent is %+v, and was %+v", now, before)
+	parent := topMountAt(t, dir)
+	if parent.Master != before.Master || (parent.Shared != before.Shared) != left {
+		t.Errorf("the parent is %+v, and was %+v", parent, before)
+	}
+	if tree := topMountAt(t, point); (tree.Shared != 0) != (parent.Shared != 0) || tree.Master != 0 {
+		t.Errorf("the tree is %+v on %+v", tree, parent)
 	}
 }
 
@@ -299,16 +310,19 @@ func TestSpreadRefuses(t *testing.T) {
 // TestSpreadWhileCopied has another process copy the namespace between any two steps, and the parent's master have
 // something mounted. The parent shares afterwards as it did, and has got what its master has.
 func TestSpreadWhileCopied(t *testing.T) {
-	for _, step := range []string{"shared", "cloned", "copied", "led", "attached", "spread"} {
+	for _, step := range spreadSteps {
 		for name, sharing := range propagations {
 			t.Run(step+" "+name, func(t *testing.T) {
-				if sharing == Shared && step == "shared" {
+				if sharing == Shared && (step == "shared" || step == "sharing") {
 					return // it is not made to share, as it does
 				}
 				dir, master := newParent(t, "tmpfs", sharing)
-				point := filepath.Join(dir, "in/file")
-				bindAndRemove(t, filepath.Join(t.TempDir(), "key"), point)
+				point, source := filepath.Join(dir, "in/file"), filepath.Join(t.TempDir(), "key")
+				write(t, source)
+				must(t, Bind(source, point))
+				must(t, os.Rename(source, source+".old"))
 				t.Cleanup(func() { systest.UnmountPath(point, true) })
+				openFile(t, point)
 				spreadWhile(t, dir, point, step, func() {
 					kerneltest.Start(t, "follow")
 					if sharing != Private {
@@ -340,9 +354,12 @@ func spreadWhile(t *testing.T, dir, point, step string, act func()) {
 	if !happened || countMountsAt(t, point) != 1 || !showsFile(t, point, fresh) {
 		t.Errorf("something happened %v, %d layers, fresh %v", happened, countMountsAt(t, point), showsFile(t, point, fresh))
 	}
-	now := topMountAt(t, dir)
+	now, tree := topMountAt(t, dir), topMountAt(t, point)
+	if (tree.Shared != 0) != (now.Shared != 0) || tree.Master != 0 {
+		t.Errorf("the tree is %+v on %+v", tree, now)
+	}
 	// A copy made while the parent shares is the parent's master from then on, and has the one that it had.
-	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned" || step == "copied")
+	inherits := before.Master != 0 && now.Master != 0 && (step == "shared" || step == "cloned" || step == "copied" || step == "sharing")
 	if now.Shared != before.Shared || now.Master != before.Master && !inherits {
 		t.Errorf("the parent is %+v, and was %+v", now, before)
 	}

@@ -36,9 +36,9 @@ type ReplaceOptions struct {
 //
 // The tree is put beneath the mount, with the call for it (6.5) or by propagation.
 // The mount is then removed as Unmount does it, and if others use it, lazily: they keep what they have open, and a new
-// lookup finds the tree. From 6.12 that is exact, too: a mount that another process makes on it at that moment stays,
-// on the tree. Before, and in namespaces of other users, a mount made on it within the microseconds after the last look
-// goes in its place (ErrOtherUnmounted) or with it.
+// lookup finds the tree. This is exact, too: a mount that another process makes on it at that moment stays, on the tree.
+// In namespaces of other users, a mount made on it within the microseconds after the last look goes in its place
+// (ErrOtherUnmounted) or with it.
 //
 // If the tree cannot be put beneath, a mount that no process uses is removed and
 // the tree put in place right afterwards. A mount in use is left alone: ErrBusy,
@@ -132,6 +132,7 @@ func (r *replaceOp) attachAndRemove() error {
 	}
 	there, err := r.findInterrupted()
 	if err == nil && !there {
+		r.attachedShares = !state.Deleted && !r.rootUnopenable // nothing can be mounted on these
 		err = r.attachBeneath(fd)
 	}
 	if errors.Is(err, errStacked) || err != nil && r.rootUnopenable {
@@ -155,6 +156,9 @@ func (r *replaceOp) attachAndRemove() error {
 	}
 	if err != nil {
 		return err
+	}
+	if r.attachesByPropagation() {
+		r.unshareTree()
 	}
 	r.tree.Close()
 	r.discard()
@@ -208,7 +212,7 @@ func (r *replaceOp) removeCovered() error {
 	if fd, _, err = r.reopenMount(); err != nil {
 		return err
 	}
-	fd.Close()
+	defer fd.Close() // its number is no other's as long as it is open
 	err = r.detachAside()
 	if !errors.Is(err, errNoAside) {
 		return err
