@@ -34,18 +34,19 @@ type component struct {
 	version string
 	module  string
 	pkg     string
+	patch   *patch // of what it is built from, or nil
 }
 
 // components lists what can be built, in the order in which it is useful to have it.
 var components = []component{
-	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver"},
-	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet"},
-	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager"},
-	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler"},
-	{"kubectl", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubectl"},
-	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet"},
-	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver"},
-	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm"},
+	{"kube-apiserver", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-apiserver", nil},
+	{"kubelet", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubelet", nil},
+	{"kube-controller-manager", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-controller-manager", nil},
+	{"kube-scheduler", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kube-scheduler", nil},
+	{"kubectl", Kubernetes136, "kubernetes-1.36", "k8s.io/kubernetes/cmd/kubectl", nil},
+	{"kubelet", Kubernetes118, "kubernetes-1.18", "k8s.io/kubernetes/cmd/kubelet", &keepsLogs},
+	{"apiextensions-apiserver", Kubernetes118, "apiextensions-1.18", "k8s.io/apiextensions-apiserver", nil},
+	{"helm", helm, "helm-3.22", "helm.sh/helm/v3/cmd/helm", nil},
 }
 
 // flags are the arguments of go build that decide what comes out of it.
@@ -131,7 +132,7 @@ func (c component) build(ctx context.Context) (string, error) {
 	return path, c.compile(ctx, module, path)
 }
 
-// key names the inputs of a build: the pinned modules and the flags.
+// key names the inputs of a build: the pinned modules, the flags and the patch.
 func (c component) key(module string) (string, error) {
 	h := sha256.New()
 	for _, name := range []string{"go.mod", "go.sum"} {
@@ -142,6 +143,9 @@ func (c component) key(module string) (string, error) {
 		h.Write(b)
 	}
 	fmt.Fprintln(h, c.flags(), c.pkg)
+	if c.patch != nil {
+		fmt.Fprintln(h, *c.patch)
+	}
 	return hex.EncodeToString(h.Sum(nil))[:10], nil
 }
 
@@ -151,8 +155,21 @@ func (c component) compile(ctx context.Context, module, path string) error {
 		return fmt.Errorf("make cache folder: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "building %s %s, which can take minutes\n", c.name, c.version)
+	args := append([]string{"build"}, c.flags()...)
+	if c.patch != nil {
+		dir, err := os.MkdirTemp(filepath.Dir(path), "source-")
+		if err != nil {
+			return fmt.Errorf("make folder for the source: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		modfile, err := c.patch.modfile(ctx, module, dir)
+		if err != nil {
+			return err
+		}
+		args = append(args, "-modfile="+modfile)
+	}
 	part := path + ".part"
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, c.flags()...), "-o", part, c.pkg)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "-o", part, c.pkg)...)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

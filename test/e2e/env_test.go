@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,17 +28,9 @@ type env struct {
 	environ []string // of kubectl with the plugin
 }
 
-// podLogs is for a kubelet 1.18 alone: each of them removes from /var/log/pods, once a minute, the logs of pods that it does not know.
-// A newer one has a directory of its own.
-var podLogs sync.Mutex
-
 // start brings up a cluster and installs kubediag with the manifests that users apply.
 func start(t *testing.T, o cluster.Options, tags ...string) *env {
 	t.Helper()
-	if o.Kubelet == cluster.Kubernetes118 {
-		podLogs.Lock()
-		t.Cleanup(podLogs.Unlock) // when the cluster has gone
-	}
 	e := &env{Env: install.Start(t, o, tags...)}
 	var err error
 	e.set, err = kubernetes.NewForConfig(e.RESTConfig())
