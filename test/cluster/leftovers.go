@@ -43,15 +43,16 @@ func removeSharedFiles(dir string, sockets []string) error {
 	return errors.Join(append(errs, removeLogs(dir))...)
 }
 
-// removeLogs removes the log folders of the pods that the kubelet's own log names, and the links into them.
+// removeLogs removes the log folders of the pods that the runtime's log names, and the links into them. The kubelet's log names pods
+// of other clusters, too, as it has seen their cgroups.
 func removeLogs(dir string) error {
-	seen, _ := os.ReadFile(filepath.Join(dir, "log", "kubelet.log"))
+	seen, _ := os.ReadFile(filepath.Join(dir, "log", "containerd.log"))
 	ours := []string{dir}
 	var errs []error
 	pods, _ := os.ReadDir("/var/log/pods")
 	for _, pod := range pods {
 		uid := pod.Name()[strings.LastIndexByte(pod.Name(), '_')+1:]
-		if len(uid) == 36 && bytes.Contains(seen, []byte(uid)) {
+		if len(uid) == 36 && bytes.Contains(seen, []byte("Uid:"+uid+",")) {
 			path := filepath.Join("/var/log/pods", pod.Name())
 			ours = append(ours, path)
 			errs = append(errs, os.RemoveAll(path))
