@@ -53,6 +53,8 @@ type holderSearch struct {
 	reportBuilder
 	// unansweredLoops are loop devices whose backing file is unknown.
 	unansweredLoops []string
+	// inferred are holders in case that no other one is found.
+	inferred []Holder
 }
 
 func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
@@ -145,6 +147,9 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 		}
 	}
 	if s.busyUnexplained() {
+		for _, holder := range s.inferred {
+			s.addHolder(holder)
+		}
 		// The holder may have gone meanwhile.
 		if err := s.testBusyAgain(); err != nil {
 			return err

@@ -99,9 +99,13 @@ type holderSummary struct {
 	Inferred bool
 }
 
+// holderSummaries leaves out the overlays of others, any of which may have lost a layer.
 func holderSummaries(r *Report) []holderSummary {
 	var list []holderSummary
 	for _, h := range r.Holders {
+		if h.Inferred && !strings.HasPrefix(h.Path, filepath.Join(os.TempDir(), "disk")) {
+			continue
+		}
 		b := holderSummary{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
 		for _, k := range h.NamespaceHolders {
 			b.Keepers = append(b.Keepers, k.Kind)

@@ -47,8 +47,8 @@ func (s *holderSearch) findOverlays(ctx context.Context) error {
 		case overlay.allLayersFound:
 		case overlay.layerUnknown || overlay.missing == "":
 			s.report.Coverage.Unplaced++
-		case s.busyUnexplained():
-			s.addHolder(Holder{
+		default:
+			s.inferred = append(s.inferred, Holder{
 				Kind: OverlayLayer, Mount: overlay.Mount, Path: overlay.Point, Inferred: true,
 				Detail: "its layer " + overlay.missing + " is not there any more, and may be on the device",
 			})
