@@ -68,15 +68,17 @@ clean: ## Remove what make has built
 
 ##@ Test
 
-# Tiers run in three lanes side by side, as most of them wait more than they work. The target test runs the tests that
-# docs/support.md rests on, on the oldest kernel and on one in the middle; test-kernels runs all tests on all kernels.
+# Tiers run side by side, as most of them wait more than they work. The cluster tier does not run beside the kernel tier, which
+# floods the machine with mounts: scans of the nodes would say, and rightly, that not everything was looked at. The target test runs
+# the tests that docs/support.md rests on, on the oldest kernel and on one in the middle; test-kernels runs all tests on all kernels.
 .PHONY: test
 test: ## Run every tier and count it: unit, api, ceph, cluster, kernels, kernel
 	@status=0; mkdir -p bin; $(CLUSTER) build || status=1; \
-	{ $(TIER) cluster; cluster=$$?; $(TIER) -kernels 5.10,6.1 -table kernels && exit $$cluster; } >bin/cluster.log 2>&1 & first=$$!; \
-	$(TIER) kernel >bin/kernel.log 2>&1 & second=$$!; \
-	for tier in unit api ceph; do $(TIER) $$tier || status=1; done; \
-	wait $$second || status=1; cat bin/kernel.log; wait $$first || status=1; cat bin/cluster.log; \
+	$(TIER) cluster >bin/cluster.log 2>&1 & beside=$$!; \
+	$(TIER) api || status=1; wait $$beside || status=1; cat bin/cluster.log; \
+	$(TIER) kernel >bin/kernel.log 2>&1 & beside=$$!; \
+	for tier in unit ceph "-kernels 5.10,6.1 -table kernels"; do $(TIER) $$tier || status=1; done; \
+	wait $$beside || status=1; cat bin/kernel.log; \
 	exit $$status
 
 .PHONY: kubernetes
