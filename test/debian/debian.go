@@ -69,7 +69,7 @@ func Install(ctx context.Context, programs ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make cache folder: %w", err)
 	}
-	turn, err := lock.Take(ctx, filepath.Join(dir, ".lock"))
+	turn, err := lock.Take(ctx, filepath.Join(dir, ".install.lock"))
 	if err != nil {
 		return err
 	}
