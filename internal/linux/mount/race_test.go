@@ -22,7 +22,7 @@ import (
 var (
 	raceRounds = flag.Int("race.rounds", 1000, "rounds of each race")
 	readsEach  = flag.Int64("reads.each", 100, "reads before and after each replacement under readers")
-	raceTime   = flag.Duration("race.time", 800*time.Millisecond, "time for each race")
+	raceTime   = flag.Duration("race.time", 400*time.Millisecond, "time for each race")
 )
 
 // rivalAction does something to the target while it is being unmounted, and gives the
