@@ -145,16 +145,7 @@ func (r *replaceOp) attachAndRemove() error {
 	if err != nil {
 		return r.explainRefusal(err)
 	}
-	switch {
-	case r.rootUnopenable:
-		err = r.detachUnopenable()
-	case state.Deleted:
-		err = r.detachExactly(fd)
-	default:
-		fd.Close()
-		err = r.removeCovered()
-	}
-	if err != nil {
+	if err := r.removeMount(fd, state.Deleted); err != nil {
 		return err
 	}
 	if r.attachesByPropagation() {
@@ -163,6 +154,19 @@ func (r *replaceOp) attachAndRemove() error {
 	r.tree.Close()
 	r.discard()
 	return r.expectShown()
+}
+
+// removeMount removes the mount whose root fd is, beneath which the tree is by now. It
+// may close fd.
+func (r *replaceOp) removeMount(fd *sys.FD, deleted bool) error {
+	switch {
+	case r.rootUnopenable:
+		return r.detachUnopenable()
+	case deleted:
+		return r.detachExactly(fd)
+	}
+	fd.Close()
+	return r.removeCovered()
 }
 
 // replaceUnused removes the mount if no process uses it, and then puts the tree in
