@@ -158,7 +158,8 @@ func (m *Machine) greet(ctx context.Context, limit time.Duration) error {
 		return nil
 	case <-m.ended:
 		err := m.fault("boot kernel %s: qemu ended: %s", m.release, m.cmd.ProcessState)
-		if status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGSEGV {
+		status, ok := m.cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if ok && status.Signal() == syscall.SIGSEGV || strings.Contains(m.Console(), "Kernel panic - not syncing: Fatal exception") {
 			err = errors.Join(err, errCrashed)
 		}
 		return err
@@ -169,8 +170,9 @@ func (m *Machine) greet(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// errCrashed: qemu has ended by a fault of its own.
-var errCrashed = errors.New("qemu has crashed")
+// errCrashed: qemu has ended by a fault of its own. Or the kernel has, whose code qemu executed while another processor
+// patched it.
+var errCrashed = errors.New("qemu has crashed, or the kernel in it")
 
 // fault is an error with the last lines of the console.
 func (m *Machine) fault(format string, args ...any) error {

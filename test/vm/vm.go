@@ -79,7 +79,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 		return nil, err
 	}
 	m, err := o.boot(ctx, s, k, root)
-	if errors.Is(err, errCrashed) { // qemu itself does, once in many boots
+	if errors.Is(err, errCrashed) { // once in many boots
 		m, err = o.boot(ctx, s, k, root)
 	}
 	return m, err

@@ -162,9 +162,13 @@ func TestNeverBoots(t *testing.T) {
 		qemu, want string
 		o          Options
 	}{
-		"no qemu":          {want: "no such file", o: Options{QEMU: script + "-that-is-not-there"}},
-		"qemu ends":        {qemu: "echo no room >&2; exit 1", want: "no room"},
-		"qemu crashes":     {qemu: "kill -SEGV $$", want: "qemu has crashed"},
+		"no qemu":      {want: "no such file", o: Options{QEMU: script + "-that-is-not-there"}},
+		"qemu ends":    {qemu: "echo no room >&2; exit 1", want: "no room"},
+		"qemu crashes": {qemu: "kill -SEGV $$", want: "qemu has crashed"},
+		"kernel crashes": {
+			qemu: "test -e $0.panic && { echo no fault; exit; }; touch $0.panic; echo Kernel panic - not syncing: Fatal exception in interrupt",
+			want: "no fault",
+		},
 		"and then not":     {qemu: "test -e $0.once && { echo another time; exit 1; }; touch $0.once; kill -SEGV $$", want: "another time"},
 		"qemu is silent":   {qemu: "echo some words; exec sleep 1000", want: "some words", o: Options{Limit: 5 * time.Second}},
 		"no such init":     {want: "the end: no such file", o: Options{Init: []string{"/no/such/init"}}},
