@@ -232,7 +232,7 @@ var sentences = []sentence{
 	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods, the kubelet nor the container runtime `+
 		`knows it. Next: \S+ show 3`, whoSeesAll),
 	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
-	line(`Succeeded      auto-(?:collector|diagnoser|recover), \d+ ms`, whoSeesAll),
+	line(`Succeeded      auto-(?:collector|diagnoser|recover), [0-9.]+ m?s`, whoSeesAll),
 	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),
 	line(`No action repairs (?:DisconnectedFUSE|HungMount) now\. See \S+ explain \S+`, whoSeesAll),
 	line(`Planned: 3 faults found, 1 action planned; nothing would be lost`, whoSeesAll),

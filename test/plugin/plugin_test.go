@@ -159,7 +159,7 @@ func TestRun(t *testing.T) {
 	began := time.Now()
 	healthy := p.call(t, 0, "run", "pod/core2")
 	t.Logf("run on a healthy pod took %.2f s:\n%s", time.Since(began).Seconds(), healthy)
-	expect(t, healthy, `^pod default/core2\n  ✓ accepted by the agent of node stage-node as Diagnosis default/core2-\w+\n`, `  ✓ auto-diagnoser \(\d`, `\n✓ No mount fault was found: pod default/core2 does not wait for anything \(\d+ ms\)`)
+	expect(t, healthy, `^pod default/core2\n  ✓ accepted by the agent of node stage-node as Diagnosis default/core2-\w+\n`, `  ✓ auto-diagnoser \(\d`, `\n✓ No mount fault was found: pod default/core2 does not wait for anything \([0-9.]+ m?s\)`)
 
 	stale := p.Break(t, 1)
 	plan := p.call(t, 1, "run", "pod/core2")
