@@ -24,12 +24,12 @@ func (i *Inspector) Apply(ctx context.Context, action fault.Action) (gone bool, 
 	if err != nil {
 		return false, err
 	}
-	there, err := inspection.pathExists(ctx, rel)
-	if err != nil || !there {
-		return err == nil, err
-	}
 	entry, err := inspection.confirmEntry(ctx, action)
 	if err != nil {
+		// The kubelet removes empty directories of volumes, too.
+		if there, lookErr := inspection.pathExists(ctx, rel); lookErr == nil && !there {
+			return true, nil
+		}
 		return false, err
 	}
 	err = inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return entry.removeFrom(ctx, pods, inspection.uid) })

@@ -8,6 +8,7 @@ package orphan_test
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -180,5 +181,22 @@ func TestNotAskedFor(t *testing.T) {
 	}
 	if p := onlyPod(t, s); p.Orphaned || len(p.Actions) > 0 || s.Server.Asked > 0 || !strings.Contains(p.Unproven[0], "not asked for it") {
 		t.Errorf("asked %d times, pod %+v", s.Server.Asked, p)
+	}
+}
+
+// TestGoneWhileConfirmed: what the kubelet removes while an action is confirmed is gone, and no failure.
+func TestGoneWhileConfirmed(t *testing.T) {
+	s := orphantest.New(t)
+	s.Leave(goneUID)
+	first := onlyPod(t, s).Actions[0]
+	now := s.Inspector.Now
+	s.Inspector.Now = func() time.Time {
+		if err := os.RemoveAll(first.File.Path); err != nil {
+			t.Error(err)
+		}
+		return now()
+	}
+	if gone, err := s.Inspector.Apply(t.Context(), first); !gone || err != nil {
+		t.Errorf("gone %v: %v", gone, err)
 	}
 }
