@@ -109,6 +109,9 @@ func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 // replaced. It is called inside the kubelet's namespace.
 func (s *copySearch) attribute(found mountns.Mount) {
 	other := s.namespaces.otherNamespaceOf(found.Namespace)
+	if other.gone {
+		return
+	}
 	found.Namespace = other.namespace
 	copied := &Copy{Mount: found, Decision: Decision{Reason: other.ownerReason}}
 	if other.owner != nil && !other.workloadMade {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -41,6 +42,8 @@ type otherNamespace struct {
 	processesHidden bool
 	// workloadMade is whether a workload has made the namespace for itself.
 	workloadMade bool
+	// gone is whether it has ended since its mounts were listed, with its last process.
+	gone bool
 	// refusal is why nothing is changed in it, although it is the container's own; empty: it may be.
 	refusal string
 }
@@ -114,6 +117,24 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 		}
 		n.claimNamespace(other)
 	}
+	return n.keepLiving()
+}
+
+// keepLiving clears gone of every namespace that is there still, although no process is in it.
+func (n *namespaces) keepLiving() error {
+	gone := maps.Clone(n.byKey)
+	maps.DeleteFunc(gone, func(_ namespaceKey, other *otherNamespace) bool { return !other.gone })
+	if len(gone) == 0 {
+		return nil
+	}
+	now, survey, err := mountns.Namespaces()
+	if err != nil {
+		return err
+	}
+	for key, other := range gone {
+		other.gone = len(survey.Skipped) == 0 &&
+			!slices.ContainsFunc(now, func(ns mountns.Namespace) bool { return namespaceKeyOf(ns) == key })
+	}
 	return nil
 }
 
@@ -127,6 +148,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 	case n.processesMayBeHidden:
 		other.ownerReason, other.processesHidden = "no process was seen in that mount namespace, and not all processes may be looked into", true
 	}
+	other.gone = true
 	asked := map[string]bool{}
 	for _, pid := range other.pids[:min(len(other.pids), maxProcessesRead)] {
 		if err := ctx.Err(); err != nil {
@@ -137,6 +159,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 		if err != nil || gone != nil || !namespace.Same(other.namespace) || asked[string(cgroup)] || len(asked) == maxCgroupsAsked {
 			continue
 		}
+		other.gone = false
 		asked[string(cgroup)] = true
 		owner, outside, reason := n.askOwner(ctx, string(cgroup))
 		other.processesHidden = false

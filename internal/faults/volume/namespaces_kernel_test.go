@@ -199,3 +199,28 @@ func TestTableOfAContainerWhoseProcessHasEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestNamespaceThatEnds: what was mounted in a namespace that has ended since is no copy; where a descriptor keeps the
+// namespace, it is.
+func TestNamespaceThatEnds(t *testing.T) {
+	for name, kept := range map[string]bool{"with its last process": false, "kept by a descriptor": true} {
+		t.Run(name, func(t *testing.T) {
+			process := kerneltest.StartWith(t, sys.PrivateMounts(sys.Clone{}), "daemon")
+			ns, err := mountns.Of(process.PID)
+			must(t, err)
+			if kept {
+				f, err := os.Open("/proc/" + strconv.Itoa(process.PID) + "/ns/mnt")
+				must(t, err)
+				defer f.Close()
+			}
+			process.Kill()
+			self, err := mountns.Self()
+			must(t, err)
+			n := &namespaces{kubeletNamespace: self, coverage: &Coverage{}}
+			must(t, n.findOwners(t.Context(), []mountns.Mount{{Namespace: ns}}))
+			if other := n.otherNamespaceOf(ns); other.gone == kept {
+				t.Errorf("gone: %v, want %v", other.gone, !kept)
+			}
+		})
+	}
+}
