@@ -42,7 +42,8 @@ type otherNamespace struct {
 	processesHidden bool
 	// workloadMade is whether a workload has made the namespace for itself.
 	workloadMade bool
-	// gone is whether it has ended since its mounts were listed, with its last process.
+	// gone is whether it has ended since its mounts were listed, with its last process. It is never said of one whose
+	// processes may be hidden.
 	gone bool
 	// refusal is why nothing is changed in it, although it is the container's own; empty: it may be.
 	refusal string
@@ -148,7 +149,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 	case n.processesMayBeHidden:
 		other.ownerReason, other.processesHidden = "no process was seen in that mount namespace, and not all processes may be looked into", true
 	}
-	other.gone = true
+	other.gone = !other.processesHidden // until one is seen
 	asked := map[string]bool{}
 	for _, pid := range other.pids[:min(len(other.pids), maxProcessesRead)] {
 		if err := ctx.Err(); err != nil {
