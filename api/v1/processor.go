@@ -109,7 +109,7 @@ func (p *Processor) callOf(form string, path *field.Path) (Call, field.ErrorList
 	return p.flat(path).call()
 }
 
-// flat is the endpoint of the flat form. Where both addresses are set, externalAddress fails as a whole.
+// flat is the endpoint of the flat form. If both addresses are set, externalAddress fails as a whole.
 func (p *Processor) flat(path *field.Path) endpoint {
 	e := endpoint{
 		at: path, addressField: "externalAddress", portField: "externalPort",

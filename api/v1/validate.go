@@ -21,7 +21,7 @@ const (
 	maxErrorBytes    = 512
 )
 
-// Message tells errors in the message of a condition: the first ten, each cut to 512 bytes, and how many more there are.
+// Message returns errors as the message of a condition: the first ten, each cut to 512 bytes, and how many more there are.
 func Message(errs field.ErrorList) string {
 	var texts []string
 	for _, err := range errs[:min(len(errs), maxMessageErrors)] {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubediag finds and heals broken mounts from a shell. As kubectl-kubediag it is a plugin of kubectl.
+// Command kubediag finds and repairs broken mounts from a shell. As kubectl-kubediag it is a plugin of kubectl.
 package main
 
 import (

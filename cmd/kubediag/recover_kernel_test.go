@@ -157,7 +157,7 @@ func TestRecover(t *testing.T) {
 	_, line, _ := strings.Cut(strings.TrimSpace(refused.errors), "type: ")
 	out := w.paste(t, line)
 	for _, code := range []fault.Code{fault.StaleSubPath, fault.DisconnectedFUSE, fault.HeldDevice} {
-		if !regexp.MustCompile(`(?m)^\S+ \d\. ` + string(code) + ` .*: healed: a second scan does not see it any more`).MatchString(out) {
+		if !regexp.MustCompile(`(?m)^\S+ \d\. ` + string(code) + ` .*: healed: a second scan no longer finds it`).MatchString(out) {
 			t.Errorf("%s is not healed:\n%s", code, out)
 		}
 	}
@@ -262,7 +262,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%s:\n%s", line, out)
 	}
 	w.run(t, "release", w.s.device).says(t, 0, " is free")
-	w.run(t, "release", "/").says(t, 3, "refused: the device is in use as it should be")
+	w.run(t, "release", "/").says(t, 3, "refused: the device is in normal use")
 }
 
 // TestHoldersPrintsTheRelease has a person look for holders, and type the command that is printed: a device need not be named.

@@ -32,7 +32,7 @@ func (w *brokenNode) heals(t *testing.T, code fault.Code, driver func()) {
 	w.unchanged(t, func() *result { return w.recover(t, "--yes", only) }).says(t, 1, string(code)+" default/web, volume pvc-1: refused because ", "Next: ")
 	driver()
 	w.unchanged(t, func() *result { return w.recover(t, "--dry-run", only) }).says(t, 1, "would Replace "+w.Point, "lost: nothing")
-	w.recover(t, "--yes", only).says(t, 0, string(code)+" default/web, volume pvc-1: healed: a second scan does not see it any more")
+	w.recover(t, "--yes", only).says(t, 0, string(code)+" default/web, volume pvc-1: healed: a second scan no longer finds it")
 	w.run(t, "scan", "--pods="+w.pods).says(t, 0, "nothing broken.")
 	if text := w.ReadHost(w.Point); text != "new" {
 		t.Errorf("the volume has %q", text)

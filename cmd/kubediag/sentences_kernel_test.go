@@ -54,7 +54,7 @@ func rights(_ *scenery, c caller, said []string) bool {
 	case strings.HasSuffix(why, "may not be looked into"):
 		return !c.sees && c.proc != "none"
 	}
-	since, ok := strings.CutPrefix(said[1], "the kernel does not tell, which takes Linux ")
+	since, ok := strings.CutPrefix(said[1], "the kernel does not name the connection of a descriptor, which needs Linux ")
 	return ok && before(since)
 }
 
@@ -84,7 +84,7 @@ const remedy = `run it as root in the host's PID namespace(?: \(in a pod: hostPI
 // sentences are all that scan, probe, holders and features may print. Root is written ROOT.
 var sentences = []sentence{
 	// The server of a FUSE connection.
-	line(`(?:  why  )? *no process serves FUSE connection (\d+) any more: its daemon has ended`, func(s *scenery, c caller, said []string) bool {
+	line(`(?:  why  )? *no process serves FUSE connection (\d+): its daemon has ended`, func(s *scenery, c caller, said []string) bool {
 		return c.everything() && said[1] == s.dead.minor
 	}),
 	line(` *FUSE connection (\d+) is served by process (\d+) \([^)]*\), which is stopped`, func(s *scenery, c caller, said []string) bool {
@@ -116,9 +116,9 @@ var sentences = []sentence{
 	line(` *stat of the mount's root: transport endpoint is not connected`, always),
 	line(` *stat of the mount's root: no answer within [\d.]+s`, always),
 	line(` *\d+ requests? waits? unanswered`, always),
-	line(` *nothing can take its place: which volume it is cannot be told: read record "ROOT/.*vol_data.json": no such file or directory`, always),
+	line(` *nothing can take its place: the volume is unknown: read record "ROOT/.*vol_data.json": no such file or directory`, always),
 	line(` *no record: read record "ROOT/.*vol_data.json": no such file or directory`, always),
-	line(` *copies of it in containers of other pods, such as the driver's, in services of the node, and in mount namespaces that workloads have made for themselves, which are left alone: \d+`, whoSeesAll),
+	line(` *\d+ copies of it are left alone: they are in containers of other pods, such as the driver's, in services of the node, or in mount namespaces that workloads made`, whoSeesAll),
 	line(` *a trial bind was refused: no such file or directory`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
 	line(` *a place for a trial bind: .*operation not permitted`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(` *no trial bind could be made: .*`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
@@ -130,7 +130,7 @@ var sentences = []sentence{
 	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`Took [\d.]+ ms`, always),
 	// A machine that is busy.
-	line(`kubediag: probe "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short to tell`, always),
+	line(`kubediag: probe "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
 	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*" could not be judged: it could not be asked.*`, always),
 	// The device.
 	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
@@ -140,12 +140,12 @@ var sentences = []sentence{
 	line(`kubediag: bundle: .*`, withoutProc),
 	line(` *kept alive by process (\d+)`, func(s *scenery, _ caller, said []string) bool { return said[1] == fmt.Sprint(s.holder.PID) }),
 	line(` *the same directory on the host: "ROOT/.*/pv-1", volume "pv-1"`, whoSeesAll),
-	line(` *(?:it can be unmounted there: |why  *)it is a copy of what the kubelet had mounted at "ROOT/.*/pv-1", and the kubelet's namespace has that file system mounted no more; that namespace began as a private copy of the host's; no unmount spreads from there`, whoSeesAll),
+	line(` *(?:it can be unmounted there: |why  *)it is a copy of the kubelet's former mount at "ROOT/.*/pv-1"; that file system is no longer mounted in the kubelet's namespace; that namespace began as a private copy of the host's; no unmount spreads from there`, whoSeesAll),
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held. It can be released by unmounting what is named here`, whoSeesAll),
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held. The mounts named here can be unmounted, and others that were not seen may hold it as well`,
 		func(_ *scenery, c caller, _ []string) bool { return c.everything() && c.limited }),
 	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is held, and what holds it cannot be seen`, whoDoesNot),
-	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in use as it should be`, whoDoesNot),
+	line(`/dev/loop\d+ \(7:\d+, loop, ext4\) is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in normal use`, whoDoesNot),
 	line(`  To release it:`, whoSeesAll),
 	line(`    \S*kubediag release .*kube let .* loop\d+`, whoSeesAll),
 	line(`  stays      the mount at "ROOT/.*" in mount namespace of process (\d+) stays: its mount table cannot be read: enter mount namespace of process \d+: (?:permission denied|operation not permitted)`, whoDoesNot),
@@ -159,14 +159,14 @@ var sentences = []sentence{
 	line(`  What was found does not explain that it is busy. Any of these may hold it unseen:`, whoDoesNot),
 	line(`    - a process outside of this PID namespace, which /proc does not show`, func(_ *scenery, c caller, _ []string) bool { return !c.all }),
 	line(`    - (?:a descriptor on its way|a file or a mount that the kernel|an overlay made of|a mount outside the root|one of \d+ process).*`, whoDoesNot),
-	line(`(\d+) devices? mounted elsewhere alone, (\d+) held. Looked at .*`, func(_ *scenery, c caller, said []string) bool {
+	line(`(\d+) devices? mounted only elsewhere, (\d+) held. Looked at .*`, func(_ *scenery, c caller, said []string) bool {
 		return c.proc != "none" && (said[2] != "0") == c.everything()
 	}),
 	line(`No device was seen that is mounted somewhere, but not where the kubelet runs. Looked at .*`, whoDoesNot),
 	line(`Looked at \d+ mounts? in \d+ mount namespaces? .*`, always),
 	// Containers that others run on the machine have copies of what the scenery mounts.
 	line(` +it is a copy of volume "(?:dead|stopped)" of pod \S+, in mount namespace mnt:\[\d+\]: device 0:\d+, root "/", at "ROOT/.*"`, always),
-	line(` +it is left alone: whose process is in that mount namespace cannot be told: the container runtime does not answer`, always),
+	line(` +it is left alone: the owner of that mount namespace is unknown: the container runtime does not answer`, always),
 	line(`Names of pods are missing: logs: resolve log directory "(/var/log/pods)": .*: no such file or directory`, func(_ *scenery, _ caller, said []string) bool {
 		_, err := os.Stat(said[1])
 		return errors.Is(err, os.ErrNotExist)
@@ -215,19 +215,19 @@ var sentences = []sentence{
 	line(`  \S*kubediag (?:show 1|explain \S+)(?: +# .*)?`, always),
 	line(`\S+, scan of .*, \S+s ago. To look again: \S*kubediag scan`, always),
 	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s`, always),
-	line(`It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do`, always),
+	line(`Unknown whether this kubelet renews stale binds \(kubelets from 1.19 do\)`, always),
 	line(`Without pod specs \(--pods\) a source that was moved away is not seen, and one that is gone for good looks replaced`, always),
-	line(`no kubelet process was made use of, root "ROOT", mount namespace \d+`, always),
+	line(`no kubelet process was used, root "ROOT", mount namespace \d+`, always),
 	// The repairs that would be made, and those that would not.
 	line(`4\. HeldDevice /dev/loop\d+ at ROOT/.*/pv-1`, whoSeesAll),
 	line(`   would Unmount ROOT/.*/pv-1 \(mount \d+ of mount namespace \d+\)`, whoSeesAll),
-	line(`     safe: in the mount namespace of process (\d+) \(.*\): it is a copy of what the kubelet had mounted at "ROOT/.*/pv-1", and `+
-		`the kubelet's namespace has that file system mounted no more; that namespace began as a private copy of the host's; no unmount spreads from there`,
+	line(`     safe: in the mount namespace of process (\d+) \(.*\): it is a copy of the kubelet's former mount at "ROOT/.*/pv-1"; `+
+		`that file system is no longer mounted in the kubelet's namespace; that namespace began as a private copy of the host's; no unmount spreads from there`,
 		func(s *scenery, c caller, said []string) bool {
 			return c.everything() && said[1] == fmt.Sprint(s.holder.PID)
 		}),
 	line(`     lost: nothing`, whoSeesAll),
-	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server has to answer again. Next: \S+ show 1`, whoSeesAll),
+	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server must answer again. Next: \S+ show 1`, whoSeesAll),
 	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing yet: .* Next: \S+ show 2`, whoSeesAll),
 	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods, the kubelet nor the container runtime `+
 		`knows it. Next: \S+ show 3`, whoSeesAll),
@@ -265,7 +265,7 @@ func (v verb) ends(c caller) int {
 // check takes apart what the program has printed.
 func (s *scenery) check(t *testing.T, c caller, v verb, r *result) {
 	t.Helper()
-	if want := v.ends(c); want >= 0 && v.args[0] != "show" && r.status != want && !strings.Contains(r.errors, "too short to tell") {
+	if want := v.ends(c); want >= 0 && v.args[0] != "show" && r.status != want && !strings.Contains(r.errors, "too short for a verdict") {
 		t.Errorf("%q: status %d, want %d\n%s", v.args, r.status, want, r)
 	}
 	if v.args[0] == "bundle" {

@@ -79,7 +79,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", "", "namespace of the agent's Lease [$POD_NAMESPACE]")
 	flags.StringVar(&o.DataRoot, "data-root", "/var/lib/kubediag", "directory for journals and full results")
 	flags.StringVar(&o.KubeletRoot, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet)")
-	flags.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+	flags.IntVar(&o.KubeletPID, "kubelet-pid", 0, "process id of the kubelet (default: kubediag finds it)")
 	o.SentinelMode = sentinel.Observe
 	flags.Var(&o.SentinelMode, "sentinel-mode", "deprecated, use RecoveryPolicies: what is done about faults that none selects: Off, Observe (report them) or Automatic (repair them)")
 	flags.BoolVar(&o.EnableScripts, "enable-scripts", false, "let Operations run scripts")
@@ -88,7 +88,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address of the metrics, 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address of /healthz and /readyz, 0 for none")
 	flags.DurationVar(&o.OrphanMinimumAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the pod can be gone, 5m to 720h")
+		"how long a pod's directory must be unchanged before the pod counts as gone, 5m to 720h")
 	flags.DurationVar(&o.DiagnosisTimeout, "diagnosis-timeout", 30*time.Minute, "deadline of a Diagnosis that names none")
 	// Most of the time they wait for the kubelet to report that a container runs, and the next must not wait for that.
 	flags.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")

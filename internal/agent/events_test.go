@@ -57,10 +57,10 @@ func TestLongestEvents(t *testing.T) {
 	pod := fault.Pod{Namespace: d.Namespace, Name: name, UID: "u"}
 	for _, entry := range fault.Catalogue() {
 		d.Status.Faults = append(d.Status.Faults, v1.Fault{
-			Code: string(entry.Code), Container: name, Volume: name, Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: name, UID: "u"}, Evidence: []string{long},
+			Code: string(entry.Code), Container: name, Volume: name, Mount: &v1.Mount{Point: long}, Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: name, UID: "u"}, Evidence: []string{long},
 		})
 	}
-	o.ActionEnded(d, name, pipeline.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Target: long, Fault: "StaleSubPath", Phase: v1.ActionDone}})
+	o.ActionEnded(d, name, pipeline.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Target: long, Mount: &v1.Mount{Point: long}, Fault: "StaleSubPath", Phase: v1.ActionDone}})
 	o.ActionEnded(d, name, pipeline.ActionEnd{Action: v1.Action{Kind: string(fault.Unmount), Fault: "StaleSubPath", Phase: v1.ActionFailed, Message: long}})
 	for _, phase := range []v1.DiagnosisPhase{v1.DiagnosisSucceeded, v1.DiagnosisFailed} {
 		d.Status.Phase = phase

@@ -28,6 +28,9 @@ const evictTimeout = 30 * time.Second
 // errNoEviction is returned by API servers that evict no pods.
 var errNoEviction = errors.New("the API server has no pods/eviction")
 
+// errEvictionVersion is returned for a version that is not known here.
+var errEvictionVersion = errors.New("unsupported eviction API version")
+
 // evictor evicts pods through the Eviction API, in the version that the API server has: policy/v1 from 1.22 on, before
 // that policy/v1beta1.
 type evictor struct {
@@ -90,7 +93,7 @@ func newEviction(version, namespace, name, uid string) (runtime.Object, error) {
 	case "v1beta1":
 		return &policyv1beta1.Eviction{ObjectMeta: meta, DeleteOptions: options}, nil
 	}
-	return nil, fmt.Errorf("%w in a version that is known: it has %q", errNoEviction, version)
+	return nil, fmt.Errorf("%w %q", errEvictionVersion, version)
 }
 
 // judgeConflict reports whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried

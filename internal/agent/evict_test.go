@@ -105,14 +105,17 @@ func TestEvictionInTheServersVersion(t *testing.T) {
 
 func TestNoEvictions(t *testing.T) {
 	t.Parallel()
-	for name, resources := range map[string]string{
-		"none":      `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods"}]}`,
-		"a version": strings.Replace(resourcesOf122, `"v1","kind":"Eviction"`, `"v7","kind":"Eviction"`, 1),
-		"a group":   strings.Replace(resourcesOf122, `"policy"`, `"other"`, 1),
+	for name, c := range map[string]struct {
+		resources string
+		want      error
+	}{
+		"none":      {`{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods"}]}`, errNoEviction},
+		"a version": {strings.Replace(resourcesOf122, `"v1","kind":"Eviction"`, `"v7","kind":"Eviction"`, 1), errEvictionVersion},
+		"a group":   {strings.Replace(resourcesOf122, `"policy"`, `"other"`, 1), errNoEviction},
 	} {
-		e := &evictions{resources: resources}
-		if err := e.evictPod(t); !errors.Is(err, errNoEviction) || e.asked.Load() > 0 {
-			t.Errorf("%s: %v, want errNoEviction", name, err)
+		e := &evictions{resources: c.resources}
+		if err := e.evictPod(t); !errors.Is(err, c.want) || e.asked.Load() > 0 {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
 	var o options

@@ -29,8 +29,8 @@ const (
 	eventActionFailed  = "ActionFailed"
 )
 
-// repairKinds are the actions that repair a mount, and what is told of them.
-var repairKinds = map[fault.ActionKind]string{fault.Unmount: "unmounted", fault.Replace: "put the volume in the place of the mount at"}
+// repairKinds are the actions that repair a mount, and what an Event says of them.
+var repairKinds = map[fault.ActionKind]string{fault.Unmount: "unmounted one mount", fault.Replace: "replaced the dead mount"}
 
 // observer turns the pipeline's calls into Events and metrics.
 type observer struct {
@@ -87,23 +87,50 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
+	broken := faultOf(diagnosis, a.Action)
+	whose := inWhose(broken.Container, broken.Volume)
 	if a.Phase == v1.ActionFailed {
 		state := "failed"
 		if a.Waiting {
 			state = "may not be done yet"
 		}
-		// The target comes last: a message is short, and what is wrong matters most.
-		o.sendEvent(diagnosis, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s %s: %s (%s, operation %s)", a.Kind, state, a.Message, a.Target, operation))
+		at := "operation " + operation
+		if kubeclient.WithoutPaths(a.Target) == a.Target { // a pod or a container
+			at = a.Target + ", " + at
+		}
+		o.sendEvent(diagnosis, corev1.EventTypeWarning, eventActionFailed, fmt.Sprintf("%s %s%s: %s (%s)", a.Kind, state, whose, a.Message, at))
 	}
 	done, ok := repairKinds[fault.ActionKind(a.Kind)]
 	if !ok || a.Phase != v1.ActionDone {
 		return
 	}
-	text := fmt.Sprintf("Repaired %s: %s %s", a.Fault, done, a.Target)
+	text := fmt.Sprintf("Repaired %s%s: %s", a.Fault, whose, done)
 	o.sendEvent(diagnosis, corev1.EventTypeNormal, eventMountRepaired, text)
-	if pod := podOfDiagnosis(diagnosis); pod != nil {
+	pod := podOfDiagnosis(diagnosis)
+	if broken.Pod != nil && broken.Pod.UID != "" {
+		pod = mountfault.PodReference(broken.Pod)
+	}
+	if pod != nil {
 		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 	}
+}
+
+// faultOf returns the fault of a Diagnosis that an action repairs, by its mount; the zero value if there is none.
+func faultOf(d *v1.Diagnosis, a v1.Action) v1.Fault {
+	for _, f := range d.Status.Faults {
+		if f.Code == a.Fault && f.Mount != nil && a.Mount != nil && f.Mount.Namespace == a.Mount.Namespace && f.Mount.Point == a.Mount.Point {
+			return f
+		}
+	}
+	return v1.Fault{}
+}
+
+// inWhose is the container and volume of a fault behind " in "; empty if neither is known.
+func inWhose(container, volume string) string {
+	if whose := mountfault.Whose(container, volume); whose != "" {
+		return " in " + whose
+	}
+	return ""
 }
 
 // logAction writes the record of an action that has changed something, or was to.
@@ -166,7 +193,12 @@ func podOfDiagnosis(d *v1.Diagnosis) *corev1.ObjectReference {
 	return nil
 }
 
-// sendEvent sends an Event about a Diagnosis.
+// sendEvent sends an Event about a Diagnosis. It has no paths: the status and the log have them.
 func (o *observer) sendEvent(d *v1.Diagnosis, kind, reason, message string) {
-	o.events.Event(d, kind, reason, kubeclient.EventMessage(message, kubeclient.DiagnosisCommand(d)))
+	command := kubeclient.DiagnosisCommand(d)
+	if short := kubeclient.WithoutPaths(message); short != message {
+		o.events.Event(d, kind, reason, kubeclient.EventAdvice(short, command))
+		return
+	}
+	o.events.Event(d, kind, reason, kubeclient.EventMessage(message, command))
 }

@@ -83,7 +83,7 @@ func (n *metricReader) readAll(t *testing.T) map[string]float64 {
 
 func staleFault(state v1.FaultState) v1.Fault {
 	return v1.Fault{
-		Code: "StaleSubPath", State: state, Container: "app", Volume: "config",
+		Code: "StaleSubPath", State: state, Container: "app", Volume: "config", Mount: &v1.Mount{Namespace: 7, Point: "/point"},
 		Pod: &v1.FaultPod{Namespace: "ns", Name: "p", UID: "u"}, Evidence: []string{"root is unlinked", "nlink is 0"},
 	}
 }
@@ -102,7 +102,10 @@ func TestRepairIsReported(t *testing.T) {
 	o.OperationEnded(d, v1.OperationRun{Operation: "diagnose", Phase: v1.OperationSucceeded})
 	o.ActionEnded(d, "evict", pipeline.ActionEnd{Waiting: true, Action: v1.Action{Kind: "Evict", Target: "ns/p", Fault: "DisconnectedFUSE",
 		Phase: v1.ActionFailed, Message: "the budget does not allow it"}})
-	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone}})
+	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionDone,
+		Mount: &v1.Mount{Namespace: 7, Point: "/point"}}})
+	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "Unmount", Target: "/point", Fault: "StaleSubPath", Phase: v1.ActionFailed,
+		Mount: &v1.Mount{Namespace: 7, Point: "/point"}, Message: `unmount "/point": it is busy`}})
 	o.ActionEnded(d, "recover", pipeline.ActionEnd{Action: v1.Action{Kind: "RemoveContainerRecord", Target: "c1", Fault: "StaleSubPath",
 		Phase: v1.ActionFailed, Message: "remove record: no runtime"}})
 	o.ActionEnded(d, "rebind", pipeline.ActionEnd{Action: v1.Action{Kind: "Replace", Target: "/volume", Fault: "DisconnectedFUSE", Phase: v1.ActionDone}})
@@ -116,17 +119,18 @@ func TestRepairIsReported(t *testing.T) {
 	o.Ended(d)
 
 	const see = ". See: kubectl get diag -n ns d -o yaml"
-	const repaired = "Repaired StaleSubPath: unmounted /point"
-	const replaced = "Repaired DisconnectedFUSE: put the volume in the place of the mount at /volume"
+	const repaired = "Repaired StaleSubPath in container app, volume config: unmounted one mount"
+	const replaced = "Repaired DisconnectedFUSE: replaced the dead mount"
 	want := []string{
 		"Diagnosis Normal DiagnosisAccepted: Diagnosis is accepted by agent on node n1",
 		"Diagnosis Normal OperationSucceeded: Operation collect has succeeded",
 		"Pod ns/p u Warning StaleSubPath: A subPath is still bound to a file that was deleted or replaced: container app, volume config: " +
-			"root is unlinked; nlink is 0" + see,
+			"root is unlinked" + see,
 		"Diagnosis Normal OperationSucceeded: Operation diagnose has succeeded",
 		"Diagnosis Warning ActionFailed: Evict may not be done yet: the budget does not allow it (ns/p, operation evict)",
 		"Diagnosis Normal MountRepaired: " + repaired,
 		"Pod ns/p u Normal MountRepaired: " + repaired + see,
+		"Diagnosis Warning ActionFailed: Unmount failed in container app, volume config: unmount …: it is busy (operation recover)" + see,
 		"Diagnosis Warning ActionFailed: RemoveContainerRecord failed: remove record: no runtime (c1, operation recover)",
 		"Diagnosis Normal MountRepaired: " + replaced,
 		"Pod ns/p u Normal MountRepaired: " + replaced + see,
@@ -140,6 +144,7 @@ func TestRepairIsReported(t *testing.T) {
 		"kubediag_operations_total outcome=Succeeded processor=label":                           3,
 		"kubediag_operation_duration_seconds processor=label":                                   1,
 		"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done":                 1,
+		"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Failed":               1,
 		"kubediag_repairs_total action=RemoveContainerRecord fault=StaleSubPath outcome=Failed": 1,
 		"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done":             1,
 		"kubediag_repairs_total action=Abort fault=HungMount outcome=Done":                      1,

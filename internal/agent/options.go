@@ -43,7 +43,7 @@ type options struct {
 	ProcessorCAFile string
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
-	// OrphanMinimumAge is for how long nothing must have changed in the directory of a pod that is taken for gone.
+	// OrphanMinimumAge is how long a pod's directory must be unchanged before the pod counts as gone.
 	OrphanMinimumAge time.Duration
 	// DiagnosisTimeout bounds a Diagnosis that has no deadline of its own.
 	DiagnosisTimeout time.Duration

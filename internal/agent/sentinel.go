@@ -113,19 +113,18 @@ func (o *sentinelObserver) Repaired(r sentinel.Repair) {
 		o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeFailed).Inc()
 		o.log.Error(err, "Could not repair a fault", fields...)
 		o.sendEvent(finding, corev1.EventTypeWarning, string(finding.Code),
-			fmt.Sprintf("Could not repair %s in %s: %v", finding.Code, mountfault.Whose(finding.Container, finding.Volume), err))
+			fmt.Sprintf("Could not repair %s%s: %v", finding.Code, inWhose(finding.Container, finding.Volume), err))
 		return
 	}
 	o.metrics.repairs.WithLabelValues(string(finding.Code), string(kind), outcomeDone).Inc()
 	o.log.Info("Repaired a fault", fields...)
 	o.sendEvent(finding, corev1.EventTypeNormal, eventMountRepaired,
-		fmt.Sprintf("Repaired %s in %s: %s %s", finding.Code, mountfault.Whose(finding.Container, finding.Volume),
-			repairKinds[kind], finding.Mount.Point))
+		fmt.Sprintf("Repaired %s%s: %s", finding.Code, inWhose(finding.Container, finding.Volume), repairKinds[kind]))
 }
 
 // Trouble is called with what the sentinel cannot do.
 func (o *sentinelObserver) Trouble(err error) {
-	o.log.Error(err, "The sentinel does not see everything")
+	o.log.Error(err, "Sentinel coverage is incomplete")
 }
 
 // sendEvent sends an Event about a repair on the pod.
@@ -135,7 +134,7 @@ func (o *sentinelObserver) sendEvent(f fault.Finding, kind, reason, message stri
 		o.events.Event(pod, kind, reason, kubeclient.EventMessage(message, o.logs))
 		return
 	}
-	o.events.Event(pod, kind, reason, kubeclient.EventAdvice(message, o.logs))
+	o.events.Event(pod, kind, reason, kubeclient.EventAdvice(kubeclient.WithoutPaths(message), o.logs))
 }
 
 func fieldsOf(f fault.Finding) []any {

@@ -46,7 +46,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 				l.Found(finding, 0)
 				l.Repaired(repairOf(finding, nil))
 			},
-			events: []string{"Pod ns/p u Normal MountRepaired: Repaired StaleSubPath in container app, volume config: unmounted /point"},
+			events: []string{"Pod ns/p u Normal MountRepaired: Repaired StaleSubPath in container app, volume config: unmounted one mount"},
 			counts: map[string]float64{"kubediag_repairs_total action=Unmount fault=StaleSubPath outcome=Done": 1},
 		},
 		"not healed": {
@@ -66,7 +66,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 				l.Repaired(repairOf(dead, nil))
 			},
 			events: []string{
-				"Pod ns/p u Normal MountRepaired: Repaired DisconnectedFUSE in volume data: put the volume in the place of the mount at /volume",
+				"Pod ns/p u Normal MountRepaired: Repaired DisconnectedFUSE in volume data: replaced the dead mount",
 			},
 			counts: map[string]float64{"kubediag_repairs_total action=Replace fault=DisconnectedFUSE outcome=Done": 1},
 		},

@@ -40,7 +40,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		a.manager.GetLogger().Error(err, "The kernel does not tell about FUSE connections: dead ones are found by asking")
+		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")
 	}
 	return nil
 }

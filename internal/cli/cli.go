@@ -90,7 +90,7 @@ func kernelWarning(release string) string {
 const (
 	// statusDone: what was asked for was done; where faults were looked for, there are none.
 	statusDone = iota
-	// statusFaults: it was looked for faults, and there are.
+	// statusFaults: the scan found faults.
 	statusFaults
 	// statusFailed: what was asked for could not be done, or not wholly. There may be faults or not.
 	statusFailed

@@ -169,7 +169,7 @@ func planOf(finding Finding) string {
 	case HeldDevice:
 		return "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet"
 	case HungMount:
-		return "nothing by itself: the daemon or the server has to answer again"
+		return "nothing by itself: the daemon or the server must answer again"
 	case MissingBindSource:
 		return "nothing: the missing file or directory has to be created, or the volume changed"
 	case OrphanedPodVolumes:

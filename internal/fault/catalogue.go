@@ -53,27 +53,27 @@ var catalogue = []Entry{
 		Code:     DeletedVolumeSource,
 		Title:    "A volume is bound to a directory that was deleted or replaced, or that is not the volume's",
 		Severity: Critical,
-		Repair: "put what the driver has staged for the same volume handle, at the same directory, in its place, on the host and in the " +
-			"containers that run; where there is no such thing, evict the pod",
+		Repair: "replace the mount with the same directory of the driver's staged mount, on the host and in running containers; if there " +
+			"is none, evict the pod",
 	},
 	{
 		Code:     DisconnectedFUSE,
 		Title:    "The daemon of a volume is gone, or its session was ended by the server",
 		Severity: Critical,
-		Repair: "put what the driver has mounted afresh for the same volume handle in its place, on the host and in the containers that run; " +
-			"where there is no such thing, evict the pod",
+		Repair: "replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is " +
+			"none, evict the pod",
 	},
 	{
 		Code:     HeldDevice,
 		Title:    "A device cannot be detached because something that the host does not show holds it",
 		Severity: Critical,
-		Repair:   "unmount it in that mount namespace, every copy, without ending a process; then detach the device by its own means",
+		Repair:   "unmount every copy in the mount namespace that has it, without ending a process; then detach the device",
 	},
 	{
 		Code:     HungMount,
 		Title:    "A mount does not answer",
 		Severity: Critical,
-		Repair:   "none by itself: the daemon or the server has to answer again; the FUSE connection is aborted on explicit request only",
+		Repair:   "none by itself: the daemon or the server must answer again; the FUSE connection is aborted on explicit request only",
 	},
 	{
 		Code:     MissingBindSource,
@@ -85,8 +85,8 @@ var catalogue = []Entry{
 		Code:     OrphanedPodVolumes,
 		Title:    "Volumes of a pod that is gone are left in the kubelet's directory",
 		Severity: Warning,
-		Repair: "remove the empty directories, leaf first, once nothing of them is mounted in any mount namespace; anything that may be " +
-			"data is left",
+		Repair: "remove the empty directories, leaf first, once no mount namespace has a mount of them; anything that may be data " +
+			"stays",
 	},
 	{
 		Code:     SourceTypeMismatch,
@@ -98,15 +98,14 @@ var catalogue = []Entry{
 		Code:     StaleFileHandle,
 		Title:    "The server does not know the directory of a volume any more",
 		Severity: Critical,
-		Repair: "put what the driver has staged for the same volume handle in its place if that answers; where it does not, the export " +
-			"has to be mended on the server, or the pod evicted",
+		Repair:   "replace it with the driver's staged mount if that answers; otherwise restore the export on the server, or evict the pod",
 	},
 	{
 		Code:     StaleSubPath,
 		Title:    "A subPath is still bound to a file that was deleted or replaced",
 		Severity: Critical,
-		Repair: "unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next " +
-			"start is brought forward",
+		Repair: "unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is " +
+			"brought forward",
 	},
 }
 

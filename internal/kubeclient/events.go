@@ -5,6 +5,7 @@ package kubeclient
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -31,6 +32,21 @@ func EventMessage(text, rest string) string {
 
 // EventAdvice is EventMessage that ends with the command in any case.
 func EventAdvice(text, next string) string { return withNext(printable.Line(text), next) }
+
+// pathPattern matches an absolute path, with the quotes around it.
+var pathPattern = regexp.MustCompile(`"/(?:[^"\\]|\\.)*"|(^|[\s(=])/[^\s:;,)]+`)
+
+// WithoutPaths puts an ellipsis in the place of each path but those of devices: a path is too long for an Event. Statuses and logs
+// have it.
+func WithoutPaths(text string) string {
+	return pathPattern.ReplaceAllStringFunc(text, func(path string) string {
+		before, _, _ := strings.Cut(path, "/")
+		if strings.HasPrefix(path[len(before):], "/dev/") {
+			return path
+		}
+		return strings.TrimSuffix(before, `"`) + "…"
+	})
+}
 
 // DiagnosisCommand is the command that shows all of a Diagnosis; of its namespace where the name is too long for a message.
 func DiagnosisCommand(d *v1.Diagnosis) string { return getCommand("diag", d.Namespace, d.Name) }

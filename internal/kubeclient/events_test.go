@@ -69,3 +69,20 @@ func TestApproveCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutPaths: an Event names devices, and no other path.
+func TestWithoutPaths(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`unmount "/k/pods/u/a b\"c" in mnt:[7]: busy`: "unmount … in mnt:[7]: busy",
+		"open /var/lib/kubelet/x: no such file":       "open …: no such file",
+		"/k is read-only (/k/x), and/or pod ns/p":     "… is read-only (…), and/or pod ns/p",
+		`device "/dev/rbd0" or /dev/rbd1 (252:16)`:    `device "/dev/rbd0" or /dev/rbd1 (252:16)`,
+		`Post "https://[::1]:6443/api": EOF`:          `Post "https://[::1]:6443/api": EOF`,
+		"":                                            "",
+	} {
+		if got := WithoutPaths(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -267,13 +267,13 @@ func (f *Finder) podMismatch(n *Node) string {
 	defer found.Close()
 	theirs, err := found.Stat(sys.StatIno)
 	if err != nil {
-		return fmt.Sprintf("does not tell which %s of our pod it has: %v", file, err)
+		return fmt.Sprintf("does not show which %s of our pod it has: %v", file, err)
 	}
 	hosts := cmp.Or(f.Hosts, "/etc/hosts")
 	own, err := sys.StatPath(hosts, sys.StatIno)
 	switch {
 	case err != nil:
-		return fmt.Sprintf("cannot be told from another: look at our own %q: %v", hosts, err)
+		return fmt.Sprintf("cannot be distinguished from another: look at our own %q: %v", hosts, err)
 	case own.Ino != theirs.Ino || own.Major != theirs.Major || own.Minor != theirs.Minor:
 		return fmt.Sprintf("has not bound its %s of our pod at our %q", file, hosts)
 	}
@@ -295,7 +295,7 @@ func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ou
 	}
 	all, advice := strings.Join(seen, ", "), "set --kubelet-root or --kubelet-pid"
 	if f.Root != "" {
-		advice = fmt.Sprintf("--kubelet-root=%q alone does not tell: set --kubelet-pid", f.Root)
+		advice = fmt.Sprintf("--kubelet-root=%q alone is ambiguous: set --kubelet-pid", f.Root)
 	}
 	if f.Proc == "" && !sys.SeesEverything() {
 		advice = "run it as root in the host's PID namespace, or " + advice
@@ -306,7 +306,7 @@ func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ou
 	case len(seen) == 0:
 		return fmt.Errorf("%w: %s: %s", ErrNotFound, f.noKubeletSeen(search), advice)
 	case ours > 0:
-		return fmt.Errorf("%w: it may be any of these: %s: %s", ErrNotFound, all, advice)
+		return fmt.Errorf("%w: found several candidates: %s: %s", ErrNotFound, all, advice)
 	case f.PodUID == "":
 		return fmt.Errorf("%w: none of these can be used: %s: %s", ErrNotFound, all, advice)
 	}

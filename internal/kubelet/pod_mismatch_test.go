@@ -148,7 +148,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		has, hasNot string
 	}{
 		"several have the root": {
-			root: "/k", setup: two, has: `--kubelet-root="/k" alone does not tell: set --kubelet-pid`, hasNot: "set --kubelet-root",
+			root: "/k", setup: two, has: `--kubelet-root="/k" alone is ambiguous: set --kubelet-pid`, hasNot: "set --kubelet-root",
 		},
 		"not that process": {
 			pid: 9, setup: func(m fakeProc) { m.addProcess(9, "init", []string{"init"}) }, has: "--kubelet-pid=9 is no kubelet", hasNot: `pod ""`,

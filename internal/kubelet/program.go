@@ -73,7 +73,7 @@ func (n *Node) markersUnknown(err error) error {
 	if n.Program == "" && n.PID == 0 {
 		return fmt.Errorf("%w: there is no kubelet process", err)
 	}
-	return fmt.Errorf("%w: its program has none of the texts that tell", err)
+	return fmt.Errorf("%w: its program has none of the known texts", err)
 }
 
 func markersOf(program string) (has [markerCount]bool, err error) {

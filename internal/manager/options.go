@@ -28,7 +28,7 @@ type options struct {
 	MetricsBindAddress, HealthProbeBindAddress string
 	// AgentLeaseDuration is for how long the renewal of an agent's Lease counts where the Lease does not say.
 	AgentLeaseDuration time.Duration
-	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is looked at, and how long an agent may take
+	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is checked, and how long an agent may take
 	// to accept a Diagnosis before it is looked at for the first time.
 	AgentCheckInterval time.Duration
 	// DiagnosisTTL is how long a Diagnosis is kept after its end. 0: for ever.
@@ -82,14 +82,14 @@ func (o *options) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", o.MetricsBindAddress, "address of the metrics, 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", o.HealthProbeBindAddress, "address of /healthz and /readyz, 0 for none")
 	flags.DurationVar(&o.AgentLeaseDuration, "agent-lease-duration", o.AgentLeaseDuration,
-		"how long a renewal of an agent's Lease counts where the Lease does not say")
+		"how long a renewal of an agent's Lease counts if the Lease does not say")
 	flags.DurationVar(&o.AgentCheckInterval, "agent-check-interval", o.AgentCheckInterval,
-		"how often the agent of an unfinished Diagnosis is looked at")
+		"how often the agent of an unfinished Diagnosis is checked")
 	flags.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
 	flags.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode,
 		"how many ended Diagnoses of one namespace on one node are kept, 0 for all")
 	flags.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL,
-		"how long after its end a Diagnosis is kept whatever their number")
+		"how long a Diagnosis is kept after its end, even if there are too many")
 	flags.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
 	flags.StringVar(&o.AlertBindAddress, "alert-bind-address", o.AlertBindAddress, "address at which alerts are received, 0 for none")
 	flags.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received by HTTPS")

@@ -13,13 +13,17 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// Describe says what is wrong, with what, and why.
+// Describe says what is wrong, with what, and why: the first sentence of the evidence, if it has no path.
 func Describe(code fault.Code, container, volume string, evidence []string) string {
 	text := string(code)
 	if entry, ok := fault.Lookup(code); ok {
 		text = entry.Title
 	}
-	return strings.Join(slices.DeleteFunc([]string{text, Whose(container, volume), strings.Join(evidence, "; ")},
+	why := ""
+	if len(evidence) > 0 && kubeclient.WithoutPaths(evidence[0]) == evidence[0] {
+		why = evidence[0]
+	}
+	return strings.Join(slices.DeleteFunc([]string{text, Whose(container, volume), why},
 		func(part string) bool { return part == "" }), ": ")
 }
 

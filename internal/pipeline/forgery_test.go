@@ -95,7 +95,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 			if (o.Phase == v1.OperationFailed) != refused {
 				t.Errorf("%s, %s: %s %q", name, key, o.Phase, o.Message)
 			}
-			want := `read parameter ` + key + `: value "v"`
+			want := `unknown parameter ` + key + `: the parameters of `
 			if refused && (o.Reason != ReasonStalled || !strings.HasPrefix(o.Message, want) || !strings.HasSuffix(o.Message, "param.a.b.only")) {
 				t.Errorf("%s, %s: %s %q", name, key, o.Reason, o.Message)
 			}

@@ -23,7 +23,7 @@ const (
 )
 
 // errAbandoned says that a processor is left behind, still at work.
-var errAbandoned = errors.New("did not stop when it was told to, and was left behind")
+var errAbandoned = errors.New("did not stop in time, and was left behind")
 
 // panicError is a panic of a processor.
 type panicError struct {
@@ -58,7 +58,7 @@ func wrapTimeout(ctx context.Context, err error) error {
 func guard[T any](ctx context.Context, r *Runner, fn func(context.Context) (T, error)) (T, error) {
 	var none T
 	if n := r.calls.Abandoned(); n >= maxAbandoned {
-		return none, processor.Stalled(fmt.Errorf("starting processor: %d others did not stop when they were told to", n))
+		return none, processor.Stalled(fmt.Errorf("starting processor: %d others did not stop in time", n))
 	}
 	value, err := bounded.Do(ctx, &r.calls, bounded.Call{}, func() (value T, err error) {
 		defer func() {

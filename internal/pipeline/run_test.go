@@ -144,7 +144,7 @@ func TestBadProcessors(t *testing.T) {
 		"never ends": {func(context.Context, processor.Request) (processor.Result, error) {
 			time.Sleep(24 * time.Hour)
 			return processor.Result{}, nil
-		}, ReasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop when it was told to, and was left behind", 1, time.Minute + grace},
+		}, ReasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop in time, and was left behind", 1, time.Minute + grace},
 		"too many keys": {func(context.Context, processor.Request) (processor.Result, error) {
 			values := map[string]string{}
 			for i := range maxKeys + 1 {

@@ -31,8 +31,7 @@ func (s Step) CheckParameters(values map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		alike := func(other string) bool { return strings.HasPrefix(key, other[:strings.LastIndexByte(other, '.')+1]) }
 		if slices.ContainsFunc(known, alike) && !slices.Contains(known, key) {
-			return Stalled(fmt.Errorf("read parameter %s: value %q is of no use: there is no such parameter; those of %s are %s", key,
-				values[key], s.Name(), strings.Join(known, ", ")))
+			return Stalled(fmt.Errorf("unknown parameter %s: the parameters of %s are %s", key, s.Name(), strings.Join(known, ", ")))
 		}
 	}
 	return nil

@@ -131,7 +131,7 @@ type Plan struct {
 	// Parts are how many of Actions belong together, one number after another. A part does not depend on the others: if one
 	// of its actions fails, only the rest of that part is left undone. Empty: all belong together.
 	Parts []int `json:"parts,omitempty"`
-	// Findings are the faults that the plan heals.
+	// Findings are the faults that the plan repairs.
 	Findings []fault.Finding `json:"findings,omitempty"`
 	// Gone are the faults that were looked for and are not there any more. They need no repair.
 	Gone []fault.Absence `json:"gone,omitempty"`

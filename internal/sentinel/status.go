@@ -64,7 +64,7 @@ func (s *Status) stuckMessage(watch string) string {
 	if s.updatedAt.IsZero() || time.Since(s.updatedAt) <= stuckAfter {
 		return ""
 	}
-	return fmt.Sprintf("the watch over %s has said nothing since %s: what is reported is of then", watch, s.updatedAt.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the watch over %s has not reported since %s: what it shows is of that time", watch, s.updatedAt.UTC().Format(time.RFC3339))
 }
 
 func (s *Sentinel) setVolumeStatus(status Status) {

@@ -28,7 +28,7 @@ var (
 			{Name: "source", Values: "`event`, `alert`, `cron`, `mountfault`"},
 			{Name: "result", Values: "`Fired`, `Repeated`, or the [reason](trigger.md#status) of the drop"},
 		},
-		Help: "What Triggers matched, by what came of it.",
+		Help: "Matches of Triggers, by result.",
 	}
 	signalsTotal = metric.Declaration{
 		Name: "kubediag_trigger_signals_total", Kind: metric.Counter,

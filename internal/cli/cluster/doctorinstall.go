@@ -115,7 +115,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 	var bound admissionv1.ValidatingAdmissionPolicyBindingList
 	err = k.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
 	if errors.Is(err, errNotServed) {
-		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only those create Diagnoses who may repair any node",
+		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only users who may repair any node create Diagnoses",
 			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
 	}
 	if err != nil {
@@ -181,7 +181,7 @@ func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResul
 	}
 	if !auto {
 		results = append(results, failResult("the manager installs it: look at the manager",
-			"OperationSet %s is missing, which Diagnoses use that name none", v1.DefaultOperationSet))
+			"OperationSet %s is missing: Diagnoses that name no OperationSet use it", v1.DefaultOperationSet))
 	}
 	if ready > 0 {
 		results = slices.Insert(results, 0, okResult("%s ready", verb.Count(ready, "OperationSet")))

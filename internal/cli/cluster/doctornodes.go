@@ -186,7 +186,7 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if len(buggy) > 0 {
-		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; a kubelet from 1.19 on has it not",
+		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; kubelets from 1.19 do not have it",
 			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listNames(buggy)))
 	}
 	if len(old) > 0 {

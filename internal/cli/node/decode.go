@@ -34,10 +34,10 @@ func NewDecodeCommand() *cobra.Command {
 		Use:   "decode",
 		Short: "Make log lines readable: byte arrays such as [114 98 100], and quotes of quotes",
 		Long: "decode copies lines from standard input to standard output. Decimal byte arrays, as kubelets print what a\n" +
-			"command has said, become text, and so do escaped quotes and line breaks. What came out of one line and takes\n" +
+			"command has said, become text, and so do escaped quotes and line breaks. Text that came out of one line and takes\n" +
 			"several is indented. With -o json every line becomes one object: its text, and which devices, volumes, pods,\n" +
 			"paths and faults it mentions.\n\n" +
-			"What is no valid array stays as it is, and what a terminal would act on is escaped. A line of more than 1 MiB is\n" +
+			"An invalid array stays as it is, and control characters of terminals are escaped. A line of more than 1 MiB is\n" +
 			"decoded in pieces of that size: what lies across the end of a piece stays as it is, and in JSON all pieces but\n" +
 			"the last have \"cut\": true.",
 		Example: "  journalctl -u kubelet | kubediag decode\n" +

@@ -69,7 +69,7 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
 	flags.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
 	flags.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
+		"how long a pod's directory must be unchanged before the pod counts\nas gone, 5m to 720h")
 	flags.BoolVar(&o.heal, "heal", false, "carry out the plan")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
 	flags.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")

@@ -20,10 +20,10 @@ import (
 func NewFeaturesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "features",
-		Short: "Show what this kernel can do, and which ways kubediag takes because of it",
-		Long: "features tries out everything that kubediag makes use of where a kernel has it: it goes by what works, not by\n" +
-			"version. \"no\" comes with the first mainline kernel that has it. \"failed\" means that it cannot be told, mostly for\n" +
-			"want of a privilege. It changes nothing and ends with status 0 whatever the answers are.",
+		Short: "Show what this kernel can do, and what kubediag does because of it",
+		Long: "features tests each kernel feature that kubediag can use, whatever the kernel's version is.\n" +
+			"\"no\" names the first mainline kernel that has it. \"failed\": the feature could not be tested, mostly for lack of\n" +
+			"a privilege. features changes nothing and exits with 0.",
 		Args: verb.NoArgs,
 	}
 	out := addFormat(cmd)

@@ -39,7 +39,7 @@ func NewHoldersCommand(proc string) *cobra.Command {
 			"DEVICE is the path of its node, the kernel's name for it, its number as major:minor, or the path of anything on a\n" +
 			"file system that is mounted. Without it, it is every device that is mounted somewhere but no longer where the\n" +
 			"kubelet runs.\n\n" +
-			"Exit status: 0 nobody holds it, or it is in use as it should be; 1 it is held; 2 could not look, or not everywhere.",
+			"Exit status: 0 free, or in normal use; 1 held; 2 an error, or incomplete coverage.",
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
 			"  kubediag holders",

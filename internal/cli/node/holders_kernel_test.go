@@ -324,7 +324,7 @@ func TestBuiltProgramShowsHolders(t *testing.T) {
 	}
 	copied.End()
 	p.awaitBusy(t, false)
-	if status, out, errs := run(p.Number.String()); status != 0 || !strings.Contains(out, "is free: nobody holds it") || errs != "" {
+	if status, out, errs := run(p.Number.String()); status != 0 || !strings.Contains(out, "is free: no holder was found") || errs != "" {
 		t.Errorf("free: status %d, %q, %q", status, out, errs)
 	}
 	loop := filepath.Join(t.TempDir(), "loop")

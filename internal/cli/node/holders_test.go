@@ -60,7 +60,7 @@ func exporterHolder() device.HolderInfo {
 			HostPath: globalMount, Volume: "pvc-1", CarrierMount: &cri.Mount{HostPath: "/", ContainerPath: "/host", ReadOnly: true},
 			VolumeMount: "root", Patch: patch,
 		},
-		Command: "node_exporter", Removable: true, Why: "it is a copy of what the kubelet had mounted",
+		Command: "node_exporter", Removable: true, Why: "it is a copy of the kubelet's former mount",
 	}
 }
 
@@ -102,7 +102,7 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 	held.release = "kubediag release rbd3"
 	stuck := useOf(t, &device.Usage{
 		Report:      report(devholder.Report{Busy: true, FileSystems: ext4, Coverage: allSeen}),
-		HolderInfos: []device.HolderInfo{exporterHolder(), hostileNamesHolder()}, Why: "open file holds it as well, which is no mount",
+		HolderInfos: []device.HolderInfo{exporterHolder(), hostileNamesHolder()}, Why: "open file holds it too and is no mount",
 	})
 	hidden := useOf(t, &device.Usage{Report: report(devholder.Report{
 		Busy: true, FileSystems: ext4, Coverage: allSeen, Hidden: []string{"a descriptor on its way through a unix socket", "an \x1b overlay"},

@@ -322,7 +322,7 @@ func countProcesses(n int) string { return verb.Plural(n, "process", "processes"
 func (l coverageOrigin) originText() string {
 	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
-		where = "no kubelet process was made use of"
+		where = "no kubelet process was used"
 	}
 	return fmt.Sprintf("in %.1f ms: %s, root %s, mount namespace %d",
 		l.Milliseconds, where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)

@@ -82,9 +82,9 @@ func (r *abandonedReport) reportText() string {
 	case len(r.Devices) == 0 && r.Looked.mayHideHolder():
 		text.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
 	case len(r.Devices) == 0:
-		text.WriteString("Every device that is mounted anywhere is mounted where the kubelet runs. ")
+		text.WriteString("Every mounted device is also mounted where the kubelet runs. ")
 	default:
-		fmt.Fprintf(&text, "%s mounted elsewhere alone, %d held. ", verb.Count(len(r.Devices), "device"), held)
+		fmt.Fprintf(&text, "%s mounted only elsewhere, %d held. ", verb.Count(len(r.Devices), "device"), held)
 	}
 	text.WriteString(r.Looked.coverageText())
 	writeNotes(&text, r.Looked.Notes)
@@ -139,9 +139,9 @@ func (u deviceUse) verdictText() string {
 	case u.Device.State == stateFree && u.partial:
 		return "is free as far as was seen."
 	case u.Device.State == stateFree:
-		return "is free: nobody holds it."
+		return "is free: no holder was found."
 	case u.Device.State == stateUnknown:
-		return "is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in use as it should be."
+		return "is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in normal use."
 	case u.Device.State == stateInUse:
 		return "is in use, and not held."
 	case len(u.Holders) == 0:

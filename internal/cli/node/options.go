@@ -29,7 +29,7 @@ type nodeOptions struct {
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelet (default: that of the running kubelet); where no kubelet that runs\nserves it, it is looked at in the mount namespace of this shell")
-	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: the kubelet is looked for)")
+	f.IntVar(&o.pid, "kubelet-pid", 0, "process id of the kubelet (default: kubediag finds it)")
 }
 
 // flagsText are the flags as they can be typed again, with a space before each.
@@ -100,8 +100,8 @@ func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 	if c.Node == nil || c.PID != 0 || len(c.Skipped) == 0 {
 		return list
 	}
-	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: it was looked at in the mount namespace of this shell, and nothing "+
-		"is assumed of what its kubelet does by itself; seen were %s: if one of them serves it, name it by --kubelet-pid", root,
+	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: kubediag used the mount namespace of this shell, and assumed nothing "+
+		"about the kubelet. Seen: %s. If one of them serves it, name it with --kubelet-pid", root,
 		strings.Join(c.Skipped, ", ")))
 }
 

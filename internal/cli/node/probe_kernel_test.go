@@ -89,7 +89,7 @@ func TestProbeDistinguishesStates(t *testing.T) {
 	if r := probeAsJSON(t, place); r.Code != fault.StaleSubPath || len(r.Evidence) == 0 || strings.Contains(r.Evidence[0], "directory") {
 		t.Errorf("a subPath of a file that was removed: %+v", r)
 	}
-	if text, err := runProbe(t, place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind what the subPath names") {
+	if text, err := runProbe(t, place); !errors.Is(err, verb.ErrFaults) || !strings.Contains(text, "repair     unmount that one mount and bind the current file") {
 		t.Errorf("a stale subPath: %v\n%s", err, text)
 	}
 

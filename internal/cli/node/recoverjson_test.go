@@ -60,10 +60,10 @@ func changeReports(t *testing.T) map[string]any {
 		"recover-clean": recovered(reports["clean"], nil),
 		"recover-planned": recovered(reports["faults"], nil, at(progressPlanned, "", planOf, nil), at(progressRefused, "its pod is not known\x1b", nil, nil),
 			at(progressPlanned, "", nil, nil)),
-		"recover-ended": recovered(reports["faults"], faults[2:3], at(progressHealed, "a second scan does not see it any more", planOf, doneOf),
+		"recover-ended": recovered(reports["faults"], faults[2:3], at(progressHealed, "a second scan no longer finds it", planOf, doneOf),
 			at(progressGone, "it was gone before this command has changed anything", planOf, diagnosisOf()), at(progressFailed, "busy", planOf, diagnosisOf(unmountOf(v1.ActionFailed)))),
 		"release-planned":  released(progressPlanned, "", planOf, nil, deviceRelease{}),
-		"release-refused":  released(progressRefused, "the device is in use as it should be", nil, nil, deviceRelease{}),
+		"release-refused":  released(progressRefused, "the device is in normal use", nil, nil, deviceRelease{}),
 		"release-released": released(progressHealed, "", planOf, doneOf, deviceRelease{after: holdersReports(t)["free"].(*holdersReport)}),
 		"release-detached": released(progressHealed, "", planOf, doneOf, deviceRelease{detached: true}),
 	}

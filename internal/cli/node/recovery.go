@@ -280,13 +280,13 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 		there := slices.ContainsFunc(target.faults, func(f *scanFault) bool { return present[f.identity()] })
 		switch {
 		case target.progress == progressFailed && !there && target.done != nil && !changedNothing(target.done):
-			target.progress, target.reason = progressHealed, "a second scan does not see it any more, but: "+target.reason
+			target.progress, target.reason = progressHealed, "a second scan no longer finds it, but: "+target.reason
 		case target.progress == progressRepaired && there:
-			target.progress, target.reason = progressFailed, "it was repaired, and a second scan sees it again"
+			target.progress, target.reason = progressFailed, "it was repaired, but a second scan finds it again"
 		case target.progress == progressGone && there && diagnosisReason(target.done) == v1.ReasonPlanChanged:
 			target.setRefused("%s", target.reason)
 		case target.progress == progressGone && there:
-			target.progress, target.reason = progressFailed, "a second scan still sees it: "+target.reason
+			target.progress, target.reason = progressFailed, "a second scan still finds it: "+target.reason
 		case target.progress == progressRepaired:
 			target.progress, target.reason = progressHealed, target.proofText()
 		case target.progress == progressGone:
@@ -298,7 +298,7 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 
 // proofText is what was seen after a repair.
 func (t *repairTarget) proofText() string {
-	text := "a second scan does not see it any more"
+	text := "a second scan no longer finds it"
 	for _, key := range []string{subpath.KeyRecoverRunningAfter, rebind.KeyRebindRunningAfter} {
 		if seconds := t.done.Status.OperationResults[key]; seconds != "" {
 			return text + "; its containers have started after " + seconds + " s"

@@ -141,7 +141,7 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 		r.target.progress = progressGone
 		return true, nil
 	case d.State == stateInUse:
-		r.target.setRefused("the device is in use as it should be")
+		r.target.setRefused("the device is in normal use")
 	case !d.Removable:
 		r.target.setRefused("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
 	default:

@@ -81,10 +81,9 @@ func (o *scanOptions) addFlags(cmd *cobra.Command) {
 func (o *scanOptions) addSelection(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.nodeOptions.addFlags(f)
-	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), for what only their specs tell:\n"+
-		"sources that were moved away, and names")
+	f.StringVar(&o.pods, "pods", "", "pods in JSON or YAML (\"-\": stdin); finds moved sources, adds pod names")
 	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
-		"for how long nothing must have changed in a pod's directory before the\npod can be gone, 5m to 720h")
+		"how long a pod's directory must be unchanged before the pod counts\nas gone, 5m to 720h")
 	f.StringSliceVar(&o.only, "only", nil, "only faults of these codes, with commas between them")
 	f.StringVar(&o.pod, "pod", "", "only faults of this pod: NAMESPACE/NAME, or its UID")
 	verb.CompleteFlag(cmd, "only", verb.Codes)

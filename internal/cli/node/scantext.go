@@ -281,7 +281,7 @@ func (v scanView) caveatLines() (lines []string) {
 		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
 	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
-		lines = append(lines, "It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.")
+		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
 	if (v.hasFaults() || v.verbose) && !l.PodSpecs.Given {
 		lines = append(lines, "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.")
@@ -294,7 +294,7 @@ func (v scanView) locationText() string {
 	l := v.Looked
 	who := fmt.Sprintf("kubelet %d", l.KubeletPID)
 	if l.KubeletPID == 0 {
-		who = "no kubelet process was made use of"
+		who = "no kubelet process was used"
 	}
 	return fmt.Sprintf("%s, root %s, mount namespace %d.", who, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
 }

@@ -74,7 +74,7 @@ type Usage struct {
 	// Removable is whether the device can be released by unmounting copies: all of its mounts are such, and nothing but
 	// descriptors of the device itself holds it otherwise.
 	Removable bool
-	// Why says why it is Removable or not.
+	// Why explains the decision.
 	Why string
 	// PodReason says why it belongs to the pod that was asked about; empty if none was.
 	PodReason string
@@ -249,22 +249,22 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 		}
 	}
 	if len(c.LiveUse) > 0 {
-		return false, "it is in use as it should be: " + strings.Join(c.LiveUse, "; ")
+		return false, "the device is in normal use: " + strings.Join(c.LiveUse, "; ")
 	}
 	for _, h := range c.HolderInfos {
 		switch {
 		case h.Kind == devholder.Mount && !h.Removable:
 			return false, fmt.Sprintf("the mount at %q in mount namespace %s stays: %s", h.Path, h.Mount.Namespace, h.Why)
 		case h.Kind == devholder.StackedDevice:
-			return false, fmt.Sprintf("device %s is made of it, and has to go first", h.Path)
+			return false, fmt.Sprintf("device %s is made of it and must be removed first", h.Path)
 		case h.Kind != devholder.Mount && h.Kind != devholder.RawOpen:
-			return false, fmt.Sprintf("%s holds it as well, which is no mount: what becomes of that is for a person to say", h.Name())
+			return false, fmt.Sprintf("%s holds it too and is no mount; a person must decide about it", h.Name())
 		}
 	}
 	if copies == 0 {
 		return false, "no mount holds it"
 	}
-	return true, fmt.Sprintf("it is held by %d mounts, each a copy of what the kubelet had mounted and has unmounted since", copies)
+	return true, fmt.Sprintf("it is held by %d mounts, each a copy of a mount that the kubelet has since removed", copies)
 }
 
 // IsHeld reports whether the device is held by a mount, and not in use as it should be.

@@ -160,11 +160,11 @@ func (c *Usage) Describe() string {
 	name := fmt.Sprintf("device %s (%s)", c.Device.Node(), c.Device.Number)
 	switch {
 	case len(c.LiveUse) > 0:
-		return name + " is in use as it should be: " + strings.Join(c.LiveUse, "; ")
+		return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
 	case c.IsHeld():
 		return name + " is held by " + c.holderNames() + "; " + c.Why
 	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind != devholder.StackedDevice }):
-		return fmt.Sprintf("%s is mounted nowhere, and in use by what is made of it: %s; looked at: %s", name, c.holderNames(), c.Coverage)
+		return fmt.Sprintf("%s is not mounted, but devices made of it use it: %s; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.HolderInfos) > 0:
 		return fmt.Sprintf("%s is held by %s, and mounted nowhere; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.Hidden) > 0:

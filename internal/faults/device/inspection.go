@@ -217,7 +217,7 @@ func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (h
 	if holder.Kind != devholder.Mount {
 		held.Why = "it is no mount"
 		if holder.Kind == devholder.StackedDevice {
-			held.Why = "it is made of this device, and has to go first: kubediag holders " + holder.Path + " says who holds it"
+			held.Why = "it is made of this device and must be removed first: kubediag holders " + holder.Path + " says who holds it"
 		}
 		return held, "", nil
 	}
@@ -308,7 +308,7 @@ func (n *inspection) owner(ctx context.Context, cgroup string) (*cri.Owner, erro
 	id, contained := cri.ContainerID(cgroup)
 	if n.Runtime == nil {
 		if contained {
-			return nil, fmt.Errorf("its process is in container %q, and no container runtime tells about it", id)
+			return nil, fmt.Errorf("its process is in container %q, and no container runtime was asked about it", id)
 		}
 		return nil, nil
 	}

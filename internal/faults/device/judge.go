@@ -47,11 +47,11 @@ func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
 	verdict := tableVerdict{parent: parent, hostPath: t.hostVolumePath(mount, parent)}
 	switch {
 	case verdict.hostPath == "":
-		verdict.keepReason = "it lies on none of the directories in which the kubelet mounts volumes, so it is no copy of such a mount"
+		verdict.keepReason = "it is in no directory in which the kubelet mounts volumes, so it is no copy of such a mount"
 	case t.mountedOnHost(mount):
 		verdict.keepReason = "the kubelet's own mount namespace has that file system mounted"
 	case parent.Shared != 0:
-		verdict.keepReason = fmt.Sprintf("it lies on a shared mount (peer group %d): to unmount it would spread to other mount namespaces", parent.Shared)
+		verdict.keepReason = fmt.Sprintf("it lies on a shared mount (peer group %d): an unmount would spread to other mount namespaces", parent.Shared)
 	case t.coveredByMount(mount):
 		verdict.keepReason = "another file system is mounted on it"
 	case t.pathIsHidden(mount):
@@ -194,8 +194,8 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		holder.Why = foreign.Error()
 	default:
 		holder.Removable, holder.Mount.Namespace = true, namespace
-		holder.Why = fmt.Sprintf("it is a copy of what the kubelet had mounted at %q, and the kubelet's namespace has that file system mounted no "+
-			"more; %s; no unmount spreads from there", verdict.hostPath, how)
+		holder.Why = fmt.Sprintf("it is a copy of the kubelet's former mount at %q; that file system is no longer mounted in the kubelet's "+
+			"namespace; %s; no unmount spreads from there", verdict.hostPath, how)
 	}
 	return live
 }

@@ -155,7 +155,7 @@ func TestNotRemovable(t *testing.T) {
 			s.Daemon()
 			s.UnmountOnHost()
 			s.Runtime.Broken = cri.ErrUnavailable
-		}, "cannot be told", true},
+		}, "it is not known whether the pod", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := devicetest.New(t, "")

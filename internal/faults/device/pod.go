@@ -41,7 +41,7 @@ func (l nodeAsker) aliveReason(ctx context.Context, uid string) string {
 	}
 	sandboxes, err := l.Runtime.Sandboxes(ctx)
 	if err != nil {
-		return fmt.Sprintf("whether the pod with UID %q is alive cannot be told: %v", uid, err)
+		return fmt.Sprintf("it is not known whether the pod with UID %q is alive: %v", uid, err)
 	}
 	for _, s := range sandboxes {
 		if s.PodUID == uid && s.Ready {
@@ -57,7 +57,7 @@ func (n *inspection) hasDirectory(uid string) string {
 	if errors.Is(err, sys.ENOENT) {
 		return ""
 	}
-	return fmt.Sprintf("the kubelet still has the directory of the pod with UID %q, and no container runtime tells whether it is alive", uid)
+	return fmt.Sprintf("the kubelet still has the directory of the pod with UID %q, and no container runtime was asked whether it is alive", uid)
 }
 
 // volumeOf is the name of the volume that the kubelet mounts at a path, or of the directory where the path has none.

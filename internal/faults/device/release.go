@@ -78,7 +78,7 @@ func (i *Inspector) runUnmount(ctx context.Context, r unmountOrder, owner string
 	case err != nil:
 		return fmt.Errorf("unmount %q in mount namespace %s: %w", r.Mount.Point, r.Holder, err)
 	case answer == nil:
-		return fmt.Errorf("unmount %q in mount namespace %s: the process has not said how it went", r.Mount.Point, r.Holder)
+		return fmt.Errorf("unmount %q in mount namespace %s: the helper process returned no result", r.Mount.Point, r.Holder)
 	case answer.Text == "":
 		return nil
 	case answer.Cause < 0:

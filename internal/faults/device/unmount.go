@@ -16,7 +16,7 @@ import (
 )
 
 // ErrNotRemovable is returned for a mount that is not to be removed, with why.
-var ErrNotRemovable = errors.New("mount stays")
+var ErrNotRemovable = errors.New("not removable")
 
 // Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
 // the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy if a process uses it.

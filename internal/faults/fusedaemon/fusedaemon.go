@@ -153,7 +153,7 @@ func (s *exitSearch) readKills(ctx context.Context) {
 func (s *exitSearch) readRecords(ctx context.Context) {
 	records, err := s.runtimeRecords(ctx, s.exit.Pod.UID)
 	if err != nil {
-		s.addSentence("what became of the driver's containers is not known: %v", err)
+		s.addSentence("the state of the driver's containers is unknown: %v", err)
 	}
 	s.containerRecords = records
 }

@@ -187,7 +187,7 @@ func TestAnalyze(t *testing.T) {
 		},
 		"driver is down, and the kernel did it": {
 			deaf: true, records: []cri.Container{before()}, kills: []oomlog.Kill{kill(slice+"/cri-containerd-"+idA+".scope", at)}, want: OOMKilled,
-			says: []string{"who serves driver \"cephfs.csi.test\" now is not known", "connection refused", "the kernel killed process 4711"},
+			says: []string{"it is not known who serves driver \"cephfs.csi.test\" now", "connection refused", "the kernel killed process 4711"},
 		},
 		"driver is down":  {deaf: true, records: []cri.Container{before()}, want: Unknown, says: []string{"why the daemon is gone is not known"}},
 		"no such driver":  {question: Question{Driver: "other"}, want: Unknown, says: []string{"no such file or directory", "why the daemon is gone is not known"}},

@@ -23,7 +23,7 @@ import (
 func (s *exitSearch) findPod(ctx context.Context) {
 	dir, err := s.pluginDir(ctx)
 	if err != nil {
-		s.addSentence("who serves driver %q is not known: %v", s.question.Driver, err)
+		s.addSentence("it is not known who serves driver %q: %v", s.question.Driver, err)
 		return
 	}
 	owner, err := s.listeningOwner(ctx, dir)
@@ -33,7 +33,7 @@ func (s *exitSearch) findPod(ctx context.Context) {
 		s.addSentence("driver %q is served by container %q of pod %s", s.question.Driver, owner.Container, qualifiedName(s.exit.Pod))
 		return
 	}
-	s.addSentence("who serves driver %q now is not known: %v", s.question.Driver, err)
+	s.addSentence("it is not known who serves driver %q now: %v", s.question.Driver, err)
 	for _, k := range slices.Backward(s.kills) {
 		if owner, ok := s.killedInDaemon(ctx, dir, k); ok {
 			s.setOwner(owner)

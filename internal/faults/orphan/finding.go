@@ -80,9 +80,9 @@ func (s *Survey) NoneReason(only string) string {
 	}
 	if len(said) == 0 {
 		if only != "" {
-			return fmt.Sprintf("there is no directory of a pod with UID %q that belongs to no pod", only)
+			return fmt.Sprintf("pod UID %q has no orphaned directory", only)
 		}
-		text := fmt.Sprintf("none of the %d directories of pods belongs to no pod", s.Directories)
+		text := fmt.Sprintf("each of the %d pod directories belongs to a known pod", s.Directories)
 		if len(s.UnavailableSources) > 0 {
 			text += ", as far as that is known: " + strings.Join(s.UnavailableSources, "; ")
 		}

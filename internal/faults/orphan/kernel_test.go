@@ -315,7 +315,7 @@ func TestUnproven(t *testing.T) {
 			s.Runtime.Containers = map[string][]cri.Container{goneUID: {{Name: "app", Exited: true}}}
 		}, `container "app"`},
 		"the runtime hides containers": {func(s *orphantest.Scene) { s.Runtime.NoContainers = cri.ErrUnavailable }, "asked for its containers"},
-		"the runtime does not end":     {func(s *orphantest.Scene) { s.Runtime.All = make([]cri.Sandbox, 10_000) }, "does not tell of all"},
+		"the runtime does not end":     {func(s *orphantest.Scene) { s.Runtime.All = make([]cri.Sandbox, 10_000) }, "its list may be incomplete"},
 		"they speak of two nodes":      {func(s *orphantest.Scene) { s.Server.Pods[0].UID = types.UID(orphantest.Other) }, "no pod in common"},
 		"the API server lists nobody":  {func(s *orphantest.Scene) { s.Server.Pods = nil }, "no pod in common"},
 		"it is young":                  {func(s *orphantest.Scene) { s.Inspector.Now = time.Now }, "600 have to pass"},

@@ -11,7 +11,7 @@
 //
 // It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and
 // the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the
-// driver is there: it is removed only where the kubelet is known to try no more. Anything else may be data: it is
+// driver is there: it is removed only if the kubelet is known not to retry. Anything else may be data: it is
 // reported, and then nothing of that pod is removed, because a kubelet that finds no volume left removes all the rest
 // by itself, with its content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2)
 // detaches what others have mounted on a directory.
@@ -33,7 +33,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// Bounds of for how long nothing must have changed in the directory of a pod before it can be orphaned: those that
+// Bounds of how long a pod's directory must be unchanged before the pod counts as gone: those that
 // people may set are from shortestMinimumAge. A kubelet that has made the directory may wait for a while before it
 // makes the sandbox; and one at work is silent for up to two minutes for a driver's answer, and then for two more
 // before it tries again.
@@ -51,7 +51,7 @@ func CheckMinimumAge(age time.Duration) error {
 }
 
 // ErrNotRemovable is returned for what is not removed, with the reason.
-var ErrNotRemovable = errors.New("it stays")
+var ErrNotRemovable = errors.New("not removable")
 
 // Pods knows the pods of this node.
 type Pods interface {
@@ -85,7 +85,7 @@ type Inspector struct {
 	Runtime Runtime
 	// Cache spares Pods questions. Nil: it is asked at each look.
 	Cache Cache
-	// MinimumAge is for how long nothing must have changed. 0: DefaultMinimumAge.
+	// MinimumAge is how long a pod's directory must be unchanged. 0: DefaultMinimumAge.
 	MinimumAge time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time

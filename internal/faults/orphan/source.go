@@ -134,7 +134,7 @@ func (i *Inspector) askRuntime(ctx context.Context) (map[string]bool, error) {
 		return nil, err
 	}
 	if len(sandboxes) >= maxSandboxes {
-		return nil, fmt.Errorf("it has %d sandboxes or more, and does not tell of all", maxSandboxes)
+		return nil, fmt.Errorf("it has at least %d sandboxes, so its list may be incomplete", maxSandboxes)
 	}
 	known := map[string]bool{}
 	for _, s := range sandboxes {

@@ -88,7 +88,7 @@ func containerEvidence(pod *corev1.Pod, name string) []string {
 	case podinfo.Finished:
 		evidence = append(evidence, fmt.Sprintf("container %q is not started again: %s", name, why))
 	case podinfo.Idle:
-		evidence = append(evidence, fmt.Sprintf("container %q rests: %s", name, why))
+		evidence = append(evidence, fmt.Sprintf("container %q is idle: %s", name, why))
 	}
 	return evidence
 }

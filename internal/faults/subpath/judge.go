@@ -41,9 +41,9 @@ func judgeBind(state mount.State, now relation) (Verdict, string) {
 		return Unproven, fmt.Sprintf("the kernel marks the root of the mount as deleted, but its link count is %d: a file system of "+
 			"type %q may have forgotten the name and still have the file", state.Nlink, state.FSType)
 	case now == differentInode:
-		return Stale, "the subPath names another file now: the source was moved away and made anew"
+		return Stale, "the source was moved away, and the subPath names a new file"
 	case now == otherFilesystem:
-		return Unproven, "the subPath names a file of another file system now, which may be for want of a mount"
+		return Unproven, "the subPath names a file on another file system; a mount may be missing"
 	}
 	return Alive, "the source is alive"
 }

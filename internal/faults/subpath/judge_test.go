@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 		"gone from a remote file system":         {mount.State{FSType: "fuse.x", Deleted: true, Gone: true}, unknownRelation, Stale},
 		"alive":                                  {alive, sameFile, Alive},
 		"alive, nothing to compare with":         {alive, unknownRelation, Alive},
-		"moved away and made anew":               {alive, differentInode, Stale},
+		"moved away and created again":           {alive, differentInode, Stale},
 		"what it names is elsewhere":             {alive, otherFilesystem, Unproven},
 		"deleted, and elsewhere":                 {gone, otherFilesystem, Stale},
 		"moved away, nothing in its place":       {alive, entryAbsent, Alive},

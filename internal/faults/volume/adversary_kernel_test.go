@@ -70,7 +70,7 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	if v.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
 		t.Errorf("%s, copies %+v, actions %+v", v.Code, v.Copies, actions)
 	}
-	if len(refusals) != 1 || !strings.Contains(refusals[0], "not known ever to have been that volume") {
+	if len(refusals) != 1 || !strings.Contains(refusals[0], "nothing proves that it was ever that volume") {
 		t.Errorf("refusals: %q", refusals)
 	}
 	for _, step := range actions {

@@ -116,7 +116,7 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 		}
 		if health.Code == "" && health.Answer.State == probe.Alive && health.Answer.Bindable == probe.Yes &&
 			!faults.MountOf(health.Mount).Same(want) {
-			return true, fmt.Sprintf("at %q is what answers, can be bound, and is what belongs there (inode %d of device %s)", health.Point,
+			return true, fmt.Sprintf("the mount at %q answers, can be bound, and is the right one (inode %d of device %s)", health.Point,
 				health.Answer.Stat.Inode, deviceOf(health.Mount.Mount))
 		}
 		return false, fmt.Sprintf("the mount at %q: %s %s", health.Point, health.Code, health.Answer.State)
@@ -139,7 +139,7 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
 	if c.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
-		return true, fmt.Sprintf("at %q in mount namespace %s is what belongs there (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
+		return true, fmt.Sprintf("the mount at %q in mount namespace %s is the right one (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
 	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Decision.Reason)
@@ -148,7 +148,7 @@ func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 // placeIsGone is about a mount whose place was not found: the namespace may have gone with its container.
 func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
 	if want.Namespace == n.host.namespace.Inode {
-		return false, fmt.Sprintf("there is no such mount at %q any more, and nothing in its place that is known", want.Point)
+		return false, fmt.Sprintf("the mount at %q is gone, and no known mount is in its place", want.Point)
 	}
 	all, survey, err := mountns.Namespaces()
 	if err != nil {
@@ -156,7 +156,7 @@ func (n *inspection) placeIsGone(want fault.Mount) (ok bool, how string) {
 	}
 	for _, ns := range all {
 		if ns.Inode == want.Namespace {
-			return false, fmt.Sprintf("there is no such mount at %q in mount namespace %s any more", want.Point, ns)
+			return false, fmt.Sprintf("the mount at %q in mount namespace %s is gone, but the namespace is still there", want.Point, ns)
 		}
 	}
 	if err := survey.CheckComplete(); err != nil {

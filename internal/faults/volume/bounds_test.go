@@ -66,7 +66,7 @@ func TestARuntimeThatHangs(t *testing.T) {
 	n := &namespaces{runtime: r, cache: &ownerCache{}}
 	began := time.Now()
 	for range 100 {
-		if owner, outside, reason := n.askOwner(t.Context(), "0::/c"); owner != nil || outside || !strings.Contains(reason, "cannot be told") {
+		if owner, outside, reason := n.askOwner(t.Context(), "0::/c"); owner != nil || outside || !strings.Contains(reason, "is unknown") {
 			t.Fatalf("%+v, %q", owner, reason)
 		}
 	}

@@ -148,7 +148,7 @@ func (s *copySearch) decideBind(copied *Copy) (d Decision, specSubPath string) {
 func subPathInSpec(c *Copy, want podinfo.SubPathMount) (specSubPath, refusal string) {
 	name := podinfo.SubPathName(c.volume.spec.pod, want)
 	if name == "" {
-		return "", fmt.Sprintf("the pod's spec asks for subPath %q, and which directory that is cannot be told from the pod alone",
+		return "", fmt.Sprintf("the pod's spec requests subPath %q, and the pod alone does not show which directory that is",
 			cmp.Or(want.Mount.SubPath, want.Mount.SubPathExpr))
 	}
 	if name = path.Clean(name); name != c.SubPath {
@@ -304,8 +304,8 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 		for _, c := range health.Copies {
 			c.Verdict = judgeCopy(c.judgeEvidence())
 		}
-		p.coverage.addGap("the file system of volume %q of pod %q gives its directory another inode number every time, so that it cannot be told "+
-			"whether the directory was replaced", health.Name, health.Pod.UID)
+		p.coverage.addGap("the file system of volume %q of pod %q gives its directory another inode number every time, so a replaced "+
+			"directory cannot be detected", health.Name, health.Pod.UID)
 	}
 	return nil
 }

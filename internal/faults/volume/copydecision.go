@@ -50,12 +50,12 @@ func hiddenOrForeign(copied *Copy, table *mountinfo.Table) string {
 	top, ok := table.Top(copied.Point)
 	switch {
 	case !ok || top.ID != copied.ID:
-		return "it is not what its processes see there: another mount hides it"
+		return "another mount hides it from its processes"
 	case len(table.Children(copied.ID)) > 0:
 		return "other mounts lie on it"
 	case health.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Mount.Mount) && deviceOf(top) != health.stagedLocation().nodeDisk &&
 		(top.FSType != health.Mount.FSType || top.Source != health.Mount.Source):
-		return fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: it is not known ever to have been that volume",
+		return fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: nothing proves that it was ever that volume",
 			top.FSType, top.Source, health.Mount.FSType, health.Mount.Source)
 	}
 	return ""

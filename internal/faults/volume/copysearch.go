@@ -180,7 +180,7 @@ func (s *copySearch) matchRecord(copied *Copy, o *otherNamespace) Decision {
 	v := volumes[0]
 	sub, ok := v.pathInVolume(copied.Mount.Mount)
 	if v.Mount.ID != 0 && !ok {
-		return refuseReplacement("%s is to have %q there, and what is mounted is no directory of that volume", copied.describe(), record.HostPath)
+		return refuseReplacement("%s should have %q there, but the mount is no directory of that volume", copied.describe(), record.HostPath)
 	}
 	copied.volume, copied.SubPath, copied.origin.runtimeRecord = v, sub, &record
 	return Decision{Replaceable: true}

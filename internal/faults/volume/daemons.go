@@ -69,7 +69,7 @@ func (d daemons) describeServers(minor uint32) []string {
 	servers := d.servers[minor]
 	switch {
 	case len(servers) == 0 && d.unseenReason == "":
-		return []string{fmt.Sprintf("no process serves FUSE connection %d any more: its daemon has ended", minor)}
+		return []string{fmt.Sprintf("no process serves FUSE connection %d: its daemon has ended", minor)}
 	case len(servers) == 0:
 		return []string{fmt.Sprintf("it is not known which process serves FUSE connection %d, or whether one does: %s", minor, d.unseenReason)}
 	}
@@ -80,9 +80,9 @@ func (d daemons) describeServers(minor uint32) []string {
 		case 'T', 't':
 			text += ", which is stopped"
 		case 'D':
-			text += ", which itself waits and cannot be interrupted"
+			text += ", which is in an uninterruptible wait"
 		case 'Z':
-			text += ", which has ended and was not waited for"
+			text += ", which is a zombie"
 		}
 		all = append(all, text)
 	}

@@ -100,7 +100,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	record, err := kubelet.ReadVolumeRecordAt(e.table, volume.Point)
 	if err != nil {
 		volume.NoRecordReason = err.Error()
-		volume.NoStagingReason = "which volume it is cannot be told: " + err.Error()
+		volume.NoStagingReason = "the volume is unknown: " + err.Error()
 		return volume
 	}
 	volume.Record = record
@@ -124,7 +124,7 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 		record, err := kubelet.ReadVolumeRecordAt(e.table, point)
 		switch {
 		case err != nil:
-			reason = fmt.Sprintf("which volume is mounted at staging path %q cannot be told: %v", point, err)
+			reason = fmt.Sprintf("the volume at staging path %q is unknown: %v", point, err)
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
@@ -149,7 +149,7 @@ func (e *enumerator) unmountedVolume(place kubelet.Volume) *Volume {
 	v := e.volumeAt(place, mountns.Mount{})
 	v.NoStagingReason = fmt.Sprintf("nothing is mounted at %q", v.Point)
 	if m, ok := e.visibleMounts[v.Point]; ok {
-		v.NoStagingReason = fmt.Sprintf("what is mounted at %q is of type %q, which is another volume", v.Point, m.FSType)
+		v.NoStagingReason = fmt.Sprintf("the mount at %q is of type %q: it is another volume", v.Point, m.FSType)
 	}
 	return v
 }

@@ -98,8 +98,8 @@ func (v *Health) remedyFacts() []string {
 			v.stagedLocation().covered, v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
-		all = append(all, fmt.Sprintf("copies of it in containers of other pods, such as the driver's, in services of the node, and in mount "+
-			"namespaces that workloads have made for themselves, which are left alone: %d", v.ForeignCopies))
+		all = append(all, fmt.Sprintf("%d copies of it are left alone: they are in containers of other pods, such as the driver's, in services "+
+			"of the node, or in mount namespaces that workloads made", v.ForeignCopies))
 	}
 	if len(v.SharedWith) > 0 {
 		var names []string
@@ -136,7 +136,7 @@ func (c *Copy) copyFinding() fault.Finding {
 	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
 		describePod(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
 	if c.Decision.Replaceable {
-		finding.Evidence = append(finding.Evidence, "it is known what belongs there: "+c.Decision.Reason)
+		finding.Evidence = append(finding.Evidence, "its correct source is known: "+c.Decision.Reason)
 	} else {
 		finding.Evidence = append(finding.Evidence, "it is left alone: "+c.Decision.Reason)
 	}

@@ -107,7 +107,7 @@ func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok 
 // has: in the file system that is staged, or in the one below it, if that was bound before the volume was mounted.
 func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point string) stagedLocation {
 	if volume.Mount.ID == 0 {
-		return stagedLocation{reason: fmt.Sprintf("nothing is mounted at %q, so which directory of the volume belongs there cannot be told",
+		return stagedLocation{reason: fmt.Sprintf("nothing is mounted at %q, so the directory of the volume that belongs there is unknown",
 			volume.Point)}
 	}
 	root, stagedRoot := unmarkedRoot(volume.Mount.Mount), unmarkedRoot(staged.Mount)

@@ -124,7 +124,7 @@ func (m *idleMonitor) questionAnswered(answer probe.Answer) (done fault.Applied,
 	case answer.State == probe.Hung && !m.waitingSince.IsZero():
 		return fault.Applied{}, m.restartSilence(m.waitingSince, "to ask another question")
 	case answer.State == probe.Hung || answer.State == probe.NotProbed:
-		return fault.Applied{}, fmt.Errorf("%w: whether the connection is silent could not be found out: %q", ErrRefused, answer.Evidence)
+		return fault.Applied{}, fmt.Errorf("%w: could not find out whether the connection is silent: %q", ErrRefused, answer.Evidence)
 	}
 	return fault.Applied{}, m.restartSilence(time.Now(), describeAnswer(answer))
 }

@@ -83,7 +83,7 @@ func TestAnswersWhileItIsWaited(t *testing.T) {
 	t.Parallel()
 	for state, says := range map[probe.State]string{
 		probe.Alive: "answered again", probe.Stale: "answered again",
-		probe.Hung: "could not be found out", probe.NotProbed: "could not be found out",
+		probe.Hung: "could not find out", probe.NotProbed: "could not find out",
 	} {
 		s := &idleMonitor{startTime: time.Now()}
 		if done, err := s.questionAnswered(probe.Answer{State: state}); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), says) {

@@ -80,16 +80,16 @@ func judgeAnswer(answer probe.Answer, countsLinks bool) Verdict {
 		return brokenVerdict(fault.DisconnectedFUSE, "the connection to the daemon of the file system is gone: %s", errorText(answer))
 	case probe.Hung:
 		if answer.Took == 0 {
-			return brokenVerdict(fault.HungMount, "the file system does not answer: who has asked it before still waits")
+			return brokenVerdict(fault.HungMount, "the file system does not answer: an earlier probe still waits")
 		}
 		return brokenVerdict(fault.HungMount, "the file system has not answered for %s", answer.Took.Round(100*time.Millisecond))
 	case probe.Stale:
 		if answer.Errno == sys.EACCES {
-			return brokenVerdict(fault.StaleFileHandle, "the server of the file system lets this node at the directory no more: %s", errorText(answer))
+			return brokenVerdict(fault.StaleFileHandle, "the server no longer lets this node use the directory: %s", errorText(answer))
 		}
-		return brokenVerdict(fault.StaleFileHandle, "the server of the file system does not know the directory any more: %s", errorText(answer))
+		return brokenVerdict(fault.StaleFileHandle, "the server no longer knows the directory: %s", errorText(answer))
 	case probe.Missing:
-		return brokenVerdict(fault.DeletedVolumeSource, "the file system says that the root of the mount is no more: %s", errorText(answer))
+		return brokenVerdict(fault.DeletedVolumeSource, "the file system says that the root of the mount no longer exists: %s", errorText(answer))
 	case probe.Alive:
 		return judgeAlive(answer, countsLinks)
 	}
@@ -214,6 +214,6 @@ func describeAnswer(answer probe.Answer) string {
 
 // stateWords are the states that no fault follows from, as people say them.
 var stateWords = map[probe.State]string{
-	probe.Denied: "it may not be asked", probe.NotProbed: "it could not be asked", probe.Broken: "it answers with an error",
-	probe.Gone: "it has gone meanwhile",
+	probe.Denied: "access to it is denied", probe.NotProbed: "it could not be asked", probe.Broken: "it answers with an error",
+	probe.Gone: "it is gone now",
 }

@@ -173,8 +173,8 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 		case other.owner == nil:
 			other.namespace, other.owner, other.ownerReason, other.outsideContainers = namespace, owner, "", false
 		case other.owner.ContainerID != owner.ContainerID:
-			other.ownerReason = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so whose it is "+
-				"cannot be told", other.owner.Container, other.owner.PodUID, owner.Container, owner.PodUID)
+			other.ownerReason = fmt.Sprintf("processes of containers %q of pod %q and %q of pod %q are in that mount namespace, so its "+
+				"owner is unknown", other.owner.Container, other.owner.PodUID, owner.Container, owner.PodUID)
 			other.owner = nil
 			return nil
 		}
@@ -185,10 +185,10 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 // askOwner asks the runtime. Without an owner, reason says why there is none, and outside whether the runtime knows no
 // container that the process is in.
 func (n *namespaces) askOwner(ctx context.Context, cgroup string) (owner *cri.Owner, outside bool, reason string) {
-	const unknown = "whose process is in that mount namespace cannot be told: "
+	const unknown = "the owner of that mount namespace is unknown: "
 	switch {
 	case n.runtime == nil:
-		return nil, false, "no container runtime tells whose process is in that mount namespace"
+		return nil, false, "no container runtime was asked whose process is in that mount namespace"
 	case n.timeouts == maxTimeouts:
 		return nil, false, unknown + "the container runtime does not answer"
 	}
@@ -223,7 +223,7 @@ func (n *namespaces) claimNamespace(other *otherNamespace) {
 	case errors.Is(err, cri.ErrUserNamespace):
 		other.namespace, other.refusal = namespace, err.Error()
 	case other.owner != nil:
-		other.owner, other.ownerReason = nil, "whose that mount namespace is cannot be told: "+err.Error()
+		other.owner, other.ownerReason = nil, "the owner of that mount namespace is unknown: "+err.Error()
 	}
 }
 

@@ -76,9 +76,9 @@ func (v *Health) replaceVolume(o PlanOptions) plannedAction {
 	what := fmt.Sprintf("the mount of volume %q at %q stays: ", v.Name, v.Point)
 	switch {
 	case v.Plugin == HostPathPlugin:
-		planned.refusal = fmt.Sprintf("the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on", v.Mount.Point, v.Point)
+		planned.refusal = fmt.Sprintf("the mount at %q stays: it is not the kubelet's; the pod's hostPath %q lies on it", v.Mount.Point, v.Point)
 	case v.Code == fault.HungMount && !o.Abort:
-		planned.refusal = what + "it does not answer, and may yet; to abort its connection has to be asked for, as what has not been stored is lost then"
+		planned.refusal = what + "it does not answer, but may recover; an abort must be requested, because it loses data that is not stored yet"
 	case v.Source == nil:
 		planned.refusal = what + v.NoSourceReason
 	case len(v.WrittenToNodeDisk) > 0:
@@ -106,7 +106,7 @@ func (v *Health) safetyReason() string {
 	if v.Source == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an empty directory",
+	return fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel cannot do that, only an unused mount is replaced",
 		strings.Join(v.Reasons, "; "), v.Source.Path, v.Source.Reason)
 }
 
@@ -114,11 +114,11 @@ func (v *Health) safetyReason() string {
 func lossOf(code fault.Code) string {
 	switch code {
 	case fault.DisconnectedFUSE, fault.HungMount:
-		return "nothing: what was not stored was lost when the daemon went; files that are open there fail as they do now"
+		return "nothing: data that was not stored was lost when the daemon ended; files that are open there keep failing"
 	case fault.StaleFileHandle:
-		return "nothing: files that are open there fail as they do now"
+		return "nothing: files that are open there keep failing"
 	}
-	return "nothing: no file is removed; what has files open there keeps them, and who looks anew finds the volume"
+	return "nothing: no file is removed; open files stay open, and new opens reach the volume"
 }
 
 // replaceCopy is about a copy.
@@ -129,7 +129,7 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	what := fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays: ", health.Name, c.Point, c.Namespace)
 	switch {
 	case c.Code == fault.HungMount && !o.Abort:
-		choice.refusal = what + "it does not answer, and may yet"
+		choice.refusal = what + "it does not answer, but may recover"
 	case !c.Decision.Replaceable:
 		choice.refusal = what + c.Decision.Reason
 	case c.Source == nil:
@@ -137,8 +137,8 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	case len(health.WrittenToNodeDisk) > 0:
 		choice.refusal = what + health.keepWrittenAdvice()
 	default:
-		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; it is put beneath the mount before that goes, so that nobody finds an "+
-			"empty directory", c.Decision.Reason, c.Source.Path, c.Source.Reason)
+		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel "+
+			"cannot do that, only an unused mount is replaced", c.Decision.Reason, c.Source.Path, c.Source.Reason)
 	}
 	choice.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
 		return i.replace(ctx, replaceOrder{Owner: c.accountablePod(), ReadOnly: c.readOnly()}, c.Mount, c.Answer, c.Source)
@@ -149,14 +149,14 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 // abortVolume is about the connection of a volume that hangs.
 func (v *Health) abortVolume() plannedAction {
 	planned := v.actionOn(fault.Abort, v.Mount, v.Code)
-	planned.action.Safety = fmt.Sprintf("%s; the connection is that of device %s alone; it is only aborted after it has answered nothing for another "+
-		"%s; whatever waits for it fails then, and every mount of it is dead afterwards",
+	planned.action.Safety = fmt.Sprintf("%s; the connection serves only device %s; it is aborted only after another %s without an answer; "+
+		"then all calls that wait for it fail, and each of its mounts is dead",
 		strings.Join(v.Reasons, "; "), deviceOf(v.Mount.Mount), defaultSilence)
-	planned.action.Loss = fmt.Sprintf("data in flight: what processes have written there and the daemon has not stored is lost, for this pod and "+
+	planned.action.Loss = fmt.Sprintf("data in flight: writes that the daemon has not stored are lost, for this pod and "+
 		"the %d others that share the file system", v.SharedWithCount)
 	switch {
 	case v.Plugin == HostPathPlugin:
-		planned.refusal = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's, but what the pod's hostPath %q lies on",
+		planned.refusal = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's; the pod's hostPath %q lies on it",
 			v.Mount.Point, v.Point)
 	case v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse"):
 		planned.refusal = fmt.Sprintf("the mount of volume %q at %q is of type %q: only FUSE has a connection that can be aborted", v.Name, v.Point,

@@ -38,7 +38,7 @@ func TestPlan(t *testing.T) {
 		"no source": {stagedEvidence("/v", dead, dead, probe.Answer{}), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
 			[]string{"is not alive either", "is not alive either"}},
 		"hung": {stagedEvidence("/v", hung, aliveAnswer(), aliveAnswer()), func(v *Health) { copyOf(v, replaceable) }, PlanOptions{}, nil,
-			[]string{"has to be asked for", "and may yet"}},
+			[]string{"must be requested", "but may recover"}},
 		"hung, to be aborted": {stagedEvidence("/v", hung, aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true},
 			[]fault.ActionKind{fault.Abort, fault.Replace}, nil},
 		"hung, and no FUSE": {stagedEvidence("/v", hung, hung, probe.Answer{}), func(v *Health) { v.Mount.FSType = "nfs4" }, PlanOptions{Abort: true}, nil,

@@ -29,7 +29,7 @@ func probeTarget(owner string, m mountns.Mount, below string, bind bool) probe.T
 	return probe.Target{Owner: owner, Namespace: m.Namespace, Point: m.Point, ID: mount.IDOf(m), Below: below, Bind: bind}
 }
 
-var errShortReply = errors.New("the prober has answered something else")
+var errShortReply = errors.New("probe returned an unexpected reply")
 
 const (
 	// maxPasses bounds how often targets are asked that there was no time for.

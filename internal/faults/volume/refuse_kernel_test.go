@@ -60,7 +60,7 @@ func TestRefusals(t *testing.T) {
 		"no record of the pod's": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Remove(kubelet.VolumeRecordPath(s.p)))
-		}, "which volume it is cannot be told", 0},
+		}, "the volume is unknown", 0},
 		"a record that is a link": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Rename(kubelet.VolumeRecordPath(s.p), s.p+"-moved"))
@@ -81,7 +81,7 @@ func TestRefusals(t *testing.T) {
 		"another file system is staged": {func(s *volumeScene) {
 			s.must(systest.UnmountPath(s.g, true))
 			s.must(sys.NewMount("mem", s.g, "tmpfs", ""))
-		}, "cannot be told that they are the same volume", 0},
+		}, "they may be different volumes", 0},
 		mountedIn: {func(s *volumeScene) {
 			s.must(sys.NewMount("x", filepath.Join(s.p, "sub"), "tmpfs", ""))
 			s.t.Cleanup(func() { _ = systest.UnmountPath(filepath.Join(s.p, "sub"), true) })
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 		"no runtime": {func(s *volumeScene) {
 			s.remount("new")
 			s.i.Runtime = nil
-		}, "no container runtime tells", 2},
+		}, "no container runtime was asked", 2},
 		"not mounted by the runtime": {func(s *volumeScene) {
 			s.remount("new")
 			s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/host"}}

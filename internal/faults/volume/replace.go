@@ -91,14 +91,13 @@ func (i *Inspector) runOrder(ctx context.Context, order replaceOrder, name strin
 	}
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
-		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w within %s", name, order.Target.Point, ErrHung, replaceDeadline)
+		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w within %s", order.Target.Point, name, ErrHung, replaceDeadline)
 	case err != nil:
-		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: %w", name, order.Target.Point, err)
+		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: %w", order.Target.Point, name, err)
 	case result.Refused != "":
 		return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, result.Refused)
 	case !result.Done:
-		return fault.Applied{}, fmt.Errorf("put %q in the place of the mount at %q: the process that was to do it has not said how it went", name,
-			order.Target.Point)
+		return fault.Applied{}, fmt.Errorf("replace the mount at %q with %q: the helper process returned no result", order.Target.Point, name)
 	}
 	return fault.Applied{Message: fmt.Sprintf("put %q in its place", name)}, nil
 }

@@ -92,8 +92,8 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 // hostPathSource takes the path of the host, if the mount that it lies on is alive.
 func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
-		return nil, fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's to mount: whoever has mounted it has to "+
-			"mend it", evidence.Mount.Point, evidence.Point)
+		return nil, fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's: the program that mounted it must "+
+			"repair it", evidence.Mount.Point, evidence.Point)
 	}
 	from := sourceCandidate{
 		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,
@@ -110,15 +110,15 @@ func sourceMismatch(evidence *Evidence) string {
 	staging, at := evidence.Staging, evidence.stagedLocation()
 	switch {
 	case evidence.StagingAnswer.State != probe.Alive:
-		return fmt.Sprintf("the staging path %q is not alive either (%s): its driver has not mounted the volume afresh", staging.Point,
+		return fmt.Sprintf("the staging path %q is not alive either (%s): the driver has not mounted the volume again", staging.Point,
 			describeAnswer(evidence.StagingAnswer))
 	case !at.known:
 		return at.reason
 	case at.onNodeDisk:
 		return ""
 	case staging.Mount.FSType != evidence.Mount.FSType || staging.Mount.Source != evidence.Mount.Source:
-		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: it cannot be told that they are "+
-			"the same volume", staging.Point, staging.Mount.FSType, staging.Mount.Source, evidence.Mount.FSType, evidence.Mount.Source)
+		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: they may be "+
+			"different volumes", staging.Point, staging.Mount.FSType, staging.Mount.Source, evidence.Mount.FSType, evidence.Mount.Source)
 	}
 	return ""
 }
@@ -142,7 +142,7 @@ func (c sourceCandidate) toSource() (s *Source, reason string) {
 	case answer.Bindable != probe.Yes:
 		return nil, fmt.Sprintf("%q cannot be bound, or it is not known whether it can", name)
 	case !answer.Stat.Fresh:
-		return nil, fmt.Sprintf("%q has not told its inode", name)
+		return nil, fmt.Sprintf("the inode of %q is unknown", name)
 	}
 	at, stat := c.mount, c.answer.Stat
 	at.Unique = c.answer.ID.UniqueID

@@ -29,22 +29,22 @@ func TestFindSource(t *testing.T) {
 		"dead":                        {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), "/g/v", ""},
 		"dead, not staged":            {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(unstaged), "", "nothing is staged"},
 		"dead, and so is the staging": {stagedEvidence("/v", dead, dead, probe.Answer{}), "", "is not alive either"},
-		"dead, staging without right": {stagedEvidence("/v", dead, errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), "", "is not alive either (it may not be asked"},
+		"dead, staging without right": {stagedEvidence("/v", dead, errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), "", "is not alive either (access to it is denied"},
 		"dead, and the way not known": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
 			e.Staging.location = stagedLocation{reason: "it is not in what is staged"}
 		}), "", "it is not in what is staged"},
-		"dead, and another type is staged":   {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.FSType = "tmpfs" }), "", "the same volume"},
-		"dead, and another source is staged": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.Source = "y" }), "", "the same volume"},
+		"dead, and another type is staged":   {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.FSType = "tmpfs" }), "", "may be different volumes"},
+		"dead, and another source is staged": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.Source = "y" }), "", "may be different volumes"},
 		"dead, and the directory is gone":    {stagedEvidence("/v", dead, aliveAnswer(), missing), "", `there is no "/g/v"`},
 		"dead, and the directory hangs":      {stagedEvidence("/v", dead, aliveAnswer(), errorAnswer(probe.Hung, 0)), "", "does not answer as it should"},
 		"dead, and no bind of it was tried":  {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer(untried)), "", "cannot be bound"},
 		"data is split":                      {stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), "/g/v", ""},
-		"not known":                          {stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()), "", "could not be judged: it may not be asked: permission denied"},
+		"not known":                          {stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()), "", "could not be judged: access to it is denied: permission denied"},
 		"not known, not staged":              {stagedEvidence("/v", errorAnswer(probe.NotProbed, 0), aliveAnswer(), aliveAnswer()).changedBy(unstaged), "", "nothing is staged"},
 		"hostPath":                           {hostPathEvidence("/m/x", aliveAnswer(), aliveAnswer()), "/m/x", ""},
 		"hostPath of a mount":                {hostPathEvidence("/m", aliveAnswer(), probe.Answer{}), "/m", ""},
-		"hostPath that is dead":              {hostPathEvidence("/m/x", dead, probe.Answer{}), "", "is not the kubelet's to mount"},
-		"hostPath without the right":         {hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES)), "", "does not answer as it should (it may not be asked"},
+		"hostPath that is dead":              {hostPathEvidence("/m/x", dead, probe.Answer{}), "", "is not the kubelet's: the program that mounted it"},
+		"hostPath without the right":         {hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES)), "", "does not answer as it should (access to it is denied"},
 	} {
 		s, reason := findSource(c.evidence, Judge(*c.evidence))
 		if (s == nil) != (c.path == "") || s != nil && (s.Path != c.path || s.Reason == "" || reason != "") || !strings.Contains(reason, c.reason) {

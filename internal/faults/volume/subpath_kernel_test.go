@@ -28,7 +28,7 @@ func TestSubPathsThatAreWorkedOut(t *testing.T) {
 	podName := corev1.EnvVar{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
 	}}
-	const astray, untold = "which does not lead there", "cannot be told from the pod alone"
+	const astray, untold = "which does not lead there", "the pod alone does not show"
 	for name, c := range map[string]struct {
 		spec func(*corev1.Container)
 		link []string // what else there is in the volume, and where it leads; with dots for slashes

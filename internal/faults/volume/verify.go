@@ -60,5 +60,5 @@ func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 			return v.Answer.State != probe.Hung && v.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
 		}
 	}
-	return true, fmt.Sprintf("there is no such mount at %q any more", want.Point)
+	return true, fmt.Sprintf("the mount at %q is gone", want.Point)
 }

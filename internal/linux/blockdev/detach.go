@@ -78,7 +78,7 @@ func (r deviceDetacher) writeOrder(ctx context.Context, path, text string) error
 }
 
 func openElsewhere(err error) error {
-	return fmt.Errorf("%w: somebody has it open: %w", ErrBusy, err)
+	return fmt.Errorf("%w: another process has it open: %w", ErrBusy, err)
 }
 
 // verifyTimeout is how long a device may take to go after the kernel said that it

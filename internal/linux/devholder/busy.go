@@ -38,7 +38,7 @@ func (s *holderSearch) hiddenHolders() []string {
 		"a descriptor on its way through a unix socket, which nothing in /proc shows",
 		"a file or a mount that the kernel holds by itself: registered with io_uring, exported by the NFS server, used for process accounting",
 	}
-	overlay := "an overlay made of directories on it, which only the paths tell that it was mounted with"
+	overlay := "an overlay made of directories on it, which only the paths of its mount show"
 	switch {
 	case s.hasInferred():
 		overlay = "the overlays named: their layers are no longer where they were, which proves nothing"

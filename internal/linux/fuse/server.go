@@ -95,7 +95,7 @@ func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 	case s.withTooMany > 0:
 		return fmt.Sprintf("of %d processes that have very many descriptors not all were looked at", s.withTooMany)
 	case s.connectionHidden && !s.connectionShown:
-		return "the kernel does not tell, which takes Linux 6.16"
+		return "the kernel does not name the connection of a descriptor, which needs Linux 6.16"
 	}
 	return ""
 }

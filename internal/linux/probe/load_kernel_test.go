@@ -144,7 +144,7 @@ func TestMoreHangThanThreads(t *testing.T) {
 		switch {
 		case a.State == probe.NotProbed && hasEvidence(a, "no thread left"):
 			without++
-		case a.State == probe.Hung, a.State == probe.NotProbed && hasEvidence(a, "too short to tell"):
+		case a.State == probe.Hung, a.State == probe.NotProbed && hasEvidence(a, "too short for a verdict"):
 			waited++
 		}
 	}

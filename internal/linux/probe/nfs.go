@@ -21,7 +21,7 @@ func (a *Answer) refineNFS(options []string) {
 	switch {
 	case a.State == Denied && a.Errno == sys.EACCES && slices.Contains(options, "sec=sys"):
 		a.State = Stale
-		a.Evidence = append(a.Evidence, "the server refuses this node: it exports the directory no more, or not to this node")
+		a.Evidence = append(a.Evidence, "the server refuses this node: it no longer exports the directory, or not to this node")
 	case a.State == Broken && soft && (a.Errno == sys.ETIMEDOUT || a.Errno == sys.EIO && a.Took >= firstTimeout(options)):
 		a.State = Hung
 		a.Evidence = append(a.Evidence, fmt.Sprintf("the mount is soft: its client has given up after %s", a.Took.Round(time.Millisecond)))

@@ -191,7 +191,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 	}
 	waited := s.endTime.Sub(late.since)
 	if waited < s.deadlineOrDefault()/2 {
-		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short to tell")...)
+		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short for a verdict")...)
 		return
 	}
 	s.answers.setState(at, Hung, waited, s.silenceEvidence(late, waited)...)

@@ -93,7 +93,7 @@ var (
 	}
 	HasMountSetattr = &Feature{
 		Name: "mount_setattr", Kernel: "5.12", probe: probeMountSetattr,
-		Without: "what a mount allows is set while it is attached in a mount namespace that nobody else sees",
+		Without: "what a mount allows is set while it is attached in a mount namespace that no other process sees",
 	}
 	HasDiskSequence = &Feature{
 		Name: "number of a disk that is never used again", Kernel: "5.15", probe: probeDiskSequence,

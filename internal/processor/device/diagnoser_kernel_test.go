@@ -100,7 +100,7 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 		why    []string
 	}{
 		"free":              {func(s *devicetest.Scene) { s.UnmountOnHost() }, byDeviceName, []string{"is free", "looked at"}},
-		"mounted":           {func(*devicetest.Scene) {}, byDeviceName, []string{"in use as it should be", "kubelet's own mount namespace"}},
+		"mounted":           {func(*devicetest.Scene) {}, byDeviceName, []string{"in normal use", "kubelet's own mount namespace"}},
 		"an open file":      {func(s *devicetest.Scene) { s.Leak(); s.UnmountOnHost() }, byDeviceName, []string{"is held by", "open file"}},
 		"not there":         {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "/dev/rbd77"), []string{`there is no device "/dev/rbd77"`}},
 		"no such number":    {func(*devicetest.Scene) {}, byParameter(device.ParamDevice, "4000:7"), []string{`there is no device "4000:7"`}},
@@ -110,7 +110,7 @@ func TestSaysWhatIsNotHeld(t *testing.T) {
 			s.Container("exporter")
 			s.UnmountOnHost()
 			s.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Ready: true}}
-		}, byDeviceName, []string{"in use as it should be", "is alive"}},
+		}, byDeviceName, []string{"in normal use", "is alive"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := devicetest.New(t, "")

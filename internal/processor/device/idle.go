@@ -78,7 +78,7 @@ func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processo
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Detach, Target: device.DescribeTarget(c.device), Device: &ref, Loss: "nothing: the image is not touched", Lossless: true,
 			Safety: fmt.Sprintf("the kernel lets it be opened exclusively, no mount of it and no other holder was found, its counters have not "+
-				"changed for %d seconds; it is not forced: krbd refuses while anybody has it open", int(c.idle.Seconds())),
+				"changed for %d seconds; it is not forced: krbd refuses while it is open", int(c.idle.Seconds())),
 		})
 	}
 	return plan, nil
@@ -144,11 +144,11 @@ func (h *IdleRecoverer) heldBy(ctx context.Context, d blockdev.Device) (string, 
 // idleDuration says for how long the counters of a device have been the same.
 func (h *IdleRecoverer) idleDuration(d blockdev.Device) (lasted time.Duration, why string, err error) {
 	if !d.Known() {
-		return 0, "it cannot be told from another image that may have taken its place", nil
+		return 0, "it cannot be distinguished from an image that has replaced it", nil
 	}
 	now, err := h.Inspector.Finder.Sys.Stat(d)
 	if errors.Is(err, blockdev.ErrNotCounted) {
-		return 0, "whether it is idle cannot be told: " + err.Error(), nil
+		return 0, "its idle time is unknown: " + err.Error(), nil
 	}
 	if err != nil {
 		return 0, "", err

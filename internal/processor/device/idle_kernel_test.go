@@ -174,7 +174,7 @@ func TestLeavesUsedDevicesAlone(t *testing.T) {
 		set func(t *testing.T, w *idleScene)
 		why string
 	}{
-		"mounted on the host":  {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be"},
+		"mounted on the host":  {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in normal use"},
 		"mounted elsewhere":    {func(_ *testing.T, w *idleScene) { w.Container("own", w.Device.Node()) }, "is held by mount"},
 		"open":                 {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open"},
 		"read from meanwhile":  {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "seen idle for 0 seconds only"},
@@ -202,7 +202,7 @@ func TestIdleRefusesWhatHasChanged(t *testing.T) {
 		why     string
 		message string // of a success without an act
 	}{
-		"mounted":   {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in use as it should be", ""},
+		"mounted":   {func(_ *testing.T, w *idleScene) { w.MountOnHost() }, "in normal use", ""},
 		"open":      {func(t *testing.T, w *idleScene) { openCandidate(t, w.Device.Node()) }, "raw open", ""},
 		"read from": {func(_ *testing.T, w *idleScene) { w.Count(0, 101) }, "was used since", ""},
 		"kernel says no": {func(_ *testing.T, w *idleScene) {

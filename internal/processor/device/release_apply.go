@@ -51,11 +51,11 @@ func (h *ReleaseRecoverer) unmountCopy(ctx context.Context, action fault.Action)
 func (h *ReleaseRecoverer) describeUsers(ctx context.Context, number string) string {
 	d, err := h.Inspector.Finder.Sys.Resolve(number)
 	if err != nil {
-		return "who uses it is not known: " + err.Error()
+		return "its users are unknown: " + err.Error()
 	}
 	c, err := h.Inspector.InspectWithProcesses(ctx, d)
 	if err != nil {
-		return "who uses it is not known: " + err.Error()
+		return "its users are unknown: " + err.Error()
 	}
 	return c.Describe()
 }

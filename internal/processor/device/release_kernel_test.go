@@ -104,7 +104,7 @@ func TestReleases(t *testing.T) {
 	if !w.Busy() || w.Left() == nil {
 		t.Error("planning changed something")
 	}
-	if a := plan.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of what the kubelet had mounted") || a.Mount.Namespace == 0 {
+	if a := plan.Actions[0]; a.Loss != "nothing" || !strings.Contains(a.Safety, "it is a copy of the kubelet's former mount") || a.Mount.Namespace == 0 {
 		t.Errorf("action = %+v", a)
 	}
 	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.applyPlan(t, plan)); diff != "" {
@@ -220,7 +220,7 @@ func TestRefuses(t *testing.T) {
 		set  func(w *heldScene)
 		why  string
 	}{
-		"the host mounts it": {"exporter", nil, func(w *heldScene) { w.MountOnHost() }, "in use as it should be"},
+		"the host mounts it": {"exporter", nil, func(w *heldScene) { w.MountOnHost() }, "in normal use"},
 		"the pod is alive": {"exporter", nil, func(w *heldScene) {
 			w.Runtime.Ready = []cri.Sandbox{{PodUID: devicetest.PodUID, Namespace: "default", Name: "db-0", Ready: true}}
 		}, "pod default/db-0"},

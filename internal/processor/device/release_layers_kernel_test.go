@@ -76,7 +76,7 @@ func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 		}
 	}
 	want := []string{"stacked device " + above[0].Node(), "stacked device " + above[1].Node()}
-	if diff := cmp.Diff(want, holders); diff != "" || !usage.Busy || usage.Removable || !strings.Contains(usage.Why, "is made of it, and has to go first") {
+	if diff := cmp.Diff(want, holders); diff != "" || !usage.Busy || usage.Removable || !strings.Contains(usage.Why, "is made of it and must be removed first") {
 		t.Errorf("busy %v, removable %v: %s\nholders (-want +got):\n%s", usage.Busy, usage.Removable, usage.Why, diff)
 	}
 	message := map[string]string{device.ParamMessage: "rbd: failed to unmap device " + below.Node() + ", error exit status 16"}
@@ -86,7 +86,7 @@ func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 	wantFree(t, above[0], true)
 	wantFree(t, above[1], false)
 	p := w.planRelease(t)
-	for _, part := range []string{"in use by what is made of it", above[1].Node() + " (" + above[1].Number.String() + ") is in use as it should be"} {
+	for _, part := range []string{"devices made of it use it", above[1].Node() + " (" + above[1].Number.String() + ") is in normal use"} {
 		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, part) {
 			t.Errorf("plan %q, reason %q, want none that says %q", actionTargets(p), p.NotApplicable, part)
 		}

@@ -71,7 +71,7 @@ func (o releaseOptions) detachReason(i *device.Inspector, d blockdev.Device) str
 	case o.detach == "false", !detachable(d), !d.Known():
 		return ""
 	case d.Kind == blockdev.KRBD:
-		return "the kubelet's volume was all that it was mapped for, and nothing mounts it any more"
+		return "it was mapped only for the kubelet's volume, and nothing mounts it now"
 	case o.detach == "true":
 		return "the parameter " + ParamReleaseDetach + " asks for it"
 	case d.Kind == blockdev.Loop && o.backedByKubelet(i, d):
@@ -89,7 +89,7 @@ func (o releaseOptions) backedByKubelet(i *device.Inspector, d blockdev.Device) 
 // detachLoss says what a detach loses, and whether that is nothing.
 func detachLoss(d blockdev.Device) (text string, lossless bool) {
 	if d.Kind == blockdev.Zram {
-		return "what is stored in the device's memory", false
+		return "the data in the device's memory", false
 	}
-	return "nothing: what is stored is behind the device, and is not touched", true
+	return "nothing: the data behind the device is not touched", true
 }

@@ -33,7 +33,7 @@ func collectOrphans(t *testing.T, s *orphantest.Scene) (processor.Result, orphan
 func TestCollects(t *testing.T) {
 	s := orphantest.New(t)
 	result, survey := collectOrphans(t, s)
-	if !strings.Contains(result.NotApplicable, "none of the 1 directories") || survey.Directories != 1 || len(survey.Pods) != 0 {
+	if !strings.Contains(result.NotApplicable, "each of the 1 pod directories") || survey.Directories != 1 || len(survey.Pods) != 0 {
 		t.Errorf("with none: %q, %+v", result.NotApplicable, survey)
 	}
 	s.Leave(orphantest.Gone)

@@ -247,7 +247,7 @@ func (t *podOutcome) describe(gone bool, waited time.Duration) string {
 	if gone {
 		did.WriteString("; nothing is left of its directory")
 	} else {
-		fmt.Fprintf(&did, "; the kubelet, which removes the rest of its directory, has not done so in %.0f seconds", waited.Seconds())
+		fmt.Fprintf(&did, "; the kubelet has not removed the rest of its directory within %.0f seconds", waited.Seconds())
 	}
 	return did.String()
 }

@@ -75,7 +75,7 @@ func TestHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + goneUID +
-		`", which is gone; the kubelet, which removes the rest of its directory, has not done so in 0 seconds`
+		`", which is gone; the kubelet has not removed the rest of its directory within 0 seconds`
 	if diff := cmp.Diff(want, result.Values[KeyRecoverResult]); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
@@ -118,7 +118,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 		if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
 			t.Errorf("%s: findings %+v, %v, want the first healed", what, result.Findings, err)
 		}
-		if text := result.Values[KeyRecoverResults]; !strings.Contains(text, "has not done so in 0 seconds") {
+		if text := result.Values[KeyRecoverResults]; !strings.Contains(text, "within 0 seconds") {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
@@ -187,11 +187,11 @@ func TestParametersNarrow(t *testing.T) {
 		"all":              {nil, []string{goneUID, otherUID}, ""},
 		"one":              {map[string]string{ParamUID: otherUID}, []string{otherUID}, ""},
 		"at most one":      {map[string]string{ParamLimit: "1"}, []string{goneUID}, ""},
-		"one that lives":   {map[string]string{ParamUID: orphantest.Live}, nil, "there is no directory"},
-		"one that is none": {map[string]string{ParamUID: "ff"}, nil, "there is no directory"},
+		"one that lives":   {map[string]string{ParamUID: orphantest.Live}, nil, "has no orphaned directory"},
+		"one that is none": {map[string]string{ParamUID: "ff"}, nil, "has no orphaned directory"},
 		"results of others": {map[string]string{
 			"collector.kubernetes.orphaned_pods.list": `{"pods":[{"uid":"` + orphantest.Live + `","orphaned":true}]}`, ParamUID: orphantest.Live,
-		}, nil, "there is no directory"},
+		}, nil, "has no orphaned directory"},
 	} {
 		p := planScene(t, s, c.values)
 		var uids []string

@@ -112,7 +112,7 @@ func TestInitContainers(t *testing.T) {
 		state  corev1.ContainerState
 		says   string
 	}{
-		"has succeeded":     {nil, succeeded, `container "init" rests: it has succeeded, and runs again only if the pod's sandbox is created again`},
+		"has succeeded":     {nil, succeeded, `container "init" is idle: it has succeeded, and runs again only if the pod's sandbox is created again`},
 		"waits":             {nil, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}, "waiting (CrashLoopBackOff)"},
 		"stays, and runs":   {&always, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, ": running"},
 		"stays, and waits":  {&always, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}, "waiting (PodInitializing)"},

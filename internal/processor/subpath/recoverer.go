@@ -134,17 +134,17 @@ func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, 
 			left = append(left, bind)
 			continue
 		}
-		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again, whatever is done to its "+
-			"mounts: %s; create the pod anew", pod.Namespace, pod.Name, bind.Container, why)
+		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again: %s. "+
+			"Create the pod again", pod.Namespace, pod.Name, bind.Container, why)
 	}
 	return left, reason
 }
 
-// unmountAction is the action that heals one bind.
+// unmountAction is the action that repairs one bind.
 func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
 	mount := faults.MountOfState(bind.State, namespace)
-	safety := bind.Reason + "; it is the bind of this subPath of this pod; what the subPath names now is bound in its place, where it is there, " +
-		"and else the kubelet binds afresh at the next start; containers that run keep the mount that they have"
+	safety := bind.Reason + "; this pod's spec requests the bind; the current file or directory is bound in its place if it exists, " +
+		"otherwise the kubelet binds it at the next start; running containers keep their mount"
 	if bind.PeerGroup != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
 			bind.PeerGroup)

@@ -392,7 +392,7 @@ func TestNothingToHeal(t *testing.T) {
 		"healthy": {nil, []string{"pod default/web has no stale subPath mount"}},
 		"never restarted": {
 			func(w *repairScene) { w.renew(); w.pod.Spec.RestartPolicy = corev1.RestartPolicyNever },
-			[]string{"is not started again", "restartPolicy is Never", "create the pod anew"},
+			[]string{"is not started again", "restartPolicy is Never", "Create the pod again"},
 		},
 		"ended": {
 			func(w *repairScene) { w.renew(); w.pod.Status.Phase = corev1.PodFailed },

@@ -113,7 +113,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 }
 
 func nothingToEvict(pod *corev1.Pod, reasons []string) string {
-	text := fmt.Sprintf("pod %s has no volume that is broken and cannot be repaired without evicting it", evictedName(pod))
+	text := fmt.Sprintf("no volume of pod %s requires eviction", evictedName(pod))
 	if len(reasons) > 0 {
 		text += ": " + strings.Join(reasons, "; ")
 	}
@@ -134,10 +134,10 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
 		return fmt.Sprintf("it has ended (phase %s) and does not run", pod.Status.Phase)
 	case owner == nil:
-		return "it has no controller, so nothing would make it anew: what it was would be lost; delete it and create it again"
+		return "it has no controller, so no program would create it again; delete it and create it yourself"
 	case owner.Kind == "DaemonSet" && !daemonSets:
-		return fmt.Sprintf("it is of DaemonSet %q, and would come back on this node, to the same broken volume; where making it anew does help, "+
-			"because the driver mounts the volume afresh for a pod that is new, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
+		return fmt.Sprintf("DaemonSet %q would create it on this node again, with the same broken volume. "+
+			"If a new pod gets a new mount, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
 	case !allowed:
 		return evictionsNotAllowed
 	}
@@ -145,23 +145,23 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 }
 
 // evictionBlocked says what may keep a pod that is going.
-const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes, which a volume that does not answer " +
-	"can hold up"
+const evictionBlocked = "it goes when its containers have ended and the kubelet has unmounted its volumes; a volume that does not answer " +
+	"can delay that"
 
 // safetyReason says why it may be done.
 func (h *EvictRecoverer) safetyReason(ctx context.Context, pod *corev1.Pod, findings []fault.Finding, reasons []string) string {
 	owner := metav1.GetControllerOf(pod)
 	text := "it has " + describeFindings(findings)
 	if len(reasons) > 0 {
-		text += ", which is not mended here: " + strings.Join(reasons, "; ")
+		text += ", which is not repaired here: " + strings.Join(reasons, "; ")
 	}
-	text += fmt.Sprintf("; %s %q makes another pod in its place; PodDisruptionBudgets hold, and only the pod with UID %s is evicted",
+	text += fmt.Sprintf("; %s %q creates a new pod in its place; PodDisruptionBudgets hold, and only the pod with UID %s is evicted",
 		owner.Kind, owner.Name, pod.UID)
 	switch owner.Kind {
 	case "DaemonSet":
-		text += "; the other pod runs on this node again"
+		text += "; the new pod runs on this node again"
 	case "StatefulSet":
-		text += "; the other pod is made when this one has gone altogether"
+		text += "; the new pod is created after this one is gone"
 	}
 	if local := h.localVolumes(ctx, pod); len(local) > 0 {
 		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(local, ", "))

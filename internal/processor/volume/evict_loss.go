@@ -19,28 +19,28 @@ import (
 
 // describeLoss says what goes with a pod.
 func (h *EvictRecoverer) describeLoss(ctx context.Context, pod *corev1.Pod) string {
-	lost := []string{"the pod: its containers end within its grace period, with what they have not written down"}
+	lost := []string{"the pod: its containers end within its grace period, and lose what they have not stored"}
 	for _, kind := range []struct {
 		text string
 		is   func(corev1.Volume) bool
 	}{
 		{"the content of emptyDir volumes", func(v corev1.Volume) bool { return v.EmptyDir != nil }},
-		{"the claims, and what is stored behind them, of ephemeral volumes", func(v corev1.Volume) bool { return v.Ephemeral != nil }},
-		{"what the driver keeps for this pod alone of inline CSI volumes", func(v corev1.Volume) bool { return v.CSI != nil }},
+		{"the claims and the data of ephemeral volumes", func(v corev1.Volume) bool { return v.Ephemeral != nil }},
+		{"the data that the driver keeps only for this pod, of inline CSI volumes", func(v corev1.Volume) bool { return v.CSI != nil }},
 	} {
 		if names := volumeNames(pod, kind.is); len(names) > 0 {
 			lost = append(lost, kind.text+" "+strings.Join(names, ", "))
 		}
 	}
 	if names := volumeNames(pod, func(v corev1.Volume) bool { return v.HostPath != nil }); len(names) > 0 {
-		lost = append(lost, "where the other pod runs on another node, the sight of hostPath volumes "+strings.Join(names, ", ")+
+		lost = append(lost, "if the new pod runs on another node, hostPath volumes "+strings.Join(names, ", ")+
 			", which stay here")
 	}
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		lost = append(lost, "the work of this pod so far, which the Job may count as a failure")
 	}
 	if known, err := h.volumesByPlugin(ctx, pod); err != nil || known == nil {
-		lost = append(lost, "whether it has local volumes, which bind it to this node, is not known")
+		lost = append(lost, "perhaps its place on this node: whether local volumes bind it there is unknown")
 	}
 	return strings.Join(lost, "; ")
 }

@@ -109,9 +109,9 @@ func TestEvictPlan(t *testing.T) {
 	want := processor.Plan{
 		Actions: []fault.Action{{
 			Kind: fault.Evict, Target: "pod default/web-1 (UID " + evictedUID + ")", Pod: &fault.Pod{Namespace: "default", Name: "web-1", UID: evictedUID}, Fault: fault.DisconnectedFUSE,
-			Safety: `it has DisconnectedFUSE of volume data, which is not mended here: no healthy source of volume data is on this node; ` +
-				`ReplicaSet "web" makes another pod in its place; PodDisruptionBudgets hold, and only the pod with UID ` + evictedUID + ` is evicted`,
-			Loss: "the pod: its containers end within its grace period, with what they have not written down",
+			Safety: `it has DisconnectedFUSE of volume data, which is not repaired here: no healthy source of volume data is on this node; ` +
+				`ReplicaSet "web" creates a new pod in its place; PodDisruptionBudgets hold, and only the pod with UID ` + evictedUID + ` is evicted`,
+			Loss: "the pod: its containers end within its grace period, and lose what they have not stored",
 		}},
 		Findings: newEvictScene(t, nil).findings,
 	}
@@ -159,7 +159,7 @@ func TestEvictPlanSaysWhatItCosts(t *testing.T) {
 			change: func(p *corev1.Pod) {
 				p.Spec.Volumes = []corev1.Volume{{Name: "logs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
 			},
-			loss: "the sight of hostPath volumes logs",
+			loss: "if the new pod runs on another node, hostPath volumes logs, which stay here",
 		},
 		"local volume": {
 			scene: func(s *evictScene) {
@@ -167,9 +167,9 @@ func TestEvictPlanSaysWhatItCosts(t *testing.T) {
 			},
 			safety: "bound to this node by its local volumes (local-pv-1)",
 		},
-		"kubelet unknown": {scene: func(s *evictScene) { s.root = "/does/not/exist" }, loss: "local volumes, which bind it to this node, is not known"},
+		"kubelet unknown": {scene: func(s *evictScene) { s.root = "/does/not/exist" }, loss: "whether local volumes bind it there is unknown"},
 		"Job":             {change: ownedBy("Job", "j"), loss: "which the Job may count as a failure"},
-		"StatefulSet":     {change: ownedBy("StatefulSet", "s"), safety: "made when this one has gone altogether"},
+		"StatefulSet":     {change: ownedBy("StatefulSet", "s"), safety: "the new pod is created after this one is gone"},
 		"DaemonSet": {
 			change: ownedBy("DaemonSet", "d"), values: map[string]string{ParamEvictDaemonSet: "true"}, safety: "runs on this node again",
 		},
@@ -203,9 +203,9 @@ var evictRefusals = map[string]struct {
 	"healthy":       {scene: func(s *evictScene) { s.findings, s.reasons = nil, []string{"volume data is alive"} }, want: "volume data is alive"},
 	"static":        {change: func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, want: "mirrors a static pod"},
 	"mirror":        {change: ownedBy("Node", "n1"), want: "it is a static pod"},
-	"bare":          {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: "it has no controller, so nothing would make it anew"},
+	"bare":          {change: func(p *corev1.Pod) { p.OwnerReferences = nil }, want: "it has no controller, so no program would create it again"},
 	"no controller": {change: func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil }, want: "it has no controller"},
-	"DaemonSet":     {change: ownedBy("DaemonSet", "d"), want: "would come back on this node"},
+	"DaemonSet":     {change: ownedBy("DaemonSet", "d"), want: "would create it on this node again"},
 	"going":         {change: func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, want: "it is being deleted already"},
 	"succeeded":     {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }, want: "it has ended (phase Succeeded)"},
 	"failed":        {change: func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, want: "it has ended (phase Failed)"},

@@ -116,9 +116,9 @@ func notRunningReason(pod *corev1.Pod) string {
 	name := pod.Namespace + "/" + pod.Name
 	switch {
 	case pod.DeletionTimestamp != nil:
-		return fmt.Sprintf("pod %s is being deleted: its volumes are unmounted, not mended", name)
+		return fmt.Sprintf("pod %s is being deleted: its volumes are unmounted, not repaired", name)
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not mended", name, pod.Status.Phase)
+		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not repaired", name, pod.Status.Phase)
 	}
 	return ""
 }
@@ -129,7 +129,7 @@ type rebindDraft struct {
 	container string // empty: all
 	actions   []fault.Action
 	refusals  []string
-	// healedFindings are the findings that the actions heal, left all others.
+	// healedFindings are the findings that the actions repair, left all others.
 	healedFindings, leftFindings []fault.Finding
 	sharedWith                   []fault.Pod
 	mounters                     []string // containers that mount what is replaced
@@ -200,10 +200,10 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 	name := d.pod.Namespace + "/" + d.pod.Name
 	if len(d.refusals) > 0 {
-		return fmt.Sprintf("no volume of pod %s is mended: %s", name, processor.JoinReasons(d.refusals, maxReasons))
+		return fmt.Sprintf("no volume of pod %s is repaired: %s", name, processor.JoinReasons(d.refusals, maxReasons))
 	}
 	if len(d.leftFindings) > 0 {
-		return fmt.Sprintf("no volume of pod %s is mended: nothing is known that could be done", name)
+		return fmt.Sprintf("no volume of pod %s is repaired: no repair is known", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(survey.Volumes))
 	if len(survey.Coverage.Incomplete) > 0 {

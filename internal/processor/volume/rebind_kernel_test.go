@@ -147,7 +147,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	p := w.planRepair(t)
 	for done := range 2 {
 		w.applyActions(t, p.Actions[:done])
-		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is mended") {
+		if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "not all of it is repaired") {
 			t.Errorf("%d done: %v", done, err)
 		}
 	}
@@ -173,8 +173,8 @@ func TestRefuses(t *testing.T) {
 			w.Kill()
 			w.Remount("new")
 			w.Record(w.Point, kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: "another"})
-		}, "no volume of pod default/web is mended"},
-		"it hangs": {func(w *rebindScene) { w.Stop() }, "has to be asked for"},
+		}, "no volume of pod default/web is repaired"},
+		"it hangs": {func(w *rebindScene) { w.Stop() }, "must be requested"},
 		"another container": {func(w *rebindScene) {
 			w.Kill()
 			w.Remount("new")

@@ -202,8 +202,8 @@ func TestReportsWhyNothingIsRepaired(t *testing.T) {
 		"refused": {func(w *rebindWorld) {
 			w.breakVolume("a")
 			w.plans["a"] = plannedRepair{refusals: []string{"first reason", "second reason"}}
-		}, "no volume of pod default/web is mended: first reason; second reason", 1},
-		"no say": {func(w *rebindWorld) { w.breakVolume("a"); w.plans["a"] = plannedRepair{} }, "nothing is known that could be done", 1},
+		}, "no volume of pod default/web is repaired: first reason; second reason", 1},
+		"no say": {func(w *rebindWorld) { w.breakVolume("a"); w.plans["a"] = plannedRepair{} }, "no repair is known", 1},
 		"another pod's": {func(w *rebindWorld) {
 			w.breakVolume("a")
 			w.survey.Volumes[0].Pod.UID = "other"

@@ -93,7 +93,7 @@ func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, st
 		return nil, err
 	}
 	if !proof.Healed {
-		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is mended: %s",
+		return nil, processor.Stalled(fmt.Errorf("verify volumes of the pod: not all of it is repaired: %s",
 			processor.JoinReasons(proof.NotHealed, maxReasons)))
 	}
 	for i := range did {

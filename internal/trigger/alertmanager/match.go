@@ -113,7 +113,7 @@ func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error
 	take := func(key, from, name string, of func(a *alert, name string) (string, bool)) error {
 		value, found := of(a, name)
 		if !found {
-			return trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no %s %q, which is to be the parameter %q",
+			return trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
 				a.Labels[alertName], from, name, key)
 		}
 		c.Parameters[key] = value

@@ -36,7 +36,7 @@ func TestAbort(t *testing.T) {
 	hung, dead := named(t, "H"), named(t, "Z")
 	s := newScene(t, hung)
 	hung.Build(t, s.place)
-	if refusals := s.refuse(hung); !strings.Contains(refusals[0], "has to be asked for") {
+	if refusals := s.refuse(hung); !strings.Contains(refusals[0], "must be requested") {
 		t.Errorf("refusals %q", refusals)
 	}
 	before := s.place.Line(t)

@@ -184,7 +184,7 @@ func (r *rbd) released(node, exporter string) {
 	if d.Outcome != v1.OutcomeHealed || !strings.HasPrefix(said, "released device "+node+": unmounted 1 copies") || !strings.Contains(said, "free, and left to its driver") {
 		r.t.Errorf("outcome %q, result %q", d.Outcome, said)
 	}
-	if out, status := r.shell("kubediag holders " + node); status != 0 || !strings.Contains(out, "is free: nobody holds it") {
+	if out, status := r.shell("kubediag holders " + node); status != 0 || !strings.Contains(out, "is free: no holder was found") {
 		r.t.Errorf("holders of a device that was released: status %d\n%s", status, out)
 	}
 	r.run("rbd unmap -o noudev " + node)

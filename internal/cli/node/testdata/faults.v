@@ -28,7 +28,7 @@
              device 8:1, inode 7, link count 0
   heal       person
   plan       nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too
-  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
 3. HeldDevice (critical): A device cannot be detached because something that the host does not show holds it
@@ -40,7 +40,7 @@
   why        the kernel refuses to open device /dev/rbd3 (252:48) exclusively: it is busy
   heal       person
   plan       nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet
-  repair     unmount it in that mount namespace, every copy, without ending a process; then detach the device by its own means
+  repair     unmount every copy in the mount namespace that has it, without ending a process; then detach the device
   runbook    kubediag explain HeldDevice
 
 Next:
@@ -54,7 +54,7 @@ Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
 ! Not judged: volume "v": denied\x1b
 ! Names of pods are missing: runtime: deadline\u202e exceeded
 ! Not looked at: 1 process: it refuses\x1b: ask.
-! It is not known whether this kubelet renews stale binds by itself, as kubelets from 1.19 do.
+! Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).
 ! Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.
 ! Note: no kubelet that serves \x1b was seen.
-no kubelet process was made use of, root "/k \x1b", mount namespace 4026531841.
+no kubelet process was used, root "/k \x1b", mount namespace 4026531841.

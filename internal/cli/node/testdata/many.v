@@ -21,8 +21,8 @@
   mount      /var/lib/kubelet/pods/uid-of-trainer-1/volumes/kubernetes.io~csi/pvc/mount
   driver     cephfs.csi.ceph.com
   heal       person
-  plan       nothing by itself: the daemon or the server has to answer again
-  repair     none by itself: the daemon or the server has to answer again; the FUSE connection is aborted on explicit request only
+  plan       nothing by itself: the daemon or the server must answer again
+  repair     none by itself: the daemon or the server must answer again; the FUSE connection is aborted on explicit request only
   runbook    kubediag explain HungMount
 
 2. DisconnectedFUSE (critical): The daemon of a volume is gone, or its session was ended by the server
@@ -33,7 +33,7 @@
   driver     cephfs.csi.ceph.com
   heal       driver
   plan       nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too
-  repair     put what the driver has mounted afresh for the same volume handle in its place, on the host and in the containers that run; where there is no such thing, evict the pod
+  repair     replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is none, evict the pod
   runbook    kubediag explain DisconnectedFUSE
 
 3. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
@@ -46,7 +46,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
-  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
 3. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
@@ -59,7 +59,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
-  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
 3. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
@@ -72,7 +72,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
-  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
 3. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
@@ -85,7 +85,7 @@
   why        the root of the mount is deleted: its link count is 0
   heal       safe
   plan       replace this one bind with the file that the subPath names now; the running container keeps what it has
-  repair     unmount that one mount and bind what the subPath names now in its place, where there is such a thing; the container's next start is brought forward
+  repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 
 4. HeldDevice (critical): A device cannot be detached because something that the host does not show holds it
@@ -97,7 +97,7 @@
   holder     process 21214 (node_exporter)
   heal       safe
   plan       unmount this copy in the mount namespace that has it, and detach the device; no process ends
-  repair     unmount it in that mount namespace, every copy, without ending a process; then detach the device by its own means
+  repair     unmount every copy in the mount namespace that has it, without ending a process; then detach the device
   runbook    kubediag explain HeldDevice
 
 5. OrphanedPodVolumes (warning): Volumes of a pod that is gone are left in the kubelet's directory
@@ -105,7 +105,7 @@
   pod        uid 29da79e5-386c-4e0d-82c1-215f93ff955d (its name is not known)
   heal       safe
   plan       remove the empty directories that are left, and nothing that may be data
-  repair     remove the empty directories, leaf first, once nothing of them is mounted in any mount namespace; anything that may be data is left
+  repair     remove the empty directories, leaf first, once no mount namespace has a mount of them; anything that may be data stays
   runbook    kubediag explain OrphanedPodVolumes
 
 Next:

@@ -2,4 +2,4 @@
 ! Not looked at: 77 processes, and what only they have mounted: user 65534 may not look into them: run it as root in the host's PID namespace (in a pod: hostPID: true).
 ! Not looked at: what the container runtime knows: it did not answer for 2.0 s.
 ! Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.
-no kubelet process was made use of, root "/var/lib/kubelet", mount namespace 1.
+no kubelet process was used, root "/var/lib/kubelet", mount namespace 1.
