@@ -86,8 +86,17 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 	return ok, nil
 }
 
+// untagged are packages whose tests of the unit tier depend on the kernel, too.
+var untagged = []string{"./internal/linux/...", "./internal/kubelet"}
+
 // suitesOf lists the packages of the tier that were asked for, each with its tests.
 func suitesOf(found []testFile, tag string, o options) (suites []matrix.Suite) {
+	found = slices.Clone(found)
+	for i, f := range found {
+		if f.tag == "" && chosen(untagged, f.dir) {
+			found[i].tag = tag
+		}
+	}
 	for _, dir := range packages(found, tag) {
 		s := matrix.Suite{Dir: strings.TrimPrefix(dir, "./"), Pattern: pattern(found, dir, tag)}
 		shown := shows(s.Dir)

@@ -78,7 +78,6 @@ func TestReplaceObeysItsContext(t *testing.T) {
 // TestReplaceWhatIsGone: without the mount there is nothing to be replaced, and
 // nothing is mounted.
 func TestReplaceWhatIsGone(t *testing.T) {
-	kerneltest.Needs(t, sys.HasMountSetattr)
 	f := newReplacementFiles(t)
 	onEverySource(t, func(t *testing.T) {
 		s := newScene(t)

@@ -273,7 +273,6 @@ func TestDoUsesNoForgedProc(t *testing.T) {
 
 // TestNothingStaysOpen: no namespace is pinned after its last process is gone.
 func TestNothingStaysOpen(t *testing.T) {
-	kerneltest.Needs(t, sys.HasNamespaceWalk)
 	holder := kerneltest.Start(t, "hold")
 	ns, err := Of(holder.PID)
 	must(t, err)

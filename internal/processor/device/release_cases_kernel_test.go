@@ -110,6 +110,8 @@ type situation struct {
 	// proof afterwards, if the plan cannot know that the kernel will refuse. Both empty: it is released.
 	refused, stalled string
 	free             bool // the kernel does not call it busy
+	// walkOnly is whether only the walk over all mount namespaces finds the holder. It is left alone on other kernels.
+	walkOnly bool
 }
 
 // withRole has a process with a mount namespace of its own play a role.
@@ -168,12 +170,12 @@ var holderSituations = map[string]situation{
 	"outside a chroot":                {hold: withRole("keep chrooted")},
 	"namespace kept by a bind":        {hold: boundNamespace},
 	"namespace kept by a descriptor":  {hold: noHolder},
-	"namespace kept by a mount table": {hold: withAttr(nil, "keep a table")},
+	"namespace kept by a mount table": {hold: withAttr(nil, "keep a table"), walkOnly: true},
 	// An unmount would first take away what a process has mounted on it.
 	"covered": {hold: withRole("keep covered"), refused: "another file system is mounted on it"},
 	// No path of the namespace leads to it, and umount2 knows nothing but paths.
 	"covered above":               {hold: withRole("keep below a cover"), refused: "another mount hides it"},
-	"below a root that was moved": {hold: withRole("keep moved"), refused: "stays: "},
+	"below a root that was moved": {hold: withRole("keep moved"), refused: "stays: ", walkOnly: true},
 	// The kernel locks what a namespace of fewer rights has inherited, and nothing is tried there.
 	"child user namespace": {
 		hold: withAttr(sys.PrivateMounts(sys.Clone{User: true}), "keep"), refused: "a workload has made that mount namespace for itself",
@@ -193,9 +195,12 @@ var holderSituations = map[string]situation{
 
 // TestEveryHolding builds each for real: it is released, or left alone with the reason, and its holder lives.
 func TestEveryHolding(t *testing.T) {
-	kerneltest.Needs(t, sys.HasNamespaceWalk)
+	walks := sys.HasNamespaceWalk.Probe() == nil
 	for name, c := range holderSituations {
 		t.Run(name, func(t *testing.T) {
+			if c.walkOnly && !walks {
+				c.refused = "its holder hidden"
+			}
 			w := &heldScene{Scene: devicetest.New(t, "")}
 			w.healer = &ReleaseRecoverer{Inspector: w.Inspector}
 			w.request = processor.Request{Values: map[string]string{device.ParamDevice: w.Device.Node()}}

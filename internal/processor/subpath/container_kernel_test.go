@@ -117,15 +117,13 @@ func (n loopRound) mountAndUnmount(result *loopResult) error {
 		return err
 	}
 	result.Mounted[n.Point]++
-	made, err := tree.Stat(sys.StatUniqueID)
+	made, err := tree.Stat(numberKind())
 	if err != nil {
 		return err
 	}
 	for start, wait := time.Now(), rand.N(200*time.Microsecond); time.Since(start) < wait; {
 	}
-	var m sys.MountStat
-	err = m.Load(sys.MountRef{Mount: made.MountID}, sys.StatmountPoint)
-	if err == nil {
+	if _, err = (mountKey{ID: made.MountID}).load(); err == nil {
 		err = sys.OnThread(func() error { return sys.DetachMount(tree) })
 	}
 	if err != nil {
@@ -137,7 +135,6 @@ func (n loopRound) mountAndUnmount(result *loopResult) error {
 // TestContainerThatMountsInALoop applies plans while a container mounts and unmounts, next to the binds that are healed
 // and on its own copies of others.
 func TestContainerThatMountsInALoop(t *testing.T) {
-	kerneltest.Needs(t, sys.HasStatmount)
 	for name, propagation := range map[string]mount.Propagation{"shares nothing": mount.Private, "follows the host": mount.Slave} {
 		t.Run(name, func(t *testing.T) {
 			w := admit(t)

@@ -10,28 +10,29 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // raceRound is a round, with what there was before.
 type raceRound struct {
 	raceContest
 	bout
-	before []uint64
-	stale  mount.State
-	on     uint64 // the mount that the stale one is on
-	root   string // of a mount of what the subPath names
+	before   []mountKey
+	stale    mount.State
+	staleKey mountKey
+	on       uint64 // the mount that the stale one is on
+	root     string // of a mount of what the subPath names
 }
 
 func (r *raceScene) newRound(t *testing.T, c raceContest, stale mount.State) raceRound {
 	t.Helper()
-	before, err := mountIDs(0)
+	before, err := mountKeys()
 	must(t, err)
-	var m sys.MountStat
-	must(t, m.Load(sys.MountRef{Mount: stale.UniqueID}, sys.StatmountBasic))
+	key := keyOf(stale.ID, stale.ReadOnly)
+	on, err := key.load()
+	must(t, err)
 	healthy, err := mount.Inspect(r.places.sparePoint())
 	must(t, err)
-	return raceRound{raceContest: c, before: before, stale: stale, on: m.Parent(), root: healthy.Root}
+	return raceRound{raceContest: c, before: before, stale: stale, staleKey: key, on: on.Parent, root: healthy.Root}
 }
 
 // checkRound holds that nothing is gone but the stale mount, nothing is there but what the rival bound and at most one
@@ -46,11 +47,11 @@ func (m raceRound) checkRound(t *testing.T, r *raceScene) {
 	if len(m.deed.Added) != m.deed.Bound {
 		t.Errorf("the rival made %d mounts, of which %d were there right afterwards", m.deed.Bound, len(m.deed.Added))
 	}
-	after, err := mountIDs(0)
+	after, err := mountKeys()
 	must(t, err)
 	lost := without(slices.Concat(m.before, m.deed.Added), after)
-	stays := !slices.Contains(lost, m.stale.UniqueID)
-	if foreign := without(lost, []uint64{m.stale.UniqueID}); len(foreign) > 0 {
+	stays := !slices.Contains(lost, m.staleKey)
+	if foreign := without(lost, []mountKey{m.staleKey}); len(foreign) > 0 {
 		t.Errorf("%d healthy mounts are gone: %v (outcome %q)", len(foreign), foreign, m.outcome)
 	}
 	if stays && m.outcome == unmounted || !stays && m.outcome != unmounted && !rivalActs[m.act].removes {
@@ -64,23 +65,23 @@ func (m raceRound) checkRound(t *testing.T, r *raceScene) {
 }
 
 // checkNewBind holds that a new bind is there where there is to be one, and only there, and that it covers nothing.
-func (m raceRound) checkNewBind(t *testing.T, r *raceScene, ids []uint64) {
+func (m raceRound) checkNewBind(t *testing.T, r *raceScene, made []mountKey) {
 	t.Helper()
-	if len(ids) == 0 && !m.mayBeBare() {
+	if len(made) == 0 && !m.mayBeBare() {
 		t.Errorf("outcome %q, and there is no new bind (%d of the rival's)", m.outcome, m.deed.Bound)
 	}
-	if len(ids) > 1 || len(ids) == 1 && !m.mayHaveNewBind() {
-		t.Fatalf("outcome %q, and there are new mounts: %v", m.outcome, ids)
+	if len(made) > 1 || len(made) == 1 && !m.mayHaveNewBind() {
+		t.Fatalf("outcome %q, and there are new mounts: %v", m.outcome, made)
 	}
-	if len(ids) == 1 {
+	if len(made) == 1 {
 		r.tally.put++
-		if m.checkNewMount(t, r.places, ids[0]) {
+		if m.checkNewMount(t, r.places, made[0]) {
 			t.Errorf("outcome %q, and the new bind covers the rival's", m.outcome)
 		}
 	}
 	if len(m.deed.Added) == 1 {
-		if top, err := mount.Inspect(r.places.Point); err != nil || top.UniqueID != m.deed.Added[0] {
-			t.Errorf("at the point: %+v, %v, want the rival's mount %d (outcome %q)", top, err, m.deed.Added[0], m.outcome)
+		if top, err := mount.Inspect(r.places.Point); err != nil || keyOf(top.ID, top.ReadOnly) != m.deed.Added[0] {
+			t.Errorf("at the point: %+v, %v, want the rival's mount %+v (outcome %q)", top, err, m.deed.Added[0], m.outcome)
 		}
 	}
 }
@@ -109,18 +110,18 @@ func (m raceRound) mayBeBare() bool {
 
 // checkNewMount checks that a new mount is the one that is to be there, and reports whether it lies on one that the
 // rival made.
-func (m raceRound) checkNewMount(t *testing.T, p rivalPlaces, id uint64) (covers bool) {
+func (m raceRound) checkNewMount(t *testing.T, p rivalPlaces, made mountKey) (covers bool) {
 	t.Helper()
-	var s sys.MountStat
-	must(t, s.Load(sys.MountRef{Mount: id}, sys.StatmountBasic|sys.StatmountPoint|sys.StatmountRoot))
-	covers = !m.isMarkedDeleted() && slices.Contains(m.deed.Added, s.Parent())
-	if string(s.Point()) != p.Point || s.Parent() != m.on && !covers {
-		t.Errorf("the new mount is at %q on %d, want %q on %d (outcome %q)", s.Point(), s.Parent(), p.Point, m.on, m.outcome)
+	at, err := made.load()
+	must(t, err)
+	covers = !m.isMarkedDeleted() && slices.ContainsFunc(m.deed.Added, func(k mountKey) bool { return k.ID == at.Parent })
+	if at.Point != p.Point || at.Parent != m.on && !covers {
+		t.Errorf("the new mount is at %q on %d, want %q on %d (outcome %q)", at.Point, at.Parent, p.Point, m.on, m.outcome)
 	}
 	// The rival may have brought back, as what the subPath names, what had been moved away.
 	back := m.act == "replace the source" && !m.isMarkedDeleted() && m.deed.Began < m.ended
-	if root := string(s.Root()); root != m.root && !(back && root == m.stale.Root) {
-		t.Errorf("the new mount is of %q, want %q (outcome %q)", root, m.root, m.outcome)
+	if at.Root != m.root && !(back && at.Root == m.stale.Root) {
+		t.Errorf("the new mount is of %q, want %q (outcome %q)", at.Root, m.root, m.outcome)
 	}
 	return covers
 }

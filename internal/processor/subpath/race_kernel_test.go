@@ -72,7 +72,7 @@ type rivalOrder struct {
 type rivalResult struct {
 	Began, Ended int64 // nanoseconds of the machine's clock
 	Bound        int   // how many mounts it made
-	Added        []uint64
+	Added        []mountKey
 	Err          string
 }
 
@@ -136,7 +136,7 @@ func unmountExactly(p rivalPlaces) error {
 		return err
 	}
 	defer fd.Close()
-	st, err := fd.Stat(sys.StatUniqueID)
+	st, err := fd.Stat(numberKind())
 	if err != nil || st.MountID != p.Stale {
 		return err
 	}
@@ -184,7 +184,7 @@ func playRival(args []string, ready func(string)) error {
 }
 
 func performOrder(o rivalOrder) rivalResult {
-	before, err := mountIDs(0)
+	before, err := mountKeys()
 	if err != nil {
 		return rivalResult{Err: err.Error()}
 	}
@@ -193,14 +193,14 @@ func performOrder(o rivalOrder) rivalResult {
 	d := rivalResult{Began: time.Now().UnixNano()}
 	d.Bound, err = rivalActs[o.Act].do(o.Places)
 	d.Ended = time.Now().UnixNano()
-	after, tableErr := mountIDs(0)
+	after, tableErr := mountKeys()
 	if err := errors.Join(err, tableErr); err != nil {
 		d.Err = err.Error()
 	}
 	d.Added = without(after, before)
-	d.Added = slices.DeleteFunc(d.Added, func(id uint64) bool {
-		var m sys.MountStat
-		return m.Load(sys.MountRef{Mount: id}, sys.StatmountBasic) != nil || !m.ReadOnly()
+	d.Added = slices.DeleteFunc(d.Added, func(k mountKey) bool {
+		m, err := k.load()
+		return err != nil || !m.ReadOnly
 	})
 	return d
 }
@@ -353,7 +353,6 @@ func bindMoved(t *testing.T, r *raceScene) {
 // TestRivals has another process do something to a stale bind before, while and after a plan is made and applied, in
 // every way that a kubelet, a container or an attacker may. After every round the whole mount table is compared.
 func TestRivals(t *testing.T) {
-	kerneltest.Needs(t, sys.HasStatmount)
 	rounds, met, last := 0, 0, time.Now().Add(raceTime)
 	for i, c := range raceContests {
 		name := c.act
@@ -427,8 +426,8 @@ func (r *raceScene) round(t *testing.T, c raceContest, i int) {
 	c.stale(t, r)
 	st, err := mount.Inspect(r.places.Point)
 	must(t, err)
-	r.places.Stale = st.UniqueID
 	m := r.newRound(t, c, st)
+	r.places.Stale = m.staleKey.ID
 	o := rivalOrder{Act: c.act, Places: r.places}
 	var b bout
 	switch i % 8 {
@@ -468,7 +467,7 @@ func (r *raceScene) someTime() time.Duration { return rand.N(r.usual) }
 func (r *raceScene) planOne(t *testing.T) processor.Plan {
 	t.Helper()
 	p := r.plan(t)
-	if len(p.Actions) != 1 || p.Actions[0].Mount.ID != r.places.Stale {
+	if len(p.Actions) != 1 || numberOf(p.Actions[0].Mount) != r.places.Stale {
 		t.Fatalf("plan %q, want the stale bind at %q alone", targets(p), r.places.Point)
 	}
 	return p
@@ -507,7 +506,7 @@ func (b *bout) planAndApply(t *testing.T, r *raceScene) {
 		t.Errorf("plan: %v", err)
 	case err != nil || len(plan.Actions) == 0:
 		b.outcome = unplanned
-	case len(plan.Actions) > 1 || plan.Actions[0].Mount.ID != r.places.Stale:
+	case len(plan.Actions) > 1 || numberOf(plan.Actions[0].Mount) != r.places.Stale:
 		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(plan), r.places.Point)
 	default:
 		began := b.began

@@ -11,12 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
@@ -85,9 +87,88 @@ func mountIDs(namespace uint64) (all []uint64, err error) {
 	}
 }
 
+// mountKey names a mount of the caller's namespace among those of one round. Its number alone does where the kernel never
+// uses it again. On other kernels the rest distinguishes it from one that had its number before: the mounts of a rival are
+// read-only, and a bind of the recoverer has another root than the stale one.
+type mountKey struct {
+	ID, Parent uint64
+	ReadOnly   bool
+	Root       string // empty for one that is read-only: rivals rename roots
+}
+
+// mountKeys lists all mounts of the caller's namespace.
+func mountKeys() (all []mountKey, err error) {
+	if unique(0) {
+		ids, err := mountIDs(0)
+		for _, id := range ids {
+			all = append(all, mountKey{ID: id})
+		}
+		return all, err
+	}
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range mounts.Mounts() {
+		all = append(all, keyOf(mount.ID{MountInfoID: m.ID, Parent: m.Parent, Root: m.Root}, strings.HasPrefix(m.Options, "ro")))
+	}
+	return all, nil
+}
+
+func keyOf(id mount.ID, readOnly bool) mountKey {
+	switch {
+	case unique(0):
+		return mountKey{ID: id.UniqueID}
+	case readOnly:
+		return mountKey{ID: uint64(id.MountInfoID), Parent: uint64(id.Parent), ReadOnly: true}
+	}
+	return mountKey{ID: uint64(id.MountInfoID), Parent: uint64(id.Parent), Root: id.Root}
+}
+
+// numberOf is the number of a mount in a plan, as mountKey has it.
+func numberOf(m *fault.Mount) uint64 {
+	if unique(0) {
+		return m.ID
+	}
+	return uint64(m.MountInfoID)
+}
+
+// numberKind asks for that number of the mount of a descriptor.
+func numberKind() uint32 {
+	if unique(0) {
+		return sys.StatUniqueID
+	}
+	return sys.StatMountID
+}
+
+// mountPlace says where a mount is and what it shows.
+type mountPlace struct {
+	Parent      uint64
+	Point, Root string
+	ReadOnly    bool
+}
+
+// load finds the mount, unless it is gone.
+func (k mountKey) load() (mountPlace, error) {
+	if unique(0) {
+		var m sys.MountStat
+		err := m.Load(sys.MountRef{Mount: k.ID}, sys.StatmountBasic|sys.StatmountPoint|sys.StatmountRoot)
+		return mountPlace{m.Parent(), string(m.Point()), string(m.Root()), err == nil && m.ReadOnly()}, err
+	}
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return mountPlace{}, err
+	}
+	m, ok := mounts.ByID(int(k.ID))
+	if !ok {
+		return mountPlace{}, mount.ErrNotMounted
+	}
+	return mountPlace{uint64(m.Parent), m.Point, m.Root, k.ReadOnly}, nil
+}
+
 // without is what is in a and not in b.
-func without(a, b []uint64) (left []uint64) {
-	in := make(map[uint64]bool, len(b))
+func without[K comparable](a, b []K) (left []K) {
+	in := make(map[K]bool, len(b))
 	for _, id := range b {
 		in[id] = true
 	}
