@@ -12,11 +12,13 @@ package audit
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -37,9 +39,10 @@ const (
 	persistInterval = time.Second
 	// sendTimeout bounds the sending of one record.
 	sendTimeout = 10 * time.Second
-	// maxRetry is the longest time between two attempts to send. The first comes after a second.
-	maxRetry = time.Minute
 )
+
+// sendBackoff is the back-off of sending.
+var sendBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Cap: time.Minute, Steps: math.MaxInt}
 
 // Options are what a Recorder is made of.
 type Options struct {
@@ -168,14 +171,14 @@ func (r *Recorder) flush(code fault.Code, w *counted) bool {
 
 // Run sends records until ctx is done. The rest is on the disk then.
 func (r *Recorder) Run(ctx context.Context) error {
-	retry := time.Duration(0)
+	retry, backoff := time.Duration(0), sendBackoff
 	for {
 		r.persist()
 		if err := r.send(ctx); err != nil && ctx.Err() == nil {
-			retry = min(max(2*retry, time.Second), maxRetry)
+			retry = backoff.Step()
 			r.Log.Error(err, "Could not record repairs of the sentinel", "tryAgainIn", retry.String())
 		} else {
-			retry = 0
+			retry, backoff = 0, sendBackoff
 		}
 		wait := r.next(retry)
 		var timer <-chan time.Time

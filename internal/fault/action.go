@@ -49,6 +49,31 @@ type Action struct {
 	Lossless bool   `json:"lossless,omitempty"`
 }
 
+// Overlaps reports whether two actions are about the same thing: the same mount or a mount at the same place, a device of
+// the same name, the same path, container record, or pod. Their kinds may differ. It reads no text for people. known is
+// false if one of them has nothing to compare.
+func (a Action) Overlaps(b Action) (same, known bool) {
+	if !a.identified() || !b.identified() {
+		return false, false
+	}
+	switch {
+	case a.Mount != nil && b.Mount != nil:
+		return a.Mount.Same(*b.Mount) || a.Mount.atPlaceOf(*b.Mount), true
+	case a.Device != nil && b.Device != nil:
+		return a.Device.Name == b.Device.Name, true
+	case a.File != nil && b.File != nil:
+		return a.File.Path == b.File.Path, true
+	case a.Record != "" && b.Record != "":
+		return a.Record == b.Record, true
+	}
+	return a.Pod != nil && b.Pod != nil && a.Pod.UID != "" && a.Pod.UID == b.Pod.UID, true
+}
+
+// identified reports whether the action says in its types what it changes.
+func (a Action) identified() bool {
+	return a.Mount != nil || a.Device != nil || a.File != nil || a.Record != "" || a.Pod != nil
+}
+
 // Device is a block device as it is written down in plans, so that one which has taken its place since is not taken for it.
 type Device struct {
 	// Name is the kernel's, such as rbd3.

@@ -131,3 +131,8 @@ func (m Mount) Same(o Mount) bool {
 	}
 	return m.MountInfoID == o.MountInfoID && m.ParentID == o.ParentID && m.Device == o.Device && m.Root == o.Root && m.Point == o.Point
 }
+
+// atPlaceOf reports whether both are at one path of one namespace, or of one that is not known.
+func (m Mount) atPlaceOf(o Mount) bool {
+	return m.Point == o.Point && (m.Namespace == o.Namespace || m.Namespace == 0 || o.Namespace == 0)
+}

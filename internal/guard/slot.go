@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,13 +31,15 @@ import (
 const (
 	// maxSlotTries is how many slots an agent tries to create one after another.
 	maxSlotTries = 3
-	// firstSlotDelay is the wait after all of them were taken. It doubles, up to maxSlotDelay.
-	firstSlotDelay, maxSlotDelay = 5 * time.Second, 5 * time.Minute
 	// slotPrefix begins the names of slots.
 	slotPrefix = "kubediag-slot-"
 	// maxClaims is how many budgets are remembered.
 	maxClaims = 1000
 )
+
+// slotBackoff is the wait after all slots that were tried were taken: from 2.5 to 5 seconds at first, and from 2.5 to
+// 5 minutes in the end.
+var slotBackoff = wait.Backoff{Duration: 2500 * time.Millisecond, Factor: 2, Jitter: 1, Cap: 150 * time.Second, Steps: math.MaxInt}
 
 // slots are what an agent has of the budgets that nodes share.
 type slots struct {
@@ -77,9 +80,9 @@ func (s *share) next(now time.Time) time.Time { return time.Unix(0, (s.number(no
 type claim struct {
 	period int64
 	left   int
-	// notBefore is when a slot may be asked for again, after delay.
+	// notBefore is when a slot may be asked for again.
 	notBefore time.Time
-	delay     time.Duration
+	backoff   wait.Backoff
 }
 
 // allow reports whether the agent may make a repair from a shared budget. If not, it asks for a slot.
@@ -91,7 +94,7 @@ func (o *slots) allow(s *share, now time.Time) bool {
 		if len(o.claims) >= maxClaims {
 			clear(o.claims)
 		}
-		c = &claim{period: s.number(now)}
+		c = &claim{period: s.number(now), backoff: slotBackoff}
 		o.claims[s.key] = c
 	}
 	if c.left > 0 {
@@ -145,11 +148,10 @@ func (o *slots) record(s *share, number int64, repairs int) {
 		return
 	}
 	if c.left += repairs; repairs > 0 {
-		c.delay = 0
+		c.backoff = slotBackoff
 		return
 	}
-	c.delay = min(max(firstSlotDelay, 2*c.delay), maxSlotDelay)
-	c.notBefore = time.Now().Add(c.delay/2 + rand.N(c.delay/2))
+	c.notBefore = time.Now().Add(c.backoff.Step())
 }
 
 func (o *slots) lease(s *share, number int64, i int, now time.Time) *coordinationv1.Lease {

@@ -210,25 +210,18 @@ func evidence(f *sentinel.Fault, mounts int) []string {
 // bound cuts texts to what the schema allows.
 func bound(status *v1.MountFaultStatus) {
 	for _, text := range []*string{&status.Target, &status.Container, &status.Volume, &status.Driver} {
-		*text = cut(*text, v1.MaxFaultName)
+		*text = printable.Clip(*text, v1.MaxFaultName)
 	}
-	status.Device = cut(status.Device, v1.MaxFaultDevice)
-	status.Plan = cut(status.Plan, v1.MaxFaultPlan)
-	status.Holder = cut(status.Holder, v1.MaxFaultFact)
+	status.Device = printable.Clip(status.Device, v1.MaxFaultDevice)
+	status.Plan = printable.Clip(status.Plan, v1.MaxFaultPlan)
+	status.Holder = printable.Clip(status.Holder, v1.MaxFaultFact)
 	if status.Recovery != nil {
-		status.Recovery.Message = cut(status.Recovery.Message, v1.MaxFaultFact)
-		status.Recovery.EvictionRefusal = cut(status.Recovery.EvictionRefusal, v1.MaxFaultFact)
+		status.Recovery.Message = printable.Clip(status.Recovery.Message, v1.MaxFaultFact)
+		status.Recovery.EvictionRefusal = printable.Clip(status.Recovery.EvictionRefusal, v1.MaxFaultFact)
 	}
 	for i := range status.Evidence {
-		status.Evidence[i] = cut(status.Evidence[i], v1.MaxFaultFact)
+		status.Evidence[i] = printable.Clip(status.Evidence[i], v1.MaxFaultFact)
 	}
-}
-
-func cut(text string, most int) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
 }
 
 // choose returns at most so many of the objects, the worst and then the oldest, and one that counts all others.

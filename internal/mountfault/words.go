@@ -11,6 +11,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Describe says what is wrong, with what, and why: the first sentence of the evidence, if it has no path.
@@ -67,7 +68,7 @@ func commands(a fault.Advice) []v1.FaultCommand {
 	var all []v1.FaultCommand
 	for _, c := range a.Commands {
 		if utf8.RuneCountInString(c.Line) <= v1.MaxFaultCommand && len(all) < v1.MaxFaultCommands {
-			all = append(all, v1.FaultCommand{Purpose: cut(c.Purpose, v1.MaxFaultSummary), Line: c.Line})
+			all = append(all, v1.FaultCommand{Purpose: printable.Clip(c.Purpose, v1.MaxFaultSummary), Line: c.Line})
 		}
 	}
 	return all

@@ -33,7 +33,7 @@ type WaitingError struct {
 
 // Error implements error.
 func (w *WaitingError) Error() string {
-	return "Diagnosis waits for an approval until " + w.Until.UTC().Format(time.RFC3339)
+	return "Diagnosis waits for an approval until " + printable.Time(w.Until)
 }
 
 // replanAfter is how long a plan waits for its approval before it is planned again.
@@ -67,7 +67,7 @@ func (a *approval) await(ctx context.Context) error {
 	}
 	if until := a.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
 		a.condition(v1.ReasonApprovalExpired, "plan "+a.hash()+" was not approved in time")
-		return terminal(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", a.hash(), formatTime(until))
+		return terminal(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", a.hash(), printable.Time(until))
 	}
 	if time.Since(a.d.Status.Approval.RequestTime.Time) >= replanAfter {
 		if why, err := a.planChange(ctx); err == nil && why != "" { // an error: it is planned again later
@@ -126,9 +126,9 @@ func (a *approval) unusable(given *v1.RecoveryApproval, now time.Time) string {
 	case given.Settled():
 		return cmp.Or(given.Status.Message, "it has been used")
 	case !now.Before(given.Expires()):
-		return "it came too late: it expired at " + formatTime(given.Expires())
+		return "it came too late: it expired at " + printable.Time(given.Expires())
 	case !given.CreationTimestamp.Time.Before(a.d.Status.Approval.ExpirationTime.Time):
-		return "it came too late: the plan waited until " + formatTime(a.d.Status.Approval.ExpirationTime.Time)
+		return "it came too late: the plan waited until " + printable.Time(a.d.Status.Approval.ExpirationTime.Time)
 	}
 	return ""
 }
@@ -193,7 +193,7 @@ func (a *approval) condition(reason, message string) {
 func (a *approval) wait(ctx context.Context) error {
 	s := &a.d.Status
 	until := s.Approval.ExpirationTime.Time
-	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), formatTime(until))
+	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), printable.Time(until))
 	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.Clip("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
 	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
 	if a.status.isStored() {
@@ -205,5 +205,3 @@ func (a *approval) wait(ctx context.Context) error {
 	a.Observer.Waiting(a.d)
 	return &WaitingError{Until: until}
 }
-
-func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

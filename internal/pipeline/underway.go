@@ -4,6 +4,7 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,10 +21,14 @@ type Repair struct {
 	// UID is that of the run.
 	UID     string
 	Actions []fault.Action
+	// Unknown is set if the journal cannot be read, such as that of another release: then Actions is empty, and nothing
+	// is known about the plan.
+	Unknown bool
 }
 
 // Underway reads from the journals below a data root, of which another process may be the owner, which repairs are under
-// way. It changes nothing. A journal that cannot be read says nothing. No directory means no journals.
+// way. It changes nothing. A journal that cannot be read is a Repair of which nothing is known, unless its last record is
+// that of the end. No directory means no journals.
 func Underway(dataRoot string) ([]Repair, error) {
 	root, err := os.OpenRoot(dataRoot)
 	if notExist(err) {
@@ -43,25 +48,62 @@ func Underway(dataRoot string) ([]Repair, error) {
 		if !ok {
 			continue
 		}
-		if actions := unfinished(root, journalName(uid)); len(actions) > 0 {
-			all = append(all, Repair{UID: uid, Actions: actions})
+		plans, err := readPlans(root, journalName(uid))
+		switch {
+		case notExist(err): // it was removed meanwhile
+		case err != nil:
+			all = append(all, Repair{UID: uid, Unknown: true})
+		case len(plans.unfinished()) > 0:
+			all = append(all, Repair{UID: uid, Actions: plans.unfinished()})
 		}
 	}
 	return all, nil
 }
 
-// unfinished are the actions of plans in a journal whose operations have not ended.
-func unfinished(root *os.Root, name string) (all []fault.Action) {
+// Planned reads from the journal of a run below a data root all actions that it has planned.
+func Planned(dataRoot, uid string) ([]fault.Action, error) {
+	root, err := os.OpenRoot(dataRoot)
+	if err != nil {
+		return nil, fmt.Errorf("reading journal: %w", err)
+	}
+	defer root.Close()
+	plans, err := readPlans(root, journalName(uid))
+	return plans.actions(func(int32) bool { return true }), err
+}
+
+// journalPlans are the actions of the plans in a journal, and whether the operations have ended, by node.
+type journalPlans struct {
+	planned map[int32][]fault.Action
+	ended   map[int32]bool
+}
+
+// unfinished are the actions of plans whose operations have not ended.
+func (p journalPlans) unfinished() []fault.Action {
+	return p.actions(func(node int32) bool { return !p.ended[node] })
+}
+
+func (p journalPlans) actions(of func(node int32) bool) (all []fault.Action) {
+	for _, node := range slices.Sorted(maps.Keys(p.planned)) {
+		if of(node) {
+			all = append(all, p.planned[node]...)
+		}
+	}
+	return all
+}
+
+// readPlans reads the plans in a journal. A journal that cannot be read and has ended has none.
+func readPlans(root *os.Root, name string) (journalPlans, error) {
+	plans := journalPlans{map[int32][]fault.Action{}, map[int32]bool{}}
 	file, err := root.Open(name)
 	if err != nil {
-		return nil
+		return plans, err
 	}
 	defer file.Close()
 	content, err := io.ReadAll(io.LimitReader(file, maxJournalBytes))
 	if err != nil {
-		return nil
+		return plans, fmt.Errorf("reading journal: %w", err)
 	}
-	plans, seq := map[int32][]fault.Action{}, 0
+	seq := 0
 	for line := range strings.Lines(string(content)) {
 		if !strings.HasSuffix(line, "\n") {
 			break // it is being written
@@ -69,16 +111,26 @@ func unfinished(root *os.Root, name string) (all []fault.Action) {
 		seq++
 		r, err := decode([]byte(line), seq)
 		switch {
+		case err != nil && hasEnded(string(content)):
+			return journalPlans{}, nil
 		case err != nil:
-			return nil
+			return journalPlans{}, err
 		case r.Kind == kindPlan && r.Plan != nil:
-			plans[r.Node] = r.Plan.Actions
+			plans.planned[r.Node] = r.Plan.Actions
 		case r.Kind == kindDone:
-			delete(plans, r.Node)
+			plans.ended[r.Node] = true
 		}
 	}
-	for _, node := range slices.Sorted(maps.Keys(plans)) {
-		all = append(all, plans[node]...)
+	return plans, nil
+}
+
+// hasEnded reports whether the last record of a journal in any format is that of the end.
+func hasEnded(content string) bool {
+	last := strings.TrimSuffix(content, "\n")
+	last = last[strings.LastIndexByte(last, '\n')+1:]
+	var r struct {
+		Kind kind `json:"kind"`
 	}
-	return all
+	start := strings.IndexByte(last, '{') // a checksum stands before it
+	return start >= 0 && json.Unmarshal([]byte(last[start:]), &r) == nil && r.Kind == kindEnd
 }

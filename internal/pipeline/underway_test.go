@@ -50,11 +50,60 @@ func TestUnderway(t *testing.T) {
 	if seen = append(seen, underway()); len(seen) != 3 || seen[0] != 1 || seen[1] != 1 || seen[2] != 0 {
 		t.Errorf("seen before it, after it and at the end: %v", seen)
 	}
-	if err := os.WriteFile(filepath.Join(dir, journalName("uid-2")), []byte("no journal\n"), 0o600); err != nil {
-		t.Fatal(err)
+}
+
+// TestPlanned reads a plan that was not carried out, with what only its journal has.
+func TestPlanned(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	planned := newJob(t, nil, &unmounter{kernel: newKernel(7)})
+	planned.PlanOnly = true
+	mustRun(t, newRunner(t, dir), planned)
+	actions, err := Planned(dir, planned.Request.Diagnosis.UID)
+	if err != nil || len(actions) != 1 || actions[0].Mount == nil || actions[0].Mount.ID != 7 {
+		t.Errorf("planned %+v, %v", actions, err)
 	}
-	if got := underway(); got != 0 {
-		t.Errorf("with a file that is no journal %d", got)
+	if actions, err := Planned(dir, "none"); err == nil {
+		t.Errorf("planned without a journal: %+v", actions)
+	}
+}
+
+// TestUnderwayElsewhere has journals that this release cannot read: their plans are not known.
+func TestUnderwayElsewhere(t *testing.T) {
+	t.Parallel()
+	line := func(text string) string { return checksum([]byte(text)) + text + "\n" }
+	begin := `{"seq":1,"kind":"begin","begin":{"version":4,"uid":"u"}}`
+	end := `{"seq":2,"kind":"end","unheard":1}`
+	for name, c := range map[string]struct {
+		content string
+		want    int
+	}{
+		"another format":                         {line(begin), 1},
+		"another format, at its end":             {line(begin) + line(end), 0},
+		"without checksums":                      {begin + "\n", 1},
+		"without checksums, at its end":          {begin + "\n" + end + "\n", 0},
+		"another field":                          {line(`{"seq":1,"kind":"begin","unheard":1}`), 1},
+		"no journal":                             {"no journal\n", 1},
+		"an end in the middle, and then another": {line(begin) + line(end) + line(begin), 1},
+		"nothing yet":                            {"", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, journalDir), 0o700),
+				os.WriteFile(filepath.Join(dir, journalName("uid-2")), []byte(c.content), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			all, err := Underway(dir)
+			if err != nil || len(all) != c.want {
+				t.Fatalf("under way %+v, %v, want %d", all, err, c.want)
+			}
+			for _, r := range all {
+				if r.UID != "uid-2" || !r.Unknown || len(r.Actions) != 0 {
+					t.Errorf("repair %+v, want one that is not known", r)
+				}
+			}
+		})
 	}
 }
 

@@ -4,7 +4,7 @@
 // Package printable takes out of text what a terminal would act on: control characters of C0 and C1, marks that reverse
 // the direction of writing, and bytes that are no UTF-8. Paths, messages of runtimes and answers of servers may hold
 // any of them. All that enters a status, an Event, a log or a terminal goes through this package. It hides no
-// credentials: package redact does.
+// credentials: package redact does. It also cuts texts, and writes times as all messages have them.
 package printable
 
 import (
@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -54,6 +55,9 @@ func Clip(text string, most int) string {
 	}
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
+
+// Time is a time in a message.
+func Time(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // replace puts another text in the place of each character, or byte that belongs to none, that cannot be printed.
 func replace(s string, keep func(r rune) bool, by func(part string) string) string {

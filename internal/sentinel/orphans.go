@@ -7,10 +7,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 )
@@ -28,10 +31,10 @@ const (
 	orphanFirstDelay     = 30 * time.Second
 	orphanSurveyInterval = 10 * time.Minute
 	orphanCheckInterval  = time.Minute
-	// orphanRetryDelay is the delay after a survey that could not ask every source. It doubles with each failure, up to
-	// orphanSurveyInterval. Both are upper bounds: see jitter.
-	orphanRetryDelay = time.Minute
 )
+
+// orphanBackoff is the back-off of surveys that could not ask every source. Its steps are upper bounds: see jitter.
+var orphanBackoff = wait.Backoff{Duration: time.Minute, Factor: 2, Cap: orphanSurveyInterval, Steps: math.MaxInt}
 
 // jitter shortens a delay by up to a fifth, so that agents that started at the same time do not stay in step.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/5) }
@@ -39,7 +42,7 @@ func jitter(d time.Duration) time.Duration { return d - rand.N(d/5) }
 // watchOrphans counts the directories of pods that are gone, and notifies the observer of each once.
 func (s *Sentinel) watchOrphans(ctx context.Context) {
 	counted, surveyed := map[string]*Fault{}, false // by the UID of the pod
-	next, retryDelay := time.Now().Add(orphanFirstDelay), orphanRetryDelay
+	next, backoff := time.Now().Add(orphanFirstDelay), orphanBackoff
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,9 +54,9 @@ func (s *Sentinel) watchOrphans(ctx context.Context) {
 			err = s.removeDeleted(ctx, counted)
 		} else if err = s.surveyOrphans(ctx, counted); err == nil {
 			surveyed = true
-			next, retryDelay = start.Add(jitter(orphanSurveyInterval)), orphanRetryDelay
+			next, backoff = start.Add(jitter(orphanSurveyInterval)), orphanBackoff
 		} else {
-			next, retryDelay = time.Now().Add(jitter(retryDelay)), min(2*retryDelay, orphanSurveyInterval)
+			next = time.Now().Add(jitter(backoff.Step()))
 		}
 		if err != nil && ctx.Err() == nil {
 			s.Observer.Trouble(err)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	v1 "kubediag.org/kubediag/api/v1"
 )
@@ -163,7 +164,7 @@ func (l *lane) run(ctx context.Context) {
 // work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis
 // that was made before it keeps its name and is not made twice.
 func (l *lane) work(ctx context.Context, cause Cause) {
-	delay := firstDelay
+	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}
 	for attempt := 1; ctx.Err() == nil; attempt++ {
 		err := l.maker.make(ctx, l, &cause)
 		if err == nil || ctx.Err() != nil {
@@ -173,9 +174,8 @@ func (l *lane) work(ctx context.Context, cause Cause) {
 		if (rejection == nil || rejection.passes) && attempt < attempts {
 			select {
 			case <-ctx.Done():
-			case <-time.After(delay):
+			case <-time.After(backoff.Step()):
 			}
-			delay *= 2
 			continue
 		}
 		if rejection == nil {

@@ -190,7 +190,7 @@ func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
 
 // diagnose runs the set up to its plan, and carries that out if it is to.
 func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, story *diagnosisPrinter) (*v1.Diagnosis, error) {
-	diagnosis, err := engine.planDiagnosis(ctx, o.spec(), story)
+	diagnosis, planned, err := engine.planDiagnosis(ctx, o.spec(), story)
 	if err != nil || !o.heal || diagnosis.Status.Outcome != v1.OutcomePlanned {
 		return diagnosis, err
 	}
@@ -203,10 +203,9 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 	if err != nil {
 		return diagnosis, err
 	}
-	for _, u := range underway {
-		if overlapsActions(u.Actions, diagnosis) {
-			return diagnosis, fmt.Errorf("%w: an agent of this node works on it: the Diagnosis with UID %s", verb.ErrRefused, u.UID)
-		}
+	why := agentRefusal(underway, func(r pipeline.Repair) bool { return overlapsPlan(r.Actions, planned) })
+	if why != "" {
+		return diagnosis, fmt.Errorf("%w: %s", verb.ErrRefused, why)
 	}
 	return engine.repairDiagnosis(ctx, o.spec(), diagnosis.Status.Plan.Hash, root, story)
 }

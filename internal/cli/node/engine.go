@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -190,15 +191,22 @@ func (e *localEngine) newDiagnosis(spec v1.DiagnosisSpec) (*v1.Diagnosis, error)
 	return diagnosis, err
 }
 
-// planDiagnosis runs a Diagnosis up to its plan, and changes nothing. Its journal is of no use afterwards.
-func (e *localEngine) planDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Observer) (d *v1.Diagnosis, err error) {
+// planDiagnosis runs a Diagnosis up to its plan, and changes nothing. The actions are those of the plan, as the status
+// does not have them. Its journal is of no use afterwards.
+func (e *localEngine) planDiagnosis(
+	ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Observer,
+) (d *v1.Diagnosis, planned []fault.Action, err error) {
 	dir, err := os.MkdirTemp("", "kubediag-plan-")
 	if err != nil {
-		return nil, fmt.Errorf("make directory for journal: %w", err)
+		return nil, nil, fmt.Errorf("make directory for journal: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec.Mode, spec.PlanHash = v1.ModePlan, ""
-	return e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
+	d, err = e.runDiagnosis(ctx, spec, pipeline.Options{DataRoot: dir, Observer: o})
+	if err == nil && d.Status.Outcome == v1.OutcomePlanned {
+		planned, err = pipeline.Planned(dir, string(d.UID))
+	}
+	return d, planned, err
 }
 
 // repairDiagnosis runs a Diagnosis that may change what its plan says, if that has this hash; with an empty hash, any

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/orphan"
 	"kubediag.org/kubediag/internal/processor/subpath"
 	rebind "kubediag.org/kubediag/internal/processor/volume"
@@ -153,7 +154,7 @@ func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err er
 	if target.spec.OperationSet, err = r.engine.singleOperationSet(ctx, target.operation); err != nil {
 		return err
 	}
-	diagnosis, err := r.engine.planDiagnosis(ctx, target.spec, nil)
+	diagnosis, _, err := r.engine.planDiagnosis(ctx, target.spec, nil)
 	if err != nil {
 		return err
 	}
@@ -219,11 +220,9 @@ func (r *recovery) repairTarget(ctx context.Context, target *repairTarget, root 
 	if err != nil {
 		return err
 	}
-	for _, u := range underway {
-		if concernsFaults(u, target.faults) {
-			target.setRefused("an agent of this node works on it: the Diagnosis with UID %s", u.UID)
-			return nil
-		}
+	if why := agentRefusal(underway, func(u pipeline.Repair) bool { return concernsFaults(u, target.faults) }); why != "" {
+		target.setRefused("%s", why)
+		return nil
 	}
 	diagnosis, err := r.engine.repairDiagnosis(ctx, target.spec, target.plan.Status.Plan.Hash, root, nil)
 	target.done = diagnosis

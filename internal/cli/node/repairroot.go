@@ -12,7 +12,6 @@ import (
 	"slices"
 	"time"
 
-	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -109,14 +108,27 @@ func concernsFaults(r pipeline.Repair, faults []*scanFault) bool {
 	})
 }
 
-// overlapsActions reports whether actions of an agent change what a plan would change.
-func overlapsActions(actions []fault.Action, d *v1.Diagnosis) bool {
-	for _, run := range d.Status.Operations {
-		for _, own := range run.Actions {
-			if slices.ContainsFunc(actions, func(a fault.Action) bool { return a.Kind == fault.ActionKind(own.Kind) && a.Target == own.Target }) {
-				return true
-			}
+// overlapsPlan reports whether actions of an agent change what a plan would change, or do not say what they change.
+func overlapsPlan(actions, planned []fault.Action) bool {
+	return slices.ContainsFunc(planned, func(own fault.Action) bool {
+		return slices.ContainsFunc(actions, func(a fault.Action) bool {
+			same, known := a.Overlaps(own)
+			return same || !known
+		})
+	})
+}
+
+// agentRefusal says why a plan is not carried out beside the repairs of an agent; empty: it may be. overlaps reports
+// whether such a repair changes what the plan would change.
+func agentRefusal(underway []pipeline.Repair, overlaps func(pipeline.Repair) bool) string {
+	for _, r := range underway {
+		switch {
+		case r.Unknown:
+			return fmt.Sprintf("an agent of this node may work on it: the journal of the Diagnosis with UID %s is not one that this release "+
+				"can read. Wait until that Diagnosis has ended, or delete it, and try again", r.UID)
+		case overlaps(r):
+			return "an agent of this node works on it: the Diagnosis with UID " + r.UID
 		}
 	}
-	return false
+	return ""
 }

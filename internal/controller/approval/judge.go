@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // approvalVerdict is what is to be done about an approval.
@@ -29,7 +30,7 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 	name := approval.Namespace + "/" + approval.Spec.Diagnosis.Name
 	switch expires := approval.Expires(); {
 	case !now.Before(expires):
-		return refusedVerdict("it was not used before it expired at %s", formatTime(expires))
+		return refusedVerdict("it was not used before it expired at %s", printable.Time(expires))
 	case diagnosis == nil:
 		return approvalVerdict{message: fmt.Sprintf("Diagnosis %s does not exist yet", name)}
 	case approval.Spec.Diagnosis.UID != "" && approval.Spec.Diagnosis.UID != diagnosis.UID:
@@ -53,7 +54,7 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 	case waiting.ApproveTime != nil && waiting.Name != approval.Name:
 		return refusedVerdict("RecoveryApproval %s has approved the plan before", waiting.Name)
 	case !approval.CreationTimestamp.Time.Before(waiting.ExpirationTime.Time):
-		return refusedVerdict("it came too late: the plan waited until %s", formatTime(waiting.ExpirationTime.Time))
+		return refusedVerdict("it came too late: the plan waited until %s", printable.Time(waiting.ExpirationTime.Time))
 	}
 	return approvalVerdict{deliverToAgent: true}
 }
@@ -68,5 +69,3 @@ func ownedBy(a *v1.RecoveryApproval, d *v1.Diagnosis) bool {
 	}
 	return len(owners) == 0
 }
-
-func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Parameters that narrow what is looked at. They never widen what may be changed: that is always a device that is seen
@@ -213,7 +214,7 @@ func (c *Usage) hasBtrfsMember(d blockdev.Device) bool {
 func (s *deviceSelector) messageFilter(ctx context.Context, text string) (usageFilter, error) {
 	found := kubelog.Mentions(text)
 	if len(found.Devices)+len(found.PersistentVolumes)+len(found.PodUIDs)+len(found.Paths) == 0 {
-		return usageFilter{}, fmt.Errorf("read %s: %w: it names no device, volume, pod or path: %q", ParamMessage, ErrParameter, clipErrorText(text))
+		return usageFilter{}, fmt.Errorf("read %s: %w: it names no device, volume, pod or path: %q", ParamMessage, ErrParameter, printable.Clip(text, 200))
 	}
 	var devices []blockdev.Device
 	for _, spec := range found.Devices[:min(len(found.Devices), maxMentioned)] {
@@ -270,13 +271,4 @@ func (s *deviceSelector) explainOthers(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// clipErrorText shortens a text for an error.
-func clipErrorText(text string) string {
-	const most = 200
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
 }

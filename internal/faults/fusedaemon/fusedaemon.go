@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/oomlog"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // Runtime is the container runtime of this node.
@@ -114,7 +115,7 @@ func (t *Analyzer) AnalyzeAll(ctx context.Context, questions []Question) []Exit 
 func (r *reading) analyze(ctx context.Context, q Question) Exit {
 	search := &exitSearch{reading: r, question: q, exit: Exit{Cause: Unknown}}
 	if !q.Mounted.IsZero() {
-		search.addSentence("the dead file system was mounted at %s", formatTime(q.Mounted))
+		search.addSentence("the dead file system was mounted at %s", printable.Time(q.Mounted))
 	}
 	search.readKills(ctx)
 	search.findPod(ctx)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // findCause goes from what is surest to what is least: the kernel's word, the runtime's, and then times alone.
@@ -49,7 +50,7 @@ func (s *exitSearch) findKill() {
 			why = "whose limit was reached is not known"
 		}
 		s.addSentence("at %s, %s, the kernel killed process %d (%q) of this pod for lack of memory: %s",
-			formatTime(kill.Time), s.relativeTime(kill.Time), kill.PID,
+			printable.Time(kill.Time), s.relativeTime(kill.Time), kill.PID,
 			kill.Name, why)
 		return
 	}
@@ -77,10 +78,10 @@ func (s *exitSearch) findEnded() {
 	if before.Reason != "" {
 		reason = " (" + before.Reason + ")"
 	}
-	text := fmt.Sprintf("its container %q, %s, ended at %s, %s, with exit code %d%s", before.Name, shortID(before.ID), formatTime(before.Finished),
+	text := fmt.Sprintf("its container %q, %s, ended at %s, %s, with exit code %d%s", before.Name, shortID(before.ID), printable.Time(before.Finished),
 		s.relativeTime(before.Finished), before.ExitCode, reason)
 	if a := s.exit.After; a != nil && a.Name == before.Name {
-		text += fmt.Sprintf("; %s has run in its place since %s", shortID(a.ID), formatTime(a.Started))
+		text += fmt.Sprintf("; %s has run in its place since %s", shortID(a.ID), printable.Time(a.Started))
 	}
 	s.addSentence("%s", text)
 }
@@ -92,7 +93,7 @@ func (s *exitSearch) startedSince() bool {
 		return false
 	}
 	s.addSentence("its container %q, %s, was started at %s, after the volume was mounted; the runtime has no record of the one before it: "+
-		"the pod was created again", a.Name, shortID(a.ID), formatTime(a.Started))
+		"the pod was created again", a.Name, shortID(a.ID), printable.Time(a.Started))
 	return true
 }
 
@@ -105,7 +106,7 @@ func (s *exitSearch) addUnknowns() {
 	case f.Cause != Unknown:
 	case f.After != nil:
 		s.addSentence("container %q, %s, has run since %s: the daemon ended by itself, was killed, or ran elsewhere; why is not known",
-			f.After.Name, shortID(f.After.ID), formatTime(f.After.Started))
+			f.After.Name, shortID(f.After.ID), printable.Time(f.After.Started))
 	default:
 		s.addSentence("why the daemon is gone is not known")
 	}
@@ -123,8 +124,6 @@ func (s *exitSearch) relativeTime(at time.Time) string {
 func (s *exitSearch) addSentence(format string, args ...any) {
 	s.exit.Sentences = append(s.exit.Sentences, fmt.Sprintf(format, args...))
 }
-
-func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // shortID is as much of a container's ID as people need.
 func shortID(id string) string { return id[:min(len(id), 12)] }

@@ -5,6 +5,7 @@ package subpath
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -13,19 +14,24 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// maxQuoted bounds how much of a message is quoted, in bytes.
-const maxQuoted = 512
-
-// WrongKindMessage reports that a container was refused, or never ran, because a file was to be mounted onto a
-// directory or the reverse, and quotes the part of its status that says so. The kubelet or the runtime wrote it: the
-// output of a container, or of its hooks, does not count.
-func WrongKindMessage(s corev1.ContainerStatus) (quote string, ok bool) {
+// RefusedForKind reports that a container was refused, or never ran, because the runtime could not mount this bind: one of
+// bind and mount path is a file, and the other a directory. statusField is the part of its status that says so. The kubelet
+// or the runtime wrote that part: the output of a container, or of its hooks, does not count. The message must name the bind
+// or its mount path, so one bind is not blamed for another.
+func RefusedForKind(s corev1.ContainerStatus, bind Bind) (statusField string, ok bool) {
 	for _, r := range startRefusals(s) {
-		if describesWrongKind(r.message) {
-			return fmt.Sprintf("%s of the container says: %q", r.statusField, clipQuote(r.message)), true
+		if describesWrongKind(r.message) && namesBind(r.message, bind) {
+			return r.statusField, true
 		}
 	}
 	return "", false
+}
+
+// namesBind reports whether a message has the mount path of a bind, or its place below the kubelet's root, which the
+// kubelet may know by another path.
+func namesBind(text string, bind Bind) bool {
+	_, place, ok := strings.Cut(bind.State.Point, "/pods/")
+	return containsPath(text, path.Join("/", bind.Mount.MountPath)) || ok && containsPathEnd(text, "/pods/"+place)
 }
 
 // describesWrongKind reports whether a text about a mount is worded as runtimes word that one is a file and the other a
@@ -37,11 +43,36 @@ func describesWrongKind(text string) bool {
 		slices.ContainsFunc([]string{"not a directory", "is a directory", "onto a file", "onto a directory"}, has)
 }
 
-func clipQuote(text string) string {
-	if len(text) > maxQuoted {
-		text = strings.ToValidUTF8(text[:maxQuoted], "") + "…"
+// containsPath reports whether a text has that path in it, and not only as part of a longer one.
+func containsPath(text, name string) bool {
+	return findPath(text, path.Clean(name), func(before string) bool { return !isPathByte(before, len(before)-1) })
+}
+
+// containsPathEnd reports whether a text has a path that ends so.
+func containsPathEnd(text, end string) bool {
+	return findPath(text, end, func(string) bool { return true })
+}
+
+func findPath(text, name string, fits func(before string) bool) bool {
+	for name != "/" {
+		before, after, ok := strings.Cut(text, name)
+		if !ok {
+			return false
+		}
+		if fits(before) && !isPathByte(strings.TrimPrefix(after, "/"), 0) {
+			return true
+		}
+		text = after
 	}
-	return text
+	return false
+}
+
+func isPathByte(text string, i int) bool {
+	if i < 0 || i >= len(text) {
+		return false
+	}
+	c := text[i]
+	return strings.IndexByte("/._-", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
 // startRefusal is why a container was not started, and which part of its status says so.

@@ -4,7 +4,6 @@
 package subpath
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,14 +60,5 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("where refusals stand (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestLongMessagesAreClipped(t *testing.T) {
-	t.Parallel()
-	text := "trying to mount a directory onto a file: " + strings.Repeat("é", 1000)
-	quote, ok := WrongKindMessage(corev1.ContainerStatus{State: state(true, "CreateContainerError", text, 0)})
-	if !ok || len(quote) > maxQuoted+200 || !strings.Contains(quote, "é…") {
-		t.Errorf("a long message is quoted as %q, %v", quote, ok)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -46,19 +45,65 @@ func describeKind(at sys.Stat) string {
 	return "special file"
 }
 
-// errNoParent is the error for a path that is not there and whose directory is not there either.
-var errNoParent = fmt.Errorf("no directory for it: %w", sys.ENOENT)
+// Absence is the error for a path at which nothing is, with what the kernel says about its making.
+type Absence struct {
+	// NoParent: its directory is not there either.
+	NoParent bool `json:"noParent,omitempty"`
+	// ReadOnly: the part of the way that is there lies on a file system that is read-only.
+	ReadOnly bool `json:"readOnly,omitempty"`
+	// DeadLink: the way to it, or it itself, is a symbolic link to what is not there, so no directory can be made there.
+	DeadLink bool `json:"deadLink,omitempty"`
+}
+
+// Error says that nothing is there.
+func (a Absence) Error() string { return "nothing is there: " + sys.ENOENT.Error() }
+
+// Unwrap is ENOENT.
+func (a Absence) Unwrap() error { return sys.ENOENT }
+
+// absenceOf says how a path is missing whose lookup gave ENOENT after links to resolved.
+func absenceOf(name, resolved string) (a Absence) {
+	parent, err := mountns.Lookup(0, path.Dir(resolved))
+	if err == nil {
+		parent.Close()
+	}
+	a.NoParent = errors.Is(err, sys.ENOENT)
+	for name = path.Clean(name); path.IsAbs(name) && name != "/"; name = path.Dir(name) {
+		dir, resolved, err := mountns.LookupFollowing(path.Dir(name))
+		if errors.Is(err, sys.ENOENT) {
+			continue
+		}
+		if err == nil {
+			a.DeadLink, a.ReadOnly = describeObstacle(dir, path.Join(resolved, path.Base(name)))
+			dir.Close()
+		}
+		break
+	}
+	return a
+}
+
+// describeObstacle says what keeps an entry that is not there from being made in dir, where name is its path.
+func describeObstacle(dir *sys.FD, name string) (deadLink, readOnly bool) {
+	if mountns.NotHanging(name, dir) != nil {
+		return false, false
+	}
+	entry, err := mountns.LookupIn(dir, name)
+	if err == nil {
+		entry.Close() // it was made meanwhile
+	}
+	if !errors.Is(err, sys.ENOENT) {
+		return errors.Is(err, sys.ELOOP), false
+	}
+	readOnly, err = dir.FileSystemReadOnly()
+	return false, err == nil && readOnly
+}
 
 // followHostPath looks a path up as the kubelet does, which follows symbolic links. It is called inside the kubelet's
 // namespace. A file system that may hang is not asked: package volume judges what lies on one.
 func followHostPath(name string) (sys.Stat, error) {
 	fd, resolved, err := mountns.LookupFollowing(name)
 	if errors.Is(err, sys.ENOENT) {
-		if parent, err := mountns.Lookup(0, path.Dir(resolved)); errors.Is(err, sys.ENOENT) {
-			return sys.Stat{}, errNoParent
-		} else if err == nil {
-			parent.Close()
-		}
+		return sys.Stat{}, absenceOf(name, resolved)
 	}
 	if err != nil {
 		return sys.Stat{}, err
@@ -72,49 +117,18 @@ func followHostPath(name string) (sys.Stat, error) {
 
 // startProgress is how far the start of a container has got, as far as one of its hostPaths is concerned.
 type startProgress struct {
-	volumesUp     bool   // the kubelet has set the pod's volumes up
-	refused       bool   // the container was refused
-	mountsSubPath bool   // the container mounts a subPath of the volume
-	messageField  string // the part of the status whose message says why it was refused, and names the path
+	volumesUp     bool // the kubelet has set the pod's volumes up
+	refused       bool // the container was refused
+	mountsSubPath bool // the container mounts a subPath of the volume
 }
 
 func startProgressOf(pod *corev1.Pod, container string, v corev1.Volume) startProgress {
 	status, _ := podinfo.ContainerStatus(pod, container)
-	progress := startProgress{volumesUp: volumesAreUp(status)}
-	for _, r := range startRefusals(status) {
-		progress.refused = true
-		if progress.messageField == "" && containsPath(r.message, v.HostPath.Path) {
-			progress.messageField = r.statusField
-		}
-	}
+	progress := startProgress{volumesUp: volumesAreUp(status), refused: len(startRefusals(status)) > 0}
 	progress.mountsSubPath = slices.ContainsFunc(podinfo.SubPathMounts(pod), func(expected podinfo.SubPathMount) bool {
 		return expected.Container == container && expected.Volume.Name == v.Name
 	})
 	return progress
-}
-
-// containsPath reports whether a text has that path in it, and not only as part of a longer one.
-func containsPath(text, name string) bool {
-	name = path.Clean(name)
-	for name != "/" {
-		before, after, ok := strings.Cut(text, name)
-		if !ok {
-			return false
-		}
-		if !isPathByte(before, len(before)-1) && !isPathByte(strings.TrimPrefix(after, "/"), 0) {
-			return true
-		}
-		text = after
-	}
-	return false
-}
-
-func isPathByte(text string, i int) bool {
-	if i < 0 || i >= len(text) {
-		return false
-	}
-	c := text[i]
-	return strings.IndexByte("/._-", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }
 
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path
@@ -128,7 +142,9 @@ func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, 
 			missingMessage(volume.Name, volume.HostPath.Path), "a part of that path is a file, so that nothing can be made there",
 		}
 	case errors.Is(err, sys.ENOENT):
-		if why := progress.failureReason(volume.HostPath, errors.Is(err, errNoParent)); why != "" {
+		absent := Absence{}
+		errors.As(err, &absent)
+		if why := progress.failureReason(volume.HostPath, absent); why != "" {
 			return fault.MissingBindSource, []string{missingMessage(volume.Name, volume.HostPath.Path), why}
 		}
 	case err == nil && demands && !kind.matches(stat):
@@ -141,7 +157,7 @@ func judgeHostPath(volume corev1.Volume, progress startProgress, stat sys.Stat, 
 }
 
 // failureReason says why the container cannot be started with a hostPath that is not there; empty if the path is made.
-func (s startProgress) failureReason(h *corev1.HostPathVolumeSource, noParent bool) string {
+func (s startProgress) failureReason(h *corev1.HostPathVolumeSource, absent Absence) string {
 	want := podinfo.HostPathType(h)
 	switch {
 	case !podinfo.CreatesHostPath(h) && s.volumesUp:
@@ -149,12 +165,14 @@ func (s startProgress) failureReason(h *corev1.HostPathVolumeSource, noParent bo
 			kindByHostPathType[want].noun)
 	case !podinfo.CreatesHostPath(h):
 		return fmt.Sprintf("the kubelet starts no container of the pod before a %s is there", kindByHostPathType[want].noun)
-	case want == corev1.HostPathFileOrCreate && noParent && !s.volumesUp:
+	case want == corev1.HostPathFileOrCreate && absent.NoParent && !s.volumesUp:
 		return "the kubelet makes the file, but not the directory that it is to lie in"
 	case s.refused && s.mountsSubPath:
 		return "the kubelet looks for the subPath in it before a runtime could make it"
-	case s.messageField != "":
-		return "the container was refused with a message that names it, in " + s.messageField
+	case s.refused && absent.ReadOnly:
+		return "the container was refused, and nothing can be made there: the file system is read-only"
+	case s.refused && absent.DeadLink && want != corev1.HostPathFileOrCreate:
+		return "the container was refused, and no directory can be made there: the path has a symbolic link to what does not exist"
 	}
 	return ""
 }

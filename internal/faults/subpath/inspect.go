@@ -94,15 +94,15 @@ func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string) (*Report,
 	}
 	report := &Report{Namespace: ns.Inode, Mounts: table.Under(node.PodDir(string(pod.UID)))}
 	for _, point := range mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))) {
-		want, ok := podinfo.FindSubPathMount(node, pod, point)
+		target, ok := targetAt(node, pod, point)
 		if !ok {
 			report.Unexpected = append(report.Unexpected, point)
 			continue
 		}
-		if container != "" && want.Container != container {
+		if container != "" && target.expected.Container != container {
 			continue
 		}
-		bind, there, err := InspectBind(node, pod, point)
+		bind, there, err := target.inspect(point)
 		if err != nil {
 			return nil, err
 		}

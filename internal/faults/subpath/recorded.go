@@ -117,9 +117,9 @@ type Lookups struct {
 // Lookup is what is at one path, or why that is not known.
 type Lookup struct {
 	Stat sys.Stat `json:"stat,omitzero"`
-	// Errno is that of the lookup, NoParent whether the directory of the path is not there either.
-	Errno    sys.Errno `json:"errno,omitempty"`
-	NoParent bool      `json:"noParent,omitempty"`
+	// Errno is that of the lookup. For ENOENT, Absence says more.
+	Errno   sys.Errno `json:"errno,omitempty"`
+	Absence Absence   `json:"absence,omitzero"`
 	// Unknown is why it could not be looked up.
 	Unknown string `json:"unknown,omitempty"`
 }
@@ -146,7 +146,8 @@ type recordingPathLookup struct{ *Lookups }
 
 func (r recordingPathLookup) statHostPath(name string) (sys.Stat, error) {
 	st, err := followHostPath(name)
-	l := Lookup{Stat: st, NoParent: errors.Is(err, errNoParent)}
+	l := Lookup{Stat: st}
+	errors.As(err, &l.Absence)
 	if err != nil && !errors.As(err, &l.Errno) {
 		l.Unknown = err.Error()
 	}
@@ -173,8 +174,8 @@ func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
 	switch {
 	case !known:
 		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
-	case lookup.NoParent:
-		return sys.Stat{}, errNoParent
+	case lookup.Errno == sys.ENOENT:
+		return sys.Stat{}, lookup.Absence
 	case lookup.Errno != 0:
 		return sys.Stat{}, lookup.Errno
 	case lookup.Unknown != "":

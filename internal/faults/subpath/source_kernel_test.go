@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // hostPathVolume is a volume of that type; empty: none is given.
@@ -48,7 +49,8 @@ func manySources(t *testing.T) (s *kubelettest.Scene, pod *corev1.Pod, there str
 		hostPathVolume("wanted", there+"/x", corev1.HostPathDirectory), hostPathVolume("socket", there+"/x", corev1.HostPathSocket),
 		hostPathVolume("listens", s.Root+"/way/listens", corev1.HostPathSocket), hostPathVolume("null", "/dev/null", corev1.HostPathCharDev),
 		hostPathVolume("blocked", there+"/file/x", corev1.HostPathDirectoryOrCreate), hostPathVolume("far", there+"/a/b", corev1.HostPathFileOrCreate),
-		hostPathVolume("file", there+"/file", corev1.HostPathFile), hostPathVolume("other", s.Root+"/way/file", corev1.HostPathDirectoryOrCreate))
+		hostPathVolume("file", there+"/file", corev1.HostPathFile), hostPathVolume("other", s.Root+"/way/file", corev1.HostPathDirectoryOrCreate),
+		hostPathVolume("dead", there+"/link", ""))
 	for _, v := range pod.Spec.Volumes {
 		pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name})
 	}
@@ -65,8 +67,8 @@ func TestBadSources(t *testing.T) {
 	early := []string{"behind", "wanted", "socket", "blocked", "far", "other"}
 	kept := []string{"secret", "projected", "downward", "empty"}
 	late := append(append([]string{}, kept...), "behind", "wanted", "socket", "blocked", "other")
-	refused := append(append([]string{}, kept...), "behind", "below", "wanted", "socket", "blocked", "other", "there")
-	named := append(append([]string{}, kept...), "gone", "behind", "made", "below", "wanted", "socket", "blocked", "other", "there")
+	refused := append(append([]string{}, kept...), "behind", "below", "wanted", "socket", "blocked", "other", "dead", "there")
+	unmakeable := append(append([]string{}, kept...), "gone", "behind", "made", "below", "wanted", "socket", "blocked", "far", "other", "dead", "there")
 	backOff, ran := state(true, "CrashLoopBackOff", "", 0), state(false, "Error", "", 100)
 	for name, c := range map[string]struct {
 		status *corev1.ContainerStatus
@@ -84,9 +86,15 @@ func TestBadSources(t *testing.T) {
 		"not made":            {&corev1.ContainerStatus{State: state(true, "CreateContainerError", "", 0)}, refused},
 		"not started":         {&corev1.ContainerStatus{State: backOff, LastTerminationState: state(false, "StartError", "", 0)}, refused},
 		"not made, by name": {&corev1.ContainerStatus{State: state(true, "CreateContainerError",
-			`failed to mkdir "`+there+`/x": read-only file system`, 0)}, named},
+			`failed to mkdir "`+there+`/x": read-only file system`, 0)}, refused},
+		"not made, and read-only": {&corev1.ContainerStatus{State: state(true, "CreateContainerError", "", 0)}, unmakeable},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == "not made, and read-only" {
+				must(t, systest.BindTree(there, there))
+				must(t, systest.RemountBindReadOnly(there))
+				defer func() { must(t, systest.UnmountPath(there, true)) }()
+			}
 			pod := pod.DeepCopy()
 			pod.Status.ContainerStatuses = nil
 			if c.status != nil {

@@ -28,17 +28,22 @@ func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string) (bind Bind, 
 	if !ok {
 		return bind, false, nil
 	}
+	return target.inspect(point)
+}
+
+// inspect is InspectBind of what belongs at point.
+func (s target) inspect(point string) (bind Bind, there bool, err error) {
 	st, err := mount.Inspect(point)
 	switch {
 	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
 		return bind, false, nil
 	case errors.Is(err, mount.ErrMayBlock):
 		st.Point = point
-		return notInspected(target.expected, st, err.Error()), true, nil
+		return notInspected(s.expected, st, err.Error()), true, nil
 	case err != nil:
 		return bind, false, err
 	}
-	return target.judgeState(st), true, nil
+	return s.judgeState(st), true, nil
 }
 
 // target is a place of a subPath bind, and what is to be there.

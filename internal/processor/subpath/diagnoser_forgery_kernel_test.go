@@ -138,6 +138,7 @@ func (s *forgedPods) falseMessages() map[string]string {
 			`\\\"/r/volume-subpaths\\\" caused \\\"no such file or directory\\\"`
 		lies[what+" by runc"] = `error mounting "` + target + `" to rootfs at "/x": mount src=` + target +
 			`, dst=/x, dstFd=/proc/thread-self/fd/11, flags=MS_BIND|MS_REC` + noEntry
+		lies[what+" of the other kind"] = `error mounting "` + target + `" to rootfs at "/y": not a directory`
 		lies[what+" by crun"] = "mount `" + target + "` to `volume-subpaths`: No such file or directory"
 		lies[what+" by CRI-O"] = "container create failed: mount `" + target + "` to `/x`: No such file or directory"
 		lies[what+" by the kubelet"] = `failed to prepare subPath for volumeMount "x" of container "app": lstat ` + target + noEntry

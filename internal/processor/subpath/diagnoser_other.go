@@ -96,30 +96,30 @@ func countVerdict(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
 }
 
-// sourceMismatches returns a finding for each bind of a container that may be of another kind than its place in the
-// image: the runtime refused the container for that, and the source is seen to be there. The image cannot be seen from
-// here.
+// sourceMismatches returns a finding for each bind of a container that is of another kind than its place in the image: the
+// source is seen to be there, and the runtime refused the container for that bind. The image cannot be seen from here, so
+// the runtime's refusal stands for it.
 func sourceMismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
 	status, _ := podinfo.ContainerStatus(pod, name)
-	quote, ok := subpath.WrongKindMessage(status)
-	if !ok {
-		return nil
-	}
 	for _, bind := range binds {
 		if bind.Container != name || bind.Verdict != subpath.Alive {
 			continue
 		}
-		kind := "file"
+		field, refused := subpath.RefusedForKind(status, bind)
+		if !refused {
+			continue
+		}
+		kind, other := "file", "directory"
 		if bind.State.Dir {
-			kind = "directory"
+			kind, other = other, kind
 		}
 		found = append(found, fault.Finding{
 			Code: fault.SourceTypeMismatch, Pod: podinfo.PodOf(pod), Container: name, Volume: bind.Volume.Name,
 			Details: podinfo.DetailsOf(pod, name),
 			Evidence: []string{
-				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have the other kind at %q", bind.Index, kind,
+				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have a %s at %q", bind.Index, kind, other,
 					bind.Mount.MountPath),
-				quote,
+				"the container was refused, as " + field + " has it, because the runtime could not mount the one onto the other",
 			},
 		})
 	}

@@ -12,12 +12,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
 
@@ -33,6 +35,9 @@ const (
 	firstDelay = time.Second
 	maxDelay   = time.Minute
 )
+
+// watchBackoff is the back-off of watches that fail.
+var watchBackoff = wait.Backoff{Duration: firstDelay, Factor: 2, Cap: maxDelay, Steps: math.MaxInt}
 
 // errIdle ends a watch when no Trigger asks for Events any more.
 var errIdle = errors.New("no trigger asks for events")
@@ -95,7 +100,7 @@ func (s *Source) NeedLeaderElection() bool { return true }
 // Start watches until ctx is done. A watch that fails is begun again, with back-off.
 func (s *Source) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("events")
-	delay := firstDelay
+	backoff := watchBackoff
 	for ctx.Err() == nil {
 		if s.rules.Empty() {
 			select {
@@ -110,16 +115,15 @@ func (s *Source) Start(ctx context.Context) error {
 			continue
 		}
 		if s.clock.Since(began) > maxDelay {
-			delay = firstDelay
+			backoff = watchBackoff
 		}
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			log.Error(err, "Could not watch Events")
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.clock.After(delay):
+		case <-s.clock.After(backoff.Step()):
 		}
-		delay = min(2*delay, maxDelay)
 	}
 	return nil
 }
