@@ -12,16 +12,26 @@ import (
 // mount namespace and goes with the descriptor. ENODEV: the kernel does not know
 // the type.
 func MountDetached(fsType string) (*FD, error) {
+	return mountDetached(fsType, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// mountDetached is MountDetached with these attributes of the mount, and with options of
+// the file system, each a name and its value.
+func mountDetached(fsType string, attr int, options ...[2]string) (*FD, error) {
 	n, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	context := newFD(n)
 	defer context.Close()
+	for _, option := range options {
+		if err := unix.FsconfigSetString(context.number, option[0], option[1]); err != nil {
+			return nil, err
+		}
+	}
 	if err := unix.FsconfigCreate(context.number); err != nil {
 		return nil, err
 	}
-	attr := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	if n, err = unix.Fsmount(context.number, unix.FSMOUNT_CLOEXEC, attr); err != nil {
 		return nil, err
 	}

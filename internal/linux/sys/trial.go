@@ -15,7 +15,7 @@ var HasDetachedTarget = &Feature{
 }
 
 func probeDetachedTarget() error {
-	tree, err := detachedTmpfs()
+	tree, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return unsupportedError(err, ENOSYS)
 	}
@@ -102,7 +102,7 @@ func scratchName(dir bool) string {
 // scratchTmpfs is a new file system, mounted nowhere, with a directory and a
 // file that something can be attached to.
 func scratchTmpfs() (*FD, error) {
-	root, err := detachedTmpfs()
+	root, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return nil, err
 	}
