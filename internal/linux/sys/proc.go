@@ -53,8 +53,8 @@ func Procfs() (*FD, error) {
 // expectMagic fails with ENODEV if f lies on another type of file system.
 // Only for local file systems: statfs waits for a remote one.
 func (f *FD) expectMagic(magic int64) error {
-	var st unix.Statfs_t
-	if err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) }); err != nil {
+	st, err := f.statfs()
+	if err != nil {
 		return err
 	}
 	if int64(st.Type) != magic {

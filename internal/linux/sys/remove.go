@@ -58,18 +58,11 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 	}
 	defer fd.Close()
 	buf := make([]byte, most)
-	read := 0
-	for read < most {
-		n, err := retryInterrupted(func() (int, error) { return unix.Read(fd.number, buf[read:]) })
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break
-		}
-		read += n
+	n, err := fd.Read(buf)
+	if err != nil {
+		return nil, err
 	}
-	return buf[:read], nil
+	return buf[:n], nil
 }
 
 // BirthTime is when the file was made (statx(2), STATX_BTIME), in UTC; zero where

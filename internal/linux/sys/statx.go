@@ -110,3 +110,10 @@ func fstatat(dir int, path string, flags int) (Stat, error) {
 		RdevMajor: unix.Major(uint64(st.Rdev)), RdevMinor: unix.Minor(uint64(st.Rdev)),
 	}, nil
 }
+
+// statfs asks the file system about itself, and waits for it (of a descriptor opened
+// with O_PATH, 3.12).
+func (f *FD) statfs() (st unix.Statfs_t, err error) {
+	err = retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	return st, err
+}
