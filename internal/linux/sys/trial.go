@@ -70,12 +70,7 @@ func attachInCopy(tree *FD, dir bool) error {
 	if err := UnshareMounts(); err != nil {
 		return err
 	}
-	at, err := openat(unix.AT_FDCWD, "/"+scratchName(dir), pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	return Attach(tree, at, false)
+	return attachAt(tree, unix.AT_FDCWD, "/"+scratchName(dir))
 }
 
 func attachDetached(tree *FD, dir bool) error {
@@ -84,12 +79,7 @@ func attachDetached(tree *FD, dir bool) error {
 		return err
 	}
 	defer root.Close() // everything on it goes with it
-	at, err := openat(root.number, scratchName(dir), pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	return Attach(tree, at, false)
+	return attachAt(tree, root.number, scratchName(dir))
 }
 
 func scratchName(dir bool) string {
@@ -143,12 +133,7 @@ func replaceRoot() error {
 		return err
 	}
 	defer root.Close()
-	at, err := openat(unix.AT_FDCWD, "/", pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	if err := Attach(root, at, false); err != nil {
+	if err := attachAt(root, unix.AT_FDCWD, "/"); err != nil {
 		return err
 	}
 	if err := unix.Fchdir(root.number); err != nil {
