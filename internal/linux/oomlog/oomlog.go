@@ -49,11 +49,7 @@ const (
 // Kills lists what the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
 // fs.ErrNotExist or fs.ErrPermission says that the log cannot be read here.
 func Kills(ctx context.Context) ([]Kill, error) {
-	up, err := sys.Uptime()
-	if err != nil {
-		return nil, fmt.Errorf("read kernel log: %w", err)
-	}
-	p := recordParser{bootTime: time.Now().Add(-up)}
+	p := recordParser{bootTime: time.Now().Add(-sys.Uptime())}
 	if err := readRecords(ctx, p.addRecord); err != nil {
 		return nil, err
 	}

@@ -61,10 +61,4 @@ func (l *KernelLog) Close() error { return l.fd.Close() }
 // Uptime is the time since the start of the machine by the clock that the
 // kernel's log goes by, as nearly as there is one: it stands still while the
 // machine is suspended.
-func Uptime() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, err
-	}
-	return time.Duration(ts.Nano()), nil
-}
+func Uptime() time.Duration { return readClock(unix.CLOCK_MONOTONIC) }
