@@ -4,7 +4,6 @@
 package devholder
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -230,13 +229,8 @@ func statLink(name string, mask uint32) (sys.Stat, error) {
 // pathOnly reports whether a descriptor was opened with O_PATH: it keeps a mount
 // in use, but no device.
 func pathOnly(dir, name string) bool {
-	text, err := sys.ReadProc(dir+"/fdinfo/"+name[len("fd/"):], nil)
-	if err != nil {
-		return false
-	}
-	_, rest, _ := bytes.Cut(text, []byte("flags:"))
-	value, _, _ := bytes.Cut(rest, []byte("\n"))
-	flags, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 8, 64)
 	const path = 0o10000000
+	value, _ := sys.FDInfo(dir+"/fdinfo/"+name[len("fd/"):], "flags") // empty if it is gone
+	flags, err := strconv.ParseUint(value, 8, 64)
 	return err == nil && flags&path != 0
 }

@@ -4,7 +4,6 @@
 package sys
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -50,8 +49,8 @@ func probeFUSEServer() error {
 		return err
 	}
 	defer root.Close()
-	text, err := ReadProc(ThreadProc("fdinfo/"+device.String()), nil)
-	if err == nil && !bytes.Contains(text, []byte("fuse_connection:")) {
+	connection, err := FDInfo(ThreadProc("fdinfo/"+device.String()), "fuse_connection")
+	if err == nil && connection == "" {
 		err = errors.ErrUnsupported
 	}
 	return err

@@ -275,14 +275,28 @@ var threadSelf = sync.OnceValue(func() bool {
 // FDMountID reads the mount ID of an open file from its fdinfo (3.15), for kernels
 // whose statx does not give it.
 func (f *FD) FDMountID() (int, error) {
-	text, err := ReadProc(ThreadProc("fdinfo/"+f.String()), nil)
+	value, err := FDInfo(ThreadProc("fdinfo/"+f.String()), "mnt_id")
+	if err == nil && value == "" {
+		err = fmt.Errorf("read mount id of descriptor: %w", unix.ENOSYS)
+	}
 	if err != nil {
 		return 0, err
 	}
-	_, rest, found := bytes.Cut(text, []byte("mnt_id:"))
-	if !found {
-		return 0, fmt.Errorf("read mount id of descriptor: %w", unix.ENOSYS)
+	return strconv.Atoi(value)
+}
+
+// FDInfo reads a field of what the kernel says of an open descriptor, "123/fdinfo/4"
+// below the process' own /proc (proc_pid_fdinfo(5)); empty if it does not say.
+func FDInfo(name, field string) (value string, err error) {
+	text, err := ReadProcHead(name, nil)
+	return fieldValue(text, field), err
+}
+
+func fieldValue(text []byte, field string) string {
+	for line := range bytes.Lines(text) {
+		if value, found := bytes.CutPrefix(line, []byte(field+":")); found {
+			return string(bytes.TrimSpace(value))
+		}
 	}
-	value, _, _ := bytes.Cut(rest, []byte("\n"))
-	return strconv.Atoi(string(bytes.TrimSpace(value)))
+	return ""
 }
