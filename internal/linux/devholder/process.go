@@ -38,17 +38,10 @@ func (j *job) findInProcesses(ctx context.Context) error {
 // descriptors or directories of its own.
 func (j *job) findInThreads(ctx context.Context) error {
 	return j.eachProcess(ctx, func(pid int) error {
-		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
-			return err
-		}
-		dir := strconv.Itoa(pid) + "/task"
-		tids, err := sys.ProcNumbers(dir)
+		tids, err := sys.OtherThreads(pid)
 		for _, tid := range tids {
-			if tid == pid {
-				continue
-			}
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
+			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: strconv.Itoa(pid) + "/task/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -254,6 +255,15 @@ func ProcThreads(pid int) (int, error) {
 	}
 	st, err := proc.StatAt(strconv.Itoa(pid)+"/task", StatNlink)
 	return int(st.Nlink) - 2, err
+}
+
+// OtherThreads lists the threads of a process but its main one.
+func OtherThreads(pid int) ([]int, error) {
+	if n, err := ProcThreads(pid); err != nil || n < 2 {
+		return nil, err
+	}
+	tids, err := ProcNumbers(strconv.Itoa(pid) + "/task")
+	return slices.DeleteFunc(tids, func(tid int) bool { return tid == pid }), err
 }
 
 // ThreadProc names a file of the calling thread below /proc ("mountinfo").
