@@ -4,7 +4,6 @@
 package mountns
 
 import (
-	"bytes"
 	"errors"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -23,7 +22,6 @@ func (p procScan) namespaces() ([]Namespace, Survey, error) {
 
 func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	var brief MountBrief
-	kinds := map[string]bool{} // by the kernel's name of the type
 	return p.readAllTables(func(namespace Namespace, text []byte) error {
 		brief.Namespace = namespace
 		var bad error
@@ -34,7 +32,7 @@ func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surve
 				_, bad = l.Mount()
 				return bad == nil
 			}
-			brief.Major, brief.Minor, brief.Parent, brief.MayHang = major, minor, parent, mayHang(kinds, kind)
+			brief.Major, brief.Minor, brief.Parent, brief.MayHang = major, minor, parent, MayHang(string(kind))
 			if !wanted(&brief) {
 				return true
 			}
@@ -46,15 +44,4 @@ func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surve
 		})
 		return errors.Join(err, bad)
 	})
-}
-
-// mayHang is MayHang of the type, without its subtype, which any user may choose.
-func mayHang(kinds map[string]bool, kind []byte) bool {
-	name, _, _ := bytes.Cut(kind, []byte{'.'})
-	hangs, known := kinds[string(name)]
-	if !known {
-		hangs = MayHang(string(name))
-		kinds[string(name)] = hangs
-	}
-	return hangs
 }
