@@ -124,7 +124,7 @@ type kernelList struct {
 func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
 	v := listCall{kernelList: k, ns: ns, below: below}
 	if !quiet {
-		ids, err := listMounts(k.nextIDs, ns)
+		ids, err := sys.ListAllMounts(k.nextIDs, ns.ID)
 		if errors.Is(err, sys.ENOENT) {
 			return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
 		}

@@ -6,6 +6,7 @@ package sys
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -171,4 +172,29 @@ func Listmount(ref MountRef, after uint64, ids []uint64) (int, error) {
 		}
 		return int(n), nil
 	})
+}
+
+// maxIDsPerCall is how many mounts listmount gives at once.
+const maxIDsPerCall = 1_000_000
+
+// ListAllMounts lists the unique IDs of the mounts of a namespace, ascending, in ids[:0],
+// which grows as needed. 0 is the calling thread's namespace.
+func ListAllMounts(ids []uint64, namespace uint64) ([]uint64, error) {
+	ids = ids[:0]
+	for {
+		after := uint64(0)
+		if len(ids) > 0 {
+			after = ids[len(ids)-1]
+		}
+		ids = slices.Grow(ids, 64)
+		free := ids[len(ids):cap(ids)]
+		free = free[:min(len(free), maxIDsPerCall)]
+		n, err := Listmount(MountRef{Namespace: namespace, Mount: RootOf}, after, free)
+		if err != nil {
+			return nil, err
+		}
+		if ids = ids[:len(ids)+n]; n < len(free) {
+			return ids, nil
+		}
+	}
 }
