@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,14 +104,12 @@ func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 // may answer that it is not permitted, so one that refuses is asked again.
 func (s *serverSearch) listDescriptors(dir string) (fds []int, more bool, err error) {
 	for range 2 {
-		if fds, more, err = s.descriptors.Of(dir); !isDenied(err) {
+		if fds, more, err = s.descriptors.Of(dir); !errors.Is(err, fs.ErrPermission) {
 			break
 		}
 	}
 	return fds, more, err
 }
-
-func isDenied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
 // inspectProcess looks at what a process has open.
 func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
@@ -149,7 +148,7 @@ func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
 		s.silentProcesses++
-	case isDenied(err) && (pid != 1 || !sys.LooksAnywhere()):
+	case errors.Is(err, fs.ErrPermission) && (pid != 1 || !sys.LooksAnywhere()):
 		s.deniedProcesses++
 	}
 	if opened.more {

@@ -5,6 +5,7 @@ package mountns
 
 import (
 	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -252,7 +253,7 @@ func forEachProcess(pass passProcesses, note func(taskNamespace), look func(pid 
 			u.withTooMany++
 		}
 		switch {
-		case errors.Is(failed, sys.EACCES), errors.Is(failed, sys.EPERM), errors.Is(failed, procfs.ErrSilent):
+		case errors.Is(failed, fs.ErrPermission), errors.Is(failed, procfs.ErrSilent):
 			u.deniedPIDs = append(u.deniedPIDs, pid)
 		case failed == nil:
 			for _, h := range f.namespaces {

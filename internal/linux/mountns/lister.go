@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
@@ -304,7 +305,7 @@ func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 func expectSameNamespace(ns Namespace) error {
 	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
 	switch {
-	case ns.Inode == 0, errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
+	case ns.Inode == 0, errors.Is(err, fs.ErrPermission):
 		return nil
 	case err == nil && inode != ns.Inode:
 		return ErrChanged

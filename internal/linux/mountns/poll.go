@@ -5,6 +5,7 @@ package mountns
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -75,7 +76,7 @@ func openTableOf(pid int, ns Namespace) (*sys.FD, error) {
 
 func isInNamespace(pid int, ns Namespace) (bool, error) {
 	now, err := Of(pid)
-	if errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
+	if errors.Is(err, fs.ErrPermission) {
 		return false, nil
 	}
 	return err == nil && ns.Same(now), err
