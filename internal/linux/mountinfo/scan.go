@@ -5,7 +5,6 @@ package mountinfo
 
 import (
 	"bytes"
-	"math"
 )
 
 // Line is one line of the text, without its end.
@@ -24,11 +23,11 @@ func (l Line) Mount() (Mount, error) {
 // Numbers are those of the mount, of its parent, and of its device. ok is false for
 // a line that does not begin so. It allocates nothing.
 func (l Line) Numbers() (id, parent int, major, minor uint32, ok bool) {
-	a, rest, ok := parseDigits(l, ' ')
-	b, rest, also := parseDigits(rest, ' ')
-	major, rest, whole := parseDigits(rest, ':')
-	minor, _, last := parseDigits(rest, ' ')
-	return int(a), int(b), major, minor, ok && also && whole && last
+	id, rest := splitNumber(l, ' ')
+	parent, rest = splitNumber(rest, ' ')
+	a, rest := splitNumber(rest, ':')
+	b, rest := splitNumber(rest, ' ')
+	return id, parent, uint32(a), uint32(b), len(rest) > 0
 }
 
 // FSType is the type of the file system, escaped. It allocates nothing.
@@ -141,24 +140,10 @@ func (l Line) onDevice(major, minor uint32) (found, ok bool) {
 			continue
 		}
 		if spaces++; spaces == 2 {
-			a, rest, _ := parseDigits(l[i+1:], ':')
-			b, _, ok := parseDigits(rest, ' ')
-			return a == major && b == minor, ok
+			a, rest := splitNumber(l[i+1:], ':')
+			b, rest := splitNumber(rest, ' ')
+			return uint32(a) == major && uint32(b) == minor, len(rest) > 0
 		}
 	}
 	return false, false
-}
-
-// parseDigits reads decimal digits, at least one, and the byte end after them.
-func parseDigits(text []byte, end byte) (n uint32, rest []byte, ok bool) {
-	for i, c := range text {
-		if c == end && i > 0 {
-			return n, text[i+1:], true
-		}
-		if c < '0' || c > '9' || n > math.MaxInt32/10 {
-			return 0, nil, false
-		}
-		n = n*10 + uint32(c-'0')
-	}
-	return 0, nil, false
 }
