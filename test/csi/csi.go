@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/csi/staged"
 	"kubediag.org/kubediag/test/install"
 )
@@ -217,9 +218,4 @@ func (d *Driver) KillDaemon(t testing.TB, volume string) {
 	d.env.Wait(t, "the daemon to end", func(context.Context) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

@@ -24,12 +24,7 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // servedMount is a file system that a process of the test serves.
 type servedMount struct {

@@ -102,12 +102,7 @@ func write(t *testing.T, name string) {
 	must(t, os.WriteFile(name, []byte(name), 0o600))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func inspect(t testing.TB, point string) State {
 	t.Helper()

@@ -319,12 +319,7 @@ func waitUntil(t testing.TB, what string, so func() bool) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // namespaceRole is a role: a mount namespace with a tmpfs at the point that is named.
 func namespaceRole(args []string, ready func(string)) error {

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/ceph"
 )
 
@@ -219,9 +220,4 @@ func await(t testing.TB, what string, done func() bool) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
