@@ -32,6 +32,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"kubediag.org/kubediag/test/lock"
 )
 
 // Options say what a cluster is made of. The zero value is an API server and its etcd, nothing else: pods can be
@@ -181,7 +183,7 @@ func (o Options) programs(ctx context.Context) (map[string]string, error) {
 
 // newCluster makes the cluster's folder and the reaper that watches over it.
 func newCluster(o Options) (*Cluster, error) {
-	dir, held, err := newDir()
+	dir, held, err := lock.MakeFolder(base, dirPrefix)
 	if err != nil {
 		return nil, err
 	}
