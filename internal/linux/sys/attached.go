@@ -43,7 +43,7 @@ func attachToScratch(tree *FD, dir bool) error {
 		return err
 	}
 	defer scratch.Close()
-	if err := attachAt(scratch, unix.AT_FDCWD, "/"); err != nil {
+	if err := AttachAtRoot(scratch); err != nil {
 		return err
 	}
 	return attachAt(tree, scratch.number, scratchName(dir))

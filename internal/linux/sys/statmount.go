@@ -16,7 +16,7 @@ import (
 // the rest, Root and Point two or three: ask for them only where needed.
 const (
 	StatmountSuper   = 0x1   // Device, Magic
-	StatmountBasic   = 0x2   // ID, the re-used IDs, ReadOnly, peer groups
+	StatmountBasic   = 0x2   // ID, the re-used IDs, Attr, peer groups
 	StatmountRoot    = 0x8   // Root
 	StatmountPoint   = 0x10  // Point
 	StatmountType    = 0x20  // FSType
@@ -109,9 +109,6 @@ func (m *MountStat) ReusedID() int { return int(m.u32(56)) }
 
 // ReusedParent is the parent ID that mountinfo shows.
 func (m *MountStat) ReusedParent() int { return int(m.u32(60)) }
-
-// ReadOnly reports whether the mount, not the file system, is read-only.
-func (m *MountStat) ReadOnly() bool { return m.u64(64)&unix.MOUNT_ATTR_RDONLY != 0 }
 
 // PeerGroup is the peer group that the mount shares with; 0 is none.
 func (m *MountStat) PeerGroup() int { return int(m.u64(80)) }

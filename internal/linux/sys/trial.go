@@ -133,7 +133,7 @@ func replaceRoot() error {
 		return err
 	}
 	defer root.Close()
-	if err := attachAt(root, unix.AT_FDCWD, "/"); err != nil {
+	if err := AttachAtRoot(root); err != nil {
 		return err
 	}
 	if err := unix.Fchdir(root.number); err != nil {

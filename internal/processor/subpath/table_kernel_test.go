@@ -153,7 +153,7 @@ func (k mountKey) load() (mountPlace, error) {
 	if unique(0) {
 		var m sys.MountStat
 		err := m.Load(sys.MountRef{Mount: k.ID}, sys.StatmountBasic|sys.StatmountPoint|sys.StatmountRoot)
-		return mountPlace{m.Parent(), string(m.Point()), string(m.Root()), err == nil && m.ReadOnly()}, err
+		return mountPlace{m.Parent(), string(m.Point()), string(m.Root()), err == nil && m.Attr().Has(sys.AttrReadOnly)}, err
 	}
 	mounts, err := mountns.Table(0)
 	if err != nil {
