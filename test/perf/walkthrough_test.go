@@ -20,10 +20,7 @@ import (
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-func TestMain(m *testing.M) {
-	attackers.Play()
-	fakenode.Main(m)
-}
+func TestMain(m *testing.M) { fakenode.Main(m, attackers) }
 
 // BenchmarkWalkthrough measures the four operations of the walkthrough, a real unmount included, from the creation of
 // the Diagnosis to Succeeded, against three bare patches of the status of the same object.

@@ -27,7 +27,7 @@ import (
 	"kubediag.org/kubediag/test/loopback"
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
 	// withKRBD has a program run where the files of krbd are in /sys, in a mount namespace of its own.

@@ -36,7 +36,7 @@ var (
 	ended = flag.Int("ended", 2000, "Diagnoses that have ended")
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
 	namespace = "default"
