@@ -33,6 +33,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/lock"
 )
 
@@ -160,12 +161,12 @@ func (o Options) programs(ctx context.Context) (map[string]string, error) {
 	if o.KubeletDisk {
 		need = append(need, diskPrograms...)
 	}
-	if err := installPackages(ctx, need...); err != nil {
+	if err := debian.Install(ctx, need...); err != nil {
 		return nil, err
 	}
 	bin := map[string]string{}
 	for _, name := range need {
-		path, err := lookPath(name)
+		path, err := debian.LookPath(name)
 		if err != nil {
 			return nil, err
 		}

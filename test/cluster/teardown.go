@@ -18,6 +18,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/ending"
 )
 
@@ -114,7 +115,7 @@ func removeBridge(dir string) error {
 
 // removeDevice removes a network device. It may go by itself meanwhile: a pod's end does once the pod is dead.
 func removeDevice(name string) error {
-	ip, err := lookPath("ip")
+	ip, err := debian.LookPath("ip")
 	if err != nil {
 		return err
 	}
