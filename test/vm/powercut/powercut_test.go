@@ -18,6 +18,7 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/program"
 	"kubediag.org/kubediag/test/vm"
 )
 
@@ -30,12 +31,9 @@ type node struct {
 
 func newNode(t *testing.T, kernel string) *node {
 	t.Helper()
-	dir := t.TempDir()
-	n := &node{t: t, kernel: kernel, program: filepath.Join(dir, "powercut"), disk: filepath.Join(dir, "disk")}
-	build := exec.Command("go", "build", "-trimpath", "-tags=crash", "-o", n.program, "kubediag.org/kubediag/test/vm/powercut")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	n := &node{
+		t: t, kernel: kernel, disk: filepath.Join(t.TempDir(), "disk"),
+		program: program.Build(t, "test/vm/powercut", "-trimpath", "-tags=crash"),
 	}
 	n.must(errors.Join(os.WriteFile(n.disk, nil, 0o600), os.Truncate(n.disk, 128<<20)))
 	if out, err := exec.Command("mkfs.ext4", "-q", n.disk).CombinedOutput(); err != nil {
