@@ -258,12 +258,14 @@ func (p *procList) list(namespace Namespace, below string, quiet bool) ([]Mount,
 		return nil, false, err
 	}
 	p.text, p.nextLines = text, p.nextLines[:0]
-	err = mountinfo.EachBelow(text, below, func(line mountinfo.Line) bool {
-		p.nextLines = append(append(p.nextLines, line...), '\n')
-		return true
-	})
-	if err != nil {
-		return nil, false, err
+	for line := range mountinfo.Lines(text) {
+		found, err := line.Below(below)
+		if err != nil {
+			return nil, false, err
+		}
+		if found {
+			p.nextLines = append(append(p.nextLines, line...), '\n')
+		}
 	}
 	if bytes.Equal(p.lines, p.nextLines) {
 		return p.mounts, false, nil

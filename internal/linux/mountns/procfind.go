@@ -3,11 +3,7 @@
 
 package mountns
 
-import (
-	"errors"
-
-	"kubediag.org/kubediag/internal/linux/mountinfo"
-)
+import "kubediag.org/kubediag/internal/linux/mountinfo"
 
 func (p procScan) namespaces() ([]Namespace, Survey, error) {
 	var found []Namespace
@@ -24,24 +20,19 @@ func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surve
 	var brief MountBrief
 	return p.readAllTables(func(namespace Namespace, text []byte) error {
 		brief.Namespace = namespace
-		var bad error
-		err := mountinfo.EachLine(text, func(l mountinfo.Line) bool {
+		for l := range mountinfo.Lines(text) {
 			_, parent, major, minor, ok := l.Numbers()
 			kind, typed := l.FSType()
-			if !ok || !typed {
-				_, bad = l.Mount()
-				return bad == nil
-			}
 			brief.Major, brief.Minor, brief.Parent, brief.MayHang = major, minor, parent, MayHang(string(kind))
-			if !wanted(&brief) {
-				return true
+			if ok && typed && !wanted(&brief) {
+				continue
 			}
-			var m mountinfo.Mount
-			if m, bad = l.Mount(); bad == nil {
-				found(&Mount{Mount: m, Namespace: namespace})
+			m, err := l.Mount() // also says what is wrong with a line
+			if err != nil {
+				return err
 			}
-			return bad == nil
-		})
-		return errors.Join(err, bad)
+			found(&Mount{Mount: m, Namespace: namespace})
+		}
+		return nil
 	})
 }
