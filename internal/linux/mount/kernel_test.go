@@ -66,7 +66,6 @@ var roles = kerneltest.Roles{
 func onEverySource(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Run("mountinfo", func(t *testing.T) { withSource(t, tableSource{}, test) })
-	t.Run("mountinfo and fdinfo", func(t *testing.T) { withSource(t, tableSource{numbersFromFDInfo: true}, test) })
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasStatmount)
 		withSource(t, nil, test)
