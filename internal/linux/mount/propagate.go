@@ -23,7 +23,7 @@ func (t *mountTarget) attachesByPropagation() bool {
 // onlySpread is set by tests alone, to have a newer kernel do as older ones.
 var onlySpread bool
 
-// between is called between any two steps of spread. Tests set it.
+// between is called between any two steps of attachByPropagation. Tests set it.
 var between = func(string) {}
 
 // attachByPropagation puts a tree beneath the mount at the point by propagation. A mount that

@@ -46,7 +46,7 @@ type procPass struct {
 	// Not looked at: namespaces beyond the most that are noted, and tables that
 	// were not read, or not to their end.
 	unnoted, unreadTables, truncatedTables int
-	withTooMany                            int // as in unasked
+	withTooMany                            int // as in unaskedProcesses
 }
 
 // readAllTables reads the mount table of every namespace that can be found. If the
