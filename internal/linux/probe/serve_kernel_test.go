@@ -306,17 +306,7 @@ func tableText(t testing.TB, point string) string {
 // awaitNoProcess waits until a Prober's process is gone.
 func awaitNoProcess(t testing.TB, r *subprocess.Runner) {
 	t.Helper()
-	waitUntil(t, "every process is gone", func() bool { return r.Lingering() == 0 })
-}
-
-// waitUntil waits until something is so.
-func waitUntil(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
+	kerneltest.Await(t, "every process is gone", func() bool { return r.Lingering() == 0 })
 }
 
 var must = kerneltest.Must

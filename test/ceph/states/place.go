@@ -210,14 +210,4 @@ func closeClient(t testing.TB, m *ceph.Client) {
 // patience is how long a state may take to come about.
 const patience = 20 * time.Second
 
-// await waits until a state has come about.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long until %s", what)
-		}
-	}
-}
-
 var must = kerneltest.Must
