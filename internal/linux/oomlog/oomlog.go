@@ -77,7 +77,7 @@ func readRecords(ctx context.Context, add func(record string)) error {
 	if err != nil {
 		return fmt.Errorf("read kernel log: %w", err)
 	}
-	defer func() { _ = log.Close() }() // it was only read
+	defer log.Close()
 	buf := make([]byte, maxRecord)
 	for range maxRecords {
 		if err := ctx.Err(); err != nil {

@@ -5,7 +5,6 @@ package sys
 
 import (
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -63,21 +62,6 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 		return nil, err
 	}
 	return buf[:n], nil
-}
-
-// BirthTime is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
-// the kernel or the file system does not know. With the inode's number, which may
-// be used again, it distinguishes a file from one that has taken its place.
-func (f *FD) BirthTime() (time.Time, error) {
-	var x unix.Statx_t
-	err := retryInterruptedError(func() error { return unix.Statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
-	if err == unix.ENOSYS || err == nil && x.Mask&unix.STATX_BTIME == 0 {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	return time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC(), nil
 }
 
 // RemoveDirAt removes the empty directory called name from dir: unlinkat(2)

@@ -16,6 +16,7 @@ const (
 	StatIno      = unix.STATX_INO
 	StatAccessed = unix.STATX_ATIME
 	StatChanged  = unix.STATX_CTIME
+	StatBorn     = unix.STATX_BTIME         // of some file systems
 	StatMountID  = unix.STATX_MNT_ID        // 5.8; the number in mountinfo, used again after an unmount
 	StatUniqueID = unix.STATX_MNT_ID_UNIQUE // 6.8; never used again; excludes StatMountID
 )
@@ -29,6 +30,9 @@ type Stat struct {
 	Accessed     time.Time // of the file's content (atime), as far as the mount notes it; UTC
 	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
 	Major, Minor uint32    // device of the file system
+	// Born is when the file was made (UTC). With the inode's number, which may be used
+	// again, it distinguishes a file from one that has taken its place.
+	Born time.Time
 	// RdevMajor and RdevMinor are the device that a device node stands for.
 	RdevMajor, RdevMinor uint32
 	MountID              uint64 // as StatMountID or StatUniqueID, by Mask
@@ -90,6 +94,9 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	}
 	if stat.Has(StatChanged) {
 		stat.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
+	}
+	if stat.Has(StatBorn) {
+		stat.Born = time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC()
 	}
 	return stat, nil
 }
