@@ -164,12 +164,8 @@ func used(b *testing.B, pid int) usage {
 		must(b, err)
 		ticks += n
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(b, err)
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
-	must(b, err)
-	return usage{time.Now(), time.Duration(ticks) * 10 * time.Millisecond, kib / 1024}
+	memory := kerneltest.MemoryOf(b, pid, "VmRSS")
+	return usage{time.Now(), time.Duration(ticks) * 10 * time.Millisecond, float64(memory) / (1 << 20)}
 }
 
 // since is the part of one processor that was used since an earlier reading, in percent.
