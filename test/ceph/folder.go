@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -62,32 +61,17 @@ func tearDown(dir string) error { return errors.Join(killAll(dir), remove(dir)) 
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(maxEnd, func() ([]int, error) { return killEach(dir) })
+	return ending.All(maxEnd, func(pid int) bool { return belongs(pid, dir) })
 }
 
-// killEach kills the processes that have the cluster's environment, and gives their IDs. Each is held by a descriptor from
-// before it is looked at, so that no other is hit that got its ID. All threads are looked at, since the first of them can
-// be gone while another still waits for a disk.
-func killEach(dir string) ([]int, error) {
-	environments, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/environ")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	var pids []int
-	for _, path := range environments {
-		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
-		p, err := os.FindProcess(pid)
-		if err != nil {
-			continue
-		}
+// belongs reports whether a process has the cluster's environment. All threads are looked at, since the first of them can be
+// gone while another still waits for a disk.
+func belongs(pid int, dir string) bool {
+	environments, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/environ", pid))
+	return slices.ContainsFunc(environments, func(path string) bool {
 		text, _ := os.ReadFile(path) // it may have ended
-		if slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf)) {
-			pids = append(pids, pid)
-			_ = p.Kill()
-		}
-		_ = p.Release() // gives the descriptor back; there is nothing that could fail
-	}
-	return slices.Compact(pids), nil
+		return slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf))
+	})
 }
 
 // remove removes a cluster's folder, once nothing is mounted below it, since a mount could lead to files of any user.
