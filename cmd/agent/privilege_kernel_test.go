@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/freeport"
 	"kubediag.org/kubediag/test/program"
 )
@@ -137,9 +138,4 @@ func number(t *testing.T, lines map[string]string, name string) uint64 {
 	return n
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

@@ -156,12 +156,7 @@ func (t *text) Write(p []byte) (int, error) { *t += text(p); return len(p), nil 
 
 var _ io.Writer = (*text)(nil)
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func tool(t testing.TB, name string, args ...string) string {
 	t.Helper()

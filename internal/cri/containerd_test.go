@@ -46,12 +46,7 @@ type containerd struct {
 	dir string
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func (c *containerd) socket() string { return filepath.Join(c.dir, "s") }
 

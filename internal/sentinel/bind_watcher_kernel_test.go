@@ -48,12 +48,7 @@ var roles = kerneltest.Roles{
 	},
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // waitLimit is the longest time a test waits for anything.
 const waitLimit = cpuWindow + 30*time.Second

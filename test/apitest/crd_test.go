@@ -55,7 +55,9 @@ func TestOriginApplies(t *testing.T) {
 					if diff := cmp.Diff(spec, object.Object["spec"]); diff != "" {
 						t.Errorf("%s %s (-want +got):\n%s", object.GetKind(), object.GetName(), diff)
 					}
-					typed(t, env, object)
+					if err := env.ReadTyped(t.Context(), object); err != nil {
+						t.Error(err)
+					}
 				}
 			})
 		}
@@ -65,23 +67,6 @@ func TestOriginApplies(t *testing.T) {
 func setDefault(object map[string]any, value any, fields ...string) {
 	if _, ok, _ := unstructured.NestedFieldNoCopy(object, fields...); !ok {
 		_ = unstructured.SetNestedField(object, value, fields...)
-	}
-}
-
-// typed reads an object back through its Go type.
-func typed(t *testing.T, env *apitest.Env, object *unstructured.Unstructured) {
-	t.Helper()
-	var into client.Object = &v1.Trigger{}
-	switch object.GetKind() {
-	case "Operation":
-		into = &v1.Operation{}
-	case "OperationSet":
-		into = &v1.OperationSet{}
-	case "Diagnosis":
-		into = &v1.Diagnosis{}
-	}
-	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(object), into); err != nil {
-		t.Errorf("reading %s %s: %v", object.GetKind(), object.GetName(), err)
 	}
 }
 

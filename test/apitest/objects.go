@@ -111,3 +111,15 @@ func (e *Env) MustCreate(t testing.TB, objects ...client.Object) {
 		}
 	}
 }
+
+// ReadTyped reads an object back through its Go type.
+func (e *Env) ReadTyped(ctx context.Context, object *unstructured.Unstructured) error {
+	into, err := e.Client.Scheme().New(object.GroupVersionKind())
+	if err == nil {
+		err = e.Client.Get(ctx, client.ObjectKeyFromObject(object), into.(client.Object))
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}

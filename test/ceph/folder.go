@@ -6,13 +6,10 @@ package ceph
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -33,19 +30,10 @@ const (
 	confEnv = "CEPH_CONF="
 )
 
-// newCluster makes a cluster's folder and takes the lock in it, which says that the cluster has an owner. The lock is
-// made under another name first, so that no process ever sees it free.
 func newCluster() (*Cluster, error) {
-	dir, err := os.MkdirTemp(folders, prefix)
+	dir, held, err := lock.MakeFolder(folders, prefix)
 	if err != nil {
-		return nil, fmt.Errorf("make folder of ceph: %w", err)
-	}
-	held, err := lock.Try(filepath.Join(dir, "lock.new"))
-	if err == nil {
-		err = os.Rename(held.Name(), filepath.Join(dir, "lock"))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock folder of ceph: %w", err), os.RemoveAll(dir))
+		return nil, fmt.Errorf("make cluster of ceph: %w", err)
 	}
 	return &Cluster{dir: dir, lock: held}, nil
 }
@@ -61,61 +49,29 @@ func Sweep() error {
 	for _, dir := range dirs {
 		var st unix.Stat_t
 		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() {
-			errs = append(errs, sweep(dir))
+			errs = append(errs, lock.SweepFolder(dir, tearDown))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func sweep(dir string) error {
-	path := filepath.Join(dir, "lock")
-	take := lock.TryExisting // a new lock would be in the way of a process that removes the folder just now
-	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		st, err := os.Lstat(dir)
-		if err != nil || time.Since(st.ModTime()) < time.Minute {
-			return nil // gone already, or just being made
-		}
-		take = lock.Try // its owner was killed before it made one
-	}
-	held, err := take(path)
-	if errors.Is(err, lock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer held.Close()
-	return errors.Join(killAll(dir), remove(dir)) // who cannot be killed is to be told of once, not by every start from now on
-}
+// tearDown kills the cluster's processes and removes its folder, even if one cannot be killed: then this start reports that,
+// and no later one.
+func tearDown(dir string) error { return errors.Join(killAll(dir), remove(dir)) }
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(maxEnd, func() ([]int, error) { return killEach(dir) })
+	return ending.All(maxEnd, func(pid int) bool { return belongs(pid, dir) })
 }
 
-// killEach kills the processes that have the cluster's environment, and gives their IDs. Each is held by a descriptor from
-// before it is looked at, so that no other is hit that got its ID. All threads are looked at, since the first of them can
-// be gone while another still waits for a disk.
-func killEach(dir string) ([]int, error) {
-	environments, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/environ")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	var pids []int
-	for _, path := range environments {
-		pid, _ := strconv.Atoi(strings.Split(path, "/")[2])
-		p, err := os.FindProcess(pid)
-		if err != nil {
-			continue
-		}
+// belongs reports whether a process has the cluster's environment. All threads are looked at, since the first of them can be
+// gone while another still waits for a disk.
+func belongs(pid int, dir string) bool {
+	environments, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/environ", pid))
+	return slices.ContainsFunc(environments, func(path string) bool {
 		text, _ := os.ReadFile(path) // it may have ended
-		if slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf)) {
-			pids = append(pids, pid)
-			_ = p.Kill()
-		}
-		_ = p.Release() // gives the descriptor back; there is nothing that could fail
-	}
-	return slices.Compact(pids), nil
+		return slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf))
+	})
 }
 
 // remove removes a cluster's folder, once nothing is mounted below it, since a mount could lead to files of any user.

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"kubediag.org/kubediag/test/lock"
 )
 
 // ownerVar makes the test binary the owner of a cluster, for a test to kill.
@@ -183,7 +185,7 @@ func TestSweepOfWhatHasNoLock(t *testing.T) {
 		if err := os.Chtimes(dir, made, made); err != nil {
 			t.Fatal(err)
 		}
-		if err := sweep(dir); err != nil {
+		if err := lock.SweepFolder(dir, tearDown); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		files, err := os.ReadDir(dir)

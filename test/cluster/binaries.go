@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/lock"
 )
 
@@ -66,7 +67,7 @@ func (c component) flags() []string {
 // BuildAll builds every program that a cluster or a test can need and that is not in the cache yet, and installs the Debian
 // packages. From nothing it takes about ten minutes on two cores; standard error says what it is at.
 func BuildAll(ctx context.Context) error {
-	if err := installPackages(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
+	if err := debian.Install(ctx, slices.Concat(nodePrograms, diskPrograms, []string{"etcd", exporter})...); err != nil {
 		return err
 	}
 	for _, c := range components {

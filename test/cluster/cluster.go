@@ -32,6 +32,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"kubediag.org/kubediag/test/debian"
+	"kubediag.org/kubediag/test/lock"
 )
 
 // Options say what a cluster is made of. The zero value is an API server and its etcd, nothing else: pods can be
@@ -158,12 +161,12 @@ func (o Options) programs(ctx context.Context) (map[string]string, error) {
 	if o.KubeletDisk {
 		need = append(need, diskPrograms...)
 	}
-	if err := installPackages(ctx, need...); err != nil {
+	if err := debian.Install(ctx, need...); err != nil {
 		return nil, err
 	}
 	bin := map[string]string{}
 	for _, name := range need {
-		path, err := lookPath(name)
+		path, err := debian.LookPath(name)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +184,7 @@ func (o Options) programs(ctx context.Context) (map[string]string, error) {
 
 // newCluster makes the cluster's folder and the reaper that watches over it.
 func newCluster(o Options) (*Cluster, error) {
-	dir, held, err := newDir()
+	dir, held, err := lock.MakeFolder(base, dirPrefix)
 	if err != nil {
 		return nil, err
 	}

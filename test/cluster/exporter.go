@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // ExporterImage has Debian's prometheus-node-exporter for its entrypoint, and what that needs to run.
@@ -23,7 +25,7 @@ const exporter = "/usr/bin/prometheus-node-exporter"
 
 // LoadExporter loads ExporterImage. It installs Debian's package first where that is missing.
 func (c *Cluster) LoadExporter(ctx context.Context) error {
-	if err := installPackages(ctx, exporter); err != nil {
+	if err := debian.Install(ctx, exporter); err != nil {
 		return err
 	}
 	needs, err := libraries(ctx, exporter)

@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // Images that every node has. A pod that uses them, or any other that a test loads, needs imagePullPolicy Never.
@@ -53,10 +55,10 @@ func (c *Cluster) LoadBinaryImage(ctx context.Context, ref, binaryPath string, e
 
 // SaveDefaultImages writes the images that every node has into a docker-archive, for a node that is no Cluster's.
 func SaveDefaultImages(ctx context.Context, tarPath string) error {
-	if err := installPackages(ctx, "busybox"); err != nil {
+	if err := debian.Install(ctx, "busybox"); err != nil {
 		return err
 	}
-	busybox, err := lookPath("busybox")
+	busybox, err := debian.LookPath("busybox")
 	if err != nil {
 		return err
 	}

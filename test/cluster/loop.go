@@ -13,12 +13,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // AddDisk makes an empty disk of size bytes and gives the path of its loop device and of the file below that. Neither
 // outlives the cluster, even if a process has it mounted.
 func (c *Cluster) AddDisk(ctx context.Context, size int64) (device, image string, err error) {
-	if err := installPackages(ctx, diskPrograms...); err != nil {
+	if err := debian.Install(ctx, diskPrograms...); err != nil {
 		return "", "", err
 	}
 	f, err := os.CreateTemp(c.dir, "disk-*")

@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // startNode starts containerd and the kubelet, and returns when pods can run.
@@ -49,7 +51,7 @@ sandbox_image = "` + PauseImage + `"
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "` + cniPlugins + `"
+bin_dir = "` + debian.CNIPlugins + `"
 conf_dir = "{{.}}/cni"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // owner is the variable by which every process of a cluster is found again, whatever its parent is by then: it holds
@@ -41,7 +43,7 @@ func (c *Cluster) spawn(name, path string, args ...string) (*process, error) {
 	defer log.Close()
 	p := &process{name: name, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = c.dir, log, log
-	p.cmd.Env = []string{"PATH=" + searchPath, "HOME=" + c.dir, "TMPDIR=" + c.path("tmp"), owner + "=" + c.dir}
+	p.cmd.Env = []string{"PATH=" + debian.Path, "HOME=" + c.dir, "TMPDIR=" + c.path("tmp"), owner + "=" + c.dir}
 	detach(p.cmd)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
@@ -99,12 +101,12 @@ func (c *Cluster) wait(ctx context.Context, what string, ready func(context.Cont
 
 // run runs one program to its end, as one of the cluster's.
 func (c *Cluster) run(ctx context.Context, program string, args ...string) error {
-	path, err := lookPath(program)
+	path, err := debian.LookPath(program)
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = []string{"PATH=" + searchPath, "TMPDIR=" + c.path("tmp"), owner + "=" + c.dir}
+	cmd.Env = []string{"PATH=" + debian.Path, "TMPDIR=" + c.path("tmp"), owner + "=" + c.dir}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("run %s %q: %w: %s", program, args, err, bytes.TrimSpace(out))
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+
+	"kubediag.org/kubediag/test/debian"
 )
 
 // reaperOf is the variable that makes a program with this package in it the reaper of a cluster. A test binary cannot
@@ -56,7 +58,7 @@ func startReaper(dir string, lock *os.File) (*reaper, error) {
 	defer out.Close()
 	r := &reaper{cmd: exec.Command("/proc/self/exe"), life: life, result: result}
 	r.cmd.Args, r.cmd.Dir = []string{"cluster-reaper", dir}, "/"
-	r.cmd.Env = []string{"PATH=" + searchPath, reaperOf + "=" + dir}
+	r.cmd.Env = []string{"PATH=" + debian.Path, reaperOf + "=" + dir}
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.ExtraFiles = in, out, []*os.File{lock}
 	detach(r.cmd)
 	if err := r.cmd.Start(); err != nil {

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/moby/sys/mountinfo"
 
@@ -59,23 +58,6 @@ func readState(dir string) (state, error) {
 		return s, fmt.Errorf("decode cluster state: %w", err)
 	}
 	return s, nil
-}
-
-// newDir makes a cluster's folder and takes the lock in it, which says that the cluster has an owner. The lock is made
-// under another name first, so that no process ever sees it free.
-func newDir() (string, *os.File, error) {
-	dir, err := os.MkdirTemp(base, dirPrefix)
-	if err != nil {
-		return "", nil, fmt.Errorf("make cluster folder: %w", err)
-	}
-	held, err := lock.Try(filepath.Join(dir, "lock.new"))
-	if err == nil {
-		err = os.Rename(held.Name(), filepath.Join(dir, "lock"))
-	}
-	if err != nil {
-		return "", nil, errors.Join(fmt.Errorf("lock cluster folder: %w", err), os.RemoveAll(dir))
-	}
-	return dir, held, nil
 }
 
 // makeKubeletRoot makes the kubelet's root, or checks the caller's, and writes down what tear-down must know of it.
@@ -153,28 +135,7 @@ func Sweep() error {
 	}
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, sweep(dir))
+		errs = append(errs, lock.SweepFolder(dir, tearDown))
 	}
 	return errors.Join(errs...)
-}
-
-func sweep(dir string) error {
-	lockPath := filepath.Join(dir, "lock")
-	take := lock.TryExisting // a new lock would be in the way of a process that removes the folder just now
-	if _, err := os.Lstat(lockPath); errors.Is(err, fs.ErrNotExist) {
-		st, err := os.Lstat(dir)
-		if err != nil || time.Since(st.ModTime()) < time.Minute {
-			return nil // gone already, or just being made
-		}
-		take = lock.Try // its owner was killed before it made one
-	}
-	held, err := take(lockPath)
-	if errors.Is(err, lock.ErrHeld) || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer held.Close()
-	return tearDown(dir)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/ending"
 )
 
@@ -42,35 +43,7 @@ func tearDown(dir string) error {
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(30*time.Second, func() ([]int, error) { return eachProcess(dir, (*os.Process).Kill) })
-}
-
-// eachProcess calls do for each living process of the cluster in dir, and gives their IDs. The process is held by a
-// descriptor from before it is looked at, so do cannot hit another one that got its ID.
-func eachProcess(dir string, do func(*os.Process) error) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
-	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		p, err := os.FindProcess(pid)
-		if err != nil {
-			continue
-		}
-		if belongs(pid, dir) {
-			pids = append(pids, pid)
-			if err := do(p); err != nil && !errors.Is(err, os.ErrProcessDone) {
-				return pids, fmt.Errorf("signal process %d: %w", pid, err)
-			}
-		}
-		_ = p.Release() // gives the descriptor back; there is nothing that could fail
-	}
-	return pids, nil
+	return ending.All(30*time.Second, func(pid int) bool { return belongs(pid, dir) })
 }
 
 // belongs says whether a process is one of the daemons and their children, by its environment, or of the containers,
@@ -114,7 +87,7 @@ func removeBridge(dir string) error {
 
 // removeDevice removes a network device. It may go by itself meanwhile: a pod's end does once the pod is dead.
 func removeDevice(name string) error {
-	ip, err := lookPath("ip")
+	ip, err := debian.LookPath("ip")
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 // maxBoundaries is more than a walkthrough has.
 const maxBoundaries = 100

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -23,8 +22,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/csi/staged"
 	"kubediag.org/kubediag/test/install"
+	"kubediag.org/kubediag/test/program"
 )
 
 const (
@@ -87,7 +88,7 @@ type Driver struct {
 // the node with its arguments, of which "{}" stands for the mount point, that stays in the foreground.
 func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 	t.Helper()
-	must(t, e.LoadBinaryImage(t.Context(), image, build(t)))
+	must(t, e.LoadBinaryImage(t.Context(), image, program.Build(t, "test/csi/driver", "-trimpath", "-ldflags=-s -w")))
 	root, err := filepath.EvalSymlinks(e.KubeletRoot())
 	must(t, err)
 	args, err := json.Marshal(append([]string{
@@ -104,19 +105,6 @@ func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 	e.Kubectl(t, fmt.Sprintf(manifest, root, args), "apply", "-f", "-")
 	d.await(t, 0)
 	return d
-}
-
-// build builds the driver and gives its path.
-func build(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "driver")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path,
-		"kubediag.org/kubediag/test/csi/driver")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build.Args, err, out)
-	}
-	return path
 }
 
 // await waits until the kubelet has registered a driver that is not the process of that ID.
@@ -217,9 +205,4 @@ func (d *Driver) KillDaemon(t testing.TB, volume string) {
 	d.env.Wait(t, "the daemon to end", func(context.Context) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

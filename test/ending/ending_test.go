@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ending_test
+package ending
 
 import (
 	"errors"
@@ -9,11 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"kubediag.org/kubediag/test/ending"
 )
 
-func TestAll(t *testing.T) {
+func TestRepeat(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no /proc")
 	for name, c := range map[string]struct {
@@ -30,7 +28,7 @@ func TestAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, calls := time.Now(), 0
-				err := ending.All(time.Second, func() ([]int, error) {
+				err := repeat(time.Second, func() ([]int, error) {
 					calls++
 					return c.found[min(calls, len(c.found))-1], c.err
 				})

@@ -30,9 +30,11 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/test/apitest"
+	"kubediag.org/kubediag/test/program"
 )
 
 func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
@@ -95,13 +97,7 @@ func (s *Stage) clear(t testing.TB) {
 // Build builds a program of cmd with build tags.
 func (s *Stage) Build(t testing.TB, name, tags string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	build := exec.Command("go", "build", "-trimpath", "-tags", "grpcnotrace,"+tags, "-o", path, "kubediag.org/kubediag/cmd/"+name)
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %v\n%s", build.Args, err, out)
-	}
-	s.programs[name] = path
+	s.programs[name] = program.Build(t, "cmd/"+name, "-trimpath", "-tags=grpcnotrace,"+tags)
 }
 
 // Program is the path of a program that was built.
@@ -290,9 +286,4 @@ func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnos
 	return nil
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

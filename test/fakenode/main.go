@@ -4,7 +4,7 @@
 package fakenode
 
 import (
-	"os"
+	"maps"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -13,11 +13,11 @@ import (
 
 // Main is for TestMain of tests with many mounts: it is apitest.Main in a mount namespace that no other process sees,
 // so that neither the tests nor others on the machine see each other's mounts come and go. A process that a stage has
-// started plays its part instead.
-func Main(m *testing.M) {
-	if part := os.Getenv(partEnv); part != "" {
-		os.Exit(play(part, os.Args[1:]))
-	}
+// started plays its role instead; roles are those of the tests themselves.
+func Main(m *testing.M, roles kerneltest.Roles) {
+	all := kerneltest.Roles{serverRole: serve, containerRole: contain}
+	maps.Copy(all, roles)
+	all.Play()
 	kerneltest.Isolate()
 	apitest.Main(m)
 }

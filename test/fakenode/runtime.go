@@ -19,6 +19,8 @@ import (
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // playedRuntime plays the container runtime: its containers are processes that the stage starts, in cgroups of their names. It
@@ -65,7 +67,7 @@ func mountCgroups(t testing.TB) string {
 
 // run starts a container of a pod: a process with the points mounted in it, and the directory of its cgroup. It ends with the
 // test.
-func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (container *actor, dir string) {
+func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (container *kerneltest.Actor, dir string) {
 	t.Helper()
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
@@ -84,9 +86,9 @@ func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (contai
 	for _, m := range c.Mounts {
 		args = append(args, m.HostPath)
 	}
-	return startActor(t, &syscall.SysProcAttr{
+	return kerneltest.StartWith(t, &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS, UseCgroupFD: true, CgroupFD: int(cgroup.Fd()),
-	}, "container", args...), dir
+	}, containerRole, args...), dir
 }
 
 // ListContainers is that of the CRI; so are the others.

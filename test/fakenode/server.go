@@ -12,6 +12,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 const (
@@ -21,9 +23,12 @@ const (
 	ShareDir = "volume"
 
 	shareFile = "data"
+
+	serverRole    = "server"
+	containerRole = "container"
 )
 
-// serve is a part: the daemon of one FUSE file system at each of the points args[1:], whose file says args[0]. The kernel
+// serve is a role: the daemon of one FUSE file system at each of the points args[1:], whose file says args[0]. The kernel
 // is told to remember nothing. It answers with the time right before the first mount, in nanoseconds since 1970.
 func serve(args []string, ready func(string)) error {
 	began := time.Now()
@@ -33,7 +38,7 @@ func serve(args []string, ready func(string)) error {
 		}
 	}
 	ready(strconv.FormatInt(began.UnixNano(), 10))
-	untilEnd()
+	kerneltest.WaitForEnd()
 	return nil // the kernel aborts what still waits
 }
 
@@ -51,7 +56,7 @@ func serveAt(point, content string) error {
 	return err
 }
 
-// contain is a part: a process with a root directory of its own, made at args[0], in which the points args[1:] of the
+// contain is a role: a process with a root directory of its own, made at args[0], in which the points args[1:] of the
 // stage are mounted as At says.
 func contain(args []string, ready func(string)) error {
 	root := args[0]
@@ -84,7 +89,7 @@ func contain(args []string, ready func(string)) error {
 		return err
 	}
 	ready("")
-	untilEnd()
+	kerneltest.WaitForEnd()
 	return nil
 }
 

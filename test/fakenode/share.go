@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
@@ -38,7 +39,7 @@ type Share struct {
 
 	t             testing.TB // of AddShares: daemons outlive a part of it
 	name, staging string
-	server        *actor
+	server        *kerneltest.Actor
 }
 
 // Shares is what AddShares makes. Each pod and each volume has at least one of the other.
@@ -119,7 +120,7 @@ func (s *Stage) addPod(t testing.TB, name string, volumes []*Share) {
 	container, group := s.runtime.run(t, status)
 	for i, v := range volumes {
 		v.Groups = append(v.Groups, group)
-		v.Inside = append(v.Inside, filepath.Join("/proc", strconv.Itoa(container.Process.Pid), "root", At(i)))
+		v.Inside = append(v.Inside, filepath.Join("/proc", strconv.Itoa(container.PID), "root", At(i)))
 	}
 }
 
@@ -134,11 +135,12 @@ func startServer(content string, all ...*Share) time.Time {
 	for _, v := range all {
 		args = append(args, v.staging)
 	}
-	server := startActor(t, &syscall.SysProcAttr{}, "server", args...)
+	server := kerneltest.StartWith(t, nil, serverRole, args...)
+	t.Cleanup(server.Kill) // also if it is stopped
 	for _, v := range all {
 		v.server = server
 	}
-	at, err := strconv.ParseInt(server.answer, 10, 64)
+	at, err := strconv.ParseInt(server.Answer, 10, 64)
 	must(t, err)
 	return time.Unix(0, at)
 }
@@ -146,26 +148,26 @@ func startServer(content string, all ...*Share) time.Time {
 // Kill ends the daemon, as a crash does. It returns before the process is gone; Remount waits for that.
 func (v *Share) Kill(t testing.TB) {
 	t.Helper()
-	must(t, v.server.Process.Kill())
+	must(t, syscall.Kill(v.server.PID, syscall.SIGKILL))
 }
 
 // Stop has the daemon answer no more, until Continue.
 func (v *Share) Stop(t testing.TB) {
 	t.Helper()
-	must(t, v.server.Process.Signal(syscall.SIGSTOP))
+	must(t, syscall.Kill(v.server.PID, syscall.SIGSTOP))
 }
 
 // Continue has the daemon answer again.
 func (v *Share) Continue(t testing.TB) {
 	t.Helper()
-	must(t, v.server.Process.Signal(syscall.SIGCONT))
+	must(t, syscall.Kill(v.server.PID, syscall.SIGCONT))
 }
 
 // Remount has the driver do what it does after its daemon has died, for the whole node alone: the file of the volume
 // says content then. It returns when that was mounted.
 func (v *Share) Remount(t testing.TB, content string) time.Time {
 	t.Helper()
-	v.server.kill()
+	v.server.Kill()
 	must(t, syscall.Unmount(v.staging, syscall.MNT_DETACH))
 	return startServer(content, v)
 }

@@ -22,8 +22,8 @@ var ErrHeld = errors.New("locked by another process")
 // of this open file; closing the file gives it up.
 func Try(path string) (*os.File, error) { return try(path, os.O_CREATE) }
 
-// TryExisting is Try that makes no file: where there is none, the error is fs.ErrNotExist.
-func TryExisting(path string) (*os.File, error) { return try(path, 0) }
+// tryExisting is Try that makes no file: where there is none, the error is fs.ErrNotExist.
+func tryExisting(path string) (*os.File, error) { return try(path, 0) }
 
 func try(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|flag, 0o600)

@@ -14,7 +14,7 @@ import (
 func TestTryExistingMakesNoFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
-	if _, err := TryExisting(path); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := tryExisting(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -24,11 +24,11 @@ func TestTryExistingMakesNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := TryExisting(path); !errors.Is(err, ErrHeld) {
+	if _, err := tryExisting(path); !errors.Is(err, ErrHeld) {
 		t.Errorf("a lock that is held: %v", err)
 	}
 	first.Close()
-	second, err := TryExisting(path)
+	second, err := tryExisting(path)
 	if err != nil {
 		t.Fatalf("a lock that is free: %v", err)
 	}

@@ -26,7 +26,7 @@ import (
 	"kubediag.org/kubediag/test/freeport"
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
 	secret = "a-secret-of-the-right-length"

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // Server is the server, with one file system that it exports, and a second one that it exports always.
@@ -51,7 +53,7 @@ func Start(t testing.TB) *Server {
 	}
 	// With the default of 90 seconds every test would wait for that long.
 	for _, name := range []string{"nfsv4leasetime", "nfsv4gracetime"} {
-		s.must(os.WriteFile(filepath.Join(control, name), []byte("10"), 0))
+		kerneltest.Must(s.t, os.WriteFile(filepath.Join(control, name), []byte("10"), 0))
 	}
 	answers := func() bool { return exec.Command("rpcinfo", "-p", "127.0.0.1").Run() == nil }
 	if !answers() {
@@ -74,23 +76,23 @@ func Start(t testing.TB) *Server {
 // prepare has files of the server that a package would have made on a machine of its own, in this mount namespace alone.
 func (s *Server) prepare() {
 	s.t.Helper()
-	s.must(errors.Join(os.MkdirAll("/var/lib/nfs", 0o755), os.MkdirAll("/run/rpcbind", 0o755)))
+	kerneltest.Must(s.t, errors.Join(os.MkdirAll("/var/lib/nfs", 0o755), os.MkdirAll("/run/rpcbind", 0o755)))
 	if f, err := os.OpenFile("/etc/exports", os.O_CREATE|os.O_EXCL, 0o644); err == nil {
 		f.Close()
 		s.t.Cleanup(func() { _ = os.Remove("/etc/exports") })
 	}
 	s.tmpfs("/var/lib/nfs")
 	for _, dir := range []string{"sm", "sm.bak", "v4recovery", "rpc_pipefs"} {
-		s.must(os.Mkdir(filepath.Join("/var/lib/nfs", dir), 0o755))
+		kerneltest.Must(s.t, os.Mkdir(filepath.Join("/var/lib/nfs", dir), 0o755))
 	}
 	for _, file := range []string{"etab", "rmtab", "xtab", "state"} {
-		s.must(os.WriteFile(filepath.Join("/var/lib/nfs", file), nil, 0o644))
+		kerneltest.Must(s.t, os.WriteFile(filepath.Join("/var/lib/nfs", file), nil, 0o644))
 	}
 	users, err := os.ReadFile("/etc/passwd")
-	s.must(err)
+	kerneltest.Must(s.t, err)
 	if !bytes.Contains(users, []byte("\n_rpc:")) {
 		own := filepath.Join(s.t.TempDir(), "passwd")
-		s.must(os.WriteFile(own, append(users, "_rpc:x:65533:65534::/run/rpcbind:/usr/sbin/nologin\n"...), 0o644))
+		kerneltest.Must(s.t, os.WriteFile(own, append(users, "_rpc:x:65533:65534::/run/rpcbind:/usr/sbin/nologin\n"...), 0o644))
 		s.run("mount", "--bind", own, "/etc/passwd")
 		s.t.Cleanup(func() { _ = exec.Command("umount", "/etc/passwd").Run() })
 	}
@@ -151,14 +153,14 @@ func (s *Server) Mount(name, point, options string) {
 func (s *Server) Replace(name, content string) {
 	s.t.Helper()
 	dir := filepath.Join(s.Dir, name)
-	s.must(errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o777), os.WriteFile(filepath.Join(dir, "data"), []byte(content), 0o644)))
+	kerneltest.Must(s.t, errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o777), os.WriteFile(filepath.Join(dir, "data"), []byte(content), 0o644)))
 }
 
 // daemon starts a program that runs as long as the test.
 func (s *Server) daemon(name string, args ...string) {
 	s.t.Helper()
 	cmd := exec.Command(name, args...)
-	s.must(cmd.Start())
+	kerneltest.Must(s.t, cmd.Start())
 	s.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
@@ -178,12 +180,5 @@ func (s *Server) run(args ...string) {
 	s.t.Helper()
 	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 		s.t.Fatalf("%q: %v\n%s", args, err, out)
-	}
-}
-
-func (s *Server) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
 	}
 }

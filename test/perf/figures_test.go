@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // percentile is the time that p of a hundred did not exceed; of 100 it is the longest.
@@ -35,9 +37,4 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
+var must = kerneltest.Must

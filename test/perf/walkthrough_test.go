@@ -7,9 +7,7 @@ package perf
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,13 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/fakenode"
 )
 
-func TestMain(m *testing.M) {
-	attackers.Play()
-	fakenode.Main(m)
-}
+func TestMain(m *testing.M) { fakenode.Main(m, attackers) }
 
 // BenchmarkWalkthrough measures the four operations of the walkthrough, a real unmount included, from the creation of
 // the Diagnosis to Succeeded, against three bare patches of the status of the same object.
@@ -57,21 +53,12 @@ func BenchmarkWalkthrough(b *testing.B) {
 }
 
 // resident is the resident memory of a process in MiB, mostResident the most that it has had.
-func resident(b *testing.B, pid int) float64 { return memory(b, pid, "VmRSS:") }
+func resident(b *testing.B, pid int) float64 {
+	return float64(kerneltest.MemoryOf(b, pid, "VmRSS")) / (1 << 20)
+}
 
-func mostResident(b *testing.B, pid int) float64 { return memory(b, pid, "VmHWM:") }
-
-func memory(b *testing.B, pid int, field string) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	var kib float64
-	_, after, _ := strings.Cut(string(status), field)
-	if _, err := fmt.Sscan(after, &kib); err != nil {
-		b.Fatal(err)
-	}
-	return kib / 1024
+func mostResident(b *testing.B, pid int) float64 {
+	return float64(kerneltest.MemoryOf(b, pid, "VmHWM")) / (1 << 20)
 }
 
 // patch patches the status of the Diagnosis three times, one after the other.

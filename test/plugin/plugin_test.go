@@ -30,7 +30,7 @@ import (
 	"kubediag.org/kubediag/test/program"
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 // plugin is the program as kubectl finds it.
 type plugin struct {

@@ -21,12 +21,13 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/blockdev/krbdtest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
 	"kubediag.org/kubediag/test/loopback"
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
 	// withKRBD has a program run where the files of krbd are in /sys, in a mount namespace of its own.
@@ -205,9 +206,4 @@ func (w *world) statusOf(t *testing.T, tr *v1.Trigger) v1.TriggerStatus {
 	return tr.Status
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

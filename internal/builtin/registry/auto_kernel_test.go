@@ -49,12 +49,7 @@ func newAsker(t *testing.T, d Deps) *asker {
 	return a
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // ask runs one Diagnosis to its end.
 func (a *asker) ask(t *testing.T, spec v1.DiagnosisSpec) *v1.Diagnosis {

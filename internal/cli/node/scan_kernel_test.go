@@ -50,12 +50,7 @@ func playKubelet(_ []string, ready func(string)) error {
 	return nil
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // newStage makes pods that have one ConfigMap each, bound by as many subPaths as said.
 func newStage(t testing.TB, pods, binds int) (*kubelettest.Scene, []*corev1.Pod) {

@@ -25,12 +25,7 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // newHeldScene is a scene whose device an exporter holds after the kubelet has unmounted it.
 func newHeldScene(t *testing.T) (*devicetest.Scene, *kerneltest.Actor) {

@@ -73,14 +73,11 @@ func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) err
 		return nil
 	}
 	defer fd.Close()
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged)
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatBorn)
 	if err != nil {
 		return err
 	}
-	entry := Entry{Path: rel, inode: st.Ino, changeTime: st.Changed}
-	if entry.birthTime, err = fd.BirthTime(); err != nil {
-		return err
-	}
+	entry := Entry{Path: rel, inode: st.Ino, changeTime: st.Changed, birthTime: st.Born}
 	if !st.IsDir() {
 		entry.classifyFile(fd, st)
 		w.appendEntry(entry)

@@ -21,12 +21,7 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // boundPod is a pod of one container that has one subPath bound.
 type boundPod struct {

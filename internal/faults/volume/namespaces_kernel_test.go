@@ -23,12 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // mountAtPoint is the mount at a point, as a look would have it.
 func mountAtPoint(t *testing.T, point string) mountns.Mount {

@@ -6,6 +6,7 @@ package blockdev
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ import (
 // back.
 func (s Sys) Busy(d Device) (bool, error) {
 	busy, err := callWithin(&deviceCalls, d.callKey(), func() (bool, error) { return s.claimsFail(d) })
-	if isForbidden(err) && s.hasKnownUser(d) {
+	if errors.Is(err, fs.ErrPermission) && s.hasKnownUser(d) {
 		return true, nil
 	}
 	if err != nil {
@@ -49,8 +50,6 @@ func (s Sys) claimsFail(device Device) (bool, error) {
 	}
 	return false, err
 }
-
-func isForbidden(err error) bool { return errors.Is(err, sys.EPERM) || errors.Is(err, sys.EACCES) }
 
 // hasKnownUser reports whether sysfs and proc know of anything that keeps it busy.
 func (s Sys) hasKnownUser(d Device) bool {
@@ -99,7 +98,7 @@ func (s Sys) openClaimed(d Device) (*sys.FD, error) {
 // not do that.
 func (s Sys) openDevice(d Device, exclusive bool) (*sys.FD, error) {
 	fd, err := sys.OpenBlock(d.Major, d.Minor, exclusive)
-	if errors.Is(err, sys.ENOSYS) || isForbidden(err) {
+	if errors.Is(err, sys.ENOSYS) || errors.Is(err, fs.ErrPermission) {
 		fd, err = s.openNode(d, exclusive)
 	}
 	if err != nil {

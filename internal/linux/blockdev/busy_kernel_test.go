@@ -74,7 +74,7 @@ func TestBusyWithAFileSystem(t *testing.T) {
 		t.Errorf("%v\n%s", err, diff)
 	}
 	holder.End()
-	eventually(t, "superblock gone", func() bool {
+	kerneltest.Await(t, "superblock gone", func() bool {
 		found, err := Sys{}.FileSystems(device)
 		return err == nil && len(found) == 0
 	})

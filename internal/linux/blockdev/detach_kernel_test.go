@@ -62,7 +62,7 @@ func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 	wantDetach(t, Sys{}, device, ErrBusy)
 	wantBound(t, device, true)
 	must(t, systest.UnmountPath(point, false))
-	eventually(t, "released by the kernel", func() bool {
+	kerneltest.Await(t, "released by the kernel", func() bool {
 		return errors.Is((Sys{}).Detach(t.Context(), device), ErrNotAttached)
 	})
 }
@@ -93,7 +93,7 @@ func TestDetachZram(t *testing.T) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}
 	holder.End()
-	eventually(t, "free", func() bool { busy, err := Sys{}.Busy(device); return err == nil && !busy })
+	kerneltest.Await(t, "free", func() bool { busy, err := Sys{}.Busy(device); return err == nil && !busy })
 
 	opener := kerneltest.Start(t, "open", device.Node())
 	wantDetach(t, Sys{}, device, ErrBusy)
@@ -157,7 +157,7 @@ func TestDetachKRBD(t *testing.T) {
 				t.Fatal("removed while it was mounted elsewhere")
 			}
 			holder.End()
-			eventually(t, "free", func() bool { busy, err := sys.Busy(device); return err == nil && !busy })
+			kerneltest.Await(t, "free", func() bool { busy, err := sys.Busy(device); return err == nil && !busy })
 			detachFree(t, sys, device)
 			wantDetach(t, sys, device, ErrNotFound)
 		})
@@ -203,7 +203,7 @@ func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 		t.Errorf("asked meanwhile: %v, want no answer", err)
 	}
 	close(answers)
-	eventually(t, "answer", func() bool { _, err := sys.Busy(device); return err == nil })
+	kerneltest.Await(t, "answer", func() bool { _, err := sys.Busy(device); return err == nil })
 }
 
 // TestDetachWritesToAFileThatIsThere: the file of a driver is never made.

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -103,23 +102,13 @@ func newZram(t testing.TB) Device {
 	device := findDevice(t, Sys{}, "zram"+id)
 	t.Cleanup(func() {
 		// Processes of the test that have it open close it when they end.
-		eventually(t, "remove "+device.Name, func() bool {
+		kerneltest.Await(t, "remove "+device.Name, func() bool {
 			return (deviceDetacher{}).writeFile("/sys/class/zram-control/hot_remove", id) == nil
 		})
 	})
 	must(t, deviceDetacher{}.writeFile(sysfs{}.attributePath(device.Name, "disksize"), "16M"))
 	runProgram(t, "mke2fs", "-q", "-t", "ext4", device.Node())
 	return findDevice(t, Sys{}, device.Name)
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-	}
 }
 
 func wantBusy(t testing.TB, s Sys, d Device, want bool) {
@@ -140,7 +129,7 @@ func wantDetach(t testing.TB, s Sys, d Device, want error) {
 func detachFree(t testing.TB, s Sys, d Device) {
 	t.Helper()
 	var err error
-	eventually(t, "detach "+d.Name, func() bool {
+	kerneltest.Await(t, "detach "+d.Name, func() bool {
 		err = s.Detach(t.Context(), d)
 		return !errors.Is(err, ErrBusy)
 	})

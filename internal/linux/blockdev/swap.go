@@ -7,6 +7,7 @@ import (
 	"path"
 	"strings"
 
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -15,9 +16,6 @@ type swapArea struct {
 	path   string // as seen from our root, or from its own namespace's
 	isFile bool   // a file, not a device
 }
-
-// unescapeOctal undoes what /proc/swaps escapes in a path.
-var unescapeOctal = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // parseSwaps reads /proc/swaps: a heading, then one area a line, its path and
 // its type first.
@@ -28,7 +26,7 @@ func parseSwaps(text string) []swapArea {
 		if len(fields) < 2 || fields[1] != "file" && fields[1] != "partition" {
 			continue
 		}
-		name := strings.TrimSuffix(unescapeOctal.Replace(fields[0]), " (deleted)")
+		name := strings.TrimSuffix(mountinfo.Unescape(fields[0]), " (deleted)")
 		areas = append(areas, swapArea{path: name, isFile: fields[1] == "file"})
 	}
 	return areas

@@ -4,10 +4,8 @@
 package devholder
 
 import (
-	"errors"
 	"fmt"
 
-	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -15,7 +13,7 @@ import (
 func (s *holderSearch) testBusy() error {
 	r := s.report
 	r.Busy, r.Untested = s.sys.Busy(r.Device)
-	if errors.Is(r.Untested, blockdev.ErrNotFound) || errors.Is(r.Untested, blockdev.ErrChanged) {
+	if isGone(r.Untested) {
 		return r.Untested
 	}
 	return nil

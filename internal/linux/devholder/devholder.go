@@ -58,7 +58,7 @@ type Holder struct {
 	// NamespaceHolders is what keeps the mount's namespace alive; empty if that was
 	// not found.
 	NamespaceHolders []mountns.Holder
-	// PIDs are the processes concerned, ascending: those among Keepers, or those
+	// PIDs are the processes concerned, ascending: those among NamespaceHolders, or those
 	// that have the file.
 	PIDs []int
 	// Path is where: the mount point, the file as the kernel names it to its

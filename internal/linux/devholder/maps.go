@@ -62,22 +62,7 @@ func hexNumber(text []byte) (blockdev.Number, bool) {
 	if !ok || string(text) == "00:00" {
 		return blockdev.Number{}, false
 	}
-	major, okMajor := parseHex(a)
-	minor, okMinor := parseHex(b)
-	return blockdev.Number{Major: major, Minor: minor}, okMajor && okMinor
-}
-
-// parseHex reads up to eight digits.
-func parseHex(text []byte) (n uint32, ok bool) {
-	for _, c := range text {
-		switch {
-		case '0' <= c && c <= '9':
-			n = n<<4 | uint32(c-'0')
-		case 'a' <= c && c <= 'f':
-			n = n<<4 | uint32(c-'a'+10)
-		default:
-			return 0, false
-		}
-	}
-	return n, len(text) > 0 && len(text) <= 8
+	major, errMajor := strconv.ParseUint(string(a), 16, 32)
+	minor, errMinor := strconv.ParseUint(string(b), 16, 32)
+	return blockdev.Number{Major: uint32(major), Minor: uint32(minor)}, errMajor == nil && errMinor == nil
 }

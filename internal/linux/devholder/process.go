@@ -4,7 +4,6 @@
 package devholder
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -39,17 +38,10 @@ func (j *job) findInProcesses(ctx context.Context) error {
 // descriptors or directories of its own.
 func (j *job) findInThreads(ctx context.Context) error {
 	return j.eachProcess(ctx, func(pid int) error {
-		if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
-			return err
-		}
-		dir := strconv.Itoa(pid) + "/task"
-		tids, err := sys.ProcNumbers(dir)
+		tids, err := sys.OtherThreads(pid)
 		for _, tid := range tids {
-			if tid == pid {
-				continue
-			}
 			number := strconv.Itoa(tid)
-			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: dir + "/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
+			if _, err := j.lookInto(ctx, taskInfo{pid: pid, dir: strconv.Itoa(pid) + "/task/" + number, name: "thread " + number}); err != nil && !procfs.Ended(err) {
 				return err
 			}
 		}
@@ -230,13 +222,8 @@ func statLink(name string, mask uint32) (sys.Stat, error) {
 // pathOnly reports whether a descriptor was opened with O_PATH: it keeps a mount
 // in use, but no device.
 func pathOnly(dir, name string) bool {
-	text, err := sys.ReadProc(dir+"/fdinfo/"+name[len("fd/"):], nil)
-	if err != nil {
-		return false
-	}
-	_, rest, _ := bytes.Cut(text, []byte("flags:"))
-	value, _, _ := bytes.Cut(rest, []byte("\n"))
-	flags, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 8, 64)
 	const path = 0o10000000
+	value, _ := sys.FDInfo(dir+"/fdinfo/"+name[len("fd/"):], "flags") // empty if it is gone
+	flags, err := strconv.ParseUint(value, 8, 64)
 	return err == nil && flags&path != 0
 }

@@ -91,10 +91,8 @@ func TestAttackersCannotBlockTheSearch(t *testing.T) {
 		t.Errorf("%d processes are left behind, and %d after the first search: none waits twice for the same", n, lingering)
 	}
 	server.Kill()
-	for deadline := time.Now().Add(30 * time.Second); finder.Runner.Lingering() > 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
-	if keys := jobs.waitFor(); len(keys) > 0 || finder.Runner.Lingering() > 0 {
-		t.Errorf("waits for %q, %d processes are left", keys, finder.Runner.Lingering())
+	kerneltest.Await(t, "no process is left", func() bool { return finder.Runner.Lingering() == 0 })
+	if keys := jobs.waitFor(); len(keys) > 0 {
+		t.Errorf("waits for %q", keys)
 	}
 }

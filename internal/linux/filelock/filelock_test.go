@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -66,9 +67,4 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

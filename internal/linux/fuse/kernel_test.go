@@ -24,12 +24,7 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // servedMount is a file system that a process of the test serves.
 type servedMount struct {
@@ -125,11 +120,7 @@ func TestStoppedServer(t *testing.T) {
 	m := newServedMount(t)
 	m.signalServer(t, "STOP")
 	t.Cleanup(func() { m.signalServer(t, "CONT") })
-	for deadline := time.Now().Add(5 * time.Second); m.serverState(t) != 'T'; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("state %q, want T", m.serverState(t))
-		}
-	}
+	kerneltest.Await(t, "the server is stopped", func() bool { return m.serverState(t) == 'T' })
 	done := m.statInBackground("dir")
 	m.awaitConnection(t, c, "waited for", hasWaiting)
 	m.signalServer(t, "CONT")

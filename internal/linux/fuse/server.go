@@ -4,10 +4,10 @@
 package fuse
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,14 +104,12 @@ func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 // may answer that it is not permitted, so one that refuses is asked again.
 func (s *serverSearch) listDescriptors(dir string) (fds []int, more bool, err error) {
 	for range 2 {
-		if fds, more, err = s.descriptors.Of(dir); !isDenied(err) {
+		if fds, more, err = s.descriptors.Of(dir); !errors.Is(err, fs.ErrPermission) {
 			break
 		}
 	}
 	return fds, more, err
 }
-
-func isDenied(err error) bool { return errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) }
 
 // inspectProcess looks at what a process has open.
 func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
@@ -125,14 +123,14 @@ func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProces
 		if err != nil || !mayBeFUSEDevice(link) {
 			continue
 		}
-		text, err := sys.ReadProcHead(dir+"/fdinfo/"+number, nil)
+		value, err := sys.FDInfo(dir+"/fdinfo/"+number, "fuse_connection")
 		if err != nil {
 			continue
 		}
-		connection, ok := parseFdinfo(text)
-		opened.connectionShown, opened.connectionHidden = opened.connectionShown || ok, opened.connectionHidden || !ok
-		if ok && !slices.Contains(opened.connections, connection) {
-			opened.connections = append(opened.connections, connection)
+		connection, err := strconv.ParseUint(value, 10, 32)
+		opened.connectionShown, opened.connectionHidden = opened.connectionShown || err == nil, opened.connectionHidden || err != nil
+		if err == nil && !slices.Contains(opened.connections, uint32(connection)) {
+			opened.connections = append(opened.connections, uint32(connection))
 		}
 	}
 	if len(opened.connections) > 0 {
@@ -150,7 +148,7 @@ func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
 		s.silentProcesses++
-	case isDenied(err) && (pid != 1 || !sys.LooksAnywhere()):
+	case errors.Is(err, fs.ErrPermission) && (pid != 1 || !sys.LooksAnywhere()):
 		s.deniedProcesses++
 	}
 	if opened.more {
@@ -169,17 +167,6 @@ func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 func mayBeFUSEDevice(link string) bool {
 	link = strings.TrimSuffix(link, " (deleted)")
 	return strings.HasPrefix(link, "/") && strings.HasSuffix(link, "/fuse")
-}
-
-// parseFdinfo finds the number of the connection.
-func parseFdinfo(text []byte) (connection uint32, ok bool) {
-	for line := range bytes.Lines(text) {
-		if value, found := bytes.CutPrefix(line, []byte("fuse_connection:")); found {
-			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 32)
-			return uint32(n), err == nil
-		}
-	}
-	return 0, false
 }
 
 func serverOf(pid int) (Server, error) {

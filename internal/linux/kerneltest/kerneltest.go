@@ -208,3 +208,11 @@ func Needs(t testing.TB, f *sys.Feature) {
 		t.Fatal(err)
 	}
 }
+
+// Must fails the test for an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

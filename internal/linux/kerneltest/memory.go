@@ -25,17 +25,20 @@ func Within(t testing.TB, fn func()) (most int) {
 		t.Fatalf("begin to count memory: %v", err)
 	}
 	fn()
-	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &most); err == nil {
-			break
-		}
-	}
-	if most <<= 10; most == 0 || most > AgentMemory {
+	if most = MemoryOf(t, os.Getpid(), "VmHWM"); most > AgentMemory {
 		t.Errorf("took %d MiB of memory at the most, want less than %d", most>>20, AgentMemory>>20)
 	}
 	return most
+}
+
+// MemoryOf returns how many bytes a field of a process' status says, such as VmRSS: proc_pid_status(5).
+func MemoryOf(t testing.TB, pid int, field string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	Must(t, err)
+	var kib int
+	_, rest, _ := strings.Cut(string(status), field+":")
+	_, err = fmt.Sscan(rest, &kib)
+	Must(t, err)
+	return kib << 10
 }

@@ -12,6 +12,16 @@ import (
 	"time"
 )
 
+// Await waits until something is so.
+func Await(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(Patience(30 * time.Second)); !so(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}
+
 // NobodyWaits looks, until the function that it returns is called, whether a thread of the process waits for a file
 // system that is served by FUSE. It fails the test if one does.
 func NobodyWaits(t testing.TB, pid int) (stop func()) {

@@ -67,7 +67,7 @@ func stateFromStat(st sys.Stat, m *sys.MountStat, point string) State {
 	s := State{
 		ID:     ID{UniqueID: m.ID(), MountInfoID: m.ReusedID(), Parent: m.ReusedParent(), Root: string(m.Root()), Point: point},
 		FSType: m.FSType(), Source: string(m.Source()),
-		ReadOnly: m.ReadOnly(), Attr: m.Attr(), Shared: m.PeerGroup(), Master: m.Master(),
+		ReadOnly: m.Attr().Has(sys.AttrReadOnly), Attr: m.Attr(), Shared: m.PeerGroup(), Master: m.Master(),
 	}
 	s.Major, s.Minor = m.Device()
 	s.setFile(st)

@@ -66,7 +66,6 @@ var roles = kerneltest.Roles{
 func onEverySource(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Run("mountinfo", func(t *testing.T) { withSource(t, tableSource{}, test) })
-	t.Run("mountinfo and fdinfo", func(t *testing.T) { withSource(t, tableSource{numbersFromFDInfo: true}, test) })
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasStatmount)
 		withSource(t, nil, test)
@@ -102,12 +101,7 @@ func write(t *testing.T, name string) {
 	must(t, os.WriteFile(name, []byte(name), 0o600))
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func inspect(t testing.TB, point string) State {
 	t.Helper()

@@ -98,28 +98,20 @@ func (l *batchLocator) loadMount(unique uint64) (State, error) {
 // uniqueNumbers returns the number that is never used again of each mount, by its
 // number in mountinfo.
 func uniqueNumbers() (map[int]uint64, error) {
-	var (
-		stat    sys.MountStat
-		ids     [512]uint64
-		numbers = map[int]uint64{}
-	)
-	for after := uint64(0); ; {
-		n, err := sys.Listmount(sys.MountRef{Mount: sys.RootOf}, after, ids[:])
-		if err != nil {
+	ids, err := sys.ListAllMounts(nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var stat sys.MountStat
+	numbers := make(map[int]uint64, len(ids))
+	for _, id := range ids {
+		err := stat.Load(sys.MountRef{Mount: id}, sys.StatmountBasic)
+		if err != nil && !errors.Is(err, sys.ENOENT) {
 			return nil, err
 		}
-		for _, id := range ids[:n] {
-			err := stat.Load(sys.MountRef{Mount: id}, sys.StatmountBasic)
-			if err != nil && !errors.Is(err, sys.ENOENT) {
-				return nil, err
-			}
-			if err == nil {
-				numbers[stat.ReusedID()] = id
-			}
+		if err == nil {
+			numbers[stat.ReusedID()] = id
 		}
-		if n < len(ids) {
-			return numbers, nil
-		}
-		after = ids[n-1]
 	}
+	return numbers, nil
 }

@@ -23,7 +23,7 @@ func (t *mountTarget) attachesByPropagation() bool {
 // onlySpread is set by tests alone, to have a newer kernel do as older ones.
 var onlySpread bool
 
-// between is called between any two steps of spread. Tests set it.
+// between is called between any two steps of attachByPropagation. Tests set it.
 var between = func(string) {}
 
 // attachByPropagation puts a tree beneath the mount at the point by propagation. A mount that
@@ -170,7 +170,7 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 	})
 	if err == nil {
 		between("cloned")
-		err = attachAtRoot(leader)
+		err = sys.AttachAtRoot(leader)
 	}
 	if err == nil {
 		between("copied")
@@ -184,15 +184,6 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 	}
 	between("led")
 	return leader, nil
-}
-
-func attachAtRoot(tree *sys.FD) error {
-	root, err := sys.Lookup("/")
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return sys.Attach(tree, root, false)
 }
 
 // restorePropagation makes sure that the mount shares as it did. Another process may have

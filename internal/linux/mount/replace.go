@@ -66,7 +66,7 @@ type replaceOp struct {
 	treeRoot sys.Stat // of the tree
 }
 
-// attachTree is the attacher.
+// attachTree is the attachFunc.
 func (r *replaceOp) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
 	if err := r.attachAtPoint(r.tree, at, beneath); err != nil {
 		return nil, err

@@ -133,7 +133,7 @@ func TestReplaceConformance(t *testing.T) { forEachMethod(t, replaceConformance)
 func replaceConformance(t *testing.T) {
 	f := newReplacementFiles(t)
 	for _, inUse := range []bool{false, true} {
-		for name, knowledge := range map[string]mountSource{"mountinfo": tableSource{}, "fdinfo": tableSource{numbersFromFDInfo: true}, "kernel": nil} {
+		for name, knowledge := range map[string]mountSource{"mountinfo": tableSource{}, "kernel": nil} {
 			t.Run(fmt.Sprintf("%s, in use %v", name, inUse), func(t *testing.T) {
 				if knowledge == nil {
 					kerneltest.Needs(t, sys.HasStatmount)

@@ -10,10 +10,7 @@ import (
 )
 
 // tableSource asks the text of mountinfo, which every kernel has.
-type tableSource struct {
-	// numbersFromFDInfo has mount numbers read from fdinfo even if statx gives them.
-	numbersFromFDInfo bool
-}
+type tableSource struct{}
 
 func (t tableSource) identify(fd *sys.FD, point string) (State, error) {
 	// The open descriptor keeps the number from being used again.
@@ -21,20 +18,13 @@ func (t tableSource) identify(fd *sys.FD, point string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return t.identifyIn(mounts, fd, point)
-}
-
-// identifyIn is identify in a table that was read since fd was opened.
-func (t tableSource) identifyIn(mounts *mountinfo.Table, fd *sys.FD, point string) (State, error) {
-	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged | sys.StatMountID)
+	stat, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno | sys.StatChanged)
 	if err != nil {
 		return State{}, err
 	}
-	number := int(stat.MountID)
-	if t.numbersFromFDInfo || !stat.Has(sys.StatMountID) {
-		if number, err = fd.FDMountID(); err != nil {
-			return State{}, err
-		}
+	number, err := fd.FDMountID()
+	if err != nil {
+		return State{}, err
 	}
 	m, ok := mounts.ByID(number)
 	if !ok || m.Point != point {

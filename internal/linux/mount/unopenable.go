@@ -10,7 +10,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// reopenUnopenable is reopen for a mount whose root cannot be opened: its server has disowned
+// reopenUnopenable is reopenMount for a mount whose root cannot be opened: its server has disowned
 // it, and every lookup that ends there gives ESTALE. The mount table says which one
 // is on top. No process can mount anything on it either, so that it stays on top.
 // The kernel says whether its root is a directory, when the tree is attached where

@@ -155,13 +155,21 @@ func BenchmarkKubediag(b *testing.B) {
 	lines := float64(bytes.Count(text, []byte{'\n'}))
 	for name, find := range map[string]way{
 		"parse": func() (int, error) { m, err := ParseBytes(text); return len(m), err },
-		"device": func() (n int, err error) {
-			err = EachDevice(text, 7, 0, func(Line) bool { n++; return true })
-			return n, err
+		"numbers": func() (n int, err error) {
+			for line := range Lines(text) {
+				if _, _, major, _, _ := line.Numbers(); major == 7 {
+					n++
+				}
+			}
+			return n, nil
 		},
 		"below": func() (n int, err error) {
-			err = EachBelow(text, "/var/lib/kubelet/pods", func(Line) bool { n++; return true })
-			return n, err
+			for line := range Lines(text) {
+				if below, _ := line.Below("/var/lib/kubelet/pods"); below {
+					n++
+				}
+			}
+			return n, nil
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -30,7 +30,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		checkLines(t, text, mounts)
-		checkFilters(t, text, mounts)
+		checkBelow(t, text, mounts)
 		table := NewTable(mounts)
 		for _, m := range mounts {
 			table.On(m.Point)
@@ -56,31 +56,22 @@ func checkSyntaxError(t *testing.T, text string, err error) {
 func checkLines(t *testing.T, text string, mounts []Mount) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i, m := range mounts {
-		alone, err := Line(lines[i]).Mount()
+		line := Line(lines[i])
+		alone, err := line.Mount()
 		if diff := cmp.Diff(m, alone); err != nil || diff != "" {
 			t.Fatalf("line %d alone: %v %s", i+1, err, diff)
 		}
-	}
-}
-
-func checkFilters(t *testing.T, text string, mounts []Mount) {
-	if len(mounts) == 0 {
-		return
-	}
-	want, got := 0, 0
-	for _, m := range mounts {
-		if m.Major == mounts[0].Major && m.Minor == mounts[0].Minor {
-			want++
+		id, parent, major, minor, ok := line.Numbers()
+		if !ok || id != m.ID || parent != m.Parent || major != m.Major || minor != m.Minor {
+			t.Fatalf("numbers of line %d: %d %d %d:%d, %v, want %+v", i+1, id, parent, major, minor, ok, m)
 		}
 	}
-	err := EachDevice([]byte(text), mounts[0].Major, mounts[0].Minor, func(Line) bool { got++; return true })
-	if err != nil || got != want {
-		t.Fatalf("device: %d, %v, want %d", got, err, want)
-	}
-	checkBelow(t, text, mounts)
 }
 
 func checkBelow(t *testing.T, text string, mounts []Mount) {
+	if len(mounts) == 0 {
+		return
+	}
 	for _, dir := range []string{mounts[0].Point, path.Dir(mounts[0].Point), "/"} {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir {
 			continue
@@ -92,13 +83,18 @@ func checkBelow(t *testing.T, text string, mounts []Mount) {
 				want = append(want, m.ID)
 			}
 		}
-		err := EachBelow([]byte(text), dir, func(l Line) bool {
-			m, err := l.Mount()
-			got = append(got, m.ID)
-			return err == nil
-		})
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Fatalf("below %q: %v %s", dir, err, diff)
+		for line := range Lines([]byte(text)) {
+			id, _, _, _, _ := line.Numbers()
+			below, err := line.Below(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if below {
+				got = append(got, id)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("below %q: %s", dir, diff)
 		}
 	}
 }

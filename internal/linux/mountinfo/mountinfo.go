@@ -6,9 +6,9 @@
 // file, so the same code reads a recorded file, another process' table or the
 // kernel's answer of this instant.
 //
-// Two ways in. ParseBytes and Table give whole mounts as values. The Each
-// functions allocate nothing and look only at the columns they need, for passes
-// over every mount of a machine.
+// Two ways in. ParseBytes and Table give whole mounts as values. Lines and the methods
+// of Line allocate nothing and look only at the columns they need, for passes over
+// every mount of a machine.
 //
 // It matches paths by component and mounts by ID, never by string prefix. It
 // does not say whether a mount is healthy: the mark "//deleted" is a candidate

@@ -77,9 +77,9 @@ func splitColumn(line string) (word, rest string) {
 	return "", ""
 }
 
-// splitNumber is column for decimal digits, at least one, with the byte end after
+// splitNumber is splitColumn for decimal digits, at least one, with the byte end after
 // them; nothing is left of a line that does not begin so.
-func splitNumber(line string, end byte) (n int, rest string) {
+func splitNumber[T string | ~[]byte](line T, end byte) (n int, rest T) {
 	for i := 0; i < len(line); i++ {
 		d := line[i] - '0'
 		if d > 9 || n > math.MaxInt32/10 {
@@ -90,7 +90,7 @@ func splitNumber(line string, end byte) (n int, rest string) {
 		}
 		n = n*10 + int(d)
 	}
-	return 0, ""
+	return 0, rest
 }
 
 // parseOptional reads the tagged columns and the separator after them. Tags that it

@@ -5,11 +5,22 @@ package mountinfo
 
 import (
 	"bytes"
-	"math"
+	"iter"
 )
 
 // Line is one line of the text, without its end.
 type Line []byte
+
+// Lines goes through the lines of a text. It allocates nothing.
+func Lines(text []byte) iter.Seq[Line] {
+	return func(yield func(Line) bool) {
+		for line := range bytes.Lines(text) {
+			if !yield(bytes.TrimSuffix(line, []byte{'\n'})) {
+				return
+			}
+		}
+	}
+}
 
 // Mount parses the line, which may be used again afterwards. The error is a
 // *SyntaxError with Line 1.
@@ -24,11 +35,11 @@ func (l Line) Mount() (Mount, error) {
 // Numbers are those of the mount, of its parent, and of its device. ok is false for
 // a line that does not begin so. It allocates nothing.
 func (l Line) Numbers() (id, parent int, major, minor uint32, ok bool) {
-	a, rest, ok := parseDigits(l, ' ')
-	b, rest, also := parseDigits(rest, ' ')
-	major, rest, whole := parseDigits(rest, ':')
-	minor, _, last := parseDigits(rest, ' ')
-	return int(a), int(b), major, minor, ok && also && whole && last
+	id, rest := splitNumber(l, ' ')
+	parent, rest = splitNumber(rest, ' ')
+	a, rest := splitNumber(rest, ':')
+	b, rest := splitNumber(rest, ' ')
+	return id, parent, uint32(a), uint32(b), len(rest) > 0
 }
 
 // FSType is the type of the file system, escaped. It allocates nothing.
@@ -38,38 +49,22 @@ func (l Line) FSType() ([]byte, bool) {
 	return name, found && more && len(name) > 0
 }
 
-// EachLine calls fn with every line, until fn returns false.
-func EachLine(text []byte, fn func(Line) bool) error {
-	return forEachLine(text, func(line Line) (more, ok bool) { return fn(line), true })
-}
-
-// EachDevice calls fn with every line of a mount of that device, until fn
-// returns false. It reads the columns up to the device and no further, and
-// allocates nothing. The device of a btrfs mount is not that of its disk.
-func EachDevice(text []byte, major, minor uint32, fn func(Line) bool) error {
-	return forEachLine(text, func(line Line) (more, ok bool) {
-		found, ok := line.onDevice(major, minor)
-		if !found {
-			return true, ok
-		}
-		return fn(line), true
-	})
-}
-
-// EachBelow calls fn with every line of a mount whose point is strictly below
-// dir, which is clean and absolute, until fn returns false. It reads the columns
-// up to the point and no further, and allocates nothing.
-func EachBelow(text []byte, dir string, fn func(Line) bool) error {
+// Below reports whether the mount's point is strictly below dir, which is clean and
+// absolute. It reads the columns up to the point and no further, and allocates nothing.
+// The error is that of Mount.
+func (l Line) Below(dir string) (bool, error) {
+	rest := []byte(l)
+	for range 4 {
+		_, rest, _ = bytes.Cut(rest, []byte{' '})
+	}
+	point, _, found := bytes.Cut(rest, []byte{' '})
+	if !found || len(point) == 0 {
+		return false, explainSyntax(string(l), 1)
+	}
 	if dir == "/" {
 		dir = "" // so that what follows dir is always a slash and a name
 	}
-	return forEachLine(text, func(line Line) (more, ok bool) {
-		point, ok := line.columnAt(4)
-		if !ok || !isBelow(dir, point) {
-			return true, ok
-		}
-		return fn(line), true
-	})
+	return isBelow(dir, point), nil
 }
 
 // isBelow reports whether point, escaped, begins with dir, a slash and a name.
@@ -96,69 +91,4 @@ func decodeByte(text []byte) (c byte, size int) {
 		}
 	}
 	return text[0], 1
-}
-
-// forEachLine calls look with every line, until it wants no more or says that the
-// line is bad.
-func forEachLine(text []byte, look func(Line) (more, ok bool)) error {
-	for number := 1; len(text) > 0; number++ {
-		line, rest := Line(text), []byte(nil)
-		if end := bytes.IndexByte(text, '\n'); end >= 0 {
-			line, rest = Line(text[:end]), text[end+1:]
-		}
-		more, ok := look(line)
-		if !ok {
-			return explainSyntax(string(line), number)
-		}
-		if !more {
-			return nil
-		}
-		text = rest
-	}
-	return nil
-}
-
-// columnAt is the one after n others; it is not empty.
-func (l Line) columnAt(n int) ([]byte, bool) {
-	spaces := 0
-	for i, c := range l {
-		if c != ' ' {
-			continue
-		}
-		if spaces++; spaces == n {
-			end := bytes.IndexByte(l[i+1:], ' ')
-			return l[i+1 : max(i+1+end, i+1)], end > 0
-		}
-	}
-	return nil, false
-}
-
-// onDevice compares the third column, without reading the first two.
-func (l Line) onDevice(major, minor uint32) (found, ok bool) {
-	spaces := 0
-	for i, c := range l {
-		if c != ' ' {
-			continue
-		}
-		if spaces++; spaces == 2 {
-			a, rest, _ := parseDigits(l[i+1:], ':')
-			b, _, ok := parseDigits(rest, ' ')
-			return a == major && b == minor, ok
-		}
-	}
-	return false, false
-}
-
-// parseDigits reads decimal digits, at least one, and the byte end after them.
-func parseDigits(text []byte, end byte) (n uint32, rest []byte, ok bool) {
-	for i, c := range text {
-		if c == end && i > 0 {
-			return n, text[i+1:], true
-		}
-		if c < '0' || c > '9' || n > math.MaxInt32/10 {
-			return 0, nil, false
-		}
-		n = n*10 + uint32(c-'0')
-	}
-	return 0, nil, false
 }

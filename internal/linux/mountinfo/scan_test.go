@@ -9,32 +9,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEachDevice(t *testing.T) {
+func TestLines(t *testing.T) {
 	t.Parallel()
-	text := []byte(recorded(t, "tricky.mountinfo"))
-	collect := func(into *[]int, max int) func(Line) bool {
-		return func(l Line) bool {
-			m, err := l.Mount()
-			if err != nil {
-				t.Fatal(err)
-			}
-			*into = append(*into, m.ID)
-			return len(*into) < max
+	var ids []int
+	for line := range Lines([]byte(recorded(t, "tricky.mountinfo"))) {
+		if id, _, major, minor, ok := line.Numbers(); ok && major == 0 && minor == 51 {
+			ids = append(ids, id)
+		}
+		if len(ids) == 2 {
+			break // of three
 		}
 	}
-	var device, first []int
-	if err := EachDevice(text, 0, 51, collect(&device, 99)); err != nil {
-		t.Fatal(err)
-	}
-	if err := EachDevice(text, 0, 51, collect(&first, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([][]int{{80, 81, 82}, {80}}, [][]int{device, first}); diff != "" {
+	if diff := cmp.Diff([]int{80, 81}, ids); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestEachBelow(t *testing.T) {
+func TestBelow(t *testing.T) {
 	t.Parallel()
 	const text = `1 0 0:1 / / rw - tmpfs none rw
 2 1 0:2 / /a rw - tmpfs none rw
@@ -61,63 +52,54 @@ func TestEachBelow(t *testing.T) {
 		"/none":   nil,
 	} {
 		var got []int
-		err := EachBelow([]byte(text), dir, func(l Line) bool {
-			m, err := l.Mount()
-			got = append(got, m.ID)
-			return err == nil
-		})
-		if diff := cmp.Diff(want, got); err != nil || diff != "" {
-			t.Errorf("below %q: %v %s", dir, err, diff)
+		for line := range Lines([]byte(text)) {
+			id, _, _, _, _ := line.Numbers()
+			below, err := line.Below(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if below {
+				got = append(got, id)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("below %q: %s", dir, diff)
 		}
 	}
 }
 
-// TestEachDeviceReadsOneColumn: a device elsewhere does not count.
-func TestEachDeviceReadsOneColumn(t *testing.T) {
-	t.Parallel()
-	text := []byte("7 7 0:70 / /7:0 rw - ext4 7:0 rw,7:0\n")
-	count := 0
-	more := func(Line) bool { count++; return true }
-	if err := EachDevice(text, 7, 0, more); err != nil {
-		t.Fatal(err)
-	}
-	if count != 0 {
-		t.Errorf("%d lines found, want none", count)
-	}
-}
-
-func TestFiltersRefuseBadLines(t *testing.T) {
+func TestBadLines(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"empty":     "\n",
-		"one word":  "1\n",
-		"no device": "1 2 x:4 / /p rw - t t rw\n",
-		"no root":   "1 2 0:4  /p rw - t t rw\n",
-		"no point":  "1 2 0:4 /  rw - t t rw\n",
+		"empty":     "",
+		"one word":  "1",
+		"no device": "1 2 x:4 / /p rw - t t rw",
+		"no root":   "1 2 0:4  /p rw - t t rw",
+		"no point":  "1 2 0:4 /  rw - t t rw",
 	} {
-		never := func(Line) bool { t.Errorf("%s: called", name); return true }
-		if err := EachDevice([]byte(text), 0, 5, never); err == nil && name != "no root" && name != "no point" {
-			t.Errorf("%s: device accepts it", name)
+		line := Line(text)
+		if _, _, _, _, ok := line.Numbers(); ok != (name == "no root" || name == "no point") {
+			t.Errorf("%s: numbers: %v", name, ok)
 		}
-		if err := EachBelow([]byte(text), "/x", never); err == nil && name != "no device" && name != "no root" {
-			t.Errorf("%s: below accepts it", name)
+		if _, err := line.Below("/x"); (err == nil) != (name == "no device" || name == "no root") {
+			t.Errorf("%s: below: %v", name, err)
 		}
 	}
 }
 
-func TestFiltersDoNotAllocate(t *testing.T) {
-	text := nodeText()
-	n := 0
-	count := func(Line) bool { n++; return true }
-	for name, scan := range map[string]func(){
-		"device": func() { _ = EachDevice(text, 7, 0, count) },
-		"below":  func() { _ = EachBelow(text, "/var/lib/kubelet/pods", count) },
-	} {
-		if allocs := testing.AllocsPerRun(10, scan); allocs != 0 {
-			t.Errorf("%s: %v allocations, want none", name, allocs)
+func TestLinesDoNotAllocate(t *testing.T) {
+	text, n := nodeText(), 0
+	allocs := testing.AllocsPerRun(10, func() {
+		for line := range Lines(text) {
+			_, _, major, _, _ := line.Numbers()
+			kind, _ := line.FSType()
+			below, _ := line.Below("/var/lib/kubelet/pods")
+			if below && major == 0 && string(kind) == "tmpfs" {
+				n++
+			}
 		}
-	}
-	if n == 0 {
-		t.Error("nothing was found")
+	})
+	if allocs != 0 || n == 0 {
+		t.Errorf("%v allocations for %d lines, want none for some", allocs, n)
 	}
 }

@@ -107,7 +107,7 @@ func (n Namespace) Table() (t *mountinfo.Table, err error) {
 }
 
 // Enter is for those who have a thread already, from sys.OnThread or
-// sys.OnOwnFiles; all others call Do, whose errors it has. It moves the calling
+// sys.WithOwnFDTable; all others call Do, whose errors it has. It moves the calling
 // thread into the namespace, after making sure that it is the one meant. Its
 // descriptor is closed before anything runs inside. leave takes the thread
 // back, and is to be called once: a thread ends only some time after its

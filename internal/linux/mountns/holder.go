@@ -5,6 +5,7 @@ package mountns
 
 import (
 	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -146,9 +147,9 @@ func (s *Survey) skipDescriptors(many int) {
 // findProcesses finds the namespaces of all processes, and their root directories if roots is set.
 func findProcesses(roots bool) holderSearch {
 	return func(note func(taskNamespace)) (unaskedProcesses, error) {
-		return forEachProcess(procfs.EachParallel, note, func(pid int, _ func()) ([]taskNamespace, bool, error) {
+		return forEachProcess(procfs.EachParallel, note, func(pid int, _ func()) (foundInProcess, error) {
 			h, err := namespaceOfHolder(Holder{Kind: Process, PID: pid}, roots)
-			return []taskNamespace{h}, false, err
+			return foundInProcess{namespaces: []taskNamespace{h}}, err
 		})
 	}
 }
@@ -156,18 +157,15 @@ func findProcesses(roots bool) holderSearch {
 // findThreads does the same for the threads that are no processes.
 func findThreads(roots bool) holderSearch {
 	return func(note func(taskNamespace)) (unaskedProcesses, error) {
-		return forEachProcess(procfs.EachParallel, note, func(pid int, step func()) (all []taskNamespace, _ bool, _ error) {
-			if n, err := sys.ProcThreads(pid); err != nil || n < 2 {
-				return nil, false, err
-			}
-			tids, err := sys.ProcNumbers(strconv.Itoa(pid) + "/task")
+		return forEachProcess(procfs.EachParallel, note, func(pid int, step func()) (f foundInProcess, err error) {
+			tids, err := sys.OtherThreads(pid)
 			for _, tid := range tids {
 				step()
-				if h, err := namespaceOfHolder(Holder{Kind: Thread, PID: pid, Number: tid}, roots); err == nil && tid != pid {
-					all = append(all, h)
+				if h, err := namespaceOfHolder(Holder{Kind: Thread, PID: pid, Number: tid}, roots); err == nil {
+					f.namespaces = append(f.namespaces, h)
 				}
 			}
-			return all, false, err
+			return f, err
 		})
 	}
 }
@@ -175,16 +173,16 @@ func findThreads(roots bool) holderSearch {
 // findDescriptors finds the namespaces that processes have open.
 func findDescriptors(note func(taskNamespace)) (unaskedProcesses, error) {
 	var all sys.Descriptors // which are counted in one pass
-	return forEachProcess(procfs.Each, note, func(pid int, step func()) (found []taskNamespace, more bool, err error) {
+	return forEachProcess(procfs.Each, note, func(pid int, step func()) (f foundInProcess, err error) {
 		fds, more, err := all.Of(strconv.Itoa(pid))
+		f.more = more
 		for _, fd := range fds {
 			step()
-			h := Holder{Kind: Descriptor, PID: pid, Number: fd}
-			if inode, err := h.namespace(); err == nil {
-				found = append(found, taskNamespace{inode: inode, Holder: h})
+			if h, err := namespaceOfHolder(Holder{Kind: Descriptor, PID: pid, Number: fd}, false); err == nil {
+				f.namespaces = append(f.namespaces, h)
 			}
 		}
-		return found, more, err
+		return f, err
 	})
 }
 
@@ -203,8 +201,8 @@ func (s scanner) findNamedMounts(note func(taskNamespace)) (unaskedProcesses, er
 	return unaskedProcesses{}, err
 }
 
-// namespaceOfHolder reads which mount namespace a process or thread is in and, if root is set, where its root directory
-// is.
+// namespaceOfHolder reads which mount namespace the holder holds and, if root is set, where the root directory of that
+// process or thread is.
 func namespaceOfHolder(h Holder, root bool) (found taskNamespace, err error) {
 	found.Holder = h
 	if found.inode, err = h.namespace(); err == nil && root {
@@ -244,22 +242,18 @@ type foundInProcess struct {
 type passProcesses func(pids []int, look func(pid int, step func()) (foundInProcess, error), take func(pid int, found foundInProcess, err error))
 
 // forEachProcess calls note with what look finds in every process, and gives those that
-// it may not ask, or that do not answer. more is whether there was too much to look
-// at. A process that ends meanwhile is passed over.
-func forEachProcess(pass passProcesses, note func(taskNamespace), look func(pid int, step func()) (found []taskNamespace, more bool, err error)) (u unaskedProcesses, err error) {
+// it may not ask, or that do not answer. A process that ends meanwhile is passed over.
+func forEachProcess(pass passProcesses, note func(taskNamespace), look func(pid int, step func()) (foundInProcess, error)) (u unaskedProcesses, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
 		return u, err
 	}
-	pass(pids, func(pid int, step func()) (f foundInProcess, err error) {
-		f.namespaces, f.more, err = look(pid, step)
-		return f, err
-	}, func(pid int, f foundInProcess, failed error) {
+	pass(pids, look, func(pid int, f foundInProcess, failed error) {
 		if f.more {
 			u.withTooMany++
 		}
 		switch {
-		case errors.Is(failed, sys.EACCES), errors.Is(failed, sys.EPERM), errors.Is(failed, procfs.ErrSilent):
+		case errors.Is(failed, fs.ErrPermission), errors.Is(failed, procfs.ErrSilent):
 			u.deniedPIDs = append(u.deniedPIDs, pid)
 		case failed == nil:
 			for _, h := range f.namespaces {

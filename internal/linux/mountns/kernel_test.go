@@ -172,12 +172,7 @@ func stayRole(ready func(string)) error {
 	return nil
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func TestDoRunsInsideAndNowhereElse(t *testing.T) {
 	dir := t.TempDir()

@@ -14,9 +14,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// maxIDsPerCall is how many mounts listmount gives at once.
-const maxIDsPerCall = 1_000_000
-
 // kernelScan goes through the machine by the kernel's own calls.
 type kernelScan struct{ limits scanLimits }
 
@@ -108,7 +105,7 @@ type mountReader struct {
 
 // readNamespace reads the mounts of a namespace, and returns how many it has. The last of them wait for passWindow.
 func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
-	ids, err := listMounts(slices.Grow(r.ids[:0], c.mounts+64), c.Namespace)
+	ids, err := sys.ListAllMounts(slices.Grow(r.ids[:0], c.mounts+64), c.ID)
 	if err != nil {
 		return 0, err
 	}
@@ -201,28 +198,6 @@ func (r *briefReader) mayHang(ref sys.MountRef) (bool, error) {
 		r.mayHangByMagic[magic] = hangs
 	}
 	return hangs, nil
-}
-
-// listMounts reads the unique IDs of the mounts of a namespace, ascending, into
-// ids[:0], which grows as needed.
-func listMounts(ids []uint64, ns Namespace) ([]uint64, error) {
-	ids = ids[:0]
-	for {
-		after := uint64(0)
-		if len(ids) > 0 {
-			after = ids[len(ids)-1]
-		}
-		ids = slices.Grow(ids, 64)
-		free := ids[len(ids):cap(ids)]
-		free = free[:min(len(free), maxIDsPerCall)]
-		n, err := sys.Listmount(sys.MountRef{Namespace: ns.ID, Mount: sys.RootOf}, after, free)
-		if err != nil {
-			return nil, err
-		}
-		if ids = ids[:len(ids)+n]; n < len(free) {
-			return ids, nil
-		}
-	}
 }
 
 // loadMount reads everything about a mount. ENOENT: it is gone.

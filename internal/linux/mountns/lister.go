@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 
@@ -76,7 +77,8 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	if !l.started || !l.ns.Same(namespace) || l.below != below {
 		l.listing, l.started = chooseListing(namespace), false
 	}
-	mounts, changed, err = l.listing.list(namespace, below, l.quiet(namespace) && l.started)
+	quiet := !l.changePoll.changedSince(namespace) && l.started
+	mounts, changed, err = l.listing.list(namespace, below, quiet)
 	if err != nil {
 		l.started = false
 		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, namespace, err)
@@ -84,12 +86,6 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	changed = changed || !l.started
 	l.ns, l.below, l.started = namespace, below, true
 	return mounts, changed, nil
-}
-
-// quiet reports whether the kernel says that nothing has happened in ns since the
-// last call.
-func (l *Lister) quiet(ns Namespace) bool {
-	return !l.changePoll.unchangedSince(ns)
 }
 
 // chooseListing tries out what the kernel can do and lets us do.
@@ -124,7 +120,7 @@ type kernelList struct {
 func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool, error) {
 	v := listCall{kernelList: k, ns: ns, below: below}
 	if !quiet {
-		ids, err := listMounts(k.nextIDs, ns)
+		ids, err := sys.ListAllMounts(k.nextIDs, ns.ID)
 		if errors.Is(err, sys.ENOENT) {
 			return nil, false, fmt.Errorf("%w: %w", ErrGone, err)
 		}
@@ -257,12 +253,14 @@ func (p *procList) list(namespace Namespace, below string, quiet bool) ([]Mount,
 		return nil, false, err
 	}
 	p.text, p.nextLines = text, p.nextLines[:0]
-	err = mountinfo.EachBelow(text, below, func(line mountinfo.Line) bool {
-		p.nextLines = append(append(p.nextLines, line...), '\n')
-		return true
-	})
-	if err != nil {
-		return nil, false, err
+	for line := range mountinfo.Lines(text) {
+		found, err := line.Below(below)
+		if err != nil {
+			return nil, false, err
+		}
+		if found {
+			p.nextLines = append(append(p.nextLines, line...), '\n')
+		}
 	}
 	if bytes.Equal(p.lines, p.nextLines) {
 		return p.mounts, false, nil
@@ -304,7 +302,7 @@ func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 func expectSameNamespace(ns Namespace) error {
 	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
 	switch {
-	case ns.Inode == 0, errors.Is(err, sys.EACCES), errors.Is(err, sys.EPERM):
+	case ns.Inode == 0, errors.Is(err, fs.ErrPermission):
 		return nil
 	case err == nil && inode != ns.Inode:
 		return ErrChanged

@@ -28,14 +28,14 @@ var ErrMayBlock = errors.New("path may block")
 // trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(nil, name, name, pathMounts{table: wayTableReader(0)})
+		return lookup(nil, name, name, pathMounts{})
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	return lookup(root, name, name, pathMounts{table: wayTableReader(pid)})
+	return lookup(root, name, name, pathMounts{pid: pid})
 }
 
 // LookupFollowing is Lookup by the calling thread of an absolute path with symbolic links.
@@ -55,13 +55,13 @@ func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
 // or one that hangs be mounted just then, and nothing shows that: only a process that
 // can be lost may call it.
 func LookupForeign(name string) (*sys.FD, error) {
-	return lookup(nil, name, name, pathMounts{table: wayTableReader(0), foreign: true})
+	return lookup(nil, name, name, pathMounts{foreign: true})
 }
 
 // LookupForeignIn is LookupForeign of the last part of a path in dir, which the other
 // parts were found to be.
 func LookupForeignIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: wayTableReader(0), foreign: true})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{foreign: true})
 }
 
 // lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
@@ -83,7 +83,7 @@ func lookupKnown(pid int, name string) (*sys.FD, error) {
 // LookupIn is Lookup of the last part of a path in dir, which the other parts
 // were found to be.
 func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
-	return lookup(dir, "/"+path.Base(name), name, pathMounts{table: wayTableReader(0)})
+	return lookup(dir, "/"+path.Base(name), name, pathMounts{})
 }
 
 // lookup opens part, seen from root if that is not nil; whole is what both are
@@ -96,7 +96,7 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if err == nil || !cacheMiss(err) {
 		return fd, err
 	}
-	mounts, err := w.table()
+	mounts, err := readMounts(w.pid)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func cacheMiss(err error) bool {
 
 // pathMounts is what is known of the mounts that a path leads over.
 type pathMounts struct {
-	table func() ([]mountinfo.Mount, error)
+	pid int // whose mounts these are; 0 is the calling thread
 	// foreign has the root count as any other mount. Otherwise it is taken for
 	// granted, as this program, or the kubelet, itself runs from it.
 	foreign bool
@@ -133,17 +133,6 @@ func (w pathMounts) checkHanging(mounts []mountinfo.Mount, name string) error {
 		}
 	}
 	return nil
-}
-
-// wayTableReader reads the mount table for a way, as process pid sees it.
-func wayTableReader(pid int) func() ([]mountinfo.Mount, error) {
-	return func() ([]mountinfo.Mount, error) {
-		text, err := Read(pid, nil)
-		if err != nil {
-			return nil, err
-		}
-		return mountinfo.ParseBytes(text)
-	}
 }
 
 // NotHanging refuses a file on a file system that may hang (ErrMayBlock), without asking it.

@@ -127,6 +127,14 @@ func tablePath(pid int) string {
 
 // Table is Read, parsed.
 func Table(pid int) (*mountinfo.Table, error) {
+	mounts, err := readMounts(pid)
+	if err != nil {
+		return nil, err
+	}
+	return mountinfo.NewTable(mounts), nil
+}
+
+func readMounts(pid int) ([]mountinfo.Mount, error) {
 	text, err := Read(pid, nil)
 	if err != nil {
 		return nil, err
@@ -135,7 +143,7 @@ func Table(pid int) (*mountinfo.Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo of %s: %w", describeProcess(pid), err)
 	}
-	return mountinfo.NewTable(mounts), nil
+	return mounts, nil
 }
 
 // describeProcess is a process in words; 0 is this one.

@@ -177,7 +177,7 @@ func (n Namespace) searchOpen() sys.NamespaceFD {
 		return sys.NamespaceFD{}
 	}
 	var found sys.NamespaceFD
-	// The walkKernelNamespaces ends with the first error, and so at what is looked for.
+	// The walk ends with the first error, and so at what is looked for.
 	_ = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if info.ID != n.ID {
 			return nil

@@ -5,6 +5,7 @@ package mountns
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"strconv"
 
@@ -24,9 +25,9 @@ type mountPoll struct {
 	table *sys.FD   // nil if it cannot be polled
 }
 
-// unchangedSince is false if the kernel says that nothing has happened in ns since the
+// changedSince is false if the kernel says that nothing has happened in ns since the
 // last call, which was for ns as well.
-func (c *mountPoll) unchangedSince(ns Namespace) bool {
+func (c *mountPoll) changedSince(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
 		c.closeTable()
 		c.ns = ns
@@ -75,7 +76,7 @@ func openTableOf(pid int, ns Namespace) (*sys.FD, error) {
 
 func isInNamespace(pid int, ns Namespace) (bool, error) {
 	now, err := Of(pid)
-	if errors.Is(err, sys.EACCES) || errors.Is(err, sys.EPERM) {
+	if errors.Is(err, fs.ErrPermission) {
 		return false, nil
 	}
 	return err == nil && ns.Same(now), err

@@ -6,7 +6,6 @@ package mountns
 import (
 	"bytes"
 	"errors"
-	"strconv"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/procfs"
@@ -47,7 +46,7 @@ type procPass struct {
 	// Not looked at: namespaces beyond the most that are noted, and tables that
 	// were not read, or not to their end.
 	unnoted, unreadTables, truncatedTables int
-	withTooMany                            int // as in unasked
+	withTooMany                            int // as in unaskedProcesses
 }
 
 // readAllTables reads the mount table of every namespace that can be found. If the
@@ -278,8 +277,8 @@ func (t *procPass) readDenied(pid int) {
 // knowsMountOf reports whether a mount of the table, of which the end may be missing, is
 // in one that was read.
 func (t *procPass) knowsMountOf(text []byte) bool {
-	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
-		if t.knownMountIDs[firstMountID(line)] {
+	for line := range mountinfo.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
+		if id, _, _, _, _ := line.Numbers(); t.knownMountIDs[id] {
 			return true
 		}
 	}
@@ -301,8 +300,9 @@ func (t *procPass) addTable(ns Namespace, text []byte, err error) {
 // passLines hands on lines of a table, and notes what they lead to.
 func (t *procPass) passLines(ns Namespace, text []byte) error {
 	if len(t.deniedPIDs) > 0 && len(t.knownMountIDs) < maxKnownMounts {
-		for line := range bytes.Lines(text) {
-			t.knownMountIDs[firstMountID(line)] = true
+		for line := range mountinfo.Lines(text) {
+			id, _, _, _, _ := line.Numbers()
+			t.knownMountIDs[id] = true
 		}
 	}
 	t.survey.Mounts += bytes.Count(text, []byte{'\n'})
@@ -313,13 +313,6 @@ func (t *procPass) passLines(ns Namespace, text []byte) error {
 	return err
 }
 
-// firstMountID is the number that a line begins with.
-func firstMountID(text []byte) int {
-	word, _, _ := bytes.Cut(text, []byte{' '})
-	id, _ := strconv.Atoi(string(word))
-	return id
-}
-
 // noteNamed notes the namespaces that are bound to files in this one. Those
 // that are bound only in a namespace without a process stay hidden.
 func (t *procPass) noteNamed(ns Namespace, text []byte) error {
@@ -327,11 +320,18 @@ func (t *procPass) noteNamed(ns Namespace, text []byte) error {
 	if err != nil {
 		return err
 	}
-	return mountinfo.EachDevice(text, major, minor, func(line mountinfo.Line) bool {
+	for line := range mountinfo.Lines(text) {
+		_, _, lineMajor, lineMinor, ok := line.Numbers()
+		if ok && (lineMajor != major || lineMinor != minor) {
+			continue
+		}
 		m, err := line.Mount()
+		if !ok {
+			return err
+		}
 		if inode, ok := inodeOf(m.Root); err == nil && ok && t.entries[inode] == nil {
 			t.noteNamespace(Namespace{Inode: inode, Via: ns.PID, Name: m.Point})
 		}
-		return true
-	})
+	}
+	return nil
 }

@@ -64,12 +64,7 @@ func controlGroup(t *testing.T, name string) string {
 	return dir
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // TestKernelLogsAKill has a process killed and finds it in the log with its control group. A name that has a
 // backslash in it, as systemd makes them, is given back as it is.

@@ -49,11 +49,7 @@ const (
 // Kills lists what the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
 // fs.ErrNotExist or fs.ErrPermission says that the log cannot be read here.
 func Kills(ctx context.Context) ([]Kill, error) {
-	up, err := sys.Uptime()
-	if err != nil {
-		return nil, fmt.Errorf("read kernel log: %w", err)
-	}
-	p := recordParser{bootTime: time.Now().Add(-up)}
+	p := recordParser{bootTime: time.Now().Add(-sys.Uptime())}
 	if err := readRecords(ctx, p.addRecord); err != nil {
 		return nil, err
 	}
@@ -81,7 +77,7 @@ func readRecords(ctx context.Context, add func(record string)) error {
 	if err != nil {
 		return fmt.Errorf("read kernel log: %w", err)
 	}
-	defer func() { _ = log.Close() }() // it was only read
+	defer log.Close()
 	buf := make([]byte, maxRecord)
 	for range maxRecords {
 		if err := ctx.Err(); err != nil {

@@ -71,7 +71,7 @@ func TestNoOtherIsSent(t *testing.T) {
 	if got := statesOf(askPoints(t, p, points...)); !slices.Equal(got, []probe.State{probe.Hung, probe.Hung, probe.Alive}) {
 		t.Fatalf("states %v", got)
 	}
-	waitUntil(t, "only the request that was taken up waits", func() bool {
+	kerneltest.Await(t, "only the request that was taken up waits", func() bool {
 		return stuck.countWaiting(t, 0) == 1 && stopped.countWaiting(t, 0) == 0 && r.Lingering() == 1 && threadsLeft(p.Lost()) == "D"
 	})
 	stopped.signalServer("CONT")
@@ -87,8 +87,8 @@ func TestNoOtherIsSent(t *testing.T) {
 		t.Errorf("evidence %q, %d requests wait", answers[0].Evidence, stuck.countWaiting(t, 0))
 	}
 	// The descriptors of the other file systems are not kept open with the process.
-	waitUntil(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
-	waitUntil(t, "only the process that hangs lingers", func() bool { return r.Lingering() == 1 })
+	kerneltest.Await(t, "the mount that goes on can be unmounted", func() bool { return systest.UnmountPath(points[1], false) == nil })
+	kerneltest.Await(t, "only the process that hangs lingers", func() bool { return r.Lingering() == 1 })
 	stuck.abortConnection(t, 0)
 	awaitNoProcess(t, r)
 	if got := statesOf(askPoints(t, p, points[0])); got[0] != probe.Disconnected {
@@ -287,7 +287,7 @@ func TestOtherNamespaces(t *testing.T) {
 		t.Fatalf("%d processes linger: the test shows nothing", r.Lingering())
 	}
 	other.End()
-	waitUntil(t, "the namespace is gone", func() bool {
+	kerneltest.Await(t, "the namespace is gone", func() bool {
 		all, _, err := mountns.Namespaces()
 		must(t, err)
 		return !slices.ContainsFunc(all, ns.Same)

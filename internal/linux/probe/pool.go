@@ -13,7 +13,7 @@ import (
 const (
 	// maxProbingThreads is how many threads ask at once.
 	maxProbingThreads = 16
-	// maxWaitingThreads is how many more may have been waiting for longer than patience.
+	// maxWaitingThreads is how many more may have been waiting for longer than lateAfter.
 	// When it is reached the threads that wait then are not replaced, so that
 	// what has not been asked by then stays unasked.
 	maxWaitingThreads = 256
@@ -111,12 +111,12 @@ type probeTurn struct {
 	question     string
 	onWayToMount bool // that is the way to the mount
 	stat         Stat
-	isLate       bool // for longer than patience
+	isLate       bool // for longer than lateAfter
 	parked       bool
 	handed       bool // handOver was called
 }
 
-// askWay is ask of the way to the mount.
+// askWay is askQuestion of the way to the mount.
 func (t *probeTurn) askWay(question string) {
 	t.mu.Lock()
 	t.onWayToMount = true

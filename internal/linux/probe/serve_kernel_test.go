@@ -306,25 +306,10 @@ func tableText(t testing.TB, point string) string {
 // awaitNoProcess waits until a Prober's process is gone.
 func awaitNoProcess(t testing.TB, r *subprocess.Runner) {
 	t.Helper()
-	waitUntil(t, "every process is gone", func() bool { return r.Lingering() == 0 })
+	kerneltest.Await(t, "every process is gone", func() bool { return r.Lingering() == 0 })
 }
 
-// waitUntil waits until something is so.
-func waitUntil(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not so: %s", what)
-		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // namespaceRole is a role: a mount namespace with a tmpfs at the point that is named.
 func namespaceRole(args []string, ready func(string)) error {

@@ -5,6 +5,7 @@ package probe
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -19,7 +20,7 @@ func stateOf(err error) State {
 		return Disconnected
 	case errors.Is(err, sys.ESTALE):
 		return Stale
-	case isAnyError(err, sys.EACCES, sys.EPERM):
+	case errors.Is(err, fs.ErrPermission):
 		return Denied
 	case errors.Is(err, sys.ENOENT):
 		return Missing

@@ -79,12 +79,8 @@ func TestProcessThatBecomesAnother(t *testing.T) {
 		}
 	})
 	server.Kill()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := procfs.Ask(actor.PID, maps); !errors.Is(err, procfs.ErrSilent) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("it is silent still")
-		}
-	}
+	kerneltest.Await(t, "it is silent no more", func() bool {
+		_, err := procfs.Ask(actor.PID, maps)
+		return !errors.Is(err, procfs.ErrSilent)
+	})
 }

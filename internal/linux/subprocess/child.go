@@ -80,7 +80,7 @@ func (r *Runner) runProcess(child *jobProcess, stdin, stdout *os.File, started c
 	close(child.exited)
 }
 
-// giveUp kills the process, and has converse return.
+// giveUp kills the process, and has exchange return.
 func (p *jobProcess) giveUp() {
 	_ = p.process.Kill() // else it has ended
 	_ = p.toChild.SetWriteDeadline(time.Now())
@@ -130,7 +130,7 @@ func (p *jobProcess) exchange(input []byte, each func(json.RawMessage) error) er
 	return errMissingEnd
 }
 
-// resultOf makes of the way in which converse ended what Run returns.
+// resultOf makes of the way in which exchange ended what Run returns.
 func (p *jobProcess) resultOf(ctx context.Context, err error) error {
 	var own *jobError
 	if err == nil || errors.As(err, &own) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -116,11 +117,7 @@ func TestAnswersComeInOrder(t *testing.T) {
 // awaitNoProcess waits until every process has ended.
 func awaitNoProcess(t *testing.T, r *subprocess.Runner) {
 	t.Helper()
-	for deadline := time.Now().Add(enough); r.Lingering() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d processes linger", r.Lingering())
-		}
-	}
+	kerneltest.Await(t, "no process lingers", func() bool { return r.Lingering() == 0 })
 }
 
 func TestLongInputArrives(t *testing.T) {

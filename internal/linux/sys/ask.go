@@ -34,8 +34,7 @@ func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 // FileSystemReadOnly asks the file system (statfs), and reports whether it, or the
 // mount, is read-only.
 func (f *FD) FileSystemReadOnly() (bool, error) {
-	var st unix.Statfs_t
-	err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	st, err := f.statfs()
 	return st.Flags&unix.ST_RDONLY != 0, err
 }
 

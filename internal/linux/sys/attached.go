@@ -38,25 +38,15 @@ func attachToScratch(tree *FD, dir bool) error {
 	if err := SetPropagation("/", Private, false); err != nil {
 		return err
 	}
-	top, err := openat(unix.AT_FDCWD, "/", pathFlags)
-	if err != nil {
-		return err
-	}
-	defer top.Close()
 	scratch, err := scratchTmpfs()
 	if err != nil {
 		return err
 	}
 	defer scratch.Close()
-	if err := Attach(scratch, top, false); err != nil {
+	if err := AttachAtRoot(scratch); err != nil {
 		return err
 	}
-	at, err := openat(scratch.number, scratchName(dir), pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	return Attach(tree, at, false)
+	return attachAt(tree, scratch.number, scratchName(dir))
 }
 
 // remountFlags are the attributes of a mount as mount(2) knows them.
@@ -83,10 +73,5 @@ func SetMountAttr(f *FD, attr MountAttr) error {
 
 // mountFD is mount(2) with flags that change the mount whose root f is.
 func mountFD(f *FD, flags uintptr) error {
-	fds, err := OpenProcPath(ThreadProc("fd"))
-	if err != nil {
-		return err
-	}
-	defer fds.Close()
-	return inWorkingDirectory(fds, func() error { return unix.Mount("", f.String(), "", flags, "") })
+	return inDescriptors(func() error { return unix.Mount("", f.String(), "", flags, "") })
 }

@@ -34,7 +34,7 @@ func OpenShared(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, pat
 // it makes one on a file system that has no path (5.2, ENOSYS before). EPERM:
 // this process may not make nodes. ENXIO or ENODEV: there is no such device.
 func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
-	dir, err := detachedTmpfs()
+	dir, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -45,24 +45,6 @@ func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
 		return nil, err
 	}
 	return openNodeAt(dir.number, "device", exclusive)
-}
-
-// detachedTmpfs is the root of an empty file system that is mounted nowhere. It
-// goes with the last descriptor.
-func detachedTmpfs() (*FD, error) {
-	n, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	fs := newFD(n)
-	defer fs.Close()
-	if err := unix.FsconfigCreate(fs.number); err != nil {
-		return nil, err
-	}
-	if n, err = unix.Fsmount(fs.number, unix.FSMOUNT_CLOEXEC, 0); err != nil {
-		return nil, err
-	}
-	return newFD(n), nil
 }
 
 // openNodeAt opens the block device whose node is at path. It looks at the node

@@ -14,9 +14,11 @@ import (
 
 // SinceBoot is the time since the node has booted, sleep included: that clock cannot be set (clock_gettime(2),
 // CLOCK_BOOTTIME, since Linux 2.6.39).
-func SinceBoot() time.Duration {
+func SinceBoot() time.Duration { return readClock(unix.CLOCK_BOOTTIME) }
+
+func readClock(id int32) time.Duration {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // it fails for unknown clocks alone
+	_ = unix.ClockGettime(id, &ts) // it fails for unknown clocks alone
 	return time.Duration(ts.Nano())
 }
 

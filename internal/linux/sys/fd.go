@@ -36,7 +36,7 @@ func (f *FD) Close() error {
 }
 
 // Reopen opens for reading what f, opened with O_PATH, lies on. It goes by the
-// calling thread's own files, which inside OnOwnFiles are not the process'.
+// calling thread's own files, which inside WithOwnFDTable are not the process'.
 func (f *FD) Reopen() (*FD, error) { return OpenProc(ThreadProc("fd/" + f.String())) }
 
 // Dup opens the same file description once more. The caller closes both.

@@ -4,7 +4,6 @@
 package sys
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -44,35 +43,15 @@ func probeFUSEServer() error {
 	}
 	device := newFD(n)
 	defer device.Close()
-	root, err := serveFUSE(device)
+	root, err := mountDetached("fuse", 0,
+		[2]string{"fd", device.String()}, [2]string{"rootmode", "40000"}, [2]string{"user_id", "0"}, [2]string{"group_id", "0"})
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	text, err := ReadProc(ThreadProc("fdinfo/"+device.String()), nil)
-	if err == nil && !bytes.Contains(text, []byte("fuse_connection:")) {
+	connection, err := FDInfo(ThreadProc("fdinfo/"+device.String()), "fuse_connection")
+	if err == nil && connection == "" {
 		err = errors.ErrUnsupported
 	}
 	return err
-}
-
-func serveFUSE(device *FD) (*FD, error) {
-	n, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	context := newFD(n)
-	defer context.Close()
-	for _, option := range [][2]string{{"fd", device.String()}, {"rootmode", "40000"}, {"user_id", "0"}, {"group_id", "0"}} {
-		if err := unix.FsconfigSetString(context.number, option[0], option[1]); err != nil {
-			return nil, err
-		}
-	}
-	if err := unix.FsconfigCreate(context.number); err != nil {
-		return nil, err
-	}
-	if n, err = unix.Fsmount(context.number, unix.FSMOUNT_CLOEXEC, 0); err != nil {
-		return nil, err
-	}
-	return newFD(n), nil
 }

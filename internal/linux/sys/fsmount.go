@@ -12,16 +12,26 @@ import (
 // mount namespace and goes with the descriptor. ENODEV: the kernel does not know
 // the type.
 func MountDetached(fsType string) (*FD, error) {
+	return mountDetached(fsType, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// mountDetached is MountDetached with these attributes of the mount, and with options of
+// the file system, each a name and its value.
+func mountDetached(fsType string, attr int, options ...[2]string) (*FD, error) {
 	n, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	context := newFD(n)
 	defer context.Close()
+	for _, option := range options {
+		if err := unix.FsconfigSetString(context.number, option[0], option[1]); err != nil {
+			return nil, err
+		}
+	}
 	if err := unix.FsconfigCreate(context.number); err != nil {
 		return nil, err
 	}
-	attr := unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 	if n, err = unix.Fsmount(context.number, unix.FSMOUNT_CLOEXEC, attr); err != nil {
 		return nil, err
 	}
@@ -49,31 +59,21 @@ func OpenFUSEControl(path string) (*FD, error) {
 // bytes, and gives that part of buf. No link is followed. Only for file systems
 // of the kernel's own: it waits for others.
 func ReadBelow(dir *FD, name string, buf []byte) ([]byte, error) {
-	var n int
-	err := withFileBelow(dir, name, unix.O_RDONLY, func(f *FD) (err error) {
-		n, err = retryInterrupted(func() (int, error) { return unix.Read(f.number, buf) })
-		return err
-	})
+	f, err := openat(dir.number, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	return buf[:n], nil
+	return f.readHead(buf)
 }
 
 // WriteBelow writes text in one write(2) to a file that there is below dir. No
 // link is followed.
 func WriteBelow(dir *FD, name, text string) error {
-	return withFileBelow(dir, name, unix.O_WRONLY, func(f *FD) error {
-		_, err := retryInterrupted(func() (int, error) { return unix.Write(f.number, []byte(text)) })
-		return err
-	})
-}
-
-func withFileBelow(dir *FD, name string, flags int, action func(*FD) error) error {
-	f, err := openat(dir.number, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	f, err := openat(dir.number, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return action(f)
+	_, err = retryInterrupted(func() (int, error) { return unix.Write(f.number, []byte(text)) })
+	return err
 }

@@ -43,12 +43,7 @@ func TestMain(m *testing.M) {
 // it has opened anything, /proc included.
 func TestScratchSpaceFirst(t *testing.T) { kerneltest.StartWith(t, nil, "scratch") }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 func TestFeaturesAreYesOrNo(t *testing.T) {
 	for _, f := range sys.Features() {

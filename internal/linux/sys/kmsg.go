@@ -13,10 +13,7 @@ import (
 
 // KernelLog is what the kernel has said and still remembers, from the oldest
 // record on (3.5). It never waits for more to be said.
-type KernelLog struct{ fd *FD }
-
-// kmsgDevice is the number of /dev/kmsg, which is a device of memory.
-var kmsgDevice = unix.Mkdev(1, 11)
+type KernelLog struct{ *FD }
 
 // OpenKernelLog opens /dev/kmsg, as the caller's mount namespace has it, and
 // makes sure that it is what it is called. ENOENT: a container was not given
@@ -26,9 +23,8 @@ func OpenKernelLog() (*KernelLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open /dev/kmsg: %w", err)
 	}
-	var st unix.Stat_t
-	err = retryInterruptedError(func() error { return unix.Fstat(fd.number, &st) })
-	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != kmsgDevice) {
+	st, err := fd.Stat(StatType)
+	if err == nil && (!st.IsCharDevice() || st.RdevMajor != 1 || st.RdevMinor != 11) {
 		err = unix.ENODEV
 	}
 	if err != nil {
@@ -44,7 +40,7 @@ func OpenKernelLog() (*KernelLog, error) {
 // enough for any.
 func (l *KernelLog) Read(buf []byte) (int, error) {
 	for {
-		n, err := retryInterrupted(func() (int, error) { return unix.Read(l.fd.number, buf) })
+		n, err := retryInterrupted(func() (int, error) { return unix.Read(l.number, buf) })
 		switch {
 		case err == unix.EPIPE: // overwritten; the next read gives the oldest there is
 			continue
@@ -55,16 +51,7 @@ func (l *KernelLog) Read(buf []byte) (int, error) {
 	}
 }
 
-// Close gives the descriptor back.
-func (l *KernelLog) Close() error { return l.fd.Close() }
-
 // Uptime is the time since the start of the machine by the clock that the
 // kernel's log goes by, as nearly as there is one: it stands still while the
 // machine is suspended.
-func Uptime() (time.Duration, error) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, err
-	}
-	return time.Duration(ts.Nano()), nil
-}
+func Uptime() time.Duration { return readClock(unix.CLOCK_MONOTONIC) }

@@ -29,12 +29,7 @@ func BindMount(source, target string) error {
 // opened in the thread's namespace. It works on every kernel: the way leads
 // through the process' own /proc.
 func BindFD(source, target *FD) error {
-	fds, err := OpenProcPath(ThreadProc("fd"))
-	if err != nil {
-		return err
-	}
-	defer fds.Close()
-	return inWorkingDirectory(fds, func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
+	return inDescriptors(func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
 }
 
 // NewMount mounts a new file system, as mount(2) with no flags.

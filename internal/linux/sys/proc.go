@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -53,8 +54,8 @@ func Procfs() (*FD, error) {
 // expectMagic fails with ENODEV if f lies on another type of file system.
 // Only for local file systems: statfs waits for a remote one.
 func (f *FD) expectMagic(magic int64) error {
-	var st unix.Statfs_t
-	if err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) }); err != nil {
+	st, err := f.statfs()
+	if err != nil {
 		return err
 	}
 	if int64(st.Type) != magic {
@@ -256,6 +257,15 @@ func ProcThreads(pid int) (int, error) {
 	return int(st.Nlink) - 2, err
 }
 
+// OtherThreads lists the threads of a process but its main one.
+func OtherThreads(pid int) ([]int, error) {
+	if n, err := ProcThreads(pid); err != nil || n < 2 {
+		return nil, err
+	}
+	tids, err := ProcNumbers(strconv.Itoa(pid) + "/task")
+	return slices.DeleteFunc(tids, func(tid int) bool { return tid == pid }), err
+}
+
 // ThreadProc names a file of the calling thread below /proc ("mountinfo").
 // The caller must be locked to its thread, or be content with any of the
 // process' threads. /proc/self is no substitute: it is the main thread.
@@ -275,14 +285,28 @@ var threadSelf = sync.OnceValue(func() bool {
 // FDMountID reads the mount ID of an open file from its fdinfo (3.15), for kernels
 // whose statx does not give it.
 func (f *FD) FDMountID() (int, error) {
-	text, err := ReadProc(ThreadProc("fdinfo/"+f.String()), nil)
+	value, err := FDInfo(ThreadProc("fdinfo/"+f.String()), "mnt_id")
+	if err == nil && value == "" {
+		err = fmt.Errorf("read mount id of descriptor: %w", unix.ENOSYS)
+	}
 	if err != nil {
 		return 0, err
 	}
-	_, rest, found := bytes.Cut(text, []byte("mnt_id:"))
-	if !found {
-		return 0, fmt.Errorf("read mount id of descriptor: %w", unix.ENOSYS)
+	return strconv.Atoi(value)
+}
+
+// FDInfo reads a field of what the kernel says of an open descriptor, "123/fdinfo/4"
+// below the process' own /proc (proc_pid_fdinfo(5)); empty if it does not say.
+func FDInfo(name, field string) (value string, err error) {
+	text, err := ReadProcHead(name, nil)
+	return fieldValue(text, field), err
+}
+
+func fieldValue(text []byte, field string) string {
+	for line := range bytes.Lines(text) {
+		if value, found := bytes.CutPrefix(line, []byte(field+":")); found {
+			return string(bytes.TrimSpace(value))
+		}
 	}
-	value, _, _ := bytes.Cut(rest, []byte("\n"))
-	return strconv.Atoi(string(bytes.TrimSpace(value)))
+	return ""
 }

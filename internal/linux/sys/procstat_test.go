@@ -103,3 +103,19 @@ func FuzzParseProcStat(f *testing.F) {
 		}
 	})
 }
+
+func TestFieldValue(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"pos:\t0\nflags:\t0100002\nmnt_id:\t24\nino:\t5\nfuse_connection:\t49\n": "49",
+		"fuse_connection:\t49":       "49",
+		"fuse_connection:\t\n":       "",
+		"x_fuse_connection:\t49\n":   "",
+		"pos:\t0\nflags:\t0100002\n": "",
+		"":                           "",
+	} {
+		if got := fieldValue([]byte(text), "fuse_connection"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

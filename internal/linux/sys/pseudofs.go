@@ -18,9 +18,8 @@ var pseudoFileSystems = []int64{
 }
 
 // IsPseudoFS reports whether f lies on a file system that keeps no data. It waits
-// for that file system (statfs; of a descriptor opened with O_PATH, 3.12).
+// for that file system.
 func (f *FD) IsPseudoFS() (bool, error) {
-	var st unix.Statfs_t
-	err := retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	st, err := f.statfs()
 	return slices.Contains(pseudoFileSystems, int64(st.Type)), err
 }

@@ -5,7 +5,6 @@ package sys
 
 import (
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,33 +57,11 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 	}
 	defer fd.Close()
 	buf := make([]byte, most)
-	read := 0
-	for read < most {
-		n, err := retryInterrupted(func() (int, error) { return unix.Read(fd.number, buf[read:]) })
-		if err != nil {
-			return nil, err
-		}
-		if n == 0 {
-			break
-		}
-		read += n
-	}
-	return buf[:read], nil
-}
-
-// BirthTime is when the file was made (statx(2), STATX_BTIME), in UTC; zero where
-// the kernel or the file system does not know. With the inode's number, which may
-// be used again, it distinguishes a file from one that has taken its place.
-func (f *FD) BirthTime() (time.Time, error) {
-	var x unix.Statx_t
-	err := retryInterruptedError(func() error { return unix.Statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x) })
-	if err == unix.ENOSYS || err == nil && x.Mask&unix.STATX_BTIME == 0 {
-		return time.Time{}, nil
-	}
+	n, err := fd.Read(buf)
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	return time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC(), nil
+	return buf[:n], nil
 }
 
 // RemoveDirAt removes the empty directory called name from dir: unlinkat(2)

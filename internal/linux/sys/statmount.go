@@ -6,6 +6,7 @@ package sys
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,7 +16,7 @@ import (
 // the rest, Root and Point two or three: ask for them only where needed.
 const (
 	StatmountSuper   = 0x1   // Device, Magic
-	StatmountBasic   = 0x2   // ID, the re-used IDs, ReadOnly, peer groups
+	StatmountBasic   = 0x2   // ID, the re-used IDs, Attr, peer groups
 	StatmountRoot    = 0x8   // Root
 	StatmountPoint   = 0x10  // Point
 	StatmountType    = 0x20  // FSType
@@ -109,9 +110,6 @@ func (m *MountStat) ReusedID() int { return int(m.u32(56)) }
 // ReusedParent is the parent ID that mountinfo shows.
 func (m *MountStat) ReusedParent() int { return int(m.u32(60)) }
 
-// ReadOnly reports whether the mount, not the file system, is read-only.
-func (m *MountStat) ReadOnly() bool { return m.u64(64)&unix.MOUNT_ATTR_RDONLY != 0 }
-
 // PeerGroup is the peer group that the mount shares with; 0 is none.
 func (m *MountStat) PeerGroup() int { return int(m.u64(80)) }
 
@@ -171,4 +169,29 @@ func Listmount(ref MountRef, after uint64, ids []uint64) (int, error) {
 		}
 		return int(n), nil
 	})
+}
+
+// maxIDsPerCall is how many mounts listmount gives at once.
+const maxIDsPerCall = 1_000_000
+
+// ListAllMounts lists the unique IDs of the mounts of a namespace, ascending, in ids[:0],
+// which grows as needed. 0 is the calling thread's namespace.
+func ListAllMounts(ids []uint64, namespace uint64) ([]uint64, error) {
+	ids = ids[:0]
+	for {
+		after := uint64(0)
+		if len(ids) > 0 {
+			after = ids[len(ids)-1]
+		}
+		ids = slices.Grow(ids, 64)
+		free := ids[len(ids):cap(ids)]
+		free = free[:min(len(free), maxIDsPerCall)]
+		n, err := Listmount(MountRef{Namespace: namespace, Mount: RootOf}, after, free)
+		if err != nil {
+			return nil, err
+		}
+		if ids = ids[:len(ids)+n]; n < len(free) {
+			return ids, nil
+		}
+	}
 }

@@ -16,6 +16,7 @@ const (
 	StatIno      = unix.STATX_INO
 	StatAccessed = unix.STATX_ATIME
 	StatChanged  = unix.STATX_CTIME
+	StatBorn     = unix.STATX_BTIME         // of some file systems
 	StatMountID  = unix.STATX_MNT_ID        // 5.8; the number in mountinfo, used again after an unmount
 	StatUniqueID = unix.STATX_MNT_ID_UNIQUE // 6.8; never used again; excludes StatMountID
 )
@@ -29,6 +30,9 @@ type Stat struct {
 	Accessed     time.Time // of the file's content (atime), as far as the mount notes it; UTC
 	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
 	Major, Minor uint32    // device of the file system
+	// Born is when the file was made (UTC). With the inode's number, which may be used
+	// again, it distinguishes a file from one that has taken its place.
+	Born time.Time
 	// RdevMajor and RdevMinor are the device that a device node stands for.
 	RdevMajor, RdevMinor uint32
 	MountID              uint64 // as StatMountID or StatUniqueID, by Mask
@@ -91,6 +95,9 @@ func statx(dir int, path string, flags int, mask uint32) (Stat, error) {
 	if stat.Has(StatChanged) {
 		stat.Changed = time.Unix(x.Ctime.Sec, int64(x.Ctime.Nsec)).UTC()
 	}
+	if stat.Has(StatBorn) {
+		stat.Born = time.Unix(x.Btime.Sec, int64(x.Btime.Nsec)).UTC()
+	}
 	return stat, nil
 }
 
@@ -109,4 +116,11 @@ func fstatat(dir int, path string, flags int) (Stat, error) {
 		Major: unix.Major(uint64(st.Dev)), Minor: unix.Minor(uint64(st.Dev)),
 		RdevMajor: unix.Major(uint64(st.Rdev)), RdevMinor: unix.Minor(uint64(st.Rdev)),
 	}, nil
+}
+
+// statfs asks the file system about itself, and waits for it (of a descriptor opened
+// with O_PATH, 3.12).
+func (f *FD) statfs() (st unix.Statfs_t, err error) {
+	err = retryInterruptedError(func() error { return unix.Fstatfs(f.number, &st) })
+	return st, err
 }

@@ -65,7 +65,7 @@ func retryInterrupted(call func() (int, error)) (int, error) {
 	}
 }
 
-// retryInterruptedError is retry for a call that answers nothing but success.
+// retryInterruptedError is retryInterrupted for a call that answers nothing but success.
 func retryInterruptedError(call func() error) error {
 	_, err := retryInterrupted(func() (int, error) { return 0, call() })
 	return err

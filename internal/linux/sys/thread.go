@@ -13,11 +13,7 @@ import (
 
 // ThreadTime is for how long the calling thread has had a processor. The caller
 // is locked to its thread.
-func ThreadTime() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) // there since 2.6.12
-	return time.Duration(ts.Nano())
-}
+func ThreadTime() time.Duration { return readClock(unix.CLOCK_THREAD_CPUTIME_ID) }
 
 // OnThread runs fn on an operating system thread of its own and waits for it.
 // The thread shares no working directory, root or umask with the process, may

@@ -41,3 +41,16 @@ func Attach(tree, at *FD, beneath bool) error {
 	}
 	return unix.MoveMount(tree.number, "", at.number, "", flags)
 }
+
+// AttachAtRoot attaches a tree on top of the root of the thread's namespace.
+func AttachAtRoot(tree *FD) error { return attachAt(tree, unix.AT_FDCWD, "/") }
+
+// attachAt attaches a tree on top of what lies at a path that begins in dir.
+func attachAt(tree *FD, dir int, path string) error {
+	at, err := openat(dir, path, pathFlags)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	return Attach(tree, at, false)
+}

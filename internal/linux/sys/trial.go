@@ -15,7 +15,7 @@ var HasDetachedTarget = &Feature{
 }
 
 func probeDetachedTarget() error {
-	tree, err := detachedTmpfs()
+	tree, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return unsupportedError(err, ENOSYS)
 	}
@@ -70,12 +70,7 @@ func attachInCopy(tree *FD, dir bool) error {
 	if err := UnshareMounts(); err != nil {
 		return err
 	}
-	at, err := openat(unix.AT_FDCWD, "/"+scratchName(dir), pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	return Attach(tree, at, false)
+	return attachAt(tree, unix.AT_FDCWD, "/"+scratchName(dir))
 }
 
 func attachDetached(tree *FD, dir bool) error {
@@ -84,12 +79,7 @@ func attachDetached(tree *FD, dir bool) error {
 		return err
 	}
 	defer root.Close() // everything on it goes with it
-	at, err := openat(root.number, scratchName(dir), pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	return Attach(tree, at, false)
+	return attachAt(tree, root.number, scratchName(dir))
 }
 
 func scratchName(dir bool) string {
@@ -102,7 +92,7 @@ func scratchName(dir bool) string {
 // scratchTmpfs is a new file system, mounted nowhere, with a directory and a
 // file that something can be attached to.
 func scratchTmpfs() (*FD, error) {
-	root, err := detachedTmpfs()
+	root, err := mountDetached("tmpfs", 0)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +133,7 @@ func replaceRoot() error {
 		return err
 	}
 	defer root.Close()
-	at, err := openat(unix.AT_FDCWD, "/", pathFlags)
-	if err != nil {
-		return err
-	}
-	defer at.Close()
-	if err := Attach(root, at, false); err != nil {
+	if err := AttachAtRoot(root); err != nil {
 		return err
 	}
 	if err := unix.Fchdir(root.number); err != nil {

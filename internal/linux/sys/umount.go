@@ -22,12 +22,7 @@ func DetachMount(f *FD) error {
 // DetachMountIf is DetachMount where check gives no error, which is asked as
 // late as can be. Its error is handed on.
 func DetachMountIf(f *FD, check func() error) error {
-	fds, err := OpenProcPath(ThreadProc("fd"))
-	if err != nil {
-		return err
-	}
-	defer fds.Close()
-	return inWorkingDirectory(fds, func() error {
+	return inDescriptors(func() error {
 		if err := check(); err != nil {
 			return err
 		}
@@ -53,6 +48,16 @@ func DetachNamed(dir *FD, name string) error {
 	return inWorkingDirectory(dir, func() error {
 		return unix.Unmount(name, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	})
+}
+
+// inDescriptors runs call where the names of files are the numbers of this thread's descriptors.
+func inDescriptors(call func() error) error {
+	fds, err := OpenProcPath(ThreadProc("fd"))
+	if err != nil {
+		return err
+	}
+	defer fds.Close()
+	return inWorkingDirectory(fds, call)
 }
 
 // inWorkingDirectory runs call with dir as the thread's working directory and goes back.

@@ -6,6 +6,7 @@ package sys
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,7 @@ const (
 func ProcVisibility() (Visibility, error) {
 	second, err := ReadProcStat("2")
 	switch {
-	case errors.Is(err, EACCES), errors.Is(err, EPERM):
+	case errors.Is(err, fs.ErrPermission):
 		return SeesOwn, nil
 	case errors.Is(err, ENOENT), errors.Is(err, ESRCH):
 		return visibilityWithoutSecond()

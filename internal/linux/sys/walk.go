@@ -277,8 +277,7 @@ func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
 	if st.Major != 0 { // procfs has no block device
 		return false, nil
 	}
-	var fs unix.Statfs_t
-	if err := retryInterruptedError(func() error { return unix.Fstatfs(link.number, &fs) }); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
+	if fs, err := link.statfs(); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
 		return false, err
 	}
 	dir, err := s.last().Stat(StatIno)

@@ -30,12 +30,7 @@ import (
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // heldScene is a device that an exporter holds, and all that a recoverer needs.
 type heldScene struct {

@@ -38,12 +38,7 @@ func TestMain(m *testing.M) {
 	kerneltest.Main(m, roles)
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must
 
 // repairScene is a pod with a bind that may be stale, and all that a recoverer needs.
 type repairScene struct {

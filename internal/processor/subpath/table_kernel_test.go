@@ -61,7 +61,7 @@ func tableOf(t *testing.T, pid int) table {
 		return all
 	}
 	namespace := namespaceOf(t, pid)
-	ids, err := mountIDs(namespace)
+	ids, err := sys.ListAllMounts(nil, namespace)
 	must(t, err)
 	var m sys.MountStat
 	for _, id := range ids {
@@ -69,22 +69,6 @@ func tableOf(t *testing.T, pid int) table {
 		all[id] = row{m.Parent(), string(m.Point())}
 	}
 	return all
-}
-
-// mountIDs is a whole mount table by the numbers that the kernel never uses again. namespace 0 is the caller's.
-func mountIDs(namespace uint64) (all []uint64, err error) {
-	ids, last := make([]uint64, 1024), uint64(0)
-	for {
-		n, err := sys.Listmount(sys.MountRef{Namespace: namespace, Mount: sys.RootOf}, last, ids)
-		if err != nil {
-			return nil, fmt.Errorf("list mounts: %w", err)
-		}
-		all = append(all, ids[:n]...)
-		if n < len(ids) {
-			return all, nil
-		}
-		last = ids[n-1]
-	}
 }
 
 // mountKey names a mount of the caller's namespace among those of one round. Its number alone does where the kernel never
@@ -99,7 +83,7 @@ type mountKey struct {
 // mountKeys lists all mounts of the caller's namespace.
 func mountKeys() (all []mountKey, err error) {
 	if unique(0) {
-		ids, err := mountIDs(0)
+		ids, err := sys.ListAllMounts(nil, 0)
 		for _, id := range ids {
 			all = append(all, mountKey{ID: id})
 		}
@@ -153,7 +137,7 @@ func (k mountKey) load() (mountPlace, error) {
 	if unique(0) {
 		var m sys.MountStat
 		err := m.Load(sys.MountRef{Mount: k.ID}, sys.StatmountBasic|sys.StatmountPoint|sys.StatmountRoot)
-		return mountPlace{m.Parent(), string(m.Point()), string(m.Root()), err == nil && m.ReadOnly()}, err
+		return mountPlace{m.Parent(), string(m.Point()), string(m.Root()), err == nil && m.Attr().Has(sys.AttrReadOnly)}, err
 	}
 	mounts, err := mountns.Table(0)
 	if err != nil {

@@ -21,7 +21,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -240,17 +239,8 @@ func (s *server) kept(want *unstructured.Unstructured) {
 			s.Errorf("%s of %s (-want +got):\n%s", part, pathOf(want), diff)
 		}
 	}
-	var into client.Object = &v1.Trigger{}
-	switch want.GetKind() {
-	case "Operation":
-		into = &v1.Operation{}
-	case "OperationSet":
-		into = &v1.OperationSet{}
-	case "Diagnosis":
-		into = &v1.Diagnosis{}
-	}
-	if err := s.env.Client.Get(s.Context(), client.ObjectKeyFromObject(want), into); err != nil {
-		s.Errorf("reading %s: %v", pathOf(want), err)
+	if err := s.env.ReadTyped(s.Context(), want); err != nil {
+		s.Error(err)
 	}
 	s.must(http.MethodPatch, pathOf(want), map[string]any{"metadata": map[string]any{"labels": map[string]any{"written": "again"}}})
 }

@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/ceph"
 )
 
@@ -209,19 +210,4 @@ func closeClient(t testing.TB, m *ceph.Client) {
 // patience is how long a state may take to come about.
 const patience = 20 * time.Second
 
-// await waits until a state has come about.
-func await(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long until %s", what)
-		}
-	}
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = kerneltest.Must

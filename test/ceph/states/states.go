@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // State is what a volume can get into, and what the kernel says of the mount at Target then.
@@ -110,7 +111,7 @@ func replaced(t testing.TB, p *Place) {
 	dir := filepath.Join(p.other, p.Below)
 	must(t, os.Rename(dir, dir+".old"))
 	p.write(t, p.Below, Fresh)
-	await(t, "the kernel has seen the new folder", func() bool {
+	kerneltest.Await(t, "the kernel has seen the new folder", func() bool {
 		_, _ = os.ReadDir(filepath.Join(p.Staging, p.Below)) // it is the looking that counts
 		return p.Marked(t)
 	})
@@ -121,7 +122,7 @@ func removedElsewhere(t testing.TB, p *Place) {
 	t.Helper()
 	p.Mount(t)
 	must(t, os.RemoveAll(filepath.Join(p.other, p.Below)))
-	await(t, "the kernel has marked the folder", func() bool { return p.Marked(t) })
+	kerneltest.Await(t, "the kernel has marked the folder", func() bool { return p.Marked(t) })
 }
 
 // removedEmpty: there was nothing in the folder, so that the kernel was not told.
@@ -130,7 +131,7 @@ func removedEmpty(t testing.TB, p *Place) {
 	must(t, os.Remove(filepath.Join(p.other, p.Below, Data)))
 	p.Mount(t)
 	must(t, os.Remove(filepath.Join(p.other, p.Below)))
-	await(t, "the folder has no name", func() bool { return p.names(t) == 0 })
+	kerneltest.Await(t, "the folder has no name", func() bool { return p.names(t) == 0 })
 }
 
 // removedHere: it was removed through the mount at Staging.
@@ -147,7 +148,7 @@ func parentRenamed(t testing.TB, p *Place) {
 	p.Mount(t)
 	parent := filepath.Dir(p.Below)
 	must(t, os.Rename(filepath.Join(p.other, parent), filepath.Join(p.other, parent+".old")))
-	await(t, "the kernel misses the parent", func() bool {
+	kerneltest.Await(t, "the kernel misses the parent", func() bool {
 		_, err := os.Lstat(filepath.Join(p.Staging, parent))
 		return errors.Is(err, fs.ErrNotExist)
 	})
@@ -158,7 +159,7 @@ func evicted(t testing.TB, p *Place) {
 	t.Helper()
 	p.Mount(t)
 	must(t, p.Client.Evict(t.Context()))
-	await(t, "the client knows", func() bool {
+	kerneltest.Await(t, "the client knows", func() bool {
 		_, err := os.Stat(p.Target)
 		return err != nil
 	})

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/fakenode"
 )
@@ -35,7 +36,7 @@ var (
 	ended = flag.Int("ended", 2000, "Diagnoses that have ended")
 )
 
-func TestMain(m *testing.M) { fakenode.Main(m) }
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
 	namespace = "default"
@@ -163,12 +164,8 @@ func used(b *testing.B, pid int) usage {
 		must(b, err)
 		ticks += n
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must(b, err)
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	kib, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
-	must(b, err)
-	return usage{time.Now(), time.Duration(ticks) * 10 * time.Millisecond, kib / 1024}
+	memory := kerneltest.MemoryOf(b, pid, "VmRSS")
+	return usage{time.Now(), time.Duration(ticks) * 10 * time.Millisecond, float64(memory) / (1 << 20)}
 }
 
 // since is the part of one processor that was used since an earlier reading, in percent.
@@ -176,9 +173,4 @@ func (u usage) since(before usage) float64 {
 	return 100 * float64(u.cpu-before.cpu) / float64(u.at.Sub(before.at))
 }
 
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
+var must = kerneltest.Must

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/test/program"
 	"kubediag.org/kubediag/test/vm"
 )
 
@@ -30,14 +32,11 @@ type node struct {
 
 func newNode(t *testing.T, kernel string) *node {
 	t.Helper()
-	dir := t.TempDir()
-	n := &node{t: t, kernel: kernel, program: filepath.Join(dir, "powercut"), disk: filepath.Join(dir, "disk")}
-	build := exec.Command("go", "build", "-trimpath", "-tags=crash", "-o", n.program, "kubediag.org/kubediag/test/vm/powercut")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	n := &node{
+		t: t, kernel: kernel, disk: filepath.Join(t.TempDir(), "disk"),
+		program: program.Build(t, "test/vm/powercut", "-trimpath", "-tags=crash"),
 	}
-	n.must(errors.Join(os.WriteFile(n.disk, nil, 0o600), os.Truncate(n.disk, 128<<20)))
+	kerneltest.Must(n.t, errors.Join(os.WriteFile(n.disk, nil, 0o600), os.Truncate(n.disk, 128<<20)))
 	if out, err := exec.Command("mkfs.ext4", "-q", n.disk).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -51,11 +50,11 @@ func (n *node) boot() {
 	m, err := vm.Start(n.t.Context(), vm.Options{
 		Kernel: n.kernel, Disks: []string{n.disk}, Files: map[string]string{"/powercut": n.program}, Memory: 1024, Limit: 10 * time.Minute,
 	})
-	n.must(err)
+	kerneltest.Must(n.t, err)
 	n.t.Cleanup(func() { _ = m.Close() })
 	n.Machine = m
 	_, err = m.Run(n.t.Context(), "sh", "-c", "mkdir -p /mnt && mount -o commit=3000 /dev/vdd /mnt")
-	n.must(err)
+	kerneltest.Must(n.t, err)
 	n.t.Logf("booted in %s", time.Since(begin).Round(time.Second))
 }
 
@@ -70,7 +69,7 @@ func (n *node) play(verb, dir string, boundary int) (told Told, killed bool) {
 	if err != nil {
 		n.t.Fatalf("%s %s: %v", verb, dir, err)
 	}
-	n.must(json.Unmarshal([]byte(out), &told))
+	kerneltest.Must(n.t, json.Unmarshal([]byte(out), &told))
 	return told, false
 }
 
@@ -96,13 +95,6 @@ func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
 		n.t.Errorf("%s: run again, it ended with %s, and before with %s", dir, again.Status.Outcome, told.Status.Outcome)
 	}
 	return told.Status
-}
-
-func (n *node) must(err error) {
-	n.t.Helper()
-	if err != nil {
-		n.t.Fatal(err)
-	}
 }
 
 // rank orders the outcomes by how far the repair got before the cut. The boot has taken the fault away: a Diagnosis that had not
