@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,11 +131,8 @@ func (k *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis
 // consentOf reports whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode
 // Approve nothing is repaired before a person has approved it.
 func consentOf(diagnosis *v1.Diagnosis) guard.Consent {
-	triggered := slices.ContainsFunc(diagnosis.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String()
-	})
 	switch {
-	case !triggered:
+	case diagnosis.OwningTrigger() == nil:
 		return guard.MadeByPerson
 	case diagnosis.Spec.Mode == v1.ModeApprove:
 		return guard.PlanApproved

@@ -84,8 +84,7 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
 // spec does.
 func (r *reconciler) mustRun(d *v1.Diagnosis) bool {
-	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
+	return !d.Ended() && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
 
 // approvalInterval is how often it is checked that a plan which waits for its approval is still the plan of the node.

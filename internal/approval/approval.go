@@ -34,7 +34,7 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 	switch {
 	case diagnosis.Spec.Mode != v1.ModeApprove:
 		return nil, fmt.Errorf("%w: %s has not mode Approve", ErrNotWaiting, name)
-	case diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed:
+	case diagnosis.Ended():
 		return nil, fmt.Errorf("%w: %s has ended: %s", ErrNotWaiting, name, diagnosis.Status.Summary)
 	case waiting == nil:
 		return nil, fmt.Errorf("%w: %s has no plan yet", ErrNotWaiting, name)

@@ -258,7 +258,7 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 	found := underway{}
 	for i := range list.Items {
 		d := &list.Items[i]
-		if d.Spec.NodeName != w.Node || d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+		if d.Spec.NodeName != w.Node || d.Spec.Mode == v1.ModeRecord || d.Ended() {
 			continue
 		}
 		pod := types.NamespacedName{}

@@ -19,27 +19,17 @@ import (
 // UnfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
 const UnfinishedIndex = "trigger.unfinished"
 
-// Owner returns the UID of the Trigger that made a Diagnosis. Empty: none did.
-func Owner(d *v1.Diagnosis) string {
-	for _, o := range d.OwnerReferences {
-		if o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String() {
-			return string(o.UID)
-		}
-	}
-	return ""
-}
-
 // Unfinished are the values of UnfinishedIndex.
 func Unfinished(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
-	if !ok || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+	if !ok || d.Ended() {
 		return nil
 	}
-	owner := Owner(d)
-	if owner == "" {
+	owner := d.OwningTrigger()
+	if owner == nil {
 		return nil
 	}
-	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner)}
+	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner.UID)}
 }
 
 // diagnosisMaker makes the Diagnoses of causes.
@@ -159,7 +149,7 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 		return nil
 	}
 	var earlier v1.DiagnosisList
-	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(string(t.UID))})
+	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(t.UID)})
 	if err != nil {
 		return fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}

@@ -26,11 +26,11 @@ type target struct {
 }
 
 // key names a target among those of a Trigger. The node of a pod is left out: the manager fills it in.
-func (t target) key(trigger string) string {
+func (t target) key(trigger types.UID) string {
 	if t.pod != nil {
-		return trigger + " pod " + t.pod.Namespace + "/" + t.pod.Name
+		return string(trigger) + " pod " + t.pod.Namespace + "/" + t.pod.Name
 	}
-	return trigger + " node " + t.node
+	return string(trigger) + " node " + t.node
 }
 
 // targetFinder finds what the Diagnoses of a cause are about.

@@ -42,7 +42,7 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 	case diagnosis.Spec.Mode != v1.ModeApprove:
 		return refusedVerdict("Diagnosis %s has mode %s, and only one with mode Approve waits for an approval", name,
 			cmp.Or(diagnosis.Spec.Mode, v1.ModeRecover))
-	case diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed:
+	case diagnosis.Ended():
 		return refusedVerdict("it came too late: Diagnosis %s has ended", name)
 	}
 	waiting := diagnosis.Status.Approval

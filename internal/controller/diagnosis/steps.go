@@ -21,7 +21,7 @@ import (
 
 // skipEnded leaves alone what has ended or is going away, and records, which are not run.
 func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
-	v.isDone = hasEnded(v.before) || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
+	v.isDone = v.before.Ended() || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
 	return nil
 }
 
@@ -163,11 +163,6 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 	named := func(c corev1.Container) bool { return c.Name == name }
 	return slices.ContainsFunc(pod.Spec.Containers, named) || slices.ContainsFunc(pod.Spec.InitContainers, named) ||
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
-}
-
-// hasEnded reports whether the phase is final.
-func hasEnded(d *v1.Diagnosis) bool {
-	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
 // hasStarted reports whether an agent has taken the Diagnosis.

@@ -79,7 +79,7 @@ func (l Limits) deletionCause(age time.Duration, left int) string {
 
 // hasEnded reports whether a Diagnosis is over. A record is from the beginning.
 func hasEnded(d *v1.Diagnosis) bool {
-	return d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
+	return d.Spec.Mode == v1.ModeRecord || d.Ended()
 }
 
 // endTime is when a Diagnosis ended. Those of older releases say only when they started, and not always that.

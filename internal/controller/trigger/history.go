@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/trigger"
 )
 
 // ownerIndex finds the Diagnoses that a Trigger made.
@@ -28,11 +27,12 @@ const (
 )
 
 func ownerNames(o client.Object) []string {
-	d, ok := o.(*v1.Diagnosis)
-	if !ok || trigger.Owner(d) == "" {
-		return nil
+	if d, ok := o.(*v1.Diagnosis); ok {
+		if owner := d.OwningTrigger(); owner != nil {
+			return []string{string(owner.UID)}
+		}
 	}
-	return []string{trigger.Owner(d)}
+	return nil
 }
 
 // cleanupTimes is when the history of each Trigger was looked at.
@@ -93,7 +93,7 @@ func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Dia
 	}
 	newest := make([]*v1.Diagnosis, 0, len(all))
 	for i := range all {
-		if phase := all[i].Status.Phase; phase == v1.DiagnosisSucceeded || phase == v1.DiagnosisFailed {
+		if all[i].Ended() {
 			newest = append(newest, &all[i])
 		}
 	}
