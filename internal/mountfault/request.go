@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // objectClient makes the requests that write one object. Their errors name it.
@@ -79,8 +80,7 @@ func (o *objectClient) change(ctx context.Context, item *entry) error {
 
 func (o *objectClient) remove(ctx context.Context, e *entry) error {
 	f := e.written
-	err := o.client.Delete(ctx, f.DeepCopy(), client.Preconditions{UID: &f.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := kubeclient.DeleteSame(ctx, o.client, f); err != nil {
 		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
 	}
 	e.written = nil

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // UnfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
@@ -157,9 +158,7 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 		if cause.Policy != v1.ReplaceConcurrent {
 			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
 		}
-		uid := earlier.Items[i].UID
-		err := m.client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // nodesAtOnce is how many nodes one request lists.
@@ -74,16 +75,13 @@ func is(pod *corev1.Pod, uid types.UID) bool {
 	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
 
-// nodeTarget asks for the metadata only: a Node is large.
 func (f targetFinder) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := f.reader.Get(ctx, client.ObjectKey{Name: name}, node)
+	absent, err := kubeclient.NodeAbsent(ctx, f.reader, name)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, reject(c, v1.ReasonNodeNotFound, "Node %q does not exist", name)
 	case err != nil:
-		return nil, fmt.Errorf("reading node %q: %w", name, err)
+		return nil, err
+	case absent:
+		return nil, reject(c, v1.ReasonNodeNotFound, "Node %q does not exist", name)
 	}
 	return []target{{node: name}}, nil
 }

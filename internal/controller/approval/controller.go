@@ -232,9 +232,7 @@ func (r *Reconciler) deleteUnowned(ctx context.Context, approval *v1.RecoveryApp
 	if left := approval.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	uid := approval.UID
-	err := r.Client.Delete(ctx, approval, client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
+	if err := kubeclient.DeleteSame(ctx, r.Client, approval); err != nil {
 		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", approval.Namespace, approval.Name, err)
 	}
 	return reconcile.Result{}, nil

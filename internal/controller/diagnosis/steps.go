@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
@@ -113,22 +114,11 @@ func (r *Reconciler) endUnscheduled(v *reconcileScope, pod *corev1.Pod) bool {
 }
 
 func (r *Reconciler) checkNode(ctx context.Context, v *reconcileScope) error {
-	exists, err := r.nodeExists(ctx, v.diagnosis.Spec.NodeName)
-	if err == nil && !exists {
+	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, v.diagnosis.Spec.NodeName)
+	if absent {
 		r.refuseNode(v)
 	}
 	return err
-}
-
-// nodeExists asks for the metadata only: a Node is large.
-func (r *Reconciler) nodeExists(ctx context.Context, name string) (bool, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	return err == nil, nil
 }
 
 // checkAgent looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
@@ -142,11 +132,11 @@ func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) erro
 		r.markAgentBack(scope)
 		return nil
 	}
-	exists, err := r.nodeExists(ctx, scope.diagnosis.Spec.NodeName)
+	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, scope.diagnosis.Spec.NodeName)
 	switch {
 	case err != nil:
 		return err
-	case !exists:
+	case absent:
 		r.refuseNode(scope)
 	case !hasStarted(scope.before):
 		r.markWaiting(scope, v1.ReasonNoAgent, agent.String())

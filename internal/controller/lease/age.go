@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,10 +68,10 @@ func (a *Ages) NeedLeaderElection() bool { return true }
 
 // Start measures until ctx is done. A look that fails is logged, and the ages stay as they were.
 func (a *Ages) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), a.Clock, a.Every, "Could not read the Leases of the agents", a.measureAll)
-	leaseAges.Reset()
-	return nil
+	defer leaseAges.Reset()
+	return kubeclient.Passes{
+		Clock: a.Clock, Interval: a.Every, Name: "lease", Failure: "Could not read the Leases of the agents", Pass: a.measureAll,
+	}.Start(ctx)
 }
 
 // measureAll reads all Leases of agents, page by page.

@@ -42,16 +42,13 @@ type Collector struct {
 }
 
 // SetupWithManager adds the collector to a manager.
-func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c) }
+func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c.passes()) }
 
-// NeedLeaderElection lets only the leader delete.
-func (c *Collector) NeedLeaderElection() bool { return true }
-
-// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
-func (c *Collector) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("mountfault")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), c.Clock, collectInterval, "Could not delete all MountFaults of nodes that are gone", c.collectAll)
-	return nil
+func (c *Collector) passes() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: c.Clock, Interval: collectInterval, Name: "mountfault", Failure: "Could not delete all MountFaults of nodes that are gone",
+		Pass: c.collectAll,
+	}
 }
 
 // collectAll deletes the MountFaults whose nodes do not exist. A node is asked for once.

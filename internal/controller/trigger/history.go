@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // ownerIndex finds the Diagnoses that a Trigger made.
@@ -73,11 +73,7 @@ func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now
 		return fmt.Errorf("listing diagnoses of trigger %q: %w", trigger.Name, err)
 	}
 	for _, d := range surplusOf(trigger, all.Items, now) {
-		uid := d.UID
-		gone := &v1.Diagnosis{}
-		gone.Namespace, gone.Name = d.Namespace, d.Name
-		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := kubeclient.DeleteSame(ctx, r.Client, d); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, d.Name, err)
 		}
 	}
