@@ -176,7 +176,7 @@ func (a *agent) metricLabel(ctx context.Context, operation string) string {
 
 func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *mountfault.Writer) error {
 	for _, runnable := range []manager.Runnable{
-		manager.RunnableFunc(r.removeLeftovers),
+		r.cleanup(),
 		manager.RunnableFunc(watcher.Run),
 		a.guard,
 		manager.RunnableFunc(a.recorder.Run),

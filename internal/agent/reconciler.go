@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
@@ -142,17 +144,11 @@ func (r *reconciler) getDiagnosis(ctx context.Context, key types.NamespacedName)
 // cleanupInterval is how often what gone Diagnoses left on the node is removed.
 const cleanupInterval = 10 * time.Minute
 
-// removeLeftovers removes journals and full results of Diagnoses that no longer exist, now and then until ctx is done.
-func (r *reconciler) removeLeftovers(ctx context.Context) error {
-	for {
-		if err := r.forgetDeleted(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Could not remove what gone Diagnoses left")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(cleanupInterval):
-		}
+// cleanup removes journals and full results of Diagnoses that no longer exist.
+func (r *reconciler) cleanup() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: clock.RealClock{}, Interval: cleanupInterval, Name: "cleanup", Failure: "Could not remove what gone Diagnoses left",
+		Pass: r.forgetDeleted,
 	}
 }
 

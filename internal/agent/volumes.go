@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
@@ -109,19 +110,11 @@ func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 }
 
 // listNow lists them page by page, all as they were at the first.
-func (p *nodePods) listNow(ctx context.Context, page int64) (all []metav1.ObjectMeta, err error) {
-	for next := ""; ; {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-		err := p.live.List(ctx, list, client.MatchingFields{"spec.nodeName": p.node}, client.Limit(page), client.Continue(next))
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range list.Items {
+func (p *nodePods) listNow(ctx context.Context, pageSize client.Limit) (all []metav1.ObjectMeta, err error) {
+	err = kubeclient.EachPage(ctx, p.live, kubeclient.MetadataList("Pod"), func(page *metav1.PartialObjectMetadataList) {
+		for _, item := range page.Items {
 			all = append(all, item.ObjectMeta)
 		}
-		if next = list.Continue; next == "" {
-			return all, nil
-		}
-	}
+	}, client.MatchingFields{"spec.nodeName": p.node}, pageSize)
+	return all, err
 }

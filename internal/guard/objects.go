@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/policy"
 )
 
@@ -70,8 +69,7 @@ func (s *objects) read(ctx context.Context, key string) error {
 	if key == nodeKey {
 		kind, name = "Node", s.node
 	}
-	meta, at := &metav1.PartialObjectMetadata{}, time.Now()
-	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	meta, at := kubeclient.Metadata(kind), time.Now()
 	if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s %q: %w", kind, name, err)
 	}

@@ -6,6 +6,7 @@ package kubeclient
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,11 +49,40 @@ func (p Passes) Start(ctx context.Context) error {
 	}
 }
 
+// pageSize bounds one answer of the API server, unless an option does.
+const pageSize = client.Limit(500)
+
+// EachPage lists objects page by page, each into a copy of empty: what a list has from before stays if it is read again.
+func EachPage[L client.ObjectList](ctx context.Context, r client.Reader, empty L, visit func(page L), options ...client.ListOption) error {
+	for next := ""; ; {
+		page := empty.DeepCopyObject().(L)
+		if err := r.List(ctx, page, slices.Concat([]client.ListOption{pageSize}, options, []client.ListOption{client.Continue(next)})...); err != nil {
+			return err
+		}
+		visit(page)
+		if next = page.GetContinue(); next == "" {
+			return nil
+		}
+	}
+}
+
+// MetadataList is an empty list of objects of core/v1 that holds their metadata only. The kind is that of one object.
+func MetadataList(kind string) *metav1.PartialObjectMetadataList {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))
+	return list
+}
+
+// Metadata is an object of core/v1 that holds its metadata only.
+func Metadata(kind string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return object
+}
+
 // NodeAbsent reports whether there is no Node of that name. It reads the metadata only: a Node is large.
 func NodeAbsent(ctx context.Context, r client.Reader, name string) (bool, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := r.Get(ctx, client.ObjectKey{Name: name}, node)
+	err := r.Get(ctx, client.ObjectKey{Name: name}, Metadata("Node"))
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("reading node %q: %w", name, err)
 	}

@@ -17,9 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// nodesAtOnce is how many nodes one request lists.
-const nodesAtOnce = 500
-
 // target is what one Diagnosis is about.
 type target struct {
 	node string
@@ -93,20 +90,13 @@ func (f targetFinder) selected(ctx context.Context, t *v1.Trigger, cause *Cause)
 		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
 	}
 	var found []target
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	for {
-		err := f.reader.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
-			client.Limit(nodesAtOnce), client.Continue(list.Continue))
-		if err != nil {
-			return nil, fmt.Errorf("listing nodes: %w", err)
+	err = kubeclient.EachPage(ctx, f.reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
+		for i := range page.Items {
+			found = append(found, target{node: page.Items[i].Name})
 		}
-		for i := range list.Items {
-			found = append(found, target{node: list.Items[i].Name})
-		}
-		if list.Continue == "" {
-			break
-		}
+	}, client.MatchingLabelsSelector{Selector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	if len(found) == 0 {
 		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector selects no node")

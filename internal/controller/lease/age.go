@@ -19,12 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/metric"
 )
 
-const (
-	// AgeInterval is the time between two looks at the ages. It is the error of an age.
-	AgeInterval = 30 * time.Second
-	// pageSize bounds one answer of the API server.
-	pageSize = 500
-)
+// AgeInterval is the time between two looks at the ages. It is the error of an age.
+const AgeInterval = 30 * time.Second
 
 // Metrics declares what this package exposes.
 func Metrics() []metric.Declaration { return []metric.Declaration{leaseAge} }
@@ -77,12 +73,7 @@ func (a *Ages) Start(ctx context.Context) error {
 // measureAll reads all Leases of agents, page by page.
 func (a *Ages) measureAll(ctx context.Context) error {
 	now, found := a.Clock.Now(), map[string]leaseRenewal{}
-	for next := ""; ; {
-		var page coordinationv1.LeaseList
-		err := a.Reader.List(ctx, &page, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent}, client.Limit(pageSize), client.Continue(next))
-		if err != nil {
-			return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
-		}
+	err := kubeclient.EachPage(ctx, a.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
 			l := &page.Items[i]
 			if l.Spec.HolderIdentity == nil {
@@ -95,9 +86,9 @@ func (a *Ages) measureAll(ctx context.Context) error {
 			}
 			found[node] = was
 		}
-		if next = page.Continue; next == "" {
-			break
-		}
+	}, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent})
+	if err != nil {
+		return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
 	}
 	for node := range a.nodes {
 		if _, there := found[node]; !there {

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,9 +41,8 @@ import (
 const (
 	// Interval is how often breakers are looked at.
 	Interval = 5 * time.Second
-	// nodesAge is how old the list of nodes may be if it has all that have a fault, and nodesPage is how many are asked for at
-	// once.
-	nodesAge, nodesPage = time.Minute, 500
+	// nodesAge is how old the list of nodes may be if it has all that have a fault.
+	nodesAge = time.Minute
 )
 
 // Reconciler checks RecoveryPolicies and keeps their breakers.
@@ -204,17 +202,13 @@ func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[str
 
 // eachNode lists nodes without their spec and status.
 func (r *Reconciler) eachNode(ctx context.Context, visit func(*metav1.PartialObjectMetadata), options ...client.ListOption) error {
-	for next := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-		if err := r.Reader.List(ctx, page, append(options, client.Limit(nodesPage), client.Continue(next))...); err != nil {
-			return fmt.Errorf("listing nodes: %w", err)
-		}
+	err := kubeclient.EachPage(ctx, r.Reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
 		for i := range page.Items {
 			visit(&page.Items[i])
 		}
-		if next = page.Continue; next == "" {
-			return nil
-		}
+	}, options...)
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
 	}
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
@@ -19,6 +18,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -193,8 +193,7 @@ func (l *labels) of(kind string, key types.NamespacedName, uid types.UID) (set k
 	id := kind + " " + key.String()
 	o, read := l.read[id]
 	if !read {
-		o = &metav1.PartialObjectMetadata{}
-		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		o = kubeclient.Metadata(kind)
 		err := l.reader.Get(l.ctx, key, o)
 		switch {
 		case apierrors.IsNotFound(err):
