@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -38,7 +39,6 @@ type diagnosisMaker struct {
 	client    client.Client
 	reader    client.Reader // asks the API server itself
 	namespace string        // of the Diagnoses
-	targets   targetFinder
 }
 
 // make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
@@ -51,7 +51,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 	if err := m.declared(ctx, t, cause); err != nil {
 		return err
 	}
-	targets, err := m.targets.find(ctx, t, cause)
+	targets, err := m.findTargets(ctx, t, cause)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 			return err
 		}
 		err := m.diagnose(ctx, queue, t, cause, target)
-		if r := asRejection(err, cause); r != nil {
+		if r, ok := errors.AsType[*Rejection](err); ok {
 			queue.count(cause, r) // of this node; the others get theirs
 		} else if err != nil {
 			return err
@@ -81,7 +81,7 @@ func (m *diagnosisMaker) trigger(ctx context.Context, name string, c *Cause) (*v
 	case err != nil:
 		return nil, fmt.Errorf("reading trigger %q: %w", name, err)
 	case t.Spec.Suspend:
-		return nil, reject(c, v1.ReasonSuspended, "spec.suspend is set")
+		return nil, Reject(v1.ReasonSuspended, "spec.suspend is set")
 	}
 	return t, nil
 }
@@ -106,7 +106,7 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	case apierrors.IsAlreadyExists(err):
 		return queue.repeat(cause, nil)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return reject(cause, v1.ReasonAPIError, "%v", err)
+		return Reject(v1.ReasonAPIError, "%v", err)
 	case err != nil:
 		return fmt.Errorf("creating diagnosis %s/%s: %w", m.namespace, made.Name, err)
 	}
@@ -156,7 +156,7 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 	}
 	for i := range earlier.Items {
 		if cause.Policy != v1.ReplaceConcurrent {
-			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
+			return Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
 		}
 		if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)

@@ -156,7 +156,7 @@ func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 func (r *Reconciler) addToSources(t *v1.Trigger) error {
 	r.Dispatcher.Ensure(t) // before any source offers
 	for _, s := range r.Sources {
-		if _, err := s.Install(t); err != nil {
+		if err := s.Install(t); err != nil {
 			return err
 		}
 	}

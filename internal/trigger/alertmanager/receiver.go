@@ -56,19 +56,9 @@ type Receiver struct {
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
-func (r *Receiver) Install(t *v1.Trigger) (bool, error) {
-	template := t.Spec.SourceTemplate.PrometheusAlertTemplate
-	if template == nil {
-		r.Remove(t.Name)
-		return false, nil
-	}
-	match, err := compile(template.DeepCopy())
-	if err != nil {
-		r.Remove(t.Name)
-		return true, err
-	}
-	r.rules.Put(t.Name, match)
-	return true, nil
+func (r *Receiver) Install(t *v1.Trigger) error {
+	_, err := r.rules.Install(t, compile)
+	return err
 }
 
 // Remove forgets a Trigger.

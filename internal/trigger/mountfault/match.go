@@ -45,9 +45,12 @@ func (s *signal) later(after time.Duration) {
 	}
 }
 
-// compile makes a rule of a template.
+// compile makes a rule of the template of a Trigger. Nil: it has none of this source.
 func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 	template := t.Spec.SourceTemplate.MountFaultTemplate
+	if template == nil {
+		return nil, nil
+	}
 	for _, code := range template.Codes {
 		if !known(code) && code != v1.UnlistedFaults {
 			return nil, fmt.Errorf("spec.sourceTemplate.mountFaultTemplate.codes: there is no fault %q", code)

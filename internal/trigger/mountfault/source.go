@@ -94,21 +94,16 @@ func compared(f *v1.MountFault) v1.MountFaultStatus {
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
-func (s *Source) Install(t *v1.Trigger) (bool, error) {
-	if t.Spec.SourceTemplate.MountFaultTemplate == nil {
+func (s *Source) Install(t *v1.Trigger) error {
+	installed, err := s.rules.Install(t, compile)
+	if !installed {
 		s.Remove(t.Name)
-		return false, nil
+		return err
 	}
-	match, err := compile(t)
-	if err != nil {
-		s.Remove(t.Name)
-		return true, err
-	}
-	s.rules.Put(t.Name, match)
 	if s.isNew(t) {
 		s.wake()
 	}
-	return true, nil
+	return nil
 }
 
 // isNew reports whether another spec of the Trigger was installed before, and notes this one: a Trigger is installed each time
