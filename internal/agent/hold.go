@@ -35,8 +35,7 @@ type repairHolder struct {
 		AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		Ended(f fault.Finding, err error)
 	}
-	index *podIndex
-	pods  *nodePods
+	pods *nodePods
 	// diagnoses has the Diagnoses of the node.
 	diagnoses client.Reader
 }
@@ -104,7 +103,7 @@ func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
 // podOfAction returns the pod that an action concerns, or nil if there is none.
 func (k *repairHolder) podOfAction(ctx context.Context, request processor.Request, action fault.Action) (*corev1.Pod, error) {
 	if action.Pod != nil && action.Pod.UID != "" {
-		if pod := k.index.PodByUID(action.Pod.UID); pod != nil {
+		if pod := k.pods.PodByUID(action.Pod.UID); pod != nil {
 			return pod, nil
 		}
 	}

@@ -29,19 +29,22 @@ import (
 // newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all
 // processors: it remembers which file systems hang, and bounds the processes that wait for them.
 func (a *agent) newVolumes(ctx context.Context) (err error) {
-	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
+	if err := follow(ctx, a.manager.GetCache(), &corev1.Pod{}, a.pods.replacePod); err != nil {
 		return err
 	}
 	runtime := &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
-		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
+		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.pods, Runtime: runtime,
 		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
 	}
 	a.orphans = &orphan.Inspector{
-		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
+		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.OrphanMinimumAge,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")
+	}
+	if a.connections != nil {
+		a.closers = append(a.closers, a.connections.Close)
 	}
 	return nil
 }
