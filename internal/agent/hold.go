@@ -81,8 +81,8 @@ func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, act
 		return fault.Applied{}, processor.Held(fmt.Errorf("%w: %s", errHeld, held))
 	}
 	done, err := h.Recoverer.Apply(ctx, request, action)
-	var waits *processor.WaitingError // such as for a PodDisruptionBudget, which is no failure
-	if byPolicy && !done.Already && ctx.Err() == nil && !errors.As(err, &waits) {
+	_, waits := errors.AsType[*processor.WaitingError](err) // such as for a PodDisruptionBudget, which is no failure
+	if byPolicy && !done.Already && ctx.Err() == nil && !waits {
 		h.holds.guard.Ended(findingOf(action, pod), err)
 	}
 	return done, err

@@ -114,9 +114,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	_, err = r.runner.Run(runCtx, diagnosis)
 	over = err == nil && runCtx.Err() == nil
-	var waiting *pipeline.WaitingError
+	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
 	switch {
-	case errors.As(err, &waiting):
+	case waits:
 		return reconcile.Result{RequeueAfter: min(max(time.Until(waiting.Until), time.Second), approvalInterval)}, nil
 	case errors.Is(err, pipeline.ErrGone), errors.Is(context.Cause(runCtx), pipeline.ErrDeleted):
 		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", diagnosis.UID)
