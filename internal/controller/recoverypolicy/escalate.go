@@ -162,7 +162,7 @@ func (e *pass) confirm(ctx context.Context, node *corev1.Node, faults []lasting)
 	for _, other := range e.policies {
 		all = append(all, other)
 	}
-	spaces := map[string]*policy.Object{}
+	spaces := map[string]*metav1.ObjectMeta{}
 	var automatic, some []lasting
 	for _, f := range faults {
 		about, err := e.faultNow(ctx, f.MountFault, node, spaces)
@@ -193,7 +193,7 @@ func (e *pass) confirm(ctx context.Context, node *corev1.Node, faults []lasting)
 }
 
 // faultNow is a fault with its pod as the API server has it, or nil if the pod is gone, goes or is elsewhere.
-func (e *pass) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*policy.Object) (*policy.Fault, error) {
+func (e *pass) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*metav1.ObjectMeta) (*policy.Fault, error) {
 	of, pod := f.Status.Pod, &corev1.Pod{}
 	if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -207,13 +207,10 @@ func (e *pass) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node
 		if err := e.reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, n); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
-		space = &policy.Object{Labels: n.Labels, Annotations: n.Annotations}
+		space = &n.ObjectMeta
 		spaces[pod.Namespace] = space
 	}
-	return &policy.Fault{
-		Code: f.Status.Code, Pod: &policy.Object{Labels: pod.Labels, Annotations: pod.Annotations}, Namespace: space,
-		Node: &policy.Object{Labels: node.Labels},
-	}, nil
+	return &policy.Fault{Code: f.Status.Code, Pod: &pod.ObjectMeta, Namespace: space, Node: &node.ObjectMeta}, nil
 }
 
 // AccessReviews asks what the manager itself may do.
