@@ -174,12 +174,7 @@ func (o *sentinelObserver) register(registry prometheus.Registerer, status func(
 	} {
 		all = append(all, g.metric.GaugeFunc(func() float64 { return float64(g.read(status())) }))
 	}
-	for _, c := range all {
-		if err := registry.Register(c); err != nil {
-			return fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return nil
+	return register(registry, all...)
 }
 
 // impactCollector counts the faults by how they hurt, each time that the metrics are read.

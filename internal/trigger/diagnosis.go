@@ -167,10 +167,8 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 
 // diagnosis is what is made.
 func (m *diagnosisMaker) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
-	parameters := maps.Clone(t.Spec.Parameters)
-	if parameters == nil {
-		parameters = map[string]string{}
-	}
+	parameters := map[string]string{}
+	maps.Copy(parameters, t.Spec.Parameters)
 	maps.Copy(parameters, c.Parameters)
 	made := &v1.Diagnosis{}
 	made.Namespace, made.Name = m.namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)

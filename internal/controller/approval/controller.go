@@ -214,10 +214,7 @@ func (r *Reconciler) deliverApproval(ctx context.Context, approval *v1.RecoveryA
 		return nil
 	}
 	was := diagnosis.DeepCopy()
-	if diagnosis.Annotations == nil {
-		diagnosis.Annotations = map[string]string{}
-	}
-	diagnosis.Annotations[v1.AnnotationApproval] = approval.Name
+	metav1.SetMetaDataAnnotation(&diagnosis.ObjectMeta, v1.AnnotationApproval, approval.Name)
 	if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(was)); err != nil {
 		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
 	}

@@ -52,10 +52,9 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 		scope.isDone = true // an older release left it running nowhere
 		return nil
 	}
-	if scope.diagnosis.Labels == nil {
-		scope.diagnosis.Labels = map[string]string{}
-	}
-	scope.diagnosis.Labels[v1.LabelNode], scope.diagnosis.Labels[v1.LabelOrigin] = v1.NodeLabelValue(scope.diagnosis.Spec.NodeName), originOf(scope.diagnosis)
+	origin := originOf(scope.diagnosis)
+	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelNode, v1.NodeLabelValue(scope.diagnosis.Spec.NodeName))
+	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelOrigin, origin)
 	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
 	return nil
 }

@@ -61,13 +61,9 @@ func (o shippedObject) annotate(version string) error {
 	if err != nil {
 		return err
 	}
-	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, o.GetLabels())
+	maps.Copy(annotations, o.GetAnnotations())
 	delete(labels, v1.LabelVersion)
 	if len(validation.IsValidLabelValue(version)) == 0 {
 		labels[v1.LabelVersion] = version
