@@ -43,9 +43,5 @@ func (s *DiagnosisSpec) Target() string {
 
 // ApprovalTimeout is how long a plan waits for its approval.
 func (s *DiagnosisSpec) ApprovalTimeout() time.Duration {
-	seconds := DefaultApprovalTimeoutSeconds
-	if s.ApprovalTimeoutSeconds != nil {
-		seconds = *s.ApprovalTimeoutSeconds
-	}
-	return time.Duration(seconds) * time.Second
+	return seconds(s.ApprovalTimeoutSeconds, DefaultApprovalTimeoutSeconds)
 }
