@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,37 +34,12 @@ func ownerNames(o client.Object) []string {
 	return nil
 }
 
-// cleanupTimes is when the history of each Trigger was looked at.
-type cleanupTimes struct {
-	mu          sync.Mutex
-	lastCleanup map[string]time.Time
-}
-
-// isDue reports whether it is time again, and notes it.
-func (t *cleanupTimes) isDue(name string, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if last, ok := t.lastCleanup[name]; ok && now.Sub(last).Abs() < cleanupInterval {
-		return false
-	}
-	if t.lastCleanup == nil {
-		t.lastCleanup = map[string]time.Time{}
-	}
-	t.lastCleanup[name] = now
-	return true
-}
-
-func (t *cleanupTimes) remove(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.lastCleanup, name)
-}
-
 // deleteSurplus deletes the Diagnoses of a Trigger that are over its limits.
 func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now time.Time) error {
-	if !r.tidied.isDue(trigger.Name, now) {
+	if last, ok := r.lastCleanup.Load(trigger.Name); ok && now.Sub(last.(time.Time)).Abs() < cleanupInterval {
 		return nil
 	}
+	r.lastCleanup.Store(trigger.Name, now)
 	var all v1.DiagnosisList
 	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.MatchingFields{ownerIndex: string(trigger.UID)},
 		client.UnsafeDisableDeepCopy)
