@@ -117,11 +117,7 @@ type RecoveryApprovalStatus struct {
 
 // Expires returns when an approval stops to count.
 func (a *RecoveryApproval) Expires() time.Time {
-	seconds := DefaultApprovalExpirationSeconds
-	if a.Spec.ExpirationSeconds != nil {
-		seconds = *a.Spec.ExpirationSeconds
-	}
-	return a.CreationTimestamp.Add(time.Duration(seconds) * time.Second)
+	return a.CreationTimestamp.Add(seconds(a.Spec.ExpirationSeconds, DefaultApprovalExpirationSeconds))
 }
 
 // Settled reports whether the state of an approval is final.

@@ -5,8 +5,27 @@ package v1
 
 import (
 	"cmp"
+	"slices"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// Ended reports whether the phase is final.
+func (d *Diagnosis) Ended() bool {
+	return d.Status.Phase == DiagnosisSucceeded || d.Status.Phase == DiagnosisFailed
+}
+
+// OwningTrigger is the reference to the Trigger that made the Diagnosis, or nil.
+func (d *Diagnosis) OwningTrigger() *metav1.OwnerReference {
+	i := slices.IndexFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.Kind == "Trigger" && o.APIVersion == GroupVersion.String()
+	})
+	if i < 0 {
+		return nil
+	}
+	return &d.OwnerReferences[i]
+}
 
 // Set is the name of the OperationSet to run.
 func (s *DiagnosisSpec) Set() string { return cmp.Or(s.OperationSet, DefaultOperationSet) }
@@ -24,9 +43,5 @@ func (s *DiagnosisSpec) Target() string {
 
 // ApprovalTimeout is how long a plan waits for its approval.
 func (s *DiagnosisSpec) ApprovalTimeout() time.Duration {
-	seconds := DefaultApprovalTimeoutSeconds
-	if s.ApprovalTimeoutSeconds != nil {
-		seconds = *s.ApprovalTimeoutSeconds
-	}
-	return time.Duration(seconds) * time.Second
+	return seconds(s.ApprovalTimeoutSeconds, DefaultApprovalTimeoutSeconds)
 }

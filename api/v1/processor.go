@@ -58,12 +58,8 @@ func (p *Processor) Call(path *field.Path) (Call, field.ErrorList) {
 			"exactly one form must be set: path (with externalAddress, externalPort and scheme), httpServer, scriptRunner or function")}
 	}
 	call, errs := p.callOf(forms[0], path)
-	seconds := DefaultTimeoutSeconds
-	if p.TimeoutSeconds != nil {
-		seconds = *p.TimeoutSeconds
-	}
-	errs = append(errs, validateRange(path.Child("timeoutSeconds"), seconds, 1, MaxTimeoutSeconds)...)
-	call.Timeout = time.Duration(seconds) * time.Second
+	errs = append(errs, validateRanges(path, []optionalRange{{"timeoutSeconds", p.TimeoutSeconds, 1, MaxTimeoutSeconds}})...)
+	call.Timeout = seconds(p.TimeoutSeconds, DefaultTimeoutSeconds)
 	return call, errs
 }
 
@@ -76,21 +72,12 @@ const (
 )
 
 func (p *Processor) forms() []string {
-	var forms []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
+	return setFields([]namedField{
 		{formFlat, p.ExternalIP != nil || p.ExternalAddress != nil || p.ExternalPort != nil || p.Path != nil || p.Scheme != nil},
 		{formHTTP, p.HTTPServer != nil},
 		{formScript, p.ScriptRunner != nil},
 		{formFunction, p.Function != nil},
-	} {
-		if f.set {
-			forms = append(forms, f.name)
-		}
-	}
-	return forms
+	})
 }
 
 func (p *Processor) callOf(form string, path *field.Path) (Call, field.ErrorList) {
@@ -135,14 +122,14 @@ type endpoint struct {
 
 func (e endpoint) call() (Call, field.ErrorList) {
 	errs := e.validate()
-	path := value(e.path, "/")
+	path := orDefault(e.path, "/")
 	if !strings.HasPrefix(path, "/") {
 		path = "/" + path // as KubeDiag does
 	}
 	if e.address == nil {
 		name, ok := strings.CutPrefix(path, BuiltInPathPrefix)
 		if !ok || name == "" || strings.Contains(name, "/") {
-			errs = append(errs, field.Invalid(e.at.Child("path"), value(e.path, ""),
+			errs = append(errs, field.Invalid(e.at.Child("path"), orDefault(e.path, ""),
 				"must be /processor/<name> of a built-in processor where "+e.addressField+" is not set"))
 		}
 		return Call{Kind: ProcessorBuiltIn, BuiltIn: name}, errs
@@ -151,7 +138,7 @@ func (e endpoint) call() (Call, field.ErrorList) {
 	if err != nil || u.Host != "" || u.User != nil {
 		return Call{Kind: ProcessorHTTP}, append(errs, field.Invalid(e.at.Child("path"), path, "must be the path of a URL"))
 	}
-	u.Scheme = value(e.scheme, "http")
+	u.Scheme = orDefault(e.scheme, "http")
 	u.Host = net.JoinHostPort(*e.address, strconv.Itoa(int(e.portOr(u.Scheme))))
 	return Call{Kind: ProcessorHTTP, URL: u}, errs
 }
@@ -207,11 +194,4 @@ func validateScript(s *ScriptRunner, path *field.Path) field.ErrorList {
 		errs = append(errs, field.TooLong(path.Child("script"), "", MaxScriptBytes))
 	}
 	return errs
-}
-
-func value(s *string, otherwise string) string {
-	if s == nil {
-		return otherwise
-	}
-	return *s
 }

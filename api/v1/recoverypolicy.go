@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -25,13 +24,9 @@ func (s *RecoveryPolicySpec) Validate() field.ErrorList {
 	if modes := RecoveryModes(); !slices.Contains(modes, s.Mode) {
 		errs = append(errs, field.NotSupported(at.Child("mode"), s.Mode, modes))
 	}
-	for name, selector := range map[string]*metav1.LabelSelector{
-		"namespaceSelector": s.NamespaceSelector, "podSelector": s.PodSelector, "nodeSelector": s.NodeSelector,
-	} {
-		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
-			errs = append(errs, field.Invalid(at.Child(name), metav1.FormatLabelSelector(selector), err.Error()))
-		}
-	}
+	errs = append(errs, validateSelector(at.Child("namespaceSelector"), s.NamespaceSelector)...)
+	errs = append(errs, validateSelector(at.Child("podSelector"), s.PodSelector)...)
+	errs = append(errs, validateSelector(at.Child("nodeSelector"), s.NodeSelector)...)
 	if len(s.FaultCodes) > MaxFaultCodes {
 		errs = append(errs, field.TooMany(at.Child("faultCodes"), len(s.FaultCodes), MaxFaultCodes))
 	}
@@ -124,12 +119,12 @@ func validateRanges(at *field.Path, all []optionalRange) field.ErrorList {
 
 // Cooldown is how long after a repair the same mount is not repaired again.
 func (s *RecoveryPolicySpec) Cooldown() time.Duration {
-	return time.Duration(orDefault(s.CooldownSeconds, 0)) * time.Second
+	return seconds(s.CooldownSeconds, 0)
 }
 
 // MaximumStaleness is how old the agent's knowledge of policies may be when it repairs.
 func (s *RecoveryPolicySpec) MaximumStaleness() time.Duration {
-	return time.Duration(orDefault(s.MaximumStalenessSeconds, DefaultStalenessSeconds)) * time.Second
+	return seconds(s.MaximumStalenessSeconds, DefaultStalenessSeconds)
 }
 
 // MinimumNodes is how many nodes must have a fault before their share matters.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -28,9 +27,7 @@ func (s *TriggerSpec) Validate() field.ErrorList {
 	if s.NodeName != "" && s.NodeSelector != nil {
 		errs = append(errs, field.Invalid(at.Child("nodeName"), s.NodeName, "must not be set together with nodeSelector"))
 	}
-	if _, err := metav1.LabelSelectorAsSelector(s.NodeSelector); err != nil {
-		errs = append(errs, field.Invalid(at.Child("nodeSelector"), s.NodeSelector, err.Error()))
-	}
+	errs = append(errs, validateSelector(at.Child("nodeSelector"), s.NodeSelector)...)
 	errs = append(errs, s.validateNumbers(at)...)
 	errs = append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
 	if alert := s.SourceTemplate.PrometheusAlertTemplate; alert != nil {
@@ -79,26 +76,15 @@ func (p *PrometheusAlertTemplate) validate(at *field.Path, set map[string]string
 
 // validate checks the selectors and how long a fault must have lasted.
 func (m *MountFaultTemplate) validate(at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, s := range []struct {
-		name  string
-		value *metav1.LabelSelector
-	}{
-		{"namespaceSelector", m.NamespaceSelector}, {"podSelector", m.PodSelector}, {"nodeSelector", m.NodeSelector},
-	} {
-		if _, err := metav1.LabelSelectorAsSelector(s.value); err != nil {
-			errs = append(errs, field.Invalid(at.Child(s.name), s.value, err.Error()))
-		}
-	}
-	if m.LastingSeconds != nil {
-		errs = append(errs, validateRange(at.Child("lastingSeconds"), *m.LastingSeconds, 0, MaxLastingSeconds)...)
-	}
-	return errs
+	errs := validateRanges(at, []optionalRange{{"lastingSeconds", m.LastingSeconds, 0, MaxLastingSeconds}})
+	errs = append(errs, validateSelector(at.Child("namespaceSelector"), m.NamespaceSelector)...)
+	errs = append(errs, validateSelector(at.Child("podSelector"), m.PodSelector)...)
+	return append(errs, validateSelector(at.Child("nodeSelector"), m.NodeSelector)...)
 }
 
 // Lasting is how long a fault must have lasted.
 func (m *MountFaultTemplate) Lasting() time.Duration {
-	return time.Duration(orDefault(m.LastingSeconds, 0)) * time.Second
+	return seconds(m.LastingSeconds, 0)
 }
 
 func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
@@ -122,22 +108,13 @@ func (t *SourceTemplate) validate(at *field.Path) field.ErrorList {
 }
 
 func (t *SourceTemplate) sources() []string {
-	var sources []string
-	for _, s := range []struct {
-		name string
-		set  bool
-	}{
+	return setFields([]namedField{
 		{"prometheusAlertTemplate", t.PrometheusAlertTemplate != nil},
 		{"kubernetesEventTemplate", t.KubernetesEventTemplate != nil},
 		{"commonEventTemplate", t.CommonEventTemplate != nil},
 		{"cronTemplate", t.CronTemplate != nil},
 		{"mountFaultTemplate", t.MountFaultTemplate != nil},
-	} {
-		if s.set {
-			sources = append(sources, s.name)
-		}
-	}
-	return sources
+	})
 }
 
 // expressions are the regular expressions by the fields that hold them, relative to the template.
@@ -178,7 +155,7 @@ func (r *PrometheusAlertRegexp) expressions(at string) map[string]string {
 
 // RepeatInterval is how long one cause makes no second Diagnosis.
 func (s *TriggerSpec) RepeatInterval() time.Duration {
-	return time.Duration(orDefault(s.RepeatIntervalSeconds, DefaultRepeatIntervalSeconds)) * time.Second
+	return seconds(s.RepeatIntervalSeconds, DefaultRepeatIntervalSeconds)
 }
 
 // PerMinute is how many Diagnoses are made in a minute.
@@ -193,11 +170,4 @@ func (s *TriggerSpec) HistoryLimit(phase DiagnosisPhase) int {
 		limit = s.SuccessfulHistoryLimit
 	}
 	return int(orDefault(limit, DefaultHistoryLimit))
-}
-
-func orDefault(n *int32, otherwise int32) int32 {
-	if n == nil {
-		return otherwise
-	}
-	return *n
 }

@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -68,9 +70,7 @@ func (s *DiagnosisSpec) Validate() field.ErrorList {
 	if s.NodeName == "" && s.PodReference == nil {
 		errs = append(errs, field.Required(at.Child("nodeName"), "nodeName or podReference must be set"))
 	}
-	if s.ActiveDeadlineSeconds != nil {
-		errs = append(errs, validateRange(at.Child("activeDeadlineSeconds"), *s.ActiveDeadlineSeconds, 1, MaxActiveDeadlineSeconds)...)
-	}
+	errs = append(errs, validateRanges(at, []optionalRange{{"activeDeadlineSeconds", s.ActiveDeadlineSeconds, 1, MaxActiveDeadlineSeconds}})...)
 	return append(errs, validateParameters(at.Child("parameters"), s.Parameters)...)
 }
 
@@ -149,4 +149,38 @@ func validateRange(at *field.Path, n, least, most int32) field.ErrorList {
 		return field.ErrorList{field.Invalid(at, n, fmt.Sprintf("must be between %d and %d", least, most))}
 	}
 	return nil
+}
+
+func validateSelector(at *field.Path, s *metav1.LabelSelector) field.ErrorList {
+	if _, err := metav1.LabelSelectorAsSelector(s); err != nil {
+		return field.ErrorList{field.Invalid(at, s, err.Error())}
+	}
+	return nil
+}
+
+// namedField is one of several fields of which one is to be set.
+type namedField struct {
+	name string
+	set  bool
+}
+
+// setFields are the names of those that are set.
+func setFields(all []namedField) (names []string) {
+	for _, f := range all {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+func orDefault[T any](value *T, otherwise T) T {
+	if value == nil {
+		return otherwise
+	}
+	return *value
+}
+
+func seconds(n *int32, otherwise int32) time.Duration {
+	return time.Duration(orDefault(n, otherwise)) * time.Second
 }

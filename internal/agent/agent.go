@@ -40,7 +40,7 @@ func runWith(ctx context.Context, config *rest.Config, settings options, registr
 	if err != nil {
 		return err
 	}
-	a := &agent{options: settings, manager: manager, registry: registry, freshness: freshness}
+	a := &agent{options: settings, apiServer: apiServer{manager: manager, freshness: freshness}, registry: registry}
 	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
 	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.assemble(ctx); err != nil {

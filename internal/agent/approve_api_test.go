@@ -153,7 +153,9 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := &agent{options: a.options, manager: manager, registry: prometheus.NewRegistry(), runs: newRuns(), freshness: freshness}
+	part := &agent{
+		options: a.options, apiServer: apiServer{manager: manager, freshness: freshness}, registry: prometheus.NewRegistry(), runs: newRuns(),
+	}
 	recoverer := processor.Recoverer(a.repair)
 	if a.other != nil {
 		recoverer = a.other
@@ -177,7 +179,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	part.runner = e
+	part.runner, part.closers = e, append(part.closers, e.Close)
 	if err := startWatching(t.Context(), manager); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +219,7 @@ func (a *agent) withPolicies(t *testing.T, recoverer processor.Recoverer) proces
 		}
 	}
 	pods := &nodePods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
-	return (&repairHolder{guard: a.guard, index: &podIndex{}, pods: pods, diagnoses: a.manager.GetCache()}).holdRepairs(recoverer)
+	return (&repairHolder{guard: a.guard, pods: pods, diagnoses: a.manager.GetCache()}).holdRepairs(recoverer)
 }
 
 // createDiagnosis makes a Diagnosis whose plan is to be approved, and waits until it waits.

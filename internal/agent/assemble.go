@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -33,23 +33,31 @@ import (
 // agent is everything that the agent is made of.
 type agent struct {
 	options
-	manager  manager.Manager
+	apiServer
+	inspectors
 	registry prometheus.Registerer
-	kubelet  *kubelet.Finder
+	runs     *activeRuns
+	repairs  *filelock.Lock // of repairs on this node, with the command kubediag
+	runner   *pipeline.Runner
+	guard    *guard.Guard
+	recorder *audit.Recorder
+	closers  []func() error // end what the manager does not
+}
 
-	runs        *activeRuns
-	store       *statusStore
-	pods        *nodePods
-	index       *podIndex
+// apiServer is the agent's way to the API server, and what it knows from there.
+type apiServer struct {
+	manager   manager.Manager
+	freshness *guard.Freshness
+	store     *statusStore
+	pods      *nodePods
+}
+
+// inspectors look at the node.
+type inspectors struct {
+	kubelet     *kubelet.Finder
 	volumes     *volume.Inspector
 	orphans     *orphan.Inspector
 	connections *fuse.Control // nil if the kernel reports nothing
-	runner      *pipeline.Runner
-	repairs     *filelock.Lock // of repairs on this node, with the command kubediag
-	guard       *guard.Guard
-	freshness   *guard.Freshness
-	recorder    *audit.Recorder
-	broadcaster record.EventBroadcaster
 }
 
 // assemble makes the parts and hands them to the manager, which starts them.
@@ -72,6 +80,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.closers = append(a.closers, a.runner.Close)
 	if err := startWatching(ctx, a.manager); err != nil {
 		return err
 	}
@@ -101,7 +110,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 		return nil, err
 	}
 	deps := registry.Deps{
-		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.index, Claims: a.pods,
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.pods, Claims: a.pods,
 		IdleFile: filepath.Join(a.DataRoot, idleFile),
 	}
 	if a.connections != nil {
@@ -111,7 +120,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	hold := &repairHolder{guard: a.guard, index: a.index, pods: a.pods, diagnoses: a.manager.GetCache()}
+	hold := &repairHolder{guard: a.guard, pods: a.pods, diagnoses: a.manager.GetCache()}
 	client, err := external.NewClient(a.ProcessorCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
@@ -150,7 +159,7 @@ func (a *agent) observer() (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.broadcaster = broadcaster
+	a.closers = append(a.closers, func() error { broadcaster.Shutdown(); return nil })
 	o := newObserver(events, counters, a.metricLabel)
 	o.log = a.manager.GetLogger().WithName("diagnosis")
 	return o, nil
@@ -176,7 +185,7 @@ func (a *agent) metricLabel(ctx context.Context, operation string) string {
 
 func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *mountfault.Writer) error {
 	for _, runnable := range []manager.Runnable{
-		manager.RunnableFunc(r.removeLeftovers),
+		r.cleanup(),
 		manager.RunnableFunc(watcher.Run),
 		a.guard,
 		manager.RunnableFunc(a.recorder.Run),
@@ -193,20 +202,11 @@ func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *
 	return nil
 }
 
-// close ends what the manager does not.
+// close ends what the manager does not, the latest first.
 func (a *agent) close() error {
-	if a.broadcaster != nil {
-		a.broadcaster.Shutdown()
+	var errs []error
+	for _, end := range slices.Backward(a.closers) {
+		errs = append(errs, end())
 	}
-	var err error
-	if a.runner != nil {
-		err = a.runner.Close()
-	}
-	if a.connections != nil {
-		err = errors.Join(err, a.connections.Close())
-	}
-	if a.recorder != nil {
-		err = errors.Join(err, a.recorder.Close())
-	}
-	return err
+	return errors.Join(errs...)
 }

@@ -4,25 +4,20 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/memlimit"
-	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/sentinel"
-	"kubediag.org/kubediag/internal/version"
 )
 
 // podEnv are the variables under which the downward API hands a pod its own names, by flag.
@@ -35,28 +30,12 @@ var podEnv = map[string]string{
 // NewCommand is the command kubediag-agent. It runs until it is interrupted or terminated.
 func NewCommand() *cobra.Command {
 	var settings options
-	var verbosity flags.Verbosity
-	cmd := &cobra.Command{
-		Use:           "kubediag-agent",
-		Short:         "Runs the Diagnoses of one node",
-		Long:          "Runs the Diagnoses of one node.\n\n" + flags.EnvRule,
-		Version:       version.String(),
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := flags.FromEnv(cmd.Flags(), podEnv, os.LookupEnv)
-			if err != nil {
-				return err
-			}
-			if err := env.Explain(settings.validate()); err != nil {
-				return err
-			}
-			setLoggers(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+	cmd := flags.Program{
+		Name: "kubediag-agent", Short: "Runs the Diagnoses of one node", OtherEnv: podEnv, Validate: settings.validate,
+		Run: func(context.Context) error {
 			if release := sys.Release(); sys.TooOld(release) {
 				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
 			}
-			memlimit.Set()
 			rest, err := config.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -67,9 +46,8 @@ func NewCommand() *cobra.Command {
 			}
 			return runAgent(ctrl.SetupSignalHandler(), rest, settings)
 		},
-	}
+	}.Command()
 	settings.addFlags(cmd.Flags())
-	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -94,11 +72,4 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Workers, "workers", 16, "how many Diagnoses run at once")
 	flags.DurationVar(&o.LeaseRenewal, "lease-renewal", 10*time.Second, "how often the agent's Lease is renewed")
 	flags.DurationVar(&o.LeaseDuration, "lease-duration", 40*time.Second, "how long a renewal of the Lease counts")
-}
-
-// setLoggers sends the log of the agent, of controller-runtime and of client-go to one place.
-func setLoggers(h slog.Handler) {
-	log := logr.FromSlogHandler(h)
-	ctrl.SetLogger(log)
-	klog.SetLogger(log)
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +35,7 @@ type repairHolder struct {
 		AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		Ended(f fault.Finding, err error)
 	}
-	index *podIndex
-	pods  *nodePods
+	pods *nodePods
 	// diagnoses has the Diagnoses of the node.
 	diagnoses client.Reader
 }
@@ -83,8 +81,8 @@ func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, act
 		return fault.Applied{}, processor.Held(fmt.Errorf("%w: %s", errHeld, held))
 	}
 	done, err := h.Recoverer.Apply(ctx, request, action)
-	var waits *processor.WaitingError // such as for a PodDisruptionBudget, which is no failure
-	if byPolicy && !done.Already && ctx.Err() == nil && !errors.As(err, &waits) {
+	_, waits := errors.AsType[*processor.WaitingError](err) // such as for a PodDisruptionBudget, which is no failure
+	if byPolicy && !done.Already && ctx.Err() == nil && !waits {
 		h.holds.guard.Ended(findingOf(action, pod), err)
 	}
 	return done, err
@@ -105,7 +103,7 @@ func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
 // podOfAction returns the pod that an action concerns, or nil if there is none.
 func (k *repairHolder) podOfAction(ctx context.Context, request processor.Request, action fault.Action) (*corev1.Pod, error) {
 	if action.Pod != nil && action.Pod.UID != "" {
-		if pod := k.index.PodByUID(action.Pod.UID); pod != nil {
+		if pod := k.pods.PodByUID(action.Pod.UID); pod != nil {
 			return pod, nil
 		}
 	}
@@ -132,11 +130,8 @@ func (k *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis
 // consentOf reports whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode
 // Approve nothing is repaired before a person has approved it.
 func consentOf(diagnosis *v1.Diagnosis) guard.Consent {
-	triggered := slices.ContainsFunc(diagnosis.OwnerReferences, func(o metav1.OwnerReference) bool {
-		return o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String()
-	})
 	switch {
-	case !triggered:
+	case diagnosis.OwningTrigger() == nil:
 		return guard.MadeByPerson
 	case diagnosis.Spec.Mode == v1.ModeApprove:
 		return guard.PlanApproved

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -119,8 +118,9 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			reader := &onePodReader{pod: corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "named"}, Spec: corev1.PodSpec{NodeName: "n"}}, diagnosis: tc.diagnosis}
-			index := &podIndex{byUID: map[types.UID]*corev1.Pod{"u": {ObjectMeta: metav1.ObjectMeta{Name: "indexed"}}}}
-			h := &repairHolder{guard: &tc.guard, index: index, pods: &nodePods{node: "n", cache: reader, live: reader}, diagnoses: reader}
+			pods := &nodePods{node: "n", cache: reader, live: reader}
+			pods.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "indexed", UID: "u"}})
+			h := &repairHolder{guard: &tc.guard, pods: pods, diagnoses: reader}
 			r := &countingRecoverer{}
 			_, err := h.holdRepairs(r).Apply(t.Context(), tc.request, tc.action)
 			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
@@ -149,7 +149,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	reader := &onePodReader{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
 	for err, ended := range map[error]int{&processor.WaitingError{Err: errors.New("by web-pdb")}: 0, errors.New("refused"): 1} {
 		by := &fixedHold{}
-		h := &repairHolder{guard: by, index: &podIndex{}, diagnoses: reader}
+		h := &repairHolder{guard: by, pods: &nodePods{}, diagnoses: reader}
 		_, got := h.holdRepairs(&countingRecoverer{err: err}).Apply(t.Context(), processor.Request{}, fault.Action{Kind: fault.Evict})
 		if !errors.Is(got, err) || len(by.ended) != ended {
 			t.Errorf("%v: error %v, ended %+v", err, got, by.ended)

@@ -53,15 +53,19 @@ func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*a
 			counters.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)
 		}
 	}
-	for _, c := range []prometheus.Collector{
+	return counters, register(registry,
 		counters.operations, counters.durations, counters.repairs, counters.diagnoses,
 		agentInfo.GaugeFunc(func() float64 { return 1 }, node),
 		diagnosesRunning.GaugeFunc(func() float64 { return float64(g.running()) }),
 		abandonedGoroutines.GaugeFunc(func() float64 { return float64(g.abandoned()) }),
-	} {
+	)
+}
+
+func register(registry prometheus.Registerer, all ...prometheus.Collector) error {
+	for _, c := range all {
 		if err := registry.Register(c); err != nil {
-			return nil, fmt.Errorf("registering metrics: %w", err)
+			return fmt.Errorf("registering metrics: %w", err)
 		}
 	}
-	return counters, nil
+	return nil
 }

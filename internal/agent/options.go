@@ -5,7 +5,6 @@ package agent
 
 import (
 	"errors"
-	"net"
 	"path/filepath"
 	"time"
 
@@ -56,26 +55,23 @@ type options struct {
 // validate checks the settings. Every error names the flag and the value.
 func (o *options) validate() error {
 	return errors.Join(
-		o.validateNames(),
+		o.validateNodeName(),
+		flags.CheckNamespace(o.Namespace),
 		o.validatePaths(),
-		o.validateAddresses(),
+		flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
+		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress),
 		o.validateNumbers(),
 	)
 }
 
-func (o *options) validateNames() error {
-	var errs []error
+func (o *options) validateNodeName() error {
 	if o.NodeName == "" {
-		errs = append(errs, errors.New("--node-name (or NODE_NAME) must be set"))
-	} else if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
-		errs = append(errs, flags.Invalid("node-name", o.NodeName, problems[0]))
+		return errors.New("--node-name (or NODE_NAME) must be set")
 	}
-	if o.Namespace == "" {
-		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
-	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-		errs = append(errs, flags.Invalid("namespace", o.Namespace, problems[0]))
+	if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
+		return flags.Invalid("node-name", o.NodeName, problems[0])
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 func (o *options) validatePaths() error {
@@ -90,22 +86,6 @@ func (o *options) validatePaths() error {
 	} {
 		if (p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value) {
 			errs = append(errs, flags.Invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (o *options) validateAddresses() error {
-	var errs []error
-	for _, a := range []struct{ flag, value string }{
-		{"metrics-bind-address", o.MetricsBindAddress},
-		{"health-probe-bind-address", o.HealthProbeBindAddress},
-	} {
-		if a.value == "0" {
-			continue
-		}
-		if _, err := net.ResolveTCPAddr("tcp", a.value); err != nil || a.value == "" {
-			errs = append(errs, flags.Invalid(a.flag, a.value, `must be host:port, or "0" for off`))
 		}
 	}
 	return errors.Join(errs...)

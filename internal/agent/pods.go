@@ -25,6 +25,7 @@ type nodePods struct {
 	node string
 	// cache has the pods of the node, live those of the cluster.
 	cache, live client.Reader
+	podIndex
 }
 
 // Pod returns a pod of this node. The cache may be behind; before a pod is called missing the API server is asked.
@@ -64,43 +65,53 @@ func (p *nodePods) findPod(ctx context.Context, key types.NamespacedName) (*core
 	return pod, nil
 }
 
-// podIndex has the pods of the node by UID.
+// podIndex has the pods of the cache by UID.
 type podIndex struct {
 	mu    sync.RWMutex
 	byUID map[types.UID]*corev1.Pod
 }
 
-// newPodIndex follows the pods that the cache has.
-func newPodIndex(ctx context.Context, c cache.Cache) (*podIndex, error) {
-	informer, err := c.GetInformer(ctx, &corev1.Pod{})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
+// follow calls changed with each object of a kind that the cache gets, changes or loses: as it was before, and as it is
+// now. Either is nil if there is none.
+func follow[T client.Object](ctx context.Context, c cache.Cache, kind T, changed func(before, now T)) error {
+	informer, err := c.GetInformer(ctx, kind)
+	if err == nil {
+		_, err = informer.AddEventHandler(changes(changed))
 	}
-	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { p.replacePod(nil, obj) },
-		UpdateFunc: p.replacePod,
-		DeleteFunc: func(obj any) { p.replacePod(obj, nil) },
-	})
 	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
+		return fmt.Errorf("watching %T: %w", kind, err)
 	}
-	return p, nil
+	return nil
+}
+
+func changes[T client.Object](changed func(before, now T)) toolscache.ResourceEventHandler {
+	object := func(of any) T {
+		if tombstone, ok := of.(toolscache.DeletedFinalStateUnknown); ok {
+			of = tombstone.Obj
+		}
+		found, _ := of.(T)
+		return found
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(now any) { changed(object(nil), object(now)) },
+		UpdateFunc: func(before, now any) { changed(object(before), object(now)) },
+		DeleteFunc: func(before any) { changed(object(before), object(nil)) },
+	}
 }
 
 // replacePod replaces one pod by another. Between two looks at the API server a pod may have been replaced by its
 // namesake.
-func (p *podIndex) replacePod(before, now any) {
-	if tombstone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
-		before = tombstone.Obj
-	}
+func (p *podIndex) replacePod(before, now *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if pod, ok := before.(*corev1.Pod); ok {
-		delete(p.byUID, pod.UID)
+	if p.byUID == nil {
+		p.byUID = map[types.UID]*corev1.Pod{}
 	}
-	if pod, ok := now.(*corev1.Pod); ok {
-		p.byUID[pod.UID] = pod
+	if before != nil {
+		delete(p.byUID, before.UID)
+	}
+	if now != nil {
+		p.byUID[now.UID] = now
 	}
 }
 

@@ -5,10 +5,8 @@ package agent
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/guard"
@@ -29,29 +27,12 @@ func (a *agent) newGuard(ctx context.Context) error {
 		EvictionRefusal: func(pod *corev1.Pod) string { return volume.EvictionRefusal(pod, a.AllowEviction, false) },
 		Log:             a.manager.GetLogger().WithName("guard"),
 	})
-	informer, err := a.manager.GetCache().GetInformer(ctx, &v1.RecoveryPolicy{})
-	if err != nil {
-		return fmt.Errorf("watching recovery policies: %w", err)
-	}
-	set := func(obj any) {
-		if p, ok := obj.(*v1.RecoveryPolicy); ok {
-			a.guard.Set(p)
+	return follow(ctx, a.manager.GetCache(), &v1.RecoveryPolicy{}, func(before, now *v1.RecoveryPolicy) {
+		switch {
+		case now != nil:
+			a.guard.Set(now)
+		case before != nil:
+			a.guard.Delete(before.Name)
 		}
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    set,
-		UpdateFunc: func(_, now any) { set(now) },
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if p, ok := obj.(*v1.RecoveryPolicy); ok {
-				a.guard.Delete(p.Name)
-			}
-		},
 	})
-	if err != nil {
-		return fmt.Errorf("watching recovery policies: %w", err)
-	}
-	return nil
 }

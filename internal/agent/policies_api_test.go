@@ -58,7 +58,7 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.agent = &agent{options: n.options, manager: manager, freshness: freshness}
+	g.agent = &agent{options: n.options, apiServer: apiServer{manager: manager, freshness: freshness}}
 	if err := g.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}

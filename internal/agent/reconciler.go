@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -21,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/pipeline"
 )
 
@@ -84,8 +86,7 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
 // spec does.
 func (r *reconciler) mustRun(d *v1.Diagnosis) bool {
-	over := d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-	return !over && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
+	return !d.Ended() && d.Spec.Mode != v1.ModeRecord && d.DeletionTimestamp == nil && d.Spec.NodeName == r.node
 }
 
 // approvalInterval is how often it is checked that a plan which waits for its approval is still the plan of the node.
@@ -113,9 +114,9 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	_, err = r.runner.Run(runCtx, diagnosis)
 	over = err == nil && runCtx.Err() == nil
-	var waiting *pipeline.WaitingError
+	waiting, waits := errors.AsType[*pipeline.WaitingError](err)
 	switch {
-	case errors.As(err, &waiting):
+	case waits:
 		return reconcile.Result{RequeueAfter: min(max(time.Until(waiting.Until), time.Second), approvalInterval)}, nil
 	case errors.Is(err, pipeline.ErrGone), errors.Is(context.Cause(runCtx), pipeline.ErrDeleted):
 		log.FromContext(ctx).Info("Stopped a Diagnosis that is gone", "uid", diagnosis.UID)
@@ -143,17 +144,11 @@ func (r *reconciler) getDiagnosis(ctx context.Context, key types.NamespacedName)
 // cleanupInterval is how often what gone Diagnoses left on the node is removed.
 const cleanupInterval = 10 * time.Minute
 
-// removeLeftovers removes journals and full results of Diagnoses that no longer exist, now and then until ctx is done.
-func (r *reconciler) removeLeftovers(ctx context.Context) error {
-	for {
-		if err := r.forgetDeleted(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Could not remove what gone Diagnoses left")
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(cleanupInterval):
-		}
+// cleanup removes journals and full results of Diagnoses that no longer exist.
+func (r *reconciler) cleanup() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: clock.RealClock{}, Interval: cleanupInterval, Name: "cleanup", Failure: "Could not remove what gone Diagnoses left",
+		Pass: r.forgetDeleted,
 	}
 }
 

@@ -38,7 +38,7 @@ var watchedCodes = []fault.Code{
 // API what that sees.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
-		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.index, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
 	}
 	if a.connections != nil {
 		s.Connections = a.connections
@@ -50,7 +50,7 @@ func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfaul
 	s.Observer = l
 	w := mountfault.New(mountfault.Options{
 		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
-		Diagnoses: a.manager.GetCache(), Pods: a.index, Events: observing.events, Log: a.manager.GetLogger().WithName("mountfault"),
+		Diagnoses: a.manager.GetCache(), Pods: a.pods, Events: observing.events, Log: a.manager.GetLogger().WithName("mountfault"),
 		Interval: mountfault.Interval, Recovery: a.guard.Recovery,
 	})
 	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
@@ -83,6 +83,9 @@ func (a *agent) newRecorder() (err error) {
 		Node: a.NodeName, Namespace: a.Namespace, DataRoot: a.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
 		Log: a.manager.GetLogger().WithName("audit"),
 	})
+	if err == nil {
+		a.closers = append(a.closers, a.recorder.Close)
+	}
 	return err
 }
 
@@ -171,12 +174,7 @@ func (o *sentinelObserver) register(registry prometheus.Registerer, status func(
 	} {
 		all = append(all, g.metric.GaugeFunc(func() float64 { return float64(g.read(status())) }))
 	}
-	for _, c := range all {
-		if err := registry.Register(c); err != nil {
-			return fmt.Errorf("registering metrics: %w", err)
-		}
-	}
-	return nil
+	return register(registry, all...)
 }
 
 // impactCollector counts the faults by how they hurt, each time that the metrics are read.

@@ -144,7 +144,7 @@ func TestPodIndexFollowsTheCache(t *testing.T) {
 	pod := func(uid types.UID, version string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: uid, ResourceVersion: version}}
 	}
-	p := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
+	p := &podIndex{}
 	p.replacePod(nil, pod("a", "1"))
 	p.replacePod(pod("a", "1"), pod("a", "2"))
 	if got := p.PodByUID("a"); got == nil || got.ResourceVersion != "2" {
@@ -154,7 +154,7 @@ func TestPodIndexFollowsTheCache(t *testing.T) {
 	if p.PodByUID("a") != nil || p.PodByUID("b") == nil {
 		t.Errorf("got %v", p.byUID)
 	}
-	p.replacePod(toolscache.DeletedFinalStateUnknown{Obj: pod("b", "3")}, nil)
+	changes(p.replacePod).OnDelete(toolscache.DeletedFinalStateUnknown{Obj: pod("b", "3")})
 	if len(p.byUID) != 0 {
 		t.Errorf("left: %v", p.byUID)
 	}

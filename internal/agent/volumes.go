@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
@@ -28,19 +29,22 @@ import (
 // newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all
 // processors: it remembers which file systems hang, and bounds the processes that wait for them.
 func (a *agent) newVolumes(ctx context.Context) (err error) {
-	if a.index, err = newPodIndex(ctx, a.manager.GetCache()); err != nil {
+	if err := follow(ctx, a.manager.GetCache(), &corev1.Pod{}, a.pods.replacePod); err != nil {
 		return err
 	}
 	runtime := &cri.Client{Socket: a.runtimeSocket}
 	a.volumes = &volume.Inspector{
-		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.index, Runtime: runtime,
+		Kubelet: a.kubelet, Prober: &probe.Prober{}, Pods: a.pods, Runtime: runtime,
 		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
 	}
 	a.orphans = &orphan.Inspector{
-		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.index, MinimumAge: a.OrphanMinimumAge,
+		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.OrphanMinimumAge,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")
+	}
+	if a.connections != nil {
+		a.closers = append(a.closers, a.connections.Close)
 	}
 	return nil
 }
@@ -109,19 +113,11 @@ func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 }
 
 // listNow lists them page by page, all as they were at the first.
-func (p *nodePods) listNow(ctx context.Context, page int64) (all []metav1.ObjectMeta, err error) {
-	for next := ""; ; {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-		err := p.live.List(ctx, list, client.MatchingFields{"spec.nodeName": p.node}, client.Limit(page), client.Continue(next))
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range list.Items {
+func (p *nodePods) listNow(ctx context.Context, pageSize client.Limit) (all []metav1.ObjectMeta, err error) {
+	err = kubeclient.EachPage(ctx, p.live, kubeclient.MetadataList("Pod"), func(page *metav1.PartialObjectMetadataList) {
+		for _, item := range page.Items {
 			all = append(all, item.ObjectMeta)
 		}
-		if next = list.Continue; next == "" {
-			return all, nil
-		}
-	}
+	}, client.MatchingFields{"spec.nodeName": p.node}, pageSize)
+	return all, err
 }

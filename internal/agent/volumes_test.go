@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
@@ -84,7 +83,7 @@ func TestPodsPageByPage(t *testing.T) {
 // TestKnowsPods: a mirror pod stands for the static pod whose UID its annotations have.
 func TestKnowsPods(t *testing.T) {
 	t.Parallel()
-	index := &podIndex{byUID: map[types.UID]*corev1.Pod{}}
+	index := &podIndex{}
 	index.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a"}})
 	mirror := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "b", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "c"}}}
 	index.replacePod(nil, mirror)

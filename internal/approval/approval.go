@@ -34,7 +34,7 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 	switch {
 	case diagnosis.Spec.Mode != v1.ModeApprove:
 		return nil, fmt.Errorf("%w: %s has not mode Approve", ErrNotWaiting, name)
-	case diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed:
+	case diagnosis.Ended():
 		return nil, fmt.Errorf("%w: %s has ended: %s", ErrNotWaiting, name, diagnosis.Status.Summary)
 	case waiting == nil:
 		return nil, fmt.Errorf("%w: %s has no plan yet", ErrNotWaiting, name)
@@ -45,7 +45,7 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 	}
 	approval := &v1.RecoveryApproval{}
 	approval.APIVersion, approval.Kind = v1.GroupVersion.String(), "RecoveryApproval"
-	approval.Namespace, approval.GenerateName = diagnosis.Namespace, namePrefix(diagnosis.Name)
+	approval.Namespace, approval.GenerateName = diagnosis.Namespace, diagnosis.Name[:min(len(diagnosis.Name), maxPrefix)]+"-"
 	approval.Spec = v1.RecoveryApprovalSpec{
 		Diagnosis: v1.ApprovedDiagnosis{Name: diagnosis.Name, UID: diagnosis.UID}, PlanHash: waiting.PlanHash, Approver: options.Approver,
 	}
@@ -62,10 +62,3 @@ func For(diagnosis *v1.Diagnosis, options Options) (*v1.RecoveryApproval, error)
 
 // maxPrefix leaves room for what the API server adds to a name.
 const maxPrefix = 200
-
-func namePrefix(diagnosis string) string {
-	if len(diagnosis) > maxPrefix {
-		diagnosis = diagnosis[:maxPrefix]
-	}
-	return diagnosis + "-"
-}

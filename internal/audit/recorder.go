@@ -173,9 +173,10 @@ func (r *Recorder) flush(code fault.Code, w *counted) bool {
 func (r *Recorder) Run(ctx context.Context) error {
 	retry, backoff := time.Duration(0), sendBackoff
 	for {
+		wake := r.wake
 		r.persist()
 		if err := r.send(ctx); err != nil && ctx.Err() == nil {
-			retry = backoff.Step()
+			wake, retry = nil, backoff.Step() // nothing but the time wakes until the API server answers
 			r.Log.Error(err, "Could not record repairs of the sentinel", "tryAgainIn", retry.String())
 		} else {
 			retry, backoff = 0, sendBackoff
@@ -189,18 +190,10 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			r.end()
 			return nil
-		case <-r.waker(retry):
+		case <-wake:
 		case <-timer:
 		}
 	}
-}
-
-// waker is where Add wakes Run. While the API server does not answer, nothing but the time does.
-func (r *Recorder) waker(retry time.Duration) <-chan struct{} {
-	if retry > 0 {
-		return nil
-	}
-	return r.wake
 }
 
 // next is how long nothing needs to be done, and 0 if that is until the next repair.

@@ -9,15 +9,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// EnvRule is for the help of a command whose flags FromEnv fills in.
-const EnvRule = "A flag that is not given is read from the environment variable KUBEDIAG_<FLAG>, in capitals and with _ for -."
+// envRule is for the help of a command whose flags FromEnv fills in.
+const envRule = "A flag that is not given is read from the environment variable KUBEDIAG_<FLAG>, in capitals and with _ for -."
 
 // Env are the variables that flags were read from, as NAME="value", by flag.
 type Env map[string]string
@@ -58,6 +60,28 @@ func (e *Error) Error() string { return fmt.Sprintf("--%s=%v: %s", e.Flag, e.Val
 // Invalid makes an Error.
 func Invalid(flag string, value any, problem string) error {
 	return &Error{Flag: flag, Value: value, Problem: problem}
+}
+
+// CheckNamespace returns an error unless the flag namespace has the name of one.
+func CheckNamespace(name string) error {
+	if name == "" {
+		return errors.New("--namespace (or POD_NAMESPACE) must be set")
+	}
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return Invalid("namespace", name, problems[0])
+	}
+	return nil
+}
+
+// Off is the address of what does not listen.
+const Off = "0"
+
+// CheckAddress returns an error unless a flag has a TCP address, or Off.
+func CheckAddress(flag, address string) error {
+	if _, err := net.ResolveTCPAddr("tcp", address); address != Off && (err != nil || address == "") {
+		return Invalid(flag, address, "must be host:port, or 0 for off")
+	}
+	return nil
 }
 
 // Explain adds to an error the variables of the flags that it is about.

@@ -145,7 +145,7 @@ func (g *Guard) Decide(code fault.Code, pod *corev1.Pod) policy.Decision {
 func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.Decision {
 	f := policy.Fault{Code: string(code), Node: g.objects.get(nodeKey, now)}
 	if pod != nil {
-		f.Pod = &policy.Object{Labels: pod.Labels, Annotations: pod.Annotations}
+		f.Pod = &pod.ObjectMeta
 		f.Namespace = g.objects.get(pod.Namespace, now)
 	}
 	d := policy.Decide(f, slices.Collect(maps.Values(g.policies)), g.Otherwise, now)

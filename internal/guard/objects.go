@@ -9,13 +9,12 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"kubediag.org/kubediag/internal/policy"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 const (
@@ -30,8 +29,8 @@ const (
 
 // object is a namespace or a node as it was at a time.
 type object struct {
-	policy.Object
-	at time.Time
+	meta metav1.ObjectMeta // labels and annotations only
+	at   time.Time
 }
 
 // objects are the namespaces and the node as they were read last. They are read when they are wanted, as a watch on all namespaces
@@ -46,7 +45,7 @@ type objects struct {
 }
 
 // get returns what is known of a namespace, or of the node for nodeKey. nil: it is not known.
-func (s *objects) get(key string, now time.Time) *policy.Object {
+func (s *objects) get(key string, now time.Time) *metav1.ObjectMeta {
 	s.mu.Lock()
 	o := s.known[key]
 	s.mu.Unlock()
@@ -56,7 +55,7 @@ func (s *objects) get(key string, now time.Time) *policy.Object {
 	if now.Sub(o.at) >= refreshAge {
 		s.want(key)
 	}
-	return &o.Object
+	return &o.meta
 }
 
 // want has an object read.
@@ -70,8 +69,7 @@ func (s *objects) read(ctx context.Context, key string) error {
 	if key == nodeKey {
 		kind, name = "Node", s.node
 	}
-	meta, at := &metav1.PartialObjectMetadata{}, time.Now()
-	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	meta, at := kubeclient.Metadata(kind), time.Now()
 	if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s %q: %w", kind, name, err)
 	}
@@ -80,6 +78,6 @@ func (s *objects) read(ctx context.Context, key string) error {
 	if len(s.known) >= maxObjects {
 		clear(s.known)
 	}
-	s.known[key] = &object{policy.Object{Labels: meta.Labels, Annotations: meta.Annotations}, at}
+	s.known[key] = &object{metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, at}
 	return nil
 }

@@ -50,7 +50,9 @@ func (r *requests) run(ctx context.Context, log logr.Logger, answered func()) {
 		case <-r.wake:
 		}
 		for key, do := r.next(); do != nil && ctx.Err() == nil; key, do = r.next() {
-			err := r.perform(ctx, do)
+			limited, cancel := context.WithTimeout(ctx, requestTimeout)
+			err := do(limited)
+			cancel()
 			if err != nil && ctx.Err() == nil {
 				log.Error(err, "Could not ask the API server about a repair")
 			}
@@ -58,12 +60,6 @@ func (r *requests) run(ctx context.Context, log logr.Logger, answered func()) {
 			answered()
 		}
 	}
-}
-
-func (r *requests) perform(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return do(ctx)
 }
 
 func (r *requests) next() (string, func(context.Context) error) {

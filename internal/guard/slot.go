@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -162,7 +161,7 @@ func (o *slots) lease(s *share, number int64, i int, now time.Time) *coordinatio
 			Labels: map[string]string{v1.LabelRepairSlot: s.key},
 		},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To(o.node), LeaseDurationSeconds: ptr.To(seconds), RenewTime: &metav1.MicroTime{Time: now},
+			HolderIdentity: new(o.node), LeaseDurationSeconds: new(seconds), RenewTime: &metav1.MicroTime{Time: now},
 		},
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/freeport"
 	"kubediag.org/kubediag/test/program"
@@ -190,7 +191,7 @@ func (p *process) start(t *testing.T) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(p.path, "--namespace="+p.ns, "--kubeconfig="+p.kubeconfig, "--metrics-bind-address="+off, "--health-probe-bind-address="+health,
+	cmd := exec.Command(p.path, "--namespace="+p.ns, "--kubeconfig="+p.kubeconfig, "--metrics-bind-address="+flags.Off, "--health-probe-bind-address="+health,
 		"--agent-check-interval=1h") // there are no agents
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {

@@ -51,7 +51,7 @@ func stripDiagnosis(object any) (any, error) {
 		Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
 		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
 	}
-	if diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed {
+	if diagnosis.Ended() {
 		diagnosis.Spec.Parameters, diagnosis.Status.Conditions, diagnosis.Status.Target, diagnosis.Status.Summary = nil, nil, "", ""
 	}
 	return diagnosis, nil

@@ -6,21 +6,13 @@ package manager
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/kubeclient"
-	"kubediag.org/kubediag/internal/memlimit"
-	"kubediag.org/kubediag/internal/printable"
-	"kubediag.org/kubediag/internal/version"
 )
 
 // otherEnv are variables that have other names than their flags: that of the downward API, and kubectl's.
@@ -30,35 +22,19 @@ var otherEnv = map[string]string{"namespace": "POD_NAMESPACE", "kubeconfig": cli
 func NewCommand() *cobra.Command {
 	settings := defaultOptions()
 	var kubeconfig string
-	var verbosity flags.Verbosity
-	cmd := &cobra.Command{
-		Use:           "kubediag-manager",
-		Short:         "Binds Diagnoses to nodes, makes them when Triggers fire, and deletes old ones",
-		Long:          "Binds Diagnoses to nodes, makes them when Triggers fire, and deletes old ones.\n\n" + flags.EnvRule,
-		Version:       version.String(),
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			env, err := flags.FromEnv(cmd.Flags(), otherEnv, os.LookupEnv)
-			if err != nil {
-				return err
-			}
-			if err := env.Explain(settings.validate()); err != nil {
-				return err
-			}
-			logTo(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
-			memlimit.Set()
+	cmd := flags.Program{
+		Name: "kubediag-manager", Short: "Binds Diagnoses to nodes, makes them when Triggers fire, and deletes old ones",
+		OtherEnv: otherEnv, Validate: settings.validate,
+		Run: func(ctx context.Context) error {
 			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
-			return run(cmd.Context(), config, settings)
+			return run(ctx, config, settings)
 		},
-	}
+	}.Command()
 	settings.bind(cmd.Flags())
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file, where the manager runs outside the cluster [$KUBECONFIG]")
-	verbosity.Bind(cmd.Flags())
 	return cmd
 }
 
@@ -73,11 +49,4 @@ func run(ctx context.Context, config *rest.Config, o options) error {
 		return fmt.Errorf("running manager: %w", err)
 	}
 	return nil
-}
-
-// logTo sends the log of the manager, of controller-runtime and of client-go to one place.
-func logTo(h slog.Handler) {
-	log := logr.FromSlogHandler(h)
-	ctrllog.SetLogger(log)
-	klog.SetLogger(log)
 }

@@ -53,8 +53,6 @@ const (
 
 // newManager makes the manager. It does not talk to the API server before it is started.
 func newManager(config *rest.Config, settings options) (manager.Manager, error) {
-	unique := true // the names are those of the kinds below; two managers in one process, as in tests, share their metrics
-	timeout := stopTimeout
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = requestsPerSecond, burst
 	m, err := kubeclient.New(config, manager.Options{
@@ -65,18 +63,14 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 		LeaderElectionID:              leaderElectionID,
 		LeaderElectionNamespace:       settings.Namespace,
 		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       &timeout,
-		Controller:                    ctrlconfig.Controller{SkipNameValidation: &unique},
+		GracefulShutdownTimeout:       new(stopTimeout),
+		// The names are those of the kinds below. Two managers in one process, as in tests, share their metrics.
+		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		return nil, err
 	}
-	for _, add := range controllers(m, settings) {
-		if err := add(m); err != nil {
-			return nil, fmt.Errorf("adding controller: %w", err)
-		}
-	}
-	return m, errors.Join(addCaches(m), addChecks(m))
+	return m, errors.Join(addControllers(m, settings), addTriggers(m, settings), addCaches(m), addChecks(m))
 }
 
 // addCaches fills the caches before this manager is the leader, so that it is soon up to date when it becomes it.
@@ -91,65 +85,49 @@ func addCaches(m manager.Manager) error {
 	return nil
 }
 
-// controllers are all there are.
-func controllers(m manager.Manager, settings options) []func(manager.Manager) error {
-	var real clock.RealClock
-	operations := &operation.Reconciler{Client: m.GetClient()}
-	operationSets := &operationset.Reconciler{Client: m.GetClient()}
-	ships := &shipped.Reconciler{Client: m.GetClient(), Version: version.String()}
-	diagnoses := &diagnosis.Reconciler{
-		Client: m.GetClient(),
-		Reader: m.GetAPIReader(),
-		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
-		Clock:  real,
-		Agents: &diagnosis.Agents{
-			Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace,
-			LeaseDuration: settings.AgentLeaseDuration, CheckEvery: settings.AgentCheckInterval,
-		},
-	}
-	keeper := &retention.Keeper{
-		Client: m.GetClient(), Clock: real, Every: settings.RetentionInterval,
-		Limits: retention.Limits{
-			TTL: settings.DiagnosisTTL, PerNode: settings.DiagnosesPerNode, MinimumAge: settings.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
-		},
-	}
-	approvals := &approval.Reconciler{
-		Client: m.GetClient(), Clock: real,
-		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
-	}
-	requests := &repairrequest.Reconciler{
-		Client: m.GetClient(), Clock: real, Namespace: settings.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
-	}
-	faults := &mountfault.Collector{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real}
-	ages := &lease.Ages{Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace, Every: settings.LeaseAgeInterval}
-	leases := &lease.Sweeper{Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: real, Namespace: settings.Namespace}
-	return []func(manager.Manager) error{
-		operations.SetupWithManager,
-		operationSets.SetupWithManager,
-		func(m manager.Manager) error { return addTriggers(m, settings) },
-		ships.SetupWithManager,
-		diagnoses.SetupWithManager,
-		approvals.SetupWithManager,
-		requests.SetupWithManager,
-		keeper.SetupWithManager,
-		leases.SetupWithManager,
-		ages.SetupWithManager,
-		faults.SetupWithManager,
-		func(m manager.Manager) error { return addPolicies(m, settings) },
-	}
-}
-
-// addPolicies adds what keeps RecoveryPolicies.
-func addPolicies(m manager.Manager, o options) error {
+// addControllers adds all controllers but those of Triggers.
+func addControllers(m manager.Manager, o options) error {
 	access, err := authorizationv1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("making client of access reviews: %w", err)
 	}
-	r := &recoverypolicy.Reconciler{
-		Client: m.GetClient(), Reader: m.GetAPIReader(), Clock: clock.RealClock{}, Every: o.PolicyInterval, Access: access.SelfSubjectAccessReviews(),
-		Events: m.GetEventRecorderFor("kubediag-manager"), //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+	var real clock.RealClock
+	c, reader := m.GetClient(), m.GetAPIReader()
+	events := m.GetEventRecorderFor("kubediag-manager") //nolint:staticcheck // events.k8s.io/v1 came with 1.19
+	for _, controller := range []interface {
+		SetupWithManager(m manager.Manager) error
+	}{
+		&operation.Reconciler{Client: c},
+		&operationset.Reconciler{Client: c},
+		&shipped.Reconciler{Client: c, Version: version.String()},
+		&diagnosis.Reconciler{
+			Client: c, Reader: reader, Events: events, Clock: real,
+			Agents: &diagnosis.Agents{
+				Reader: reader, Clock: real, Namespace: o.Namespace, LeaseDuration: o.AgentLeaseDuration, CheckEvery: o.AgentCheckInterval,
+			},
+		},
+		&approval.Reconciler{Client: c, Clock: real, Events: events},
+		&repairrequest.Reconciler{
+			Client: c, Clock: real, Namespace: o.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
+		},
+		&retention.Keeper{
+			Client: c, Clock: real, Every: o.RetentionInterval,
+			Limits: retention.Limits{
+				TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
+			},
+		},
+		&lease.Sweeper{Client: c, Reader: reader, Clock: real, Namespace: o.Namespace},
+		&lease.Ages{Reader: reader, Clock: real, Namespace: o.Namespace, Every: o.LeaseAgeInterval},
+		&mountfault.Collector{Client: c, Reader: reader, Clock: real},
+		&recoverypolicy.Reconciler{
+			Client: c, Reader: reader, Clock: real, Every: o.PolicyInterval, Access: access.SelfSubjectAccessReviews(), Events: events,
+		},
+	} {
+		if err := controller.SetupWithManager(m); err != nil {
+			return fmt.Errorf("adding controller: %w", err)
+		}
 	}
-	return r.SetupWithManager(m)
+	return nil
 }
 
 // addChecks makes the manager healthy as long as it answers and ready once its caches are filled. One that stands by

@@ -6,11 +6,9 @@ package manager
 import (
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
@@ -54,9 +52,6 @@ type options struct {
 	LeaseAgeInterval time.Duration
 }
 
-// off is the address of what does not listen.
-const off = "0"
-
 // defaultOptions are the options without any flag.
 func defaultOptions() options {
 	return options{
@@ -69,7 +64,7 @@ func defaultOptions() options {
 		DiagnosesPerNode:       50,
 		DiagnosisMinimumTTL:    30 * time.Minute,
 		RetentionInterval:      time.Minute,
-		AlertBindAddress:       off,
+		AlertBindAddress:       flags.Off,
 		TriggerInterval:        triggerInterval,
 		PolicyInterval:         recoverypolicy.Interval,
 		LeaseAgeInterval:       lease.AgeInterval,
@@ -100,19 +95,11 @@ func (o *options) bind(flags *pflag.FlagSet) {
 
 // validate checks the settings. Every error names the flag and the value.
 func (o *options) validate() error {
-	var errs []error
-	if o.Namespace == "" {
-		errs = append(errs, errors.New("--namespace (or POD_NAMESPACE) must be set"))
-	} else if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-		errs = append(errs, flags.Invalid("namespace", o.Namespace, problems[0]))
-	}
-	for flag, address := range map[string]string{
-		"metrics-bind-address": o.MetricsBindAddress, "health-probe-bind-address": o.HealthProbeBindAddress,
-		"alert-bind-address": o.AlertBindAddress,
-	} {
-		if _, err := net.ResolveTCPAddr("tcp", address); address != off && (err != nil || address == "") {
-			errs = append(errs, flags.Invalid(flag, address, "must be host:port, or 0 for off"))
-		}
+	errs := []error{
+		flags.CheckNamespace(o.Namespace),
+		flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
+		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress),
+		flags.CheckAddress("alert-bind-address", o.AlertBindAddress),
 	}
 	for _, d := range []struct {
 		flag  string

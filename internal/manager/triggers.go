@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	controller "kubediag.org/kubediag/internal/controller/trigger"
+	"kubediag.org/kubediag/internal/flags"
 	"kubediag.org/kubediag/internal/trigger"
 	"kubediag.org/kubediag/internal/trigger/alertmanager"
 	eventsource "kubediag.org/kubediag/internal/trigger/event"
@@ -54,7 +55,7 @@ func addTriggers(m manager.Manager, settings options) error {
 // which the manager needs rights that config/components/alert-receiver gives.
 func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanager.Receiver, error) {
 	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, To: to}
-	if o.AlertBindAddress != off {
+	if o.AlertBindAddress != flags.Off {
 		r.Address = o.AlertBindAddress
 	}
 	if o.AlertSecretFile != "" {

@@ -8,26 +8,29 @@ package manager
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/test/apitest"
 )
 
 func TestMain(m *testing.M) {
-	logTo(slog.DiscardHandler)
+	log.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
 	apitest.Main(m)
 }
 

@@ -15,7 +15,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
-	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -27,21 +26,17 @@ const maxClaims = 16
 
 // announcer sends Events on what is broken.
 type announcer struct {
-	node     string
-	pods     kubelet.PodCache
-	reader   client.Reader
-	events   Recorder
-	interval time.Duration // between two Events about one fault that comes and goes
-	errors   *errorLog
+	*Options
+	errors *errorLog
 }
 
 // announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two
-// in an interval.
+// in Interval.
 func (a *announcer) announce(ctx context.Context, item *entry) {
 	silent := time.Since(item.said)
 	switch {
 	case item.kept:
-	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= a.interval) || silent >= repeatInterval):
+	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= a.Interval) || silent >= repeatInterval):
 		if !item.announced {
 			a.findClaim(ctx, item)
 		}
@@ -69,14 +64,14 @@ func (a *announcer) sayGone(ctx context.Context, e *entry) {
 func (a *announcer) say(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
 	p := mountFault.Status.Pod
 	if p == nil {
-		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.node, UID: types.UID(a.node)} // as the kubelet names it
-		a.events.Event(node, kind, reason, message)
+		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(a.Node)} // as the kubelet names it
+		a.Events.Event(node, kind, reason, message)
 		return
 	}
-	if a.pods.PodByUID(string(p.UID)) == nil {
+	if a.Pods.PodByUID(string(p.UID)) == nil {
 		return
 	}
-	a.events.Event(PodReference(p), kind, reason, message)
+	a.Events.Event(PodReference(p), kind, reason, message)
 	if mountFault.Status.Claim == "" {
 		return
 	}
@@ -85,7 +80,7 @@ func (a *announcer) say(ctx context.Context, mountFault *v1.MountFault, kind, re
 		a.errors.note(ctx, err)
 		return
 	}
-	a.events.Event(&corev1.ObjectReference{
+	a.Events.Event(&corev1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 	}, kind, reason, message)
 }
@@ -102,7 +97,7 @@ func (a *announcer) findClaim(ctx context.Context, item *entry) {
 	if p == nil || ofContainer(fault.Code(mountFault.Status.Code)) || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
 		return
 	}
-	pod := a.pods.PodByUID(string(p.UID))
+	pod := a.Pods.PodByUID(string(p.UID))
 	if pod == nil {
 		return
 	}
@@ -122,7 +117,7 @@ func (a *announcer) findClaim(ctx context.Context, item *entry) {
 
 func (a *announcer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := a.reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
+	if err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading persistentvolumeclaim %s/%s: %w", namespace, name, err)
 	}
 	return claim, nil

@@ -48,10 +48,8 @@ func ofContainer(code fault.Code) bool {
 
 // objectBuilder makes the objects that show the faults of a node: one for each of the worst, and one that counts all others.
 type objectBuilder struct {
-	node, namespace string
-	pods            kubelet.PodCache
-	recoveryOf      func(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery // may be nil
-	entries         entrySet                                                        // know the faults from earlier
+	*Options
+	entries entrySet // know the faults from earlier
 }
 
 // candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an
@@ -75,7 +73,7 @@ func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.Namespac
 	for s, group := range groups {
 		var pod *corev1.Pod
 		if s.directory == "" {
-			if pod = b.pods.PodByUID(s.podUID); pod == nil {
+			if pod = b.Pods.PodByUID(s.podUID); pod == nil {
 				continue
 			}
 		}
@@ -104,7 +102,7 @@ func (b *objectBuilder) candidate(s subject, group []*sentinel.Fault, pod *corev
 	}
 	d := first.Details
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: string(s.code), Node: b.node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
+		Code: string(s.code), Node: b.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
 		Recovery: recovery,
 	}}
@@ -124,14 +122,14 @@ func advise(f *sentinel.Fault, automatic bool) fault.Advice {
 
 // recovery returns what RecoveryPolicies say about faults of one subject, or nil.
 func (b *objectBuilder) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRecovery {
-	if b.recoveryOf == nil {
+	if b.Recovery == nil {
 		return nil
 	}
 	findings := make([]fault.Finding, len(group))
 	for i, f := range group {
 		findings[i] = f.Finding
 	}
-	return b.recoveryOf(findings, pod)
+	return b.Recovery(findings, pod)
 }
 
 // object writes the texts of a candidate.
@@ -150,8 +148,8 @@ func (c *candidate) object(u underway) *v1.MountFault {
 
 // place gives an object its name, its namespace and its owner.
 func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
-	base := b.node
-	mountFault.Namespace, mountFault.Status.Target = b.namespace, s.directory
+	base := b.Node
+	mountFault.Namespace, mountFault.Status.Target = b.Namespace, s.directory
 	if pod != nil {
 		base = pod.Name
 		mountFault.Namespace, mountFault.Status.Target = pod.Namespace, pod.Name
@@ -159,9 +157,9 @@ func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s subj
 		mountFault.Status.Workload = workloadOf(pod)
 		mountFault.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{b.node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{b.Node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
 	mountFault.Name = nameOf(base, hex.EncodeToString(sum[:5]))
-	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.node)}
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.Node)}
 }
 
 // maxBase leaves room in a name for what makes it unique.
@@ -242,7 +240,7 @@ func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, most i
 
 // unlistedName names the object that counts the faults without one.
 func (b *objectBuilder) unlistedName() types.NamespacedName {
-	return types.NamespacedName{Namespace: b.namespace, Name: nameOf(b.node, "unlisted")}
+	return types.NamespacedName{Namespace: b.Namespace, Name: nameOf(b.Node, "unlisted")}
 }
 
 // unlisted counts the faults that have no object. The first is the worst.
@@ -258,7 +256,7 @@ func (b *objectBuilder) unlisted(rest []*candidate) *v1.MountFault {
 	}
 	name := b.unlistedName()
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: v1.UnlistedFaults, Target: b.node, Node: b.node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
+		Code: v1.UnlistedFaults, Target: b.Node, Node: b.Node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
 		Since: since, LastSeen: metav1.NewTime(time.Now().Truncate(time.Second)), Unlisted: int32(len(rest)),
 		Plan: "repair the faults that are listed; others take their place in the list",
 	}}
@@ -267,7 +265,7 @@ func (b *objectBuilder) unlisted(rest []*candidate) *v1.MountFault {
 	}
 	mountFault.Status.Evidence = mountFault.Status.Evidence[:min(len(mountFault.Status.Evidence), v1.MaxFaultEvidence)]
 	mountFault.Namespace, mountFault.Name = name.Namespace, name.Name
-	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.node)}
+	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.Node)}
 	b.entries.of(name).remember(mountFault)
 	mountFault.Status.Summary = fmt.Sprintf("%d more faults of the node have no object of their own", len(rest))
 	return mountFault

@@ -13,14 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // objectClient makes the requests that write one object. Their errors name it.
-type objectClient struct {
-	node   string
-	client client.Writer
-	reader client.Reader
-}
+type objectClient struct{ *Options }
 
 // write brings the object in line with its entry.
 func (o *objectClient) write(ctx context.Context, e *entry) error {
@@ -38,7 +35,7 @@ func (o *objectClient) write(ctx context.Context, e *entry) error {
 
 func (o *objectClient) create(ctx context.Context, e *entry) error {
 	f := e.want.DeepCopy()
-	err := o.client.Create(ctx, f)
+	err := o.Client.Create(ctx, f)
 	if apierrors.IsAlreadyExists(err) {
 		return o.takeOver(ctx, e, err)
 	}
@@ -52,10 +49,10 @@ func (o *objectClient) create(ctx context.Context, e *entry) error {
 // takeOver takes an object of this node that was there without being known. Another one is left alone.
 func (o *objectClient) takeOver(ctx context.Context, e *entry, exists error) error {
 	there := &v1.MountFault{}
-	if err := o.reader.Get(ctx, client.ObjectKeyFromObject(e.want), there); err != nil {
+	if err := o.Reader.Get(ctx, client.ObjectKeyFromObject(e.want), there); err != nil {
 		return fmt.Errorf("reading mountfault %s/%s: %w", e.want.Namespace, e.want.Name, err)
 	}
-	if there.Status.Node != o.node {
+	if there.Status.Node != o.Node {
 		return fmt.Errorf("creating mountfault %s/%s: %w", e.want.Namespace, e.want.Name, exists)
 	}
 	e.adopt(there)
@@ -65,7 +62,7 @@ func (o *objectClient) takeOver(ctx context.Context, e *entry, exists error) err
 func (o *objectClient) change(ctx context.Context, item *entry) error {
 	f := item.written.DeepCopy()
 	f.Status = *item.want.Status.DeepCopy()
-	err := o.client.Patch(ctx, f, client.MergeFrom(item.written))
+	err := o.Client.Patch(ctx, f, client.MergeFrom(item.written))
 	if apierrors.IsNotFound(err) { // its pod is gone, or a person deleted it
 		item.written = nil
 		return nil
@@ -79,8 +76,7 @@ func (o *objectClient) change(ctx context.Context, item *entry) error {
 
 func (o *objectClient) remove(ctx context.Context, e *entry) error {
 	f := e.written
-	err := o.client.Delete(ctx, f.DeepCopy(), client.Preconditions{UID: &f.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err := kubeclient.DeleteSame(ctx, o.Client, f); err != nil {
 		return fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err)
 	}
 	e.written = nil

@@ -120,7 +120,7 @@ func TestTheAgentsWords(t *testing.T) {
 func TestHolder(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.Writer.objects.recoveryOf = func([]fault.Finding, *corev1.Pod) *v1.FaultRecovery {
+	n.Writer.Recovery = func([]fault.Finding, *corev1.Pod) *v1.FaultRecovery {
 		return &v1.FaultRecovery{Mode: v1.RecoveryAutomatic}
 	}
 	p := n.pod("web")

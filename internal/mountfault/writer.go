@@ -71,7 +71,7 @@ type Options struct {
 
 // Writer keeps the MountFaults of one node.
 type Writer struct {
-	Options
+	*Options
 	changed   chan struct{}
 	entries   entrySet
 	objects   objectBuilder
@@ -86,10 +86,8 @@ type Writer struct {
 func New(o Options) *Writer {
 	entries, failures := entrySet{}, &errorLog{log: o.Log}
 	return &Writer{
-		Options: o, changed: make(chan struct{}, 1), entries: entries, errors: failures,
-		objects:   objectBuilder{node: o.Node, namespace: o.Namespace, pods: o.Pods, recoveryOf: o.Recovery, entries: entries},
-		server:    objectClient{node: o.Node, client: o.Client, reader: o.Reader},
-		announcer: announcer{node: o.Node, pods: o.Pods, reader: o.Reader, events: o.Events, interval: o.Interval, errors: failures},
+		Options: &o, changed: make(chan struct{}, 1), entries: entries, errors: failures,
+		objects: objectBuilder{&o, entries}, server: objectClient{&o}, announcer: announcer{&o, failures},
 	}
 }
 
@@ -258,7 +256,7 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 	found := underway{}
 	for i := range list.Items {
 		d := &list.Items[i]
-		if d.Spec.NodeName != w.Node || d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+		if d.Spec.NodeName != w.Node || d.Spec.Mode == v1.ModeRecord || d.Ended() {
 			continue
 		}
 		pod := types.NamespacedName{}

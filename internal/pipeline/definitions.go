@@ -25,38 +25,29 @@ const (
 	setPollInterval = 250 * time.Millisecond
 )
 
-// definitions reads what a Diagnosis runs.
-type definitions struct {
-	*Runner
-	d *v1.Diagnosis
-}
-
-// awaitSet waits for a set for which set has given an error, until the deadline at most.
-func (x definitions) awaitSet(ctx context.Context, err error, deadline time.Time) (*graph.Graph, error) {
+// awaitSet waits for a set for which readSet has given an error, until the deadline at most.
+func (x *execution) awaitSet(ctx context.Context, err error, deadline time.Time) (*graph.Graph, error) {
 	until := time.Now().Add(setTimeout)
 	if deadline.Before(until) {
 		until = deadline
 	}
 	for {
-		var t *terminalError
-		if !errors.As(err, &t) || t.reason == v1.ReasonOperationSetChanged || !time.Now().Before(until) {
+		if t, ok := errors.AsType[*terminalError](err); !ok || t.reason == v1.ReasonOperationSetChanged || !time.Now().Before(until) {
 			return nil, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(setPollInterval):
+		if err := sleep(ctx, setPollInterval); err != nil {
+			return nil, err
 		}
 		var g *graph.Graph
-		if g, err = x.set(ctx); err == nil {
+		if g, err = x.readSet(ctx); err == nil {
 			return g, nil
 		}
 	}
 }
 
-// set reads the OperationSet and makes its graph. If it cannot be used, the error is a *terminalError. A Diagnosis that has
+// readSet reads the OperationSet and makes its graph. If it cannot be used, the error is a *terminalError. A Diagnosis that has
 // begun needs the same graph, and no more: the set was ready then.
-func (x definitions) set(ctx context.Context) (*graph.Graph, error) {
+func (x *execution) readSet(ctx context.Context) (*graph.Graph, error) {
 	name, hash := x.d.Spec.Set(), x.d.Status.AdjacencyListHash
 	set, err := x.Store.OperationSet(ctx, name)
 	if errors.Is(err, ErrNotFound) {
@@ -74,7 +65,7 @@ func (x definitions) set(ctx context.Context) (*graph.Graph, error) {
 			return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, why)
 		}
 	case err != nil || hash != g.Hash():
-		return nil, x.changed()
+		return nil, x.setChanged()
 	}
 	return g, nil
 }
@@ -100,12 +91,12 @@ func notReadyReason(set *v1.OperationSet) string {
 	return "the manager has not looked at its latest specification"
 }
 
-func (x definitions) changed() error {
+func (x *execution) setChanged() error {
 	return terminal(v1.ReasonOperationSetChanged, "OperationSet %s specification has been changed during diagnosis execution", x.d.Spec.Set())
 }
 
-// operations reads what runs at every node, before anything does.
-func (x definitions) operations(ctx context.Context, g *graph.Graph) (map[int32]operation, error) {
+// readOperations reads what runs at every node, before anything does.
+func (x *execution) readOperations(ctx context.Context, g *graph.Graph) (map[int32]operation, error) {
 	byName := map[string]operation{}
 	byNode := map[int32]operation{}
 	for _, n := range g.Nodes() {
@@ -123,7 +114,7 @@ func (x definitions) operations(ctx context.Context, g *graph.Graph) (map[int32]
 				return nil, fmt.Errorf("reading Operation %q: %w", n.Operation, err)
 			}
 			var errs field.ErrorList
-			if op, errs = x.operation(definition); len(errs) > 0 {
+			if op, errs = x.makeOperation(definition); len(errs) > 0 {
 				return nil, terminal(v1.ReasonOperationInvalid, "Operation %s of node %d is invalid: %s", n.Operation, n.ID, v1.Message(errs))
 			}
 			byName[n.Operation] = op
@@ -133,8 +124,8 @@ func (x definitions) operations(ctx context.Context, g *graph.Graph) (map[int32]
 	return byNode, nil
 }
 
-// operation makes of a definition what the pipeline runs. The errors name fields and values.
-func (x definitions) operation(o *v1.Operation) (operation, field.ErrorList) {
+// makeOperation makes of a definition what the pipeline runs. The errors name fields and values.
+func (x *execution) makeOperation(o *v1.Operation) (operation, field.ErrorList) {
 	call, errs := o.Spec.Call()
 	op := operation{Name: o.Name, Timeout: call.Timeout}
 	if len(errs) > 0 {
@@ -172,7 +163,7 @@ func (x definitions) operation(o *v1.Operation) (operation, field.ErrorList) {
 }
 
 // builtInPaths lists the paths of all built-in processors.
-func (x definitions) builtInPaths() []string {
+func (x *execution) builtInPaths() []string {
 	var paths []string
 	for _, name := range x.Registry.Names() {
 		paths = append(paths, v1.BuiltInPathPrefix+name)
@@ -180,7 +171,7 @@ func (x definitions) builtInPaths() []string {
 	return paths
 }
 
-func (x definitions) script(name string, s *v1.ScriptRunner) processor.Processor {
+func (x *execution) script(name string, s *v1.ScriptRunner) processor.Processor {
 	key := name
 	if s.OperationResultKey != nil && *s.OperationResultKey != "" {
 		key = *s.OperationResultKey

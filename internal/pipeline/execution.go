@@ -32,17 +32,13 @@ func terminal(reason, format string, args ...any) error {
 // execution is one call of Run. Its Diagnosis is its own.
 type execution struct {
 	*Runner
-	d           *v1.Diagnosis
-	status      *statusWriter
-	definitions definitions
+	d      *v1.Diagnosis
+	status *statusWriter
 }
 
 func (r *Runner) execution(d *v1.Diagnosis) *execution {
 	d = d.DeepCopy()
-	return &execution{
-		Runner: r, d: d, definitions: definitions{r, d},
-		status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()},
-	}
+	return &execution{Runner: r, d: d, status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()}}
 }
 
 func (x *execution) run(ctx context.Context) error {
@@ -64,7 +60,7 @@ func (x *execution) run(ctx context.Context) error {
 
 // steps does all that is to be done. An error that ends the Diagnosis is a *terminalError.
 func (x *execution) steps(ctx context.Context) (report, error) {
-	g, notReady := x.definitions.set(ctx)
+	g, notReady := x.readSet(ctx)
 	if g != nil {
 		x.d.Status.AdjacencyListHash = g.Hash()
 	}
@@ -73,7 +69,7 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 	}
 	if notReady != nil {
 		var err error
-		if g, err = x.definitions.awaitSet(ctx, notReady, x.deadline()); err != nil {
+		if g, err = x.awaitSet(ctx, notReady, x.deadline()); err != nil {
 			return report{}, err
 		}
 	}
@@ -126,12 +122,12 @@ func (x *execution) operate(ctx context.Context, job job) (report, error) {
 		x.Observer.ActionEnded(x.d, r.last().Operation, a)
 	}
 	r, err := x.Runner.run(ctx, job)
-	var t *terminalError
+	t, ended := errors.AsType[*terminalError](err)
 	switch {
-	case errors.As(err, &t):
+	case ended:
 		return planned.refused(t), err
 	case errors.Is(err, errGraphChanged):
-		return r, x.definitions.changed()
+		return r, x.setChanged()
 	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):
 		return r, terminal(reasonJournal, "Diagnosis cannot go on: %v", err)
 	}
@@ -140,9 +136,9 @@ func (x *execution) operate(ctx context.Context, job job) (report, error) {
 
 // beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
 func (x *execution) beforeRepair(ctx context.Context, r report, again replan) error {
-	_, err := x.definitions.set(ctx)
-	if t := (*terminalError)(nil); errors.As(err, &t) {
-		err = x.definitions.changed()
+	_, err := x.readSet(ctx)
+	if _, ended := errors.AsType[*terminalError](err); ended {
+		err = x.setChanged()
 	}
 	if err != nil {
 		return err
@@ -178,7 +174,7 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 		return job{}, terminal(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
 	}
 	x.d.Status.AdjacencyListHash = g.Hash()
-	operations, err := x.definitions.operations(ctx, g)
+	operations, err := x.readOperations(ctx, g)
 	return job{
 		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
 		PlanOnly: x.d.Spec.Mode == v1.ModePlan, MaxResults: resultsLimit(x.d),

@@ -241,7 +241,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if checkFindings(findings) == nil {
 		r.Findings = sanitizeFindings(findings)
 	}
-	if p := (*panicError)(nil); errors.As(err, &p) {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		r.Stack = printable.Clip(string(p.stack), maxStackBytes)
 	}
 	if r.Reason != ReasonFailed && r.Reason != ReasonTimedOut || n.failures+1 >= maxAttempts {
@@ -257,10 +257,10 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 }
 
 func reasonOf(ctx context.Context, err error) string {
-	var panicked *panicError
-	var late *timeoutError
+	_, panicked := errors.AsType[*panicError](err)
+	_, late := errors.AsType[*timeoutError](err)
 	switch {
-	case errors.As(err, &panicked):
+	case panicked:
 		return ReasonPanicked
 	case errors.Is(err, errAbandoned):
 		return ReasonAbandoned
@@ -270,7 +270,7 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonHeld
 	case processor.IsStalled(err):
 		return ReasonStalled
-	case errors.As(err, &late):
+	case late:
 		return ReasonTimedOut
 	}
 	return ReasonFailed
@@ -278,8 +278,7 @@ func reasonOf(ctx context.Context, err error) string {
 
 // delay before another attempt: what the processor asks for, else a second that doubles, give or take a fifth.
 func delay(failures int, err error) time.Duration {
-	var waiting *processor.WaitingError
-	if errors.As(err, &waiting) {
+	if waiting, ok := errors.AsType[*processor.WaitingError](err); ok {
 		return max(waiting.After, 0)
 	}
 	d := min(firstBackoff<<failures, maxBackoff)

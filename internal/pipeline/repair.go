@@ -84,8 +84,8 @@ func (n *nodeRun) actInParts(ctx context.Context) error {
 
 // isFatal reports whether an error ends the run.
 func isFatal(err error) bool {
-	f := (*fatal)(nil)
-	return errors.As(err, &f)
+	_, ok := errors.AsType[*fatal](err)
+	return ok
 }
 
 // joinFailures is the error of two parts, either of which may be nil. It is worth another try if one of them is,
@@ -171,7 +171,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 		if !processor.IsHeld(err) { // a rule is about the fault, not about one mount
 			err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
 		}
-		if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) {
+		if _, waiting := errors.AsType[*processor.WaitingError](err); waiting {
 			r.Reason = reasonWaiting
 		}
 	}

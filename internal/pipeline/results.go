@@ -95,10 +95,8 @@ func (r *results) add(s stored, whole string) {
 
 // keep takes in the results of the operation, all or none: it writes the files, and returns what the journal is to hold.
 func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, error) {
-	values := maps.Clone(result.Values)
-	if values == nil {
-		values = map[string]string{}
-	}
+	values := map[string]string{}
+	maps.Copy(values, result.Values)
 	maps.Copy(values, result.Files)
 	values, err := dropEchoed(n.request().Data(), values)
 	if err == nil {

@@ -106,12 +106,10 @@ func (x *run) remember(all []stored) error {
 
 // request is what the next operation is asked.
 func (x *run) request() processor.Request {
-	r := x.job.Request
-	r.Values = maps.Clone(r.Values)
-	if r.Values == nil {
-		r.Values = map[string]string{}
-	}
-	maps.Copy(r.Values, x.results.whole)
+	r, values := x.job.Request, map[string]string{}
+	maps.Copy(values, r.Values)
+	maps.Copy(values, x.results.whole)
+	r.Values = values
 	return r
 }
 

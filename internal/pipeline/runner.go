@@ -134,7 +134,7 @@ func (r *Runner) Forget(keep map[types.UID]bool) error {
 // on with.
 func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
 	x := r.execution(d)
-	if d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.Mode == v1.ModeRecord {
+	if d.Ended() || d.Spec.Mode == v1.ModeRecord {
 		return x.d, nil
 	}
 	return x.d, x.run(ctx)

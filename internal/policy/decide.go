@@ -9,28 +9,24 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// Object is what policies need to know of a pod, a namespace or a node.
-type Object struct {
-	Labels, Annotations map[string]string
-}
-
 // optsOut reports whether the owner of a pod or a namespace wants no repair without a request.
-func (o *Object) optsOut() bool {
+func optsOut(o *metav1.ObjectMeta) bool {
 	return strings.EqualFold(o.Annotations[v1.AnnotationRecovery], "off")
 }
 
-// Fault is the fault that is to be decided about.
+// Fault is the fault that is to be decided about. Only the labels and annotations of the objects count.
 type Fault struct {
 	Code string
 	// Pod suffers. nil: the fault is of no pod.
-	Pod *Object
+	Pod *metav1.ObjectMeta
 	// Namespace is that of the pod, Node the node of the agent. nil: it is not known yet.
-	Namespace, Node *Object
+	Namespace, Node *metav1.ObjectMeta
 }
 
 // Decision is what the policies say about a fault.
@@ -112,11 +108,11 @@ func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
 
 // consider takes into account what the owner of the pod wants, and what is not known.
 func (d *Decision) consider(f *Fault) {
-	if f.Pod != nil && f.Pod.optsOut() {
+	if f.Pod != nil && optsOut(f.Pod) {
 		d.OptOut = true
 		d.restrict(v1.RecoveryObserve, optedOut("pod"))
 	}
-	if f.Pod != nil && f.Namespace != nil && f.Namespace.optsOut() {
+	if f.Pod != nil && f.Namespace != nil && optsOut(f.Namespace) {
 		d.OptOut = true
 		d.restrict(v1.RecoveryObserve, optedOut("namespace"))
 	}
@@ -217,7 +213,7 @@ func (p *Policy) breaks(f *Fault) Reason {
 }
 
 // Pool returns the pool of a node, which is nil if its labels are not known and do not matter.
-func (p *Policy) Pool(node *Object) string {
+func (p *Policy) Pool(node *metav1.ObjectMeta) string {
 	if p.Spec.Breaker == nil || node == nil {
 		return ""
 	}

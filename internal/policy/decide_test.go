@@ -32,7 +32,9 @@ func selecting(label string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"is": label}}
 }
 
-func labelled(label string) *Object { return &Object{Labels: map[string]string{"is": label}} }
+func labelled(label string) *metav1.ObjectMeta {
+	return &metav1.ObjectMeta{Labels: map[string]string{"is": label}}
+}
 
 // stale is a fault of a pod, everything about which is known.
 func stale() Fault {
@@ -42,8 +44,8 @@ func stale() Fault {
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	automatic := named("automatic", v1.RecoveryAutomatic, nil)
-	optOut := func(o *Object) *Object {
-		return &Object{Labels: o.Labels, Annotations: map[string]string{v1.AnnotationRecovery: "Off"}}
+	optOut := func(o *metav1.ObjectMeta) *metav1.ObjectMeta {
+		return &metav1.ObjectMeta{Labels: o.Labels, Annotations: map[string]string{v1.AnnotationRecovery: "Off"}}
 	}
 	openBreaker := func(code, pool string) *Policy {
 		return named("b", v1.RecoveryAutomatic, func(p *v1.RecoveryPolicy) {

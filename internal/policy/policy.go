@@ -105,10 +105,8 @@ func (p *Policy) Overrules(other *Policy) bool {
 	if rank(p.Spec.Mode) >= rank(other.Spec.Mode) {
 		return false
 	}
-	for _, code := range other.codes() {
-		if !slices.Contains(p.codes(), code) {
-			return false
-		}
+	if slices.ContainsFunc(other.codes(), func(code string) bool { return !slices.Contains(p.codes(), code) }) {
+		return false
 	}
 	return covers(p.Spec.NamespaceSelector, other.Spec.NamespaceSelector) && covers(p.Spec.PodSelector, other.Spec.PodSelector) &&
 		covers(p.Spec.NodeSelector, other.Spec.NodeSelector)

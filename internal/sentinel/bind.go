@@ -170,11 +170,11 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 		return nil, nil
 	}
 	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) &&
-		w.guard().Acquire(ctx, f, pod) {
+		w.Guard.Acquire(ctx, f, pod) {
 		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
 		b.recordRepair(notice)
 		if notice.repaired {
-			w.guard().Ended(f, notice.err)
+			w.Guard.Ended(f, notice.err)
 		}
 		if notice.err == nil && found.SourceReplaced {
 			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
@@ -190,7 +190,7 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 		return false
 	}
 	pod := w.Pods.PodByUID(b.sub.PodUID)
-	if pod == nil || w.guard().Mode(b.code, pod) == Off {
+	if pod == nil || w.Guard.Mode(b.code, pod) == Off {
 		return false
 	}
 	outlook, _ := podinfo.RestartStateOf(pod, b.sub.Container)

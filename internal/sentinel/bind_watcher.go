@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -24,9 +25,19 @@ const (
 	maxPolledBinds = 256
 )
 
+// bindMemory is what the watcher of one kubelet leaves to the watcher of the next.
+type bindMemory struct {
+	// notified are the mounts whose faults the observer knows, by mount point.
+	notified       map[string]mount.ID
+	repairLimiters repairLimiters
+	// decisions receives when the guard may decide otherwise than before.
+	decisions <-chan struct{}
+}
+
 // bindWatcher watches the subPath binds of one kubelet. Only one goroutine uses it.
 type bindWatcher struct {
 	*Sentinel
+	*bindMemory
 	node    *kubelet.Node
 	mounts  *mountList
 	sources *sourceWatcher
@@ -40,17 +51,15 @@ type bindWatcher struct {
 	// statusChanged is set if the status may have changed since the last report.
 	statusChanged bool
 	table         recentTable
-	// decisions receives when the guard may decide otherwise than before.
-	decisions <-chan struct{}
 }
 
-func newBindWatcher(s *Sentinel, node *kubelet.Node) (*bindWatcher, error) {
+func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory) (*bindWatcher, error) {
 	sources, err := newSourceWatcher()
 	if err != nil {
 		return nil, err
 	}
 	return &bindWatcher{
-		Sentinel: s, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(), decisions: s.bindDecisions,
+		Sentinel: s, bindMemory: memory, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(),
 	}, nil
 }
 
@@ -245,7 +254,7 @@ func (w *bindWatcher) reportStatus() {
 			status.Unwatched++
 		}
 	}
-	w.setBindStatus(status)
+	w.setStatus(fromBinds, status)
 	w.publish(fromBinds, faults)
 	w.statusChanged = false
 }

@@ -73,7 +73,7 @@ func newBindFixture(t testing.TB, mode Mode) *bindFixture {
 	f.addSubPath(f.pod, "configmap")
 	f.point = f.Point(f.pod, "configmap", "app", 0)
 	f.put(f.pod)
-	f.sentinel = &Sentinel{Mode: mode, Kubelet: f.Node, Pods: f, Observer: f}
+	f.sentinel = &Sentinel{Mode: mode, Guard: always{mode}, Kubelet: f.Node, Pods: f, Observer: f}
 	return f
 }
 
@@ -275,7 +275,7 @@ func TestRestartFindsEarlierFault(t *testing.T) {
 	stop := f.start(t)
 	f.expect(t, "found StaleSubPath in app of web at 0")
 	stop()
-	f.sentinel = &Sentinel{Mode: Automatic, Kubelet: f.Node, Pods: f, Observer: f}
+	f.sentinel = &Sentinel{Mode: Automatic, Guard: always{Automatic}, Kubelet: f.Node, Pods: f, Observer: f}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.sentinel.Run(ctx) }()

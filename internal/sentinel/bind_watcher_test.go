@@ -24,7 +24,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
 	w := &bindWatcher{
-		Sentinel: &Sentinel{Pods: pods}, bindQueue: newBindQueue(),
+		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	for i, b := range []bind{
@@ -52,17 +52,17 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		}
 		return due
 	}
-	const always = "/1/2/3/4"
+	const pollEach = "/1/2/3/4"
 	for range 3 {
-		if got := tick(); got != always || len(w.pending) != 4 {
-			t.Errorf("queued at a tick: %s, pending: %d; want %s", got, len(w.pending), always)
+		if got := tick(); got != pollEach || len(w.pending) != 4 {
+			t.Errorf("queued at a tick: %s, pending: %d; want %s", got, len(w.pending), pollEach)
 		}
 	}
 	w.reportStatus()
 	if got := w.Status(); got.Binds != 5 || got.Unwatched != 1 || got.Present[fault.StaleSubPath] != 1 {
 		t.Errorf("status: %+v", got)
 	}
-	w.Mode = Observe
+	w.Mode, w.Guard = Observe, always{Observe}
 	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
 		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}
@@ -71,11 +71,11 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := tick(); got != "/0"+always {
+	if got := tick(); got != "/0"+pollEach {
 		t.Errorf("queued at the tick after too many events: %s, want all", got)
 	}
-	if got := tick(); got != always {
-		t.Errorf("queued at the tick after that: %s, want %s", got, always)
+	if got := tick(); got != pollEach {
+		t.Errorf("queued at the tick after that: %s, want %s", got, pollEach)
 	}
 	w.removeBind("/2")
 	if got := tick(); got != "/1/3/4" {

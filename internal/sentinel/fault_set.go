@@ -30,7 +30,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 		}
 		for _, f := range v.Findings() {
 			key := faultKeyOf(&f.Mount, f.Code)
-			if pod := w.Pods.PodByUID(f.Pod.UID); pod == nil || w.guard().Mode(f.Code, pod) == Off {
+			if pod := w.Pods.PodByUID(f.Pod.UID); pod == nil || w.Guard.Mode(f.Code, pod) == Off {
 				continue
 			}
 			present[key], places[mountPlace{key.namespace, key.point}] = f, true

@@ -42,7 +42,7 @@ func TestUnaskedFaultsStayPresent(t *testing.T) {
 		const many = 200
 		p := &partialVolumes{deadVolumes: newDeadVolumes(many), asked: 144}
 		watcher := p.watcher()
-		watcher.Mode, watcher.Volumes = Observe, p
+		watcher.Guard, watcher.Volumes = always{Observe}, p
 		var waits []time.Duration
 		scan := func(times int) {
 			for range times {
@@ -91,7 +91,7 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 	} {
 		d := newDeadVolumes(1)
 		watcher := d.watcher()
-		watcher.Mode = Observe
+		watcher.Guard = always{Observe}
 		if err := watcher.scan(t.Context()); err != nil || len(watcher.present) != 1 {
 			t.Fatalf("%s: %d faults at first, %v", name, len(watcher.present), err)
 		}
@@ -123,8 +123,8 @@ func TestWatcherWithoutProbesIsNotWatching(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partialVolumes{deadVolumes: newDeadVolumes(3)}
 		watcher := p.watcher()
-		watcher.Mode, watcher.Volumes, watcher.Kubelet = Observe, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
-		watcher.Sentinel.setBindStatus(Status{Watching: true})
+		watcher.Mode, watcher.Guard, watcher.Volumes, watcher.Kubelet = Observe, always{Observe}, p, &fixedKubelet{kubelet.Node{Layout: kubelet.Layout{Root: "/nowhere"}}}
+		watcher.Sentinel.setStatus(fromBinds, Status{Watching: true})
 		for _, watching := range []bool{false, true} {
 			ctx, stop := context.WithTimeout(t.Context(), scanInterval+5*tickInterval)
 			watcher.run(ctx)

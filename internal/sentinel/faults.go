@@ -43,6 +43,7 @@ const (
 	fromBinds source = iota
 	fromVolumes
 	fromOrphans
+	sourceCount
 )
 
 // codesBySource are the codes that each source finds.
@@ -61,14 +62,22 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for from, codes := range codesBySource {
-		faults, known := s.faults[from]
-		present = append(present, faults...)
-		if !known && s.hasSource(from) {
+		r := &s.reports[from]
+		present = append(present, r.faults...)
+		if !r.scanned && s.hasSource(from) {
 			unknown = append(unknown, codes...)
 		}
 	}
 	slices.Sort(unknown)
 	return present, unknown
+}
+
+// report is what a source has said last.
+type report struct {
+	status Status // of binds and of volumes only
+	faults []*Fault
+	// scanned is set when the first scan has ended. No fault is known before.
+	scanned bool
 }
 
 // hasSource reports whether the sentinel has the source at all.
@@ -85,13 +94,11 @@ func (s *Sentinel) hasSource(from source) bool {
 // publish replaces the faults of one source. A source that cannot scan does not publish, and its last faults stay.
 func (s *Sentinel) publish(from source, faults []*Fault) {
 	s.mu.Lock()
-	before, known := s.faults[from]
-	if s.faults == nil {
-		s.faults = map[source][]*Fault{}
-	}
-	s.faults[from] = faults
+	r := &s.reports[from]
+	changed := !r.scanned || len(r.faults)+len(faults) > 0
+	r.faults, r.scanned = faults, true
 	s.mu.Unlock()
-	if s.Changed != nil && (!known || len(before)+len(faults) > 0) {
+	if s.Changed != nil && changed {
 		s.Changed()
 	}
 }

@@ -64,7 +64,7 @@ func TestFaultHasContainerState(t *testing.T) {
 func TestFaultsOfOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &fakeOrphans{uids: []string{"a"}, unasked: []string{"no route"}}
-		s := &Sentinel{Mode: Observe, Observer: o, Orphans: o}
+		s := &Sentinel{Mode: Observe, Guard: always{Observe}, Observer: o, Orphans: o}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go s.watchOrphans(ctx)

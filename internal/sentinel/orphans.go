@@ -78,7 +78,7 @@ func (s *Sentinel) surveyOrphans(ctx context.Context, counted map[string]*Fault)
 	}
 	found := map[string]bool{}
 	for _, f := range survey.Findings() {
-		if s.guard().Mode(f.Code, nil) == Off {
+		if s.Guard.Mode(f.Code, nil) == Off {
 			continue
 		}
 		found[f.Pod.UID] = true

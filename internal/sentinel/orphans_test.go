@@ -79,7 +79,7 @@ func (o *fakeOrphans) Trouble(error) {
 func TestWatchOrphansTiming(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &fakeOrphans{uids: []string{"a", "b"}}
-		s := &Sentinel{Observer: o, Orphans: o}
+		s := &Sentinel{Guard: always{}, Observer: o, Orphans: o}
 		last, periods := time.Now(), map[time.Duration]bool{}
 		go s.watchOrphans(t.Context())
 		for _, step := range []struct {

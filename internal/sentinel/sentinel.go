@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sentinel watches a node. It keeps the set of present faults, notifies an observer of each, and in mode
-// Automatic repairs those that can be repaired without a loss. A Guard may decide for each fault.
+// Automatic repairs those that can be repaired without a loss. A Guard decides about each fault.
 //
 // It watches the subPath binds. A bind that becomes stale (kubernetes#68211) is reported within milliseconds, while its
 // container still runs. In mode Automatic it is unmounted at once, so that the next start of the container finds the
@@ -79,7 +79,7 @@ func (s *Sentinel) tryLock() (release func(), ok bool) {
 	return release, true
 }
 
-// Observer is notified of faults and repairs. Its methods are called one at a time and return soon.
+// Observer is notified of faults and repairs. Several goroutines call its methods, which return soon.
 type Observer interface {
 	// Found reports a fault once, when it is first seen. after is the age of the fault, and 0 if the kernel does not
 	// record it.
@@ -88,31 +88,6 @@ type Observer interface {
 	Repaired(r Repair)
 	// Trouble reports an error that keeps the sentinel from seeing everything. The sentinel retries on its own.
 	Trouble(err error)
-}
-
-// serialObserver passes on the calls of several goroutines, one at a time.
-type serialObserver struct {
-	mu       sync.Mutex
-	observer Observer
-}
-
-// Found implements Observer.
-func (o *serialObserver) Found(f fault.Finding, after time.Duration) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.observer.Found(f, after)
-}
-
-func (o *serialObserver) Repaired(r Repair) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.observer.Repaired(r)
-}
-
-func (o *serialObserver) Trouble(err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.observer.Trouble(err)
 }
 
 // Intervals.
@@ -141,7 +116,7 @@ type Guard interface {
 
 // Sentinel watches one node. Its fields are set before Run.
 type Sentinel struct {
-	// Mode is Off if nothing is watched. Without a Guard, it holds for all faults.
+	// Mode is Off if nothing is watched. The Guard has the mode of each fault.
 	Mode     Mode
 	Guard    Guard
 	Kubelet  kubelet.Locator
@@ -158,18 +133,8 @@ type Sentinel struct {
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()
 
-	// notified are the mounts whose faults the observer knows, by mount point. They stay if the kubelet is restarted.
-	notified       map[string]mount.ID
-	repairLimiters repairLimiters
-
-	// bindDecisions and volumeDecisions receive when the guard may decide otherwise than before.
-	bindDecisions, volumeDecisions <-chan struct{}
-
-	mu           sync.Mutex
-	bindStatus   Status // of binds
-	volumeStatus Status // of volumes
-	// faults are the present faults by source. A source is missing until its first scan ends.
-	faults map[source][]*Fault
+	mu      sync.Mutex
+	reports [sourceCount]report // by source
 }
 
 // Run watches until ctx is done and returns nil. It reports errors to the observer and retries.
@@ -177,14 +142,11 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	if s.Mode != Observe && s.Mode != Automatic {
 		return nil
 	}
-	s.bindDecisions, s.volumeDecisions = s.guard().Subscribe(), s.guard().Subscribe()
-	s.notified, s.repairLimiters = map[string]mount.ID{}, repairLimiters{}
-	s.Observer = &serialObserver{observer: s.Observer}
-	s.setBindStatus(Status{})
+	s.setStatus(fromBinds, Status{})
 	var group sync.WaitGroup
 	group.Go(func() { s.watchdog(ctx) })
 	if s.Volumes != nil {
-		s.setVolumeStatus(Status{})
+		s.setStatus(fromVolumes, Status{})
 		group.Go(func() { newVolumeWatcher(s).run(ctx) })
 	}
 	if s.Orphans != nil {
@@ -197,9 +159,10 @@ func (s *Sentinel) Run(ctx context.Context) error {
 
 // watchBinds watches the binds until ctx is done.
 func (s *Sentinel) watchBinds(ctx context.Context) {
+	memory := &bindMemory{notified: map[string]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
 	for ctx.Err() == nil {
-		err := s.watchKubelet(ctx)
-		s.setBindStatus(Status{})
+		err := s.watchKubelet(ctx, memory)
+		s.setStatus(fromBinds, Status{})
 		if errors.Is(err, errReplaced) {
 			continue
 		}
@@ -217,7 +180,7 @@ func (s *Sentinel) watchBinds(ctx context.Context) {
 var errReplaced = errors.New("kubelet was replaced")
 
 // watchKubelet watches the binds of the current kubelet until it is replaced.
-func (s *Sentinel) watchKubelet(ctx context.Context) error {
+func (s *Sentinel) watchKubelet(ctx context.Context, memory *bindMemory) error {
 	node, err := s.Kubelet.Node(ctx)
 	if err != nil {
 		return err
@@ -225,7 +188,7 @@ func (s *Sentinel) watchKubelet(ctx context.Context) error {
 	if renews, err := node.ReplacesStaleBinds(); err == nil && renews {
 		return s.awaitReplacement(ctx, node)
 	}
-	v, err := newBindWatcher(s, node)
+	v, err := newBindWatcher(s, node, memory)
 	if err != nil {
 		return err
 	}
@@ -236,7 +199,7 @@ func (s *Sentinel) watchKubelet(ctx context.Context) error {
 // awaitReplacement waits until the kubelet is replaced.
 func (s *Sentinel) awaitReplacement(ctx context.Context, node *kubelet.Node) error {
 	for {
-		s.setBindStatus(Status{Watching: true})
+		s.setStatus(fromBinds, Status{Watching: true})
 		s.publish(fromBinds, nil)
 		select {
 		case <-ctx.Done():

@@ -41,20 +41,21 @@ type Status struct {
 func (s *Sentinel) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	status := s.bindStatus
+	binds, volumes := &s.reports[fromBinds].status, &s.reports[fromVolumes].status
+	status := *binds
 	status.Present = map[fault.Code]int{}
-	maps.Copy(status.Present, s.bindStatus.Present)
-	if orphans := len(s.faults[fromOrphans]); orphans > 0 {
+	maps.Copy(status.Present, binds.Present)
+	if orphans := len(s.reports[fromOrphans].faults); orphans > 0 {
 		status.Present[fault.OrphanedPodVolumes] = orphans
 	}
 	if s.Volumes != nil {
-		status.Watching = status.Watching && s.volumeStatus.Watching
-		status.Connections = s.volumeStatus.Connections
-		for code, n := range s.volumeStatus.Present {
+		status.Watching = status.Watching && volumes.Watching
+		status.Connections = volumes.Connections
+		for code, n := range volumes.Present {
 			status.Present[code] += n
 		}
 	}
-	status.Stuck = cmp.Or(s.bindStatus.stuckMessage("binds"), s.volumeStatus.stuckMessage("volumes"))
+	status.Stuck = cmp.Or(binds.stuckMessage("binds"), volumes.stuckMessage("volumes"))
 	status.Watching = status.Watching && status.Stuck == ""
 	return status
 }
@@ -67,25 +68,19 @@ func (s *Status) stuckMessage(watch string) string {
 	return fmt.Sprintf("the watch over %s has not reported since %s: what it shows is of that time", watch, s.updatedAt.UTC().Format(time.RFC3339))
 }
 
-func (s *Sentinel) setVolumeStatus(status Status) {
+// setStatus sets the status of the binds or of the volumes.
+func (s *Sentinel) setStatus(from source, status Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status.updatedAt = time.Now()
-	s.volumeStatus = status
+	s.reports[from].status = status
 }
 
 // heartbeat records that the volume watcher is at work, although its status has not changed.
 func (s *Sentinel) heartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.volumeStatus.updatedAt = time.Now()
-}
-
-func (s *Sentinel) setBindStatus(status Status) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	status.updatedAt = time.Now()
-	s.bindStatus = status
+	s.reports[fromVolumes].status.updatedAt = time.Now()
 }
 
 // watchdog reports a stuck watcher to the observer once.

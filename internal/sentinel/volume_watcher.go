@@ -69,6 +69,8 @@ type volumeWatcher struct {
 
 	polled connectionPoller
 	scanSchedule
+	// decisions receives when the guard may decide otherwise than before.
+	decisions <-chan struct{}
 
 	present      map[faultKey]fault.Finding
 	repairs      repairQueue   // what is left of the last plan
@@ -103,7 +105,7 @@ func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
-		present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{},
+		present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{}, decisions: s.Guard.Subscribe(),
 	}
 }
 
@@ -117,7 +119,7 @@ func (w *volumeWatcher) run(ctx context.Context) {
 		w.reportTrouble(ctx, cmp.Or(err, w.probeErr))
 		select {
 		case <-ctx.Done():
-		case <-w.volumeDecisions:
+		case <-w.decisions:
 			w.scanDue = w.scanDue || len(w.present) > 0
 		case <-tick.C:
 		}
@@ -322,7 +324,7 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made []calls.Call, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
 	if f := w.present[faultKeyOf(a.Mount, a.Fault)]; !refused && !applied.Already {
-		w.guard().Ended(f, err)
+		w.Guard.Ended(f, err)
 		w.Observer.Repaired(replacementOf(f, a, applied, made, err))
 	}
 	backoff := w.backoffs[placeOf(a.Mount)]
@@ -344,5 +346,5 @@ func (w *volumeWatcher) reportStatus(watching bool) {
 	for key := range w.present {
 		status.Present[key.code]++
 	}
-	w.Sentinel.setVolumeStatus(status)
+	w.setStatus(fromVolumes, status)
 }

@@ -34,7 +34,7 @@ func newVolumeFixture(t *testing.T, mode Mode) *volumeFixture {
 	t.Cleanup(func() { must(t, connections.Close()) })
 	f := &volumeFixture{bindFixture: &bindFixture{notifications: make(chan string, 10000)}, scene: scene}
 	f.sentinel = &Sentinel{
-		Mode: mode, Kubelet: scene.Node, Pods: scene, Observer: f, Volumes: scene.Inspector, Connections: connections,
+		Mode: mode, Guard: always{mode}, Kubelet: scene.Node, Pods: scene, Observer: f, Volumes: scene.Inspector, Connections: connections,
 	}
 	return f
 }

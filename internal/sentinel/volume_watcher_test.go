@@ -77,7 +77,7 @@ func (d *deadVolumes) Found(fault.Finding, time.Duration) { d.found++ }
 func (d *deadVolumes) Repaired(Repair)                    { d.repaired++ }
 func (d *deadVolumes) Trouble(err error)                  { d.trouble = append(d.trouble, err.Error()) }
 func (d *deadVolumes) watcher() *volumeWatcher {
-	return newVolumeWatcher(&Sentinel{Mode: Automatic, Pods: d, Observer: d, Volumes: d})
+	return newVolumeWatcher(&Sentinel{Mode: Automatic, Guard: always{Automatic}, Pods: d, Observer: d, Volumes: d})
 }
 func (d *deadVolumes) remove(a fault.Action, volumes []*volume.Health) {
 	for i, v := range volumes {
@@ -232,7 +232,7 @@ func TestEndingPodsAreNotRepaired(t *testing.T) {
 func TestRescanBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watcher := newDeadVolumes(1).watcher()
-		watcher.Mode = Observe
+		watcher.Guard = always{Observe}
 		var waits []time.Duration
 		for range 200 {
 			if err := watcher.scan(t.Context()); err != nil {

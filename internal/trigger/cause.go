@@ -73,7 +73,6 @@ func (c *Cause) slot(interval time.Duration) int64 {
 
 // Rejection says why no Diagnosis is made of a signal that matched.
 type Rejection struct {
-	Kind Kind
 	// Reason is one of those that package v1 lists.
 	Reason  string
 	Message string
@@ -84,28 +83,24 @@ type Rejection struct {
 // Error returns reason and message.
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
-func reject(c *Cause, reason, format string, args ...any) *Rejection {
-	return &Rejection{Kind: c.Kind, Reason: reason, Message: printable.Clip(printable.Line(fmt.Sprintf(format, args...)), maxMessageBytes)}
-}
-
 // Reject returns a Rejection with a message of one line, 512 bytes at most.
-func Reject(kind Kind, reason, format string, args ...any) *Rejection {
-	return reject(&Cause{Kind: kind}, reason, format, args...)
+func Reject(reason, format string, args ...any) *Rejection {
+	return &Rejection{Reason: reason, Message: printable.Clip(printable.Line(fmt.Sprintf(format, args...)), maxMessageBytes)}
 }
 
 // Check refuses a cause whose target no object can have, or whose parameters are too long.
 func (c *Cause) Check() error {
 	if c.Node != "" && len(validation.IsDNS1123Subdomain(c.Node)) > 0 {
-		return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a node", printable.Clip(c.Node, maxExcerptValue))
+		return Reject(v1.ReasonInvalidTarget, "%q cannot be the name of a node", printable.Clip(c.Node, maxExcerptValue))
 	}
 	if p := c.Pod; p != nil {
 		switch {
 		case len(validation.IsDNS1123Label(p.Namespace)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the namespace of a pod", printable.Clip(p.Namespace, maxExcerptValue))
+			return Reject(v1.ReasonInvalidTarget, "%q cannot be the namespace of a pod", printable.Clip(p.Namespace, maxExcerptValue))
 		case len(validation.IsDNS1123Subdomain(p.Name)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a pod", printable.Clip(p.Name, maxExcerptValue))
+			return Reject(v1.ReasonInvalidTarget, "%q cannot be the name of a pod", printable.Clip(p.Name, maxExcerptValue))
 		case p.Container != "" && len(validation.IsDNS1123Label(p.Container)) > 0:
-			return reject(c, v1.ReasonInvalidTarget, "%q cannot be the name of a container", printable.Clip(p.Container, maxExcerptValue))
+			return Reject(v1.ReasonInvalidTarget, "%q cannot be the name of a container", printable.Clip(p.Container, maxExcerptValue))
 		}
 	}
 	size := 0
@@ -113,7 +108,7 @@ func (c *Cause) Check() error {
 		value := c.Parameters[key]
 		size += len(key) + len(value)
 		if len(value) > maxParameterBytes || size > maxParametersSize {
-			return reject(c, v1.ReasonInvalidParameter, "the value of %s has %d bytes: one may have %d, all together %d",
+			return Reject(v1.ReasonInvalidParameter, "the value of %s has %d bytes: one may have %d, all together %d",
 				key, len(value), maxParameterBytes, maxParametersSize)
 		}
 	}

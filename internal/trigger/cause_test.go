@@ -77,13 +77,22 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	var rules Rules[string]
 	all := &record{}
-	rules.Put("all", func(string) (Cause, bool, error) { return Cause{Key: "k"}, true, nil })
-	rules.Put("none", func(string) (Cause, bool, error) { return Cause{}, false, nil })
-	rules.Put("bad", func(string) (Cause, bool, error) {
-		return Cause{}, true, Reject(KindAlert, v1.ReasonLabelMissing, "no label")
-	})
-	rules.Put("invalid", func(string) (Cause, bool, error) { return Cause{Node: "a b"}, true, nil })
-	rules.Put("full", func(string) (Cause, bool, error) { return Cause{}, true, nil })
+	for name, match := range map[string]Match[string]{
+		"all":  func(string) (Cause, bool, error) { return Cause{Key: "k"}, true, nil },
+		"none": func(string) (Cause, bool, error) { return Cause{}, false, nil },
+		"bad": func(string) (Cause, bool, error) {
+			return Cause{}, true, Reject(v1.ReasonLabelMissing, "no label")
+		},
+		"invalid": func(string) (Cause, bool, error) { return Cause{Node: "a b"}, true, nil },
+		"full":    func(string) (Cause, bool, error) { return Cause{}, true, nil },
+		"other":   nil,
+	} {
+		trigger := &v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		installed, err := rules.Install(trigger, func(*v1.Trigger) (Match[string], error) { return match, nil })
+		if installed != (match != nil) || err != nil {
+			t.Errorf("%s: installed %t, %v", name, installed, err)
+		}
+	}
 	n, err := rules.Apply(all, "signal")
 	if n != 4 || !errors.Is(err, errFull) || strings.Join(all.offered, ",") != "all" || len(all.rejected) != 2 {
 		t.Errorf("matched %d, %v, %+v", n, err, all)
@@ -106,4 +115,6 @@ func (r *record) Offer(trigger string, _ Cause) error {
 	return nil
 }
 
-func (r *record) Reject(trigger string, _ *Rejection) { r.rejected = append(r.rejected, trigger) }
+func (r *record) Reject(trigger string, _ Kind, _ *Rejection) {
+	r.rejected = append(r.rejected, trigger)
+}

@@ -18,8 +18,8 @@ import (
 )
 
 // notYet is a Rejection for what may be there soon: a Trigger and its OperationSet are often applied together.
-func notYet(c *Cause, reason, format string, args ...any) *Rejection {
-	r := reject(c, reason, format, args...)
+func notYet(reason, format string, args ...any) *Rejection {
+	r := Reject(reason, format, args...)
 	r.passes = true
 	return r
 }
@@ -31,11 +31,11 @@ func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cau
 	err := m.client.Get(ctx, client.ObjectKey{Name: t.Spec.OperationSet}, set)
 	switch {
 	case apierrors.IsNotFound(err):
-		return notYet(cause, v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
+		return notYet(v1.ReasonOperationSetNotFound, "there is no OperationSet %q", t.Spec.OperationSet)
 	case err != nil:
 		return fmt.Errorf("reading operation set %q: %w", t.Spec.OperationSet, err)
 	case !meta.IsStatusConditionTrue(set.Status.Conditions, v1.ConditionReady):
-		return notYet(cause, v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
+		return notYet(v1.ReasonOperationSetNotReady, "OperationSet %q is not ready", set.Name)
 	}
 	if len(cause.Parameters) == 0 {
 		return nil
@@ -54,7 +54,7 @@ func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cau
 	}
 	for _, key := range slices.Sorted(maps.Keys(cause.Parameters)) {
 		if !slices.Contains(known, key) {
-			return reject(cause, v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
+			return Reject(v1.ReasonParameterNotDeclared, "no Operation of OperationSet %q declares the parameter %q", set.Name, key)
 		}
 	}
 	return nil

@@ -5,6 +5,7 @@ package trigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -14,32 +15,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // UnfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
 const UnfinishedIndex = "trigger.unfinished"
 
-// Owner returns the UID of the Trigger that made a Diagnosis. Empty: none did.
-func Owner(d *v1.Diagnosis) string {
-	for _, o := range d.OwnerReferences {
-		if o.Kind == "Trigger" && o.APIVersion == v1.GroupVersion.String() {
-			return string(o.UID)
-		}
-	}
-	return ""
-}
-
 // Unfinished are the values of UnfinishedIndex.
 func Unfinished(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
-	if !ok || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed {
+	if !ok || d.Ended() {
 		return nil
 	}
-	owner := Owner(d)
-	if owner == "" {
+	owner := d.OwningTrigger()
+	if owner == nil {
 		return nil
 	}
-	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner)}
+	return []string{target{node: d.Spec.NodeName, pod: d.Spec.PodReference}.key(owner.UID)}
 }
 
 // diagnosisMaker makes the Diagnoses of causes.
@@ -47,7 +39,6 @@ type diagnosisMaker struct {
 	client    client.Client
 	reader    client.Reader // asks the API server itself
 	namespace string        // of the Diagnoses
-	targets   targetFinder
 }
 
 // make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
@@ -60,7 +51,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 	if err := m.declared(ctx, t, cause); err != nil {
 		return err
 	}
-	targets, err := m.targets.find(ctx, t, cause)
+	targets, err := m.findTargets(ctx, t, cause)
 	if err != nil {
 		return err
 	}
@@ -71,7 +62,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 			return err
 		}
 		err := m.diagnose(ctx, queue, t, cause, target)
-		if r := asRejection(err, cause); r != nil {
+		if r, ok := errors.AsType[*Rejection](err); ok {
 			queue.count(cause, r) // of this node; the others get theirs
 		} else if err != nil {
 			return err
@@ -90,7 +81,7 @@ func (m *diagnosisMaker) trigger(ctx context.Context, name string, c *Cause) (*v
 	case err != nil:
 		return nil, fmt.Errorf("reading trigger %q: %w", name, err)
 	case t.Spec.Suspend:
-		return nil, reject(c, v1.ReasonSuspended, "spec.suspend is set")
+		return nil, Reject(v1.ReasonSuspended, "spec.suspend is set")
 	}
 	return t, nil
 }
@@ -115,7 +106,7 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	case apierrors.IsAlreadyExists(err):
 		return queue.repeat(cause, nil)
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
-		return reject(cause, v1.ReasonAPIError, "%v", err)
+		return Reject(v1.ReasonAPIError, "%v", err)
 	case err != nil:
 		return fmt.Errorf("creating diagnosis %s/%s: %w", m.namespace, made.Name, err)
 	}
@@ -159,17 +150,15 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 		return nil
 	}
 	var earlier v1.DiagnosisList
-	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(string(t.UID))})
+	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(t.UID)})
 	if err != nil {
 		return fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}
 	for i := range earlier.Items {
 		if cause.Policy != v1.ReplaceConcurrent {
-			return reject(cause, v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
+			return Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
 		}
-		uid := earlier.Items[i].UID
-		err := m.client.Delete(ctx, &earlier.Items[i], client.Preconditions{UID: &uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
 		}
 	}
@@ -178,10 +167,8 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 
 // diagnosis is what is made.
 func (m *diagnosisMaker) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
-	parameters := maps.Clone(t.Spec.Parameters)
-	if parameters == nil {
-		parameters = map[string]string{}
-	}
+	parameters := map[string]string{}
+	maps.Copy(parameters, t.Spec.Parameters)
 	maps.Copy(parameters, c.Parameters)
 	made := &v1.Diagnosis{}
 	made.Namespace, made.Name = m.namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)

@@ -70,7 +70,7 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	defer d.mu.Unlock()
 	l := d.lanes[t.Name]
 	if l == nil {
-		l = newLane(t.Name, d.newMaker())
+		l = newLane(t.Name, &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace})
 		if d.lanes == nil {
 			d.lanes = map[string]*lane{}
 		}
@@ -78,10 +78,6 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 	}
 	l.set(t)
 	d.run(l)
-}
-
-func (d *Dispatcher) newMaker() *diagnosisMaker {
-	return &diagnosisMaker{client: d.Client, reader: d.Reader, namespace: d.Namespace, targets: targetFinder{d.Reader}}
 }
 
 // Forget drops what waits of a Trigger.
@@ -118,7 +114,7 @@ func (d *Dispatcher) Offer(trigger string, c Cause) error {
 }
 
 // Reject counts a signal that a Trigger matched and of which no Diagnosis can be made.
-func (d *Dispatcher) Reject(trigger string, r *Rejection) {
+func (d *Dispatcher) Reject(trigger string, kind Kind, r *Rejection) {
 	l := d.lane(trigger)
 	if l == nil {
 		return
@@ -126,7 +122,7 @@ func (d *Dispatcher) Reject(trigger string, r *Rejection) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delta.Matched++
-	l.drop(r)
+	l.drop(kind, r)
 }
 
 // Progress is how far a Trigger is.

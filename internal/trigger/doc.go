@@ -15,9 +15,8 @@ import v1 "kubediag.org/kubediag/api/v1"
 
 // Source is one kind of signal.
 type Source interface {
-	// Install takes a Trigger, new or changed, in the place of the earlier one of its name. It reports whether the Trigger is
-	// of this source.
-	Install(t *v1.Trigger) (bool, error)
+	// Install takes a Trigger, new or changed, in the place of the earlier one of its name. One of another source is forgotten.
+	Install(t *v1.Trigger) error
 	// Remove forgets the Trigger of this name.
 	Remove(name string)
 }
@@ -27,5 +26,5 @@ type Offerer interface {
 	// Offer takes a cause.
 	Offer(trigger string, c Cause) error
 	// Reject counts what matched but names nothing that can be diagnosed.
-	Reject(trigger string, r *Rejection)
+	Reject(trigger string, kind Kind, r *Rejection)
 }

@@ -90,7 +90,7 @@ func (l *lane) offer(cause Cause) error {
 		}
 		return nil
 	default:
-		l.drop(reject(&cause, v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
+		l.drop(cause.Kind, Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
 		return errFull
 	}
 }
@@ -113,12 +113,12 @@ func (l *lane) repeated(c *Cause) {
 	results.WithLabelValues(string(c.Kind), resultRepeated).Inc()
 }
 
-func (l *lane) drop(r *Rejection) {
+func (l *lane) drop(kind Kind, r *Rejection) {
 	d := l.delta.Dropped[r.Reason]
 	l.delta.Dropped[r.Reason] = v1.TriggerDrop{
 		Reason: r.Reason, Count: d.Count + 1, LastTime: metav1.NewTime(time.Now().Truncate(time.Second)), Message: r.Message,
 	}
-	results.WithLabelValues(string(r.Kind), r.Reason).Inc()
+	results.WithLabelValues(string(kind), r.Reason).Inc()
 }
 
 // fired counts a Diagnosis that was made.
@@ -137,7 +137,7 @@ func (l *lane) count(c *Cause, r *Rejection) {
 	if r == nil {
 		l.repeated(c)
 	} else {
-		l.drop(r)
+		l.drop(c.Kind, r)
 	}
 }
 
@@ -170,30 +170,18 @@ func (l *lane) work(ctx context.Context, cause Cause) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		rejection := asRejection(err, &cause)
-		if (rejection == nil || rejection.passes) && attempt < attempts {
+		rejection, ok := errors.AsType[*Rejection](err)
+		if (!ok || rejection.passes) && attempt < attempts {
 			select {
 			case <-ctx.Done():
 			case <-time.After(backoff.Step()):
 			}
 			continue
 		}
-		if rejection == nil {
-			rejection = reject(&cause, v1.ReasonAPIError, "%v", err)
+		if !ok {
+			rejection = Reject(v1.ReasonAPIError, "%v", err)
 		}
 		l.count(&cause, rejection)
 		return
 	}
-}
-
-// asRejection returns the Rejection in an error, and nil if there is none.
-func asRejection(err error, c *Cause) *Rejection {
-	var r *Rejection
-	if !errors.As(err, &r) {
-		return nil
-	}
-	if r.Kind == "" {
-		r.Kind = c.Kind
-	}
-	return r
 }

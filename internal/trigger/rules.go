@@ -4,7 +4,10 @@
 package trigger
 
 import (
+	"errors"
 	"sync"
+
+	v1 "kubediag.org/kubediag/api/v1"
 )
 
 // Match compares a signal with one Trigger. The error, a *Rejection, is for a signal that matches and cannot be used.
@@ -16,14 +19,21 @@ type Rules[S any] struct {
 	matches map[string]Match[S]
 }
 
-// Put sets the rule of a Trigger.
-func (r *Rules[S]) Put(name string, m Match[S]) {
+// Install sets the rule of a Trigger, new or changed, and reports whether it has one. It has none if it is of another
+// source, for which compile returns nil, or if it cannot be compiled.
+func (r *Rules[S]) Install(t *v1.Trigger, compile func(t *v1.Trigger) (Match[S], error)) (bool, error) {
+	match, err := compile(t)
+	if match == nil || err != nil {
+		r.Remove(t.Name)
+		return false, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.matches == nil {
 		r.matches = map[string]Match[S]{}
 	}
-	r.matches[name] = m
+	r.matches[t.Name] = match
+	return true, nil
 }
 
 // Remove drops the rule of a Trigger.
@@ -54,8 +64,8 @@ func (r *Rules[S]) Apply(to Offerer, signal S) (matched int, first error) {
 		if err == nil {
 			err = c.Check()
 		}
-		if rejection := asRejection(err, &c); rejection != nil {
-			to.Reject(name, rejection)
+		if rejection, ok := errors.AsType[*Rejection](err); ok {
+			to.Reject(name, c.Kind, rejection)
 		} else if err := to.Offer(name, c); err != nil && first == nil {
 			first = err
 		}

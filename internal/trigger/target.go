@@ -14,10 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
-
-// nodesAtOnce is how many nodes one request lists.
-const nodesAtOnce = 500
 
 // target is what one Diagnosis is about.
 type target struct {
@@ -26,43 +24,38 @@ type target struct {
 }
 
 // key names a target among those of a Trigger. The node of a pod is left out: the manager fills it in.
-func (t target) key(trigger string) string {
+func (t target) key(trigger types.UID) string {
 	if t.pod != nil {
-		return trigger + " pod " + t.pod.Namespace + "/" + t.pod.Name
+		return string(trigger) + " pod " + t.pod.Namespace + "/" + t.pod.Name
 	}
-	return trigger + " node " + t.node
+	return string(trigger) + " node " + t.node
 }
 
-// targetFinder finds what the Diagnoses of a cause are about.
-type targetFinder struct {
-	reader client.Reader // asks the API server itself for pods and nodes
-}
-
-// find returns what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
-func (f targetFinder) find(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+// findTargets returns what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
+func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	switch {
 	case cause.Pod != nil:
-		return f.podTarget(ctx, cause)
+		return m.podTarget(ctx, cause)
 	case cause.Node != "":
-		return f.nodeTarget(ctx, cause, cause.Node)
+		return m.nodeTarget(ctx, cause, cause.Node)
 	case t.Spec.NodeName != "":
-		return f.nodeTarget(ctx, cause, t.Spec.NodeName)
+		return m.nodeTarget(ctx, cause, t.Spec.NodeName)
 	case t.Spec.NodeSelector != nil:
-		return f.selected(ctx, t, cause)
+		return m.selected(ctx, t, cause)
 	}
-	return nil, reject(cause, v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
+	return nil, Reject(v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
 }
 
-func (f targetFinder) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
+func (m *diagnosisMaker) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
 	var pod corev1.Pod
-	err := f.reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
+	err := m.reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !is(&pod, cause.PodUID):
-		return nil, reject(cause, v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", cause.Pod.Namespace, cause.Pod.Name)
+		return nil, Reject(v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", cause.Pod.Namespace, cause.Pod.Name)
 	case err != nil:
 		return nil, fmt.Errorf("reading pod %s/%s: %w", cause.Pod.Namespace, cause.Pod.Name, err)
 	case cause.Node != "" && pod.Spec.NodeName != "" && pod.Spec.NodeName != cause.Node:
-		return nil, reject(cause, v1.ReasonPodOnOtherNode, "Pod %s/%s is on node %q, not on %q",
+		return nil, Reject(v1.ReasonPodOnOtherNode, "Pod %s/%s is on node %q, not on %q",
 			cause.Pod.Namespace, cause.Pod.Name, pod.Spec.NodeName, cause.Node)
 	}
 	return []target{{node: pod.Spec.NodeName, pod: cause.Pod}}, nil
@@ -74,44 +67,34 @@ func is(pod *corev1.Pod, uid types.UID) bool {
 	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
 
-// nodeTarget asks for the metadata only: a Node is large.
-func (f targetFinder) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := f.reader.Get(ctx, client.ObjectKey{Name: name}, node)
+func (m *diagnosisMaker) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
+	absent, err := kubeclient.NodeAbsent(ctx, m.reader, name)
 	switch {
-	case apierrors.IsNotFound(err):
-		return nil, reject(c, v1.ReasonNodeNotFound, "Node %q does not exist", name)
 	case err != nil:
-		return nil, fmt.Errorf("reading node %q: %w", name, err)
+		return nil, err
+	case absent:
+		return nil, Reject(v1.ReasonNodeNotFound, "Node %q does not exist", name)
 	}
 	return []target{{node: name}}, nil
 }
 
 // selected lists the nodes that the Trigger selects, in pages and without their status.
-func (f targetFinder) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+func (m *diagnosisMaker) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
 	if err != nil {
-		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector: %v", err)
+		return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector: %v", err)
 	}
 	var found []target
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	for {
-		err := f.reader.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
-			client.Limit(nodesAtOnce), client.Continue(list.Continue))
-		if err != nil {
-			return nil, fmt.Errorf("listing nodes: %w", err)
+	err = kubeclient.EachPage(ctx, m.reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
+		for i := range page.Items {
+			found = append(found, target{node: page.Items[i].Name})
 		}
-		for i := range list.Items {
-			found = append(found, target{node: list.Items[i].Name})
-		}
-		if list.Continue == "" {
-			break
-		}
+	}, client.MatchingLabelsSelector{Selector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("listing nodes: %w", err)
 	}
 	if len(found) == 0 {
-		return nil, reject(cause, v1.ReasonNoNode, "spec.nodeSelector selects no node")
+		return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector selects no node")
 	}
 	return found, nil
 }

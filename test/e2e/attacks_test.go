@@ -139,7 +139,7 @@ func (e *env) lookAmid(t *testing.T, pod *corev1.Pod, mounts int, name string) {
 	t.Helper()
 	e.Kubectl(t, "", "apply", "-f", "../../config/operations/volume-health.yaml")
 	must(t, e.Create(t.Context(), diagnosisOf("default", name, "volume-health-op-set", e.NodeName(), pod)))
-	d := e.AwaitDiagnosis(t, name, install.Ended)
+	d := e.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
 	survey := d.Status.OperationResults["collector.kubernetes.volume_health.survey"]
 	t.Logf("looked at: %s", survey)
 	seen := regexp.MustCompile(`(\d+) mounts in \d+ mount namespaces`).FindStringSubmatch(survey)
@@ -183,7 +183,7 @@ func (e *env) refusedOnes(t *testing.T, pod *corev1.Pod) (kept func(*testing.T))
 	e.Wait(t, "the Diagnoses of the attacker to be refused", func(ctx context.Context) bool {
 		must(t, e.List(ctx, &all, client.InNamespace(tenants)))
 		for i := range all.Items {
-			if !install.Ended(&all.Items[i]) {
+			if !all.Items[i].Ended() {
 				return false
 			}
 		}
@@ -304,6 +304,6 @@ func diagnosisOf(namespace, name, set, node string, pod *corev1.Pod) *v1.Diagnos
 func (e *env) awaitEnd(t *testing.T, d *v1.Diagnosis) {
 	t.Helper()
 	e.Wait(t, "Diagnosis "+d.Namespace+"/"+d.Name, func(ctx context.Context) bool {
-		return e.Get(ctx, client.ObjectKeyFromObject(d), d) == nil && install.Ended(d)
+		return e.Get(ctx, client.ObjectKeyFromObject(d), d) == nil && d.Ended()
 	})
 }

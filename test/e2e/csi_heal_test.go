@@ -46,7 +46,7 @@ spec:
 // diagnose runs a Diagnosis of a pod to its end.
 func (v *cephVolume) diagnose(t *testing.T, name string, p *corev1.Pod) *v1.Diagnosis {
 	t.Helper()
-	return v.diagnosed(t, name, p, install.Ended)
+	return v.diagnosed(t, name, p, (*v1.Diagnosis).Ended)
 }
 
 // diagnosed makes a Diagnosis of a pod and gives it as it is when it is as wanted.

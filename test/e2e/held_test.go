@@ -23,7 +23,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/test/cluster"
-	"kubediag.org/kubediag/test/install"
 )
 
 // heldSamples is the file with the Operations and the OperationSet for devices that are held.
@@ -128,7 +127,7 @@ func (h *heldDisk) diagnose(t *testing.T, name string, parameters map[string]str
 		Spec:       v1.DiagnosisSpec{OperationSet: "held-device-op-set", NodeName: h.NodeName(), Parameters: parameters},
 	}
 	must(t, h.Create(t.Context(), d))
-	return h.AwaitDiagnosis(t, name, install.Ended)
+	return h.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
 }
 
 // checkHeld shows that nothing but the exporter's copy of the mount for the node holds the disk, and that kubediag

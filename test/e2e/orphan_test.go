@@ -31,7 +31,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/csi"
-	"kubediag.org/kubediag/test/install"
 )
 
 const (
@@ -318,7 +317,7 @@ func (o *orphans) awaitCounted(t *testing.T) {
 func (o *orphans) diagnose(t *testing.T, name, limit string) *v1.Diagnosis {
 	t.Helper()
 	o.Kubectl(t, fmt.Sprintf(healOrphans, name, o.NodeName(), limit), "apply", "-f", "-")
-	d := o.AwaitDiagnosis(t, name, install.Ended)
+	d := o.AwaitDiagnosis(t, name, (*v1.Diagnosis).Ended)
 	t.Logf("results %q", d.Status.OperationResults["recover.kubernetes.orphaned_pods.results"])
 	return d
 }

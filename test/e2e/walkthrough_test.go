@@ -178,7 +178,7 @@ func running(p *corev1.Pod) bool {
 // finished waits for the end of the Diagnosis.
 func (e *env) finished(t *testing.T) *v1.Diagnosis {
 	t.Helper()
-	return e.AwaitDiagnosis(t, "subpath-remount-diagnosis", install.Ended)
+	return e.AwaitDiagnosis(t, "subpath-remount-diagnosis", (*v1.Diagnosis).Ended)
 }
 
 // checkSeedStatus compares a status with the one that the walkthrough shows.

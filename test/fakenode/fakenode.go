@@ -278,7 +278,7 @@ func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnos
 		if !ok {
 			t.Fatalf("watch says %+v", event.Object)
 		}
-		if p := seen.Status.Phase; p == v1.DiagnosisSucceeded || p == v1.DiagnosisFailed {
+		if seen.Ended() {
 			return seen
 		}
 	}

@@ -13,11 +13,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// Ended reports whether a Diagnosis is over.
-func Ended(d *v1.Diagnosis) bool {
-	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-}
-
 // AwaitDiagnosis waits until a Diagnosis in the namespace default is as wanted, and says how long that took.
 func (e *Env) AwaitDiagnosis(t testing.TB, name string, wanted func(*v1.Diagnosis) bool) *v1.Diagnosis {
 	t.Helper()

@@ -246,7 +246,7 @@ func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
 func (w *ward) discharge(b *testing.B, p *patient) {
 	b.Helper()
 	if p.treatment == heals {
-		d := w.AwaitDiagnosis(b, p.name, install.Ended)
+		d := w.AwaitDiagnosis(b, p.name, (*v1.Diagnosis).Ended)
 		if d.Status.Outcome != v1.OutcomeHealed {
 			b.Fatalf("the Diagnosis of %s ended with %+v", p.name, d.Status)
 		}

@@ -151,7 +151,7 @@ func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
 	if err := c.getObject(cmd.Context(), place, name, diagnosis); err != nil {
 		return err
 	}
-	if hasEnded(diagnosis) {
+	if diagnosis.Ended() {
 		return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "!", terminal.Yellow, fmt.Sprintf("Diagnosis %s/%s has ended already: %s", diagnosis.Namespace, diagnosis.Name, diagnosis.Status.Summary))))
 	}
 	soFar := newStory(screen, diagnosis)

@@ -61,7 +61,7 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	for i := range diagnosis.Status.Faults {
 		text.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
 	}
-	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !hasEnded(diagnosis)) {
+	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !diagnosis.Ended()) {
 		text.WriteString(w.planText(diagnosis))
 	}
 	for i := range diagnosis.Status.Operations {
@@ -70,7 +70,7 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	for i := range diagnosis.Status.Faults {
 		text.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
 	}
-	if hasEnded(diagnosis) && w.isNew("end") {
+	if diagnosis.Ended() && w.isNew("end") {
 		text.WriteString(w.finalText(diagnosis))
 	}
 	if text.Len() > 0 {
@@ -85,7 +85,7 @@ func (w *progressPrinter) conditionText(diagnosis *v1.Diagnosis) string {
 	switch {
 	case diagnosis.Status.Phase == v1.DiagnosisUnknown && w.isNew("lost"):
 		return w.Marked("  ", "!", terminal.Yellow, "the agent of node "+diagnosis.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
-	case c == nil || hasEnded(diagnosis) && c.Status != metav1.ConditionTrue || !w.isNew(string(c.Status)+c.Message):
+	case c == nil || diagnosis.Ended() && c.Status != metav1.ConditionTrue || !w.isNew(string(c.Status)+c.Message):
 		return ""
 	case c.Status == metav1.ConditionTrue:
 		return w.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", diagnosis.Spec.NodeName, diagnosis.Namespace, diagnosis.Name))

@@ -244,7 +244,7 @@ func (r *targetRunner) followDiagnosis(ctx context.Context, watcher *objectWatch
 		if err := r.printText(story.newsText(diagnosis)); err != nil {
 			return err
 		}
-		if hasEnded(diagnosis) {
+		if diagnosis.Ended() {
 			return errDone
 		}
 		return nil
@@ -301,10 +301,6 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 }
 
 func (r *targetRunner) printText(text string) error { return verb.Write(r.out, text) }
-
-func hasEnded(d *v1.Diagnosis) bool {
-	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
-}
 
 // askYesNo reads a line, and reports whether it begins with a y.
 func askYesNo(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {

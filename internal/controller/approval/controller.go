@@ -214,10 +214,7 @@ func (r *Reconciler) deliverApproval(ctx context.Context, approval *v1.RecoveryA
 		return nil
 	}
 	was := diagnosis.DeepCopy()
-	if diagnosis.Annotations == nil {
-		diagnosis.Annotations = map[string]string{}
-	}
-	diagnosis.Annotations[v1.AnnotationApproval] = approval.Name
+	metav1.SetMetaDataAnnotation(&diagnosis.ObjectMeta, v1.AnnotationApproval, approval.Name)
 	if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(was)); err != nil {
 		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
 	}
@@ -232,9 +229,7 @@ func (r *Reconciler) deleteUnowned(ctx context.Context, approval *v1.RecoveryApp
 	if left := approval.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	uid := approval.UID
-	err := r.Client.Delete(ctx, approval, client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
+	if err := kubeclient.DeleteSame(ctx, r.Client, approval); err != nil {
 		return reconcile.Result{}, fmt.Errorf("deleting approval %s/%s: %w", approval.Namespace, approval.Name, err)
 	}
 	return reconcile.Result{}, nil

@@ -6,6 +6,7 @@ package approval
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -42,7 +43,7 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 	case diagnosis.Spec.Mode != v1.ModeApprove:
 		return refusedVerdict("Diagnosis %s has mode %s, and only one with mode Approve waits for an approval", name,
 			cmp.Or(diagnosis.Spec.Mode, v1.ModeRecover))
-	case diagnosis.Status.Phase == v1.DiagnosisSucceeded || diagnosis.Status.Phase == v1.DiagnosisFailed:
+	case diagnosis.Ended():
 		return refusedVerdict("it came too late: Diagnosis %s has ended", name)
 	}
 	waiting := diagnosis.Status.Approval
@@ -62,10 +63,5 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 // ownedBy reports whether an approval belongs to the Diagnosis, or to none yet.
 func ownedBy(a *v1.RecoveryApproval, d *v1.Diagnosis) bool {
 	owners := ownerUIDs(a)
-	for _, uid := range owners {
-		if uid == d.UID {
-			return true
-		}
-	}
-	return len(owners) == 0
+	return len(owners) == 0 || slices.Contains(owners, d.UID)
 }

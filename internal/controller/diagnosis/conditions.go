@@ -15,34 +15,32 @@ import (
 
 // refuseDiagnosis ends the Diagnosis: nothing that is waited for would change the answer.
 func (r *Reconciler) refuseDiagnosis(scope *reconcileScope, reason, message string) {
-	now := metav1.NewTime(r.Clock.Now())
-	s := &scope.diagnosis.Status
-	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
-	scope.setSummary(message)
-	if s.StartTime == nil {
-		s.StartTime = &now
-	}
+	r.end(scope, v1.DiagnosisFailed, v1.OutcomeError, message)
 	if !hasStarted(scope.before) {
 		r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, reason, message)
 	}
 	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionFalse, reason, message)
-	scope.requeueAfter, scope.isDone = 0, true
 	scope.addWarning(reason, message)
 }
 
 // endWithoutFault ends the Diagnosis without any agent: there is no fault.
 func (r *Reconciler) endWithoutFault(scope *reconcileScope, message string) {
+	r.end(scope, v1.DiagnosisSucceeded, v1.OutcomeNoFault, message)
+	r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, v1.ReasonPodNotScheduled, message)
+	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionTrue, v1.ReasonComplete, "Diagnosis is completed")
+	scope.addNormal(reasonSucceeded, message)
+}
+
+// end ends the Diagnosis here: no agent gets it.
+func (r *Reconciler) end(scope *reconcileScope, phase v1.DiagnosisPhase, outcome v1.Outcome, message string) {
 	now := metav1.NewTime(r.Clock.Now())
 	s := &scope.diagnosis.Status
-	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisSucceeded, v1.OutcomeNoFault, &now
+	s.Phase, s.Outcome, s.CompletionTime = phase, outcome, &now
 	if s.StartTime == nil {
 		s.StartTime = &now
 	}
 	scope.setSummary(message)
-	r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, v1.ReasonPodNotScheduled, message)
-	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionTrue, v1.ReasonComplete, "Diagnosis is completed")
 	scope.requeueAfter, scope.isDone = 0, true
-	scope.addNormal(reasonSucceeded, message)
 }
 
 func (r *Reconciler) refuseNode(v *reconcileScope) {

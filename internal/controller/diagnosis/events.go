@@ -43,12 +43,12 @@ func managerPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool {
 			d, ok := e.Object.(*v1.Diagnosis)
-			return ok && !hasEnded(d)
+			return ok && !d.Ended()
 		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, ok := e.ObjectOld.(*v1.Diagnosis)
 			is, ok2 := e.ObjectNew.(*v1.Diagnosis)
-			if !ok || !ok2 || hasEnded(is) || (!isBound(was) && isBound(is)) {
+			if !ok || !ok2 || is.Ended() || (!isBound(was) && isBound(is)) {
 				return false
 			}
 			return was.Status.Phase != is.Status.Phase || was.Generation != is.Generation || isBound(was) != isBound(is)

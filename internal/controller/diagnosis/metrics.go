@@ -37,8 +37,8 @@ func init() { metrics.Registry.MustRegister(bindings, refusals, losses) }
 // countWritten counts what has been written.
 func countWritten(scope *reconcileScope) {
 	switch {
-	case hasEnded(scope.before):
-	case hasEnded(scope.diagnosis) && scope.diagnosis.Status.Phase == v1.DiagnosisFailed:
+	case scope.before.Ended():
+	case scope.diagnosis.Ended() && scope.diagnosis.Status.Phase == v1.DiagnosisFailed:
 		refusals.WithLabelValues(meta.FindStatusCondition(scope.diagnosis.Status.Conditions, v1.ConditionComplete).Reason).Inc()
 	case !isBound(scope.before) && isBound(scope.diagnosis):
 		bindings.Inc()

@@ -16,12 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
 // skipEnded leaves alone what has ended or is going away, and records, which are not run.
 func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
-	v.isDone = hasEnded(v.before) || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
+	v.isDone = v.before.Ended() || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
 	return nil
 }
 
@@ -51,10 +52,9 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 		scope.isDone = true // an older release left it running nowhere
 		return nil
 	}
-	if scope.diagnosis.Labels == nil {
-		scope.diagnosis.Labels = map[string]string{}
-	}
-	scope.diagnosis.Labels[v1.LabelNode], scope.diagnosis.Labels[v1.LabelOrigin] = v1.NodeLabelValue(scope.diagnosis.Spec.NodeName), originOf(scope.diagnosis)
+	origin := originOf(scope.diagnosis)
+	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelNode, v1.NodeLabelValue(scope.diagnosis.Spec.NodeName))
+	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelOrigin, origin)
 	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
 	return nil
 }
@@ -113,22 +113,11 @@ func (r *Reconciler) endUnscheduled(v *reconcileScope, pod *corev1.Pod) bool {
 }
 
 func (r *Reconciler) checkNode(ctx context.Context, v *reconcileScope) error {
-	exists, err := r.nodeExists(ctx, v.diagnosis.Spec.NodeName)
-	if err == nil && !exists {
+	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, v.diagnosis.Spec.NodeName)
+	if absent {
 		r.refuseNode(v)
 	}
 	return err
-}
-
-// nodeExists asks for the metadata only: a Node is large.
-func (r *Reconciler) nodeExists(ctx context.Context, name string) (bool, error) {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	err := r.Reader.Get(ctx, client.ObjectKey{Name: name}, node)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	return err == nil, nil
 }
 
 // checkAgent looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
@@ -142,11 +131,11 @@ func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) erro
 		r.markAgentBack(scope)
 		return nil
 	}
-	exists, err := r.nodeExists(ctx, scope.diagnosis.Spec.NodeName)
+	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, scope.diagnosis.Spec.NodeName)
 	switch {
 	case err != nil:
 		return err
-	case !exists:
+	case absent:
 		r.refuseNode(scope)
 	case !hasStarted(scope.before):
 		r.markWaiting(scope, v1.ReasonNoAgent, agent.String())
@@ -163,11 +152,6 @@ func hasContainer(pod *corev1.Pod, name string) bool {
 	named := func(c corev1.Container) bool { return c.Name == name }
 	return slices.ContainsFunc(pod.Spec.Containers, named) || slices.ContainsFunc(pod.Spec.InitContainers, named) ||
 		slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
-}
-
-// hasEnded reports whether the phase is final.
-func hasEnded(d *v1.Diagnosis) bool {
-	return d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
 // hasStarted reports whether an agent has taken the Diagnosis.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,12 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/metric"
 )
 
-const (
-	// AgeInterval is the time between two looks at the ages. It is the error of an age.
-	AgeInterval = 30 * time.Second
-	// pageSize bounds one answer of the API server.
-	pageSize = 500
-)
+// AgeInterval is the time between two looks at the ages. It is the error of an age.
+const AgeInterval = 30 * time.Second
 
 // Metrics declares what this package exposes.
 func Metrics() []metric.Declaration { return []metric.Declaration{leaseAge} }
@@ -69,21 +64,16 @@ func (a *Ages) NeedLeaderElection() bool { return true }
 
 // Start measures until ctx is done. A look that fails is logged, and the ages stay as they were.
 func (a *Ages) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), a.Clock, a.Every, "Could not read the Leases of the agents", a.measureAll)
-	leaseAges.Reset()
-	return nil
+	defer leaseAges.Reset()
+	return kubeclient.Passes{
+		Clock: a.Clock, Interval: a.Every, Name: "lease", Failure: "Could not read the Leases of the agents", Pass: a.measureAll,
+	}.Start(ctx)
 }
 
 // measureAll reads all Leases of agents, page by page.
 func (a *Ages) measureAll(ctx context.Context) error {
 	now, found := a.Clock.Now(), map[string]leaseRenewal{}
-	for next := ""; ; {
-		var page coordinationv1.LeaseList
-		err := a.Reader.List(ctx, &page, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent}, client.Limit(pageSize), client.Continue(next))
-		if err != nil {
-			return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
-		}
+	err := kubeclient.EachPage(ctx, a.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
 			l := &page.Items[i]
 			if l.Spec.HolderIdentity == nil {
@@ -96,9 +86,9 @@ func (a *Ages) measureAll(ctx context.Context) error {
 			}
 			found[node] = was
 		}
-		if next = page.Continue; next == "" {
-			break
-		}
+	}, client.InNamespace(a.Namespace), client.HasLabels{v1.LabelAgent})
+	if err != nil {
+		return fmt.Errorf("listing leases in namespace %q: %w", a.Namespace, err)
 	}
 	for node := range a.nodes {
 		if _, there := found[node]; !there {

@@ -49,17 +49,13 @@ type Sweeper struct {
 }
 
 // SetupWithManager adds the sweeper to a manager.
-func (s *Sweeper) SetupWithManager(m manager.Manager) error { return m.Add(s) }
+func (s *Sweeper) SetupWithManager(m manager.Manager) error { return m.Add(s.passes()) }
 
-// NeedLeaderElection makes the leader the only one who deletes.
-func (s *Sweeper) NeedLeaderElection() bool { return true }
-
-// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
-func (s *Sweeper) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("lease")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), s.Clock, sweepInterval,
-		"Could not delete the Leases of all agents whose nodes are gone", s.deleteOldLeases)
-	return nil
+func (s *Sweeper) passes() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: s.Clock, Interval: sweepInterval, Name: "lease", Failure: "Could not delete the Leases of all agents whose nodes are gone",
+		Pass: s.deleteOldLeases,
+	}
 }
 
 // deleteOldLeases deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.

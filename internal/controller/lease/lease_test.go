@@ -166,7 +166,7 @@ func TestStart(t *testing.T) {
 	s.Clock = clock
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- s.Start(ctx) }()
+	go func() { ended <- s.passes().Start(ctx) }()
 	<-passes // its ticker is there by now
 	for range 2 {
 		clock.Step(sweepInterval)
@@ -176,7 +176,7 @@ func TestStart(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("start: %v", err)
 	}
-	if !s.NeedLeaderElection() {
+	if !s.passes().NeedLeaderElection() {
 		t.Error("everybody deletes, not only the leader")
 	}
 }

@@ -20,13 +20,9 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-const (
-	// collectInterval is the time between two passes. They ask the API server itself, so that nothing is deleted by an
-	// old cache.
-	collectInterval = 10 * time.Minute
-	// pageSize bounds one answer of the API server.
-	pageSize = 500
-)
+// collectInterval is the time between two passes. They ask the API server itself, so that nothing is deleted by an old
+// cache.
+const collectInterval = 10 * time.Minute
 
 // The rights of the manager for this.
 //
@@ -42,34 +38,28 @@ type Collector struct {
 }
 
 // SetupWithManager adds the collector to a manager.
-func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c) }
+func (c *Collector) SetupWithManager(m manager.Manager) error { return m.Add(c.passes()) }
 
-// NeedLeaderElection lets only the leader delete.
-func (c *Collector) NeedLeaderElection() bool { return true }
-
-// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
-func (c *Collector) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("mountfault")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), c.Clock, collectInterval, "Could not delete all MountFaults of nodes that are gone", c.collectAll)
-	return nil
+func (c *Collector) passes() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: c.Clock, Interval: collectInterval, Name: "mountfault", Failure: "Could not delete all MountFaults of nodes that are gone",
+		Pass: c.collectAll,
+	}
 }
 
 // collectAll deletes the MountFaults whose nodes do not exist. A node is asked for once.
 func (c *Collector) collectAll(ctx context.Context) error {
 	gone := map[string]bool{}
 	var errs []error
-	for next := ""; ; {
-		var page v1.MountFaultList
-		if err := c.Reader.List(ctx, &page, client.Limit(pageSize), client.Continue(next)); err != nil {
-			return errors.Join(append(errs, fmt.Errorf("listing mountfaults: %w", err))...)
-		}
+	err := kubeclient.EachPage(ctx, c.Reader, &v1.MountFaultList{}, func(page *v1.MountFaultList) {
 		for i := range page.Items {
 			errs = append(errs, c.deleteIfNodeGone(ctx, &page.Items[i], gone))
 		}
-		if next = page.Continue; next == "" {
-			return errors.Join(errs...)
-		}
+	})
+	if err != nil {
+		errs = append(errs, fmt.Errorf("listing mountfaults: %w", err))
 	}
+	return errors.Join(errs...)
 }
 
 // deleteIfNodeGone deletes a MountFault if its node is gone, unless it has changed since it was read.

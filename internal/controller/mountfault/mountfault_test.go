@@ -131,12 +131,12 @@ func TestPasses(t *testing.T) {
 	c.Clock = timer
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- c.Start(ctx) }()
+	go func() { done <- c.passes().Start(ctx) }()
 	<-lists
 	timer.Step(collectInterval)
 	<-lists
 	cancel()
-	if err := <-done; err != nil || !c.NeedLeaderElection() {
+	if err := <-done; err != nil || !c.passes().NeedLeaderElection() {
 		t.Error(err)
 	}
 }

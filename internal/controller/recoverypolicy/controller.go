@@ -9,10 +9,10 @@ package recoverypolicy
 import (
 	"context"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,12 +42,11 @@ import (
 const (
 	// Interval is how often breakers are looked at.
 	Interval = 5 * time.Second
-	// nodesAge is how old the list of nodes may be if it has all that have a fault, and nodesPage is how many are asked for at
-	// once.
-	nodesAge, nodesPage = time.Minute, 500
+	// nodesAge is how old the list of nodes may be if it has all that have a fault.
+	nodesAge = time.Minute
 )
 
-// Reconciler checks RecoveryPolicies and keeps their breakers.
+// Reconciler checks RecoveryPolicies and keeps their breakers. It reconciles one at a time.
 type Reconciler struct {
 	// Client reads RecoveryPolicies and MountFaults from a cache, and writes the status of the first.
 	Client client.Client
@@ -60,7 +59,6 @@ type Reconciler struct {
 	// Every is how often breakers, and faults that last, are looked at.
 	Every time.Duration
 
-	mu      sync.Mutex
 	listed  time.Time
 	nodes   map[string]map[string]string // labels by name
 	records map[string]*cordonRecord     // of those that a policy has cordoned at some time
@@ -99,20 +97,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	p, now := policy.Compile(old.DeepCopy()), r.Clock.Now()
-	if err := r.conditions(ctx, p, now); err != nil {
+	e, err := r.newPass(ctx, p, now)
+	if err != nil {
 		return reconcile.Result{}, err
 	}
+	e.setConditions()
 	var changes []change
 	if p.Spec.Breaker == nil {
 		p.Status.Breakers = nil
 	} else if len(p.Problems) == 0 {
-		counts, err := r.count(ctx, p)
+		counts, err := r.count(ctx, e)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
 		p.Status.Breakers, changes = decide(p.RecoveryPolicy, counts, now)
 	}
-	if err := r.escalate(ctx, p, now); err != nil { // a breaker does not wait for it
+	if err := r.escalate(ctx, e); err != nil { // a breaker does not wait for it
 		log.FromContext(ctx).Error(err, "Could not escalate faults that last")
 	}
 	p.Status.OpenBreakers = 0
@@ -133,8 +133,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: r.Every}, nil
 }
 
-// conditions reports whether the policy is valid, and whether it can have a repair made.
-func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.Time) error {
+// setConditions reports whether the policy is valid, and whether it can have a repair made.
+func (e *pass) setConditions() {
+	p := e.policy
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, Message: "RecoveryPolicy is valid",
 		ObservedGeneration: p.Generation,
@@ -142,10 +143,8 @@ func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.
 	effective := metav1.Condition{
 		Type: v1.ConditionEffective, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
 	}
-	overruled, err := r.overruled(ctx, p)
+	overruling := e.overruling()
 	switch {
-	case err != nil:
-		return err
 	case len(p.Problems) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, v1.Message(p.Problems)
 		effective.Reason, effective.Message = v1.ReasonInvalidSpec, "an invalid policy allows no repair of what it selects"
@@ -153,10 +152,10 @@ func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.
 		effective.Reason, effective.Message = v1.ReasonPaused, "spec.paused is set: no repair is made, also not by a Diagnosis"
 	case p.Spec.Mode == v1.RecoveryOff || p.Spec.Mode == v1.RecoveryObserve || p.Spec.Mode == v1.RecoveryPlan:
 		effective.Reason, effective.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s allows no repair", p.Spec.Mode)
-	case overruled != nil:
+	case overruling != nil:
 		effective.Reason = v1.ReasonOverruled
-		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruled.Name, overruled.Spec.Mode)
-	case p.NeverOpens(now):
+		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruling.Name, overruling.Spec.Mode)
+	case p.NeverOpens(e.now):
 		effective.Reason, effective.Message = v1.ReasonNeverFires, "spec.windows: no window opens in the next five years"
 	default:
 		effective.Status, effective.Reason = metav1.ConditionTrue, v1.ReasonEffective
@@ -164,27 +163,20 @@ func (r *Reconciler) conditions(ctx context.Context, p *policy.Policy, now time.
 	}
 	meta.SetStatusCondition(&p.Status.Conditions, ready)
 	meta.SetStatusCondition(&p.Status.Conditions, effective)
-	return nil
 }
 
-// overruled returns a policy that selects all that this one selects and is more careful, or nil.
-func (r *Reconciler) overruled(ctx context.Context, p *policy.Policy) (*policy.Policy, error) {
-	var all v1.RecoveryPolicyList
-	if err := r.Client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("listing recovery policies: %w", err)
-	}
-	for i := range all.Items {
-		if other := policy.Compile(&all.Items[i]); other.Name != p.Name && other.Overrules(p) {
-			return other, nil
+// overruling returns a policy that selects all that this one selects and is more careful, or nil.
+func (e *pass) overruling() *policy.Policy {
+	for _, name := range slices.Sorted(maps.Keys(e.policies)) {
+		if other := e.policies[name]; other != e.policy && other.Overrules(e.policy) {
+			return other
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // nodeLabels returns the labels of all nodes, which may be of some time ago.
 func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[string]map[string]string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.nodes != nil && r.Clock.Since(r.listed).Abs() < age {
 		return r.nodes, nil
 	}
@@ -204,17 +196,13 @@ func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[str
 
 // eachNode lists nodes without their spec and status.
 func (r *Reconciler) eachNode(ctx context.Context, visit func(*metav1.PartialObjectMetadata), options ...client.ListOption) error {
-	for next := ""; ; {
-		page := &metav1.PartialObjectMetadataList{}
-		page.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-		if err := r.Reader.List(ctx, page, append(options, client.Limit(nodesPage), client.Continue(next))...); err != nil {
-			return fmt.Errorf("listing nodes: %w", err)
-		}
+	err := kubeclient.EachPage(ctx, r.Reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
 		for i := range page.Items {
 			visit(&page.Items[i])
 		}
-		if next = page.Continue; next == "" {
-			return nil
-		}
+	}, options...)
+	if err != nil {
+		return fmt.Errorf("listing nodes: %w", err)
 	}
+	return nil
 }

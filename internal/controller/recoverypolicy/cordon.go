@@ -102,7 +102,7 @@ func crowded(p *policy.Policy, all map[string]*policy.Policy, faults []v1.MountF
 }
 
 // cordon cordons one node that the policy wants cordoned, if there is one. held says which bound forbids it; empty: none does.
-func (r *Reconciler) cordon(ctx context.Context, e *escalation) (held string, err error) {
+func (r *Reconciler) cordon(ctx context.Context, e *pass) (held string, err error) {
 	candidates := crowded(e.policy, e.policies, e.faults, e.now)
 	if len(candidates) == 0 {
 		return "", nil
@@ -139,7 +139,7 @@ func (r *Reconciler) cordon(ctx context.Context, e *escalation) (held string, er
 }
 
 // bound says which bound forbids that policies cordon another node; empty: none does.
-func (e *escalation) bound(policies []*policy.Policy) string {
+func (e *pass) bound(policies []*policy.Policy) string {
 	if e.nodes-len(e.cordoned) <= 1 {
 		return "no node is cordoned: it would be the last one that is schedulable"
 	}
@@ -157,7 +157,7 @@ func (e *escalation) bound(policies []*policy.Policy) string {
 }
 
 // maximum says that a policy has as many nodes cordoned as it may; empty: it has not.
-func (e *escalation) maximum(p *policy.Policy) string {
+func (e *pass) maximum(p *policy.Policy) string {
 	var of []string
 	for _, name := range slices.Sorted(maps.Keys(e.records)) {
 		switch c := e.records[name]; {
@@ -177,7 +177,7 @@ func (e *escalation) maximum(p *policy.Policy) string {
 
 // remain reports whether faults are there from before a cordon that a person has ended since. The person has seen them, and a policy
 // does not go on to the next node.
-func (e *escalation) remain(node string, c *cordonRecord, policy string) bool {
+func (e *pass) remain(node string, c *cordonRecord, policy string) bool {
 	return slices.ContainsFunc(e.faults, func(f v1.MountFault) bool {
 		return f.Status.Node == node && f.Status.Recovery != nil && slices.Contains(f.Status.Recovery.Policies, policy) &&
 			!f.Status.Since.After(c.Time.Time)
@@ -205,7 +205,7 @@ func (t tries) due(policy string, names []string, now time.Time) []string {
 }
 
 // cordonNode looks at a node and its faults as the API server has them, and cordons it if that is still due.
-func (r *Reconciler) cordonNode(ctx context.Context, e *escalation, name string, faults []lasting) (done bool, held string, err error) {
+func (r *Reconciler) cordonNode(ctx context.Context, e *pass, name string, faults []lasting) (done bool, held string, err error) {
 	key := tryKey(e.policy.Name, name)
 	r.tries[key] = try{e.now, r.tries[key].said}
 	node := &corev1.Node{}

@@ -5,14 +5,10 @@ package recoverypolicy
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/policy"
 )
 
 // breakerKey identifies a breaker of a policy.
@@ -50,12 +46,9 @@ func known(nodes map[string]map[string]string, name string) bool {
 
 // count counts the faults that a policy selects, by their codes and the pools of their nodes. Agents have written into a MountFault
 // which policies select it.
-func (r *Reconciler) count(ctx context.Context, p *policy.Policy) (map[breakerKey]*counted, error) {
-	var faults v1.MountFaultList
-	if err := r.Client.List(ctx, &faults, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing mountfaults: %w", err)
-	}
-	mine := slices.DeleteFunc(slices.Clone(faults.Items), func(f v1.MountFault) bool {
+func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counted, error) {
+	p := e.policy
+	mine := slices.DeleteFunc(slices.Clone(e.faults), func(f v1.MountFault) bool {
 		return f.Status.Recovery == nil || !slices.Contains(f.Status.Recovery.Policies, p.Name)
 	})
 	nodes, err := r.nodeLabels(ctx, nodesAge)

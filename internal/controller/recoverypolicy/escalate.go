@@ -27,10 +27,10 @@ import (
 //
 // +kubebuilder:rbac:groups="",resources=pods;namespaces;nodes,verbs=get
 
-// escalation is what one pass about a policy knows.
-type escalation struct {
-	policy   *policy.Policy
-	reader   client.Reader // asks the API server itself
+// pass is what one reconciliation of a policy knows.
+type pass struct {
+	policy   *policy.Policy // as it will be when its status is written
+	reader   client.Reader  // asks the API server itself
 	now      time.Time
 	policies map[string]*policy.Policy
 	faults   []v1.MountFault // of the cache: not to be changed
@@ -44,7 +44,8 @@ type escalation struct {
 
 // escalate has nodes cordoned, and reports in a condition whether faults that last are escalated. Evictions are Diagnoses, which package
 // repairrequest makes.
-func (r *Reconciler) escalate(ctx context.Context, p *policy.Policy, now time.Time) error {
+func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
+	p := e.policy
 	if p.Spec.Escalation == nil {
 		meta.RemoveStatusCondition(&p.Status.Conditions, v1.ConditionEscalation)
 		return nil
@@ -58,7 +59,7 @@ func (r *Reconciler) escalate(ctx context.Context, p *policy.Policy, now time.Ti
 	case !p.Acts():
 		c.Reason, c.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Spec.Mode)
 	default:
-		if err := r.act(ctx, p, &c, now); err != nil {
+		if err := r.act(ctx, e, &c); err != nil {
 			return err
 		}
 	}
@@ -67,11 +68,7 @@ func (r *Reconciler) escalate(ctx context.Context, p *policy.Policy, now time.Ti
 }
 
 // act has nodes cordoned, and fills in what prevents an escalation.
-func (r *Reconciler) act(ctx context.Context, p *policy.Policy, c *metav1.Condition, now time.Time) error {
-	e, err := r.newEscalation(ctx, p, now)
-	if err != nil {
-		return err
-	}
+func (r *Reconciler) act(ctx context.Context, e *pass, c *metav1.Condition) error {
 	var texts []string
 	prevented := func(reason, text string) {
 		if text != "" {
@@ -90,14 +87,14 @@ func (r *Reconciler) act(ctx context.Context, p *policy.Policy, c *metav1.Condit
 	prevented(v1.ReasonEvictionRefused, e.refused())
 	if c.Reason == "" {
 		c.Status, c.Reason = metav1.ConditionTrue, v1.ReasonEffective
-		texts = append(texts, escalates[p.Spec.Mode])
+		texts = append(texts, escalates[e.policy.Spec.Mode])
 	}
 	c.Message = strings.Join(texts, "; ")
 	return nil
 }
 
 // cordonOrNot has a node cordoned if the policy wants that and the manager may. Only mode Automatic needs the right.
-func (r *Reconciler) cordonOrNot(ctx context.Context, e *escalation) (missing, held string, err error) {
+func (r *Reconciler) cordonOrNot(ctx context.Context, e *pass) (missing, held string, err error) {
 	automatic := e.policy.Spec.Mode == v1.RecoveryAutomatic
 	if e.policy.Spec.Cordon() == nil {
 		return "", "", nil
@@ -121,8 +118,8 @@ var escalates = map[v1.RecoveryMode]string{
 	v1.RecoveryPlan:      "an eviction is planned; a cordon is shown in an Event and not made",
 }
 
-// newEscalation reads what a pass about a policy needs. The policy is as it will be when its status is written.
-func (r *Reconciler) newEscalation(ctx context.Context, p *policy.Policy, now time.Time) (*escalation, error) {
+// newPass reads what a reconciliation of a policy needs.
+func (r *Reconciler) newPass(ctx context.Context, p *policy.Policy, now time.Time) (*pass, error) {
 	var policies v1.RecoveryPolicyList
 	if err := r.Client.List(ctx, &policies); err != nil {
 		return nil, fmt.Errorf("listing recovery policies: %w", err)
@@ -131,7 +128,7 @@ func (r *Reconciler) newEscalation(ctx context.Context, p *policy.Policy, now ti
 	if err := r.Client.List(ctx, &faults, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing mountfaults: %w", err)
 	}
-	e := &escalation{policy: p, reader: r.Reader, now: now, policies: map[string]*policy.Policy{}, faults: faults.Items}
+	e := &pass{policy: p, reader: r.Reader, now: now, policies: map[string]*policy.Policy{}, faults: faults.Items}
 	for i := range policies.Items {
 		e.policies[policies.Items[i].Name] = policy.Compile(&policies.Items[i])
 	}
@@ -140,7 +137,7 @@ func (r *Reconciler) newEscalation(ctx context.Context, p *policy.Policy, now ti
 }
 
 // refused says why a pod is not evicted that has the fault for long enough; empty if there is none.
-func (e *escalation) refused() string {
+func (e *pass) refused() string {
 	first, text := "", ""
 	for i := range e.faults {
 		s := &e.faults[i].Status
@@ -160,12 +157,12 @@ func (e *escalation) refused() string {
 
 // confirm decides about the faults of a node with all policies, as agents do, and with the pods as they are now. allowed are those that
 // have the node cordoned, and shown those for which policies at least want to see that. Either is empty if they are not enough.
-func (e *escalation) confirm(ctx context.Context, node *corev1.Node, faults []lasting) (allowed, shown []lasting, err error) {
+func (e *pass) confirm(ctx context.Context, node *corev1.Node, faults []lasting) (allowed, shown []lasting, err error) {
 	all := make([]*policy.Policy, 0, len(e.policies))
 	for _, other := range e.policies {
 		all = append(all, other)
 	}
-	spaces := map[string]*policy.Object{}
+	spaces := map[string]*metav1.ObjectMeta{}
 	var automatic, some []lasting
 	for _, f := range faults {
 		about, err := e.faultNow(ctx, f.MountFault, node, spaces)
@@ -196,7 +193,7 @@ func (e *escalation) confirm(ctx context.Context, node *corev1.Node, faults []la
 }
 
 // faultNow is a fault with its pod as the API server has it, or nil if the pod is gone, goes or is elsewhere.
-func (e *escalation) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*policy.Object) (*policy.Fault, error) {
+func (e *pass) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*metav1.ObjectMeta) (*policy.Fault, error) {
 	of, pod := f.Status.Pod, &corev1.Pod{}
 	if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
@@ -210,13 +207,10 @@ func (e *escalation) faultNow(ctx context.Context, f *v1.MountFault, node *corev
 		if err := e.reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, n); err != nil {
 			return nil, client.IgnoreNotFound(err)
 		}
-		space = &policy.Object{Labels: n.Labels, Annotations: n.Annotations}
+		space = &n.ObjectMeta
 		spaces[pod.Namespace] = space
 	}
-	return &policy.Fault{
-		Code: f.Status.Code, Pod: &policy.Object{Labels: pod.Labels, Annotations: pod.Annotations}, Namespace: space,
-		Node: &policy.Object{Labels: node.Labels},
-	}, nil
+	return &policy.Fault{Code: f.Status.Code, Pod: &pod.ObjectMeta, Namespace: space, Node: &node.ObjectMeta}, nil
 }
 
 // AccessReviews asks what the manager itself may do.

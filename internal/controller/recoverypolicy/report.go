@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,20 +57,15 @@ var (
 func init() { metrics.Registry.MustRegister(openings, openBreakers, nodeCordons) }
 
 // breakerCounts has the open breakers of all policies.
-type breakerCounts struct {
-	mu   sync.Mutex
-	open map[string]map[string]int // by policy and fault
-}
+type breakerCounts map[string]map[string]int // by policy and fault
 
 // set replaces the breakers of a policy.
 func (c *breakerCounts) set(name string, breakers []v1.BreakerStatus) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open == nil {
-		c.open = map[string]map[string]int{}
+	if *c == nil {
+		*c = breakerCounts{}
 	}
 	counts := map[string]int{}
-	for code := range c.open[name] {
+	for code := range (*c)[name] {
 		counts[code] = 0
 	}
 	for _, b := range breakers {
@@ -79,16 +73,16 @@ func (c *breakerCounts) set(name string, breakers []v1.BreakerStatus) {
 			counts[b.Code]++
 		}
 	}
-	c.open[name] = counts
+	(*c)[name] = counts
 	for code := range counts {
 		sum := 0
-		for _, of := range c.open {
+		for _, of := range *c {
 			sum += of[code]
 		}
 		openBreakers.WithLabelValues(code).Set(float64(sum))
 	}
 	if len(breakers) == 0 {
-		delete(c.open, name)
+		delete(*c, name)
 	}
 }
 

@@ -122,7 +122,7 @@ func (q *request) wait(f *v1.MountFault, now time.Time) time.Duration {
 // unfinished are the values of unfinishedIndex.
 func unfinished(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
-	if !ok || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed || d.Spec.PodReference == nil ||
+	if !ok || d.Ended() || d.Spec.PodReference == nil ||
 		d.Spec.Mode == v1.ModeRecord {
 		return nil
 	}

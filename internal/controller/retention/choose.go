@@ -29,7 +29,8 @@ type deletion struct {
 func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 	var ended []*v1.Diagnosis
 	for i := range all {
-		if d := &all[i]; hasEnded(d) && d.DeletionTimestamp.IsZero() {
+		d := &all[i]
+		if over := d.Ended() || d.Spec.Mode == v1.ModeRecord; over && d.DeletionTimestamp.IsZero() { // a record is over from the beginning
 			ended = append(ended, d)
 		}
 	}
@@ -75,11 +76,6 @@ func (l Limits) deletionCause(age time.Duration, left int) string {
 		return causeCount
 	}
 	return ""
-}
-
-// hasEnded reports whether a Diagnosis is over. A record is from the beginning.
-func hasEnded(d *v1.Diagnosis) bool {
-	return d.Spec.Mode == v1.ModeRecord || d.Status.Phase == v1.DiagnosisSucceeded || d.Status.Phase == v1.DiagnosisFailed
 }
 
 // endTime is when a Diagnosis ended. Those of older releases say only when they started, and not always that.

@@ -11,8 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -36,22 +34,19 @@ type Keeper struct {
 }
 
 // SetupWithManager adds the keeper to a manager.
-func (k *Keeper) SetupWithManager(m manager.Manager) error { return m.Add(k) }
+func (k *Keeper) SetupWithManager(m manager.Manager) error { return m.Add(k.passes()) }
 
-// NeedLeaderElection makes the leader the only one who deletes.
-func (k *Keeper) NeedLeaderElection() bool { return true }
-
-// Start makes passes until ctx is done. A pass that fails is logged and made again after the usual time.
-func (k *Keeper) Start(ctx context.Context) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("retention")
-	kubeclient.RunPasses(logr.NewContext(ctx, log), k.Clock, k.Every, "Could not delete old Diagnoses", func(ctx context.Context) error {
-		err := k.deleteOverLimits(ctx)
-		if err != nil && ctx.Err() == nil {
-			failuresCounter.Inc()
-		}
-		return err
-	})
-	return nil
+func (k *Keeper) passes() kubeclient.Passes {
+	return kubeclient.Passes{
+		Clock: k.Clock, Interval: k.Every, Name: "retention", Failure: "Could not delete old Diagnoses",
+		Pass: func(ctx context.Context) error {
+			err := k.deleteOverLimits(ctx)
+			if err != nil && ctx.Err() == nil {
+				failuresCounter.Inc()
+			}
+			return err
+		},
+	}
 }
 
 // deleteOverLimits deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first
@@ -65,25 +60,10 @@ func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 	}
 	observeStored(all.Items)
 	for _, c := range k.Limits.chooseDeletions(began, all.Items) {
-		if err := k.deleteUnchanged(ctx, c.diagnosis); err != nil {
-			return err
+		if _, err := kubeclient.DeleteUnchanged(ctx, k.Client, c.diagnosis); err != nil {
+			return fmt.Errorf("deleting diagnosis %s/%s: %w", c.diagnosis.Namespace, c.diagnosis.Name, err)
 		}
 		deletionsCounter.WithLabelValues(c.cause).Inc()
-	}
-	return nil
-}
-
-// deleteUnchanged deletes d unless it has changed since it was read.
-func (k *Keeper) deleteUnchanged(ctx context.Context, diagnosis *v1.Diagnosis) error {
-	uid, version := diagnosis.UID, diagnosis.ResourceVersion
-	gone := &v1.Diagnosis{}
-	gone.Namespace, gone.Name = diagnosis.Namespace, diagnosis.Name
-	err := k.Client.Delete(ctx, gone, client.Preconditions{UID: &uid, ResourceVersion: &version})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("deleting diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
 	}
 	return nil
 }

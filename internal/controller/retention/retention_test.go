@@ -271,7 +271,7 @@ func TestStart(t *testing.T) {
 	before := testutil.ToFloat64(failuresCounter)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
-	go func() { ended <- k.Start(ctx) }()
+	go func() { ended <- k.passes().Start(ctx) }()
 	<-passes
 	for range 2 {
 		for !clock.HasWaiters() {
@@ -302,7 +302,7 @@ func TestPassDeletes(t *testing.T) {
 	if got := k.diagnosesLeft(t); got != limits.PerNode {
 		t.Errorf("%d are left, want %d", got, limits.PerNode)
 	}
-	if !k.NeedLeaderElection() {
+	if !k.passes().NeedLeaderElection() {
 		t.Error("everybody deletes, not only the leader")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -23,42 +24,26 @@ import (
 // shippedObject is an Operation or an OperationSet.
 type shippedObject struct{ client.Object }
 
-func (o shippedObject) objectKind() string {
-	if _, ok := o.Object.(*v1.Operation); ok {
-		return "Operation"
-	}
-	return "OperationSet"
-}
+func (o shippedObject) objectKind() string { return reflect.TypeOf(o.Object).Elem().Name() }
 
 // newEmpty is a new object of the same kind.
 func (o shippedObject) newEmpty() client.Object {
-	if _, ok := o.Object.(*v1.Operation); ok {
-		return &v1.Operation{}
-	}
-	return &v1.OperationSet{}
+	return reflect.New(reflect.TypeOf(o.Object).Elem()).Interface().(client.Object)
 }
 
 func (o shippedObject) deepCopy() shippedObject {
 	return shippedObject{o.DeepCopyObject().(client.Object)}
 }
 
-// specPointer is the spec, as a pointer into the object.
-func (o shippedObject) specPointer() any {
-	if op, ok := o.Object.(*v1.Operation); ok {
-		return &op.Spec
-	}
-	return &o.Object.(*v1.OperationSet).Spec
+func (o shippedObject) spec() reflect.Value {
+	return reflect.ValueOf(o.Object).Elem().FieldByName("Spec")
 }
 
+// specPointer is the spec, as a pointer into the object.
+func (o shippedObject) specPointer() any { return o.spec().Addr().Interface() }
+
 // takeSpec copies the spec of another object of the same kind.
-func (o shippedObject) takeSpec(from shippedObject) {
-	switch from := from.deepCopy().Object.(type) {
-	case *v1.Operation:
-		o.Object.(*v1.Operation).Spec = from.Spec
-	case *v1.OperationSet:
-		o.Object.(*v1.OperationSet).Spec = from.Spec
-	}
-}
+func (o shippedObject) takeSpec(from shippedObject) { o.spec().Set(from.deepCopy().spec()) }
 
 // specHash is that of the spec.
 func (o shippedObject) specHash() (string, error) {
@@ -76,13 +61,9 @@ func (o shippedObject) annotate(version string) error {
 	if err != nil {
 		return err
 	}
-	labels, annotations := maps.Clone(o.GetLabels()), maps.Clone(o.GetAnnotations())
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, o.GetLabels())
+	maps.Copy(annotations, o.GetAnnotations())
 	delete(labels, v1.LabelVersion)
 	if len(validation.IsValidLabelValue(version)) == 0 {
 		labels[v1.LabelVersion] = version

@@ -8,6 +8,7 @@ package trigger
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,7 +59,7 @@ type Reconciler struct {
 	// Every is how often a Trigger is looked at.
 	Every time.Duration
 
-	tidied cleanupTimes
+	lastCleanup sync.Map // by the name of the Trigger, the time.Time when its history was looked at
 }
 
 // Dispatcher makes Diagnoses of causes, and says how far it is.
@@ -156,7 +157,7 @@ func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 func (r *Reconciler) addToSources(t *v1.Trigger) error {
 	r.Dispatcher.Ensure(t) // before any source offers
 	for _, s := range r.Sources {
-		if _, err := s.Install(t); err != nil {
+		if err := s.Install(t); err != nil {
 			return err
 		}
 	}
@@ -168,7 +169,7 @@ func (r *Reconciler) removeFromSources(name string) {
 		s.Remove(name)
 	}
 	r.Dispatcher.Forget(name)
-	r.tidied.remove(name)
+	r.lastCleanup.Delete(name)
 }
 
 // validateSpec checks all that a TriggerSpec can say about itself, the cron schedule included.

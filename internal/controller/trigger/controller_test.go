@@ -51,19 +51,19 @@ func (d *fakeDispatcher) Offer(_ string, c trigger.Cause) error {
 	return nil
 }
 
-func (d *fakeDispatcher) Reject(_ string, r *trigger.Rejection) {
+func (d *fakeDispatcher) Reject(_ string, _ trigger.Kind, r *trigger.Rejection) {
 	d.rejected = append(d.rejected, r.Reason)
 }
 
 // fakeSource takes Triggers for Events, and fails for one called bad.
 type fakeSource map[string]bool
 
-func (s fakeSource) Install(t *v1.Trigger) (bool, error) {
+func (s fakeSource) Install(t *v1.Trigger) error {
 	if t.Name == "bad" {
-		return true, errors.New("does not compile")
+		return errors.New("does not compile")
 	}
 	s[t.Name] = true
-	return true, nil
+	return nil
 }
 
 func (s fakeSource) Remove(name string) { delete(s, name) }

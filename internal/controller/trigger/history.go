@@ -8,14 +8,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/trigger"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // ownerIndex finds the Diagnoses that a Trigger made.
@@ -28,44 +26,20 @@ const (
 )
 
 func ownerNames(o client.Object) []string {
-	d, ok := o.(*v1.Diagnosis)
-	if !ok || trigger.Owner(d) == "" {
-		return nil
+	if d, ok := o.(*v1.Diagnosis); ok {
+		if owner := d.OwningTrigger(); owner != nil {
+			return []string{string(owner.UID)}
+		}
 	}
-	return []string{trigger.Owner(d)}
-}
-
-// cleanupTimes is when the history of each Trigger was looked at.
-type cleanupTimes struct {
-	mu          sync.Mutex
-	lastCleanup map[string]time.Time
-}
-
-// isDue reports whether it is time again, and notes it.
-func (t *cleanupTimes) isDue(name string, now time.Time) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if last, ok := t.lastCleanup[name]; ok && now.Sub(last).Abs() < cleanupInterval {
-		return false
-	}
-	if t.lastCleanup == nil {
-		t.lastCleanup = map[string]time.Time{}
-	}
-	t.lastCleanup[name] = now
-	return true
-}
-
-func (t *cleanupTimes) remove(name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.lastCleanup, name)
+	return nil
 }
 
 // deleteSurplus deletes the Diagnoses of a Trigger that are over its limits.
 func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now time.Time) error {
-	if !r.tidied.isDue(trigger.Name, now) {
+	if last, ok := r.lastCleanup.Load(trigger.Name); ok && now.Sub(last.(time.Time)).Abs() < cleanupInterval {
 		return nil
 	}
+	r.lastCleanup.Store(trigger.Name, now)
 	var all v1.DiagnosisList
 	err := r.Client.List(ctx, &all, client.InNamespace(r.Namespace), client.MatchingFields{ownerIndex: string(trigger.UID)},
 		client.UnsafeDisableDeepCopy)
@@ -73,11 +47,7 @@ func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now
 		return fmt.Errorf("listing diagnoses of trigger %q: %w", trigger.Name, err)
 	}
 	for _, d := range surplusOf(trigger, all.Items, now) {
-		uid := d.UID
-		gone := &v1.Diagnosis{}
-		gone.Namespace, gone.Name = d.Namespace, d.Name
-		err := r.Client.Delete(ctx, gone, client.Preconditions{UID: &uid})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := kubeclient.DeleteSame(ctx, r.Client, d); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", d.Namespace, d.Name, err)
 		}
 	}
@@ -93,7 +63,7 @@ func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Dia
 	}
 	newest := make([]*v1.Diagnosis, 0, len(all))
 	for i := range all {
-		if phase := all[i].Status.Phase; phase == v1.DiagnosisSucceeded || phase == v1.DiagnosisFailed {
+		if all[i].Ended() {
 			newest = append(newest, &all[i])
 		}
 	}

@@ -50,7 +50,7 @@ func (r *Reconciler) nextRun(t *v1.Trigger, now time.Time) (run *trigger.Cause, 
 	}
 	setTime(&t.Status.LastScheduleTime, due)
 	if late := template.StartingDeadlineSeconds; late != nil && now.Sub(due) > time.Duration(*late)*time.Second {
-		r.Dispatcher.Reject(t.Name, trigger.Reject(trigger.KindCron, v1.ReasonDeadlineMissed,
+		r.Dispatcher.Reject(t.Name, trigger.KindCron, trigger.Reject(v1.ReasonDeadlineMissed,
 			"the run of %s is %s late", due.UTC().Format(time.RFC3339), now.Sub(due).Truncate(time.Second)))
 		return nil, again, nil
 	}

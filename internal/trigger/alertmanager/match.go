@@ -29,8 +29,12 @@ type expression struct {
 	re *regexp.Regexp
 }
 
-// compile makes a rule of a template.
-func compile(t *v1.PrometheusAlertTemplate) (trigger.Match[signal], error) {
+// compile makes a rule of the template of a Trigger. Nil: it has none of this source.
+func compile(of *v1.Trigger) (trigger.Match[signal], error) {
+	t := of.Spec.SourceTemplate.PrometheusAlertTemplate.DeepCopy()
+	if t == nil {
+		return nil, nil
+	}
 	all, err := expressions(t.Regexp)
 	if err != nil {
 		return nil, err
@@ -96,7 +100,7 @@ func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 	if t.PodNameReferenceLabel != "" || t.PodNamespaceReferenceLabel != "" {
 		namespace, name := a.Labels[t.PodNamespaceReferenceLabel], a.Labels[t.PodNameReferenceLabel]
 		if namespace == "" || name == "" {
-			return cause, trigger.Reject(cause.Kind, v1.ReasonLabelMissing, "alert %q has no value for the labels %q and %q, which name the pod",
+			return cause, trigger.Reject(v1.ReasonLabelMissing, "alert %q has no value for the labels %q and %q, which name the pod",
 				a.Labels[alertName], t.PodNamespaceReferenceLabel, t.PodNameReferenceLabel)
 		}
 		cause.Pod = &v1.PodReference{Namespace: namespace, Name: name}
@@ -113,7 +117,7 @@ func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error
 	take := func(key, from, name string, of func(a *alert, name string) (string, bool)) error {
 		value, found := of(a, name)
 		if !found {
-			return trigger.Reject(c.Kind, v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
+			return trigger.Reject(v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
 				a.Labels[alertName], from, name, key)
 		}
 		c.Parameters[key] = value

@@ -48,7 +48,9 @@ func TestMatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			match, err := compile(&v1.PrometheusAlertTemplate{Regexp: tc.regexp})
+			match, err := compile(&v1.Trigger{Spec: v1.TriggerSpec{SourceTemplate: v1.SourceTemplate{
+				PrometheusAlertTemplate: &v1.PrometheusAlertTemplate{Regexp: tc.regexp},
+			}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +59,7 @@ func TestMatch(t *testing.T) {
 			}
 		})
 	}
-	if _, err := compile(&v1.PrometheusAlertTemplate{Regexp: v1.PrometheusAlertRegexp{Labels: map[string]string{"a": "("}}}); err == nil {
+	if _, err := expressions(v1.PrometheusAlertRegexp{Labels: map[string]string{"a": "("}}); err == nil {
 		t.Error("an expression that does not compile is taken")
 	}
 }

@@ -12,7 +12,6 @@ package alertmanager
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/net/netutil"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/trigger"
@@ -56,19 +56,9 @@ type Receiver struct {
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
-func (r *Receiver) Install(t *v1.Trigger) (bool, error) {
-	template := t.Spec.SourceTemplate.PrometheusAlertTemplate
-	if template == nil {
-		r.Remove(t.Name)
-		return false, nil
-	}
-	match, err := compile(template.DeepCopy())
-	if err != nil {
-		r.Remove(t.Name)
-		return true, err
-	}
-	r.rules.Put(t.Name, match)
-	return true, nil
+func (r *Receiver) Install(t *v1.Trigger) error {
+	_, err := r.rules.Install(t, compile)
+	return err
 }
 
 // Remove forgets a Trigger.
@@ -106,20 +96,8 @@ func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
 		}()
 		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12})
 	}
-	server := r.server()
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(listener) }()
-	select {
-	case err := <-ended:
-		return fmt.Errorf("serving alerts: %w", err)
-	case <-ctx.Done():
-	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err := server.Shutdown(stop); errors.Is(err, context.DeadlineExceeded) {
-		_ = server.Close()
-	}
-	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+	server := manager.Server{Name: "alerts", Server: r.server(), Listener: listener, ShutdownTimeout: new(stopTimeout)}
+	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("serving alerts: %w", err)
 	}
 	return nil

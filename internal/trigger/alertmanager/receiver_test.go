@@ -53,7 +53,7 @@ func (o *offers) Offer(name string, c trigger.Cause) error {
 	return nil
 }
 
-func (o *offers) Reject(string, *trigger.Rejection) {}
+func (o *offers) Reject(string, trigger.Kind, *trigger.Rejection) {}
 
 // only takes one token, or fails.
 type only struct{ err error }
@@ -76,8 +76,8 @@ func newReceiver(t *testing.T, auth Authenticator, names ...string) (*Receiver, 
 	got := &offers{}
 	r := &Receiver{Auth: auth, To: got, now: func() time.Time { return time.Date(2026, 11, 23, 6, 5, 0, 0, time.UTC) }}
 	for _, name := range names {
-		if mine, err := r.Install(alertTrigger(name)); !mine || err != nil {
-			t.Fatal(mine, err)
+		if err := r.Install(alertTrigger(name)); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return r, got
@@ -148,13 +148,13 @@ func TestOffWithoutAddress(t *testing.T) {
 	if !r.NeedLeaderElection() {
 		t.Error("every manager listens")
 	}
-	if mine, err := r.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); mine || err != nil || !r.rules.Empty() {
-		t.Errorf("another source: %t, %v", mine, err)
+	if err := r.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); err != nil || !r.rules.Empty() {
+		t.Errorf("another source: %v", err)
 	}
 	bad := alertTrigger("t")
 	bad.Spec.SourceTemplate.PrometheusAlertTemplate.Regexp.AlertName = "a("
-	if mine, err := r.Install(bad); !mine || err == nil {
-		t.Errorf("an expression that does not compile: %t, %v", mine, err)
+	if err := r.Install(bad); err == nil {
+		t.Errorf("an expression that does not compile: %v", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func (o *offers) Offer(_ string, c trigger.Cause) error {
 	return nil
 }
 
-func (o *offers) Reject(string, *trigger.Rejection) {}
+func (o *offers) Reject(string, trigger.Kind, *trigger.Rejection) {}
 
 func (o *offers) count() int {
 	o.mu.Lock()
@@ -91,8 +91,8 @@ func TestMatch(t *testing.T) {
 			t.Parallel()
 			var got offers
 			s := New(nil, &got, clock.RealClock{})
-			if mine, err := s.Install(eventTrigger("t", tc.regexp)); !mine || err != nil {
-				t.Fatal(mine, err)
+			if err := s.Install(eventTrigger("t", tc.regexp)); err != nil {
+				t.Fatal(err)
 			}
 			s.see(failedMount(tc.change), false)
 			if (got.count() == 1) != tc.want {
@@ -278,7 +278,7 @@ func TestFollow(t *testing.T) {
 		if lists, _ := s.asked(); lists != 0 {
 			t.Errorf("%d lists without a Trigger", lists)
 		}
-		if _, err := source.Install(eventTrigger("t", v1.KubernetesEventRegexp{})); err != nil {
+		if err := source.Install(eventTrigger("t", v1.KubernetesEventRegexp{})); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
@@ -317,14 +317,14 @@ func TestFollow(t *testing.T) {
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	s := New(nil, &offers{}, clock.RealClock{})
-	if mine, err := s.Install(eventTrigger("t", v1.KubernetesEventRegexp{Reason: "a"})); !mine || err != nil {
-		t.Errorf("%t, %v", mine, err)
+	if err := s.Install(eventTrigger("t", v1.KubernetesEventRegexp{Reason: "a"})); err != nil {
+		t.Errorf("%v", err)
 	}
-	if mine, err := s.Install(eventTrigger("t", v1.KubernetesEventRegexp{Reason: "a("})); !mine || err == nil || !s.rules.Empty() {
-		t.Errorf("an expression that does not compile: %t, %v", mine, err)
+	if err := s.Install(eventTrigger("t", v1.KubernetesEventRegexp{Reason: "a("})); err == nil || !s.rules.Empty() {
+		t.Errorf("an expression that does not compile: %v", err)
 	}
-	if mine, err := s.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); mine || err != nil {
-		t.Errorf("another source: %t, %v", mine, err)
+	if err := s.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); err != nil {
+		t.Errorf("another source: %v", err)
 	}
 	if !s.NeedLeaderElection() {
 		t.Error("every manager watches")
@@ -335,7 +335,7 @@ func TestInstall(t *testing.T) {
 func BenchmarkStorm(b *testing.B) {
 	s := New(nil, &offers{}, clock.RealClock{})
 	for i := range 10 {
-		if _, err := s.Install(eventTrigger(fmt.Sprint(i), v1.KubernetesEventRegexp{Reason: "^Failed", Message: "never(this|that)"})); err != nil {
+		if err := s.Install(eventTrigger(fmt.Sprint(i), v1.KubernetesEventRegexp{Reason: "^Failed", Message: "never(this|that)"})); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -35,9 +35,13 @@ type expression struct {
 	re *regexp.Regexp
 }
 
-// compile makes a rule of a template.
+// compile makes a rule of the template of a Trigger. Nil: it has none of this source.
 func compile(t *v1.Trigger) (trigger.Match[signal], error) {
-	r := t.Spec.SourceTemplate.KubernetesEventTemplate.Regexp
+	template := t.Spec.SourceTemplate.KubernetesEventTemplate
+	if template == nil {
+		return nil, nil
+	}
+	r := template.Regexp
 	var all []expression
 	for _, x := range []struct {
 		pattern string

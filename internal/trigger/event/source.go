@@ -66,19 +66,10 @@ func New(events Events, to trigger.Offerer, clock clock.Clock) *Source {
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
-func (s *Source) Install(t *v1.Trigger) (bool, error) {
-	if t.Spec.SourceTemplate.KubernetesEventTemplate == nil {
-		s.Remove(t.Name)
-		return false, nil
-	}
-	match, err := compile(t)
-	if err != nil {
-		s.Remove(t.Name)
-		return true, err
-	}
-	s.rules.Put(t.Name, match)
+func (s *Source) Install(t *v1.Trigger) error {
+	_, err := s.rules.Install(t, compile)
 	s.wake()
-	return true, nil
+	return err
 }
 
 // Remove forgets a Trigger.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
@@ -19,6 +18,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -45,9 +45,12 @@ func (s *signal) later(after time.Duration) {
 	}
 }
 
-// compile makes a rule of a template.
+// compile makes a rule of the template of a Trigger. Nil: it has none of this source.
 func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 	template := t.Spec.SourceTemplate.MountFaultTemplate
+	if template == nil {
+		return nil, nil
+	}
 	for _, code := range template.Codes {
 		if !known(code) && code != v1.UnlistedFaults {
 			return nil, fmt.Errorf("spec.sourceTemplate.mountFaultTemplate.codes: there is no fault %q", code)
@@ -193,8 +196,7 @@ func (l *labels) of(kind string, key types.NamespacedName, uid types.UID) (set k
 	id := kind + " " + key.String()
 	o, read := l.read[id]
 	if !read {
-		o = &metav1.PartialObjectMetadata{}
-		o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		o = kubeclient.Metadata(kind)
 		err := l.reader.Get(l.ctx, key, o)
 		switch {
 		case apierrors.IsNotFound(err):

@@ -40,7 +40,7 @@ func (o *offers) Offer(_ string, c trigger.Cause) error {
 	return o.full
 }
 
-func (o *offers) Reject(string, *trigger.Rejection) {}
+func (o *offers) Reject(string, trigger.Kind, *trigger.Rejection) {}
 
 // world is an API server that is none, with a namespace, a pod, a node and a fault of the pod, and a source before it.
 type world struct {
@@ -143,8 +143,8 @@ func TestMatch(t *testing.T) {
 			t.Parallel()
 			f := staleSubPath(tc.change)
 			w := newWorld(t, f)
-			if mine, err := w.Install(faultTrigger("t", tc.template)); !mine || err != nil {
-				t.Fatal(mine, err)
+			if err := w.Install(faultTrigger("t", tc.template)); err != nil {
+				t.Fatal(err)
 			}
 			if _, err := w.look(t, f); err != nil {
 				t.Fatal(err)
@@ -188,7 +188,7 @@ func TestLasting(t *testing.T) {
 			t.Parallel()
 			f := staleSubPath(func(f *v1.MountFault) { f.Status.Since = metav1.NewTime(start.Add(tc.since)) })
 			w := newWorld(t, f)
-			if _, err := w.Install(faultTrigger("t", v1.MountFaultTemplate{LastingSeconds: new(int32(300))})); err != nil {
+			if err := w.Install(faultTrigger("t", v1.MountFaultTemplate{LastingSeconds: new(int32(300))})); err != nil {
 				t.Fatal(err)
 			}
 			result, err := w.look(t, f)
@@ -211,7 +211,7 @@ func TestFaultThatStays(t *testing.T) {
 	w := newWorld(t, f)
 	tr := faultTrigger("t", v1.MountFaultTemplate{})
 	tr.Spec.RepeatIntervalSeconds = new(int32(600))
-	if _, err := w.Install(tr); err != nil {
+	if err := w.Install(tr); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
@@ -222,7 +222,7 @@ func TestFaultThatStays(t *testing.T) {
 		w.clock.Step(result.RequeueAfter)
 	}
 	tr.Spec.RepeatIntervalSeconds, tr.Generation = nil, 2
-	if _, err := w.Install(tr); err != nil {
+	if err := w.Install(tr); err != nil {
 		t.Fatal(err)
 	}
 	if result, err := w.look(t, f); err != nil || result.RequeueAfter != maxRepeat {
@@ -243,7 +243,7 @@ func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	f := staleSubPath(nil)
 	w := newWorld(t, f)
-	if _, err := w.Install(faultTrigger("t", v1.MountFaultTemplate{NodeSelector: label("pool", "blue")})); err != nil {
+	if err := w.Install(faultTrigger("t", v1.MountFaultTemplate{NodeSelector: label("pool", "blue")})); err != nil {
 		t.Fatal(err)
 	}
 	w.got.full = errors.New("queue is full")
@@ -282,16 +282,16 @@ func TestInstall(t *testing.T) {
 		{func() {}, true}, {func() {}, false}, {func() { tr.Generation++ }, true}, {func() { tr.UID = "another" }, true}, {func() { w.Remove("t") }, true},
 	} {
 		step.change()
-		if mine, err := w.Install(tr); !mine || err != nil || woken() != step.want {
-			t.Errorf("step %d: %t, %v, want woken: %t", i, mine, err, step.want)
+		if err := w.Install(tr); err != nil || woken() != step.want {
+			t.Errorf("step %d: %v, want woken: %t", i, err, step.want)
 		}
 	}
 	want := []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: "team", Name: f.Name}}}
 	if diff := cmp.Diff(want, w.all(t.Context(), nil)); diff != "" {
 		t.Errorf("all (-want +got):\n%s", diff)
 	}
-	if mine, err := w.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); mine || err != nil || !w.rules.Empty() {
-		t.Errorf("another source: %t, %v", mine, err)
+	if err := w.Install(&v1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "t"}}); err != nil || !w.rules.Empty() {
+		t.Errorf("another source: %v", err)
 	}
 	if _, err := w.look(t, f); err != nil || len(w.got.causes) > 0 {
 		t.Errorf("without a Trigger: %v, %d causes", err, len(w.got.causes))
@@ -299,8 +299,8 @@ func TestInstall(t *testing.T) {
 	for name, bad := range map[string]v1.MountFaultTemplate{
 		"code": {Codes: []string{"StaleSubpath"}}, "selector": {PodSelector: label("a", "b c")},
 	} {
-		if mine, err := w.Install(faultTrigger("t", bad)); !mine || err == nil {
-			t.Errorf("%s: %t, %v", name, mine, err)
+		if err := w.Install(faultTrigger("t", bad)); err == nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

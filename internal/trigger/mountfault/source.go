@@ -53,8 +53,7 @@ type Source struct {
 	rules   trigger.Rules[*signal]
 	changed chan event.GenericEvent // holds one when the rules have changed
 
-	mu        sync.Mutex
-	installed map[string]version
+	installed sync.Map // the version of the Trigger, by its name
 }
 
 // version is that of a Trigger's spec.
@@ -94,45 +93,30 @@ func compared(f *v1.MountFault) v1.MountFaultStatus {
 }
 
 // Install takes a Trigger, and forgets it if it is of another source.
-func (s *Source) Install(t *v1.Trigger) (bool, error) {
-	if t.Spec.SourceTemplate.MountFaultTemplate == nil {
+func (s *Source) Install(t *v1.Trigger) error {
+	installed, err := s.rules.Install(t, compile)
+	if !installed {
 		s.Remove(t.Name)
-		return false, nil
+		return err
 	}
-	match, err := compile(t)
-	if err != nil {
-		s.Remove(t.Name)
-		return true, err
-	}
-	s.rules.Put(t.Name, match)
 	if s.isNew(t) {
 		s.wake()
 	}
-	return true, nil
+	return nil
 }
 
 // isNew reports whether another spec of the Trigger was installed before, and notes this one: a Trigger is installed each time
 // that it is looked at.
 func (s *Source) isNew(t *v1.Trigger) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	now := version{t.UID, t.Generation}
-	if before, ok := s.installed[t.Name]; ok && before == now {
-		return false
-	}
-	if s.installed == nil {
-		s.installed = map[string]version{}
-	}
-	s.installed[t.Name] = now
-	return true
+	before, _ := s.installed.Swap(t.Name, now)
+	return before != now
 }
 
 // Remove forgets a Trigger.
 func (s *Source) Remove(name string) {
 	s.rules.Remove(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.installed, name)
+	s.installed.Delete(name)
 }
 
 // wake has every fault compared.
