@@ -52,7 +52,7 @@ func newPlugin() *cobra.Command {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
+	return fmt.Errorf("%w, see %s --help", err, cmd.CommandPath())
 }
 
 // newCommand makes one whose verbs look for kubelets in the process file system at proc; empty: /proc.
@@ -98,10 +98,10 @@ const (
 	statusRefused
 )
 
-// Run runs the command, writes its error if there is one, and gives the exit status.
+// Run runs the command, writes its error behind the name of the verb if there is one, and gives the exit status.
 func Run(ctx context.Context, cmd *cobra.Command) int {
 	refuseUnknown(cmd)
-	err := cmd.ExecuteContext(ctx)
+	ran, err := cmd.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return statusDone
@@ -111,6 +111,9 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	status := statusFailed
 	if errors.Is(err, verb.ErrRefused) || errors.Is(err, bundle.ErrExists) {
 		status = statusRefused
+	}
+	if ran.HasParent() {
+		err = fmt.Errorf("%s: %w", ran.Name(), err)
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
@@ -131,7 +134,7 @@ func refuseUnknown(root *cobra.Command) {
 		case "help":
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
 				if _, _, err := cmd.Root().Find(args); err != nil {
-					return fmt.Errorf("help: %w", err)
+					return err
 				}
 				return nil
 			}

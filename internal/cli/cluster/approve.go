@@ -41,7 +41,7 @@ func newApproveCommand(conn *connection) *cobra.Command {
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) }),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")

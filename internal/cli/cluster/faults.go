@@ -45,7 +45,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
 		Args:    verb.NoArgs,
-		RunE:    verb.Named(func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) }),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) },
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")

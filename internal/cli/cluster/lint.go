@@ -91,7 +91,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 no risk, 1 risks, 2 it could not look.",
 		Example: "  kubectl kubediag lint -A",
 		Args:    verb.NoArgs,
-		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.newClient()
 			if err != nil {
 				return err
@@ -105,7 +105,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 				return err
 			}
 			return r.finalError(cmd, *out)
-		}),
+		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "workloads of all namespaces")
 	out = addFormat(cmd, formatJSON)

@@ -43,7 +43,7 @@ func newReportCommand(conn *connection) *cobra.Command {
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
-		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.newClient()
 			if err != nil {
 				return err
@@ -59,7 +59,7 @@ func newReportCommand(conn *connection) *cobra.Command {
 				return newPrinter(*out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), diagnosis)
 			}
 			return verb.Write(cmd.OutOrStdout(), diagnosisReport(diagnosis))
-		}),
+		},
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")
 	out = addFormat(cmd, formatMarkdown, formatJSON, formatYAML)

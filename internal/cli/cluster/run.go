@@ -52,7 +52,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
 		Args:              verb.Takes("TARGET", 1),
 		ValidArgsFunction: conn.completeTargets,
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) }),
+		RunE:              func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVarP(&options.container, "container", "c", "", "only this container of the pod")

@@ -6,7 +6,6 @@ package node
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/kubelog"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -50,7 +48,8 @@ func NewDecodeCommand() *cobra.Command {
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		return d.runDecoder(cmd.Context())
+		_, err := await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
+		return err
 	})
 	return cmd
 }
@@ -67,15 +66,6 @@ type logDecoder struct {
 type logLine struct {
 	text      string // valid UTF-8, without the line's end
 	continues bool   // the line goes on
-}
-
-// runDecoder ends with ctx: the writer of the log may never end.
-func (d *logDecoder) runDecoder(ctx context.Context) error {
-	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copyLines() })
-	if errors.Is(err, bounded.ErrLeft) {
-		err = fmt.Errorf("read standard input: %w", context.Cause(ctx))
-	}
-	return err
 }
 
 func (d *logDecoder) copyLines() error {

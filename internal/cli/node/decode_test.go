@@ -168,7 +168,7 @@ func TestDecodeThatCannot(t *testing.T) {
 	}{
 		"input breaks":    {t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errBroken)), io.Discard, errBroken},
 		"output breaks":   {t.Context(), strings.NewReader("a\n"), brokenPipe{}, errBroken},
-		"nobody writes":   {canceled, silent, io.Discard, context.Canceled},
+		"nobody writes":   {canceled, silent, io.Discard, errInterrupted},
 		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLineBytes)), brokenPipe{}, errBroken},
 	} {
 		t.Run(name, func(t *testing.T) {

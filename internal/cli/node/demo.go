@@ -43,12 +43,12 @@ func NewDemoCommand() *cobra.Command {
 			"and runs the Operations of the walkthrough against it, with the code that the agent runs on a node. Only the\n" +
 			"kubelet is played by a stand-in. It takes a few seconds and leaves nothing behind.",
 		Args: verb.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: interruptible(func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(insideVariable) != "" {
 				return demoInside(cmd.Context(), cmd.OutOrStdout())
 			}
 			return demoOutside(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 }
 
@@ -56,7 +56,7 @@ func NewDemoCommand() *cobra.Command {
 // its mount namespace, however it ends.
 func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("demo: start itself in a namespace of its own: %w: %s", err, mountProcRemedy)
+		return fmt.Errorf("start itself in a namespace of its own: %w: %s", err, mountProcRemedy)
 	}
 	var err error
 	for _, clone := range []sys.Clone{{User: false}, {User: true}} {
@@ -70,10 +70,8 @@ func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("demo: %w", interruptedErrorOf(ctx, err))
-		case errors.As(err, &exit):
-			return fmt.Errorf("demo: %w", err)
+		case ctx.Err() != nil, errors.As(err, &exit):
+			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", errNoNamespace, err)

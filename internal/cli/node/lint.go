@@ -18,7 +18,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
-	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // maxLintFiles bounds how many files the directories that are named may hold.
@@ -43,7 +42,7 @@ func NewLintCommand() *cobra.Command {
 			"  kubediag lint -o github -f deploy/*.yaml",
 	}
 	o.addFlags(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
 		return o.runLint(cmd)
 	})
@@ -79,8 +78,8 @@ func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	switch {
 	case len(o.files) == 0:
 		return options, errors.New("-f FILE is missing, see kubediag lint --help")
-	case o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root):
-		return options, fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it", o.root)
+	case o.root != "" && checkAbsolute(o.root) != nil:
+		return options, fmt.Errorf("--kubelet-root=%q: %w", o.root, checkAbsolute(o.root))
 	case o.version != "":
 		v, err := version.ParseGeneric(o.version)
 		if err != nil {
@@ -97,11 +96,11 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	report, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
+	report, err := await(cmd.Context(), func() (*lintReport, error) {
 		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
 	})
 	if err != nil {
-		return interruptedErrorOf(cmd.Context(), err)
+		return err
 	}
 	w := cmd.OutOrStdout()
 	switch o.format {

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,31 +56,17 @@ func writeFormat(w io.Writer, f outputFormat, all any, text func() string) error
 	return verb.Write(w, text())
 }
 
-// interruptedError is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
+// errInterrupted is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
 // the user.
-type interruptedError struct{ cause error }
+var errInterrupted = errors.New("interrupted")
 
-// Error says it in a word.
-func (*interruptedError) Error() string { return "interrupted" }
-
-// Unwrap is why the context has ended.
-func (i *interruptedError) Unwrap() error { return i.cause }
-
-// interruptible is verb.Named for a verb whose errors may all come of a signal.
+// interruptible has a verb end with errInterrupted whose errors may all come of a signal.
 func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return verb.Named(func(cmd *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)
-		if errors.Is(err, verb.ErrFaults) {
-			return err
+		if err != nil && cmd.Context().Err() != nil && !errors.Is(err, verb.ErrFaults) {
+			return errInterrupted
 		}
-		return interruptedErrorOf(cmd.Context(), err)
-	})
-}
-
-// interruptedErrorOf is err, or an interruption if that comes of a signal.
-func interruptedErrorOf(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return &interruptedError{ctx.Err()}
+		return err
 	}
-	return err
 }

@@ -47,7 +47,7 @@ func NewScanCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	options.addFlags(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
 	return cmd
 }
 

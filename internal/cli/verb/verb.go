@@ -20,25 +20,14 @@ var (
 	ErrRefused = errors.New("refused")
 )
 
-// Named puts the name of the verb before an error. ErrFaults stays as it is.
-func Named(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		if err == nil || errors.Is(err, ErrFaults) {
-			return err
-		}
-		return fmt.Errorf("%s: %w", cmd.Name(), err)
-	}
-}
-
 // Takes has a verb take one argument, which its help calls name, or none if that is enough.
 func Takes(name string, least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
+			return fmt.Errorf("%s is missing, see %s --help", name, cmd.CommandPath())
 		case len(args) > 1:
-			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
+			return fmt.Errorf("one %s at a time, not %d: %q", name, len(args), args)
 		}
 		return nil
 	}
@@ -49,7 +38,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
+	return fmt.Errorf("takes no arguments, not %q, see %s --help", args, cmd.CommandPath())
 }
 
 // Write writes a text.
