@@ -98,7 +98,7 @@ const (
 
 // demoRun is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
 type demoRun struct {
-	quiet
+	pipeline.Discard
 
 	out io.Writer
 	dir string

@@ -239,7 +239,7 @@ func diagnosisError(diagnosis *v1.Diagnosis) error {
 
 // diagnosisPrinter prints a Diagnosis as it goes on.
 type diagnosisPrinter struct {
-	quiet
+	pipeline.Discard // the report follows at once, and without an API server nothing is approved
 
 	view recoverView
 	out  io.Writer
@@ -272,19 +272,6 @@ func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.Act
 	}
 	p.printText("%s", p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
-
-// quiet is the part of an pipeline.Observer that a program for people has no use for: the report follows at once, and
-// without an API server nothing is approved.
-type quiet struct{}
-
-// Accepted says nothing.
-func (quiet) Accepted(*v1.Diagnosis) {}
-
-// Ended says nothing.
-func (quiet) Ended(*v1.Diagnosis) {}
-
-// Waiting says nothing.
-func (quiet) Waiting(*v1.Diagnosis) {}
 
 // conclusionText is the report: faults, the plan, the result, and what to type.
 func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {
