@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,7 +174,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 	}
 	var b strings.Builder
 	writeGaps(&b, gaps)
-	if err := writeThen(s.out, s.view.Text(b.String()), diagnosisError(d)); err != nil {
+	if err := cmp.Or(verb.Write(s.out, s.view.Text(b.String())), diagnosisError(d)); err != nil {
 		return err
 	}
 	return unseenError(gaps)
@@ -181,7 +182,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 
 // diagnosisPrinter is what people read of the Diagnosis.
 func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
-	s := &diagnosisPrinter{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
+	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}, out: w}
 	if o.output != "text" {
 		s.out = io.Discard
 	}
@@ -241,7 +242,7 @@ func diagnosisError(diagnosis *v1.Diagnosis) error {
 type diagnosisPrinter struct {
 	pipeline.Discard // the report follows at once, and without an API server nothing is approved
 
-	view recoverView
+	view scanView
 	out  io.Writer
 }
 
