@@ -71,9 +71,9 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
 	}
 	for _, err := range []error{
-		decodeEntry(content, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(content, subPathsEntry, setPointer(&has.subPaths)),
-		decodeEntry(content, sourcesEntry, setPointer(&has.sources)), decodeEntry(content, devicesEntry, setPointer(&has.devices)),
-		decodeEntry(content, volumesEntry, setPointer(&has.volumes)), decodeEntry(content, orphansEntry, setPointer(&has.orphans)),
+		decodeEntry(content, nodeEntry, &has.node), decodeEntry(content, subPathsEntry, &has.subPaths),
+		decodeEntry(content, sourcesEntry, &has.sources), decodeEntry(content, devicesEntry, &has.devices),
+		decodeEntry(content, volumesEntry, &has.volumes), decodeEntry(content, orphansEntry, &has.orphans),
 	} {
 		if err != nil {
 			return nil, err
@@ -109,20 +109,15 @@ func podSpecsOf(b *bundle.Bundle) (podFile, error) {
 	return specs, nil
 }
 
-// setPointer puts a value behind a pointer.
-func setPointer[T any](at **T) func(*T) { return func(value *T) { *at = value } }
-
-// decodeEntry returns the content of an entry to take; nothing if the bundle does not have it.
-func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
+// decodeEntry reads an entry. If the bundle does not have it, into stays as it is.
+func decodeEntry(b *bundle.Bundle, name string, into any) error {
 	content := b.File(name)
 	if content == nil {
 		return nil
 	}
-	value := new(T)
-	if err := json.Unmarshal(content, value); err != nil {
+	if err := json.Unmarshal(content, into); err != nil {
 		return fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, name, err)
 	}
-	take(value)
 	return nil
 }
 
