@@ -25,7 +25,7 @@ const maxLintFiles = 100_000
 
 // NewLintCommand makes the verb lint.
 func NewLintCommand() *cobra.Command {
-	o := lintOptions{format: lintText}
+	o := lintOptions{format: textFormat}
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE...",
 		Short: "Find workloads at risk of a mount fault in manifests, and write the change that cures each",
@@ -54,7 +54,7 @@ type lintOptions struct {
 	files   []string
 	version string
 	root    string
-	format  lintFormat
+	format  outputFormat
 }
 
 func (o *lintOptions) addFlags(cmd *cobra.Command) {
@@ -63,7 +63,7 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
 	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
-		`must be one of ["text" "json" "github"]`, string(lintText), string(lintJSON), string(lintGitHub))
+		`must be one of ["text" "json" "github"]`, string(textFormat), string(jsonFormat), string(gitHubFormat))
 	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})
@@ -102,16 +102,11 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
-	switch o.format {
-	case lintJSON:
-		err = writeJSON(w, report)
-	case lintGitHub:
-		err = verb.Write(w, report.gitHubAnnotations())
-	default:
-		err = verb.Write(w, report.reportText())
+	text := report.reportText
+	if o.format == gitHubFormat {
+		text = report.gitHubAnnotations
 	}
-	switch {
+	switch err := writeFormat(cmd.OutOrStdout(), o.format, report, text); {
 	case err != nil:
 		return err
 	case report.failed != nil:
