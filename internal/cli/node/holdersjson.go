@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -199,10 +200,8 @@ func newUseHolder(h device.HolderInfo) useHolder {
 		u.KeptBy = device.DescribeNamespaceHolders(h.NamespaceHolders)
 		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
 		u.inhabited = len(h.NamespaceHolders) > 0 && !slices.ContainsFunc(h.NamespaceHolders, outside)
-		u.Mount = &scanMount{
-			ID: m.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root,
-			Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType,
-		}
+		mount := newScanMount(faults.MountOf(m))
+		mount.Namespace, u.Mount = 0, &mount // the namespace has a field of its own
 	}
 	if !h.Since.IsZero() {
 		since := h.Since.UTC()

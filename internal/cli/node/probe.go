@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -122,11 +123,7 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 	}
 	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
-		Mount: scanMount{
-			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root,
-			Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
-			FSType: mount.FSType,
-		},
+		Mount:        newScanMount(faults.MountOf(mountns.Mount{Mount: mount, Unique: answers[0].ID.UniqueID})),
 		Milliseconds: float64(took.Microseconds()) / 1000,
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}
