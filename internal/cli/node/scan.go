@@ -20,7 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -295,11 +294,8 @@ func (s *scan) useNode() error {
 func (s *scan) runSearch(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
 	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
-	faults, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() ([]fault.Finding, error) { return find(ctx, &own) })
-	switch {
-	case errors.Is(err, bounded.ErrLeft):
-		return nil, ctx.Err()
-	case err == nil:
+	faults, err := await(ctx, func() ([]fault.Finding, error) { return find(ctx, &own) })
+	if err == nil {
 		s.looked = own.looked
 	}
 	return faults, err
