@@ -252,7 +252,7 @@ type scan struct {
 // looked for.
 func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Finding, error) {
 	if s.source == nil {
-		if err := s.useNode(); err != nil {
+		if err := s.useNode(nil); err != nil {
 			return nil, err
 		}
 	}
@@ -278,9 +278,9 @@ func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Fi
 	return all, nil
 }
 
-// useNode has the scan ask the node that was found.
-func (s *scan) useNode() error {
-	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
+// useNode has the scan ask the node that was found, and the recorder write down what it answers.
+func (s *scan) useNode(recorder *nodeRecorder) error {
+	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge, recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {
