@@ -70,7 +70,7 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 		if err := apiClient.getObject(ctx, place, args[0], d); err != nil {
 			return err
 		}
-		return newPrinter(*o.out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), d)
+		return newPrinter(*o.out, "Diagnosis").printObject(cmd.OutOrStdout(), d)
 	}
 	list := &v1.DiagnosisList{}
 	if err := apiClient.listObjects(ctx, place, metav1.ListOptions{}, list); err != nil {
@@ -79,7 +79,7 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 	if len(list.Items) == 0 && *o.out == formatName {
 		return nil
 	}
-	return newPrinter(*o.out, v1.GroupVersion.WithKind("DiagnosisList")).printObject(cmd.OutOrStdout(), list)
+	return newPrinter(*o.out, "DiagnosisList").printObject(cmd.OutOrStdout(), list)
 }
 
 // printTable prints the columns that the API server prints.

@@ -56,7 +56,7 @@ func newReportCommand(conn *connection) *cobra.Command {
 				return saveArtifacts(cmd, client, diagnosis, dir)
 			}
 			if *out == formatJSON || *out == formatYAML {
-				return newPrinter(*out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), diagnosis)
+				return newPrinter(*out, "Diagnosis").printObject(cmd.OutOrStdout(), diagnosis)
 			}
 			return verb.Write(cmd.OutOrStdout(), diagnosisReport(diagnosis))
 		},

@@ -281,8 +281,7 @@ func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) er
 // finalError writes the Diagnosis if that is asked for, and says how the verb ends.
 func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 	if *r.runOptions.out != formatText {
-		p := newPrinter(*r.runOptions.out, v1.GroupVersion.WithKind("Diagnosis"))
-		if err := p.printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
+		if err := newPrinter(*r.runOptions.out, "Diagnosis").printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
 			return err
 		}
 	}
