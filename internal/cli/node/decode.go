@@ -48,7 +48,7 @@ func NewDecodeCommand() *cobra.Command {
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		_, err := await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
+		_, err := verb.Await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
 		return err
 	})
 	return cmd

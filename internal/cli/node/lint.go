@@ -96,7 +96,7 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	report, err := await(cmd.Context(), func() (*lintReport, error) {
+	report, err := verb.Await(cmd.Context(), func() (*lintReport, error) {
 		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
 	})
 	if err != nil {

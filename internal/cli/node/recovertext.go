@@ -4,12 +4,7 @@
 package node
 
 import (
-	"bufio"
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +14,6 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -165,34 +159,16 @@ func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line stri
 	if *o.out == jsonFormat {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	input := cmd.InOrStdin()
-	file, ok := input.(*os.File)
-	if ok {
-		_, ok = sys.Columns(file)
-	}
-	if !ok {
+	yes, asked, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question)
+	switch {
+	case err != nil:
+		return err
+	case !asked:
 		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", verb.ErrRefused, line)
-	}
-	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
-		return err
-	}
-	answer, err := readAnswer(cmd.Context(), input)
-	if err != nil {
-		return err
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+	case !yes:
 		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
 	return nil
-}
-
-// readAnswer reads a line. Ctrl-C is an answer, too.
-func readAnswer(ctx context.Context, in io.Reader) (string, error) {
-	line, err := await(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return line, err
 }
 
 // givenFlags are the flags that the user has set, without those that say whether it is asked.

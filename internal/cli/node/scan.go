@@ -294,7 +294,7 @@ func (s *scan) useNode(recorder *nodeRecorder) error {
 func (s *scan) runSearch(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
 	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
-	faults, err := await(ctx, func() ([]fault.Finding, error) { return find(ctx, &own) })
+	faults, err := verb.Await(ctx, func() ([]fault.Finding, error) { return find(ctx, &own) })
 	if err == nil {
 		s.looked = own.looked
 	}
