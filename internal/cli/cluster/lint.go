@@ -46,25 +46,27 @@ var workloadKinds = []workloadKind{
 	{pods, "Pod", func() runtime.Object { return &corev1.PodList{} }},
 }
 
-// templateOf is the template of an object; nil if it has none.
-func templateOf(o runtime.Object) *corev1.PodTemplateSpec {
+// podSpecOf is the spec of the pods of an object; nil if it has none.
+func podSpecOf(o runtime.Object) *corev1.PodSpec {
 	switch o := o.(type) {
 	case *appsv1.Deployment:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.StatefulSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.DaemonSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.ReplicaSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template
+		return &o.Spec.JobTemplate.Spec.Template.Spec
 	case *batchv1.Job:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *corev1.ReplicationController:
-		return o.Spec.Template
+		if o.Spec.Template != nil {
+			return &o.Spec.Template.Spec
+		}
 	case *corev1.Pod:
-		return &corev1.PodTemplateSpec{Spec: o.Spec}
+		return &o.Spec
 	}
 	return nil
 }
@@ -112,11 +114,11 @@ func newLintCommand(conn *connection) *cobra.Command {
 	return cmd
 }
 
-// lintedWorkload is an object with a template.
+// lintedWorkload is an object with pods.
 type lintedWorkload struct {
 	kind string
 	metav1.Object
-	template *corev1.PodTemplateSpec
+	spec *corev1.PodSpec // of its pods
 }
 
 // workloadLinter looks at the workloads of a namespace, or of all.
@@ -146,13 +148,13 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 		workloads = append(workloads, found...)
 	}
 	for _, w := range workloads {
-		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
+		options.MountDirs = append(options.MountDirs, lint.MountDirs(w.spec)...)
 	}
 	l.immutable, l.unread = map[lint.Content]bool{}, map[string]error{}
 	options.Immutable = func(of lint.Content) bool { return l.isImmutable(ctx, of) }
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
-		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
+		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.spec, options)...)
 	}
 	r.NotLookedAt = append(r.NotLookedAt, unreadLines(l.unread)...)
 	return r, nil
@@ -195,9 +197,9 @@ func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (
 		if err != nil {
 			return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
 		}
-		template := templateOf(item) // of an object that another one controls, it is in that one
-		if template != nil && metav1.GetControllerOf(access) == nil {
-			all = append(all, lintedWorkload{kind.kind, access, template})
+		spec := podSpecOf(item) // of an object that another one controls, it is in that one
+		if spec != nil && metav1.GetControllerOf(access) == nil {
+			all = append(all, lintedWorkload{kind.kind, access, spec})
 		}
 	}
 	return all, nil
