@@ -96,7 +96,7 @@ const (
 	newContent = "rotate 14, the new content"
 )
 
-// demoRun is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
+// demoRun is one run of the demo, in a mount namespace of its own and below a directory of its own.
 type demoRun struct {
 	pipeline.Discard
 
@@ -107,7 +107,10 @@ type demoRun struct {
 	store store.Memory
 }
 
-func (g *demoRun) printText(format string, args ...any) { fmt.Fprintf(g.out, format+"\n", args...) }
+// printText prints a line, and leaves the directory of the demo out of it.
+func (g *demoRun) printText(format string, args ...any) {
+	fmt.Fprintln(g.out, strings.ReplaceAll(fmt.Sprintf(format, args...), g.dir+"/", "/"))
+}
 
 func (g *demoRun) runDemo(ctx context.Context) error {
 	if err := g.breakSubPath(ctx); err != nil {
@@ -148,7 +151,7 @@ func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
 		return err
 	}
 	g.printText("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
-	g.printText("   %s on %s, %d links left", state.Root, g.withoutDemoDir(state.Point), state.Nlink)
+	g.printText("   %s on %s, %d links left", state.Root, state.Point, state.Nlink)
 	if err := g.node.stopContainer(ctx); err != nil {
 		return err
 	}
@@ -157,7 +160,7 @@ func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
 		return fmt.Errorf("the container started: %w", err)
 	}
 	g.printText("3. The container ends. Its next start fails, and so would every one after it:")
-	g.printText("   %s", strings.ReplaceAll(err.Error(), g.dir, ""))
+	g.printText("   %s", err)
 	return nil
 }
 
@@ -200,9 +203,9 @@ func (g *demoRun) printPlan(d *v1.Diagnosis) {
 			if a.Phase != v1.ActionPlanned || run.Phase != v1.OperationRunning {
 				continue
 			}
-			g.printText("   plan    %s %s", a.Kind, g.withoutDemoDir(a.Target))
-			g.printText("           safe: %s", g.withoutDemoDir(a.Safety))
-			g.printText("           lost: %s", g.withoutDemoDir(a.Loss))
+			g.printText("   plan    %s %s", a.Kind, a.Target)
+			g.printText("           safe: %s", a.Safety)
+			g.printText("           lost: %s", a.Loss)
 		}
 	}
 }
@@ -210,12 +213,12 @@ func (g *demoRun) printPlan(d *v1.Diagnosis) {
 // OperationEnded prints how an operation went.
 func (g *demoRun) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
-	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, g.withoutDemoDir(run.Message))
+	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, run.Message)
 }
 
 // ActionEnded prints what became of one action of a plan.
 func (g *demoRun) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
-	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, g.withoutDemoDir(a.Target), g.withoutDemoDir(a.Message))
+	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, a.Target, a.Message)
 }
 
 // checkContainer looks at the container, which has started again.
@@ -237,6 +240,3 @@ func (g *demoRun) printDiagnosis(d *v1.Diagnosis) error {
 	_, err = fmt.Fprintf(g.out, "---\n%s", text)
 	return err
 }
-
-// withoutDemoDir leaves the directory of the demo out of a text.
-func (g *demoRun) withoutDemoDir(text string) string { return strings.ReplaceAll(text, g.dir+"/", "/") }
