@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // holdersReport is the report of holders about a device that was named, as it is in JSON.
@@ -319,10 +317,5 @@ func countProcesses(n int) string { return verb.Plural(n, "process", "processes"
 
 // originText is where it was looked from.
 func (l coverageOrigin) originText() string {
-	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
-	if l.KubeletPID == 0 {
-		where = "no kubelet process was made use of"
-	}
-	return fmt.Sprintf("in %.1f ms: %s, root %s, mount namespace %d",
-		l.Milliseconds, where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+	return fmt.Sprintf("in %.1f ms: %s", l.Milliseconds, locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
 }
