@@ -41,7 +41,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
 	return cmd
 }
 

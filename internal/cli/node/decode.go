@@ -43,7 +43,7 @@ func NewDecodeCommand() *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	out := addFormat(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
 		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == jsonFormat {
 			d.render = decodedJSON

@@ -43,7 +43,7 @@ func NewDemoCommand() *cobra.Command {
 			"and runs the Operations of the walkthrough against it, with the code that the agent runs on a node. Only the\n" +
 			"kubelet is played by a stand-in. It takes a few seconds and leaves nothing behind.",
 		Args: verb.NoArgs,
-		RunE: interruptible(func(cmd *cobra.Command, _ []string) error {
+		RunE: verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(insideVariable) != "" {
 				return demoInside(cmd.Context(), cmd.OutOrStdout())
 			}
@@ -56,7 +56,7 @@ func NewDemoCommand() *cobra.Command {
 // its mount namespace, however it ends.
 func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("start itself in a namespace of its own: %w: %s", err, mountProcRemedy)
+		return fmt.Errorf("start itself in a namespace of its own: %w: %s", err, verb.MountProc)
 	}
 	var err error
 	for _, clone := range []sys.Clone{{User: false}, {User: true}} {

@@ -46,7 +46,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func NewHoldersCommand(proc string) *cobra.Command {
 	}
 	options.addFlags(cmd.Flags())
 	out := addFormat(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		r, err := options.findHolders(cmd.Context(), args)
 		if err != nil {
 			return err

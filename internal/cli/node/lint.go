@@ -42,7 +42,7 @@ func NewLintCommand() *cobra.Command {
 			"  kubediag lint -o github -f deploy/*.yaml",
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
 		return o.runLint(cmd)
 	})

@@ -5,7 +5,6 @@ package node
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -54,19 +53,4 @@ func writeFormat(w io.Writer, f outputFormat, all any, text func() string) error
 		return writeJSON(w, all)
 	}
 	return verb.Write(w, text())
-}
-
-// errInterrupted is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
-// the user.
-var errInterrupted = errors.New("interrupted")
-
-// interruptible has a verb end with errInterrupted whose errors may all come of a signal.
-func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		if err != nil && cmd.Context().Err() != nil && !errors.Is(err, verb.ErrFaults) {
-			return errInterrupted
-		}
-		return err
-	}
 }

@@ -49,7 +49,7 @@ func NewProbeCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&timeout, "timeout", asking.DefaultDeadline,
 		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbeTimeout.Milliseconds(), maxProbeTimeout.Minutes()))
 	out := addFormat(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		report, err := probePath(cmd.Context(), args[0], timeout)
 		if err != nil {
 			return fmt.Errorf("%q: %w", args[0], withRemedy(err))

@@ -47,7 +47,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
 	return cmd
 }
 
@@ -84,7 +84,7 @@ func (o *changeOptions) validate() error {
 // checkPrivileges refuses callers that may not see and change every mount.
 func checkPrivileges() error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProcRemedy)
+		return fmt.Errorf("see mounts of other processes: %w: %s", err, verb.MountProc)
 	}
 	if os.Geteuid() == 0 && !processesHidden() {
 		return nil

@@ -44,7 +44,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	}
 	options.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
 	return cmd
 }
 

@@ -18,7 +18,24 @@ var (
 	ErrFaults = errors.New("faults found")
 	// ErrRefused is how a verb ends that could do what it was asked for, and must not.
 	ErrRefused = errors.New("refused")
+	// ErrInterrupted is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
+	// the user.
+	ErrInterrupted = errors.New("interrupted")
 )
+
+// MountProc is what to do if there is no process file system.
+const MountProc = "mount it: mount -t proc proc /proc"
+
+// Interruptible has a verb end with ErrInterrupted whose errors may all come of a signal.
+func Interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if err != nil && cmd.Context().Err() != nil && !errors.Is(err, ErrFaults) {
+			return ErrInterrupted
+		}
+		return err
+	}
+}
 
 // Takes has a verb take one argument, which its help calls name, or none if that is enough.
 func Takes(name string, least int) cobra.PositionalArgs {
