@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/cluster"
+	"kubediag.org/kubediag/internal/cli/demo"
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -72,7 +73,7 @@ func newCommand(proc string) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
 		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
-		node.NewDecodeCommand(), node.NewDemoCommand(), node.NewLintCommand(),
+		node.NewDecodeCommand(), demo.NewCommand(), node.NewLintCommand(),
 		node.NewBundleCommand(proc), newVersionCommand())
 	return root
 }

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package demo is the verb demo of the kubediag command: it breaks a real mount, and has the code of the agent find and
+// repair it. It touches nothing outside of a mount namespace of its own.
+package demo
 
 import (
 	"context"
@@ -34,8 +36,8 @@ const insideVariable = "KUBEDIAG_DEMO_INSIDE"
 var errNoNamespace = errors.New("a mount namespace of its own is not allowed here: run it as root with CAP_SYS_ADMIN, " +
 	"or where users may make user namespaces (sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone)")
 
-// NewDemoCommand makes the verb demo.
-func NewDemoCommand() *cobra.Command {
+// NewCommand makes the verb demo.
+func NewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Break a real mount in a namespace of its own, find out why, heal it, prove it",
