@@ -6,7 +6,6 @@ package node
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -180,11 +179,5 @@ type decodedLine struct {
 }
 
 func decodedJSON(line logLine) (string, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}); err != nil {
-		return "", fmt.Errorf("write json: %w", err)
-	}
-	return printable.Text(b.String()), nil
+	return jsonText(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
 }

@@ -34,17 +34,26 @@ func addFormat(cmd *cobra.Command) *outputFormat {
 	return &f
 }
 
-// writeJSON writes v with no character that a terminal would act on.
+// writeJSON writes v for programs.
 func writeJSON(w io.Writer, v any) error {
+	text, err := jsonText(v, "  ")
+	if err != nil {
+		return err
+	}
+	return verb.Write(w, text)
+}
+
+// jsonText is v and the end of a line, with no character that a terminal would act on.
+func jsonText(v any, indent string) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
+	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("write json: %w", err)
+		return "", fmt.Errorf("write json: %w", err)
 	}
 	// The encoder escapes the first 32 characters alone.
-	return verb.Write(w, printable.Text(b.String()))
+	return printable.Text(b.String()), nil
 }
 
 // writeFormat writes a report for programs or, as text says it, for people.
