@@ -47,14 +47,20 @@ type nodeSource struct {
 }
 
 func (n nodeSource) entries(ctx context.Context) (names []string, err error) {
-	err = n.node.Do(ctx, func() error {
-		entries, err := os.ReadDir(n.node.PodsDir())
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
+	err = n.node.Do(ctx, func() (err error) {
+		names, err = entryNames(n.node.PodsDir())
 		return err
 	})
 	n.recorder.record(func(has *nodeRecording) { has.node.Entries = names })
+	return names, err
+}
+
+// entryNames lists a directory.
+func entryNames(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
 	return names, err
 }
 
