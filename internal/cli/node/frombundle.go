@@ -121,6 +121,11 @@ func decodeEntry(b *bundle.Bundle, name string, into any) error {
 	return nil
 }
 
+// bundleHeading is the line above what was found in a bundle.
+func bundleHeading(node string, made time.Time) string {
+	return printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", node, made.Format(time.RFC3339))) + "\n"
+}
+
 // printBundled prints the Diagnosis of the node that a bundle was made on.
 func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	ctx := cmd.Context()
@@ -140,6 +145,6 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	diagnosis.Spec.NodeName = scan.seen.Node
 	pipeline.Conclude(diagnosis, found, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
-	story.printText("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", scan.seen.Node, scan.seen.Time.Format(time.RFC3339))))
+	story.printText("%s", bundleHeading(scan.seen.Node, scan.seen.Time))
 	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)
 }

@@ -20,7 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -152,8 +151,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 	case *o.out == jsonFormat:
 		err = writeJSON(output, report)
 	case o.from != "":
-		err = verb.Write(output, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", report.Node, report.Time.Format(time.RFC3339)))+"\n"+
-			o.newView(output, report).reportText())
+		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:
 		saveLastScan(report)
 		err = verb.Write(output, o.newView(output, report).reportText())
