@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -89,11 +90,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		if err := o.followFaults(cmd, watcher); err != nil && cmd.Context().Err() == nil {
 			return err
 		}
-		items = nil
-		for _, item := range watcher.knownByUID {
-			items = append(items, item)
-		}
-		list = o.chosenFaults(items)
+		list = o.chosenFaults(slices.Collect(maps.Values(watcher.knownByUID)))
 	}
 	if len(list) > 0 {
 		return verb.ErrFaults

@@ -156,7 +156,9 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 	for _, w := range workloads {
 		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.spec, options)...)
 	}
-	r.NotLookedAt = append(r.NotLookedAt, unreadLines(l.unread)...)
+	for _, namespace := range slices.Sorted(maps.Keys(l.unread)) {
+		r.NotLookedAt = append(r.NotLookedAt, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, l.unread[namespace]))
+	}
 	return r, nil
 }
 
@@ -173,14 +175,6 @@ func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool 
 	}
 	l.immutable[of] = found.Immutable != nil && *found.Immutable
 	return l.immutable[of]
-}
-
-// unreadLines says why it is not known of which ConfigMaps that they never change.
-func unreadLines(unread map[string]error) (lines []string) {
-	for _, namespace := range slices.Sorted(maps.Keys(unread)) {
-		lines = append(lines, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, unread[namespace]))
-	}
-	return lines
 }
 
 func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (all []lintedWorkload, err error) {
