@@ -76,6 +76,10 @@ var reaches = []reach{
 		why:    "the API's types are plain data; the pipeline is tested without a node, a network or a cluster, and runs without an API server",
 	},
 	{
+		from: "./internal/cli/demo", never: client,
+		why: "the demo needs no cluster",
+	},
+	{
 		from: "./internal/cli/node/...", never: client,
 		why: "the verbs of a node work while the API server is dead",
 	},
@@ -146,7 +150,7 @@ var doors = []door{
 	},
 	{
 		to:   []string{"os/exec"},
-		from: []string{"./internal/processor/external", "./internal/cli/node", "./hack/...", "./test/..."}, tests: true,
+		from: []string{"./internal/processor/external", "./internal/cli/demo", "./hack/...", "./test/..."}, tests: true,
 		why: "nothing on a node is done by running programs: scripts are the user's, and the demo starts itself again",
 	},
 	{

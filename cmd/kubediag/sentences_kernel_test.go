@@ -130,7 +130,7 @@ var sentences = []sentence{
 	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`Took [\d.]+ ms`, always),
 	// A machine that is busy.
-	line(`kubediag: probe "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
+	line(`kubediag: probe: "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
 	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*" could not be judged: it could not be asked.*`, always),
 	// The device.
 	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
@@ -182,7 +182,7 @@ var sentences = []sentence{
 	line(`Not judged: a mount of volume "(?:dead|stopped)" .* could not be judged: no process was seen in that mount namespace, and not all processes may be looked into`, whoDoesNot),
 	line(`Note: no kubelet that serves "ROOT" was seen: .*`, func(_ *scenery, c caller, _ []string) bool { return c.all }),
 	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
-	line(`kubediag: probe "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
+	line(`kubediag: probe: "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`kubediag: (?:scan|show|recover|release|diagnose|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
 	// The verdict and the table.

@@ -249,8 +249,7 @@ func (b *Bundle) readManifest(archive *tar.Reader) error {
 	if version.FormatVersion != FormatVersion {
 		return refuse(manifestName, "is of format version %d, and this program reads version %d", version.FormatVersion, FormatVersion)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	if err := decoder.Decode(&b.Manifest); err != nil {
+	if err := json.Unmarshal(content, &b.Manifest); err != nil {
 		return refuse(manifestName, "is no manifest: %v", err)
 	}
 	return b.checkManifest()

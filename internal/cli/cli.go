@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/cluster"
+	"kubediag.org/kubediag/internal/cli/demo"
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -52,7 +53,7 @@ func newPlugin() *cobra.Command {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%s: %w, see %s --help", cmd.Name(), err, cmd.CommandPath())
+	return fmt.Errorf("%w, see %s --help", err, cmd.CommandPath())
 }
 
 // newCommand makes one whose verbs look for kubelets in the process file system at proc; empty: /proc.
@@ -72,7 +73,7 @@ func newCommand(proc string) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
 		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
-		node.NewDecodeCommand(), node.NewDemoCommand(), node.NewLintCommand(),
+		node.NewDecodeCommand(), demo.NewCommand(), node.NewLintCommand(),
 		node.NewBundleCommand(proc), newVersionCommand())
 	return root
 }
@@ -98,10 +99,10 @@ const (
 	statusRefused
 )
 
-// Run runs the command, writes its error if there is one, and gives the exit status.
+// Run runs the command, writes its error behind the name of the verb if there is one, and gives the exit status.
 func Run(ctx context.Context, cmd *cobra.Command) int {
 	refuseUnknown(cmd)
-	err := cmd.ExecuteContext(ctx)
+	ran, err := cmd.ExecuteContextC(ctx)
 	switch {
 	case err == nil:
 		return statusDone
@@ -111,6 +112,9 @@ func Run(ctx context.Context, cmd *cobra.Command) int {
 	status := statusFailed
 	if errors.Is(err, verb.ErrRefused) || errors.Is(err, bundle.ErrExists) {
 		status = statusRefused
+	}
+	if ran.HasParent() {
+		err = fmt.Errorf("%s: %w", ran.Name(), err)
 	}
 	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
 	for i, line := range lines {
@@ -131,7 +135,7 @@ func refuseUnknown(root *cobra.Command) {
 		case "help":
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
 				if _, _, err := cmd.Root().Find(args); err != nil {
-					return fmt.Errorf("help: %w", err)
+					return err
 				}
 				return nil
 			}

@@ -98,15 +98,12 @@ type Content struct{ Kind, Namespace, Name string }
 // fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
 var fixedSubPath = version.MustParseGeneric("1.19.0")
 
-// Check returns the risks of one workload's template. kind decides where in the object the template is.
-func Check(kind, namespace, name string, template *corev1.PodTemplateSpec, options Options) []Finding {
-	if template == nil {
-		return nil
-	}
+// Check returns the risks of the pods of one workload. kind decides where in the object their spec is.
+func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) []Finding {
 	options.KubeletRoot = path.Clean(cmp.Or(options.KubeletRoot, "/var/lib/kubelet"))
-	c := check{kind: kind, namespace: namespace, options: options, spec: &template.Spec,
+	c := check{kind: kind, namespace: namespace, options: options, spec: spec,
 		volumes: map[string]corev1.Volume{}, taken: map[string]bool{}}
-	for _, v := range template.Spec.Volumes {
+	for _, v := range spec.Volumes {
 		c.volumes[v.Name], c.taken[v.Name] = v, true
 	}
 	c.findMounters()

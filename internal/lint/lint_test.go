@@ -17,10 +17,10 @@ import (
 )
 
 // pod reads the spec of a pod.
-func pod(t *testing.T, text string) *corev1.PodTemplateSpec {
+func pod(t *testing.T, text string) *corev1.PodSpec {
 	t.Helper()
-	var p corev1.PodTemplateSpec
-	if err := yaml.UnmarshalStrict([]byte(text), &p.Spec); err != nil {
+	var p corev1.PodSpec
+	if err := yaml.UnmarshalStrict([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
 	return &p
@@ -118,8 +118,8 @@ func TestSources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template := pod(t, "volumes:\n- {name: v, "+c.volume+"}\ncontainers:\n- name: c\n  volumeMounts:\n  - {name: v, "+c.mount+"}\n")
-			found := Check("Pod", "", "p", template, Options{})
+			spec := pod(t, "volumes:\n- {name: v, "+c.volume+"}\ncontainers:\n- name: c\n  volumeMounts:\n  - {name: v, "+c.mount+"}\n")
+			found := Check("Pod", "", "p", spec, Options{})
 			if len(found) != 1 || found[0].Rule != MutableSubPath || found[0].Cure == "" {
 				t.Fatalf("found %+v", found)
 			}
@@ -201,9 +201,9 @@ func TestPropagation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template := pod(t, "volumes:\n- {name: v, hostPath: {path: "+c.path+"}}\ncontainers:\n- name: c\n  volumeMounts:\n  - {name: v, "+c.mount+"}\n")
+			spec := pod(t, "volumes:\n- {name: v, hostPath: {path: "+c.path+"}}\ncontainers:\n- name: c\n  volumeMounts:\n  - {name: v, "+c.mount+"}\n")
 			var got []Rule
-			for _, f := range Check("DaemonSet", "", "p", template, Options{MountDirs: []string{"/mnt/s3"}}) {
+			for _, f := range Check("DaemonSet", "", "p", spec, Options{MountDirs: []string{"/mnt/s3"}}) {
 				got = append(got, f.Rule)
 			}
 			if c.want == "" && len(got) > 0 || c.want != "" && !slices.Equal(got, []Rule{c.want}) {
@@ -234,13 +234,13 @@ containers:
 func TestOthersThatMount(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{"/dev", "/sys/fs/bpf", "/run/netns", "/var/lib/kubelet/pods", "/"} {
-		template := pod(t, "volumes:\n- {name: v, hostPath: {path: "+dir+"}}\ncontainers:\n"+
+		spec := pod(t, "volumes:\n- {name: v, hostPath: {path: "+dir+"}}\ncontainers:\n"+
 			"- {name: a, volumeMounts: [{name: v, mountPath: /a, mountPropagation: Bidirectional}]}\n"+
 			"- {name: b, volumeMounts: [{name: v, mountPath: /b}]}\n")
-		if got := MountDirs(&template.Spec); len(got) > 0 {
+		if got := MountDirs(spec); len(got) > 0 {
 			t.Errorf("%s: mounts in %q", dir, got)
 		}
-		for _, f := range Check("Pod", "", "p", template, Options{}) {
+		for _, f := range Check("Pod", "", "p", spec, Options{}) {
 			if f.Rule == FUSEPropagation {
 				t.Errorf("%s: found %+v", dir, f)
 			}
@@ -250,13 +250,13 @@ func TestOthersThatMount(t *testing.T) {
 
 func TestMounterInThePod(t *testing.T) {
 	t.Parallel()
-	template := pod(t, sidecar)
-	found := Check("CronJob", "ns", "p", template, Options{})
+	spec := pod(t, sidecar)
+	found := Check("CronJob", "ns", "p", spec, Options{})
 	if len(found) != 1 || found[0].Rule != FUSEPropagation || found[0].Container != "app" ||
 		found[0].Mounts[0].Field != "spec.jobTemplate.spec.template.spec.containers[0].volumeMounts[0]" {
 		t.Errorf("found %+v", found)
 	}
-	if got := MountDirs(&template.Spec); !slices.Equal(got, []string{"/mnt/s3"}) {
+	if got := MountDirs(spec); !slices.Equal(got, []string{"/mnt/s3"}) {
 		t.Errorf("mounts in %q", got)
 	}
 }
@@ -269,12 +269,12 @@ func TestPatchesCure(t *testing.T) {
 	for name, text := range map[string]string{"subPath": extraINI, "sidecar": sidecar, "exporter": exporter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			template := pod(t, text)
-			object, err := json.Marshal(map[string]any{"spec": template.Spec})
+			spec := pod(t, text)
+			object, err := json.Marshal(map[string]any{"spec": spec})
 			if err != nil {
 				t.Fatal(err)
 			}
-			found := Check("Pod", "", "p", template, Options{})
+			found := Check("Pod", "", "p", spec, Options{})
 			if len(found) == 0 {
 				t.Fatal("nothing is found: the test would prove nothing")
 			}
@@ -287,20 +287,13 @@ func TestPatchesCure(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var cured corev1.PodTemplateSpec
+			var cured corev1.Pod
 			if err := yaml.UnmarshalStrict(object, &cured); err != nil {
 				t.Fatal(err)
 			}
-			if left := Check("Pod", "", "p", &cured, Options{}); len(left) > 0 || strings.Contains(string(object), "recursiveReadOnly") {
+			if left := Check("Pod", "", "p", &cured.Spec, Options{}); len(left) > 0 || strings.Contains(string(object), "recursiveReadOnly") {
 				t.Errorf("left: %+v\n%s", left, object)
 			}
 		})
-	}
-}
-
-func TestNoTemplate(t *testing.T) {
-	t.Parallel()
-	if Check("Pod", "", "p", nil, Options{}) != nil {
-		t.Error("found something in no template")
 	}
 }

@@ -38,7 +38,7 @@ type Workload struct {
 	// Document counts the documents of the file from 1, Line is where this one begins.
 	Document, Line        int
 	Kind, Namespace, Name string
-	Template              *corev1.PodTemplateSpec
+	Spec                  *corev1.PodSpec // of its pods
 
 	lines lines
 	field string // the way from the document to the object
@@ -90,11 +90,11 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 func (m *Manifests) Check(o Options) []Located {
 	o.Immutable = func(c Content) bool { return m.immutable[c] }
 	for _, w := range m.Workloads {
-		o.MountDirs = append(o.MountDirs, MountDirs(&w.Template.Spec)...)
+		o.MountDirs = append(o.MountDirs, MountDirs(w.Spec)...)
 	}
 	var all []Located
 	for _, w := range m.Workloads {
-		for _, f := range Check(w.Kind, w.Namespace, w.Name, w.Template, o) {
+		for _, f := range Check(w.Kind, w.Namespace, w.Name, w.Spec, o) {
 			line := w.lines[w.field+f.Mounts[0].Field] // 0: it is not known
 			all = append(all, Located{File: w.File, Document: w.Document, Line: max(line, w.Line), Finding: f})
 		}
@@ -296,12 +296,12 @@ func (m *Manifests) workload(d document, text []byte, at place, kind string) err
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &o); err != nil {
 		return err
 	}
-	template, err := templateOf(kind, text)
+	spec, err := podSpecOf(kind, text)
 	if err != nil {
 		return err
 	}
 	w := Workload{
-		File: d.file, Document: d.number, Line: d.line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Template: template,
+		File: d.file, Document: d.number, Line: d.line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Spec: spec,
 		lines: at.lines, field: at.field,
 	}
 	if w.Name == "" {
@@ -311,8 +311,8 @@ func (m *Manifests) workload(d document, text []byte, at place, kind string) err
 	return nil
 }
 
-// templateOf follows the way to the spec of the pods.
-func templateOf(kind string, text []byte) (*corev1.PodTemplateSpec, error) {
+// podSpecOf follows the way to the spec of the pods.
+func podSpecOf(kind string, text []byte) (*corev1.PodSpec, error) {
 	for _, name := range templates[kind] {
 		var fields map[string]stdjson.RawMessage
 		if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
@@ -322,11 +322,11 @@ func templateOf(kind string, text []byte) (*corev1.PodTemplateSpec, error) {
 			return nil, fmt.Errorf("%s: %s is missing", kind, specField(kind))
 		}
 	}
-	var t corev1.PodTemplateSpec
-	if err := json.UnmarshalCaseSensitivePreserveInts(text, &t.Spec); err != nil {
+	spec := &corev1.PodSpec{}
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, spec); err != nil {
 		return nil, fmt.Errorf("%s: %w", specField(kind), err)
 	}
-	return &t, nil
+	return spec, nil
 }
 
 // lines are the lines of the fields of a document, by the way to each.

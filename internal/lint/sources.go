@@ -4,9 +4,9 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,72 +47,44 @@ func (w wanted) rename(name string) (renamed string, ok bool) {
 
 // project returns what of a volume the subPath covers, as sources of a projected volume.
 func (w wanted) project(volume corev1.Volume) []corev1.VolumeProjection {
+	var source corev1.VolumeProjection
+	var mode *int32
 	switch {
 	case volume.ConfigMap != nil:
-		return w.configMap(corev1.ConfigMapProjection{
-			LocalObjectReference: volume.ConfigMap.LocalObjectReference, Items: withMode(volume.ConfigMap.Items, volume.ConfigMap.DefaultMode),
-			Optional: volume.ConfigMap.Optional,
-		}, volume.ConfigMap.DefaultMode)
+		v := volume.ConfigMap
+		source.ConfigMap = &corev1.ConfigMapProjection{LocalObjectReference: v.LocalObjectReference, Items: v.Items, Optional: v.Optional}
+		mode = v.DefaultMode
 	case volume.Secret != nil:
-		return w.secret(corev1.SecretProjection{
-			LocalObjectReference: corev1.LocalObjectReference{Name: volume.Secret.SecretName},
-			Items:                withMode(volume.Secret.Items, volume.Secret.DefaultMode),
-			Optional:             volume.Secret.Optional,
-		}, volume.Secret.DefaultMode)
+		v := volume.Secret
+		source.Secret = &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: v.SecretName}, Items: v.Items, Optional: v.Optional}
+		mode = v.DefaultMode
 	case volume.DownwardAPI != nil:
-		return w.downward(volume.DownwardAPI.Items, volume.DownwardAPI.DefaultMode)
+		source.DownwardAPI, mode = &corev1.DownwardAPIProjection{Items: volume.DownwardAPI.Items}, volume.DownwardAPI.DefaultMode
 	case volume.Projected != nil:
 		return w.projected(volume.Projected)
 	}
-	return nil
+	return w.covered(source, mode)
 }
 
-// withMode gives items the mode of their volume.
-func withMode(items []corev1.KeyToPath, mode *int32) []corev1.KeyToPath {
-	items = slices.Clone(items)
-	for i := range items {
-		if items[i].Mode == nil {
-			items[i].Mode = mode
-		}
-	}
-	return items
-}
-
-// keys are the items that the subPath covers. Without items, every key is a file of its own name.
+// keys are the items that the subPath covers. Without items, every key is a file of its own name. An item without a mode
+// has that of its volume.
 func (w wanted) keys(items []corev1.KeyToPath, mode *int32) (covered []corev1.KeyToPath) {
 	if len(items) == 0 && !strings.Contains(w.name, "/") {
 		return []corev1.KeyToPath{{Key: w.name, Path: w.as, Mode: mode}}
 	}
 	for _, item := range items {
 		if renamed, ok := w.rename(item.Path); ok {
-			covered = append(covered, corev1.KeyToPath{Key: item.Key, Path: renamed, Mode: item.Mode})
+			covered = append(covered, corev1.KeyToPath{Key: item.Key, Path: renamed, Mode: cmp.Or(item.Mode, mode)})
 		}
 	}
 	return covered
-}
-
-func (w wanted) configMap(p corev1.ConfigMapProjection, mode *int32) []corev1.VolumeProjection {
-	if p.Items = w.keys(p.Items, mode); len(p.Items) == 0 {
-		return nil
-	}
-	return []corev1.VolumeProjection{{ConfigMap: &p}}
-}
-
-func (w wanted) secret(p corev1.SecretProjection, mode *int32) []corev1.VolumeProjection {
-	if p.Items = w.keys(p.Items, mode); len(p.Items) == 0 {
-		return nil
-	}
-	return []corev1.VolumeProjection{{Secret: &p}}
 }
 
 func (w wanted) downward(items []corev1.DownwardAPIVolumeFile, mode *int32) []corev1.VolumeProjection {
 	var covered []corev1.DownwardAPIVolumeFile
 	for _, item := range items {
 		if renamed, ok := w.rename(item.Path); ok {
-			item.Path = renamed
-			if item.Mode == nil {
-				item.Mode = mode
-			}
+			item.Path, item.Mode = renamed, cmp.Or(item.Mode, mode)
 			covered = append(covered, item)
 		}
 	}
@@ -131,29 +103,28 @@ func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeP
 		case s.ConfigMap != nil && len(s.ConfigMap.Items) == 0, s.Secret != nil && len(s.Secret.Items) == 0:
 			open = append(open, s)
 		default:
-			all = append(all, w.named(s, v.DefaultMode)...)
+			all = append(all, w.covered(s, v.DefaultMode)...)
 		}
 	}
 	if len(all) > 0 || len(open) != 1 {
 		return all
 	}
-	if open[0].ConfigMap != nil {
-		return w.configMap(*open[0].ConfigMap, v.DefaultMode)
-	}
-	return w.secret(*open[0].Secret, v.DefaultMode)
+	return w.covered(open[0], v.DefaultMode)
 }
 
-// named is what the subPath covers of a source whose files have paths in the template.
-func (w wanted) named(s corev1.VolumeProjection, mode *int32) []corev1.VolumeProjection {
+// covered is what the subPath covers of one source.
+func (w wanted) covered(s corev1.VolumeProjection, mode *int32) []corev1.VolumeProjection {
 	switch {
 	case s.ConfigMap != nil:
 		p := *s.ConfigMap
-		p.Items = withMode(p.Items, mode)
-		return w.configMap(p, mode)
+		if p.Items = w.keys(p.Items, mode); len(p.Items) > 0 {
+			return []corev1.VolumeProjection{{ConfigMap: &p}}
+		}
 	case s.Secret != nil:
 		p := *s.Secret
-		p.Items = withMode(p.Items, mode)
-		return w.secret(p, mode)
+		if p.Items = w.keys(p.Items, mode); len(p.Items) > 0 {
+			return []corev1.VolumeProjection{{Secret: &p}}
+		}
 	case s.DownwardAPI != nil:
 		return w.downward(s.DownwardAPI.Items, mode)
 	case s.ServiceAccountToken != nil:

@@ -102,7 +102,7 @@ func New(o Options) (*Runner, error) {
 		o.DefaultDeadline = 30 * time.Minute
 	}
 	if o.Observer == nil {
-		o.Observer = discard{}
+		o.Observer = Discard{}
 	}
 	f, err := openFiles(o.DataRoot)
 	if err != nil {
@@ -140,11 +140,20 @@ func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error
 	return x.d, x.run(ctx)
 }
 
-// discard is an Observer that does nothing.
-type discard struct{}
+// Discard is an Observer that does nothing. One that observes little embeds it.
+type Discard struct{}
 
-func (discard) Accepted(*v1.Diagnosis)                        {}
-func (discard) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
-func (discard) ActionEnded(*v1.Diagnosis, string, ActionEnd)  {}
-func (discard) Waiting(*v1.Diagnosis)                         {}
-func (discard) Ended(*v1.Diagnosis)                           {}
+// Accepted does nothing.
+func (Discard) Accepted(*v1.Diagnosis) {}
+
+// OperationEnded does nothing.
+func (Discard) OperationEnded(*v1.Diagnosis, v1.OperationRun) {}
+
+// ActionEnded does nothing.
+func (Discard) ActionEnded(*v1.Diagnosis, string, ActionEnd) {}
+
+// Waiting does nothing.
+func (Discard) Waiting(*v1.Diagnosis) {}
+
+// Ended does nothing.
+func (Discard) Ended(*v1.Diagnosis) {}

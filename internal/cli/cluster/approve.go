@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +40,7 @@ func newApproveCommand(conn *connection) *cobra.Command {
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) }),
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
@@ -74,7 +73,7 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if o.plan == "" {
-		agreed, err := agreesOnTerminal(cmd)
+		agreed, err := agreesOnTerminal(cmd, cmd.OutOrStdout(), "Approve?")
 		if err != nil {
 			return err
 		}
@@ -105,15 +104,6 @@ func (c *client) userName(ctx context.Context) (string, error) {
 		return name, nil
 	}
 	return "", nil
-}
-
-// agreesOnTerminal asks on a terminal. Without a terminal the answer is no.
-func agreesOnTerminal(cmd *cobra.Command) (bool, error) {
-	stdin, ok := cmd.InOrStdin().(*os.File)
-	if !screenOf(cmd).Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
-		return false, nil
-	}
-	return askYesNo(cmd.Context(), stdin, cmd.OutOrStdout(), "Approve? [y/N] ")
 }
 
 // notApproved says how to approve what was shown.

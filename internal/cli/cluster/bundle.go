@@ -40,7 +40,7 @@ func newBundleCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 written, 2 it could not look, 3 refused: a right is missing, or the file is there already.",
 		Example: "  kubectl kubediag bundle --node worker-3\n  kubediag scan --from kubediag-worker-3-20261123T120000Z.tar.gz",
 		Args:    verb.NoArgs,
-		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.node == "" {
 				return errors.New("--node is missing: name the node")
 			}
@@ -49,7 +49,7 @@ func newBundleCommand(conn *connection) *cobra.Command {
 				return err
 			}
 			return o.runBundle(cmd, client)
-		}),
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.node, "node", "", "the node")

@@ -70,14 +70,14 @@ func newDoctorCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 no FAIL, 1 a FAIL, 2 it could not look.",
 		Example: "  kubectl kubediag doctor",
 		Args:    verb.NoArgs,
-		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if d.client, err = conn.newClient(); err != nil {
 				return err
 			}
 			d.now = time.Now()
 			return d.runDoctor(cmd)
-		}),
+		},
 	}
 	cmd.Flags().StringVar(&d.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
 	d.out = addFormat(cmd, formatJSON)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
 		Args:    verb.NoArgs,
-		RunE:    verb.Named(func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) }),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) },
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")
@@ -89,11 +90,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		if err := o.followFaults(cmd, watcher); err != nil && cmd.Context().Err() == nil {
 			return err
 		}
-		items = nil
-		for _, item := range watcher.knownByUID {
-			items = append(items, item)
-		}
-		list = o.chosenFaults(items)
+		list = o.chosenFaults(slices.Collect(maps.Values(watcher.knownByUID)))
 	}
 	if len(list) > 0 {
 		return verb.ErrFaults
@@ -136,33 +133,36 @@ func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePla
 		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now()}
 		return verb.Write(output, view.listText(list, in.namespace))
 	}
+	if o.watch { // one object after the other, now and later
+		p := newPrinter(*o.out, "MountFault")
+		for _, f := range list {
+			if err := p.printChange(output, objectChange{watch.Added, f}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	all := &v1.MountFaultList{Items: []v1.MountFault{}}
 	for _, f := range list {
 		all.Items = append(all.Items, *f)
 	}
-	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFaultList"))
-	if o.watch { // one object after the other, now and later
-		return p.printEach(output, v1.GroupVersion.WithKind("MountFault"), list)
-	}
 	if *o.out == formatName && len(list) == 0 {
 		return nil
 	}
-	return p.printObject(output, all)
+	return newPrinter(*o.out, "MountFaultList").printObject(output, all)
 }
 
 // followFaults writes what changes until the user interrupts it.
 func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error {
 	out, screen := cmd.OutOrStdout(), screenOf(cmd)
-	p := newPrinter(*o.out, v1.GroupVersion.WithKind("MountFault"))
+	p := newPrinter(*o.out, "MountFault")
 	err := w.followChanges(cmd.Context(), func(now objectChange) error {
 		found, ok := now.object.(*v1.MountFault)
 		switch {
 		case !ok || !o.isChosen(found):
 			return nil
-		case *o.out == formatJSON:
-			return p.printEvent(out, now)
-		case *o.out == formatYAML || *o.out == formatName:
-			return p.printObject(out, found)
+		case *o.out != formatText && *o.out != formatWide:
+			return p.printChange(out, now)
 		}
 		return verb.Write(out, screen.Text(changeLine(screen, now.kind, found, time.Now())))
 	})

@@ -153,8 +153,8 @@ func (v faultsView) columnWidths(rows []terminal.Row) []int {
 // subjectText is what is hurt.
 func (r faultRow) subjectText() string {
 	first := r.faults[0]
-	pods := r.collectTexts(faultSubject)
-	spaces := r.collectTexts(func(f *v1.MountFault) string { return f.Namespace })
+	pods := verb.Distinct(r.faults, faultSubject)
+	spaces := verb.Distinct(r.faults, func(f *v1.MountFault) string { return f.Namespace })
 	switch w := first.Status.Workload; {
 	case len(pods) == 1:
 		return pods[0]
@@ -162,7 +162,7 @@ func (r faultRow) subjectText() string {
 		return verb.Count(len(pods), "place")
 	case len(spaces) > 1:
 		return fmt.Sprintf("%s in %d namespaces", verb.Count(len(pods), "pod"), len(spaces))
-	case w != nil && len(r.collectTexts(workloadName)) == 1:
+	case w != nil && len(verb.Distinct(r.faults, workloadName)) == 1:
 		return printable.Quoted(first.Namespace+"/"+w.Name) + fmt.Sprintf(" ×%d", len(pods))
 	}
 	return printable.Quoted(first.Namespace) + ": " + verb.Count(len(pods), "pod")
@@ -185,7 +185,7 @@ func workloadName(f *v1.MountFault) string {
 
 // commonText is what all faults of the row say, or how many things they say.
 func (r faultRow) commonText(say func(*v1.MountFault) string, many string) string {
-	switch all := r.collectTexts(say); len(all) {
+	switch all := verb.Distinct(r.faults, say); len(all) {
 	case 0:
 		return ""
 	case 1:
@@ -193,11 +193,6 @@ func (r faultRow) commonText(say func(*v1.MountFault) string, many string) strin
 	default:
 		return fmt.Sprintf("%d %s", len(all), many)
 	}
-}
-
-// collectTexts collects what is said of the faults.
-func (r faultRow) collectTexts(say func(*v1.MountFault) string) []string {
-	return verb.Distinct(r.faults, say)
 }
 
 // reasonText is what the first fault says, and which Diagnosis works on it.

@@ -36,12 +36,12 @@ func newGetCommand(c *connection) *cobra.Command {
 		Args:              verb.Takes("NAME", 0),
 		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
 	}
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.all && len(args) > 0 {
 			return errors.New("--all-namespaces: cannot be with a NAME")
 		}
 		return o.runGet(cmd, args)
-	})
+	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Diagnoses of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the Diagnosis NAME until it ends")
 	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
@@ -70,7 +70,7 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 		if err := apiClient.getObject(ctx, place, args[0], d); err != nil {
 			return err
 		}
-		return newPrinter(*o.out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), d)
+		return newPrinter(*o.out, "Diagnosis").printObject(cmd.OutOrStdout(), d)
 	}
 	list := &v1.DiagnosisList{}
 	if err := apiClient.listObjects(ctx, place, metav1.ListOptions{}, list); err != nil {
@@ -79,7 +79,7 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 	if len(list.Items) == 0 && *o.out == formatName {
 		return nil
 	}
-	return newPrinter(*o.out, v1.GroupVersion.WithKind("DiagnosisList")).printObject(cmd.OutOrStdout(), list)
+	return newPrinter(*o.out, "DiagnosisList").printObject(cmd.OutOrStdout(), list)
 }
 
 // printTable prints the columns that the API server prints.
@@ -136,13 +136,13 @@ func newCancelCommand(c *connection) *cobra.Command {
 		Example:           "  kubectl kubediag cancel web-x2x9k-4k2fd -n shop",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
-		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			made, err := c.newClient()
 			if err != nil {
 				return err
 			}
 			return made.cancelDiagnosis(cmd, args[0])
-		}),
+		},
 	}
 }
 

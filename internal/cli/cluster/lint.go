@@ -46,25 +46,27 @@ var workloadKinds = []workloadKind{
 	{pods, "Pod", func() runtime.Object { return &corev1.PodList{} }},
 }
 
-// templateOf is the template of an object; nil if it has none.
-func templateOf(o runtime.Object) *corev1.PodTemplateSpec {
+// podSpecOf is the spec of the pods of an object; nil if it has none.
+func podSpecOf(o runtime.Object) *corev1.PodSpec {
 	switch o := o.(type) {
 	case *appsv1.Deployment:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.StatefulSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.DaemonSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *appsv1.ReplicaSet:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *batchv1.CronJob:
-		return &o.Spec.JobTemplate.Spec.Template
+		return &o.Spec.JobTemplate.Spec.Template.Spec
 	case *batchv1.Job:
-		return &o.Spec.Template
+		return &o.Spec.Template.Spec
 	case *corev1.ReplicationController:
-		return o.Spec.Template
+		if o.Spec.Template != nil {
+			return &o.Spec.Template.Spec
+		}
 	case *corev1.Pod:
-		return &corev1.PodTemplateSpec{Spec: o.Spec}
+		return &o.Spec
 	}
 	return nil
 }
@@ -91,7 +93,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 			"Exit status: 0 no risk, 1 risks, 2 it could not look.",
 		Example: "  kubectl kubediag lint -A",
 		Args:    verb.NoArgs,
-		RunE: verb.Named(func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := conn.newClient()
 			if err != nil {
 				return err
@@ -105,18 +107,18 @@ func newLintCommand(conn *connection) *cobra.Command {
 				return err
 			}
 			return r.finalError(cmd, *out)
-		}),
+		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "workloads of all namespaces")
 	out = addFormat(cmd, formatJSON)
 	return cmd
 }
 
-// lintedWorkload is an object with a template.
+// lintedWorkload is an object with pods.
 type lintedWorkload struct {
 	kind string
 	metav1.Object
-	template *corev1.PodTemplateSpec
+	spec *corev1.PodSpec // of its pods
 }
 
 // workloadLinter looks at the workloads of a namespace, or of all.
@@ -146,15 +148,17 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 		workloads = append(workloads, found...)
 	}
 	for _, w := range workloads {
-		options.MountDirs = append(options.MountDirs, lint.MountDirs(&w.template.Spec)...)
+		options.MountDirs = append(options.MountDirs, lint.MountDirs(w.spec)...)
 	}
 	l.immutable, l.unread = map[lint.Content]bool{}, map[string]error{}
 	options.Immutable = func(of lint.Content) bool { return l.isImmutable(ctx, of) }
 	r.Workloads = len(workloads)
 	for _, w := range workloads {
-		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.template, options)...)
+		r.Findings = append(r.Findings, lint.Check(w.kind, w.GetNamespace(), w.GetName(), w.spec, options)...)
 	}
-	r.NotLookedAt = append(r.NotLookedAt, unreadLines(l.unread)...)
+	for _, namespace := range slices.Sorted(maps.Keys(l.unread)) {
+		r.NotLookedAt = append(r.NotLookedAt, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, l.unread[namespace]))
+	}
 	return r, nil
 }
 
@@ -173,14 +177,6 @@ func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool 
 	return l.immutable[of]
 }
 
-// unreadLines says why it is not known of which ConfigMaps that they never change.
-func unreadLines(unread map[string]error) (lines []string) {
-	for _, namespace := range slices.Sorted(maps.Keys(unread)) {
-		lines = append(lines, fmt.Sprintf("whether ConfigMaps of namespace %s are immutable: %v", namespace, unread[namespace]))
-	}
-	return lines
-}
-
 func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (all []lintedWorkload, err error) {
 	list := kind.list()
 	if err := l.listObjects(ctx, kind.inNamespace(l.namespace), metav1.ListOptions{}, list); err != nil {
@@ -195,9 +191,9 @@ func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (
 		if err != nil {
 			return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
 		}
-		template := templateOf(item) // of an object that another one controls, it is in that one
-		if template != nil && metav1.GetControllerOf(access) == nil {
-			all = append(all, lintedWorkload{kind.kind, access, template})
+		spec := podSpecOf(item) // of an object that another one controls, it is in that one
+		if spec != nil && metav1.GetControllerOf(access) == nil {
+			all = append(all, lintedWorkload{kind.kind, access, spec})
 		}
 	}
 	return all, nil

@@ -47,9 +47,9 @@ type objectPrinter struct {
 	kind schema.GroupVersionKind
 }
 
-// newPrinter makes the printer of a format for objects of a kind.
-func newPrinter(f outputFormat, kind schema.GroupVersionKind) *objectPrinter {
-	p := &objectPrinter{kind: kind}
+// newPrinter makes the printer of a format for objects of one of our kinds.
+func newPrinter(f outputFormat, kind string) *objectPrinter {
+	p := &objectPrinter{kind: v1.GroupVersion.WithKind(kind)}
 	switch f {
 	case formatJSON:
 		p.ResourcePrinter = &printers.JSONPrinter{}
@@ -74,25 +74,12 @@ func (p *objectPrinter) printObject(w io.Writer, o runtime.Object) error {
 	return verb.Write(w, printable.Text(b.String()))
 }
 
-// printEach writes objects one after the other.
-func (p *objectPrinter) printEach(w io.Writer, kind schema.GroupVersionKind, list []*v1.MountFault) error {
-	one := &objectPrinter{p.ResourcePrinter, kind}
-	for _, f := range list {
-		var err error
-		if _, asJSON := p.ResourcePrinter.(*printers.JSONPrinter); asJSON {
-			err = one.printEvent(w, objectChange{watch.Added, f})
-		} else {
-			err = one.printObject(w, f)
-		}
-		if err != nil {
-			return err
-		}
+// printChange writes the object of a change. In JSON it writes the change on a line, as kubectl does with
+// --output-watch-events.
+func (p *objectPrinter) printChange(w io.Writer, now objectChange) error {
+	if _, asJSON := p.ResourcePrinter.(*printers.JSONPrinter); !asJSON {
+		return p.printObject(w, now.object)
 	}
-	return nil
-}
-
-// printEvent writes a change as a JSON object on a line, as kubectl does with --output-watch-events.
-func (p *objectPrinter) printEvent(w io.Writer, now objectChange) error {
 	o := now.object.DeepCopyObject()
 	o.GetObjectKind().SetGroupVersionKind(p.kind)
 	text, err := json.Marshal(struct {

@@ -37,7 +37,7 @@ func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
 		said: map[string]bool{}, startTime: time.Now()}
 }
 
-// headline is the headline.
+// headline is the target in bold.
 func (w *progressPrinter) headline(target string) string {
 	return w.Text(w.Paint(terminal.Bold, printable.Quoted(target)) + "\n")
 }

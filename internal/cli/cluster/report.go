@@ -43,7 +43,7 @@ func newReportCommand(conn *connection) *cobra.Command {
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
 		Args:              verb.Takes("NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
-		RunE: verb.Named(func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.newClient()
 			if err != nil {
 				return err
@@ -56,10 +56,10 @@ func newReportCommand(conn *connection) *cobra.Command {
 				return saveArtifacts(cmd, client, diagnosis, dir)
 			}
 			if *out == formatJSON || *out == formatYAML {
-				return newPrinter(*out, v1.GroupVersion.WithKind("Diagnosis")).printObject(cmd.OutOrStdout(), diagnosis)
+				return newPrinter(*out, "Diagnosis").printObject(cmd.OutOrStdout(), diagnosis)
 			}
 			return verb.Write(cmd.OutOrStdout(), diagnosisReport(diagnosis))
-		}),
+		},
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")
 	out = addFormat(cmd, formatMarkdown, formatJSON, formatYAML)
@@ -73,6 +73,12 @@ func (p *markdownPage) printf(format string, args ...any) { fmt.Fprintf(p, forma
 
 // tableRow is a row of a table.
 func (p *markdownPage) tableRow(cells ...string) { p.printf("| %s |\n", strings.Join(cells, " | ")) }
+
+// tableHead is the first row of a table and the line below it.
+func (p *markdownPage) tableHead(cells ...string) {
+	p.tableRow(cells...)
+	p.tableRow(slices.Repeat([]string{"---"}, len(cells))...)
+}
 
 // diagnosisReport is the story of a Diagnosis in Markdown.
 func diagnosisReport(diagnosis *v1.Diagnosis) string {
@@ -93,8 +99,7 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	if status.Summary != "" {
 		p.printf("**%s**: %s\n\n", cmp.Or(string(status.Outcome), "No outcome yet"), escapeProse(status.Summary))
 	}
-	p.tableRow("", "")
-	p.tableRow("---", "---")
+	p.tableHead("", "")
 	for _, line := range [][2]string{
 		{"target", diagnosis.Spec.Target()}, {"OperationSet", diagnosis.Spec.Set()}, {"mode",
 			string(diagnosis.Spec.Mode)}, {"plan that was agreed to", diagnosis.Spec.PlanHash},
@@ -163,8 +168,7 @@ func (p *markdownPage) addPlan(diagnosis *v1.Diagnosis) {
 		loss = "Could be lost: " + strings.Join(plan.Loss, "; ")
 	}
 	p.printf("\n## Plan\n\nHash %s, by operation %s. %s\n\n", escapeCode(plan.Hash), escapeCode(plan.Operation), escapeProse(loss))
-	p.tableRow("#", "action", "target", "fault", "why it is safe", "what became of it")
-	p.tableRow("---", "---", "---", "---", "---", "---")
+	p.tableHead("#", "action", "target", "fault", "why it is safe", "what became of it")
 	for _, o := range diagnosis.Status.Operations {
 		for i, a := range o.Actions {
 			became := string(a.Phase)
@@ -178,8 +182,7 @@ func (p *markdownPage) addPlan(diagnosis *v1.Diagnosis) {
 
 func (p *markdownPage) addOperations(d *v1.Diagnosis) {
 	p.printf("\n## Operations\n\n")
-	p.tableRow("#", "operation", "phase", "attempts", "took", "message")
-	p.tableRow("---", "---", "---", "---", "---", "---")
+	p.tableHead("#", "operation", "phase", "attempts", "took", "message")
 	for _, o := range d.Status.Operations {
 		took := ""
 		if o.StartTime != nil && o.CompletionTime != nil {
@@ -198,8 +201,7 @@ func (p *markdownPage) addCalls(d *v1.Diagnosis) {
 				if !begun {
 					begun = true
 					p.printf("\n## Calls\n\n")
-					p.tableRow("action", "call", "arguments", "result")
-					p.tableRow("---", "---", "---", "---")
+					p.tableHead("action", "call", "arguments", "result")
 				}
 				p.tableRow(fmt.Sprint(i+1), escapeCode(c.Name), escapeCode(c.Arguments), escapeCode(c.Result))
 			}
@@ -233,8 +235,7 @@ func (p *markdownPage) addArtifacts(diagnosis *v1.Diagnosis) {
 		return
 	}
 	p.printf("\n## Artifacts on the node\n\n")
-	p.tableRow("key", "bytes", "path", "SHA-256", "copied")
-	p.tableRow("---", "---", "---", "---", "---")
+	p.tableHead("key", "bytes", "path", "SHA-256", "copied")
 	for _, a := range diagnosis.Status.Artifacts {
 		p.tableRow(escapeCode(a.Key), fmt.Sprint(a.SizeBytes), escapeCode(a.Path), escapeCode(a.SHA256),
 			map[bool]string{true: "yes", false: "no"}[len(a.Content) > 0])

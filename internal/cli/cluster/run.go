@@ -11,7 +11,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,7 +51,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
 		Args:              verb.Takes("TARGET", 1),
 		ValidArgsFunction: conn.completeTargets,
-		RunE:              verb.Named(func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) }),
+		RunE:              func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVarP(&options.container, "container", "c", "", "only this container of the pod")
@@ -144,7 +143,7 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 		return r.finalError(diagnosis)
 	}
 	hash := diagnosis.Status.Plan.Hash
-	agreed, err := r.planAgreed(ctx, diagnosis)
+	agreed, err := r.planAgreed(diagnosis)
 	if err != nil {
 		return err
 	}
@@ -167,7 +166,7 @@ func (r *targetRunner) commandWithFlag(flag string) string {
 }
 
 // planAgreed reports whether the plan is to be repaired.
-func (r *targetRunner) planAgreed(ctx context.Context, d *v1.Diagnosis) (bool, error) {
+func (r *targetRunner) planAgreed(d *v1.Diagnosis) (bool, error) {
 	switch plan := d.Status.Plan; {
 	case r.heal == healNever:
 		return false, nil
@@ -176,11 +175,7 @@ func (r *targetRunner) planAgreed(ctx context.Context, d *v1.Diagnosis) (bool, e
 	case r.heal == healAuto:
 		return true, nil
 	}
-	stdin, ok := r.cmd.InOrStdin().(*os.File)
-	if !r.Terminal || !ok || !terminal.New(stdin, os.Getenv).Terminal {
-		return false, nil
-	}
-	return askYesNo(ctx, stdin, r.out, "Heal? [y/N] ")
+	return agreesOnTerminal(r.cmd, r.out, "Heal?")
 }
 
 func (r *targetRunner) repairPlan(ctx context.Context, hash string) error {
@@ -281,8 +276,7 @@ func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) er
 // finalError writes the Diagnosis if that is asked for, and says how the verb ends.
 func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 	if *r.runOptions.out != formatText {
-		p := newPrinter(*r.runOptions.out, v1.GroupVersion.WithKind("Diagnosis"))
-		if err := p.printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
+		if err := newPrinter(*r.runOptions.out, "Diagnosis").printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
 			return err
 		}
 	}
@@ -302,21 +296,14 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 
 func (r *targetRunner) printText(text string) error { return verb.Write(r.out, text) }
 
-// askYesNo reads a line, and reports whether it begins with a y.
-func askYesNo(ctx context.Context, in io.Reader, out io.Writer, question string) (bool, error) {
-	if err := verb.Write(out, question); err != nil {
-		return false, err
+// agreesOnTerminal asks on a terminal. Without a terminal, or after an interruption, the answer is no.
+func agreesOnTerminal(cmd *cobra.Command, out io.Writer, question string) (bool, error) {
+	if !terminal.New(out, os.Getenv).Terminal {
+		return false, nil
 	}
-	answer := make(chan string, 1)
-	go func() {
-		var line string
-		_, _ = fmt.Fscanln(in, &line)
-		answer <- line
-	}()
-	select {
-	case <-ctx.Done():
+	yes, _, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), out, question)
+	if cmd.Context().Err() != nil {
 		return false, verb.Write(out, "\n")
-	case line := <-answer:
-		return strings.HasPrefix(strings.ToLower(line), "y"), nil
 	}
+	return yes, err
 }

@@ -24,12 +24,6 @@ const watchRetry = time.Second
 // errDone ends a watch from within.
 var errDone = errors.New("done")
 
-// watchStopped is an error of the function that sees the changes: the watch ends with it.
-type watchStopped struct{ error }
-
-// Unwrap is the error itself.
-func (s watchStopped) Unwrap() error { return s.error }
-
 // objectChange is what became of an object. Types are those of package watch: Added, Modified and Deleted.
 type objectChange struct {
 	kind   watch.EventType
@@ -72,16 +66,15 @@ func (w *objectWatcher) listFirst(ctx context.Context) ([]runtime.Object, error)
 
 // followChanges hands on what changes after start, until see returns an error or ctx ends.
 func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange) error) error {
+	var stopped error // by see
 	hand := func(now objectChange) error {
-		if err := see(now); err != nil {
-			return watchStopped{err}
-		}
-		return nil
+		stopped = see(now)
+		return stopped
 	}
 	silent := false
 	for {
 		err := w.followOneWatch(ctx, hand)
-		for err == nil || !w.endsWatch(ctx, err) {
+		for err == nil || stopped == nil && !endsWatch(ctx, err) {
 			if err != nil && !silent {
 				silent = true
 				w.connectionLost(err)
@@ -103,8 +96,8 @@ func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange
 }
 
 // endsWatch reports whether an error is not one that passes.
-func (w *objectWatcher) endsWatch(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.As(err, new(watchStopped)) || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
+func endsWatch(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
 }
 
 // followOneWatch follows one watch to its end.

@@ -41,7 +41,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
 	return cmd
 }
 
@@ -125,12 +125,11 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		return nil, nil, err
 	}
 	scan := o.newScan(at)
-	if err := scan.useNode(); err != nil {
+	recorder := &nodeRecorder{}
+	recorder.recorded.node.Notes = scan.looked.Notes
+	if err := scan.useNode(recorder); err != nil {
 		return nil, nil, err
 	}
-	r := &recordingSource{nodeSource: nodeSource{scan.node, newBoundedRuntime(scan.node), scan.orphanAge}}
-	r.recorded.node.Notes = scan.looked.Notes
-	scan.source = r
 	c := &bundleCollection{scan: scan, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(machineName()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
@@ -144,7 +143,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		view.Width = reportWidth
 		c.addText("scan.txt", "result of the scan, for people", view.reportText())
 	}
-	has := r.finishRecording(ctx, scan)
+	has := recorder.finish(ctx, scan)
 	c.addEvidence(has)
 	c.addPods(scan.specs, has.node)
 	c.addNode(ctx, has)

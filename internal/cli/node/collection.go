@@ -203,26 +203,21 @@ type blockFacts struct {
 
 // listBlockDevices reads the devices below a directory of sysfs.
 func listBlockDevices(dir string) (all []blockFacts, err error) {
-	devices, err := os.ReadDir(dir)
+	devices, err := entryNames(dir)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range devices[:min(len(devices), maxBlockDevices)] {
-		at := filepath.Join(dir, e.Name())
+	for _, device := range devices[:min(len(devices), maxBlockDevices)] {
+		at := filepath.Join(dir, device)
 		attribute := func(name string) string {
 			text, _ := os.ReadFile(filepath.Join(at, name)) // empty: it is gone
 			return strings.TrimSpace(string(text))
 		}
-		names := func(name string) (names []string) {
-			entries, _ := os.ReadDir(filepath.Join(at, name)) // a partition has none
-			for _, e := range entries {
-				names = append(names, e.Name())
-			}
-			return names
-		}
+		holders, _ := entryNames(filepath.Join(at, "holders")) // a partition has none
+		slaves, _ := entryNames(filepath.Join(at, "slaves"))
 		all = append(all, blockFacts{
-			Name: e.Name(), Number: attribute("dev"), Sectors: attribute("size"), ReadOnly: attribute("ro") == "1",
-			Holders: names("holders"), Slaves: names("slaves"),
+			Name: device, Number: attribute("dev"), Sectors: attribute("size"), ReadOnly: attribute("ro") == "1",
+			Holders: holders, Slaves: slaves,
 		})
 	}
 	return all, nil

@@ -5,7 +5,6 @@ package node
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,12 +40,9 @@ func lastPods() (list []string) {
 
 // blockDevices are the devices of the machine by the kernel's names.
 func blockDevices() (list []string) {
-	entries, err := os.ReadDir("/sys/class/block")
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		list = append(list, "/dev/"+strings.ReplaceAll(e.Name(), "!", "/"))
+	names, _ := entryNames("/sys/class/block") // without them nothing is completed
+	for _, name := range names {
+		list = append(list, "/dev/"+strings.ReplaceAll(name, "!", "/"))
 	}
 	return list
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/test/program"
 )
 
 // devicesElsewhere reports whether a scan finds block devices that are mounted in other mount namespaces alone.
@@ -31,8 +32,8 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
 	must(t, os.Chmod(dir, 0o755))
-	program, root := filepath.Join(dir, "kubediag"), filepath.Join(dir, "kubelet")
-	runTool(t, "cp", buildProgram(t), program)
+	built, root := filepath.Join(dir, "kubediag"), filepath.Join(dir, "kubelet")
+	runTool(t, "cp", program.Build(t, "cmd/kubediag"), built)
 	must(t, os.MkdirAll(filepath.Join(root, "pods"), 0o755))
 	for _, c := range []struct {
 		args  []string
@@ -49,15 +50,15 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 		if c.args[0] != "probe" { // another kubelet of the machine may end while it is looked at
 			args = append(slices.Clone(args), "--kubelet-pid", strconv.Itoa(os.Getpid()))
 		}
-		out, err := exec.Command(program, args...).CombinedOutput()
+		out, err := exec.Command(built, args...).CombinedOutput()
 		// Devices are the machine's: others may have mounted some elsewhere, in containers of a runtime that is not this root's.
-		if c.args[0] != "holders" && (err != nil || !strings.Contains(string(out), c.clean)) && !devicesElsewhere(program, root) {
+		if c.args[0] != "holders" && (err != nil || !strings.Contains(string(out), c.clean)) && !devicesElsewhere(built, root) {
 			t.Errorf("%s as root: %v, %s, want %q", verb, err, out, c.clean)
 		}
 		if strings.Contains(string(out), asRootRemedy) {
 			t.Errorf("%s as root has not seen everything: %s", verb, out)
 		}
-		cmd := exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", program}, c.args...)...)
+		cmd := exec.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", built}, c.args...)...)
 		out, _ = cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), c.told) || !strings.Contains(string(out), "kubediag: ") ||
 			!strings.Contains(string(out), asRootRemedy) || strings.Contains(string(out), c.clean) {

@@ -6,8 +6,6 @@ package node
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +16,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/kubelog"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -45,12 +42,13 @@ func NewDecodeCommand() *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	out := addFormat(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
 		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == jsonFormat {
 			d.render = decodedJSON
 		}
-		return d.runDecoder(cmd.Context())
+		_, err := verb.Await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
+		return err
 	})
 	return cmd
 }
@@ -67,15 +65,6 @@ type logDecoder struct {
 type logLine struct {
 	text      string // valid UTF-8, without the line's end
 	continues bool   // the line goes on
-}
-
-// runDecoder ends with ctx: the writer of the log may never end.
-func (d *logDecoder) runDecoder(ctx context.Context) error {
-	_, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() (struct{}, error) { return struct{}{}, d.copyLines() })
-	if errors.Is(err, bounded.ErrLeft) {
-		err = fmt.Errorf("read standard input: %w", context.Cause(ctx))
-	}
-	return err
 }
 
 func (d *logDecoder) copyLines() error {
@@ -190,11 +179,5 @@ type decodedLine struct {
 }
 
 func decodedJSON(line logLine) (string, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}); err != nil {
-		return "", fmt.Errorf("write json: %w", err)
-	}
-	return printable.Text(b.String()), nil
+	return jsonText(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
 }

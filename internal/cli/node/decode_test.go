@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelog"
 )
@@ -168,7 +169,7 @@ func TestDecodeThatCannot(t *testing.T) {
 	}{
 		"input breaks":    {t.Context(), io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(errBroken)), io.Discard, errBroken},
 		"output breaks":   {t.Context(), strings.NewReader("a\n"), brokenPipe{}, errBroken},
-		"nobody writes":   {canceled, silent, io.Discard, context.Canceled},
+		"nobody writes":   {canceled, silent, io.Discard, verb.ErrInterrupted},
 		"a lot of output": {t.Context(), strings.NewReader(strings.Repeat("a\n", maxLineBytes)), brokenPipe{}, errBroken},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	o.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
 	return cmd
 }
 
@@ -173,7 +174,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 	}
 	var b strings.Builder
 	writeGaps(&b, gaps)
-	if err := writeThen(s.out, s.view.Text(b.String()), diagnosisError(d)); err != nil {
+	if err := cmp.Or(verb.Write(s.out, s.view.Text(b.String())), diagnosisError(d)); err != nil {
 		return err
 	}
 	return unseenError(gaps)
@@ -181,7 +182,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 
 // diagnosisPrinter is what people read of the Diagnosis.
 func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
-	s := &diagnosisPrinter{view: recoverView{scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}}, out: w}
+	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}, out: w}
 	if o.output != "text" {
 		s.out = io.Discard
 	}
@@ -238,9 +239,9 @@ func diagnosisError(diagnosis *v1.Diagnosis) error {
 
 // diagnosisPrinter prints a Diagnosis as it goes on.
 type diagnosisPrinter struct {
-	quiet
+	pipeline.Discard // the report follows at once, and without an API server nothing is approved
 
-	view recoverView
+	view scanView
 	out  io.Writer
 }
 
@@ -271,19 +272,6 @@ func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.Act
 	}
 	p.printText("%s", p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
-
-// quiet is the part of an pipeline.Observer that a program for people has no use for: the report follows at once, and
-// without an API server nothing is approved.
-type quiet struct{}
-
-// Accepted says nothing.
-func (quiet) Accepted(*v1.Diagnosis) {}
-
-// Ended says nothing.
-func (quiet) Ended(*v1.Diagnosis) {}
-
-// Waiting says nothing.
-func (quiet) Waiting(*v1.Diagnosis) {}
 
 // conclusionText is the report: faults, the plan, the result, and what to type.
 func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) string {

@@ -32,7 +32,7 @@ func NewExplainCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
 	verb.CompleteFlag(cmd, "lang", runbook.Languages)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(runbook.Languages(), language) {
 			return fmt.Errorf("--lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
 		}
@@ -54,7 +54,7 @@ func NewExplainCommand() *cobra.Command {
 		}
 		screen.ASCII = false // it would be nothing but escapes
 		return verb.Write(output, screen.Markdown(page))
-	})
+	}
 	return cmd
 }
 

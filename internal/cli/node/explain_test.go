@@ -27,10 +27,10 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"stale":            `explain: "stale": is none of StaleFileHandle, StaleSubPath`,
-		"nope":             `explain: "nope": is none of DeletedVolumeSource, DisconnectedFUSE`,
-		"hung --lang=de":   `explain: --lang="de": must be en or zh`,
-		"one two":          "explain: one CODE at a time",
+		"stale":            `"stale": is none of StaleFileHandle, StaleSubPath`,
+		"nope":             `"nope": is none of DeletedVolumeSource, DisconnectedFUSE`,
+		"hung --lang=de":   `--lang="de": must be en or zh`,
+		"one two":          "one CODE at a time",
 		"../../etc/passwd": "is none of",
 	} {
 		if _, err := runCommand(t, NewExplainCommand(), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

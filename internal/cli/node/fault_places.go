@@ -122,17 +122,12 @@ func impactRank(i fault.Impact) int { return slices.Index(fault.Impacts(), i) }
 
 // podNames are those that are hurt, each once.
 func (p faultPlace) podNames() []string {
-	return p.collectTexts(func(f *scanFault) string {
+	return verb.Distinct(p.faults, func(f *scanFault) string {
 		if f.Pod == (scanPod{}) || f.Impact == fault.ImpactDetach {
 			return "" // the pod of a held device is the holder's
 		}
 		return f.Pod.shortName()
 	})
-}
-
-// collectTexts collects what is said of the faults.
-func (p faultPlace) collectTexts(say func(*scanFault) string) []string {
-	return verb.Distinct(p.faults, say)
 }
 
 // scanVerdict is the result in numbers and names.
@@ -172,7 +167,7 @@ func sumUp(places []faultPlace) scanVerdict {
 		case fault.ImpactNextStart: // these places come after all that hurts now
 			add(&v.PodsNextStart, place.podNames())
 		case fault.ImpactDetach:
-			add(&v.Devices, place.collectTexts((*scanFault).deviceText))
+			add(&v.Devices, verb.Distinct(place.faults, (*scanFault).deviceText))
 		case fault.ImpactCleanup:
 			v.Directories += len(place.podNames())
 		}

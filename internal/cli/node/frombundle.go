@@ -71,9 +71,9 @@ func scanOfBundle(content *bundle.Bundle) (*scan, error) {
 		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
 	}
 	for _, err := range []error{
-		decodeEntry(content, nodeEntry, func(n *nodeRecord) { has.node = *n }), decodeEntry(content, subPathsEntry, setPointer(&has.subPaths)),
-		decodeEntry(content, sourcesEntry, setPointer(&has.sources)), decodeEntry(content, devicesEntry, setPointer(&has.devices)),
-		decodeEntry(content, volumesEntry, setPointer(&has.volumes)), decodeEntry(content, orphansEntry, setPointer(&has.orphans)),
+		decodeEntry(content, nodeEntry, &has.node), decodeEntry(content, subPathsEntry, &has.subPaths),
+		decodeEntry(content, sourcesEntry, &has.sources), decodeEntry(content, devicesEntry, &has.devices),
+		decodeEntry(content, volumesEntry, &has.volumes), decodeEntry(content, orphansEntry, &has.orphans),
 	} {
 		if err != nil {
 			return nil, err
@@ -109,21 +109,21 @@ func podSpecsOf(b *bundle.Bundle) (podFile, error) {
 	return specs, nil
 }
 
-// setPointer puts a value behind a pointer.
-func setPointer[T any](at **T) func(*T) { return func(value *T) { *at = value } }
-
-// decodeEntry returns the content of an entry to take; nothing if the bundle does not have it.
-func decodeEntry[T any](b *bundle.Bundle, name string, take func(*T)) error {
+// decodeEntry reads an entry. If the bundle does not have it, into stays as it is.
+func decodeEntry(b *bundle.Bundle, name string, into any) error {
 	content := b.File(name)
 	if content == nil {
 		return nil
 	}
-	value := new(T)
-	if err := json.Unmarshal(content, value); err != nil {
+	if err := json.Unmarshal(content, into); err != nil {
 		return fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, name, err)
 	}
-	take(value)
 	return nil
+}
+
+// bundleHeading is the line above what was found in a bundle.
+func bundleHeading(node string, made time.Time) string {
+	return printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", node, made.Format(time.RFC3339))) + "\n"
 }
 
 // printBundled prints the Diagnosis of the node that a bundle was made on.
@@ -145,6 +145,6 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	diagnosis.Spec.NodeName = scan.seen.Node
 	pipeline.Conclude(diagnosis, found, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
-	story.printText("%s\n", printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", scan.seen.Node, scan.seen.Time.Format(time.RFC3339))))
+	story.printText("%s", bundleHeading(scan.seen.Node, scan.seen.Time))
 	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)
 }

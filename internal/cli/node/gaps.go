@@ -22,9 +22,6 @@ import (
 // asRootRemedy is what to do if the look was not complete.
 const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
-// mountProcRemedy is what to do if there is no process file system.
-const mountProcRemedy = "mount it: mount -t proc proc /proc"
-
 // coverageGap is something that was not looked at, and may hide a fault.
 type coverageGap struct {
 	// The fields name the thing that was not looked at, the reason, and the remedy. Do is empty if there is no remedy.

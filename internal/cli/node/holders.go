@@ -48,10 +48,10 @@ func NewHoldersCommand(proc string) *cobra.Command {
 	}
 	options.addFlags(cmd.Flags())
 	out := addFormat(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		r, err := options.findHolders(cmd.Context(), args)
 		if err != nil {
-			return interruptedErrorOf(cmd.Context(), err)
+			return err
 		}
 		return writeReport(cmd.OutOrStdout(), *out, r)
 	})

@@ -29,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/test/loopback"
+	"kubediag.org/kubediag/test/program"
 )
 
 // copyRole is a process in a mount namespace that is a copy of the test's, as a container with a hostPath of / has it.
@@ -287,7 +288,7 @@ func TestHoldersOfSwap(t *testing.T) {
 }
 
 func TestBuiltProgramShowsHolders(t *testing.T) {
-	program := buildProgram(t)
+	program := program.Build(t, "cmd/kubediag")
 	p := newLoopVolume(t)
 	run := func(args ...string) (status int, stdout, stderr string) {
 		var out, errs bytes.Buffer

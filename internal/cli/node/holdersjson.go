@@ -7,16 +7,15 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // holdersReport is the report of holders about a device that was named, as it is in JSON.
@@ -199,10 +198,8 @@ func newUseHolder(h device.HolderInfo) useHolder {
 		u.KeptBy = device.DescribeNamespaceHolders(h.NamespaceHolders)
 		outside := func(k mountns.Holder) bool { return k.Kind != mountns.Process }
 		u.inhabited = len(h.NamespaceHolders) > 0 && !slices.ContainsFunc(h.NamespaceHolders, outside)
-		u.Mount = &scanMount{
-			ID: m.Unique, MountInfoID: m.ID, Point: m.Point, Root: m.Root,
-			Device: fmt.Sprintf("%d:%d", m.Major, m.Minor), FSType: m.FSType,
-		}
+		mount := newScanMount(faults.MountOf(m))
+		mount.Namespace, u.Mount = 0, &mount // the namespace has a field of its own
 	}
 	if !h.Since.IsZero() {
 		since := h.Since.UTC()
@@ -320,10 +317,5 @@ func countProcesses(n int) string { return verb.Plural(n, "process", "processes"
 
 // originText is where it was looked from.
 func (l coverageOrigin) originText() string {
-	where := fmt.Sprintf("kubelet %d", l.KubeletPID)
-	if l.KubeletPID == 0 {
-		where = "no kubelet process was used"
-	}
-	return fmt.Sprintf("in %.1f ms: %s, root %s, mount namespace %d",
-		l.Milliseconds, where, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+	return fmt.Sprintf("in %.1f ms: %s", l.Milliseconds, locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
 }

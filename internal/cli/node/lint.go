@@ -18,7 +18,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
-	"kubediag.org/kubediag/internal/linux/bounded"
 )
 
 // maxLintFiles bounds how many files the directories that are named may hold.
@@ -26,7 +25,7 @@ const maxLintFiles = 100_000
 
 // NewLintCommand makes the verb lint.
 func NewLintCommand() *cobra.Command {
-	o := lintOptions{format: lintText}
+	o := lintOptions{format: textFormat}
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE...",
 		Short: "Find workloads at risk of a mount fault in manifests, and write the change that cures each",
@@ -43,7 +42,7 @@ func NewLintCommand() *cobra.Command {
 			"  kubediag lint -o github -f deploy/*.yaml",
 	}
 	o.addFlags(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
 		return o.runLint(cmd)
 	})
@@ -55,7 +54,7 @@ type lintOptions struct {
 	files   []string
 	version string
 	root    string
-	format  lintFormat
+	format  outputFormat
 }
 
 func (o *lintOptions) addFlags(cmd *cobra.Command) {
@@ -64,7 +63,7 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
 	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
-		`must be one of ["text" "json" "github"]`, string(lintText), string(lintJSON), string(lintGitHub))
+		`must be one of ["text" "json" "github"]`, string(textFormat), string(jsonFormat), string(gitHubFormat))
 	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})
@@ -79,8 +78,8 @@ func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
 	switch {
 	case len(o.files) == 0:
 		return options, errors.New("-f FILE is missing, see kubediag lint --help")
-	case o.root != "" && (!filepath.IsAbs(o.root) || filepath.Clean(o.root) != o.root):
-		return options, fmt.Errorf("--kubelet-root=%q: must be an absolute path without . and .. in it", o.root)
+	case o.root != "" && checkAbsolute(o.root) != nil:
+		return options, fmt.Errorf("--kubelet-root=%q: %w", o.root, checkAbsolute(o.root))
 	case o.version != "":
 		v, err := version.ParseGeneric(o.version)
 		if err != nil {
@@ -97,22 +96,17 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	report, err := bounded.Do(cmd.Context(), &bounded.Calls{}, bounded.Call{}, func() (*lintReport, error) {
+	report, err := verb.Await(cmd.Context(), func() (*lintReport, error) {
 		return o.readManifests(cmd.Context(), options, cmd.InOrStdin())
 	})
 	if err != nil {
-		return interruptedErrorOf(cmd.Context(), err)
+		return err
 	}
-	w := cmd.OutOrStdout()
-	switch o.format {
-	case lintJSON:
-		err = writeJSON(w, report)
-	case lintGitHub:
-		err = verb.Write(w, report.gitHubAnnotations())
-	default:
-		err = verb.Write(w, report.reportText())
+	text := report.reportText
+	if o.format == gitHubFormat {
+		text = report.gitHubAnnotations
 	}
-	switch {
+	switch err := writeFormat(cmd.OutOrStdout(), o.format, report, text); {
 	case err != nil:
 		return err
 	case report.failed != nil:

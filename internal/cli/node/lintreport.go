@@ -15,14 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// lintFormat is how lint writes.
-type lintFormat string
-
-const (
-	lintText   lintFormat = "text"
-	lintJSON   lintFormat = "json"
-	lintGitHub lintFormat = "github"
-)
+// gitHubFormat has lint write for workflows of GitHub.
+const gitHubFormat outputFormat = "github"
 
 // lintReport is the result of lint, as it is in JSON.
 type lintReport struct {

@@ -4,9 +4,7 @@
 package node
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -36,17 +34,26 @@ func addFormat(cmd *cobra.Command) *outputFormat {
 	return &f
 }
 
-// writeJSON writes v with no character that a terminal would act on.
+// writeJSON writes v for programs.
 func writeJSON(w io.Writer, v any) error {
+	text, err := jsonText(v, "  ")
+	if err != nil {
+		return err
+	}
+	return verb.Write(w, text)
+}
+
+// jsonText is v and the end of a line, with no character that a terminal would act on.
+func jsonText(v any, indent string) (string, error) {
 	var b strings.Builder
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
+	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("write json: %w", err)
+		return "", fmt.Errorf("write json: %w", err)
 	}
 	// The encoder escapes the first 32 characters alone.
-	return verb.Write(w, printable.Text(b.String()))
+	return printable.Text(b.String()), nil
 }
 
 // writeFormat writes a report for programs or, as text says it, for people.
@@ -55,33 +62,4 @@ func writeFormat(w io.Writer, f outputFormat, all any, text func() string) error
 		return writeJSON(w, all)
 	}
 	return verb.Write(w, text())
-}
-
-// interruptedError is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
-// the user.
-type interruptedError struct{ cause error }
-
-// Error says it in a word.
-func (*interruptedError) Error() string { return "interrupted" }
-
-// Unwrap is why the context has ended.
-func (i *interruptedError) Unwrap() error { return i.cause }
-
-// interruptible is verb.Named for a verb whose errors may all come of a signal.
-func interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return verb.Named(func(cmd *cobra.Command, args []string) error {
-		err := run(cmd, args)
-		if errors.Is(err, verb.ErrFaults) {
-			return err
-		}
-		return interruptedErrorOf(cmd.Context(), err)
-	})
-}
-
-// interruptedErrorOf is err, or an interruption if that comes of a signal.
-func interruptedErrorOf(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return &interruptedError{ctx.Err()}
-	}
-	return err
 }

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/cli/verb"
 )
 
 // maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
@@ -39,7 +39,7 @@ func readPods(ctx context.Context, file string, stdin io.Reader) (podFile, error
 
 // readInput has read take in a file, or stdin if it is "-".
 func readInput[T any](ctx context.Context, file string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
-	return await(ctx, func() (value T, err error) {
+	return verb.Await(ctx, func() (value T, err error) {
 		if file == "-" {
 			return read(stdin)
 		}
@@ -50,15 +50,6 @@ func readInput[T any](ctx context.Context, file string, stdin io.Reader, read fu
 		defer f.Close()
 		return read(f)
 	})
-}
-
-// await makes a call that may wait for another program, and ends with ctx.
-func await[T any](ctx context.Context, call func() (T, error)) (T, error) {
-	value, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, call)
-	if errors.Is(err, bounded.ErrLeft) {
-		err = context.Cause(ctx)
-	}
-	return value, err
 }
 
 // parsePods takes JSON, or YAML of one or more documents.

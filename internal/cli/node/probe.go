@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -31,7 +32,7 @@ const (
 
 // NewProbeCommand makes the verb probe.
 func NewProbeCommand() *cobra.Command {
-	var o probeOptions
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "probe PATH",
 		Short: "Ask whether a path's file system is alive, without hanging",
@@ -45,13 +46,13 @@ func NewProbeCommand() *cobra.Command {
 			"  kubediag probe --timeout 10s -o json /mnt/shared",
 		Args: verb.Takes("PATH", 1),
 	}
-	cmd.Flags().DurationVar(&o.timeout, "timeout", asking.DefaultDeadline,
+	cmd.Flags().DurationVar(&timeout, "timeout", asking.DefaultDeadline,
 		fmt.Sprintf("how long the file system may take to answer, %dms to %.0fm", minProbeTimeout.Milliseconds(), maxProbeTimeout.Minutes()))
 	out := addFormat(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		report, err := o.probePath(cmd.Context(), args[0])
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
+		report, err := probePath(cmd.Context(), args[0], timeout)
 		if err != nil {
-			return fmt.Errorf("probe %q: %w", args[0], withRemedy(interruptedErrorOf(cmd.Context(), err)))
+			return fmt.Errorf("%q: %w", args[0], withRemedy(err))
 		}
 		if err := writeFormat(cmd.OutOrStdout(), *out, report, report.reportText); err != nil {
 			return err
@@ -60,17 +61,12 @@ func NewProbeCommand() *cobra.Command {
 			return verb.ErrFaults
 		}
 		if report.bindUntried {
-			return fmt.Errorf("probe %q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
+			return fmt.Errorf("%q: it answers, but could not be bound in a trial, so that it may be a %s: %s", args[0],
 				report.codeIfUnbindable, asRootRemedy)
 		}
 		return nil
-	}
+	})
 	return cmd
-}
-
-// probeOptions are the flags of probe.
-type probeOptions struct {
-	timeout time.Duration
 }
 
 // probeReport is the report of probe, as it is in JSON.
@@ -89,9 +85,9 @@ type probeReport struct {
 }
 
 // probePath asks. An error means that nothing can be said.
-func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport, error) {
-	if o.timeout < minProbeTimeout || o.timeout > maxProbeTimeout {
-		return nil, fmt.Errorf("--timeout=%s: must be between %s and %s", o.timeout, minProbeTimeout, maxProbeTimeout)
+func probePath(ctx context.Context, name string, timeout time.Duration) (*probeReport, error) {
+	if timeout < minProbeTimeout || timeout > maxProbeTimeout {
+		return nil, fmt.Errorf("--timeout=%s: must be between %s and %s", timeout, minProbeTimeout, maxProbeTimeout)
 	}
 	if name == "" {
 		return nil, errors.New("path is empty")
@@ -114,7 +110,7 @@ func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport,
 	}
 	below := strings.Trim(strings.TrimPrefix(name, mount.Point), "/")
 	start := time.Now()
-	prober := asking.Prober{Deadline: o.timeout}
+	prober := asking.Prober{Deadline: timeout}
 	answers, err := prober.Ask(ctx, []asking.Target{{Point: mount.Point, Below: below, Bind: true}})
 	if err != nil {
 		return nil, err
@@ -127,11 +123,7 @@ func (o probeOptions) probePath(ctx context.Context, name string) (*probeReport,
 	}
 	report := &probeReport{
 		SchemaVersion: schemaVersion, Path: name, Code: code, Evidence: append([]string{}, answers[0].Evidence...),
-		Mount: scanMount{
-			ID: answers[0].ID.UniqueID, MountInfoID: mount.ID, Point: mount.Point, Root: mount.Root,
-			Device: fmt.Sprintf("%d:%d", mount.Major, mount.Minor),
-			FSType: mount.FSType,
-		},
+		Mount:        newScanMount(faults.MountOf(mountns.Mount{Mount: mount, Unique: answers[0].ID.UniqueID})),
 		Milliseconds: float64(took.Microseconds()) / 1000,
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}

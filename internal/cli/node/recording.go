@@ -98,111 +98,25 @@ func (n namesRecord) recordedAnswer() (podNames, error) {
 	return n.Names, nil
 }
 
-// recordingSource asks the node and writes down what it answers. A question that was given up may still be
-// answered, so it may be used by several goroutines.
-type recordingSource struct {
-	nodeSource
-
+// nodeRecorder writes down what a node answers. A question that was given up may still be answered, so it may be used
+// by several goroutines.
+type nodeRecorder struct {
 	mu       sync.Mutex
 	recorded nodeRecording
 }
 
-// record writes down under the lock.
-func (r *recordingSource) record(write func(has *nodeRecording)) {
+// record writes down under the lock. Without a recorder it does nothing.
+func (r *nodeRecorder) record(write func(has *nodeRecording)) {
+	if r == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	write(&r.recorded)
 }
 
-func (r *recordingSource) entries(ctx context.Context) ([]string, error) {
-	names, err := r.nodeSource.entries(ctx)
-	r.record(func(has *nodeRecording) { has.node.Entries = names })
-	return names, err
-}
-
-func (r *recordingSource) podUIDs(ctx context.Context) ([]string, error) {
-	uids, err := r.nodeSource.podUIDs(ctx)
-	r.record(func(has *nodeRecording) { has.node.PodUIDs = uids })
-	return uids, err
-}
-
-func (r *recordingSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
-	s, err := r.nodeSource.subPaths(ctx, specs)
-	if err == nil {
-		e := s.Evidence()
-		r.record(func(has *nodeRecording) { has.subPaths = &e })
-	}
-	return s, err
-}
-
-func (r *recordingSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
-	var l subpath.Lookups
-	found, err := l.Ask(ctx, r.node, pod)
-	if err == nil {
-		r.record(func(has *nodeRecording) {
-			if has.sources == nil {
-				has.sources = &subpath.Lookups{}
-			}
-			has.sources.Merge(l)
-		})
-	}
-	return found, err
-}
-
-func (r *recordingSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	cases, e, err := newInspector(r.node, r.runtime).FindAbandonedWithEvidence(ctx)
-	r.record(func(has *nodeRecording) { has.devices = e })
-	return cases, err
-}
-
-func (r *recordingSource) volumes(ctx context.Context, specs podFile) (*volume.Survey, error) {
-	s, err := r.nodeSource.volumes(ctx, specs)
-	if err == nil {
-		e := s.Record()
-		r.record(func(has *nodeRecording) { has.volumes = &e })
-	}
-	return s, err
-}
-
-func (r *recordingSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
-	s, err := r.nodeSource.orphans(ctx, specs)
-	if err == nil {
-		e := s.Evidence()
-		r.record(func(has *nodeRecording) { has.orphans = &e })
-	}
-	return s, err
-}
-
-func (r *recordingSource) runtimeNames(ctx context.Context) (podNames, error) {
-	names, err := r.nodeSource.runtimeNames(ctx)
-	r.record(func(has *nodeRecording) { has.node.RuntimeNames = recordNames(names, err) })
-	return names, err
-}
-
-func (r *recordingSource) logNames(ctx context.Context) (podNames, error) {
-	names, err := r.nodeSource.logNames(ctx)
-	r.record(func(has *nodeRecording) { has.node.LogNames = recordNames(names, err) })
-	return names, err
-}
-
-func (r *recordingSource) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
-	states, err := r.nodeSource.states(ctx, wanted)
-	r.record(func(has *nodeRecording) {
-		if has.node.States = states; err != nil {
-			has.node.StatesError = err.Error()
-		}
-	})
-	return states, err
-}
-
-func (r *recordingSource) unseen(denied, partial int) (int, []coverageGap) {
-	refusing, gaps := r.nodeSource.unseen(denied, partial)
-	r.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
-	return refusing, gaps
-}
-
-// finishRecording adds what a scan without faults does not ask for, and returns what was recorded.
-func (r *recordingSource) finishRecording(ctx context.Context, s *scan) nodeRecording {
+// finish asks what a scan without faults does not ask for, and returns what was recorded.
+func (r *nodeRecorder) finish(ctx context.Context, s *scan) nodeRecording {
 	ask := func(known bool, names func(context.Context) (podNames, error)) {
 		if !known {
 			_, _ = callWithin(ctx, nameTimeout, names) // an error is written down
@@ -211,15 +125,15 @@ func (r *recordingSource) finishRecording(ctx context.Context, s *scan) nodeReco
 	r.mu.Lock()
 	has := r.recorded
 	r.mu.Unlock()
-	ask(has.node.RuntimeNames.Asked, r.runtimeNames)
-	ask(has.node.LogNames.Asked, r.logNames)
+	ask(has.node.RuntimeNames.Asked, s.source.runtimeNames)
+	ask(has.node.LogNames.Asked, s.source.logNames)
 	if has.node.PodUIDs == nil {
-		_, _ = callWithin(ctx, nameTimeout, r.podUIDs) // without them a pod cannot be named
+		_, _ = callWithin(ctx, nameTimeout, s.source.podUIDs) // without them a pod cannot be named
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n, l := &r.recorded.node, s.looked
-	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = r.node.Root, r.node.PodsDir(), r.node.PID, l.KubeletDown
+	n.KubeletRoot, n.PodsDir, n.KubeletPID, n.KubeletDown = s.node.Root, s.node.PodsDir(), s.node.PID, l.KubeletDown
 	n.MountNamespace, n.PodSpecs = l.MountNamespace, s.specs != nil
 	n.Seen = scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden()}
 	if s.seen != nil {

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 	}
 	o.addSelection(cmd)
 	o.change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
 	return cmd
 }
 
@@ -83,7 +84,7 @@ func (o *changeOptions) validate() error {
 // checkPrivileges refuses callers that may not see and change every mount.
 func checkPrivileges() error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("see mounts of other processes: %w: %s", err, mountProcRemedy)
+		return fmt.Errorf("see mounts of other processes: %w: %s", err, verb.MountProc)
 	}
 	if os.Geteuid() == 0 && !processesHidden() {
 		return nil
@@ -121,7 +122,7 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 	if rec == nil {
 		return err
 	}
-	return jsonThen(w, rec.recoverReportOf(), err)
+	return cmp.Or(writeJSON(w, rec.recoverReportOf()), err)
 }
 
 // recoverFaults looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has
@@ -140,16 +141,16 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err != nil {
 		return nil, err
 	}
-	view := recoverView{o.newView(output, report)}
+	view := o.newView(output, report)
 	view.verbose = o.change.verbose
 	rec := &recovery{view: view, gone: gone, targets: targetsOf(chosen)}
 	switch {
 	case report.Looked.Interrupted:
-		return rec, writeThen(output, view.reportText(), report.finalError()) // what is known
+		return rec, cmp.Or(verb.Write(output, view.reportText()), report.finalError()) // what is known
 	case len(chosen) == 0 && len(args) > 0:
-		return rec, writeThen(output, view.Text(view.goneLines(gone)), unseenError(report.Looked.NotLookedAt))
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
 	case len(chosen) == 0:
-		return rec, writeThen(output, view.Text(view.nothingToRepair()), report.finalError())
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.finalError())
 	}
 	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
 		return rec, err
@@ -158,7 +159,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if rec.countAt(progressPlanned) > 0 {
 		rec.next = commandAsTyped(cmd, view.program, "--yes", args...)
 	}
-	if err := writeThen(output, view.Text(rec.planText()), ctx.Err()); err != nil {
+	if err := cmp.Or(verb.Write(output, view.Text(rec.planText())), ctx.Err()); err != nil {
 		return rec, err
 	}
 	if err := rec.confirmPlan(cmd, o.change); err != nil || rec.countAt(progressPlanned) == 0 || o.change.dryRun {
@@ -171,15 +172,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
-	return rec, writeThen(output, view.Text(rec.resultText()), err)
-}
-
-// writeThen writes a text, and gives the other error if that went well.
-func writeThen(w io.Writer, text string, then error) error {
-	if err := verb.Write(w, text); err != nil {
-		return err
-	}
-	return then
+	return rec, cmp.Or(verb.Write(output, view.Text(rec.resultText())), err)
 }
 
 // chooseFaults returns the faults that the arguments mean, with the numbers that the user knows, and those of them that

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"io"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -105,12 +104,4 @@ func diagnosisActions(d *v1.Diagnosis) []v1.Action {
 		all = append(all, run.Actions...)
 	}
 	return all
-}
-
-// jsonThen writes v as JSON, and gives the other error if that went well.
-func jsonThen(w io.Writer, v any, then error) error {
-	if err := writeJSON(w, v); err != nil {
-		return err
-	}
-	return then
 }

@@ -4,12 +4,7 @@
 package node
 
 import (
-	"bufio"
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,47 +14,44 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// recoverView writes what recover does for people.
-type recoverView struct{ scanView }
-
 // nothingToRepair is said if there is nothing to repair.
-func (v recoverView) nothingToRepair() string {
+func (r *recovery) nothingToRepair() string {
+	view := r.view
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {
-	case v.Looked.KubeletDown:
+	case view.Looked.KubeletDown:
 		mark, colour, text = "✗", terminal.Red, "no kubelet is running, and nothing else is broken."
-	case len(v.Looked.NotLookedAt) > 0:
+	case len(view.Looked.NotLookedAt) > 0:
 		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
 	}
-	return v.Marked("", mark, colour, v.Node+": "+text+" "+v.coverageText()) + v.gapsText()
+	return view.Marked("", mark, colour, view.Node+": "+text+" "+view.coverageText()) + view.gapsText()
 }
 
-func (v recoverView) goneLines(gone []*scanFault) string {
+func (r *recovery) goneLines() string {
 	var b strings.Builder
-	for _, f := range gone {
-		b.WriteString(v.Marked("", "✓", terminal.Green, v.faultLine(f)+": gone since the last scan."))
+	for _, f := range r.gone {
+		b.WriteString(r.view.Marked("", "✓", terminal.Green, f.lineText()+": gone since the last scan."))
 	}
 	return b.String()
 }
 
-// faultLine is a fault in one line.
-func (v recoverView) faultLine(found *scanFault) string {
-	text := fmt.Sprintf("%d. %s", found.Place, found.Code)
-	if found.Code == fault.HeldDevice {
-		return printable.Quoted(text + " " + found.deviceText() + " at " + found.Mount.Point)
+// lineText is a fault in one line.
+func (f *scanFault) lineText() string {
+	text := fmt.Sprintf("%d. %s", f.Place, f.Code)
+	if f.Code == fault.HeldDevice {
+		return printable.Quoted(text + " " + f.deviceText() + " at " + f.Mount.Point)
 	}
-	if found.Pod != (scanPod{}) {
-		text += " " + found.Pod.shortName()
+	if f.Pod != (scanPod{}) {
+		text += " " + f.Pod.shortName()
 	}
-	if found.Container != "" {
-		text += ", container " + found.Container
+	if f.Container != "" {
+		text += ", container " + f.Container
 	}
-	if found.Volume != "" {
-		text += ", volume " + found.Volume
+	if f.Volume != "" {
+		text += ", volume " + f.Volume
 	}
 	return printable.Quoted(text)
 }
@@ -68,14 +60,14 @@ func (v recoverView) faultLine(found *scanFault) string {
 func (r *recovery) planText() string {
 	var text strings.Builder
 	view := r.view
-	text.WriteString(view.goneLines(r.gone))
+	text.WriteString(r.goneLines())
 	for _, target := range r.targets {
 		if target.progress == progressPlanned && target.plan != nil {
 			for _, f := range target.faults {
 				if view.verbose {
 					text.WriteString(view.evidenceText(f))
 				} else {
-					text.WriteString(view.Wrap("", view.faultLine(f), 3))
+					text.WriteString(view.Wrap("", f.lineText(), 3))
 				}
 			}
 			text.WriteString(view.actionLines(target.plan))
@@ -83,7 +75,7 @@ func (r *recovery) planText() string {
 	}
 	for _, t := range r.targets {
 		if t.progress != progressPlanned {
-			text.WriteString(view.resultLines(t))
+			text.WriteString(r.resultLines(t))
 		}
 	}
 	return text.String()
@@ -121,15 +113,15 @@ var resultMarks = map[repairProgress]struct {
 }
 
 // resultLines is one line for each fault.
-func (v recoverView) resultLines(t *repairTarget) string {
+func (r *recovery) resultLines(t *repairTarget) string {
 	var b strings.Builder
 	m := resultMarks[t.progress]
 	for _, f := range t.faults {
-		text := v.faultLine(f) + ": " + m.word + printable.Quoted(t.reason)
+		text := f.lineText() + ": " + m.word + printable.Quoted(t.reason)
 		if t.progress == progressRefused || t.progress == progressFailed {
-			text = strings.TrimSuffix(text, ".") + ". Next: " + v.program.commandLine(fmt.Sprintf("kubediag show %d", f.Place))
+			text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", f.Place))
 		}
-		b.WriteString(v.Marked("", m.mark, m.colour, text))
+		b.WriteString(r.view.Marked("", m.mark, m.colour, text))
 	}
 	return b.String()
 }
@@ -139,7 +131,7 @@ func (r *recovery) resultText() string {
 	var b strings.Builder
 	for _, t := range r.targets {
 		if t.plan != nil && t.plan.Status.Plan != nil {
-			b.WriteString(r.view.resultLines(t))
+			b.WriteString(r.resultLines(t))
 		}
 	}
 	good, all := r.countHealed()
@@ -167,34 +159,16 @@ func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line stri
 	if *o.out == jsonFormat {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	input := cmd.InOrStdin()
-	file, ok := input.(*os.File)
-	if ok {
-		_, ok = sys.Columns(file)
-	}
-	if !ok {
+	yes, asked, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question)
+	switch {
+	case err != nil:
+		return err
+	case !asked:
 		return fmt.Errorf("%w: nothing was changed: there is no terminal to ask on. To carry out the plan, type: %s", verb.ErrRefused, line)
-	}
-	if err := verb.Write(cmd.OutOrStdout(), question+" [y/N] "); err != nil {
-		return err
-	}
-	answer, err := readAnswer(cmd.Context(), input)
-	if err != nil {
-		return err
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+	case !yes:
 		return fmt.Errorf("%w: nothing was changed", verb.ErrRefused)
 	}
 	return nil
-}
-
-// readAnswer reads a line. Ctrl-C is an answer, too.
-func readAnswer(ctx context.Context, in io.Reader) (string, error) {
-	line, err := await(ctx, func() (string, error) { return bufio.NewReader(in).ReadString('\n') })
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return line, err
 }
 
 // givenFlags are the flags that the user has set, without those that say whether it is asked.

@@ -110,7 +110,7 @@ func (t *repairTarget) setRefused(format string, args ...any) {
 // recovery is the repair of several targets, one after the other.
 type recovery struct {
 	engine  *localEngine
-	view    recoverView
+	view    scanView
 	targets []*repairTarget
 	gone    []*scanFault // that were named, and are gone since the last scan
 	next    string       // the command that carries out the plans; empty: there is none

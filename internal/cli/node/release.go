@@ -44,7 +44,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	}
 	options.addFlags(cmd.Flags())
 	change.addFlags(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return options.releaseDevice(cmd, args[0], change) })
 	return cmd
 }
 
@@ -52,7 +52,7 @@ func NewReleaseCommand(proc string) *cobra.Command {
 type deviceRelease struct {
 	node   *kubelet.Node
 	device namedDevice
-	view   recoverView
+	view   scanView
 	out    io.Writer // for people
 	before *holdersReport
 	target *repairTarget
@@ -73,7 +73,7 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 		return err
 	}
 	l := newHolderLook(choice.Node)
-	r := &deviceRelease{node: choice.Node, out: output, view: recoverView{scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}}
+	r := &deviceRelease{node: choice.Node, out: output, view: scanView{Screen: terminal.New(output, os.Getenv), program: thisProgram()}}
 	if r.device, err = l.findDevice(ctx, name); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 	}
 	err = r.runRelease(cmd, name, change)
 	if *change.out == jsonFormat {
-		return jsonThen(output, r.releaseReportOf(), err)
+		return cmp.Or(writeJSON(output, r.releaseReportOf()), err)
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return r.target.repairError()
 	}
 	r.next = commandAsTyped(cmd, view.program, "--yes", name)
-	if err := writeThen(r.out, view.Text("\n"+view.actionLines(r.target.plan)), ctx.Err()); err != nil {
+	if err := cmp.Or(verb.Write(r.out, view.Text("\n"+view.actionLines(r.target.plan))), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
@@ -127,7 +127,7 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return err
 	}
 	text, err := r.verifyRelease(ctx)
-	return writeThen(r.out, view.Text(text), err)
+	return cmp.Or(verb.Write(r.out, view.Text(text)), err)
 }
 
 // checkReleasable says how the verb ends if the device is not to be released: it is free, in use, or held in another

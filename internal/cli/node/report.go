@@ -66,6 +66,10 @@ type scanMount struct {
 	FSType      string `json:"fsType"`
 }
 
+func newScanMount(m fault.Mount) scanMount {
+	return scanMount{m.Namespace, m.ID, m.MountInfoID, m.Point, m.Root, m.Device, m.FSType}
+}
+
 // scanCoverage is what was looked at, so that a clean result can be trusted.
 type scanCoverage struct {
 	scannedKubelet
@@ -152,20 +156,15 @@ type podSpecs struct {
 func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *scanReport {
 	report := &scanReport{SchemaVersion: schemaVersion, Faults: []scanFault{}, Looked: l}
 	for _, finding := range findings {
-		elsewhere := finding.Mount.Namespace
-		if elsewhere == l.MountNamespace {
-			elsewhere = 0
+		mount := newScanMount(finding.Mount)
+		if mount.Namespace == l.MountNamespace {
+			mount.Namespace = 0
 		}
 		a := fault.Advise(finding, caller)
 		report.Faults = append(report.Faults, scanFault{
 			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
 			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container, Volume: finding.Volume,
-			Details: finding.Details, Holder: finding.Holder,
-			Mount: scanMount{
-				Namespace: elsewhere, ID: finding.Mount.ID, MountInfoID: finding.Mount.MountInfoID,
-				Point: finding.Mount.Point, Root: finding.Mount.Root,
-				Device: finding.Mount.Device, FSType: finding.Mount.FSType,
-			},
+			Mount: mount, Details: finding.Details, Holder: finding.Holder,
 			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, finding.Evidence...),
 		})
 	}

@@ -20,8 +20,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/bounded"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -47,7 +45,7 @@ func NewScanCommand(proc string) *cobra.Command {
 		Args: verb.NoArgs,
 	}
 	options.addFlags(cmd)
-	cmd.RunE = verb.Named(func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) })
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
 	return cmd
 }
 
@@ -152,8 +150,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 	case *o.out == jsonFormat:
 		err = writeJSON(output, report)
 	case o.from != "":
-		err = verb.Write(output, printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", report.Node, report.Time.Format(time.RFC3339)))+"\n"+
-			o.newView(output, report).reportText())
+		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:
 		saveLastScan(report)
 		err = verb.Write(output, o.newView(output, report).reportText())
@@ -252,7 +249,7 @@ type scan struct {
 // looked for.
 func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Finding, error) {
 	if s.source == nil {
-		if err := s.useNode(); err != nil {
+		if err := s.useNode(nil); err != nil {
 			return nil, err
 		}
 	}
@@ -278,9 +275,9 @@ func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Fi
 	return all, nil
 }
 
-// useNode has the scan ask the node that was found.
-func (s *scan) useNode() error {
-	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge}
+// useNode has the scan ask the node that was found, and the recorder write down what it answers.
+func (s *scan) useNode(recorder *nodeRecorder) error {
+	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge, recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {
@@ -294,11 +291,8 @@ func (s *scan) useNode() error {
 func (s *scan) runSearch(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
 	own := *s
 	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
-	faults, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, func() ([]fault.Finding, error) { return find(ctx, &own) })
-	switch {
-	case errors.Is(err, bounded.ErrLeft):
-		return nil, ctx.Err()
-	case err == nil:
+	faults, err := verb.Await(ctx, func() ([]fault.Finding, error) { return find(ctx, &own) })
+	if err == nil {
 		s.looked = own.looked
 	}
 	return faults, err

@@ -33,6 +33,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/test/program"
 )
 
 func TestMain(m *testing.M) {
@@ -295,7 +296,7 @@ func TestScanInAPod(t *testing.T) {
 }
 
 func TestBuiltProgramScans(t *testing.T) {
-	program, runtime := buildProgram(t), t.TempDir()
+	program, runtime := program.Build(t, "cmd/kubediag"), t.TempDir()
 	s, pods := newStage(t, 2, 2)
 	scan := func(args ...string) (status int, stdout, stderr string) {
 		var out, errs bytes.Buffer

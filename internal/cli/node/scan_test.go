@@ -13,16 +13,16 @@ import (
 func TestScanNamesWrongFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"--orphan-minimum-age=4m59s":                 "scan: --orphan-minimum-age=4m59s: must be between 5m and 720h",
-		"--orphan-minimum-age=721h":                  "scan: --orphan-minimum-age=721h0m0s: must be between 5m and 720h",
-		"--orphan-minimum-age=5m --kubelet-root=a":   `scan: --kubelet-root="a": must be an absolute path without . and .. in it`,
-		"--orphan-minimum-age=720h --kubelet-pid=-1": "scan: --kubelet-pid=-1: must not be negative",
-		"--only=HungMount,Nope":                      `scan: --only="Nope": is none of ` + strings.Join(verb.Codes(), ", "),
-		"--pod=/web":                                 `scan: --pod="/web": must be NAMESPACE/NAME, or a UID`,
-		"--watch=10ms":                               "scan: --watch=10ms: must be between 1s and 1h",
-		"--watch --pods=-":                           "scan: --watch: cannot be with --pods=-: standard input is read once",
-		"--brief -o json":                            "scan: --brief: cannot be with --output=json",
-		"--brief -v":                                 "scan: --brief: cannot be with --verbose",
+		"--orphan-minimum-age=4m59s":                 "--orphan-minimum-age=4m59s: must be between 5m and 720h",
+		"--orphan-minimum-age=721h":                  "--orphan-minimum-age=721h0m0s: must be between 5m and 720h",
+		"--orphan-minimum-age=5m --kubelet-root=a":   `--kubelet-root="a": must be an absolute path without . and .. in it`,
+		"--orphan-minimum-age=720h --kubelet-pid=-1": "--kubelet-pid=-1: must not be negative",
+		"--only=HungMount,Nope":                      `--only="Nope": is none of ` + strings.Join(verb.Codes(), ", "),
+		"--pod=/web":                                 `--pod="/web": must be NAMESPACE/NAME, or a UID`,
+		"--watch=10ms":                               "--watch=10ms: must be between 1s and 1h",
+		"--watch --pods=-":                           "--watch: cannot be with --pods=-: standard input is read once",
+		"--brief -o json":                            "--brief: cannot be with --output=json",
+		"--brief -v":                                 "--brief: cannot be with --verbose",
 	} {
 		cmd := NewScanCommand("")
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

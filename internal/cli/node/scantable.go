@@ -79,7 +79,7 @@ func (v scanView) columnWidths(rows []terminal.Row) []int {
 func (p faultPlace) subjectText() string {
 	first := p.faults[0]
 	if first.Impact == fault.ImpactDetach {
-		devices := p.collectTexts((*scanFault).deviceText)
+		devices := verb.Distinct(p.faults, (*scanFault).deviceText)
 		if len(devices) != 1 {
 			return fmt.Sprintf("%d devices", len(devices))
 		}
@@ -90,8 +90,8 @@ func (p faultPlace) subjectText() string {
 		return printable.Quoted(text)
 	}
 	pods := p.podNames()
-	owners := p.collectTexts((*scanFault).subjectKey)
-	spaces := p.collectTexts(func(f *scanFault) string { return f.Pod.Namespace })
+	owners := verb.Distinct(p.faults, (*scanFault).subjectKey)
+	spaces := verb.Distinct(p.faults, func(f *scanFault) string { return f.Pod.Namespace })
 	switch {
 	case len(pods) == 0:
 		return ""
@@ -109,7 +109,7 @@ func (p faultPlace) subjectText() string {
 
 // volumeText is the volume, or how many there are.
 func (p faultPlace) volumeText() string {
-	switch volumes := p.collectTexts(func(f *scanFault) string { return f.Volume }); len(volumes) {
+	switch volumes := verb.Distinct(p.faults, func(f *scanFault) string { return f.Volume }); len(volumes) {
 	case 0:
 		return ""
 	case 1:
@@ -123,7 +123,7 @@ func (p faultPlace) volumeText() string {
 func (p faultPlace) reasonText(volume bool) string {
 	const maxContainers = 3
 	var who []string
-	containers := p.collectTexts(func(f *scanFault) string { return f.Container })
+	containers := verb.Distinct(p.faults, func(f *scanFault) string { return f.Container })
 	if p.faults[0].Impact == fault.ImpactDetach {
 		containers = nil // that of the holder
 	}

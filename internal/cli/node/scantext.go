@@ -269,7 +269,7 @@ func (v scanView) gapsText() string {
 		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {
-		b.WriteString(v.Wrap("", v.locationText(), 0))
+		b.WriteString(v.Wrap("", locationText(v.Looked.KubeletPID, v.Looked.KubeletRoot, v.Looked.MountNamespace)+".", 0))
 	}
 	return b.String()
 }
@@ -290,13 +290,12 @@ func (v scanView) caveatLines() (lines []string) {
 }
 
 // locationText says which kubelet's node it is.
-func (v scanView) locationText() string {
-	l := v.Looked
-	who := fmt.Sprintf("kubelet %d", l.KubeletPID)
-	if l.KubeletPID == 0 {
+func locationText(pid int, root string, mountNamespace uint64) string {
+	who := fmt.Sprintf("kubelet %d", pid)
+	if pid == 0 {
 		who = "no kubelet process was used"
 	}
-	return fmt.Sprintf("%s, root %s, mount namespace %d.", who, printable.Quoted(strconv.Quote(l.KubeletRoot)), l.MountNamespace)
+	return fmt.Sprintf("%s, root %s, mount namespace %d", who, printable.Quoted(strconv.Quote(root)), mountNamespace)
 }
 
 // maxBriefLength is how many bytes the line of --brief has at most, which is what node-problem-detector shows of one.

@@ -43,7 +43,7 @@ func NewShowCommand(proc string) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
 	out := addFormat(cmd)
-	cmd.RunE = interruptible(func(cmd *cobra.Command, args []string) error {
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		report, err := lastScan()
 		if errors.Is(err, fs.ErrNotExist) {
 			o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}

@@ -43,31 +43,61 @@ type nodeSource struct {
 	node      *kubelet.Node
 	runtime   *boundedRuntime
 	orphanAge time.Duration
+	recorder  *nodeRecorder // of the answers; nil: none
 }
 
 func (n nodeSource) entries(ctx context.Context) (names []string, err error) {
-	err = n.node.Do(ctx, func() error {
-		entries, err := os.ReadDir(n.node.PodsDir())
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
+	err = n.node.Do(ctx, func() (err error) {
+		names, err = entryNames(n.node.PodsDir())
 		return err
 	})
+	n.recorder.record(func(has *nodeRecording) { has.node.Entries = names })
 	return names, err
 }
 
-func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) { return n.node.PodUIDs(ctx) }
+// entryNames lists a directory.
+func entryNames(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) {
+	uids, err := n.node.PodUIDs(ctx)
+	n.recorder.record(func(has *nodeRecording) { has.node.PodUIDs = uids })
+	return uids, err
+}
 
 func (n nodeSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
-	return subpath.Scan(ctx, n.node, specs.PodByUID)
+	s, err := subpath.Scan(ctx, n.node, specs.PodByUID)
+	if err == nil {
+		n.recorder.record(func(has *nodeRecording) { has.subPaths = new(s.Evidence()) })
+	}
+	return s, err
 }
 
 func (n nodeSource) badSources(ctx context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
-	return subpath.BadSources(ctx, n.node, pod, "")
+	if n.recorder == nil {
+		return subpath.BadSources(ctx, n.node, pod, "")
+	}
+	var l subpath.Lookups
+	found, err := l.Ask(ctx, n.node, pod)
+	if err == nil {
+		n.recorder.record(func(has *nodeRecording) {
+			if has.sources == nil {
+				has.sources = &subpath.Lookups{}
+			}
+			has.sources.Merge(l)
+		})
+	}
+	return found, err
 }
 
 func (n nodeSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	cases, _, err := newInspector(n.node, n.runtime).FindAbandoned(ctx)
+	cases, e, err := newInspector(n.node, n.runtime).FindAbandonedWithEvidence(ctx)
+	n.recorder.record(func(has *nodeRecording) { has.devices = e })
 	return cases, err
 }
 
@@ -78,7 +108,11 @@ func (n nodeSource) volumes(ctx context.Context, specs podFile) (*volume.Survey,
 	if specs != nil {
 		i.Pods = specs
 	}
-	return i.Inspect(ctx, volume.Selection{})
+	s, err := i.Inspect(ctx, volume.Selection{})
+	if err == nil {
+		n.recorder.record(func(has *nodeRecording) { has.volumes = new(s.Record()) })
+	}
+	return s, err
 }
 
 func (n nodeSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey, error) {
@@ -86,28 +120,42 @@ func (n nodeSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey,
 	if specs != nil {
 		i.Pods = specs
 	}
-	return i.Survey(ctx)
+	s, err := i.Survey(ctx)
+	if err == nil {
+		n.recorder.record(func(has *nodeRecording) { has.orphans = new(s.Evidence()) })
+	}
+	return s, err
 }
 
 func (n nodeSource) runtimeNames(ctx context.Context) (podNames, error) {
 	sandboxes, err := n.runtime.Sandboxes(ctx)
-	if err != nil {
-		return nil, err
-	}
 	names := podNames{}
 	for _, sandbox := range sandboxes {
 		names[sandbox.PodUID] = kubelet.PodName{Namespace: sandbox.Namespace, Name: sandbox.Name}
 	}
-	return names, nil
+	n.recorder.record(func(has *nodeRecording) { has.node.RuntimeNames = recordNames(names, err) })
+	return names, err
 }
 
-func (n nodeSource) logNames(ctx context.Context) (podNames, error) { return n.node.PodNames(ctx) }
+func (n nodeSource) logNames(ctx context.Context) (podNames, error) {
+	names, err := n.node.PodNames(ctx)
+	n.recorder.record(func(has *nodeRecording) { has.node.LogNames = recordNames(names, err) })
+	return names, err
+}
 
 func (n nodeSource) states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error) {
-	return n.runtime.States(ctx, wanted)
+	states, err := n.runtime.States(ctx, wanted)
+	n.recorder.record(func(has *nodeRecording) {
+		if has.node.States = states; err != nil {
+			has.node.StatesError = err.Error()
+		}
+	})
+	return states, err
 }
 
 func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []coverageGap) {
 	refusing = countRefused(denied)
-	return refusing, append(hiddenProcessGaps(refusing, partial), n.runtime.coverageGaps()...)
+	gaps = append(hiddenProcessGaps(refusing, partial), n.runtime.coverageGaps()...)
+	n.recorder.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
+	return refusing, gaps
 }

@@ -5,7 +5,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -90,11 +89,11 @@ func (w *scanWatcher) scanOnce(ctx context.Context) error {
 // writeLines are the changes as JSON, one object a line.
 func (w *scanWatcher) writeLines(changes []faultChange) error {
 	for _, c := range changes {
-		text, err := json.Marshal(c)
+		text, err := jsonText(c, "")
 		if err != nil {
-			return fmt.Errorf("write json: %w", err)
+			return err
 		}
-		if err := verb.Write(w.out, printable.Text(string(text))+"\n"); err != nil {
+		if err := verb.Write(w.out, text); err != nil {
 			return err
 		}
 	}

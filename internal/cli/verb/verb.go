@@ -18,16 +18,22 @@ var (
 	ErrFaults = errors.New("faults found")
 	// ErrRefused is how a verb ends that could do what it was asked for, and must not.
 	ErrRefused = errors.New("refused")
+	// ErrInterrupted is how a verb ends that was ended by a signal before it was through. How that showed says nothing to
+	// the user.
+	ErrInterrupted = errors.New("interrupted")
 )
 
-// Named puts the name of the verb before an error. ErrFaults stays as it is.
-func Named(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+// MountProc is what to do if there is no process file system.
+const MountProc = "mount it: mount -t proc proc /proc"
+
+// Interruptible has a verb end with ErrInterrupted whose errors may all come of a signal.
+func Interruptible(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		err := run(cmd, args)
-		if err == nil || errors.Is(err, ErrFaults) {
-			return err
+		if err != nil && cmd.Context().Err() != nil && !errors.Is(err, ErrFaults) {
+			return ErrInterrupted
 		}
-		return fmt.Errorf("%s: %w", cmd.Name(), err)
+		return err
 	}
 }
 
@@ -36,9 +42,9 @@ func Takes(name string, least int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("%s: %s is missing, see %s --help", cmd.Name(), name, cmd.CommandPath())
+			return fmt.Errorf("%s is missing, see %s --help", name, cmd.CommandPath())
 		case len(args) > 1:
-			return fmt.Errorf("%s: one %s at a time, not %d: %q", cmd.Name(), name, len(args), args)
+			return fmt.Errorf("one %s at a time, not %d: %q", name, len(args), args)
 		}
 		return nil
 	}
@@ -49,7 +55,7 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: takes no arguments, not %q, see %s --help", cmd.Name(), args, cmd.CommandPath())
+	return fmt.Errorf("takes no arguments, not %q, see %s --help", args, cmd.CommandPath())
 }
 
 // Write writes a text.

@@ -3,7 +3,7 @@
 
 //go:build kernel
 
-package node
+package demo
 
 import (
 	"bytes"
@@ -18,12 +18,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/test/program"
 )
-
-// buildProgram makes the program that users start.
-func buildProgram(t *testing.T) string {
-	t.Helper()
-	return program.Build(t, "cmd/kubediag")
-}
 
 // demoLeftovers is what a demo could leave behind in the directory for temporary files: mounts and files of the names
 // it uses.
@@ -48,10 +42,10 @@ func demoLeftovers(t *testing.T) []string {
 }
 
 func TestDemoHealsARealMountAndLeavesNothing(t *testing.T) {
-	program := buildProgram(t)
+	name := program.Build(t, "cmd/kubediag")
 	before := demoLeftovers(t)
 	var out bytes.Buffer
-	cmd := exec.Command(program, "demo")
+	cmd := exec.Command(name, "demo")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
@@ -79,10 +73,10 @@ func TestDemoHealsARealMountAndLeavesNothing(t *testing.T) {
 }
 
 func TestDemoThatIsInterruptedSaysSoAndLeavesNothing(t *testing.T) {
-	program := buildProgram(t)
+	name := program.Build(t, "cmd/kubediag")
 	before := demoLeftovers(t)
 	var stderr bytes.Buffer
-	cmd := exec.Command(program, "demo")
+	cmd := exec.Command(name, "demo")
 	cmd.Stderr = &stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

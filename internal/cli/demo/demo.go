@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package demo is the verb demo of the kubediag command: it breaks a real mount, and has the code of the agent find and
+// repair it. It touches nothing outside of a mount namespace of its own.
+package demo
 
 import (
 	"context"
@@ -34,8 +36,8 @@ const insideVariable = "KUBEDIAG_DEMO_INSIDE"
 var errNoNamespace = errors.New("a mount namespace of its own is not allowed here: run it as root with CAP_SYS_ADMIN, " +
 	"or where users may make user namespaces (sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone)")
 
-// NewDemoCommand makes the verb demo.
-func NewDemoCommand() *cobra.Command {
+// NewCommand makes the verb demo.
+func NewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
 		Short: "Break a real mount in a namespace of its own, find out why, heal it, prove it",
@@ -43,12 +45,12 @@ func NewDemoCommand() *cobra.Command {
 			"and runs the Operations of the walkthrough against it, with the code that the agent runs on a node. Only the\n" +
 			"kubelet is played by a stand-in. It takes a few seconds and leaves nothing behind.",
 		Args: verb.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
 			if os.Getenv(insideVariable) != "" {
 				return demoInside(cmd.Context(), cmd.OutOrStdout())
 			}
 			return demoOutside(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}),
 	}
 }
 
@@ -56,7 +58,7 @@ func NewDemoCommand() *cobra.Command {
 // its mount namespace, however it ends.
 func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 	if _, err := sys.Procfs(); err != nil {
-		return fmt.Errorf("demo: start itself in a namespace of its own: %w: %s", err, mountProcRemedy)
+		return fmt.Errorf("start itself in a namespace of its own: %w: %s", err, verb.MountProc)
 	}
 	var err error
 	for _, clone := range []sys.Clone{{User: false}, {User: true}} {
@@ -70,10 +72,8 @@ func demoOutside(ctx context.Context, stdout, stderr io.Writer) error {
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("demo: %w", interruptedErrorOf(ctx, err))
-		case errors.As(err, &exit):
-			return fmt.Errorf("demo: %w", err)
+		case ctx.Err() != nil, errors.As(err, &exit):
+			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", errNoNamespace, err)
@@ -98,9 +98,9 @@ const (
 	newContent = "rotate 14, the new content"
 )
 
-// demoRun is the demo from curtain to curtain, in a mount namespace of its own and below a directory of its own.
+// demoRun is one run of the demo, in a mount namespace of its own and below a directory of its own.
 type demoRun struct {
-	quiet
+	pipeline.Discard
 
 	out io.Writer
 	dir string
@@ -109,7 +109,10 @@ type demoRun struct {
 	store store.Memory
 }
 
-func (g *demoRun) printText(format string, args ...any) { fmt.Fprintf(g.out, format+"\n", args...) }
+// printText prints a line, and leaves the directory of the demo out of it.
+func (g *demoRun) printText(format string, args ...any) {
+	fmt.Fprintln(g.out, strings.ReplaceAll(fmt.Sprintf(format, args...), g.dir+"/", "/"))
+}
 
 func (g *demoRun) runDemo(ctx context.Context) error {
 	if err := g.breakSubPath(ctx); err != nil {
@@ -150,7 +153,7 @@ func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
 		return err
 	}
 	g.printText("2. The ConfigMap is updated. The kubelet puts the new content in place and deletes the old, which is still bound:")
-	g.printText("   %s on %s, %d links left", state.Root, g.withoutDemoDir(state.Point), state.Nlink)
+	g.printText("   %s on %s, %d links left", state.Root, state.Point, state.Nlink)
 	if err := g.node.stopContainer(ctx); err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func (g *demoRun) breakSubPath(ctx context.Context) (err error) {
 		return fmt.Errorf("the container started: %w", err)
 	}
 	g.printText("3. The container ends. Its next start fails, and so would every one after it:")
-	g.printText("   %s", strings.ReplaceAll(err.Error(), g.dir, ""))
+	g.printText("   %s", err)
 	return nil
 }
 
@@ -202,9 +205,9 @@ func (g *demoRun) printPlan(d *v1.Diagnosis) {
 			if a.Phase != v1.ActionPlanned || run.Phase != v1.OperationRunning {
 				continue
 			}
-			g.printText("   plan    %s %s", a.Kind, g.withoutDemoDir(a.Target))
-			g.printText("           safe: %s", g.withoutDemoDir(a.Safety))
-			g.printText("           lost: %s", g.withoutDemoDir(a.Loss))
+			g.printText("   plan    %s %s", a.Kind, a.Target)
+			g.printText("           safe: %s", a.Safety)
+			g.printText("           lost: %s", a.Loss)
 		}
 	}
 }
@@ -212,12 +215,12 @@ func (g *demoRun) printPlan(d *v1.Diagnosis) {
 // OperationEnded prints how an operation went.
 func (g *demoRun) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) {
 	took := run.CompletionTime.Sub(run.StartTime.Time).Milliseconds()
-	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, g.withoutDemoDir(run.Message))
+	g.printText("   %-9s %s, %d ms %s", run.Phase, run.Operation, took, run.Message)
 }
 
 // ActionEnded prints what became of one action of a plan.
 func (g *demoRun) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {
-	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, g.withoutDemoDir(a.Target), g.withoutDemoDir(a.Message))
+	g.printText("   %-7s %s %s %s", strings.ToLower(string(a.Phase)), a.Kind, a.Target, a.Message)
 }
 
 // checkContainer looks at the container, which has started again.
@@ -239,6 +242,3 @@ func (g *demoRun) printDiagnosis(d *v1.Diagnosis) error {
 	_, err = fmt.Fprintf(g.out, "---\n%s", text)
 	return err
 }
-
-// withoutDemoDir leaves the directory of the demo out of a text.
-func (g *demoRun) withoutDemoDir(text string) string { return strings.ReplaceAll(text, g.dir+"/", "/") }

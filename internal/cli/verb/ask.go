@@ -1,0 +1,46 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/bounded"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Await makes a call that may wait for another program, and ends with ctx.
+func Await[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	value, err := bounded.Do(ctx, &bounded.Calls{}, bounded.Call{}, call)
+	if errors.Is(err, bounded.ErrLeft) {
+		err = context.Cause(ctx)
+	}
+	return value, err
+}
+
+// Ask asks a question, and reports whether the answer is yes. If the input is no terminal, nothing is asked. It is an
+// error if ctx ends before the answer.
+func Ask(ctx context.Context, in io.Reader, out io.Writer, question string) (yes, asked bool, err error) {
+	file, ok := in.(*os.File)
+	if ok {
+		_, ok = sys.Columns(file)
+	}
+	if !ok {
+		return false, false, nil
+	}
+	if err := Write(out, question+" [y/N] "); err != nil {
+		return false, true, err
+	}
+	line, err := Await(ctx, func() (string, error) { return bufio.NewReader(file).ReadString('\n') })
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	line = strings.ToLower(strings.TrimSpace(line))
+	return line == "y" || line == "yes", true, err
+}
