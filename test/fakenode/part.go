@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// partEnv says in a process that a stage has started which part it plays.
+// partEnv says in a process that a node has started which part it runs.
 const partEnv = "KUBEDIAG_STAGE_PART"
 
-// parts are what other processes of a stage do, by name. A part calls ready when it has set its scene, with what the
-// stage wants to know, and then waits for its standard input to end.
+// parts are what other processes of a node do, by name. A part calls ready when it has set its scene, with what the
+// node has to know, and then waits for its standard input to end.
 var parts = map[string]func(args []string, ready func(answer string)) error{
 	"server": serve, "container": contain,
 }

@@ -41,7 +41,7 @@ var (
 
 // coast is a node whose pods have volumes of a CSI driver.
 type coast struct {
-	*fakenode.Stage
+	*fakenode.Node
 	shares []*fakenode.Share
 	agent  *fakenode.Agent
 	events chan told
@@ -56,7 +56,7 @@ type told struct {
 
 func newCoast(b *testing.B) *coast {
 	b.Helper()
-	c := &coast{Stage: fakenode.New(b), events: make(chan told, 10000)}
+	c := &coast{Node: fakenode.New(b), events: make(chan told, 10000)}
 	c.Build(b, "agent", "")
 	c.shares = c.AddShares(b, fakenode.Shares{Name: "share", Volumes: shareCount, Pods: sharePods, Servers: shareCount})
 	c.listen(b)
