@@ -17,8 +17,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/test/ending"
 	"kubediag.org/kubediag/test/lock"
+	"kubediag.org/kubediag/test/reap"
 )
 
 // folders is where clusters are. It is short because a Unix socket's path has 107 bytes at most, and fixed because
@@ -90,7 +90,7 @@ func sweep(dir string) error {
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(maxEnd, func() ([]int, error) { return killEach(dir) })
+	return reap.All(maxEnd, func() ([]int, error) { return killEach(dir) })
 }
 
 // killEach kills the processes that have the cluster's environment, and gives their IDs. Each is held by a descriptor from

@@ -18,7 +18,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
-	"kubediag.org/kubediag/test/ending"
+	"kubediag.org/kubediag/test/reap"
 )
 
 // tearDown removes everything of the cluster in dir: processes first, since they make the rest, and files last, only
@@ -42,7 +42,7 @@ func tearDown(dir string) error {
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(30*time.Second, func() ([]int, error) { return eachProcess(dir, (*os.Process).Kill) })
+	return reap.All(30*time.Second, func() ([]int, error) { return eachProcess(dir, (*os.Process).Kill) })
 }
 
 // eachProcess calls do for each living process of the cluster in dir, and gives their IDs. The process is held by a

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package ending_test
+package reap_test
 
 import (
 	"errors"
@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"kubediag.org/kubediag/test/ending"
+	"kubediag.org/kubediag/test/reap"
 )
 
 func TestAll(t *testing.T) {
@@ -30,7 +30,7 @@ func TestAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, calls := time.Now(), 0
-				err := ending.All(time.Second, func() ([]int, error) {
+				err := reap.All(time.Second, func() ([]int, error) {
 					calls++
 					return c.found[min(calls, len(c.found))-1], c.err
 				})
