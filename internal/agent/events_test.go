@@ -66,7 +66,7 @@ func TestLongestEvents(t *testing.T) {
 		d.Status.Phase = phase
 		o.Ended(d)
 	}
-	l := newLookout(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
+	l := newTestSentinelObserver(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
