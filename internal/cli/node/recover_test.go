@@ -90,8 +90,17 @@ func TestEngineHasAllThatShips(t *testing.T) {
 	if len(sets) < 5 || !slices.Contains(sets, "auto") {
 		t.Errorf("sets %q", sets)
 	}
-	if all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet"); err != nil || len(sets) != len(all) {
-		t.Errorf("sets %q of %d, %v", sets, len(all), err)
+	all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed []string
+	for _, set := range all {
+		parsed = append(parsed, set.Name)
+	}
+	slices.Sort(parsed)
+	if diff := cmp.Diff(parsed, sets); diff != "" {
+		t.Errorf("shippedSets does not find the OperationSets of config/operations: each begins with kind, metadata and name (-parsed +found):\n%s", diff)
 	}
 	for _, name := range sets {
 		set, err := engine.store.OperationSet(t.Context(), name)
