@@ -67,7 +67,7 @@ var (
 		{`anew|afresh`, count{0, 35, 0}, "again"},
 		{`whoever`, count{0, 2, 0}, "anyone who, the process that"},
 		{`tells?`, count{0, 29, 0}, "reports whether, returns, reports"},
-		{`mend|mends|mended|mending`, count{0, 16, 0}, "repair"},
+		{`mend|mends|mended|mending`, count{0, 12, 0}, "repair"},
 		{`for want of`, count{0, 0, 0}, "because there is no"},
 		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
 		{`besides`, count{0, 2, 0}, "also, beside"},
@@ -81,11 +81,19 @@ var (
 	sinkingNames = []sinking{
 		{`\bvigil|Vigil`, count{0, 0, 0}, "watcher, monitor"},
 		{`\bpatrol|Patrol`, count{0, 0, 0}, "watcher"},
-		{`\bsight|Sight`, count{8, 0, 0}, "status"},
+		{`\bsight|Sight`, count{0, 0, 0}, "status, visibility"},
 		{`\brestless|Restless`, count{0, 0, 0}, "pending"},
-		{`\badmit|Admit`, count{0, 27, 0}, "acquire, report"},
-		{`\bstreet|Street`, count{0, 6, 0}, "what it is: connection, mount"},
-		{`\bward|Ward`, count{0, 9, 0}, "what it is: guard, watched mount"},
+		{`\badmit|Admit`, count{0, 0, 0}, "acquire, report, new"},
+		{`\bstreet|Street`, count{0, 0, 0}, "what it is: connection, mount"},
+		{`\bward|Ward`, count{0, 0, 0}, "what it is: guard, watched mount"},
+		{`\blookout|Lookout`, count{0, 0, 0}, "observer"},
+		{`\bkeepers|Keepers`, count{0, 0, 0}, "holders"},
+		{`\btold|Told`, count{0, 0, 0}, "what it is: report, event, endpoint"},
+		{`\b(?:un)?mend(?:able|ed)?|(?:Unm|M)end(?:able|ed)?`, count{0, 0, 0}, "repair"},
+		{`\bpatient|Patient`, count{0, 0, 0}, "what it is: broken pod, deadline"},
+		{`\btreat|Treat`, count{0, 0, 0}, "repair"},
+		{`\bdischarge|Discharge`, count{0, 0, 0}, "check"},
+		{`\bplayed|Played`, count{0, 0, 0}, "fake"},
 	}
 )
 

@@ -293,8 +293,8 @@ func (s *scenery) verbs() []verb {
 	}
 }
 
-// TestEverySentenceIsTrueForWhoeverRunsIt runs every verb as everybody, and takes apart what it prints.
-func TestEverySentenceIsTrueForWhoeverRunsIt(t *testing.T) {
+// TestOutputIsTrueForEachUser runs every verb as each of the callers, and checks each part of its output.
+func TestOutputIsTrueForEachUser(t *testing.T) {
 	s := newScenery(t)
 	for _, c := range callers {
 		t.Run(c.name, func(t *testing.T) {

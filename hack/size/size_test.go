@@ -50,6 +50,23 @@ func TestReportOfTree(t *testing.T) {
 	}
 }
 
+// maxShared is the most names that more than two packages of the product may share. Lower it when the count sinks.
+const maxShared = 66
+
+// TestSharedNamesDoNotGrow: a name that many packages declare says too little in each.
+func TestSharedNamesDoNotGrow(t *testing.T) {
+	t.Parallel()
+	measured, err := measureTree("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := measured.areas[product].sharedNames()
+	if len(shared) > maxShared {
+		t.Errorf("%d names are declared by more than %d packages, at most %d: give the new one a name that says what it is:\n%v",
+			len(shared), maxPackages, maxShared, shared)
+	}
+}
+
 func TestTreeThatIsMissingOrBroken(t *testing.T) {
 	t.Parallel()
 	if _, err := measureTree("testdata/missing"); err == nil {

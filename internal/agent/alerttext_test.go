@@ -18,11 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// severities are what pods suffer from each fault that is counted.
-var severities = map[fault.Code]string{
-	fault.DeletedVolumeSource: "critical", fault.DisconnectedFUSE: "critical", fault.HungMount: "critical", fault.StaleFileHandle: "critical",
-	fault.MissingBindSource: "warning", fault.SourceTypeMismatch: "warning", fault.StaleSubPath: "warning", fault.OrphanedPodVolumes: "info",
-}
+// severities are what pods suffer from the faults of each family that is counted.
+var severities = map[fault.Family]string{fault.FamilyVolume: "critical", fault.FamilyBind: "warning", fault.FamilyOrphan: "info"}
 
 // scrapeAgent gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target,
 // and without those that are empty.
@@ -107,6 +104,37 @@ func renderAnnotation(t *testing.T, text string, labels map[string]string, value
 	return out.String()
 }
 
+// TestAlertsSelectTheirFamily: an alert on faults selects all faults of one family that are counted, and no others.
+func TestAlertsSelectTheirFamily(t *testing.T) {
+	t.Parallel()
+	selected := regexp.MustCompile(`kubediag_faults\{code=~?"([^"]*)"\}`)
+	alerted := map[fault.Family]bool{}
+	for _, r := range alertRules(t) {
+		match := selected.FindStringSubmatch(r.Expr)
+		if match == nil {
+			continue
+		}
+		got := strings.Split(match[1], "|")
+		family := fault.Code(got[0]).Entry().Family
+		alerted[family] = true
+		var want []string
+		for _, code := range sentinel.Codes() {
+			if code.Entry().Family == family {
+				want = append(want, string(code))
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("alert %s in config/alerts/kubediag.yaml does not select the family %s (-want +got): correct its code=~, and run make generate\n%s",
+				r.Alert, family, diff)
+		}
+	}
+	for _, code := range sentinel.Codes() {
+		if family := code.Entry().Family; !alerted[family] {
+			t.Errorf("%s has no alert: no rule in config/alerts/kubediag.yaml selects the family %s", code, family)
+		}
+	}
+}
+
 // TestTextsOfAlerts has every alert fire for every sample that an agent can have.
 func TestTextsOfAlerts(t *testing.T) {
 	t.Parallel()
@@ -133,8 +161,10 @@ func TestTextsOfAlerts(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(severities, got); diff != "" {
-		t.Errorf("severities (-want +got):\n%s", diff)
+	for _, code := range sentinel.Codes() {
+		if want := severities[code.Entry().Family]; got[code] != want {
+			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirFamily", code, got[code], want)
+		}
 	}
 	const want = "Node n1 has 1 mount with the fault HungMount"
 	for _, r := range alertRules(t) {

@@ -30,7 +30,7 @@ func TestRepairsAreLogged(t *testing.T) {
 		Kind: string(fault.Unmount), Target: "/m", Fault: "StaleSubPath", Phase: v1.ActionDone,
 		Calls: []v1.ActionCall{{Name: "umount2", Arguments: "/m MNT_DETACH", Result: "ok"}},
 	}})
-	l := newLookout(o, sentinel.Automatic, "")
+	l := newTestSentinelObserver(o, sentinel.Automatic, "")
 	l.log, l.record = log, func(sentinel.Repair, v1.Decision) string { return "sentinel-1" }
 	r := repairOf(fault.Finding{Code: fault.StaleSubPath, Mount: fault.Mount{Point: "/m"}, Evidence: []string{"nlink 0"}}, nil)
 	r.Calls, r.Proof = []calls.Call{{Name: "umount2", Arguments: "/m MNT_DETACH", Result: calls.OK}}, "the mount is gone"

@@ -66,11 +66,11 @@ func TestLongestEvents(t *testing.T) {
 		d.Status.Phase = phase
 		o.Ended(d)
 	}
-	l := newLookout(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
+	l := newTestSentinelObserver(o, sentinel.Observe, "kubectl logs -n "+d.Namespace+" kubediag-agent-x")
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range watchedCodes {
+	for _, code := range sentinel.Codes() {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)
 		l.Repaired(repairOf(f, errors.New(long)))

@@ -28,17 +28,12 @@ type gaugeSources struct {
 
 // countedActions are those that there are for each fault; a device that is idle is none. Their counts are there from
 // the start: an alert on an increase does not see the first of a count that begins with it.
-var countedActions = map[fault.Code][]fault.ActionKind{
-	"":                        {fault.Detach},
-	fault.DeletedVolumeSource: {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
-	fault.DisconnectedFUSE:    {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
-	fault.HeldDevice:          {fault.Unmount, fault.Detach},
-	fault.HungMount:           {fault.Abort, fault.Replace, fault.RemoveContainerRecord, fault.Evict},
-	fault.MissingBindSource:   {fault.Evict},
-	fault.OrphanedPodVolumes:  {fault.RemoveDirectory, fault.RemoveFile},
-	fault.SourceTypeMismatch:  {fault.Evict},
-	fault.StaleFileHandle:     {fault.Replace, fault.RemoveContainerRecord, fault.Evict},
-	fault.StaleSubPath:        {fault.Unmount, fault.RemoveContainerRecord},
+func countedActions() map[fault.Code][]fault.ActionKind {
+	counted := map[fault.Code][]fault.ActionKind{"": {fault.Detach}}
+	for _, e := range fault.Catalogue() {
+		counted[e.Code] = e.Actions
+	}
+	return counted
 }
 
 // newMetrics registers the metrics of the agent of a node.
@@ -47,7 +42,7 @@ func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*a
 		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
 		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
 	}
-	for code, kinds := range countedActions {
+	for code, kinds := range countedActions() {
 		for _, kind := range kinds {
 			counters.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
 			counters.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)

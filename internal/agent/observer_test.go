@@ -195,14 +195,14 @@ func TestResumedRunReportsItsFaultsAgain(t *testing.T) {
 			t.Errorf("remembered: %v", o.reportedFaults)
 		}
 	}
-	told := 0
+	faultEvents := 0
 	for _, line := range n.list {
 		if strings.HasPrefix(line, "Pod ") {
-			told++
+			faultEvents++
 		}
 	}
-	if told != 2 {
-		t.Errorf("told %d times: %q", told, n.list)
+	if faultEvents != 2 {
+		t.Errorf("told %d times: %q", faultEvents, n.list)
 	}
 }
 

@@ -28,12 +28,6 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
-// watchedCodes are the faults that the sentinel knows.
-var watchedCodes = []fault.Code{
-	fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.MissingBindSource, fault.OrphanedPodVolumes,
-	fault.SourceTypeMismatch, fault.StaleFileHandle, fault.StaleSubPath,
-}
-
 // newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the
 // API what that sees.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
@@ -155,7 +149,7 @@ func (o *sentinelObserver) register(registry prometheus.Registerer, status func(
 	}
 	o.detectionDelay = faultDetection.HistogramVec()
 	all := []prometheus.Collector{o.detectionDelay, &impactCollector{read: o.impacts}}
-	for _, code := range watchedCodes {
+	for _, code := range sentinel.Codes() {
 		all = append(all, faultsPresent.GaugeFunc(func() float64 { return float64(status().Present[code]) }, string(code)))
 	}
 	for _, g := range []struct {
@@ -191,7 +185,7 @@ func (i *impactCollector) Collect(to chan<- prometheus.Metric) {
 	if i.read != nil {
 		found = i.read()
 	}
-	for _, code := range watchedCodes {
+	for _, code := range sentinel.Codes() {
 		for _, impact := range fault.Impacts() {
 			to <- prometheus.MustNewConstMetric(faultsByImpact.Desc(), prometheus.GaugeValue, float64(found[code][impact]), string(code), string(impact))
 		}

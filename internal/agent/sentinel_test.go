@@ -74,7 +74,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o, n, counter := newTestObserver(t)
-			l := newLookout(o, c.mode, "kubectl logs -n kubediag kubediag-agent-x")
+			l := newTestSentinelObserver(o, c.mode, "kubectl logs -n kubediag kubediag-agent-x")
 			status := sentinel.Status{
 				Watching: true, Binds: 7, Unwatched: 2, Connections: 4, Present: map[fault.Code]int{fault.StaleSubPath: 3, fault.HungMount: 2},
 			}
@@ -90,7 +90,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2,
 				"kubediag_sentinel_connections": 4,
 			}
-			for _, code := range watchedCodes {
+			for _, code := range sentinel.Codes() {
 				want["kubediag_faults code="+string(code)] = float64(status.Present[code])
 			}
 			for name, count := range c.counts {
@@ -103,8 +103,8 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 	}
 }
 
-// newLookout makes a lookout whose records are lost.
-func newLookout(o *observer, mode sentinel.Mode, logs string) *sentinelObserver {
+// newTestSentinelObserver makes an observer whose records are lost.
+func newTestSentinelObserver(o *observer, mode sentinel.Mode, logs string) *sentinelObserver {
 	return &sentinelObserver{
 		observer: o, mode: mode, log: logr.Discard(), logs: logs,
 		decide: func(fault.Finding) v1.Decision { return v1.Decision{Mode: string(mode), Reason: "allowed by policy p"} },
@@ -125,7 +125,7 @@ func repairOf(f fault.Finding, err error) sentinel.Repair {
 func TestEveryRepairOfTheSentinelIsCountedFromZero(t *testing.T) {
 	t.Parallel()
 	o, _, counter := newTestObserver(t)
-	l := newLookout(o, sentinel.Automatic, "")
+	l := newTestSentinelObserver(o, sentinel.Automatic, "")
 	atFirst := len(counter.readAll(t))
 	repaired := []fault.Code{
 		fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle, fault.StaleSubPath,

@@ -60,12 +60,12 @@ func Advise(f Finding, c Caller) Advice {
 
 // impactOf says when a fault hurts.
 func impactOf(f Finding) Impact {
-	switch f.Code {
-	case HeldDevice:
+	switch f.Code.Entry().Family {
+	case FamilyDevice:
 		return ImpactDetach
-	case OrphanedPodVolumes:
+	case FamilyOrphan:
 		return ImpactCleanup
-	case StaleSubPath, MissingBindSource, SourceTypeMismatch:
+	case FamilyBind:
 		if f.Details.Container != ContainerDown {
 			return ImpactNextStart
 		}
@@ -80,28 +80,15 @@ func healOf(f Finding, automatic bool) Heal {
 		return HealAutomatic
 	case f.Details.Repair != "":
 		return HealSafe
-	case f.Code != HungMount && f.Details.Driver != "":
+	case f.Code.Entry().AwaitsDriver && f.Details.Driver != "":
 		return HealDriver
 	}
 	return HealPerson
 }
 
-// facts are the fixed part of a summary.
-var facts = map[Code]string{
-	DeletedVolumeSource: "its directory was deleted or replaced",
-	DisconnectedFUSE:    "the connection to its FUSE daemon is gone",
-	HeldDevice:          "the device is still mounted elsewhere",
-	HungMount:           "it does not answer",
-	MissingBindSource:   "its source does not exist",
-	OrphanedPodVolumes:  "the pod is gone and its directory is left",
-	SourceTypeMismatch:  "a file is mounted onto a directory, or the reverse",
-	StaleFileHandle:     "the server no longer knows its directory",
-	StaleSubPath:        "the file it is bound to was deleted or replaced",
-}
-
 // summaryOf is one sentence about the fault.
 func summaryOf(finding Finding) string {
-	text, d := facts[finding.Code], finding.Details
+	text, d := finding.Code.Entry().Fact, finding.Details
 	switch {
 	case finding.Code == HungMount && d.Daemon != nil:
 		text += "; " + daemon(*d.Daemon)
@@ -112,7 +99,7 @@ func summaryOf(finding Finding) string {
 		}
 	case finding.Code == OrphanedPodVolumes && d.Repair == "":
 		text += ", with something in it that may be data"
-	case !dead(finding.Code):
+	case !finding.Code.Entry().AwaitsDriver:
 	case d.Repair != "" && d.Driver != "":
 		text += "; " + d.Driver + " has mounted the volume again"
 	case d.Repair == "" && d.Driver != "":
@@ -121,14 +108,9 @@ func summaryOf(finding Finding) string {
 	return text
 }
 
-// dead reports whether the volume of such a fault waits for its driver.
-func dead(code Code) bool {
-	return code == DisconnectedFUSE || code == StaleFileHandle || code == DeletedVolumeSource
-}
-
 // EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a new mount of the volume.
 func EvictionHelps(f Finding) bool {
-	return f.Details.Repair == "" && (dead(f.Code) || f.Code == HungMount)
+	return f.Details.Repair == "" && f.Code.Entry().Family == FamilyVolume
 }
 
 // daemon says what the process that serves a file system does.
@@ -165,19 +147,7 @@ func planOf(finding Finding) string {
 	case RemoveDirectory:
 		return "remove the empty directories that are left, and nothing that may be data"
 	}
-	switch finding.Code {
-	case HeldDevice:
-		return "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet"
-	case HungMount:
-		return "nothing by itself: the daemon or the server must answer again"
-	case MissingBindSource:
-		return "nothing: the missing file or directory has to be created, or the volume changed"
-	case OrphanedPodVolumes:
-		return "nothing: a person has to look at what is left"
-	case SourceTypeMismatch:
-		return "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template"
-	}
-	return "nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too"
+	return finding.Code.Entry().NoPlan
 }
 
 // commandsOf are lines for a shell.

@@ -3,8 +3,6 @@
 
 package fault
 
-import "slices"
-
 // The faults of the catalogue.
 const (
 	// DeletedVolumeSource: a volume answers, but is bound to a directory that was deleted or replaced, or is not the volume's.
@@ -27,25 +25,8 @@ const (
 	SourceTypeMismatch Code = "SourceTypeMismatch"
 )
 
-// Severity says how much a fault hurts.
-type Severity string
-
-// Severities.
-const (
-	// Critical: a container cannot start, or will not be able to at its next start.
-	Critical Severity = "critical"
-	// Warning: something is wrong, but containers start.
-	Warning Severity = "warning"
-)
-
-// Entry is what the catalogue says about one fault.
-type Entry struct {
-	Code     Code
-	Title    string
-	Severity Severity
-	// Repair is the smallest safe repair, or what a person has to do where kubediag repairs nothing.
-	Repair string
-}
+// waitsForDriver is the NoPlan of faults that the driver of a volume can end.
+const waitsForDriver = "nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too"
 
 // catalogue is in the order of the codes.
 var catalogue = []Entry{
@@ -55,6 +36,15 @@ var catalogue = []Entry{
 		Severity: Critical,
 		Repair: "replace the mount with the same directory of the driver's staged mount, on the host and in running containers; if there " +
 			"is none, evict the pod",
+
+		Family:       FamilyVolume,
+		Searches:     []Search{SearchVolumes},
+		AwaitsDriver: true,
+		Operation:    "volume-rebind-recover",
+		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
+		Fact:         "its directory was deleted or replaced",
+		NoPlan:       waitsForDriver,
+		Next:         "delete the pod once its driver works, so that the volume is mounted for the new one",
 	},
 	{
 		Code:     DisconnectedFUSE,
@@ -62,24 +52,57 @@ var catalogue = []Entry{
 		Severity: Critical,
 		Repair: "replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is " +
 			"none, evict the pod",
+
+		Family:       FamilyVolume,
+		Searches:     []Search{SearchVolumes},
+		AwaitsDriver: true,
+		Operation:    "volume-rebind-recover",
+		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
+		Fact:         "the connection to its FUSE daemon is gone",
+		NoPlan:       waitsForDriver,
+		Next:         "have the driver mount the volume again and create another Diagnosis, or delete the pod",
 	},
 	{
 		Code:     HeldDevice,
 		Title:    "A device cannot be detached because something that the host does not show holds it",
 		Severity: Critical,
 		Repair:   "unmount every copy in the mount namespace that has it, without ending a process; then detach the device",
+
+		Family:    FamilyDevice,
+		Searches:  []Search{SearchDevices},
+		Operation: "held-device-recover",
+		Actions:   []ActionKind{Unmount, Detach},
+		Fact:      "the device is still mounted elsewhere",
+		NoPlan:    "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
+		Next:      "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
 	},
 	{
 		Code:     HungMount,
 		Title:    "A mount does not answer",
 		Severity: Critical,
 		Repair:   "none by itself: the daemon or the server must answer again; the FUSE connection is aborted on explicit request only",
+
+		Family:    FamilyVolume,
+		Searches:  []Search{SearchVolumes},
+		Operation: "volume-rebind-recover",
+		Actions:   []ActionKind{Abort, Replace, RemoveContainerRecord, Evict},
+		Fact:      "it does not answer",
+		NoPlan:    "nothing by itself: the daemon or the server must answer again",
+		Next: "have its daemon or server answer again; if it never will, create a Diagnosis with the parameter " +
+			"param.recover.kubernetes.volume_rebind.abort \"true\", which loses what is not stored yet",
 	},
 	{
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",
 		Severity: Critical,
 		Repair:   "none by mount: the missing file or directory has to be created, or the volume changed",
+
+		Family:   FamilyBind,
+		Searches: []Search{SearchSubPaths, SearchSources, SearchVolumes},
+		Actions:  []ActionKind{Evict},
+		Fact:     "its source does not exist",
+		NoPlan:   "nothing: the missing file or directory has to be created, or the volume changed",
+		Next:     "create the missing file or directory, or change the volume in the pod's template",
 	},
 	{
 		Code:     OrphanedPodVolumes,
@@ -87,18 +110,42 @@ var catalogue = []Entry{
 		Severity: Warning,
 		Repair: "remove the empty directories, leaf first, once no mount namespace has a mount of them; anything that may be data " +
 			"stays",
+
+		Family:    FamilyOrphan,
+		Searches:  []Search{SearchOrphans},
+		Operation: "orphaned-pod-recover",
+		Actions:   []ActionKind{RemoveDirectory, RemoveFile},
+		Fact:      "the pod is gone and its directory is left",
+		NoPlan:    "nothing: a person has to look at what is left",
+		Next:      "look at what is left in the directory before you remove it by hand",
 	},
 	{
 		Code:     SourceTypeMismatch,
 		Title:    "A file is mounted onto a directory, or a directory onto a file",
 		Severity: Critical,
 		Repair:   "none by mount: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+
+		Family:   FamilyBind,
+		Searches: []Search{SearchSources, SearchVolumes},
+		Actions:  []ActionKind{Evict},
+		Fact:     "a file is mounted onto a directory, or the reverse",
+		NoPlan:   "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+		Next:     "change subPath, mountPath or the type of the hostPath in the pod's template",
 	},
 	{
 		Code:     StaleFileHandle,
 		Title:    "The server does not know the directory of a volume any more",
 		Severity: Critical,
 		Repair:   "replace it with the driver's staged mount if that answers; otherwise restore the export on the server, or evict the pod",
+
+		Family:       FamilyVolume,
+		Searches:     []Search{SearchVolumes},
+		AwaitsDriver: true,
+		Operation:    "volume-rebind-recover",
+		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
+		Fact:         "the server no longer knows its directory",
+		NoPlan:       waitsForDriver,
+		Next:         "restore the export on the server, or delete the pod",
 	},
 	{
 		Code:     StaleSubPath,
@@ -106,17 +153,13 @@ var catalogue = []Entry{
 		Severity: Critical,
 		Repair: "unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is " +
 			"brought forward",
+
+		Family:    FamilyBind,
+		Searches:  []Search{SearchSubPaths},
+		Operation: "subpath-remount-recover",
+		Actions:   []ActionKind{Unmount, RemoveContainerRecord},
+		Fact:      "the file it is bound to was deleted or replaced",
+		NoPlan:    waitsForDriver,
+		Next:      "delete the pod: the new one binds the current file",
 	},
-}
-
-// Catalogue lists every entry, ordered by code. The caller owns the slice.
-func Catalogue() []Entry { return slices.Clone(catalogue) }
-
-// Lookup finds the entry of a code.
-func Lookup(code Code) (Entry, bool) {
-	i := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == code })
-	if i < 0 {
-		return Entry{}, false
-	}
-	return catalogue[i], true
 }

@@ -19,16 +19,27 @@ func TestCatalogueIsComplete(t *testing.T) {
 		t.Error("entries are not in the order of their codes")
 	}
 	for _, e := range entries {
-		if found, ok := Lookup(e.Code); !ok || found != e {
+		if found, ok := Lookup(e.Code); !ok || found.Code != e.Code || found.Title != e.Title {
 			t.Errorf("lookup of %q gives %+v", e.Code, found)
 		}
-		for field, value := range map[string]string{"title": e.Title, "repair": e.Repair} {
+		for field, value := range map[string]string{"Title": e.Title, "Fact": e.Fact, "Repair": e.Repair, "NoPlan": e.NoPlan, "Next": e.Next} {
 			if value == "" {
-				t.Errorf("%s has no %s", e.Code, field)
+				t.Errorf("%s has no %s: set it in internal/fault/catalogue.go", e.Code, field)
 			}
 		}
 		if e.Severity != Critical && e.Severity != Warning {
 			t.Errorf("%s has severity %q", e.Code, e.Severity)
+		}
+		if !slices.Contains(Families(), e.Family) {
+			t.Errorf("%s has family %q: set Family in internal/fault/catalogue.go to one of %q", e.Code, e.Family, Families())
+		}
+		if len(e.Searches) == 0 {
+			t.Errorf("%s is found by no search, so neither scan nor the sentinel reports it: set Searches in internal/fault/catalogue.go", e.Code)
+		}
+		for _, search := range e.Searches {
+			if !slices.Contains(Searches(), search) {
+				t.Errorf("%s is found by the search %q: it is none of %q", e.Code, search, Searches())
+			}
 		}
 	}
 	if _, ok := Lookup("NoSuchFault"); ok {

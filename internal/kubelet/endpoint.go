@@ -48,12 +48,12 @@ func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 }
 
 func (p *candidateProcess) runtimeSocket() (string, error) {
-	told, err := p.runtimeEndpoint()
+	endpoint, err := p.runtimeEndpoint()
 	if err != nil {
 		return "", err
 	}
-	if told != "" {
-		return p.socketPath(told)
+	if endpoint != "" {
+		return p.socketPath(endpoint)
 	}
 	for _, s := range usualSockets {
 		if found, err := p.socketPath(s); err == nil {

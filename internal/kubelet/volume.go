@@ -80,11 +80,11 @@ func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 // OwnPath returns a path below a pod's directory as this kubelet's root has it. The kubelet gives the container runtime
 // paths with the links that are in its own arguments. Other paths are given as they are. No link is followed but those
 // that lead to the directory of the pods.
-func (n *Node) OwnPath(told, podUID string) string {
-	told = path.Clean(told)
-	pods, rest, ok := strings.Cut(told, "/pods/"+podUID+"/")
+func (n *Node) OwnPath(reported, podUID string) string {
+	reported = path.Clean(reported)
+	pods, rest, ok := strings.Cut(reported, "/pods/"+podUID+"/")
 	if !ok || !isPathComponent(podUID) || pods+"/pods" == n.podsDir {
-		return told
+		return reported
 	}
 	prefix := ""
 	if n.PID != 0 {
@@ -92,7 +92,7 @@ func (n *Node) OwnPath(told, podUID string) string {
 	}
 	resolved, err := resolveIn(prefix, pods+"/pods", nil)
 	if err != nil || resolved != n.podsDir {
-		return told
+		return reported
 	}
 	return path.Join(n.PodDir(podUID), rest)
 }

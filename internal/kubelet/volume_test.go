@@ -99,7 +99,7 @@ func TestOwnPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := dir + "/disk/pods/u/volumes/p/v"
-	for told, want := range map[string]string{
+	for reported, want := range map[string]string{
 		dir + "/kubelet/pods/u/volumes/p/v":  own,
 		dir + "/disk/pods/u/volumes/p/v":     own,
 		dir + "/kubelet/pods/u/volumes/p/v/": own,
@@ -107,8 +107,8 @@ func TestOwnPath(t *testing.T) {
 		dir + "/other/pods/u/volumes/p/v":    dir + "/other/pods/u/volumes/p/v",
 		dir + "/absent/pods/u/volumes/p/v":   dir + "/absent/pods/u/volumes/p/v",
 	} {
-		if got := node.OwnPath(told, "u"); got != want {
-			t.Errorf("%q: %q, want %q", told, got, want)
+		if got := node.OwnPath(reported, "u"); got != want {
+			t.Errorf("%q: %q, want %q", reported, got, want)
 		}
 	}
 }

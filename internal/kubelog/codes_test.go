@@ -50,6 +50,16 @@ func TestCodesOfTextsFromTheWild(t *testing.T) {
 	}
 }
 
+func TestEveryFaultHasAWording(t *testing.T) {
+	t.Parallel()
+	for _, e := range fault.Catalogue() {
+		if !slices.ContainsFunc(wordings, func(w wording) bool { return w.code == e.Code }) {
+			t.Errorf("%s has no wording: add what the kubelet or the kernel writes about it to wordings in internal/kubelog/codes.go, "+
+				"and an example to testdata/texts.txt", e.Code)
+		}
+	}
+}
+
 func TestCodesArePastQuotesAndLines(t *testing.T) {
 	t.Parallel()
 	text := `mounting "/var/lib/kubelet/pods/u/volume-subpaths/v/c/1" to rootfs at "/x" caused: no such file or directory`

@@ -42,9 +42,7 @@ func subjectOf(f *sentinel.Fault) subject {
 }
 
 // ofContainer reports whether a fault of this code concerns one container, and not the volume for all of them.
-func ofContainer(code fault.Code) bool {
-	return code == fault.StaleSubPath || code == fault.MissingBindSource || code == fault.SourceTypeMismatch
-}
+func ofContainer(code fault.Code) bool { return code.Entry().Family == fault.FamilyBind }
 
 // objectBuilder makes the objects that show the faults of a node: one for each of the worst, and one that counts all others.
 type objectBuilder struct {

@@ -4,6 +4,7 @@
 package sentinel
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -46,11 +47,14 @@ const (
 	sourceCount
 )
 
-// codesBySource are the codes that each source finds.
-var codesBySource = map[source][]fault.Code{
-	fromBinds:   {fault.MissingBindSource, fault.StaleSubPath},
-	fromVolumes: {fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle},
-	fromOrphans: {fault.OrphanedPodVolumes},
+// searches are those of each source.
+var searches = map[source]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
+
+// Codes lists the codes that the sentinel finds, in order.
+func Codes() []fault.Code {
+	return fault.CodesOf(func(e fault.Entry) bool {
+		return slices.ContainsFunc(e.Searches, func(s fault.Search) bool { return slices.Contains(slices.Collect(maps.Values(searches)), s) })
+	})
 }
 
 // Faults returns the present faults, in no order. unknown are the codes of sources whose first scan has not ended. The
@@ -61,15 +65,15 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for from, codes := range codesBySource {
+	for from, search := range searches {
 		r := &s.reports[from]
 		present = append(present, r.faults...)
 		if !r.scanned && s.hasSource(from) {
-			unknown = append(unknown, codes...)
+			unknown = append(unknown, search.Codes()...)
 		}
 	}
 	slices.Sort(unknown)
-	return present, unknown
+	return present, slices.Compact(unknown)
 }
 
 // report is what a source has said last.

@@ -35,8 +35,9 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 			t.Errorf("%d present, %d changes; unknown (-want +got):\n%s", len(present), changes, diff)
 		}
 	}
-	volumes := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
-	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "StaleFileHandle", "StaleSubPath")
+	volumes := fault.SearchVolumes.Codes()
+	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "SourceTypeMismatch",
+		"StaleFileHandle", "StaleSubPath")
 	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing
 	expect(1, 0, volumes...)
 	s.publish(fromBinds, nil)

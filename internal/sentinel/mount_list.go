@@ -40,7 +40,7 @@ func (l *mountList) list(node *kubelet.Node, below string) (found []mountns.Moun
 	if err != nil {
 		return nil, false, err
 	}
-	spent := threadTime(func() { found, changed, err = l.lister.List(ns, below) })
+	spent := cpuTimeOf(func() { found, changed, err = l.lister.List(ns, below) })
 	l.chargeList(now, cpuShareDivisor*spent)
 	return found, changed, err
 }
@@ -76,8 +76,8 @@ func (t *recentTable) read(ctx context.Context, node *kubelet.Node) (*mountinfo.
 	return table, err
 }
 
-// threadTime returns the CPU time that fn took.
-func threadTime(fn func()) time.Duration {
+// cpuTimeOf returns the CPU time that fn took.
+func cpuTimeOf(fn func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := sys.ThreadTime()

@@ -14,8 +14,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"kubediag.org/kubediag/test/ending"
 	"kubediag.org/kubediag/test/lock"
+	"kubediag.org/kubediag/test/reap"
 )
 
 // folders is where clusters are. It is short because a Unix socket's path has 107 bytes at most, and fixed because
@@ -61,7 +61,7 @@ func tearDown(dir string) error { return errors.Join(killAll(dir), remove(dir)) 
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(maxEnd, func(pid int) bool { return belongs(pid, dir) })
+	return reap.All(maxEnd, func(pid int) bool { return belongs(pid, dir) })
 }
 
 // belongs reports whether a process has the cluster's environment. All threads are looked at, since the first of them can be

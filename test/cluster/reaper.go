@@ -20,13 +20,13 @@ const reaperOf = "KUBEDIAG_CLUSTER_REAPER_OF"
 
 func init() {
 	if dir := os.Getenv(reaperOf); dir != "" {
-		os.Exit(reap(dir))
+		os.Exit(runReaper(dir))
 	}
 }
 
-// reap waits for the other end of standard input to close, takes the cluster down, and writes what went wrong to
+// runReaper waits for the other end of standard input to close, takes the cluster down, and writes what went wrong to
 // standard output. It cannot be interrupted, only killed: it runs when others are.
-func reap(dir string) int {
+func runReaper(dir string) int {
 	signal.Ignore()
 	_, _ = io.Copy(io.Discard, os.Stdin) // nothing is ever written; the end is what counts
 	if err := tearDown(dir); err != nil {

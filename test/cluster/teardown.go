@@ -19,7 +19,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"kubediag.org/kubediag/test/debian"
-	"kubediag.org/kubediag/test/ending"
+	"kubediag.org/kubediag/test/reap"
 )
 
 // tearDown removes everything of the cluster in dir: processes first, since they make the rest, and files last, only
@@ -43,7 +43,7 @@ func tearDown(dir string) error {
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return ending.All(30*time.Second, func(pid int) bool { return belongs(pid, dir) })
+	return reap.All(30*time.Second, func(pid int) bool { return belongs(pid, dir) })
 }
 
 // belongs says whether a process is one of the daemons and their children, by its environment, or of the containers,

@@ -74,7 +74,7 @@ var same = cmp.Options{
 
 // play breaks the subPath and runs a Diagnosis with an agent that is killed at boundary n and then started again; n is 0
 // for one that is left alone. It gives nil if there is no such boundary.
-func play(t *testing.T, s *fakenode.Stage, n int, healthy mount.State) *v1.DiagnosisStatus {
+func play(t *testing.T, s *fakenode.Node, n int, healthy mount.State) *v1.DiagnosisStatus {
 	t.Helper()
 	stale := s.Break(t, n+1)
 	marker := filepath.Join(t.TempDir(), "exit")

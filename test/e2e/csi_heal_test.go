@@ -85,12 +85,12 @@ func checkContains(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// checkTold waits until there is a Warning on every pod, and until the metric says how many faults there are.
-func (v *cephVolume) checkTold(t *testing.T, since time.Time) {
+// checkEvents waits until there is a Warning on every pod, and until the metric says how many faults there are.
+func (v *cephVolume) checkEvents(t *testing.T, since time.Time) {
 	t.Helper()
 	for i := range v.pods {
 		v.Wait(t, "an Event on pod "+v.pods[i].Name, func(context.Context) bool {
-			return v.told(t, &v.pods[i], corev1.EventTypeWarning, "DisconnectedFUSE") > 0
+			return v.countEvents(t, &v.pods[i], corev1.EventTypeWarning, "DisconnectedFUSE") > 0
 		})
 	}
 	t.Logf("Events on all pods %.1f s after the end of the daemon", time.Since(since).Seconds())
@@ -131,8 +131,8 @@ func (v *cephVolume) faults(t *testing.T, code string) int {
 	return int(v.metric(t, "kubediag_faults")) - v.faults(t, orphanCode)
 }
 
-// told counts how often the agent has said something on a pod.
-func (v *cephVolume) told(t *testing.T, p *corev1.Pod, kind, reason string) (times int) {
+// countEvents counts how often the agent has said something on a pod.
+func (v *cephVolume) countEvents(t *testing.T, p *corev1.Pod, kind, reason string) (times int) {
 	t.Helper()
 	var list corev1.EventList
 	must(t, v.List(t.Context(), &list, client.InNamespace("default")))
@@ -255,7 +255,7 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 	if version == cluster.Kubernetes118 {
 		v.deploy(t)
 	}
-	said := v.told(t, &v.pods[1], corev1.EventTypeWarning, "DisconnectedFUSE")
+	said := v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "DisconnectedFUSE")
 	daemon := v.driver.Staged(t, volumeName).PID
 	must(t, unix.Kill(daemon, unix.SIGSTOP))
 	stopped := time.Now()
@@ -279,10 +279,10 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 		went.Sub(stopped).Seconds())
 	v.checkReaders(t, "whole", "part")
 	v.checkSame(t, v.pods)
-	if now := v.told(t, &v.pods[1], corev1.EventTypeWarning, "DisconnectedFUSE"); now != said {
+	if now := v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "DisconnectedFUSE"); now != said {
 		t.Errorf("%d more Warnings of a fault that is mended", now-said)
 	}
-	if v.told(t, &v.pods[1], corev1.EventTypeWarning, "HungMount") == 0 {
+	if v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "HungMount") == 0 {
 		t.Error("no Event tells of HungMount")
 	}
 }
@@ -435,7 +435,7 @@ func (v *cephVolume) healAlone(t *testing.T) {
 		v.checkSame(t, pods)
 		for i := range pods {
 			v.Wait(t, "an Event of the repair on pod "+pods[i].Name, func(context.Context) bool {
-				return v.told(t, &pods[i], corev1.EventTypeNormal, "MountRepaired") > 0
+				return v.countEvents(t, &pods[i], corev1.EventTypeNormal, "MountRepaired") > 0
 			})
 		}
 	}

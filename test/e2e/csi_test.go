@@ -241,7 +241,7 @@ func (v *cephVolume) killDaemon(t *testing.T) {
 	v.driver.ExhaustDaemon(t, volumeName)
 	ended := time.Now()
 	v.forget(t, v.killed)
-	v.checkTold(t, ended)
+	v.checkEvents(t, ended)
 	v.checkReaders(t, notConnected, notConnected)
 	if diff := cmp.Diff(before, v.copies(t)); diff != "" {
 		t.Errorf("mounts of the file system (-before +after):\n%s", diff)

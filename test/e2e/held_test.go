@@ -193,11 +193,11 @@ func (h *heldDisk) checkReleased(t *testing.T, d *v1.Diagnosis, x *exporter) {
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
 		t.Fatalf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
 	}
-	var told []holdersReport
-	must(t, json.Unmarshal([]byte(d.Status.OperationResults["diagnoser.system.held_device.holders"]), &told))
+	var reports []holdersReport
+	must(t, json.Unmarshal([]byte(d.Status.OperationResults["diagnoser.system.held_device.holders"]), &reports))
 	want := h.holding(x, "root")
-	if len(told) != 1 || len(told[0].Holders) != 1 || !cmp.Equal(told[0].Holders[0], want) {
-		t.Errorf("the Diagnosis tells of %+v, not of %+v", told, want)
+	if len(reports) != 1 || len(reports[0].Holders) != 1 || !cmp.Equal(reports[0].Holders[0], want) {
+		t.Errorf("the Diagnosis tells of %+v, not of %+v", reports, want)
 	}
 	if got := d.Status.OperationResults["diagnoser.system.held_device.device"]; got != h.device {
 		t.Errorf("the Diagnosis names device %q", got)

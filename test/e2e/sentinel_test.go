@@ -81,7 +81,7 @@ func (s *subPaths) observed(t *testing.T) {
 	before := s.binds(t)
 	s.update(t)
 	s.Wait(t, "every bind to be stale", func(context.Context) bool { return s.allStale(t) })
-	s.Wait(t, "an Event for every stale bind", func(context.Context) bool { return len(s.told(t, "StaleSubPath")) == len(kinds) })
+	s.Wait(t, "an Event for every stale bind", func(context.Context) bool { return len(s.volumesInEvents(t, "StaleSubPath")) == len(kinds) })
 	s.Wait(t, "the metrics to count them", func(context.Context) bool {
 		return s.metric(t, `kubediag_faults{code="StaleSubPath"}`) == float64(len(kinds))
 	})
@@ -172,7 +172,7 @@ func (s *subPaths) healed(t *testing.T, allow func()) {
 	stale := s.places(t)
 	allow()
 	s.awaitReplaced(t)
-	s.Wait(t, "an Event for every repair", func(context.Context) bool { return len(s.told(t, "MountRepaired")) == len(kinds) })
+	s.Wait(t, "an Event for every repair", func(context.Context) bool { return len(s.volumesInEvents(t, "MountRepaired")) == len(kinds) })
 	s.checkAllRenewed(t, stale)
 	s.restart(t)
 	if report, status := s.scan(t); status != 0 || len(report.Faults) != 0 || report.Looked.Binds < len(kinds) {
@@ -201,7 +201,7 @@ func (s *subPaths) neverFails(t *testing.T, times int) {
 	n := times * len(kinds)
 	got := s.count(t).since(before)
 	healed := max(float64(n), got.repairs)
-	want := counts{started: n, starts: n, unmounted: healed, repairs: healed, told: healed}
+	want := counts{started: n, starts: n, unmounted: healed, repairs: healed, detections: healed}
 	for deadline := time.Now().Add(time.Minute); got != want && time.Now().Before(deadline); got = s.count(t).since(before) {
 		time.Sleep(100 * time.Millisecond) // the kubelet writes its log a moment later
 	}
@@ -264,23 +264,23 @@ type counts struct {
 	started            int     // containers that run or ran, by the runtime
 	starts, failures   int     // of containers, by the kubelet's Events, but for those that it has put off itself
 	unmounted, repairs float64 // binds, and what the sentinel has tried in all
-	told               float64 // faults whose cause has a time
+	detections         float64 // faults whose cause has a time
 }
 
 func (s *subPaths) count(t *testing.T) counts {
 	t.Helper()
 	return counts{
 		started: len(s.started), starts: s.logged(t, "Started"), failures: s.logged(t, "Failed") - s.unread(t),
-		unmounted: s.metric(t, `kubediag_repairs_total{action="Unmount",fault="StaleSubPath",outcome="Done"}`),
-		repairs:   s.metric(t, "kubediag_repairs_total"),
-		told:      s.metric(t, `kubediag_fault_detection_seconds_count{code="StaleSubPath"}`),
+		unmounted:  s.metric(t, `kubediag_repairs_total{action="Unmount",fault="StaleSubPath",outcome="Done"}`),
+		repairs:    s.metric(t, "kubediag_repairs_total"),
+		detections: s.metric(t, `kubediag_fault_detection_seconds_count{code="StaleSubPath"}`),
 	}
 }
 
 func (c counts) since(b counts) counts {
 	return counts{
 		c.started - b.started, c.starts - b.starts, c.failures - b.failures, c.unmounted - b.unmounted, c.repairs - b.repairs,
-		c.told - b.told,
+		c.detections - b.detections,
 	}
 }
 
@@ -296,8 +296,8 @@ func (s *subPaths) checkStillRuns(t *testing.T) {
 	}
 }
 
-// told lists the kinds of volumes whose bind an Event on the pod tells of, by container and volume.
-func (s *subPaths) told(t *testing.T, reason string) []string {
+// volumesInEvents lists the kinds of volumes whose bind an Event on the pod tells of, by container and volume.
+func (s *subPaths) volumesInEvents(t *testing.T, reason string) []string {
 	t.Helper()
 	var names []string
 	for _, e := range s.events(t) {

@@ -31,19 +31,19 @@ const apart = `umount -l "$0" && exec "$@"`
 
 // LaunchAgent starts the agent that was built as Launch does, with a mode of the sentinel, in a mount namespace of its
 // own, as in a pod, and with metrics on a loopback address.
-func (s *Stage) LaunchAgent(t testing.TB, mode string) *Agent {
+func (s *Node) LaunchAgent(t testing.TB, mode string) *Agent {
 	t.Helper()
 	return s.launchAgent(t, mode, "unshare", "--mount", "--propagation=private", "/bin/sh", "-c", apart, s.root)
 }
 
 // LaunchAgentBeside is LaunchAgent in the kubelet's mount namespace. As that is not the one of process 1 here, it is only so
 // that the kernel can be asked whether anything was mounted, as on a node.
-func (s *Stage) LaunchAgentBeside(t testing.TB, mode string) *Agent {
+func (s *Node) LaunchAgentBeside(t testing.TB, mode string) *Agent {
 	t.Helper()
 	return s.launchAgent(t, mode)
 }
 
-func (s *Stage) launchAgent(t testing.TB, mode string, through ...string) *Agent {
+func (s *Node) launchAgent(t testing.TB, mode string, through ...string) *Agent {
 	t.Helper()
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
 	must(t, err)

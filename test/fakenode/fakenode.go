@@ -39,27 +39,27 @@ import (
 
 func init() { log.SetLogger(logr.Discard()) } // clients have nothing to say that a test does not
 
-// Node is the name of the one node.
-const Node = "stage-node"
+// NodeName is the name of the one node.
+const NodeName = "stage-node"
 
-// Stage is what a test plays on.
-type Stage struct {
+// Node is an API server, and a node without a kubelet.
+type Node struct {
 	client.WithWatch
 	// Pod is the one pod.
 	Pod *corev1.Pod
 
 	root, data, kubeconfig string
 	programs               map[string]string
-	runtime                *playedRuntime // nil until a pod needs one
+	runtime                *fakeRuntime // nil until a pod needs one
 }
 
-// New sets the stage: everything but the programs.
-func New(t testing.TB) *Stage {
+// New makes a node with everything but the programs.
+func New(t testing.TB) *Node {
 	t.Helper()
 	env := apitest.Start(t)
 	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
 	must(t, err)
-	s := &Stage{WithWatch: c, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
+	s := &Node{WithWatch: c, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
 	must(t, mount.Tmpfs(s.root, 64<<20))
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))
@@ -71,7 +71,7 @@ func New(t testing.TB) *Stage {
 }
 
 // Apply creates Operations and OperationSets of a manifest, where they are not there yet.
-func (s *Stage) Apply(t testing.TB, manifest string) {
+func (s *Node) Apply(t testing.TB, manifest string) {
 	t.Helper()
 	for _, document := range strings.Split(manifest, "---") {
 		var object client.Object = &v1.Operation{}
@@ -83,8 +83,8 @@ func (s *Stage) Apply(t testing.TB, manifest string) {
 	}
 }
 
-// clear leaves the API server as the next stage needs it.
-func (s *Stage) clear(t testing.TB) {
+// clear leaves the API server as the next node needs it.
+func (s *Node) clear(t testing.TB) {
 	ctx := context.Background() // that of the test is done
 	if err := errors.Join(
 		s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0)),
@@ -95,40 +95,40 @@ func (s *Stage) clear(t testing.TB) {
 }
 
 // Build builds a program of cmd with build tags.
-func (s *Stage) Build(t testing.TB, name, tags string) {
+func (s *Node) Build(t testing.TB, name, tags string) {
 	t.Helper()
 	s.programs[name] = program.Build(t, "cmd/"+name, "-trimpath", "-tags=grpcnotrace,"+tags)
 }
 
 // Program is the path of a program that was built.
-func (s *Stage) Program(name string) string { return s.programs[name] }
+func (s *Node) Program(name string) string { return s.programs[name] }
 
 // Kubeconfig is a file for a client that may do everything.
-func (s *Stage) Kubeconfig() string { return s.kubeconfig }
+func (s *Node) Kubeconfig() string { return s.kubeconfig }
 
 // Launch starts a program that was built, as the last arguments of the command wrap where there is one. It runs until
 // it is ended with End, or else to the end of the test.
-func (s *Stage) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
+func (s *Node) Launch(t testing.TB, name string, wrap ...string) *exec.Cmd {
 	t.Helper()
 	return s.launch(t, name, wrap, nil)
 }
 
 // LaunchWith is Launch with more flags.
-func (s *Stage) LaunchWith(t testing.TB, name string, flags ...string) *exec.Cmd {
+func (s *Node) LaunchWith(t testing.TB, name string, flags ...string) *exec.Cmd {
 	t.Helper()
 	return s.launch(t, name, nil, flags)
 }
 
 // launch starts a program with flags in addition to those that every test needs. If a flag is given twice, the last one
 // counts.
-func (s *Stage) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
+func (s *Node) launch(t testing.TB, name string, wrap, flags []string) *exec.Cmd {
 	t.Helper()
 	args := slices.Concat(wrap, []string{s.programs[name], "--namespace=default", "--metrics-bind-address=0", "--health-probe-bind-address=0"})
 	switch name {
 	case "manager":
 		args = append(args, "--leader-elect=false")
 	case "agent":
-		args = append(args, "--node-name="+Node, "--data-root="+s.data, "--kubelet-root="+s.root, fmt.Sprint("--kubelet-pid=", os.Getpid()))
+		args = append(args, "--node-name="+NodeName, "--data-root="+s.data, "--kubelet-root="+s.root, fmt.Sprint("--kubelet-pid=", os.Getpid()))
 	}
 	args = append(args, flags...)
 	cmd := exec.Command(args[0], args[1:]...)
@@ -170,12 +170,12 @@ func End(cmd *exec.Cmd) {
 	}
 }
 
-func (s *Stage) makePod(t testing.TB) {
-	must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: Node}})))
+func (s *Node) makePod(t testing.TB) {
+	must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}})))
 	s.Pod = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "core2"},
 		Spec: corev1.PodSpec{
-			NodeName: Node,
+			NodeName: NodeName,
 			Containers: []corev1.Container{{
 				Name: "debian", Image: "debian:12",
 				VolumeMounts: []corev1.VolumeMount{{Name: "conf", MountPath: "/etc/x", SubPath: "x"}},
@@ -189,7 +189,7 @@ func (s *Stage) makePod(t testing.TB) {
 }
 
 // play creates a pod, and says that its containers run.
-func (s *Stage) play(t testing.TB, pod *corev1.Pod) {
+func (s *Node) play(t testing.TB, pod *corev1.Pod) {
 	t.Helper()
 	must(t, s.Create(t.Context(), pod))
 	running := true
@@ -204,13 +204,13 @@ func (s *Stage) play(t testing.TB, pod *corev1.Pod) {
 }
 
 // Point is where the kubelet binds the pod's subPath.
-func (s *Stage) Point() string {
+func (s *Node) Point() string {
 	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volume-subpaths/conf/debian/0")
 }
 
 // Break binds a file where the kubelet binds the subPath, over what is bound there, and deletes the file. version
 // distinguishes one file from another.
-func (s *Stage) Break(t testing.TB, version int) mount.State {
+func (s *Node) Break(t testing.TB, version int) mount.State {
 	t.Helper()
 	name := fmt.Sprint("..", version)
 	state := s.bind(t, name)
@@ -219,16 +219,16 @@ func (s *Stage) Break(t testing.TB, version int) mount.State {
 }
 
 // Bind binds there what the subPath names, over what is bound there: a healthy mount.
-func (s *Stage) Bind(t testing.TB) mount.State {
+func (s *Node) Bind(t testing.TB) mount.State {
 	t.Helper()
 	return s.bind(t, "x")
 }
 
-func (s *Stage) volume() string {
+func (s *Node) volume() string {
 	return filepath.Join(s.root, "pods", string(s.Pod.UID), "volumes/kubernetes.io~configmap/conf")
 }
 
-func (s *Stage) bind(t testing.TB, name string) mount.State {
+func (s *Node) bind(t testing.TB, name string) mount.State {
 	t.Helper()
 	must(t, os.MkdirAll(s.volume(), 0o755))
 	must(t, os.MkdirAll(filepath.Dir(s.Point()), 0o755))
@@ -244,24 +244,24 @@ func (s *Stage) bind(t testing.TB, name string) mount.State {
 }
 
 // Diagnosis makes a Diagnosis of the pod, not yet created.
-func (s *Stage) Diagnosis(name string) *v1.Diagnosis {
+func (s *Node) Diagnosis(name string) *v1.Diagnosis {
 	return &v1.Diagnosis{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: v1.DiagnosisSpec{
-			OperationSet: "subpath-remount-op-set", NodeName: Node,
+			OperationSet: "subpath-remount-op-set", NodeName: NodeName,
 			PodReference: &v1.PodReference{Namespace: "default", Name: s.Pod.Name},
 		},
 	}
 }
 
 // Run calls begun, creates a Diagnosis of the pod, and waits until it has ended, a minute at most.
-func (s *Stage) Run(t testing.TB, name string, begun func()) *v1.Diagnosis {
+func (s *Node) Run(t testing.TB, name string, begun func()) *v1.Diagnosis {
 	t.Helper()
 	return s.RunThat(t, s.Diagnosis(name), begun)
 }
 
 // RunThat is Run with a Diagnosis that is not yet created.
-func (s *Stage) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnosis {
+func (s *Node) RunThat(t testing.TB, d *v1.Diagnosis, begun func()) *v1.Diagnosis {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -23,9 +23,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-// playedRuntime plays the container runtime: its containers are processes that the stage starts, in cgroups of their names. It
+// fakeRuntime is a container runtime: its containers are processes that the node starts, in cgroups of their names. It
 // listens where a runtime does, on a /run that only this process' mount namespace has.
-type playedRuntime struct {
+type fakeRuntime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	cgroups string
 
@@ -36,14 +36,14 @@ type playedRuntime struct {
 // socket is the first place where a runtime is looked for.
 const socket = "/run/k3s/containerd/containerd.sock"
 
-func startRuntime(t testing.TB) *playedRuntime {
+func startRuntime(t testing.TB) *fakeRuntime {
 	t.Helper()
 	must(t, syscall.Mount("run", "/run", "tmpfs", 0, ""))
 	t.Cleanup(func() { _ = syscall.Unmount("/run", syscall.MNT_DETACH) })
 	must(t, os.MkdirAll(filepath.Dir(socket), 0o755))
 	listener, err := net.Listen("unix", socket)
 	must(t, err)
-	r := &playedRuntime{cgroups: mountCgroups(t), containers: map[string]*runtimeapi.ContainerStatus{}}
+	r := &fakeRuntime{cgroups: mountCgroups(t), containers: map[string]*runtimeapi.ContainerStatus{}}
 	server := grpc.NewServer()
 	runtimeapi.RegisterRuntimeServiceServer(server, r)
 	go func() { _ = server.Serve(listener) }()
@@ -51,7 +51,7 @@ func startRuntime(t testing.TB) *playedRuntime {
 	return r
 }
 
-// mountCgroups mounts the cgroups where the test alone sees them, and gives the directory of those of the stage.
+// mountCgroups mounts the cgroups where the test alone sees them, and gives the directory of those of the node.
 func mountCgroups(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
@@ -61,13 +61,13 @@ func mountCgroups(t testing.TB) string {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(dir) }) // where no other stage has it
+	t.Cleanup(func() { _ = os.Remove(dir) }) // where no other node has it
 	return dir
 }
 
 // run starts a container of a pod: a process with the points mounted in it, and the directory of its cgroup. It ends with the
 // test.
-func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (container *kerneltest.Actor, dir string) {
+func (r *fakeRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (container *kerneltest.Actor, dir string) {
 	t.Helper()
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
@@ -92,7 +92,7 @@ func (r *playedRuntime) run(t testing.TB, c *runtimeapi.ContainerStatus) (contai
 }
 
 // ListContainers is that of the CRI; so are the others.
-func (r *playedRuntime) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (r *fakeRuntime) ListContainers(_ context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	listed := &runtimeapi.ListContainersResponse{}
@@ -104,12 +104,12 @@ func (r *playedRuntime) ListContainers(_ context.Context, q *runtimeapi.ListCont
 	return listed, nil
 }
 
-func (r *playedRuntime) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (r *fakeRuntime) ContainerStatus(_ context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &runtimeapi.ContainerStatusResponse{Status: r.containers[q.GetContainerId()]}, nil
 }
 
-func (r *playedRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (r *fakeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	return &runtimeapi.ListPodSandboxResponse{}, nil
 }

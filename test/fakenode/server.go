@@ -57,7 +57,7 @@ func serveAt(point, content string) error {
 }
 
 // contain is a role: a process with a root directory of its own, made at args[0], in which the points args[1:] of the
-// stage are mounted as At says.
+// node are mounted as At says.
 func contain(args []string, ready func(string)) error {
 	root := args[0]
 	err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, "")

@@ -50,7 +50,7 @@ type Shares struct {
 
 // AddShares stages the volumes, and creates pods that run, with a container each that has the pod's volumes at the paths
 // of At.
-func (s *Stage) AddShares(t testing.TB, l Shares) []*Share {
+func (s *Node) AddShares(t testing.TB, l Shares) []*Share {
 	t.Helper()
 	if s.runtime == nil {
 		s.runtime = startRuntime(t)
@@ -77,7 +77,7 @@ func (s *Stage) AddShares(t testing.TB, l Shares) []*Share {
 	return shares
 }
 
-func (s *Stage) newShare(t testing.TB, name string) *Share {
+func (s *Node) newShare(t testing.TB, name string) *Share {
 	sum := sha256.Sum256([]byte("handle-" + name))
 	v := &Share{t: t, name: name, staging: filepath.Join(s.root, "plugins/kubernetes.io/csi", shareDriver, hex.EncodeToString(sum[:]), "globalmount")}
 	v.place(t, v.staging)
@@ -88,15 +88,15 @@ func (s *Stage) newShare(t testing.TB, name string) *Share {
 func (v *Share) place(t testing.TB, point string) {
 	t.Helper()
 	must(t, os.MkdirAll(point, 0o750))
-	record, err := json.Marshal(map[string]string{"driverName": shareDriver, "volumeHandle": "handle-" + v.name, "specVolID": v.name, "nodeName": Node})
+	record, err := json.Marshal(map[string]string{"driverName": shareDriver, "volumeHandle": "handle-" + v.name, "specVolID": v.name, "nodeName": NodeName})
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(filepath.Dir(point), "vol_data.json"), record, 0o600))
 }
 
 // addPod creates a pod, binds its volumes and starts its container.
-func (s *Stage) addPod(t testing.TB, name string, volumes []*Share) {
+func (s *Node) addPod(t testing.TB, name string, volumes []*Share) {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: Node}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: NodeName}}
 	app := corev1.Container{Name: "app", Image: "debian:12"}
 	for i, v := range volumes {
 		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.name, MountPath: At(i)})

@@ -33,7 +33,7 @@ type Volume struct {
 }
 
 // AddPods creates n pods that run, name-0 and so on, with all subPaths bound, and gives their volumes.
-func (s *Stage) AddPods(t testing.TB, name string, n int, l Layout) []*Volume {
+func (s *Node) AddPods(t testing.TB, name string, n int, l Layout) []*Volume {
 	t.Helper()
 	var all []*Volume
 	for i := range n {
@@ -48,10 +48,10 @@ func (s *Stage) AddPods(t testing.TB, name string, n int, l Layout) []*Volume {
 }
 
 // AddFolder creates a pod that runs and has a directory of an emptyDir volume by subPath. It gives the directory of the volume.
-func (s *Stage) AddFolder(t testing.TB, name string) string {
+func (s *Node) AddFolder(t testing.TB, name string) string {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{
-		NodeName: Node,
+		NodeName: NodeName,
 		Containers: []corev1.Container{{Name: "app", Image: "debian:12", VolumeMounts: []corev1.VolumeMount{
 			{Name: "scratch", SubPath: "part", MountPath: "/part"},
 		}}},
@@ -68,7 +68,7 @@ func (s *Stage) AddFolder(t testing.TB, name string) string {
 
 func (l Layout) pod(name string) *corev1.Pod {
 	app := corev1.Container{Name: "app", Image: "debian:12"}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: Node}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: NodeName}}
 	for i := range l.Volumes {
 		volume := fmt.Sprint("conf-", i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
@@ -84,7 +84,7 @@ func (l Layout) pod(name string) *corev1.Pod {
 	return pod
 }
 
-func (s *Stage) volumes(pod *corev1.Pod, l Layout) []*Volume {
+func (s *Node) volumes(pod *corev1.Pod, l Layout) []*Volume {
 	var all []*Volume
 	dir := filepath.Join(s.root, "pods", string(pod.UID))
 	for i, volume := range pod.Spec.Volumes {

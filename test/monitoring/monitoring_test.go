@@ -35,7 +35,7 @@ const (
 
 // world is a node, the manager and the agent on it, and those who watch them.
 type world struct {
-	*fakenode.Stage
+	*fakenode.Node
 	agent                    *fakenode.Agent
 	prometheus, alertmanager server
 	manager                  server // its metrics
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	for i := range at {
 		at[i] = free[i].String()
 	}
-	w := &world{Stage: fakenode.New(t), manager: server{at[0]}}
+	w := &world{Node: fakenode.New(t), manager: server{at[0]}}
 	w.Build(t, "manager", "")
 	w.Build(t, "agent", "")
 	secretFile := write(t, t.TempDir(), "secret", secret)
@@ -128,7 +128,7 @@ func TestFaultToRepair(t *testing.T) {
 	w.faults(t, "1")
 	await(t, "the alert", func() error {
 		firing, err := w.prometheus.alerts(t)
-		if err == nil && !strings.HasPrefix(firing[alert]["summary"], "Node "+fakenode.Node+" has 1 mount with the fault StaleSubPath") {
+		if err == nil && !strings.HasPrefix(firing[alert]["summary"], "Node "+fakenode.NodeName+" has 1 mount with the fault StaleSubPath") {
 			err = fmt.Errorf("%v", firing)
 		}
 		return err
@@ -138,7 +138,7 @@ func TestFaultToRepair(t *testing.T) {
 
 	tr := w.trigger(t)
 	d := w.ended(t, tr)
-	if d.Status.Outcome != v1.OutcomeHealed || d.Spec.NodeName != fakenode.Node || !strings.Contains(d.Annotations[v1.AnnotationPrometheusAlert], alert) {
+	if d.Status.Outcome != v1.OutcomeHealed || d.Spec.NodeName != fakenode.NodeName || !strings.Contains(d.Annotations[v1.AnnotationPrometheusAlert], alert) {
 		t.Errorf("Diagnosis = %+v, %+v", d.ObjectMeta, d.Status)
 	}
 	w.faults(t, "0")

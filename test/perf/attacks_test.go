@@ -82,7 +82,7 @@ type attackedNode struct {
 
 // phase is how long things took.
 type phase struct {
-	binds, volumes, mended []time.Duration
+	binds, volumes, repaired []time.Duration
 }
 
 // measure has ConfigMaps change and volumes die for a while. Every broken mount, and no other, has to be repaired.
@@ -118,7 +118,7 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 		b.Logf("%s: %d broken, %d repaired", fault, broken, done)
 		n.wrong += max(0, done-broken)
 	}
-	return phase{binds: u.took, volumes: f.metric, mended: f.all}
+	return phase{binds: u.took, volumes: f.metric, repaired: f.all}
 }
 
 // update renews ConfigMaps in turn, and returns how long each bind stayed stale, and how many show what they should
@@ -249,7 +249,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 	b.Helper()
 	restarts := n.probed()
 	for name, took := range map[string][2][]time.Duration{
-		"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}, "mended": {peace.mended, amid.mended},
+		"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}, "mended": {peace.repaired, amid.repaired},
 	} {
 		b.Logf("%s: %d in peace, %d attacked", name, len(took[0]), len(took[1]))
 		for _, p := range []int{50, 99} {

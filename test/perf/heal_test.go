@@ -56,7 +56,7 @@ var backOffs = []time.Duration{10 * time.Second, 40 * time.Second, 160 * time.Se
 // a Diagnosis, and for an equal pod, from its deletion until the container of the pod that replaces it runs. It runs when
 // the runtime has started it; the kubelet reports that up to a second later, of all.
 func BenchmarkHealing(b *testing.B) {
-	w := &ward{Env: install.Start(b, cluster.Options{Kubelet: cluster.Kubernetes118})}
+	w := &healingCluster{Env: install.Start(b, cluster.Options{Kubelet: cluster.Kubernetes118})}
 	w.SetSentinel(b, "Off")
 	w.Kubectl(b, operations.SubPathRemount, "apply", "-f", "-")
 	type group struct {
@@ -65,11 +65,11 @@ func BenchmarkHealing(b *testing.B) {
 	}
 	took := map[group][]time.Duration{}
 	for b.Loop() {
-		w.admit(b)
+		w.startPods(b)
 		w.breakAll(b)
-		w.treat(b)
-		for _, p := range w.patients {
-			w.discharge(b, p)
+		w.repairAll(b)
+		for _, p := range w.failing {
+			w.checkHealed(b, p)
 			took[group{p.treatment, p.backOff}] = append(took[group{p.treatment, p.backOff}], p.took)
 		}
 	}
@@ -86,28 +86,28 @@ func BenchmarkHealing(b *testing.B) {
 	}
 }
 
-// patient is one pod with a subPath of a ConfigMap, and what it is made by.
-type patient struct {
+// failingPod is one pod with a subPath of a ConfigMap, and what it is made by.
+type failingPod struct {
 	treatment
 	name    string
 	backOff time.Duration
 	delay   time.Duration // after which something is done, so that it falls at all times between two looks of the kubelet
 
-	uid   string // of the pod
-	due   time.Time
-	begun time.Time
-	took  time.Duration // until the container ran
-	told  time.Duration // until the kubelet had said so
+	uid      string // of the pod
+	due      time.Time
+	begun    time.Time
+	took     time.Duration // until the container ran
+	reported time.Duration // until the kubelet had said so
 }
 
-// ward is a cluster with patients.
-type ward struct {
+// healingCluster is a cluster with pods that fail.
+type healingCluster struct {
 	*install.Env
-	rounds   int
-	patients []*patient
+	rounds  int
+	failing []*failingPod
 }
 
-const patientManifest = `
+const podManifest = `
 apiVersion: apps/v1
 kind: %[2]s
 metadata: {name: %[1]s, namespace: default}
@@ -135,30 +135,30 @@ data: {app.conf: "%d\n"}
 ---
 `
 
-// admit makes the patients and waits until all of them run.
-func (w *ward) admit(b *testing.B) {
+// startPods makes the pods and waits until all of them run.
+func (w *healingCluster) startPods(b *testing.B) {
 	b.Helper()
 	w.rounds++
-	w.patients = nil
+	w.failing = nil
 	manifest := fmt.Sprintf(confManifest, 2*w.rounds)
 	for _, d := range backOffs {
 		for row := range rows {
 			for _, t := range treatments {
-				p := &patient{treatment: t, backOff: d, delay: time.Second * time.Duration(row) / rows}
+				p := &failingPod{treatment: t, backOff: d, delay: time.Second * time.Duration(row) / rows}
 				p.name = fmt.Sprintf("round-%d-%v-%v-%d", w.rounds, t, d, row)
-				w.patients = append(w.patients, p)
+				w.failing = append(w.failing, p)
 				own := ""
 				if t == replacesOwn {
 					own = "\n  serviceName: " + p.name
 				}
-				manifest += fmt.Sprintf(patientManifest, p.name, t.kind(), own)
+				manifest += fmt.Sprintf(podManifest, p.name, t.kind(), own)
 			}
 		}
 	}
 	w.Kubectl(b, manifest, "apply", "-f", "-")
 	w.Wait(b, "all pods to run", func(ctx context.Context) bool {
 		pods := w.pods(ctx, b)
-		for _, p := range w.patients {
+		for _, p := range w.failing {
 			if len(pods[p.name]) != 1 || !runs(pods[p.name][0]) {
 				return false
 			}
@@ -170,42 +170,42 @@ func (w *ward) admit(b *testing.B) {
 
 // breakAll updates the ConfigMap, waits until every bind has lost its source, and ends all containers. The record of each
 // goes with it, so that the kubelet tries to start it at once, and begins with its back-off.
-func (w *ward) breakAll(b *testing.B) {
+func (w *healingCluster) breakAll(b *testing.B) {
 	b.Helper()
 	w.Kubectl(b, fmt.Sprintf(confManifest, 2*w.rounds+1), "apply", "-f", "-")
 	w.Wait(b, "every bind to lose its source", func(context.Context) bool {
 		table, err := mountns.Table(w.KubeletPID())
 		must(b, err)
-		for _, p := range w.patients {
+		for _, p := range w.failing {
 			if !slices.ContainsFunc(table.Mounts(), func(m mountinfo.Mount) bool { return m.Deleted() && strings.Contains(m.Point, p.uid) }) {
 				return false
 			}
 		}
 		return true
 	})
-	errs := make([]error, len(w.patients))
+	errs := make([]error, len(w.failing))
 	var all sync.WaitGroup
-	for i, p := range w.patients {
+	for i, p := range w.failing {
 		all.Go(func() { errs[i] = w.RemoveContainers(b.Context(), p.uid) })
 	}
 	all.Wait()
 	must(b, errors.Join(errs...))
 }
 
-// treat does something about each patient when it has reached its back-off, and waits until all run again.
-func (w *ward) treat(b *testing.B) {
+// repairAll has each pod healed or replaced when it has reached its back-off, and waits until all run again.
+func (w *healingCluster) repairAll(b *testing.B) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), healTime)
 	defer cancel()
-	left := slices.Clone(w.patients)
+	left := slices.Clone(w.failing)
 	for tick := time.NewTicker(100 * time.Millisecond); len(left) > 0; <-tick.C {
 		pods := w.pods(ctx, b)
-		left = slices.DeleteFunc(left, func(p *patient) bool { return w.visit(ctx, b, p, pods[p.name]) })
+		left = slices.DeleteFunc(left, func(p *failingPod) bool { return w.visit(ctx, b, p, pods[p.name]) })
 	}
 }
 
-// visit does what is due for a patient, whose pods these are, and reports whether it is well.
-func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev1.Pod) (well bool) {
+// visit does what is due for a failing pod, with the pods of its owner, and reports whether it runs again.
+func (w *healingCluster) visit(ctx context.Context, b *testing.B, p *failingPod, pods []corev1.Pod) (runsAgain bool) {
 	b.Helper()
 	for _, pod := range pods {
 		same, waits := string(pod.UID) == p.uid, backOffOf(pod)
@@ -218,7 +218,7 @@ func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev
 			p.begun = time.Now()
 			must(b, w.act(ctx, p, &pod))
 		case !p.begun.IsZero() && same == (p.treatment == heals) && runs(pod):
-			p.told = time.Since(p.begun)
+			p.reported = time.Since(p.begun)
 			at, err := w.Started(ctx, string(pod.UID), pod.Spec.Containers[0].Name)
 			must(b, err)
 			p.took = at.Sub(p.begun)
@@ -228,7 +228,7 @@ func (w *ward) visit(ctx context.Context, b *testing.B, p *patient, pods []corev
 	return false
 }
 
-func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
+func (w *healingCluster) act(ctx context.Context, p *failingPod, pod *corev1.Pod) error {
 	if p.treatment != heals {
 		return w.Delete(ctx, pod)
 	}
@@ -241,9 +241,9 @@ func (w *ward) act(ctx context.Context, p *patient, pod *corev1.Pod) error {
 	})
 }
 
-// discharge makes sure that a healed pod is the one that it was, that its Diagnosis says healed, and waits until a pod that
+// checkHealed makes sure that a healed pod is the one that it was, that its Diagnosis says healed, and waits until a pod that
 // was deleted is gone.
-func (w *ward) discharge(b *testing.B, p *patient) {
+func (w *healingCluster) checkHealed(b *testing.B, p *failingPod) {
 	b.Helper()
 	if p.treatment == heals {
 		d := w.AwaitDiagnosis(b, p.name, (*v1.Diagnosis).Ended)
@@ -261,12 +261,12 @@ func (w *ward) discharge(b *testing.B, p *patient) {
 	if (string(pods[0].UID) == p.uid) != (p.treatment == heals) || pods[0].DeletionTimestamp != nil {
 		b.Fatalf("%s, which was %q, has the pods %+v", p.name, p.uid, pods)
 	}
-	b.Logf("%s: %.2f s, reported after %.2f s", p.name, p.took.Seconds(), p.told.Seconds())
+	b.Logf("%s: %.2f s, reported after %.2f s", p.name, p.took.Seconds(), p.reported.Seconds())
 	w.Kubectl(b, "", "delete", p.kind(), "-n", "default", p.name)
 }
 
-// pods lists the pods of the patients by name of the patient.
-func (w *ward) pods(ctx context.Context, b *testing.B) map[string][]corev1.Pod {
+// pods lists the pods by the name of the failing pod.
+func (w *healingCluster) pods(ctx context.Context, b *testing.B) map[string][]corev1.Pod {
 	b.Helper()
 	var list corev1.PodList
 	must(b, w.List(ctx, &list, client.InNamespace("default")))

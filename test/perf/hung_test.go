@@ -53,7 +53,7 @@ func TestHungVolumesDelayNoOtherPod(t *testing.T) {
 	d := s.RunThat(t, &v1.Diagnosis{
 		ObjectMeta: s.Diagnosis("another").ObjectMeta,
 		Spec: v1.DiagnosisSpec{
-			OperationSet: "volume-health-op-set", NodeName: fakenode.Node,
+			OperationSet: "volume-health-op-set", NodeName: fakenode.NodeName,
 			PodReference: &v1.PodReference{Namespace: dead.Pods[0].Namespace, Name: dead.Pods[0].Name},
 		},
 	}, func() {})

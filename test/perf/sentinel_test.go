@@ -25,7 +25,7 @@ const (
 
 // node is a node with 250 pods of six subPaths each. A renewal of a volume of single breaks one bind, of six all.
 type node struct {
-	*fakenode.Stage
+	*fakenode.Node
 	single, six []*fakenode.Volume
 
 	agent *fakenode.Agent
@@ -34,7 +34,7 @@ type node struct {
 
 func newNode(b *testing.B) *node {
 	b.Helper()
-	n := &node{Stage: fakenode.New(b), binds: nodeBinds}
+	n := &node{Node: fakenode.New(b), binds: nodeBinds}
 	n.Build(b, "agent", "")
 	n.single = n.AddPods(b, "single", nodePods/2, fakenode.Layout{Volumes: 6, Binds: 1})
 	n.six = n.AddPods(b, "six", nodePods/2, fakenode.Layout{Volumes: 1, Binds: 6})

@@ -41,22 +41,22 @@ var (
 
 // coast is a node whose pods have volumes of a CSI driver.
 type coast struct {
-	*fakenode.Stage
+	*fakenode.Node
 	shares []*fakenode.Share
 	agent  *fakenode.Agent
-	events chan told
+	events chan podEvent
 	turn   int
 }
 
-// told is a fault of a pod, by the UID, that an Event has told of.
-type told struct {
+// podEvent is a fault of a pod, by the UID, that an Event has told of.
+type podEvent struct {
 	pod, reason string
 	at          time.Time
 }
 
 func newCoast(b *testing.B) *coast {
 	b.Helper()
-	c := &coast{Stage: fakenode.New(b), events: make(chan told, 10000)}
+	c := &coast{Node: fakenode.New(b), events: make(chan podEvent, 10000)}
 	c.Build(b, "agent", "")
 	c.shares = c.AddShares(b, fakenode.Shares{Name: "share", Volumes: shareCount, Pods: sharePods, Servers: shareCount})
 	c.listen(b)
@@ -82,7 +82,7 @@ func (c *coast) listen(b *testing.B) {
 	done.Go(func() {
 		for heard := range watch.ResultChan() {
 			if e, ok := heard.Object.(*corev1.Event); ok {
-				c.events <- told{pod: string(e.InvolvedObject.UID), reason: e.Reason, at: time.Now()}
+				c.events <- podEvent{pod: string(e.InvolvedObject.UID), reason: e.Reason, at: time.Now()}
 			}
 		}
 	})

@@ -62,7 +62,7 @@ func mostResident(b *testing.B, pid int) float64 {
 }
 
 // patch patches the status of the Diagnosis three times, one after the other.
-func patch(b *testing.B, s *fakenode.Stage, d *v1.Diagnosis) time.Duration {
+func patch(b *testing.B, s *fakenode.Node, d *v1.Diagnosis) time.Duration {
 	begin := time.Now()
 	for i := range 3 {
 		body := fmt.Sprintf(`{"status":{"checkpoint":{"pathIndex":0,"nodeIndex":%d}}}`, i)

@@ -34,14 +34,14 @@ func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 // plugin is the program as kubectl finds it.
 type plugin struct {
-	*fakenode.Stage
+	*fakenode.Node
 	path string
 }
 
 // install starts everything but the agent.
 func install(t *testing.T) *plugin {
 	t.Helper()
-	p := &plugin{Stage: fakenode.New(t), path: filepath.Join(t.TempDir(), "kubectl-kubediag")}
+	p := &plugin{Node: fakenode.New(t), path: filepath.Join(t.TempDir(), "kubectl-kubediag")}
 	p.Build(t, "manager", "")
 	p.Build(t, "agent", "")
 	p.Build(t, "kubediag", "")
@@ -270,17 +270,17 @@ func TestFaultsComeAndGo(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	p := install(t)
 	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = "default", v1.AgentLeaseName(fakenode.Node) // of an agent of another test
+	lease.Namespace, lease.Name = "default", v1.AgentLeaseName(fakenode.NodeName) // of an agent of another test
 	if err := p.Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	run := p.start(t, "run", "node/"+fakenode.Node)
+	run := p.start(t, "run", "node/"+fakenode.NodeName)
 	run.await(t, `! waits: No agent answers on node stage-node`)
 	if status := run.interrupt(t); status != 2 {
 		t.Errorf("status %d", status)
 	}
 	expect(t, run.Text(), `The Diagnosis goes on:\n  kubectl kubediag get stage-node-\w+ -n default -w `, `kubediag: run: diagnosis default/stage-node-\w+: interrupted`)
-	expect(t, p.call(t, 2, "run", "node/"+fakenode.Node, "--timeout=1s"), `it has not ended within 1s`)
+	expect(t, p.call(t, 2, "run", "node/"+fakenode.NodeName, "--timeout=1s"), `it has not ended within 1s`)
 	var list v1.DiagnosisList
 	if err := p.List(t.Context(), &list, client.InNamespace("default")); err != nil || len(list.Items) != 2 {
 		t.Fatalf("%v, %d Diagnoses", err, len(list.Items))

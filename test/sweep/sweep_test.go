@@ -61,21 +61,21 @@ func TestSweepGoesOnAfterRestart(t *testing.T) {
 	for _, d := range w.made(t, tr) {
 		swept[d.Spec.NodeName] = true
 	}
-	if len(swept) != 2 || !swept[fakenode.Node] || !swept[w.other] {
-		t.Errorf("swept nodes %v, want %s and %s", swept, fakenode.Node, w.other)
+	if len(swept) != 2 || !swept[fakenode.NodeName] || !swept[w.other] {
+		t.Errorf("swept nodes %v, want %s and %s", swept, fakenode.NodeName, w.other)
 	}
 }
 
 // world is a node with a krbd device and an agent, one that is selected as well and has none, and one that is not selected.
 type world struct {
-	*fakenode.Stage
+	*fakenode.Node
 	krbd  *krbdtest.Tree
 	other string
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Stage: fakenode.New(t), krbd: krbdtest.New(t), other: "selected-node"}
+	w := &world{Node: fakenode.New(t), krbd: krbdtest.New(t), other: "selected-node"}
 	w.Build(t, "manager", "")
 	w.Build(t, "agent", "")
 	w.mapDevice(t)
@@ -86,7 +86,7 @@ func newWorld(t *testing.T) *world {
 		must(t, w.Create(t.Context(), n))
 		t.Cleanup(func() { must(t, w.Delete(context.WithoutCancel(t.Context()), n)) })
 	}
-	for _, name := range []string{fakenode.Node, w.other} {
+	for _, name := range []string{fakenode.NodeName, w.other} {
 		must(t, w.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, label))
 	}
 	w.Launch(t, "manager")

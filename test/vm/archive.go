@@ -149,8 +149,8 @@ func (a archive) unpack(ctx context.Context, root string, packages ...string) er
 	return nil
 }
 
-// told bounds what is said of a run that failed, in bytes.
-const told = 4096
+// maxOutput bounds what is said of a run that failed, in bytes.
+const maxOutput = 4096
 
 // command runs a program and gives its output, or says how it failed.
 func command(ctx context.Context, dir, program string, args ...string) ([]byte, error) {
@@ -162,7 +162,7 @@ func command(ctx context.Context, dir, program string, args ...string) ([]byte, 
 	out, err := cmd.Output()
 	if err != nil {
 		said := bytes.Join([][]byte{out, stderr.Bytes()}, []byte("\n"))
-		return out, fmt.Errorf("run %s: %w\n%s", program, err, said[max(0, len(said)-told):])
+		return out, fmt.Errorf("run %s: %w\n%s", program, err, said[max(0, len(said)-maxOutput):])
 	}
 	return out, nil
 }

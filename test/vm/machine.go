@@ -61,7 +61,7 @@ func (e *ExitError) Error() string {
 	if said == "" {
 		said = fmt.Sprintf("exit status %d", e.Status)
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s\n%s", said, e.Output[max(0, len(e.Output)-told):]))
+	return strings.TrimSpace(fmt.Sprintf("%s\n%s", said, e.Output[max(0, len(e.Output)-maxOutput):]))
 }
 
 // Command is a program to be run in the guest.

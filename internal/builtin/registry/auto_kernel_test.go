@@ -78,17 +78,17 @@ func codes(d *v1.Diagnosis, state v1.FaultState) (all []string) {
 	return all
 }
 
-// patient is the pod of a volume, whose container sidecar also has a subPath of a ConfigMap.
-type patient struct {
+// brokenPod is the pod of a volume, whose container sidecar also has a subPath of a ConfigMap.
+type brokenPod struct {
 	*volumetest.Scene
 	*asker
 	app *kerneltest.Actor
 	pod v1.DiagnosisSpec
 }
 
-func newPatient(t *testing.T) *patient {
+func newBrokenPod(t *testing.T) *brokenPod {
 	t.Helper()
-	p := &patient{Scene: volumetest.New(t)}
+	p := &brokenPod{Scene: volumetest.New(t)}
 	p.Pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
 	p.Pods.Set(p.Pod)
 	version := p.Update(p.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
@@ -99,25 +99,25 @@ func newPatient(t *testing.T) *patient {
 	return p
 }
 
-// hurt has the source of the subPath deleted, and the volume's daemon die and come back.
-func (p *patient) hurt() {
+// damage has the source of the subPath deleted, and the volume's daemon die and come back.
+func (p *brokenPod) damage() {
 	p.Update(p.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 	p.Kill()
 	p.Remount("new")
 }
 
 // both are the mounts of the host and of the container.
-func (p *patient) both() []map[string]bool { return []map[string]bool{p.Mounts(), p.MountsOf(p.app)} }
+func (p *brokenPod) both() []map[string]bool { return []map[string]bool{p.Mounts(), p.MountsOf(p.app)} }
 
 // lister has the one pod.
-type lister struct{ p *patient }
+type lister struct{ p *brokenPod }
 
 func (l lister) PodsHere() []*corev1.Pod { return []*corev1.Pod{l.p.Pod} }
 
 // TestAutoHealsAPod of two families at once: first it shows the plan and changes nothing, then it does exactly that.
 func TestAutoHealsAPod(t *testing.T) {
-	p := newPatient(t)
-	p.hurt()
+	p := newBrokenPod(t)
+	p.damage()
 	before := p.both()
 
 	p.pod.Mode = v1.ModePlan
@@ -172,7 +172,7 @@ func TestAutoHealsAPod(t *testing.T) {
 
 // TestAutoRefusesAnotherPlan: between the plan and the repair the pod got another stale mount.
 func TestAutoRefusesAnotherPlan(t *testing.T) {
-	p := newPatient(t)
+	p := newBrokenPod(t)
 	p.Update(p.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 	p.pod.Mode = v1.ModePlan
 	hash := p.ask(t, p.pod).Status.Plan.Hash
@@ -192,7 +192,7 @@ func TestAutoRefusesAnotherPlan(t *testing.T) {
 
 // TestAutoRefusesWithANextStep what it may not repair, and repairs the rest.
 func TestAutoRefusesWithANextStep(t *testing.T) {
-	p := newPatient(t)
+	p := newBrokenPod(t)
 	p.Update(p.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "two"})
 	p.Stop()
 	d := p.ask(t, p.pod)
@@ -217,7 +217,7 @@ func TestAutoRefusesWithANextStep(t *testing.T) {
 
 // TestAutoSaysWhatTheKubeletSays about a pod whose mounts are well.
 func TestAutoSaysWhatTheKubeletSays(t *testing.T) {
-	p := newPatient(t)
+	p := newBrokenPod(t)
 	p.Pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{
 		Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "x"`},
 	}}
@@ -257,8 +257,8 @@ func TestAutoHealsTheOrphansOfANode(t *testing.T) {
 
 // TestAutoHealsTheNode with no pod named: the pods of the node are looked at.
 func TestAutoHealsTheNode(t *testing.T) {
-	p := newPatient(t)
-	p.hurt()
+	p := newBrokenPod(t)
+	p.damage()
 	d := p.ask(t, v1.DiagnosisSpec{})
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
 		t.Fatalf("status %+v", d.Status)

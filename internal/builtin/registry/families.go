@@ -29,11 +29,11 @@ func (p parts) steps() []processor.Step {
 // families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and
 // only one that a Diagnosis names.
 func (p parts) families() []auto.Family {
-	dead := []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}
+	dead := fault.FamilyVolume.Codes()
 	return []auto.Family{
 		{
 			Name: "subPath", Scope: auto.Pods, Diagnoser: p.staleSubPath,
-			Remedies: []auto.Remedy{{Recoverer: p.remount, Codes: []fault.Code{fault.StaleSubPath}}},
+			Remedies: []auto.Remedy{{Recoverer: p.remount, Codes: repairedCodes(fault.FamilyBind)}},
 		},
 		{
 			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
@@ -44,11 +44,16 @@ func (p parts) families() []auto.Family {
 		},
 		{
 			Name: "device", Scope: auto.Devices, Diagnoser: p.held,
-			Remedies: []auto.Remedy{{Recoverer: p.release, Codes: []fault.Code{fault.HeldDevice}}},
+			Remedies: []auto.Remedy{{Recoverer: p.release, Codes: repairedCodes(fault.FamilyDevice)}},
 		},
 		{
 			Name: "orphan", Scope: auto.Node, Diagnoser: p.orphans,
-			Remedies: []auto.Remedy{{Recoverer: p.remove, Codes: []fault.Code{fault.OrphanedPodVolumes}}},
+			Remedies: []auto.Remedy{{Recoverer: p.remove, Codes: repairedCodes(fault.FamilyOrphan)}},
 		},
 	}
+}
+
+// repairedCodes are those of a family that an Operation repairs.
+func repairedCodes(family fault.Family) []fault.Code {
+	return fault.CodesOf(func(e fault.Entry) bool { return e.Family == family && e.Operation != "" })
 }

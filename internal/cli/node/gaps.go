@@ -77,13 +77,13 @@ var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() 
 // hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into,
 // partial how many mount namespaces were seen in part.
 func hiddenProcessGaps(denied, partial int) (gaps []coverageGap) {
-	switch sight, err := sys.ProcVisibility(); {
+	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
 		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
-	case sight == sys.SeesNamespace:
+	case visibility == sys.SeesNamespace:
 		gaps = append(gaps, coverageGap{"processes outside of this PID namespace, and what they have mounted",
 			"/proc does not show them", asRootRemedy})
-	case sight == sys.SeesOwn:
+	case visibility == sys.SeesOwn:
 		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
 	}
 	if denied > 0 || len(gaps) == 0 && !sys.LooksAnywhere() {

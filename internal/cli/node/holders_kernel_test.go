@@ -220,14 +220,14 @@ func TestHoldersOfACopy(t *testing.T) {
 
 func TestHoldersOfWhatIsMountedNowhere(t *testing.T) {
 	p := newLoopVolume(t)
-	keeper := kerneltest.Start(t, "copy", p.point)
+	copier := kerneltest.Start(t, "copy", p.point)
 	must(t, systest.UnmountPath(p.point, false))
 	r, err := p.runHolders(t, p.Node())
 	if !errors.Is(err, verb.ErrFaults) || len(r.Holders) != 1 {
 		t.Fatalf("ends with %v, %+v, want one holder", err, r)
 	}
 	h := r.Holders[0]
-	if h.Kind != "open file" || !slices.Equal(h.PIDs, []int{keeper.PID}) || h.Path == "" || h.MountPoint != "" || h.Removable || r.Device.Removable {
+	if h.Kind != "open file" || !slices.Equal(h.PIDs, []int{copier.PID}) || h.Path == "" || h.MountPoint != "" || h.Removable || r.Device.Removable {
 		t.Errorf("holder %+v", h)
 	}
 	if !r.Looked.Processes || r.Looked.Tasks == 0 {

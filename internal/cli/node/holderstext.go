@@ -264,12 +264,12 @@ func (m *volumeMount) String() string {
 
 // writePatches writes each change once that keeps it from happening again.
 func (u deviceUse) writePatches(text *strings.Builder) {
-	var told []string
+	var shown []string
 	for _, h := range u.Holders {
-		if h.Patch == "" || slices.Contains(told, h.Patch) {
+		if h.Patch == "" || slices.Contains(shown, h.Patch) {
 			continue
 		}
-		told = append(told, h.Patch)
+		shown = append(shown, h.Patch)
 		whose := h.Workload
 		if whose == "" {
 			whose = "what made pod " + h.Pod.String()

@@ -24,17 +24,17 @@ import (
 type faultSearch struct {
 	// description it looks for, as people say it.
 	description string
-	codes       []fault.Code
+	search      fault.Search
 	find        func(ctx context.Context, s *scan) ([]fault.Finding, error)
 }
 
 // faultSearches are all that is looked for.
 var faultSearches = []faultSearch{
-	{"subPath binds", []fault.Code{fault.StaleSubPath, fault.MissingBindSource}, findStaleSubPaths},
-	{"sources of hostPath volumes", []fault.Code{fault.MissingBindSource, fault.SourceTypeMismatch}, findBadSources},
-	{"devices", []fault.Code{fault.HeldDevice}, findHeldDevices},
-	{"volumes", []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle}, findBrokenVolumes},
-	{"directories of pods that are gone", []fault.Code{fault.OrphanedPodVolumes}, findOrphanedPods},
+	{"subPath binds", fault.SearchSubPaths, findStaleSubPaths},
+	{"sources of hostPath volumes", fault.SearchSources, findBadSources},
+	{"devices", fault.SearchDevices, findHeldDevices},
+	{"volumes", fault.SearchVolumes, findBrokenVolumes},
+	{"directories of pods that are gone", fault.SearchOrphans, findOrphanedPods},
 }
 
 // searchesFor are the kinds that can find faults of these codes; all if there are none.
@@ -43,7 +43,7 @@ func searchesFor(codes []string) []faultSearch {
 		return faultSearches
 	}
 	return slices.DeleteFunc(slices.Clone(faultSearches), func(k faultSearch) bool {
-		return !slices.ContainsFunc(k.codes, func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
+		return !slices.ContainsFunc(k.search.Codes(), func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
 	})
 }
 

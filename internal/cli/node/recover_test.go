@@ -90,8 +90,17 @@ func TestEngineHasAllThatShips(t *testing.T) {
 	if len(sets) < 5 || !slices.Contains(sets, "auto") {
 		t.Errorf("sets %q", sets)
 	}
-	if all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet"); err != nil || len(sets) != len(all) {
-		t.Errorf("sets %q of %d, %v", sets, len(all), err)
+	all, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed []string
+	for _, set := range all {
+		parsed = append(parsed, set.Name)
+	}
+	slices.Sort(parsed)
+	if diff := cmp.Diff(parsed, sets); diff != "" {
+		t.Errorf("shippedSets does not find the OperationSets of config/operations: each begins with kind, metadata and name (-parsed +found):\n%s", diff)
 	}
 	for _, name := range sets {
 		set, err := engine.store.OperationSet(t.Context(), name)
@@ -105,9 +114,12 @@ func TestEngineHasAllThatShips(t *testing.T) {
 			}
 		}
 	}
-	for _, operation := range recovererByCode {
-		if _, err := engine.store.Operation(t.Context(), operation); err != nil {
-			t.Error(err)
+	for _, e := range fault.Catalogue() {
+		if e.Operation == "" {
+			continue
+		}
+		if _, err := engine.store.Operation(t.Context(), e.Operation); err != nil {
+			t.Errorf("%s: Operation in internal/fault/catalogue.go: %v", e.Code, err)
 		}
 	}
 }

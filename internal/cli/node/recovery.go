@@ -49,17 +49,6 @@ type repairTarget struct {
 	done     *v1.Diagnosis
 }
 
-// recovererByCode are the Operations of those that repair with nothing lost.
-var recovererByCode = map[fault.Code]string{
-	fault.StaleSubPath:        "subpath-remount-recover",
-	fault.DeletedVolumeSource: "volume-rebind-recover",
-	fault.DisconnectedFUSE:    "volume-rebind-recover",
-	fault.StaleFileHandle:     "volume-rebind-recover",
-	fault.HungMount:           "volume-rebind-recover",
-	fault.HeldDevice:          "held-device-recover",
-	fault.OrphanedPodVolumes:  "orphaned-pod-recover",
-}
-
 // targetsOf groups faults, in their order. Faults that cannot be repaired are a target for each row.
 func targetsOf(faults []*scanFault) (all []*repairTarget) {
 	type group struct {
@@ -68,7 +57,7 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 	}
 	at := map[group]*repairTarget{}
 	for _, found := range faults {
-		g := group{operation: recovererByCode[found.Code], pod: found.Pod.UID}
+		g := group{operation: found.Code.Entry().Operation, pod: found.Pod.UID}
 		switch {
 		case found.Details.Repair == "" || g.operation == "":
 			g = group{place: found.Place}
@@ -145,7 +134,7 @@ func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err er
 		}
 		if r.engine.pods.runtime == nil { // no source says how containers are later
 			target.spec.Parameters[subpath.ParamWaitSeconds] = "0"
-			if target.operation == recovererByCode[fault.DisconnectedFUSE] {
+			if target.operation == fault.DisconnectedFUSE.Entry().Operation {
 				target.spec.Parameters[rebind.ParamRebindWaitSeconds] = "0"
 				delete(target.spec.Parameters, subpath.ParamWaitSeconds)
 			}

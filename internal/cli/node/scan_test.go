@@ -4,11 +4,32 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 )
+
+// TestEveryCodeIsSearchedFor has scan run each search of the catalogue, and --only those that find the code.
+func TestEveryCodeIsSearchedFor(t *testing.T) {
+	t.Parallel()
+	for _, e := range fault.Catalogue() {
+		var got []fault.Search
+		for _, s := range searchesFor([]string{string(e.Code)}) {
+			got = append(got, s.search)
+		}
+		for _, want := range e.Searches {
+			if !slices.Contains(got, want) {
+				t.Errorf("--only=%s runs the searches %q: add %q to faultSearches in internal/cli/node/kinds.go", e.Code, got, want)
+			}
+		}
+		if len(got) != len(e.Searches) {
+			t.Errorf("--only=%s runs the searches %q, want %q", e.Code, got, e.Searches)
+		}
+	}
+}
 
 func TestScanNamesWrongFlags(t *testing.T) {
 	t.Parallel()

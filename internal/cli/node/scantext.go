@@ -197,7 +197,7 @@ func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, le
 	}
 	line := "kubediag recover" + v.flags
 	for _, p := range places {
-		if f := p.faults[0]; f.Details.Repair == "" || recovererByCode[f.Code] == "" || f.Pod.Name == "" &&
+		if f := p.faults[0]; f.Details.Repair == "" || f.Code.Entry().Operation == "" || f.Pod.Name == "" &&
 			f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
 			left = append(left, p)
 			continue

@@ -139,7 +139,7 @@ func checkSchema(t *testing.T, verb string, kind reflect.Type, key string, writt
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(file), string(text)); diff != "" {
-		t.Errorf("%s (-file +types):\n%s", name, diff)
+		t.Errorf("%s is old: write it with KUBEDIAG_GOLDEN=1 go test ./internal/cli/node (-file +types):\n%s", name, diff)
 	}
 	var schema spec.Schema
 	if err := json.Unmarshal(file, &schema); err != nil {

@@ -180,14 +180,14 @@ func TestKeptBy(t *testing.T) {
 	for pid := range 12 {
 		many = append(many, mountns.Holder{Kind: mountns.Process, PID: pid + 1})
 	}
-	for want, keepers := range map[string][]mountns.Holder{
+	for want, holders := range map[string][]mountns.Holder{
 		"something that was not found":           nil,
 		"process 10, 2 more":                     many,
 		"descriptor 9 of process 5":              {{Kind: mountns.Descriptor, PID: 5, Number: 9}},
 		"thread 6 of process 5":                  {{Kind: mountns.Thread, PID: 5, Number: 6}},
 		`the file "/run/ns" that it is bound to`: {{Kind: mountns.NamedMount, Mount: &mountns.Mount{Mount: mountinfo.Mount{Point: "/run/ns"}}}},
 	} {
-		if got := DescribeNamespaceHolders(keepers); !strings.Contains(got, want) {
+		if got := DescribeNamespaceHolders(holders); !strings.Contains(got, want) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}

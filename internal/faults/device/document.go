@@ -70,7 +70,7 @@ func (h HolderInfo) entry() Entry {
 		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
 	}
 	if h.Kind == devholder.Mount {
-		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.keepersText()
+		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.namespaceHolderText()
 	} else {
 		entry.Path = h.Path
 	}

@@ -105,7 +105,7 @@ func (h HolderInfo) evidence() []string {
 	all := []string{
 		fmt.Sprintf("mount %d of %q at %q in mount namespace %s", h.RecordedMount.MountInfoID, h.RecordedMount.Root,
 			h.RecordedMount.Point, h.Mount.Namespace),
-		"kept alive by " + h.keepersText(),
+		"kept alive by " + h.namespaceHolderText(),
 	}
 	if h.HostPath != "" {
 		all = append(all, fmt.Sprintf("the same directory on the host: %q, volume %q", h.HostPath, h.Volume))
@@ -119,17 +119,19 @@ func (h HolderInfo) evidence() []string {
 // maxNamespaceHolders bounds how many are named of what keeps one namespace alive.
 const maxNamespaceHolders = 10
 
-// keepersText says what keeps the namespace of a mount alive.
-func (h HolderInfo) keepersText() string { return namespaceHoldersText(h.NamespaceHolders, h.seesAll) }
-
-// DescribeNamespaceHolders says what keeps a namespace alive.
-func DescribeNamespaceHolders(keepers []mountns.Holder) string {
-	return namespaceHoldersText(keepers, sys.SeesEverything())
+// namespaceHolderText says what keeps the namespace of a mount alive.
+func (h HolderInfo) namespaceHolderText() string {
+	return namespaceHoldersText(h.NamespaceHolders, h.seesAll)
 }
 
-func namespaceHoldersText(keepers []mountns.Holder, seesAll bool) string {
+// DescribeNamespaceHolders says what keeps a namespace alive.
+func DescribeNamespaceHolders(holders []mountns.Holder) string {
+	return namespaceHoldersText(holders, sys.SeesEverything())
+}
+
+func namespaceHoldersText(holders []mountns.Holder, seesAll bool) string {
 	var parts []string
-	for _, k := range keepers[:min(len(keepers), maxNamespaceHolders)] {
+	for _, k := range holders[:min(len(holders), maxNamespaceHolders)] {
 		switch k.Kind {
 		case mountns.Process:
 			parts = append(parts, fmt.Sprintf("process %d", k.PID))
@@ -141,7 +143,7 @@ func namespaceHoldersText(keepers []mountns.Holder, seesAll bool) string {
 			parts = append(parts, fmt.Sprintf("the file %q that it is bound to in %s", k.Mount.Point, k.Mount.Namespace))
 		}
 	}
-	if more := len(keepers) - maxNamespaceHolders; more > 0 {
+	if more := len(holders) - maxNamespaceHolders; more > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", more))
 	}
 	if len(parts) > 0 {

@@ -172,10 +172,10 @@ func (n *inspection) readTables(holders []devholder.Holder) {
 // describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process
 // 1 does not count: it stays in the one that the machine began with, where others are.
 func describeUnseen(survey mountns.Survey) string {
-	switch sight, err := sys.ProcVisibility(); {
-	case err != nil || sight == sys.SeesOwn:
+	switch visibility, err := sys.ProcVisibility(); {
+	case err != nil || visibility == sys.SeesOwn:
 		return "/proc does not show the processes of others"
-	case sight == sys.SeesNamespace:
+	case visibility == sys.SeesNamespace:
 		return "/proc shows no process outside of this PID namespace"
 	}
 	denied := survey.Denied

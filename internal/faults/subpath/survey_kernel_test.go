@@ -52,7 +52,7 @@ func (s testNode) addPod(t *testing.T, uid, plugin, volume string) (pod *corev1.
 	return pod, source, point
 }
 
-func newStreet(t *testing.T) testNode {
+func newNodeOfStates(t *testing.T) testNode {
 	t.Helper()
 	s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 	const cm = kubelettest.ConfigMap
@@ -81,7 +81,7 @@ func newStreet(t *testing.T) testNode {
 }
 
 func TestScan(t *testing.T) {
-	s := newStreet(t)
+	s := newNodeOfStates(t)
 	for name, c := range map[string]struct {
 		podOf func(string) *corev1.Pod
 		binds int
@@ -151,7 +151,7 @@ func checkFinding(t *testing.T, s testNode, found Found, finding fault.Finding, 
 
 // TestScanReportsTheMountinfoLine compares with the text of mountinfo.
 func TestScanReportsTheMountinfoLine(t *testing.T) {
-	s := newStreet(t)
+	s := newNodeOfStates(t)
 	survey, err := Scan(t.Context(), s.Node, nil)
 	must(t, err)
 	text, err := mountns.Read(0, nil)
@@ -164,7 +164,7 @@ func TestScanReportsTheMountinfoLine(t *testing.T) {
 }
 
 func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
-	s := newStreet(t)
+	s := newNodeOfStates(t)
 	for _, renews := range []bool{true, false} {
 		s.Renews(renews)
 		survey, err := Scan(t.Context(), s.Node, s.podByUID)
@@ -181,7 +181,7 @@ func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
 }
 
 func TestInspectBindTakesOnlyExpectedMounts(t *testing.T) {
-	s := newStreet(t)
+	s := newNodeOfStates(t)
 	pod, other := s.pods["b-updated"], s.pods["a-alive"]
 	point, strange := s.Point(pod, "configmap", "app", 0), s.Point(s.pods["f-strange"], "empty", "app", 7)
 	for name, c := range map[string]struct {
@@ -218,7 +218,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 		"f-strange": {false, ErrNotStale, ErrNotStale}, "g-secret": {false, ErrNotStale, ErrNotStale},
 	} {
 		t.Run(uid, func(t *testing.T) {
-			s := newStreet(t)
+			s := newNodeOfStates(t)
 			volume := s.pods[uid].Spec.Containers[0].VolumeMounts[0].Name
 			st, err := mount.Inspect(s.Point(s.pods[uid], volume, "app", 0))
 			must(t, err)

@@ -107,7 +107,7 @@ func bareScene(t *testing.T, below string) *volumeScene {
 	}
 	runner := &subprocess.Runner{}
 	s.i = &volume.Inspector{
-		Kubelet: s.Node, Prober: &probe.Prober{Deadline: patient, Runner: runner}, Runtime: s.runtime,
+		Kubelet: s.Node, Prober: &probe.Prober{Deadline: probeDeadline, Runner: runner}, Runtime: s.runtime,
 		Pods: pods{string(s.pod.UID): s.pod}, Runner: runner, Silence: 300 * time.Millisecond,
 	}
 	return s

@@ -21,8 +21,8 @@ import (
 	"kubediag.org/kubediag/test/nfs"
 )
 
-// patient is the deadline of a prober on a machine that may be emulated.
-var patient = kerneltest.Patience(time.Second)
+// probeDeadline is the deadline of a prober on a machine that may be emulated.
+var probeDeadline = kerneltest.Patience(time.Second)
 
 // nfsScene is a pod's volume that the kernel's NFS client has from a real server.
 func nfsScene(t *testing.T, server *nfs.Server, version string, staged bool) *volumeScene {
@@ -54,7 +54,7 @@ func (s *volumeScene) expectCode(want fault.Code) *volume.Health {
 	s.t.Helper()
 	begin := time.Now()
 	health := s.inspectVolume()
-	if took := time.Since(begin); took > 4*patient {
+	if took := time.Since(begin); took > 4*probeDeadline {
 		s.t.Errorf("the look took %s", took)
 	}
 	if health.Code != want {

@@ -92,11 +92,11 @@ func (d testDisk) startRole(t testing.TB, role string, args ...string) int {
 
 // holderSummary is what the tests look at of a holder.
 type holderSummary struct {
-	Kind     Kind
-	Path     string
-	PIDs     []int
-	Keepers  []mountns.Kind
-	Inferred bool
+	Kind             Kind
+	Path             string
+	PIDs             []int
+	NamespaceHolders []mountns.Kind
+	Inferred         bool
 }
 
 // holderSummaries leaves out the overlays of others, any of which may have lost a layer.
@@ -108,7 +108,7 @@ func holderSummaries(r *Report) []holderSummary {
 		}
 		b := holderSummary{Kind: h.Kind, Path: h.Path, PIDs: h.PIDs, Inferred: h.Inferred}
 		for _, k := range h.NamespaceHolders {
-			b.Keepers = append(b.Keepers, k.Kind)
+			b.NamespaceHolders = append(b.NamespaceHolders, k.Kind)
 		}
 		list = append(list, b)
 	}
@@ -116,8 +116,8 @@ func holderSummaries(r *Report) []holderSummary {
 }
 
 // processSummary is a list of one holder that is a process, or kept by one.
-func processSummary(kind Kind, path string, pid int, keepers ...mountns.Kind) []holderSummary {
-	return []holderSummary{{Kind: kind, Path: path, PIDs: []int{pid}, Keepers: keepers}}
+func processSummary(kind Kind, path string, pid int, namespaceHolders ...mountns.Kind) []holderSummary {
+	return []holderSummary{{Kind: kind, Path: path, PIDs: []int{pid}, NamespaceHolders: namespaceHolders}}
 }
 
 // situation is a way in which a device is held. build sets it up and gives the
@@ -132,16 +132,16 @@ type situation struct {
 
 // roleSituation is a situation that a role makes, and in which that role's process is the
 // only holder.
-func roleSituation(role string, kind Kind, path string, keepers ...mountns.Kind) situation {
+func roleSituation(role string, kind Kind, path string, namespaceHolders ...mountns.Kind) situation {
 	return situation{build: func(t *testing.T, d testDisk) []holderSummary {
 		pid := d.startRole(t, role)
 		switch path {
 		case "dir":
-			return processSummary(kind, d.dir, pid, keepers...)
+			return processSummary(kind, d.dir, pid, namespaceHolders...)
 		case "dev":
-			return processSummary(kind, d.dev, pid, keepers...)
+			return processSummary(kind, d.dev, pid, namespaceHolders...)
 		}
-		return processSummary(kind, path, pid, keepers...)
+		return processSummary(kind, path, pid, namespaceHolders...)
 	}}
 }
 
@@ -189,7 +189,7 @@ func boundNamespace(t *testing.T, d testDisk) []holderSummary {
 	file := filepath.Join(filepath.Dir(d.dir), "namespace")
 	must(t, createFile(file))
 	kerneltest.BindNamespace(t, file, func() *kerneltest.Actor { return kerneltest.Start(t, "mounted", d.dev, d.dir) })
-	return []holderSummary{{Kind: Mount, Path: d.dir, Keepers: []mountns.Kind{mountns.NamedMount}}}
+	return []holderSummary{{Kind: Mount, Path: d.dir, NamespaceHolders: []mountns.Kind{mountns.NamedMount}}}
 }
 
 func openTable(t *testing.T, d testDisk) []holderSummary {
@@ -266,8 +266,8 @@ func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
 	first, second := kerneltest.Start(t, "copy"), kerneltest.Start(t, "copy")
 	keep := []mountns.Kind{mountns.Process}
 	list := []holderSummary{
-		{Kind: Mount, Path: d.dir, PIDs: []int{first.PID}, Keepers: keep},
-		{Kind: Mount, Path: d.dir, PIDs: []int{second.PID}, Keepers: keep},
+		{Kind: Mount, Path: d.dir, PIDs: []int{first.PID}, NamespaceHolders: keep},
+		{Kind: Mount, Path: d.dir, PIDs: []int{second.PID}, NamespaceHolders: keep},
 	}
 	self := holderSummary{Kind: Mount, Path: d.dir}
 	own, err := mountns.Self()
@@ -275,7 +275,7 @@ func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
 	kept, _, err := mountns.Holders([]mountns.Namespace{own})
 	must(t, err)
 	for _, h := range kept[own.Inode] {
-		self.PIDs, self.Keepers = append(self.PIDs, h.PID), append(self.Keepers, h.Kind)
+		self.PIDs, self.NamespaceHolders = append(self.PIDs, h.PID), append(self.NamespaceHolders, h.Kind)
 	}
 	return append(list, self)
 }

@@ -30,10 +30,10 @@ func scanMounts(searches []*holderSearch) error {
 			namespaces = append(namespaces, m.Namespace)
 		}
 	}
-	keepers := map[uint64][]mountns.Holder{}
+	holders := map[uint64][]mountns.Holder{}
 	if len(namespaces) > 0 {
 		var asked mountns.Survey
-		if keepers, asked, err = mountns.Holders(namespaces); err != nil {
+		if holders, asked, err = mountns.Holders(namespaces); err != nil {
 			return err
 		}
 		survey.AddDenied(asked.DeniedPIDs)
@@ -41,7 +41,7 @@ func scanMounts(searches []*holderSearch) error {
 	}
 	for _, s := range searches {
 		s.report.Coverage.Mounts = survey
-		s.addMounts(found, keepers)
+		s.addMounts(found, holders)
 	}
 	return nil
 }
@@ -67,13 +67,13 @@ func placeBtrfs(searches []*holderSearch) error {
 }
 
 // addMounts notes the mounts that are on the device.
-func (s *holderSearch) addMounts(found []mountns.Mount, keepers map[uint64][]mountns.Holder) {
+func (s *holderSearch) addMounts(found []mountns.Mount, holders map[uint64][]mountns.Holder) {
 	for _, mount := range found {
 		number := blockdev.Number{Major: mount.Major, Minor: mount.Minor}
 		if !s.superblockNumbers[number] {
 			continue
 		}
-		h := mountHolder(mount, keepers[mount.Namespace.Inode])
+		h := mountHolder(mount, holders[mount.Namespace.Inode])
 		if number != s.report.Device.Number {
 			h.Detail = joinDetails(h.Detail, "file system on device "+number.String())
 		}
@@ -87,9 +87,9 @@ func (s *holderSearch) addMounts(found []mountns.Mount, keepers map[uint64][]mou
 }
 
 // mountHolder is a mount as a holder.
-func mountHolder(m mountns.Mount, keepers []mountns.Holder) Holder {
-	holder := Holder{Kind: Mount, Mount: m, NamespaceHolders: keepers, Path: m.Point}
-	for _, k := range keepers {
+func mountHolder(m mountns.Mount, holders []mountns.Holder) Holder {
+	holder := Holder{Kind: Mount, Mount: m, NamespaceHolders: holders, Path: m.Point}
+	for _, k := range holders {
 		if k.PID != 0 {
 			holder.PIDs = append(holder.PIDs, k.PID)
 		}
@@ -99,7 +99,7 @@ func mountHolder(m mountns.Mount, keepers []mountns.Holder) Holder {
 	}
 	slices.Sort(holder.PIDs)
 	holder.PIDs = slices.Compact(holder.PIDs)
-	if len(keepers) == 0 {
+	if len(holders) == 0 {
 		holder.Detail = "what keeps its namespace alive was not found: an open mount table, or a descriptor in a socket"
 		if !sys.SeesEverything() {
 			holder.Detail += ", or a process that may not be looked into or does not show here"

@@ -39,14 +39,14 @@ func onEveryBackend(t *testing.T, test func(t *testing.T, s scanner)) {
 	})
 }
 
-// namespaceKeeper is how a mount namespace can be kept alive.
-type namespaceKeeper struct {
+// namespaceHolder is how a mount namespace can be kept alive.
+type namespaceHolder struct {
 	kind Kind
 	// hide brings about a namespace in which dir is a mount, and gives its inode.
 	hide func(t *testing.T, dir string) uint64
 }
 
-var namespaceKeepers = map[string]namespaceKeeper{
+var namespaceHolders = map[string]namespaceHolder{
 	"process":                  {kind: Process, hide: holdInRole("hold")},
 	"thread":                   {kind: Thread, hide: holdInRole("thread")},
 	"process in a chroot":      {kind: Process, hide: holdInRole("chroot")},
@@ -84,7 +84,7 @@ func parseInode(t *testing.T, answer string) uint64 {
 // mount in it, and what keeps it.
 func TestScannerFindsEveryNamespace(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s scanner) {
-		for name, refuge := range namespaceKeepers {
+		for name, refuge := range namespaceHolders {
 			t.Run(name, func(t *testing.T) {
 				dir := t.TempDir()
 				inode := refuge.hide(t, dir)

@@ -54,8 +54,8 @@ func statesOf(answers []probe.Answer) []probe.State {
 // processors busy.
 var deadline = kerneltest.Patience(4 * time.Second)
 
-// patientProber is a prober that a machine which is busy, or emulated, has time to answer.
-func patientProber() *probe.Prober {
+// slowProber is a prober that a machine which is busy, or emulated, has time to answer.
+func slowProber() *probe.Prober {
 	return &probe.Prober{Deadline: kerneltest.Patience(10 * time.Second)}
 }
 
@@ -216,7 +216,7 @@ func TestNoSuchMount(t *testing.T) {
 		"gone namespace": {probe.Target{Namespace: ns, Point: "/"}, probe.Gone, "enter mount namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers, err := patientProber().Ask(t.Context(), []probe.Target{test.target})
+			answers, err := slowProber().Ask(t.Context(), []probe.Target{test.target})
 			must(t, err)
 			if a := answers[0]; a.State != test.state || test.says != "" && !hasEvidence(a, test.says) {
 				t.Errorf("answer %+v", a)

@@ -146,7 +146,7 @@ func TestDeletedAndMoved(t *testing.T) {
 				return // its server lets no directory be opened
 			}
 			s.Happen(t)
-			a := askOne(t, patientProber(), probe.Target{Point: s.Point, Bind: true})
+			a := askOne(t, slowProber(), probe.Target{Point: s.Point, Bind: true})
 			want := probe.Yes
 			if s.Deleted {
 				want = probe.No
@@ -168,7 +168,7 @@ func TestDeletedAndMoved(t *testing.T) {
 		point := bindNew(t, filepath.Join(dir, "dir", "sub"))
 		_, err := os.Stat(filepath.Join(dir, "dir"))
 		must(t, err)
-		a := askOne(t, patientProber(), probe.Target{Point: point, Bind: true})
+		a := askOne(t, slowProber(), probe.Target{Point: point, Bind: true})
 		if a.State != probe.Alive || a.Deleted || a.Bindable != probe.No {
 			t.Errorf("want alive, without the mark, and not to be bound")
 		}
@@ -182,7 +182,7 @@ func TestAskingForgetsNothing(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "moving")
 	point := bindNew(t, filepath.Join(s.dirs[0], "dir"))
-	p := patientProber()
+	p := slowProber()
 	if a := askOne(t, p, probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
 		t.Errorf("it is not alive")
 	}
@@ -224,7 +224,7 @@ func TestBelow(t *testing.T) {
 		"\xff not text": {s.dirs[0], probe.Missing, sys.ENOENT, 0},
 	} {
 		t.Run(fmt.Sprintf("%q", below), func(t *testing.T) {
-			a := askOne(t, patientProber(), probe.Target{Point: want.point, Below: below, Bind: true})
+			a := askOne(t, slowProber(), probe.Target{Point: want.point, Below: below, Bind: true})
 			if a.State != want.state || a.Errno != want.errno || a.Stat.Inode != want.inode {
 				t.Errorf("want %+v", want)
 			}
@@ -241,7 +241,7 @@ func TestNothingIsLookedUpBelowTheDead(t *testing.T) {
 	s := mountFUSE(t, "")
 	_ = bindNew(t, filepath.Join(s.dirs[0], "dir"))
 	s.Kill()
-	a := askOne(t, patientProber(), probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
+	a := askOne(t, slowProber(), probe.Target{Point: s.dirs[0], Below: "dir", Bind: true})
 	if a.State != probe.Disconnected || a.Bindable != probe.Unknown || hasEvidence(a, "lookup") || a.Stat != (probe.Stat{}) {
 		t.Errorf("want disconnected, and nothing about what is beneath")
 	}

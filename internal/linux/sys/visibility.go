@@ -101,6 +101,6 @@ func InFirstUserNamespace() bool {
 // SeesEverything reports whether this process sees every process of the machine
 // and may look into it: only then has what is not found no process.
 func SeesEverything() bool {
-	sight, err := ProcVisibility()
-	return err == nil && sight == SeesAll && LooksAnywhere()
+	visibility, err := ProcVisibility()
+	return err == nil && visibility == SeesAll && LooksAnywhere()
 }

@@ -101,8 +101,8 @@ func (d *Diagnoser) targetsOfPods(f *Family, r processor.Request) []familyTarget
 	return all
 }
 
-// collectedMessage begins the keys of collectors, whose results are long lists.
-const collectedMessage = "collector."
+// collectedPrefix begins the keys of collectors, whose results are long lists.
+const collectedPrefix = "collector."
 
 // checkSum is what all looks have found.
 type checkSum struct {
@@ -125,7 +125,7 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 	s.result.Findings = append(s.result.Findings, one.Findings...)
 	for key, value := range one.Values {
 		into := s.result.Values
-		if strings.HasPrefix(key, collectedMessage) {
+		if strings.HasPrefix(key, collectedPrefix) {
 			into = s.result.Files
 		}
 		if _, ok := into[key]; !ok { // of several, the first

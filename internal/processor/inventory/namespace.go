@@ -67,13 +67,13 @@ func (*NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proces
 	if err := ctx.Err(); err != nil {
 		return processor.Result{}, err
 	}
-	keepers, asked, err := mountns.Holders(spaces)
+	holders, asked, err := mountns.Holders(spaces)
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("find what keeps mount namespaces alive: %w", err)
 	}
 	list := make([]namespaceDocument, 0, len(spaces))
 	for _, ns := range spaces {
-		list = append(list, describeNamespace(ns, counts[ns.Inode], keepers[ns.Inode]))
+		list = append(list, describeNamespace(ns, counts[ns.Inode], holders[ns.Inode]))
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -97,9 +97,9 @@ func countMounts() (map[uint64]int, mountns.Survey, error) {
 	return counts, survey, err
 }
 
-func describeNamespace(ns mountns.Namespace, mounts int, keepers []mountns.Holder) namespaceDocument {
+func describeNamespace(ns mountns.Namespace, mounts int, holders []mountns.Holder) namespaceDocument {
 	n := namespaceDocument{Namespace: ns.Inode, ID: ns.ID, Mounts: mounts}
-	for _, k := range keepers {
+	for _, k := range holders {
 		switch {
 		case k.Kind == mountns.Process:
 			n.Processes++

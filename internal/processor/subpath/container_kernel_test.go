@@ -137,7 +137,7 @@ func (n loopRound) mountAndUnmount(result *loopResult) error {
 func TestContainerThatMountsInALoop(t *testing.T) {
 	for name, propagation := range map[string]mount.Propagation{"shares nothing": mount.Private, "follows the host": mount.Slave} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			must(t, mount.SetPropagation(filepath.Dir(w.Root), mount.Shared, false))
 			l := w.newMountLoop(t, propagation)
 			text, err := json.Marshal(l)

@@ -86,7 +86,7 @@ func applyHalfRole(args []string, ready func(string)) error {
 func TestKilledHalfWayEndsTheSame(t *testing.T) {
 	for done := range 3 {
 		t.Run(strconv.Itoa(done)+" actions done", func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			j, healer := w.newKilledPlan(t)
 			before := tableOf(t, j.PID)
 			text, err := json.Marshal(j)
@@ -105,7 +105,7 @@ func TestKilledHalfWayEndsTheSame(t *testing.T) {
 // go on.
 func TestKilledInTheActEndsTheSame(t *testing.T) {
 	kerneltest.Needs(t, sys.HasMoveBeneath)
-	w := admit(t)
+	w := newRepairScene(t)
 	j, healer := w.newKilledPlan(t)
 	before := tableOf(t, j.PID)
 	n, err := healer.Kubelet.Node(t.Context())

@@ -261,7 +261,7 @@ type raceCounts struct {
 // newRaceScene makes a ring with a rival in a process of its own, in the same mount namespace.
 func newRaceScene(t *testing.T, c raceContest) *raceScene {
 	t.Helper()
-	r := &raceScene{repairScene: admit(t), tally: raceCounts{outcomes: map[string]int{}}}
+	r := &raceScene{repairScene: newRepairScene(t), tally: raceCounts{outcomes: map[string]int{}}}
 	r.ask(0, "empty", "sub")
 	must(t, systest.UnmountPath(r.point, false))
 	r.preparePlaces(t, c)

@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// attackedPods is a ward with what must not be touched: the pod of a neighbour with a healthy bind and one that is
+// attackedPods is a repairScene with what must not be touched: the pod of a neighbour with a healthy bind and one that is
 // stale indeed, and a container that has copies of all mounts in a namespace of its own.
 type attackedPods struct {
 	*repairScene
@@ -35,7 +35,7 @@ type attackedPods struct {
 
 func newAttackedPods(t *testing.T) *attackedPods {
 	t.Helper()
-	s := &attackedPods{repairScene: admit(t), neighbour: kubelettest.NewPod()}
+	s := &attackedPods{repairScene: newRepairScene(t), neighbour: kubelettest.NewPod()}
 	s.neighbour.UID, s.neighbour.Name = "c0ffee00-0000-4000-8000-000000000001", "neighbour"
 	version := s.Update(s.neighbour, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "lost": ""})
 	s.healthy, s.stale = s.Point(s.neighbour, "configmap", "app", 0), s.Point(s.neighbour, "configmap", "sidecar", 0)

@@ -51,8 +51,8 @@ type repairScene struct {
 	point   string // of container app, index 0
 }
 
-// admit makes one with containers app and sidecar that have one subPath of the ConfigMap each, both bound.
-func admit(t *testing.T) *repairScene {
+// newRepairScene makes one with containers app and sidecar that have one subPath of the ConfigMap each, both bound.
+func newRepairScene(t *testing.T) *repairScene {
 	t.Helper()
 	w := &repairScene{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), pods: &kubelettest.Pods{}, runtime: &fakeRuntime{}}
 	version := w.Update(w.pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
@@ -134,7 +134,7 @@ func (r *fakeRuntime) Remove(_ context.Context, c cri.Container) error {
 }
 
 func TestHeals(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.renew()
 	before := tableOf(t, 0)
 	plan := w.plan(t)
@@ -189,7 +189,7 @@ func (w *repairScene) crowd(t *testing.T) {
 }
 
 func TestHealsAmongManyMounts(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.crowd(t)
 	w.renew()
 	before := tableOf(t, 0)
@@ -204,7 +204,7 @@ func TestHealsAmongManyMounts(t *testing.T) {
 }
 
 func TestHealsOneContainerWhenAsked(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.renew()
 	w.request.Pod.Container = "sidecar"
 	if diff := cmp.Diff([]string{"Unmount " + w.Point(w.pod, "configmap", "sidecar", 0)}, targets(w.plan(t))); diff != "" {
@@ -213,7 +213,7 @@ func TestHealsOneContainerWhenAsked(t *testing.T) {
 }
 
 func TestStackedMountIsTakenFromTheTop(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	beneath, err := mount.Inspect(w.point)
 	must(t, err)
 	before := tableOf(t, 0)
@@ -229,7 +229,7 @@ func TestStackedMountIsTakenFromTheTop(t *testing.T) {
 }
 
 func TestHealsInTheKubeletsNamespace(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	holder := kerneltest.Start(t, "hold")
 	node, err := (&kubelet.Finder{PID: holder.PID, Root: w.Root}).Node(t.Context())
 	must(t, err)
@@ -262,7 +262,7 @@ func TestHealsInTheKubeletsNamespace(t *testing.T) {
 }
 
 func TestSharedMountIsReported(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	must(t, mount.SetPropagation(filepath.Dir(w.Root), mount.Shared, false))
 	w.renew()
 	if p := w.plan(t); !strings.Contains(p.Actions[0].Safety, "peer group") {
@@ -315,7 +315,7 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			w.renew()
 			p := w.plan(t)
 			c.change(t, w)
@@ -335,7 +335,7 @@ func TestRefusesWhatHasChanged(t *testing.T) {
 // TestRefusesForgedActions has Apply called with actions that no plan would hold. They come from the node's own
 // journal; but that a healthy mount is not touched does not rest on that.
 func TestRefusesForgedActions(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	healthy, err := mount.Inspect(w.point)
 	must(t, err)
 	other := kubelettest.NewPod()
@@ -403,7 +403,7 @@ func TestNothingToHeal(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			if c.change != nil {
 				c.change(w)
 				w.pods.Set(w.pod)
@@ -424,7 +424,7 @@ func TestNothingToHeal(t *testing.T) {
 // TestInitContainerThatHasSucceeded runs again only if the pod's sandbox is recreated: it is healed, and not waited
 // for.
 func TestInitContainerThatHasSucceeded(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.pod.Spec.InitContainers, w.pod.Spec.Containers = w.pod.Spec.Containers[:1], w.pod.Spec.Containers[1:]
 	done := corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}}
 	w.pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}

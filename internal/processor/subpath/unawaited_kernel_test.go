@@ -17,7 +17,7 @@ import (
 
 // TestWithoutWaitingNothingIsHealedThatSuffered: the mounts are repaired, and it is unknown whether app starts.
 func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.fail()
 	w.request.Values = map[string]string{ParamWaitSeconds: "0"}
 	p := w.plan(t)
@@ -39,7 +39,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
 	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
-		w := admit(t)
+		w := newRepairScene(t)
 		w.renew()
 		return w.healer, w.request
 	})

@@ -41,7 +41,7 @@ func (w *repairScene) record(id, name string, change func(*cri.Container)) {
 func ran(c *cri.Container) { c.Started = time.Unix(1, 0) }
 
 func TestBringsTheNextStartForward(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.fail()
 	w.record("newest", "app", nil)
 	w.record("older", "app", nil)
@@ -69,7 +69,7 @@ func TestNextStartIsNotBroughtForward(t *testing.T) {
 		"record of another pod": func(w *repairScene) { w.runtime.records[0].PodUID = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			w.fail()
 			w.record("newest", "app", nil)
 			change(w)
@@ -83,7 +83,7 @@ func TestNextStartIsNotBroughtForward(t *testing.T) {
 
 // TestFailureToBringForwardIsNoFailure: the back-off is waited for instead.
 func TestFailureToBringForwardIsNoFailure(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.fail()
 	w.record("newest", "app", nil)
 	p := w.plan(t)
@@ -109,7 +109,7 @@ func (l *lateStart) Pod(ctx context.Context, namespace, name string) (*corev1.Po
 }
 
 func TestWaitsUntilTheContainerRuns(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.fail()
 	p := w.plan(t)
 	w.apply(t, p)
@@ -155,7 +155,7 @@ func TestVerifyFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := admit(t)
+			w := newRepairScene(t)
 			w.Bind(filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key"), w.Point(w.pod, "configmap", "extra", 0))
 			w.fail()
 			w.request.Values = map[string]string{ParamWaitSeconds: c.wait}
@@ -173,7 +173,7 @@ func TestVerifyFails(t *testing.T) {
 }
 
 func TestVerifySeesWhatWasNotDone(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.renew()
 	p := w.plan(t)
 	if _, err := w.healer.Verify(t.Context(), w.request, p); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still in the mount table") {
@@ -182,7 +182,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 }
 
 func TestWaitEndsWithTheOperation(t *testing.T) {
-	w := admit(t)
+	w := newRepairScene(t)
 	w.fail()
 	plan := w.plan(t)
 	w.apply(t, plan)

@@ -232,9 +232,9 @@ func (d *Diagnoser) daemonExits(ctx context.Context, broken []*volume.Health) []
 		}
 	}
 	questions := slices.Collect(maps.Keys(asking))
-	for n, told := range d.Exits.AnalyzeAll(ctx, questions) {
+	for n, analysis := range d.Exits.AnalyzeAll(ctx, questions) {
 		for _, i := range asking[questions[n]] {
-			exits[i] = told.Sentences
+			exits[i] = analysis.Sentences
 		}
 	}
 	return exits

@@ -190,7 +190,7 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 		return nil
 	}
 	var gone []fault.Absence
-	for _, code := range []fault.Code{fault.DeletedVolumeSource, fault.DisconnectedFUSE, fault.HungMount, fault.StaleFileHandle} {
+	for _, code := range fault.FamilyVolume.Codes() {
 		gone = append(gone, fault.Absence{Code: code, Pod: fault.Pod{Namespace: d.pod.Namespace, Name: d.pod.Name}})
 	}
 	return gone

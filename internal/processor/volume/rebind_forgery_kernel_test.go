@@ -209,8 +209,8 @@ func TestAbortsWhenAsked(t *testing.T) {
 	w.expectRepaired(t, "new")
 }
 
-// TestUnmendableVolumes of a real pod: dead without a source, and not as soon as there is one.
-func TestUnmendableVolumes(t *testing.T) {
+// TestUnrepairableVolumes of a real pod: dead without a source, and not as soon as there is one.
+func TestUnrepairableVolumes(t *testing.T) {
 	w := newRebindScene(t)
 	j := &UnrepairableJudge{Inspector: w.Inspector}
 	judge := func(want int, reason string) {

@@ -445,7 +445,7 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-func TestUnmendable(t *testing.T) {
+func TestUnrepairable(t *testing.T) {
 	t.Parallel()
 	w := newRebindWorld()
 	j, uid := &UnrepairableJudge{Inspector: w.fakeInspector}, string(w.pod.UID)

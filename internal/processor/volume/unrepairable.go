@@ -26,7 +26,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 	if err != nil {
 		return nil, nil, err
 	}
-	mendable := []string{fmt.Sprintf("%d volumes on file systems that can die were looked at", len(survey.Volumes))}
+	repairable := []string{fmt.Sprintf("%d volumes on file systems that can die were looked at", len(survey.Volumes))}
 	for _, health := range survey.Broken() {
 		own := ownFindings(health, podUID)
 		if len(own) == 0 {
@@ -37,13 +37,13 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		case err != nil:
 			return nil, nil, err
 		case len(actions) > 0:
-			mendable = append(mendable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
+			repairable = append(repairable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
 		default:
 			findings, reasons = append(findings, own...), append(reasons, refusals...)
 		}
 	}
 	if len(findings) == 0 {
-		reasons = append(mendable, survey.Coverage.Incomplete...)
+		reasons = append(repairable, survey.Coverage.Incomplete...)
 	}
 	return findings, reasons, nil
 }

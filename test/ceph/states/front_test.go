@@ -120,18 +120,18 @@ func (p program) probes(t *testing.T, s states.State, place *states.Place) {
 	if s.Mute && !place.Marked(t) {
 		want = ""
 	}
-	var told struct {
+	var report struct {
 		SchemaVersion int
 		Path          string
 		Code          fault.Code
 		Evidence      []string
 	}
-	r := p.json(t, &told, "probe", "--timeout", patience(s).String(), place.Target)
-	if told.Code != want || r.status != status(want) || told.Path != place.Target || told.SchemaVersion != 1 {
-		t.Errorf("probe: status %d, %+v, want %q", r.status, told, want)
+	r := p.json(t, &report, "probe", "--timeout", patience(s).String(), place.Target)
+	if report.Code != want || r.status != status(want) || report.Path != place.Target || report.SchemaVersion != 1 {
+		t.Errorf("probe: status %d, %+v, want %q", r.status, report, want)
 	}
-	if len(told.Evidence) == 0 && want != "" {
-		t.Errorf("probe: %s without evidence", told.Code)
+	if len(report.Evidence) == 0 && want != "" {
+		t.Errorf("probe: %s without evidence", report.Code)
 	}
 	if r.took > patience(s)+margin {
 		t.Errorf("probe took %s", r.took)
@@ -148,7 +148,7 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 		Mount    struct{ Point string }
 		Evidence []string
 	}
-	var told struct {
+	var report struct {
 		Faults []found
 		Looked struct {
 			Pods, Volumes     int
@@ -156,9 +156,9 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 			NotLookedAt       []struct{ What string }
 		}
 	}
-	r := p.json(t, &told, scan(place)...)
+	r := p.json(t, &report, scan(place)...)
 	want := status(s.Code)
-	for _, gap := range told.Looked.NotLookedAt {
+	for _, gap := range report.Looked.NotLookedAt {
 		if !strings.HasPrefix(gap.What, runtimeUnseen) {
 			t.Errorf("scan: not looked at: %s", gap.What)
 		}
@@ -166,11 +166,11 @@ func (p program) scans(t *testing.T, s states.State, place *states.Place) {
 			want = unseen
 		}
 	}
-	if r.status != want || len(told.Faults) != status(s.Code) || told.Looked.Pods != 1 || told.Looked.Volumes != 1 ||
-		len(told.Looked.VolumesIncomplete) > 0 {
-		t.Errorf("scan: status %d, %+v, want %q", r.status, told, s.Code)
+	if r.status != want || len(report.Faults) != status(s.Code) || report.Looked.Pods != 1 || report.Looked.Volumes != 1 ||
+		len(report.Looked.VolumesIncomplete) > 0 {
+		t.Errorf("scan: status %d, %+v, want %q", r.status, report, s.Code)
 	}
-	for _, f := range told.Faults {
+	for _, f := range report.Faults {
 		if f.Code != s.Code || f.Pod.UID != podUID || f.Volume != states.PersistentVolume || f.Mount.Point != place.Target ||
 			len(f.Evidence) < 3 {
 			t.Errorf("scan: %+v, want %q", f, s.Code)

@@ -69,7 +69,7 @@ func (d *driver) NodeGetCapabilities(
 func (d *driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return &csi.NodeStageVolumeResponse{}, told("stage", r, d.stage(r.GetVolumeId(), r.GetStagingTargetPath()))
+	return &csi.NodeStageVolumeResponse{}, logCall("stage", r, d.stage(r.GetVolumeId(), r.GetStagingTargetPath()))
 }
 
 // NodeUnstageVolume unmounts a volume, dead or alive. Its daemon ends when no copy of the mount is left.
@@ -80,7 +80,7 @@ func (d *driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 	if err == nil {
 		err = staged.Forget(d.dir, r.GetVolumeId())
 	}
-	return &csi.NodeUnstageVolumeResponse{}, told("unstage", r, err)
+	return &csi.NodeUnstageVolumeResponse{}, logCall("unstage", r, err)
 }
 
 // NodePublishVolume binds the directory of the volume that its attribute "directory" names, which must be there. A
@@ -94,7 +94,7 @@ func (d *driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 		source := filepath.Join(r.GetStagingTargetPath(), r.GetVolumeContext()["directory"])
 		err = publish(source, r.GetTargetPath(), r.GetReadonly())
 	}
-	return &csi.NodePublishVolumeResponse{}, told("publish", r, err)
+	return &csi.NodePublishVolumeResponse{}, logCall("publish", r, err)
 }
 
 // NodeUnpublishVolume takes the bind away again.
@@ -110,7 +110,7 @@ func (d *driver) NodeUnpublishVolume(
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, told("unpublish", r, err)
+	return &csi.NodeUnpublishVolumeResponse{}, logCall("unpublish", r, err)
 }
 
 func publish(source, target string, readonly bool) error {
@@ -135,8 +135,8 @@ func publish(source, target string, readonly bool) error {
 	return unix.Mount("", target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "")
 }
 
-// told writes down what was asked for and gives its error the form of a call's.
-func told(what string, request fmt.Stringer, err error) error {
+// logCall writes down what was asked for and gives its error the form of a call's.
+func logCall(what string, request fmt.Stringer, err error) error {
 	log.Println(what, request, err)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())

@@ -46,7 +46,7 @@ const (
 
 // large is a cluster without kubelets.
 type large struct {
-	*fakenode.Stage
+	*fakenode.Node
 	client client.Client
 	config *rest.Config
 	set    *kubernetes.Clientset
@@ -58,12 +58,12 @@ func newLarge(b *testing.B) *large {
 	env := apitest.Start(b)
 	config := rest.CopyConfig(env.Config)
 	config.QPS, config.Burst = -1, 0
-	stage := fakenode.New(b)
-	c, err := client.New(config, client.Options{Scheme: stage.Scheme()})
+	node := fakenode.New(b)
+	c, err := client.New(config, client.Options{Scheme: node.Scheme()})
 	must(b, err)
 	set, err := kubernetes.NewForConfig(config)
 	must(b, err)
-	return &large{Stage: stage, client: c, config: config, set: set, etcd: env.Etcd}
+	return &large{Node: node, client: c, config: config, set: set, etcd: env.Etcd}
 }
 
 // each calls make for 0 to n-1, several at once.

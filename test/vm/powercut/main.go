@@ -34,8 +34,8 @@ const (
 	podUID   = "29da79e5-386c-4e0d-82c1-215f93ff955d"
 )
 
-// Told is what a run has come to.
-type Told struct {
+// Ended is what a run has come to.
+type Ended struct {
 	Status v1.DiagnosisStatus
 	// Before and After are the mounts at the subPath's place when the run began and when it ended; empty: none.
 	Before, After string
@@ -67,15 +67,15 @@ func run(ctx context.Context, verb, dir string) error {
 	if err != nil {
 		return fmt.Errorf("set scene: %w", err)
 	}
-	told := Told{Before: s.top()}
-	if told.Status, err = s.diagnose(ctx); err != nil {
+	ended := Ended{Before: s.top()}
+	if ended.Status, err = s.diagnose(ctx); err != nil {
 		return err
 	}
-	told.After = s.top()
+	ended.After = s.top()
 	if state, err := mount.Inspect(s.point()); err == nil {
-		told.Names = state.Nlink
+		ended.Names = state.Nlink
 	}
-	return json.NewEncoder(os.Stdout).Encode(told)
+	return json.NewEncoder(os.Stdout).Encode(ended)
 }
 
 // scene is a kubelet's root with one pod.

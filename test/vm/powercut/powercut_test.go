@@ -59,18 +59,18 @@ func (n *node) boot() {
 }
 
 // play has the program do what a verb says, and kill itself at a boundary of its journal. killed is whether it came that far.
-func (n *node) play(verb, dir string, boundary int) (told Told, killed bool) {
+func (n *node) play(verb, dir string, boundary int) (ended Ended, killed bool) {
 	n.t.Helper()
 	out, err := n.Run(n.t.Context(), "env", fmt.Sprint("KUBEDIAG_CRASH_AT=", boundary), "/powercut", verb, filepath.Join("/mnt", dir))
 	var exit *vm.ExitError
 	if boundary > 0 && errors.As(err, &exit) && exit.Status == -1 {
-		return told, true
+		return ended, true
 	}
 	if err != nil {
 		n.t.Fatalf("%s %s: %v", verb, dir, err)
 	}
-	kerneltest.Must(n.t, json.Unmarshal([]byte(out), &told))
-	return told, false
+	kerneltest.Must(n.t, json.Unmarshal([]byte(out), &ended))
+	return ended, false
 }
 
 // end goes on after the boot, and checks what comes of it. If rebound is set, the kubelet has bound the subPath again
@@ -81,20 +81,20 @@ func (n *node) end(dir string, rebound bool) v1.DiagnosisStatus {
 	if rebound {
 		verb = "rebind"
 	}
-	told, _ := n.play(verb, dir, 0)
+	ended, _ := n.play(verb, dir, 0)
 	// A bind that the boot has taken away need not be healed: either the repair was under way, or there is nothing to
 	// do.
-	if (told.Status.Phase == v1.DiagnosisSucceeded) != (told.Status.Outcome == v1.OutcomeHealed) || rank[told.Status.Outcome] == 0 {
-		n.t.Errorf("%s: the Diagnosis ended with %s, %s", dir, told.Status.Phase, told.Status.Outcome)
+	if (ended.Status.Phase == v1.DiagnosisSucceeded) != (ended.Status.Outcome == v1.OutcomeHealed) || rank[ended.Status.Outcome] == 0 {
+		n.t.Errorf("%s: the Diagnosis ended with %s, %s", dir, ended.Status.Phase, ended.Status.Outcome)
 	}
-	if told.Before != told.After || rebound != (told.After != "") || rebound && told.Names == 0 {
-		n.t.Errorf("%s: the mount at the place was %q and is %q, with %d names; want it untouched", dir, told.Before, told.After, told.Names)
+	if ended.Before != ended.After || rebound != (ended.After != "") || rebound && ended.Names == 0 {
+		n.t.Errorf("%s: the mount at the place was %q and is %q, with %d names; want it untouched", dir, ended.Before, ended.After, ended.Names)
 	}
 	again, _ := n.play("resume", dir, 0)
-	if again.Status.Phase != told.Status.Phase || again.Status.Outcome != told.Status.Outcome {
-		n.t.Errorf("%s: run again, it ended with %s, and before with %s", dir, again.Status.Outcome, told.Status.Outcome)
+	if again.Status.Phase != ended.Status.Phase || again.Status.Outcome != ended.Status.Outcome {
+		n.t.Errorf("%s: run again, it ended with %s, and before with %s", dir, again.Status.Outcome, ended.Status.Outcome)
 	}
-	return told.Status
+	return ended.Status
 }
 
 // rank orders the outcomes by how far the repair got before the cut. The boot has taken the fault away: a Diagnosis that had not
@@ -117,9 +117,9 @@ func (n *node) cutAtEveryRecord() {
 	n.boot()
 	last := 1
 	for ; ; last++ {
-		if told, killed := n.play("break", fmt.Sprint(last), last); !killed {
-			if told.Status.Outcome != v1.OutcomeHealed || told.Before == "" || told.After == told.Before || told.After != "" && told.Names == 0 {
-				t.Fatalf("undisturbed, it ended with %s: %q, %q, %d names", told.Status.Outcome, told.Before, told.After, told.Names)
+		if ended, killed := n.play("break", fmt.Sprint(last), last); !killed {
+			if ended.Status.Outcome != v1.OutcomeHealed || ended.Before == "" || ended.After == ended.Before || ended.After != "" && ended.Names == 0 {
+				t.Fatalf("undisturbed, it ended with %s: %q, %q, %d names", ended.Status.Outcome, ended.Before, ended.After, ended.Names)
 			}
 			break
 		}

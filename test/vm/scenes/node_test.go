@@ -152,16 +152,16 @@ func (n node) scan() (codes []string, said string, status int) {
 	n.t.Helper()
 	n.run("busybox wget -q -O /srv/pods.json http://127.0.0.1:10255/pods")
 	said, status = n.shell("kubediag scan --pods /srv/pods.json -o json")
-	var told struct {
+	var report struct {
 		Faults []struct {
 			Code string
 			Pod  struct{ Name string }
 		}
 	}
-	if err := json.NewDecoder(strings.NewReader(said)).Decode(&told); err != nil {
+	if err := json.NewDecoder(strings.NewReader(said)).Decode(&report); err != nil {
 		n.t.Fatalf("scan: status %d, %v\n%s", status, err, said)
 	}
-	for _, f := range told.Faults {
+	for _, f := range report.Faults {
 		codes = append(codes, f.Code+" "+f.Pod.Name)
 	}
 	return codes, said, status

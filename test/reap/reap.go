@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ending makes sure that processes are gone before what they work on is removed. It is for tests alone.
-package ending
+// Package reap makes sure that processes are gone before what they work on is removed. It is for tests alone.
+package reap
 
 import (
 	"errors"
