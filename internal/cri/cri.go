@@ -125,14 +125,14 @@ func (c *connection) list(ctx context.Context, labels map[string]string, wanted 
 		if len(records) == maxRecords {
 			break
 		}
-		record, err := c.status(ctx, listed.GetId())
+		s, err := c.status(ctx, listed.GetId())
 		if status.Code(err) == codes.NotFound {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if wanted(record) {
+		if record := recordOf(s); wanted(record) {
 			records = append(records, record)
 		}
 	}
@@ -142,12 +142,10 @@ func (c *connection) list(ctx context.Context, labels map[string]string, wanted 
 	return records, nil
 }
 
-func (c *connection) status(ctx context.Context, id string) (Container, error) {
+func (c *connection) status(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
 	var response runtimeapi.ContainerStatusResponse
-	if err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response); err != nil {
-		return Container{}, err
-	}
-	return recordOf(response.GetStatus()), nil
+	err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response)
+	return response.GetStatus(), err
 }
 
 // recordOf is what a status says of a container.

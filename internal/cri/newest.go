@@ -36,31 +36,37 @@ func (c *Client) States(ctx context.Context, wanted func(podUID, container strin
 	if err := conn.call(ctx, "ListContainers", &runtimeapi.ListContainersRequest{}, &response); err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	newest := map[[2]string]*runtimeapi.Container{}
-	for _, listed := range response.GetContainers() {
-		key := [2]string{listed.GetLabels()[labelPodUID], listed.GetLabels()[labelContainer]}
-		if known := newest[key]; wanted(key[0], key[1]) && (known == nil || known.GetCreatedAt() < listed.GetCreatedAt()) {
-			newest[key] = listed
-		}
-	}
 	var states []State
 	asked := 0
-	for key, listed := range newest {
+	for key, listed := range newestContainers(response.GetContainers(), wanted) {
 		state := State{PodUID: key[0], Container: key[1], Running: listed.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
 		if !state.Running {
 			if asked++; asked > maxNewest {
 				continue
 			}
-			record, err := conn.status(ctx, listed.GetId())
+			s, err := conn.status(ctx, listed.GetId())
 			if status.Code(err) == codes.NotFound {
 				continue
 			}
 			if err != nil {
 				return nil, fmt.Errorf("ask for container %q: %w", key[1], err)
 			}
+			record := recordOf(s)
 			state.Ended, state.ExitCode = record.Exited, record.ExitCode
 		}
 		states = append(states, state)
 	}
 	return states, nil
+}
+
+// newestContainers returns the newest of the containers that are wanted, by the UID of the pod and the name.
+func newestContainers(all []*runtimeapi.Container, wanted func(podUID, container string) bool) map[[2]string]*runtimeapi.Container {
+	newest := map[[2]string]*runtimeapi.Container{}
+	for _, listed := range all {
+		key := [2]string{listed.GetLabels()[labelPodUID], listed.GetLabels()[labelContainer]}
+		if known := newest[key]; wanted(key[0], key[1]) && (known == nil || known.GetCreatedAt() < listed.GetCreatedAt()) {
+			newest[key] = listed
+		}
+	}
+	return newest
 }

@@ -32,37 +32,22 @@ func (c *Client) PodContainers(ctx context.Context, podUID string) ([]PodContain
 	if err := conn.call(ctx, "ListContainers", request, &response); err != nil {
 		return nil, fmt.Errorf("list containers of pod %q: %w", podUID, err)
 	}
-	newest := map[string]*runtimeapi.Container{}
-	for _, listed := range response.GetContainers() { // a runtime that does not know the filter lists everything
-		name := listed.GetLabels()[labelContainer]
-		if known := newest[name]; listed.GetLabels()[labelPodUID] == podUID && (known == nil || known.GetCreatedAt() < listed.GetCreatedAt()) {
-			newest[name] = listed
-		}
-	}
+	// A runtime that does not know the filter lists everything.
+	newest := newestContainers(response.GetContainers(), func(uid, _ string) bool { return uid == podUID })
 	if len(newest) > maxRecords {
 		return nil, fmt.Errorf("list containers of pod %q: %d of them, at most %d are asked about", podUID, len(newest), maxRecords)
 	}
 	var all []PodContainer
-	for name, listed := range newest {
-		one, err := conn.podContainer(ctx, listed.GetId())
+	for key, listed := range newest {
+		s, err := conn.status(ctx, listed.GetId())
 		if status.Code(err) == codes.NotFound {
 			continue // since then
 		}
 		if err != nil {
-			return nil, fmt.Errorf("ask for container %q: %w", name, err)
+			return nil, fmt.Errorf("ask for container %q: %w", key[1], err)
 		}
-		all = append(all, one)
+		all = append(all, PodContainer{Container: recordOf(s), Mounts: mountsOf(s)})
 	}
 	slices.SortFunc(all, func(a, b PodContainer) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
-}
-
-// podContainer asks for one container.
-func (c *connection) podContainer(ctx context.Context, id string) (PodContainer, error) {
-	var response runtimeapi.ContainerStatusResponse
-	if err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id}, &response); err != nil {
-		return PodContainer{}, err
-	}
-	s := response.GetStatus()
-	return PodContainer{Container: recordOf(s), Mounts: mountsOf(s)}, nil
 }

@@ -23,16 +23,8 @@ var errRetriesUnknown = errors.New("not known whether this kubelet tries only on
 // program, as Renews does it. It returns an error if there is no kubelet process, or its program has none of the texts
 // that it looks for.
 func (n *Node) RetriesCleanupOnce() (bool, error) {
-	has, err := n.programMarkers()
-	switch {
-	case err != nil:
-		return false, err
-	case has[retriesMarker]:
-		return false, nil
-	case has[retriesOnceMarker]:
-		return true, nil
-	}
-	return false, n.markersUnknown(errRetriesUnknown)
+	retries, err := n.hasMarker(retriesMarker, retriesOnceMarker, errRetriesUnknown)
+	return err == nil && !retries, err
 }
 
 // clockTicks is how many units of the start time that the kernel gives for a process are one second.

@@ -24,6 +24,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // DefaultRoot is where a kubelet keeps its directories unless it was told otherwise.
@@ -80,6 +81,22 @@ func (n *Node) Namespace() (mountns.Namespace, error) {
 		return mountns.Self()
 	}
 	return mountns.Of(n.PID)
+}
+
+// OwnedNamespace is Namespace with a process in it, by which a process of ours finds it, too, and with the user namespace
+// that owns it. Without the right to read that, nothing but looking is possible.
+func (n *Node) OwnedNamespace() (mountns.Namespace, error) {
+	ns, err := n.Namespace()
+	if err == nil && ns.PID == 0 {
+		ns.PID, err = sys.OwnPID()
+	}
+	if err != nil {
+		return mountns.Namespace{}, err
+	}
+	if owned, err := ns.Owned(); err == nil {
+		ns = owned
+	}
+	return ns, nil
 }
 
 // ReadMounts returns the text of the kubelet's mountinfo.

@@ -47,7 +47,7 @@ var lastRead struct {
 	has [markerCount]bool
 }
 
-// markerCount returns which of the texts the kubelet's program has; none if there is no kubelet process.
+// programMarkers returns which of the texts the kubelet's program has; none if there is no kubelet process.
 func (n *Node) programMarkers() (has [markerCount]bool, err error) {
 	if n.Program != "" {
 		return markersOf(n.Program)
@@ -68,12 +68,19 @@ func (n *Node) programMarkers() (has [markerCount]bool, err error) {
 	return has, err
 }
 
-// markersUnknown says why the program's texts are unknown.
-func (n *Node) markersUnknown(err error) error {
-	if n.Program == "" && n.PID == 0 {
-		return fmt.Errorf("%w: there is no kubelet process", err)
+// hasMarker reports whether the kubelet's program has a text. If it has neither that nor the other one, the error is
+// unknown.
+func (n *Node) hasMarker(marker, other programMarker, unknown error) (bool, error) {
+	has, err := n.programMarkers()
+	switch {
+	case err != nil:
+		return false, err
+	case has[marker] || has[other]:
+		return has[marker], nil
+	case n.Program == "" && n.PID == 0:
+		return false, fmt.Errorf("%w: there is no kubelet process", unknown)
 	}
-	return fmt.Errorf("%w: its program has none of the known texts", err)
+	return false, fmt.Errorf("%w: its program has none of the known texts", unknown)
 }
 
 func markersOf(program string) (has [markerCount]bool, err error) {

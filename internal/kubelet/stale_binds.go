@@ -13,14 +13,5 @@ var errReplacesUnknown = errors.New("not known whether this kubelet renews subPa
 // process: at most 1 GiB of it. An error counts as not: there is no kubelet process, or its program has none of the
 // texts that it looks for.
 func (n *Node) ReplacesStaleBinds() (bool, error) {
-	has, err := n.programMarkers()
-	switch {
-	case err != nil:
-		return false, err
-	case has[replacesMarker]:
-		return true, nil
-	case has[bindsMarker]:
-		return false, nil
-	}
-	return false, n.markersUnknown(errReplacesUnknown)
+	return n.hasMarker(replacesMarker, bindsMarker, errReplacesUnknown)
 }

@@ -26,9 +26,33 @@ const (
 	ephemeral
 )
 
+// ContainerNames lists the containers of the pod, of any kind, in the order of its spec.
+func ContainerNames(pod *corev1.Pod) []string {
+	var names []string
+	for _, c := range containers(pod) {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 // HasContainer reports whether the pod has a container of that name, of any kind.
 func HasContainer(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(containers(pod), func(c container) bool { return c.name == name })
+	return slices.Contains(ContainerNames(pod), name)
+}
+
+// VolumeMounts lists what the container of that name mounts.
+func VolumeMounts(pod *corev1.Pod, name string) []corev1.VolumeMount {
+	c, _ := findContainer(pod, name)
+	return c.mounts
+}
+
+func findContainer(pod *corev1.Pod, name string) (c container, ok bool) {
+	all := containers(pod)
+	i := slices.IndexFunc(all, func(c container) bool { return c.name == name })
+	if i < 0 {
+		return container{}, false
+	}
+	return all[i], true
 }
 
 func containers(pod *corev1.Pod) []container {

@@ -16,11 +16,11 @@ import (
 func SubPathName(pod *corev1.Pod, w SubPathMount) string {
 	name := w.Mount.SubPath
 	if name == "" {
-		i := slices.IndexFunc(containers(pod), func(c container) bool { return c.name == w.Container })
-		if i < 0 {
+		c, ok := findContainer(pod, w.Container)
+		if !ok {
 			return ""
 		}
-		env := environment(pod, containers(pod)[i].env)
+		env := environment(pod, c.env)
 		name, _ = expand(w.Mount.SubPathExpr, func(key string) (string, bool) { return env[key], env[key] != "" })
 	}
 	if path.IsAbs(name) || slices.Contains(strings.Split(name, "/"), "..") {

@@ -4,6 +4,8 @@
 package podinfo
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -13,6 +15,15 @@ import (
 // PodOf names a pod in a finding.
 func PodOf(pod *corev1.Pod) fault.Pod {
 	return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}
+
+// Subject is the pod, or its container of that name, as the subject of a sentence. container is empty for the pod.
+func Subject(pod *corev1.Pod, container string) string {
+	text := fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
+	if container != "" {
+		return fmt.Sprintf("container %q of %s", container, text)
+	}
+	return text
 }
 
 // DetailsOf are the facts that a pod's spec and status give about one of its containers.

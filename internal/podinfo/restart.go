@@ -5,7 +5,6 @@ package podinfo
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -58,27 +57,25 @@ func Unstarted(pod *corev1.Pod, only string) []string {
 
 // RestartStateOf says what becomes of a container of the pod, and why.
 func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
-	i := slices.IndexFunc(containers(pod), func(mounting container) bool { return mounting.name == name })
-	if i < 0 {
-		return Finished, "the pod has no such container"
-	}
-	mounting := containers(pod)[i]
+	c, ok := findContainer(pod, name)
 	switch {
+	case !ok:
+		return Finished, "the pod has no such container"
 	case pod.DeletionTimestamp != nil:
 		return Finished, "the pod is being deleted"
 	case Ended(pod):
 		return Finished, fmt.Sprintf("the pod has ended (%s)", pod.Status.Phase)
-	case mounting.kind == ephemeral:
+	case c.kind == ephemeral:
 		return Finished, "an ephemeral container is started only once"
 	}
 	s, known := ContainerStatus(pod, name)
 	if !known || s.State.Running == nil && s.State.Terminated == nil {
 		return Waiting, "it waits to be started"
 	}
-	if mounting.rests(pod, s.State.Terminated) {
+	if c.rests(pod, s.State.Terminated) {
 		return Idle, "it has succeeded, and runs again only if the pod's sandbox is created again"
 	}
-	if why := mounting.over(pod, s.State.Terminated); why != "" {
+	if why := c.over(pod, s.State.Terminated); why != "" {
 		return Finished, why
 	}
 	if s.State.Running != nil {

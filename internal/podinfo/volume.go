@@ -28,21 +28,10 @@ func KubeletPlugin(v corev1.Volume) string {
 
 // VolumesOf lists the volumes that a container mounts, each once.
 func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
-	mounted := map[string]bool{}
-	for _, c := range containers(pod) {
-		for _, m := range c.mounts {
-			if c.name == name {
-				mounted[m.Name] = true
-			}
-		}
-	}
-	var found []corev1.Volume
-	for _, v := range pod.Spec.Volumes {
-		if mounted[v.Name] {
-			found = append(found, v)
-		}
-	}
-	return found
+	mounts := VolumeMounts(pod, name)
+	return slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {
+		return !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+	})
 }
 
 // CreatesHostPath reports whether the path of a hostPath volume is made if it is not there: by the kubelet for

@@ -29,6 +29,24 @@ func ExcerptList(value string, limit int) string {
 	return "[" + strings.Join(kept, ",") + "]"
 }
 
+// AddJSON adds results to values, each as JSON.
+func AddJSON(values map[string]string, results map[string]any) error {
+	for key, result := range results {
+		text, err := json.Marshal(result)
+		if err != nil {
+			return fmt.Errorf("encode %q: %w", key, err)
+		}
+		values[key] = string(text)
+	}
+	return nil
+}
+
+// SentenceValues are results of a recoverer by key: the first sentence as it is, and all of them as JSON.
+func SentenceValues(firstKey, allKey string, sentences []string) (map[string]string, error) {
+	values := map[string]string{firstKey: sentences[0]}
+	return values, AddJSON(values, map[string]any{allKey: sentences})
+}
+
 // JoinReasons joins at most so many reasons, and says how many more there are.
 func JoinReasons(reasons []string, most int) string {
 	text := strings.Join(reasons[:min(len(reasons), most)], "; ")

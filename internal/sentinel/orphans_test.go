@@ -37,7 +37,7 @@ func (o *fakeOrphans) Survey(context.Context) (*orphan.Survey, error) {
 	o.surveys++
 	s := &orphan.Survey{UnavailableSources: o.unasked}
 	for _, uid := range o.uids {
-		s.Pods = append(s.Pods, &orphan.Pod{UID: uid, Orphaned: len(o.unasked) == 0, Unproven: o.unasked})
+		s.Pods = append(s.Pods, &orphan.Pod{Place: orphan.Place{UID: uid}, Orphaned: len(o.unasked) == 0, Unproven: o.unasked})
 	}
 	return s, o.err
 }

@@ -32,7 +32,7 @@ func aRecording() nodeRecording {
 			Entries: []string{"u"}, PodUIDs: []string{"u"}, RuntimeNames: recordNames(podNames{"u": {Namespace: "shop", Name: "web"}}, nil),
 			LogNames: recordNames(nil, kubelet.ErrNoRuntime),
 		},
-		subPaths: &subpath.Evidence{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1, Found: []subpath.BindEvidence{{
+		subPaths: &subpath.Evidence{Scope: subpath.Scope{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1}, Found: []subpath.BindEvidence{{
 			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
 		}}},
 		volumes: &volume.Recording{}, orphans: &orphan.Evidence{},

@@ -11,6 +11,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
@@ -86,7 +87,11 @@ func (i *Inspector) NodeUsed(ctx context.Context, d blockdev.Device) (string, er
 	if err != nil {
 		return "", err
 	}
-	table, err := hostTable(n)
+	host, err := n.OwnedNamespace()
+	if err != nil {
+		return "", err
+	}
+	table, err := mountns.Table(host.PID)
 	if err != nil {
 		return "", err
 	}

@@ -101,7 +101,7 @@ func TestActionsThatNameNoDevice(t *testing.T) {
 func TestNoProcessInTheNamespace(t *testing.T) {
 	t.Parallel()
 	for denied, want := range map[string]string{"": "", "2 could not be asked for theirs": "2 could not be asked"} {
-		how, why, live := (&inspection{unseenReason: denied}).propagationPath(mountTables{}, &HolderInfo{}, tableVerdict{}, mountinfo.Mount{}, nil)
+		how, why, live := (&inspection{unseenReason: denied}).propagationPath(mountTables{}, &HolderInfo{}, tableVerdict{}, mountinfo.Mount{}, "")
 		if (how == "") != (want != "") || !strings.Contains(why, want) || (why == "") != (want == "") || live != "" {
 			t.Errorf("%q: how %q, why %q, live %q", denied, how, why, live)
 		}
@@ -150,10 +150,10 @@ func TestOwner(t *testing.T) {
 		"host, runtime is not there":  {ownerlessRuntime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
 		"host, runtime knows nothing": {ownerlessRuntime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
 	} {
-		inspection := &inspection{Inspector: &Inspector{Runtime: c.runtime}}
-		owner, err := inspection.owner(t.Context(), c.cgroup)
-		if (owner != nil) != c.owned || (err != nil) != c.err {
-			t.Errorf("%s: %+v, %v", name, owner, err)
+		asker := nodeAsker{&inspection{Inspector: &Inspector{Runtime: c.runtime}}}
+		owner, unknown := asker.owner(t.Context(), c.cgroup)
+		if (owner != nil) != c.owned || (unknown != "") != c.err {
+			t.Errorf("%s: %+v, %q", name, owner, unknown)
 		}
 	}
 }

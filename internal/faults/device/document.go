@@ -34,7 +34,7 @@ type Entry struct {
 	HostPath       string         `json:"hostPath,omitempty"`
 	Volume         string         `json:"volume,omitempty"`
 	Path           string         `json:"path,omitempty"` // of what is no mount
-	Pod            *fault.Pod     `json:"pod,omitempty"`
+	Pod            fault.Pod      `json:"pod,omitzero"`
 	Container      string         `json:"container,omitempty"`
 	Workload       string         `json:"workload,omitempty"`
 	VolumeMount    *VolumeMount   `json:"volumeMount,omitempty"`
@@ -66,16 +66,13 @@ func (c *Usage) Document() Document {
 
 func (h HolderInfo) entry() Entry {
 	entry := Entry{
-		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Container: h.Container,
+		Kind: h.Kind, PIDs: h.PIDs, Command: h.Command, HostPath: h.HostPath, Volume: h.Volume, Pod: h.Pod, Container: h.Container,
 		Workload: h.Workload.String(), Since: h.Since, Patch: h.Patch, Removable: h.Removable, Why: h.Why,
 	}
 	if h.Kind == devholder.Mount {
 		entry.MountNamespace, entry.MountPoint, entry.KeptBy = h.Mount.Namespace.Inode, h.Path, h.namespaceHolderText()
 	} else {
 		entry.Path = h.Path
-	}
-	if h.Pod != (fault.Pod{}) {
-		entry.Pod = &h.Pod
 	}
 	if h.CarrierMount != nil {
 		entry.VolumeMount = &VolumeMount{h.VolumeMount, h.CarrierMount.HostPath, h.CarrierMount.ContainerPath, string(h.CarrierMount.Propagation)}

@@ -31,43 +31,37 @@ type inspection struct {
 	host         mountns.Namespace
 	table        *mountinfo.Table // of the kubelet's namespace
 	tables       map[uint64]*mountinfo.Table
-	processes    map[int]processInfo
+	processes    map[int]Process
 	aliveReasons map[string]string // UID -> why it is alive; empty: it is not
 	unseenReason string            // in the report that is judged, see unseen
-	unreadTables map[uint64]error  // why the mount table of a namespace could not be read
+	unreadTables map[uint64]string // why the mount table of a namespace could not be read
 	// seesAll is whether this process sees all others.
 	seesAll bool
-	claims  map[string]claimResult
+	claims  map[string]Claim
 	asker   asker
 }
 
-// claimResult is whether a namespace may be entered for its owner, see cri.Claim.
-type claimResult struct {
-	namespace mountns.Namespace
-	refusal   error
-}
-
 // claimNamespace asks once for each namespace and owner.
-func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
+func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim {
 	key := strconv.FormatUint(ns.Inode, 10)
 	if owner != nil {
 		key += " " + owner.ContainerID
 	}
 	c, known := n.claims[key]
 	if !known {
-		c.namespace, c.refusal = n.asker.claimNamespace(ns, owner)
+		c = n.asker.claimNamespace(ns, owner)
 		n.claims[key] = c
 	}
-	return c.namespace, c.refusal
+	return c
 }
 
 // asker says what has not been asked for yet in this look.
 type asker interface {
 	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
 	// process says who a process is. Whether it still has what holds the device, and its name, confirm adds.
-	process(ctx context.Context, pid int) processInfo
-	confirm(pid int, h devholder.Holder, p processInfo) processInfo
-	claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error)
+	process(ctx context.Context, pid int) Process
+	confirm(pid int, h devholder.Holder, p Process) Process
+	claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim
 	// aliveReason says why a pod is alive; empty: it is not.
 	aliveReason(ctx context.Context, uid string) string
 }
@@ -77,40 +71,20 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := node.Namespace()
+	host, err := node.OwnedNamespace()
 	if err != nil {
 		return nil, err
 	}
-	if node.PID == 0 {
-		if host.PID, err = sys.OwnPID(); err != nil { // so that it is found for its owner
-			return nil, err
-		}
-	}
-	if owned, err := host.Owned(); err == nil { // else looking is all that can be done
-		host = owned
-	}
-	table, err := hostTable(node)
+	table, err := mountns.Table(host.PID)
 	if err != nil {
 		return nil, err
 	}
 	inspection := &inspection{
-		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]processInfo{},
-		aliveReasons: map[string]string{}, unreadTables: map[uint64]error{}, seesAll: sys.SeesEverything(), claims: map[string]claimResult{},
+		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]Process{},
+		aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: sys.SeesEverything(), claims: map[string]Claim{},
 	}
 	inspection.asker = nodeAsker{inspection}
 	return inspection, nil
-}
-
-// hostTable is the kubelet's mount table. It does not depend on the namespace of the calling thread.
-func hostTable(n *kubelet.Node) (*mountinfo.Table, error) {
-	if n.PID != 0 {
-		return mountns.Table(n.PID)
-	}
-	own, err := sys.OwnPID()
-	if err != nil {
-		return nil, err
-	}
-	return mountns.Table(own)
 }
 
 // isHostMount reports whether a holder is a mount of the kubelet's own namespace.
@@ -123,8 +97,8 @@ func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Tab
 	if t := n.tables[namespace.Inode]; t != nil {
 		return t, nil
 	}
-	if err := n.unreadTables[namespace.Inode]; err != nil {
-		return nil, err
+	if why := n.unreadTables[namespace.Inode]; why != "" {
+		return nil, errors.New(why)
 	}
 	t, err := n.asker.mountTable(namespace)
 	n.keepTable(namespace, t, err)
@@ -133,7 +107,7 @@ func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Tab
 
 func (n *inspection) keepTable(namespace mountns.Namespace, t *mountinfo.Table, err error) {
 	if err != nil {
-		n.unreadTables[namespace.Inode] = err
+		n.unreadTables[namespace.Inode] = err.Error()
 		return
 	}
 	n.tables[namespace.Inode] = t
@@ -147,7 +121,7 @@ func (n *inspection) readTables(holders []devholder.Holder) {
 	todo := map[uint64]mountns.Namespace{}
 	for _, h := range holders {
 		inode := h.Mount.Namespace.Inode
-		if h.Kind == devholder.Mount && !n.isHostMount(h) && n.tables[inode] == nil && n.unreadTables[inode] == nil {
+		if h.Kind == devholder.Mount && !n.isHostMount(h) && n.tables[inode] == nil && n.unreadTables[inode] == "" {
 			todo[inode] = h.Mount.Namespace
 		}
 	}
@@ -191,16 +165,6 @@ func describeUnseen(survey mountns.Survey) string {
 // maxAsked bounds of how many processes of a namespace the container is asked for.
 const maxAsked = 16
 
-// processInfo is who a process is.
-type processInfo struct {
-	command string
-	owner   *cri.Owner
-	err     error // why the owner is not known, if there may be one
-	gone    bool
-	// confirmed is whether it is known that it is not gone otherwise.
-	confirmed bool
-}
-
 // holderInfo finds out who is behind a holder, and for a mount whether it may go. live says how the holder uses the
 // device as it should.
 func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (held HolderInfo, live string, err error) {
@@ -209,10 +173,10 @@ func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (h
 		return held, "", err
 	}
 	p := n.ownerProcess(ctx, holder)
-	held.Command, held.Owner = p.command, p.owner
-	if p.owner != nil {
-		held.Pod = fault.Pod{Namespace: p.owner.PodNamespace, Name: p.owner.PodName, UID: p.owner.PodUID}
-		held.Container, held.Since = p.owner.Container, p.owner.Created
+	held.Command, held.Owner = p.Command, p.Owner
+	if p.Owner != nil {
+		held.Pod = fault.Pod{Namespace: p.Owner.PodNamespace, Name: p.Owner.PodName, UID: p.Owner.PodUID}
+		held.Container, held.Since = p.Owner.Container, p.Owner.Created
 	}
 	if holder.Kind != devholder.Mount {
 		held.Why = "it is no mount"
@@ -226,34 +190,34 @@ func (n *inspection) holderInfo(ctx context.Context, holder devholder.Holder) (h
 		held.Why = "it is the kubelet's own mount"
 		return held, "", nil
 	}
-	live = n.judgeMount(ctx, &held, p.err)
+	live = n.judgeMount(ctx, &held, p.Unknown)
 	n.addPatch(ctx, &held)
 	return held, live, nil
 }
 
 // ownerProcess finds out who a holder is: the first of its processes that is in a container, else the first. Those that
 // have ended by now say nothing.
-func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) processInfo {
+func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) Process {
 	pids := holderPIDs(h)
-	first := processInfo{}
+	first := Process{}
 	if len(pids) > 0 {
-		first.err = fmt.Errorf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
+		first.Unknown = fmt.Sprintf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
 	}
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
 		p, known := n.processes[pid]
 		if !known {
 			p = n.asker.process(ctx, pid)
 		}
-		contained := p.owner != nil || p.err != nil
-		if !p.gone && !p.confirmed && (contained || first.err != nil) {
+		contained := p.Owner != nil || p.Unknown != ""
+		if !p.Gone && !p.confirmed && (contained || first.Unknown != "") {
 			p = n.asker.confirm(pid, h, p)
 		}
 		n.processes[pid] = p
 		switch {
-		case p.gone:
+		case p.Gone:
 		case contained:
 			return p
-		case first.err != nil:
+		case first.Unknown != "":
 			first = p
 		}
 	}
@@ -279,47 +243,51 @@ type nodeAsker struct{ *inspection }
 
 func (nodeAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
 
-func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) (mountns.Namespace, error) {
-	return cri.Claim(l.host, ns, owner)
+func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim {
+	claimed, err := cri.Claim(l.host, ns, owner)
+	if err != nil {
+		return Claim{Namespace: claimed, Foreign: err.Error()}
+	}
+	return Claim{Namespace: claimed}
 }
 
-func (l nodeAsker) process(ctx context.Context, pid int) (p processInfo) {
+func (l nodeAsker) process(ctx context.Context, pid int) (p Process) {
 	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
-		p.gone = true
+		p.Gone = true
 	case err != nil:
-		p.err = fmt.Errorf("read control group of process %d: %w", pid, err)
+		p.Unknown = fmt.Sprintf("read control group of process %d: %v", pid, err)
 	default:
-		p.owner, p.err = l.owner(ctx, string(cgroup))
+		p.Owner, p.Unknown = l.owner(ctx, string(cgroup))
 	}
 	return p
 }
 
-func (nodeAsker) confirm(pid int, holder devholder.Holder, p processInfo) processInfo {
+func (nodeAsker) confirm(pid int, holder devholder.Holder, p Process) Process {
 	comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
-	p.command = strings.TrimSpace(string(comm))
-	p.gone, p.confirmed = !isStillHolder(pid, holder), true
+	p.Command = strings.TrimSpace(string(comm))
+	p.Gone, p.confirmed = !isStillHolder(pid, holder), true
 	return p
 }
 
-// owner asks the runtime. A process in no container has none.
-func (n *inspection) owner(ctx context.Context, cgroup string) (*cri.Owner, error) {
+// owner asks the runtime. A process in no container has none. unknown says why it is not known, if there may be one.
+func (l nodeAsker) owner(ctx context.Context, cgroup string) (owner *cri.Owner, unknown string) {
 	id, contained := cri.ContainerID(cgroup)
-	if n.Runtime == nil {
+	if l.Runtime == nil {
 		if contained {
-			return nil, fmt.Errorf("its process is in container %q, and no container runtime was asked about it", id)
+			return nil, fmt.Sprintf("its process is in container %q, and no container runtime was asked about it", id)
 		}
-		return nil, nil
+		return nil, ""
 	}
-	owner, err := n.Runtime.Owner(ctx, cgroup)
+	found, err := l.Runtime.Owner(ctx, cgroup)
 	switch {
 	case err == nil:
-		return &owner, nil
+		return &found, ""
 	case !contained, errors.Is(err, cri.ErrNotFound):
-		return nil, nil
+		return nil, ""
 	}
-	return nil, fmt.Errorf("ask runtime whose process it is: %w", err)
+	return nil, fmt.Sprintf("ask runtime whose process it is: %v", err)
 }
 
 // isStillHolder makes sure that a number still means the process that was found in the namespace of the mount. One that

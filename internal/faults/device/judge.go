@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -63,33 +64,25 @@ func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
 // pathIsHidden reports whether the way to m ends on a mount of another file system.
 func (t mountTables) pathIsHidden(m mountinfo.Mount) bool {
 	top, ok := t.holderTable.On(m.Point)
-	return !ok || top.Major != m.Major || top.Minor != m.Minor
+	return !ok || !sameFileSystem(top, m)
 }
 
 // mountedOnHost reports whether the host has the file system of m mounted.
 func (t mountTables) mountedOnHost(m mountinfo.Mount) bool {
-	for _, h := range t.hostTable.Mounts() {
-		if h.Major == m.Major && h.Minor == m.Minor {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.hostTable.Mounts(), func(h mountinfo.Mount) bool { return sameFileSystem(h, m) })
 }
+
+func sameFileSystem(a, b mountinfo.Mount) bool { return a.Major == b.Major && a.Minor == b.Minor }
 
 // coveredByMount reports whether a mount of another file system lies on m.
 func (t mountTables) coveredByMount(m mountinfo.Mount) bool {
-	for _, child := range t.holderTable.Children(m.ID) {
-		if child.Major != m.Major || child.Minor != m.Minor {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.holderTable.Children(m.ID), func(child mountinfo.Mount) bool { return !sameFileSystem(child, m) })
 }
 
 // hostVolumePath is where on the host the directory is that m is mounted on: found by the file system that it belongs
 // to and its path in there. The names that both namespaces have for it may differ. Only a directory of volumes counts.
 func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) string {
-	below, ok := relativePath(parent.Point, m.Point)
+	below, ok := mountinfo.Below(parent.Point, m.Point)
 	if !ok || parent.Deleted() {
 		return ""
 	}
@@ -105,8 +98,8 @@ func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) string {
 func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) []string {
 	var found []string
 	for _, h := range t.hostTable.Mounts() {
-		below, ok := relativePath(h.Root, name)
-		if !ok || h.Major != m.Major || h.Minor != m.Minor {
+		below, ok := mountinfo.Below(h.Root, name)
+		if !ok || !sameFileSystem(h, m) {
 			continue
 		}
 		at := path.Join(h.Point, below)
@@ -115,14 +108,6 @@ func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) []string {
 		}
 	}
 	return found
-}
-
-// relativePath is what has to be added to dir to give name.
-func relativePath(dir, name string) (string, bool) {
-	if !path.IsAbs(dir) || !path.IsAbs(name) || !mountinfo.Within(dir, name) {
-		return "", false
-	}
-	return strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), true
 }
 
 // isVolumePath reports whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
@@ -162,7 +147,7 @@ func (t mountTables) carrierPaths(c cri.Mount) []string {
 }
 
 // judgeMount judges one mount, and says how it is used as it should be.
-func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown error) (live string) {
+func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown string) (live string) {
 	table, err := n.namespaceTable(holder.Mount.Namespace)
 	if err != nil {
 		holder.Why, holder.TableUnread = "its mount table cannot be read: "+err.Error(), true
@@ -173,13 +158,13 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		holder.Why = "it went while it was looked at"
 		return ""
 	}
-	holder.tableOrder = tablePosition(table, m.ID)
+	holder.tableOrder = slices.IndexFunc(table.Mounts(), func(other mountinfo.Mount) bool { return other.ID == m.ID })
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	tables := mountTables{layoutOf(n.node), n.table, table}
 	verdict := tables.judgeByTables(m)
 	holder.HostPath, holder.Volume = verdict.hostPath, volumeOf(verdict.hostPath)
 	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
-	namespace, foreign := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
+	claim := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, tables, verdict.hostPath)
 	}
@@ -190,10 +175,10 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		holder.Why = verdict.keepReason
 	case why != "":
 		holder.Why = why
-	case foreign != nil:
-		holder.Why = foreign.Error()
+	case claim.Foreign != "":
+		holder.Why = claim.Foreign
 	default:
-		holder.Removable, holder.Mount.Namespace = true, namespace
+		holder.Removable, holder.Mount.Namespace = true, claim.Namespace
 		holder.Why = fmt.Sprintf("it is a copy of the kubelet's former mount at %q; that file system is no longer mounted in the kubelet's "+
 			"namespace; %s; no unmount spreads from there", verdict.hostPath, how)
 	}
@@ -203,10 +188,10 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 // propagationPath says how the mount came into its namespace, why it is to stay for that, and whether a container has
 // it as a volume of its own.
 func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount,
-	unknown error) (how, why, live string) {
+	unknown string) (how, why, live string) {
 	switch {
-	case unknown != nil:
-		return "", unknown.Error(), ""
+	case unknown != "":
+		return "", unknown, ""
 	case h.Owner != nil:
 		return n.carriedByContainer(tables, h, mount)
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
@@ -241,13 +226,4 @@ func (n *inspection) carriedByContainer(tables mountTables, holder *HolderInfo, 
 		}
 	}
 	return "", fmt.Sprintf("it came into %s with %q, which is not above all volumes of the node", whose, carrier.HostPath), ""
-}
-
-func tablePosition(t *mountinfo.Table, id int) int {
-	for i, m := range t.Mounts() {
-		if m.ID == id {
-			return i
-		}
-	}
-	return -1
 }

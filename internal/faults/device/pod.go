@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // livePodReason says why the pod is alive that a path of a volume belongs to. It is empty if the pod has ended, or the
@@ -51,8 +53,8 @@ func (l nodeAsker) aliveReason(ctx context.Context, uid string) string {
 	return ""
 }
 
-func (n *inspection) hasDirectory(uid string) string {
-	fd, err := mountns.Lookup(n.node.PID, n.node.PodDir(uid))
+func (l nodeAsker) hasDirectory(uid string) string {
+	fd, err := mountns.Lookup(l.node.PID, l.node.PodDir(uid))
 	fd.Close()
 	if errors.Is(err, sys.ENOENT) {
 		return ""
@@ -116,20 +118,16 @@ func (n *inspection) propagationCaveat(hostPath string) string {
 
 // volumeMount finds the volume that a container mounts at a path, and in which list of the spec the container is.
 func volumeMount(pod *corev1.Pod, container, at string) (name, list string) {
-	for list, containers := range map[string][]corev1.Container{"containers": pod.Spec.Containers, "initContainers": pod.Spec.InitContainers} {
-		for _, c := range containers {
-			if c.Name != container {
-				continue
-			}
-			for _, m := range c.VolumeMounts {
-				if path.Clean("/"+m.MountPath) == path.Clean("/"+at) {
-					return m.Name, list
-				}
-			}
-			return "", list
+	list = "containers"
+	if slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == container }) {
+		list = "initContainers"
+	}
+	for _, m := range podinfo.VolumeMounts(pod, container) {
+		if path.Clean("/"+m.MountPath) == path.Clean("/"+at) {
+			return m.Name, list
 		}
 	}
-	return "", "containers"
+	return "", list
 }
 
 // propagationPatch is for the workload's template: what is in a pod cannot be changed.

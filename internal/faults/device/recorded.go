@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -50,6 +51,8 @@ type Process struct {
 	// Unknown is why the owner is not known, if there may be one.
 	Unknown string `json:"unknown,omitempty"`
 	Gone    bool   `json:"gone,omitempty"`
+
+	confirmed bool // whether it is known that it is not gone otherwise
 }
 
 // DeviceEvidence is one device.
@@ -75,8 +78,7 @@ func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *E
 func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 	evidence := &Evidence{
 		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
-		Tables: map[uint64][]mountinfo.Mount{}, Unread: map[uint64]string{}, Processes: map[int]Process{},
-		Claims: map[string]Claim{},
+		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims,
 	}
 	for _, r := range reports {
 		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Coverage.Mounts)}
@@ -89,23 +91,6 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 	for inode, table := range n.tables {
 		evidence.Tables[inode] = table.Mounts()
 	}
-	for inode, err := range n.unreadTables {
-		evidence.Unread[inode] = err.Error()
-	}
-	for key, c := range n.claims {
-		of := Claim{Namespace: c.namespace}
-		if c.refusal != nil {
-			of.Foreign = c.refusal.Error()
-		}
-		evidence.Claims[key] = of
-	}
-	for pid, p := range n.processes {
-		of := Process{Command: p.command, Owner: p.owner, Gone: p.gone}
-		if p.err != nil {
-			of.Unknown = p.err.Error()
-		}
-		evidence.Processes[pid] = of
-	}
 	return evidence
 }
 
@@ -115,32 +100,15 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 	of.PID = e.KubeletPID
 	inspection := &inspection{
 		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
-		processes: map[int]processInfo{}, aliveReasons: e.AlivePods, unreadTables: map[uint64]error{}, seesAll: e.SeesAll,
-		claims: map[string]claimResult{},
-		asker:  recordedAsker{},
+		processes: map[int]Process{}, aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: e.SeesAll,
+		claims: map[string]Claim{}, asker: recordedAsker{},
 	}
-	if inspection.aliveReasons == nil {
-		inspection.aliveReasons = map[string]string{}
-	}
+	maps.Copy(inspection.processes, e.Processes)
+	maps.Copy(inspection.aliveReasons, e.AlivePods)
+	maps.Copy(inspection.claims, e.Claims)
+	maps.Copy(inspection.unreadTables, e.Unread)
 	for inode, mounts := range e.Tables {
 		inspection.tables[inode] = mountinfo.NewTable(mounts)
-	}
-	for inode, why := range e.Unread {
-		inspection.unreadTables[inode] = errors.New(why)
-	}
-	for key, c := range e.Claims {
-		of := claimResult{namespace: c.Namespace}
-		if c.Foreign != "" {
-			of.refusal = errors.New(c.Foreign)
-		}
-		inspection.claims[key] = of
-	}
-	for pid, p := range e.Processes {
-		who := processInfo{command: p.Command, owner: p.Owner, gone: p.Gone, confirmed: true}
-		if p.Unknown != "" {
-			who.err = errors.New(p.Unknown)
-		}
-		inspection.processes[pid] = who
 	}
 	var cases []*Usage
 	for _, d := range e.Devices {
@@ -176,15 +144,15 @@ func (recordedAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) 
 	return nil, fmt.Errorf("the table of mount namespace %s was not recorded", ns)
 }
 
-func (recordedAsker) claimNamespace(ns mountns.Namespace, _ *cri.Owner) (mountns.Namespace, error) {
-	return ns, fmt.Errorf("whether mount namespace %s may be entered was not recorded", ns)
+func (recordedAsker) claimNamespace(ns mountns.Namespace, _ *cri.Owner) Claim {
+	return Claim{Namespace: ns, Foreign: fmt.Sprintf("whether mount namespace %s may be entered was not recorded", ns)}
 }
 
-func (recordedAsker) process(_ context.Context, pid int) processInfo {
-	return processInfo{err: fmt.Errorf("whose process %d is was not recorded", pid), confirmed: true}
+func (recordedAsker) process(_ context.Context, pid int) Process {
+	return Process{Unknown: fmt.Sprintf("whose process %d is was not recorded", pid)}
 }
 
-func (recordedAsker) confirm(_ int, _ devholder.Holder, p processInfo) processInfo { return p }
+func (recordedAsker) confirm(_ int, _ devholder.Holder, p Process) Process { return p }
 
 func (recordedAsker) aliveReason(_ context.Context, uid string) string {
 	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)

@@ -119,22 +119,14 @@ type usageFilter struct {
 
 // addFilters makes the filters of the parameters that are set.
 func (s *deviceSelector) addFilters(ctx context.Context, want Selection) error {
-	if want.Device != "" {
-		f, err := s.deviceFilter(ctx, want.Device)
-		if err != nil {
-			return err
+	for _, parameter := range []struct {
+		value  string
+		filter func(ctx context.Context, value string) (usageFilter, error)
+	}{{want.Device, s.deviceFilter}, {want.PersistentVolume, volumeFilter}, {want.Message, s.messageFilter}} {
+		if parameter.value == "" {
+			continue
 		}
-		s.filters = append(s.filters, f)
-	}
-	if want.PersistentVolume != "" {
-		f, err := volumeFilter(want.PersistentVolume)
-		if err != nil {
-			return err
-		}
-		s.filters = append(s.filters, f)
-	}
-	if want.Message != "" {
-		f, err := s.messageFilter(ctx, want.Message)
+		f, err := parameter.filter(ctx, parameter.value)
 		if err != nil {
 			return err
 		}
@@ -144,7 +136,7 @@ func (s *deviceSelector) addFilters(ctx context.Context, want Selection) error {
 }
 
 // volumeFilter matches the mounts that were made for a PersistentVolume.
-func volumeFilter(name string) (usageFilter, error) {
+func volumeFilter(_ context.Context, name string) (usageFilter, error) {
 	if strings.ContainsAny(name, "/\x00") {
 		return usageFilter{}, fmt.Errorf("read %s: %w: %q is no name of a PersistentVolume", ParamPersistentVolume, ErrParameter, name)
 	}
@@ -258,7 +250,7 @@ func (s *deviceSelector) explainOthers(ctx context.Context) error {
 		for _, d := range fit.devices[:min(len(fit.devices), maxMentioned)] {
 			one, err := s.InspectWithProcesses(ctx, d)
 			switch {
-			case errors.Is(err, blockdev.ErrNotFound), errors.Is(err, blockdev.ErrChanged):
+			case IsGone(err):
 				s.result.Others = append(s.result.Others, fmt.Sprintf("device %s is gone", d.Node()))
 			case err != nil:
 				return err

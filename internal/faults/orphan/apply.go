@@ -142,7 +142,7 @@ func (e Entry) removeFrom(ctx context.Context, pods *sys.FD, uid string) error {
 	if err != nil {
 		return err
 	}
-	if st.Ino != e.inode || !st.Changed.Equal(e.changeTime) {
+	if st.Ino != e.facts.Inode || !st.Changed.Equal(e.facts.Changed) {
 		return fmt.Errorf("%w: it has changed", ErrNotRemovable)
 	}
 	if e.Kind == Directory {
@@ -193,7 +193,7 @@ func (i *Inspector) LeftVolumes(ctx context.Context, uid string) (left []string,
 	if err != nil {
 		return nil, err
 	}
-	inspection, p := &inspection{Inspector: i, node: node, uid: uid}, &Pod{UID: uid, Path: node.PodDir(uid)}
+	inspection, p := &inspection{Inspector: i, node: node, uid: uid}, &Pod{Place: Place{UID: uid, Path: node.PodDir(uid)}}
 	if err := inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return inspection.listEntries(p, pods) }); err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func TestRemovesTheVeryEntry(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer pods.Close()
-			p := &Pod{UID: "pod", Path: root + "/pod"}
+			p := &Pod{Place: Place{UID: "pod", Path: root + "/pod"}}
 			if err := (&inspection{Inspector: &Inspector{}}).listEntries(p, pods); err != nil {
 				t.Fatal(err)
 			}

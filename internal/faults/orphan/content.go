@@ -51,7 +51,6 @@ func (n *inspection) listEntries(pod *Pod, pods *sys.FD) error {
 		case parts[0] == subPathsDir:
 			pod.SubPaths = true
 		}
-		pod.hasKubeletFiles = pod.hasKubeletFiles || e.Kind == KubeletFile
 	}
 	return nil
 }
@@ -77,7 +76,7 @@ func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) err
 	if err != nil {
 		return err
 	}
-	entry := Entry{Path: rel, inode: st.Ino, changeTime: st.Changed, birthTime: st.Born}
+	entry := Entry{Path: rel, facts: EntryFacts{Inode: st.Ino, Changed: st.Changed, Made: st.Born}}
 	if !st.IsDir() {
 		entry.classifyFile(fd, st)
 		w.appendEntry(entry)
@@ -179,7 +178,7 @@ func (e *Entry) classifyRecord(fd *sys.FD, st sys.Stat, volume string) {
 		e.Reason = "it is no record of this volume: " + err.Error()
 		return
 	}
-	e.Kind, e.record = Record, record
+	e.Kind, e.facts.Record = Record, record
 }
 
 func (e *Entry) classifyEmptyFile(fd *sys.FD, st sys.Stat) {

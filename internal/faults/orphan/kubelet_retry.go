@@ -32,13 +32,13 @@ func cleanupRetryOf(node *kubelet.Node) (a cleanupRetry) {
 // was made counts. If it was after the start, the kubelet has mounted the volume itself, and goes on trying as any
 // other.
 func (a cleanupRetry) pendingReason(e Entry) string {
-	may := fmt.Sprintf("the kubelet may be waiting for driver %q to finish with the volume, and needs the record for that", e.record.Driver)
+	may := fmt.Sprintf("the kubelet may be waiting for driver %q to finish with the volume, and needs the record for that", e.facts.Record.Driver)
 	switch {
 	case a.err != nil:
 		return fmt.Sprintf("%s (%v): bring the driver back", may, a.err)
 	case !a.onlyOnce:
 		return may + ": bring the driver back; if that is gone for good, remove the record while the kubelet is stopped"
-	case e.birthTime.IsZero() || !e.birthTime.Before(a.since):
+	case e.facts.Made.IsZero() || !e.facts.Made.Before(a.since):
 		return may + ": bring the driver back; if that is gone for good, restart the kubelet"
 	}
 	return ""

@@ -45,10 +45,10 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
 		return b.Major == n.podsDirectory.major && b.Minor == n.podsDirectory.minor
 	}, func(m *mountns.Mount) {
-		if uid := n.podOfRoot(m); uid != "" {
+		if uid := n.podsDirectory.podOfRoot(m); uid != "" {
 			found.addMount(uid, m, "it shows what is in the directory of the pod")
 		}
-		if n.leadsToPod(m, found) {
+		if n.podsDirectory.leadsToPod(m, found) {
 			if room -= len(m.Root) + len(m.Point); room > 0 {
 				above.addParent(m)
 			}
@@ -60,10 +60,10 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	if err == nil && len(above) > 0 {
 		var again mountns.Survey
 		again, err = mountns.EachMount(func(b *mountns.MountBrief) bool {
-			in := above[namespaceKeyOf(b.Namespace)]
+			in := above[b.Namespace.Key()]
 			return in != nil && in[b.Parent] != nil
 		}, func(m *mountns.Mount) {
-			if uid := n.podOfParent(m, above[namespaceKeyOf(m.Namespace)][m.Parent]); uid != "" {
+			if uid := n.podsDirectory.podOfParent(m, above[m.Namespace.Key()][m.Parent]); uid != "" {
 				found.addMount(uid, m, "it is mounted in the directory of the pod")
 			}
 		})
@@ -92,23 +92,10 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 const maxParents = 16 << 20
 
 // parentMounts are the mounts on which something may be mounted in the directory of a pod, by namespace and number.
-type parentMounts map[namespaceKey]map[int]*mountns.Mount
-
-// namespaceKey is a mount namespace: its number, or a process in it where the number may not be read.
-type namespaceKey struct {
-	inode uint64
-	pid   int
-}
-
-func namespaceKeyOf(ns mountns.Namespace) namespaceKey {
-	if ns.Inode != 0 {
-		return namespaceKey{inode: ns.Inode}
-	}
-	return namespaceKey{pid: ns.PID}
-}
+type parentMounts map[mountns.Key]map[int]*mountns.Mount
 
 func (p parentMounts) addParent(m *mountns.Mount) {
-	at := namespaceKeyOf(m.Namespace)
+	at := m.Namespace.Key()
 	if p[at] == nil {
 		p[at] = map[int]*mountns.Mount{}
 	}
@@ -116,31 +103,29 @@ func (p parentMounts) addParent(m *mountns.Mount) {
 }
 
 // leadsToPod reports whether the directory of one of the pods can be reached by way of the mount.
-func (n *inspection) leadsToPod(m *mountns.Mount, pods usesByPod) bool {
+func (d directoryID) leadsToPod(m *mountns.Mount, pods usesByPod) bool {
 	root, _ := mountinfo.Deleted(m.Root)
-	return mountinfo.Within(root, n.podsDirectory.root) || pods[firstComponent(n.podsDirectory.root, root)] != nil
+	return mountinfo.Within(root, d.root) || pods[firstComponent(d.root, root)] != nil
 }
 
 // podOfRoot is the pod whose directory, or something in it, is the root of the mount.
-func (n *inspection) podOfRoot(m *mountns.Mount) string {
+func (d directoryID) podOfRoot(m *mountns.Mount) string {
 	root, _ := mountinfo.Deleted(m.Root)
-	return firstComponent(n.podsDirectory.root, root)
+	return firstComponent(d.root, root)
 }
 
 // podOfParent is the pod in whose directory the mount lies: its parent shows the file system there.
-func (n *inspection) podOfParent(m, parent *mountns.Mount) string {
+func (d directoryID) podOfParent(m, parent *mountns.Mount) string {
 	if parent == nil || !mountinfo.Within(parent.Point, m.Point) {
 		return ""
 	}
 	root, _ := mountinfo.Deleted(parent.Root)
-	return firstComponent(n.podsDirectory.root, pathInMount(parent.Point, root, m.Point))
+	return firstComponent(d.root, pathInMount(parent.Point, root, m.Point))
 }
 
 // firstComponent is the first name of a path below dir; empty if it is not below.
 func firstComponent(dir, name string) string {
-	if !mountinfo.Within(dir, name) {
-		return ""
-	}
-	uid, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "/")
+	below, _ := mountinfo.Below(dir, name)
+	uid, _, _ := strings.Cut(below, "/")
 	return uid
 }

@@ -21,6 +21,7 @@
 package orphan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,17 +125,35 @@ type Coverage struct {
 
 // Pod is the directory of a pod that no source knows which was asked.
 type Pod struct {
+	Place
+	// Changed is when a name in the directory, or below, last came or went.
+	Changed time.Time `json:"changed,omitzero"`
+	// Orphaned is whether it is proven to belong to no pod; Unproven says why not.
+	Orphaned bool     `json:"orphaned"`
+	Unproven []string `json:"unproven,omitempty"`
+	Remains
+	// Refusals say why nothing of it is removed, at most 32.
+	Refusals []string `json:"refusals,omitempty"`
+	// Actions remove what has to go before the kubelet removes the rest. There are none if anything speaks against it.
+	Actions []fault.Action `json:"steps,omitempty"`
+
+	allEntries     []Entry
+	containerDoubt string // why it is not proven that it has no container; empty: it is
+	mounts         podUse
+}
+
+// Place is where the directory of a pod is, and whose it was.
+type Place struct {
 	UID string `json:"uid"`
 	// Path is the directory, in the kubelet's mount namespace.
 	Path string `json:"path"`
 	// Namespace and Name are what the directories of the kubelet's logs say. They are for people.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Changed is when a name in the directory, or below, last came or went.
-	Changed time.Time `json:"changed,omitzero"`
-	// Orphaned is whether it is proven to belong to no pod; Unproven says why not.
-	Orphaned bool     `json:"orphaned"`
-	Unproven []string `json:"unproven,omitempty"`
+}
+
+// Remains are what is left in the directory of a pod, and mounted of it.
+type Remains struct {
 	// Volumes are the directories of volumes that are left, "plugin/name" as they are called there.
 	Volumes []string `json:"volumes,omitempty"`
 	// SubPaths is whether the directory of the subPaths is left.
@@ -145,15 +164,6 @@ type Pod struct {
 	More    int     `json:"more,omitempty"`
 	// Mounts are what is mounted of it, at most 32.
 	Mounts []PodMount `json:"mounts,omitempty"`
-	// Refusals say why nothing of it is removed, at most 32.
-	Refusals []string `json:"refusals,omitempty"`
-	// Actions remove what has to go before the kubelet removes the rest. There are none if anything speaks against it.
-	Actions []fault.Action `json:"steps,omitempty"`
-
-	allEntries      []Entry
-	hasKubeletFiles bool   // whether the kubelet's own files are in it
-	containerDoubt  string // why it is not proven that it has no container; empty: it is
-	mounts          podUse
 }
 
 // Kind is what an entry of a pod's directory is.
@@ -177,10 +187,18 @@ type Entry struct {
 	// Reason says what it is, if that is not plain.
 	Reason string `json:"why,omitempty"`
 
-	inode                 uint64
-	birthTime, changeTime time.Time
-	record                *kubelet.VolumeRecord // nil for one that is empty: the kubelet does not wait until it is written out
-	neededReason          string                // what speaks against removing a record; empty: nothing
+	facts EntryFacts
+}
+
+// EntryFacts are what was read of an entry.
+type EntryFacts struct {
+	Inode   uint64    `json:"inode,omitempty"`
+	Made    time.Time `json:"made,omitzero"`
+	Changed time.Time `json:"changed,omitzero"`
+	// Record is nil for one that is empty: the kubelet does not wait until it is written out.
+	Record *kubelet.VolumeRecord `json:"record,omitempty"`
+	// NeededReason is what speaks against removing a record; empty: nothing.
+	NeededReason string `json:"needed,omitempty"`
 }
 
 // PodMount is a mount that shows the directory to be in use.
@@ -201,9 +219,4 @@ func (i *Inspector) currentTime() time.Time {
 	return time.Now()
 }
 
-func (i *Inspector) minimumAge() time.Duration {
-	if i.MinimumAge > 0 {
-		return i.MinimumAge
-	}
-	return DefaultMinimumAge
-}
+func (i *Inspector) minimumAge() time.Duration { return cmp.Or(i.MinimumAge, DefaultMinimumAge) }

@@ -21,8 +21,8 @@ func (p *Pod) planRemoval(looked *Coverage) {
 		case MountPoint, Other:
 			p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.Reason))
 		case Record:
-			if e.neededReason != "" {
-				p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.neededReason))
+			if e.facts.NeededReason != "" {
+				p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.facts.NeededReason))
 			}
 		case KubeletFile:
 			if rest {
@@ -53,12 +53,12 @@ func (e Entry) removalAction(p *Pod, proof string) fault.Action {
 	ref := e.fileReference(p.Path)
 	action := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Fault: fault.OrphanedPodVolumes, Lossless: true}
 	switch {
-	case e.Kind == Record && e.record == nil:
+	case e.Kind == Record && e.facts.Record == nil:
 		action.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"
 		action.Loss = "nothing: the file is empty"
 	case e.Kind == Record:
 		action.Safety = proof + "; it is the kubelet's record of this volume, and nothing is mounted on its directory"
-		action.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.record.Handle, e.record.Driver)
+		action.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.facts.Record.Handle, e.facts.Record.Driver)
 	case e.Kind == SubPath:
 		action.Safety, action.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
 	default:
@@ -70,9 +70,9 @@ func (e Entry) removalAction(p *Pod, proof string) fault.Action {
 
 // fileReference names an entry so that one which has taken its place since is not taken for it.
 func (e Entry) fileReference(dir string) fault.File {
-	ref := fault.File{Path: path.Join(dir, e.Path), Inode: e.inode}
-	if !e.birthTime.IsZero() {
-		ref.Made = e.birthTime.UnixNano()
+	ref := fault.File{Path: path.Join(dir, e.Path), Inode: e.facts.Inode}
+	if !e.facts.Made.IsZero() {
+		ref.Made = e.facts.Made.UnixNano()
 	}
 	return ref
 }

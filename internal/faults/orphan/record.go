@@ -32,7 +32,7 @@ func volumeDirectory(r *kubelet.VolumeRecord) string {
 func (n *inspection) addNeededReasons(p *Pod) {
 	for i, e := range p.allEntries {
 		if e.Kind == Record {
-			p.allEntries[i].neededReason = n.recordNeeded(e, p.UID)
+			p.allEntries[i].facts.NeededReason = n.recordNeeded(e, p.UID)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (n *inspection) addNeededReasons(p *Pod) {
 // No kubelet can finish with a volume by an empty one. But if the volume is staged all the same, its directory is the
 // last sign that it has to be unstaged. After a reset of the machine nothing is staged.
 func (n *inspection) recordNeeded(entry Entry, uid string) string {
-	if entry.record == nil {
+	if entry.facts.Record == nil {
 		name := path.Base(path.Dir(entry.Path))
 		if at := n.stagedElsewhere(&kubelet.VolumeRecord{PersistentVolume: name}, uid); at != "" {
 			return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: no kubelet can finish with it by an empty "+
@@ -50,7 +50,7 @@ func (n *inspection) recordNeeded(entry Entry, uid string) string {
 		}
 		return ""
 	}
-	if at := n.stagedElsewhere(entry.record, uid); at != "" {
+	if at := n.stagedElsewhere(entry.facts.Record, uid); at != "" {
 		return fmt.Sprintf("the volume is staged at %q, and no other pod has it mounted: the kubelet may not have finished with it, "+
 			"and needs the record for that", at)
 	}

@@ -5,8 +5,6 @@ package orphan
 
 import (
 	"time"
-
-	"kubediag.org/kubediag/internal/kubelet"
 )
 
 // Evidence is what was found of the directories of pods, and what was answered about them, so that it can be written
@@ -28,10 +26,7 @@ type Evidence struct {
 
 // PodEvidence is what was found of one directory.
 type PodEvidence struct {
-	UID       string `json:"uid"`
-	Path      string `json:"path"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
+	Place
 	// ContainerDoubt is why it is not proven that the pod has no container; empty: it is.
 	ContainerDoubt string          `json:"contained,omitempty"`
 	Entries        []EntryEvidence `json:"entries"`
@@ -46,11 +41,7 @@ type PodEvidence struct {
 // EntryEvidence is an entry of a directory with all that was read of it.
 type EntryEvidence struct {
 	Entry
-	Inode        uint64                `json:"inode,omitempty"`
-	Made         time.Time             `json:"made,omitzero"`
-	Changed      time.Time             `json:"changed,omitzero"`
-	Record       *kubelet.VolumeRecord `json:"record,omitempty"`
-	NeededReason string                `json:"needed,omitempty"`
+	EntryFacts
 }
 
 // Evidence is what the survey rests on.
@@ -61,12 +52,11 @@ func (s *Survey) Evidence() Evidence {
 	}
 	for _, p := range s.Pods {
 		of := PodEvidence{
-			UID: p.UID, Path: p.Path, Namespace: p.Namespace, Name: p.Name, ContainerDoubt: p.containerDoubt,
-			Volumes: p.Volumes, SubPaths: p.SubPaths,
+			Place: p.Place, ContainerDoubt: p.containerDoubt, Volumes: p.Volumes, SubPaths: p.SubPaths,
 			Mounts: p.mounts.examples, AllMounts: p.mounts.total,
 		}
 		for _, entry := range p.allEntries {
-			of.Entries = append(of.Entries, EntryEvidence{entry, entry.inode, entry.birthTime, entry.changeTime, entry.record, entry.neededReason})
+			of.Entries = append(of.Entries, EntryEvidence{entry, entry.facts})
 		}
 		evidence.Pods = append(evidence.Pods, of)
 	}
@@ -87,15 +77,12 @@ func (e Evidence) Judge() *Survey {
 	inspection := &inspection{Inspector: &Inspector{}}
 	for _, of := range e.Pods {
 		pod := &Pod{
-			UID: of.UID, Path: of.Path, Namespace: of.Namespace, Name: of.Name, Volumes: of.Volumes, SubPaths: of.SubPaths,
+			Place: of.Place, Remains: Remains{Volumes: of.Volumes, SubPaths: of.SubPaths},
 			containerDoubt: of.ContainerDoubt, mounts: podUse{of.Mounts, of.AllMounts},
 		}
 		for _, entry := range of.Entries {
-			one := entry.Entry
-			one.inode, one.birthTime, one.changeTime = entry.Inode, entry.Made, entry.Changed
-			one.record, one.neededReason = entry.Record, entry.NeededReason
-			pod.allEntries = append(pod.allEntries, one)
-			pod.hasKubeletFiles = pod.hasKubeletFiles || one.Kind == KubeletFile
+			entry.facts = entry.EntryFacts
+			pod.allEntries = append(pod.allEntries, entry.Entry)
 		}
 		inspection.judgePod(pod, terms, looked)
 		survey.Pods = append(survey.Pods, pod)

@@ -135,7 +135,7 @@ func (n *inspection) serverCandidates(ctx context.Context, uids []string, pods *
 		if !serverUID.MatchString(uid) || n.confirmedGone.contains(uid) {
 			continue
 		}
-		p := &Pod{UID: uid, Path: n.node.PodDir(uid)}
+		p := &Pod{Place: Place{UID: uid, Path: n.node.PodDir(uid)}}
 		if err := n.listEntries(p, pods); err != nil {
 			return nil, fmt.Errorf("look into %q: %w", p.Path, err)
 		}
@@ -161,7 +161,7 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			p := &Pod{UID: uid, Path: n.node.PodDir(uid), containerDoubt: contained[uid], mounts: *found[uid]}
+			p := &Pod{Place: Place{UID: uid, Path: n.node.PodDir(uid)}, containerDoubt: contained[uid], mounts: *found[uid]}
 			if err := n.listEntries(p, pods); err != nil {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
@@ -215,10 +215,8 @@ func (n *inspection) directoryIDOf(pods *sys.FD) (directoryID, error) {
 
 // pathInMount is what a path is in the file system of a mount that it lies below.
 func pathInMount(point, root, name string) string {
-	if point == "/" {
-		return path.Join(root, name)
-	}
-	return path.Join(root, name[len(point):])
+	below, _ := mountinfo.Below(point, name)
+	return path.Join(root, below)
 }
 
 func mountIDOf(fd *sys.FD) (int, error) {
@@ -295,16 +293,16 @@ func (p *Pod) addRefusal(why string) {
 // of it has been removed, that is the last change, and what was made counts instead, as far as that is known.
 func (p *Pod) tooRecentReason(terms judgeTerms, acting bool) string {
 	for _, e := range p.allEntries {
-		if e.changeTime.After(p.Changed) {
-			p.Changed = e.changeTime
+		if e.facts.Changed.After(p.Changed) {
+			p.Changed = e.facts.Changed
 		}
 	}
 	last := p.Changed
 	if acting {
 		last = time.Time{}
 		for _, e := range p.allEntries {
-			if e.birthTime.After(last) {
-				last = e.birthTime
+			if e.facts.Made.After(last) {
+				last = e.facts.Made
 			}
 		}
 	}

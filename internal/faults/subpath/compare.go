@@ -14,8 +14,8 @@ import (
 
 // comparison is how a bind compares with what its subPath names now, and what was seen of it.
 type comparison struct {
-	relation relation
-	observed string
+	Relation relation `json:"relation,omitempty"`
+	Observed string   `json:"seen,omitempty"`
 }
 
 // compareWithNow looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be
@@ -49,7 +49,7 @@ func (s target) compareWithNow(state mount.State) comparison {
 
 // withoutSpecDoubt leaves out what only a pod's spec can say if that is not known.
 func (s target) withoutSpecDoubt(c comparison) comparison {
-	if s.pod == nil && (c.relation == differentInode || c.relation == otherFilesystem) {
+	if s.pod == nil && (c.Relation == differentInode || c.Relation == otherFilesystem) {
 		return comparison{}
 	}
 	return c
@@ -78,7 +78,7 @@ func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison 
 	oneDevice := bound.Major == now.Major && bound.Minor == now.Minor
 	switch {
 	case oneDevice && bound.Ino == now.Ino:
-		return comparison{relation: sameFile}
+		return comparison{Relation: sameFile}
 	case !oneDevice && !v.state.MountRoot:
 		return comparison{otherFilesystem, fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path, now.Major,
 			now.Minor)}
@@ -91,7 +91,7 @@ func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison 
 // one that the containers write. The containers decide what exists in the latter.
 func (v openedVolume) compareAbsent(name string) comparison {
 	if !v.hasAtomicWriter() {
-		return comparison{relation: entryAbsent}
+		return comparison{Relation: entryAbsent}
 	}
 	return comparison{removedByWriter, fmt.Sprintf("%q has no %q", v.path, name)}
 }

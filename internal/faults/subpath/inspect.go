@@ -26,15 +26,7 @@ type Bind struct {
 	Verdict Verdict
 	// Reason is what the verdict rests on, in words.
 	Reason string
-	// Line is the mount's line of mountinfo.
-	Line string
-	// Source is the path of the source on the host, with the kernel's mark //deleted. If no mount shows that part of
-	// the file system, it is the path inside the file system, as in mountinfo.
-	Source string
-	// HiddenMounts is how many further mounts are at the same place, hidden by this one.
-	HiddenMounts int
-	// PeerGroup is the peer group that an unmount spreads to, 0 for none.
-	PeerGroup int
+	TableFacts
 	// SourceUnchanged says that the subPath names, by now, the very file that is bound. A kubelet that compares the two
 	// keeps such a bind, even if the kernel refuses to bind its name any more.
 	SourceUnchanged bool
@@ -45,6 +37,19 @@ type Bind struct {
 
 	comparison   comparison // the evidence that decided, with State
 	notInspected bool       // it could not be looked at, and Reason says why
+}
+
+// TableFacts are what only the mount table shows of a bind.
+type TableFacts struct {
+	// Line is the mount's line of mountinfo.
+	Line string `json:"line,omitempty"`
+	// Source is the path of the source on the host, with the kernel's mark //deleted. If no mount shows that part of
+	// the file system, it is the path inside the file system, as in mountinfo.
+	Source string `json:"source,omitempty"`
+	// HiddenMounts is how many further mounts are at the same place, hidden by this one.
+	HiddenMounts int `json:"beneath,omitempty"`
+	// PeerGroup is the peer group that an unmount spreads to, 0 for none.
+	PeerGroup int `json:"spreads,omitempty"`
 }
 
 // WillBeReplaced reports whether a kubelet that renews binds will replace this one by itself, at the container's next
@@ -128,7 +133,7 @@ func mountPoints(mounts []mountinfo.Mount) []string {
 	return found
 }
 
-// Describe fills in what only the mount table shows: Source, Line, PeerGroup and HiddenMounts.
+// Describe fills in the facts of the mount table.
 func (b *Bind) Describe(node *kubelet.Node, podUID string, table *mountinfo.Table) {
 	b.HiddenMounts = max(0, len(table.All(b.State.Point))-1)
 	b.Source = sourcePath(table, node.PodDir(podUID), b.State)

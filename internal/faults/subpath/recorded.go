@@ -20,13 +20,7 @@ import (
 
 // Evidence is what the node has answered to a survey, so that it can be written down and judged again elsewhere.
 type Evidence struct {
-	Namespace uint64 `json:"namespace"`
-	Pods      int    `json:"pods"`
-	Mounts    int    `json:"mounts"`
-	Binds     int    `json:"binds"`
-	// ReplacesBinds and ReplacesBindsKnown are those of Survey.
-	ReplacesBinds      bool `json:"renews"`
-	ReplacesBindsKnown bool `json:"renewsKnown"`
+	Scope
 	// Found is on the binds that are not alive.
 	Found []BindEvidence `json:"found"`
 }
@@ -38,29 +32,15 @@ type BindEvidence struct {
 	State    mount.State          `json:"state"`
 	// NotInspected is why it could not be looked at; empty: it was.
 	NotInspected string `json:"unasked,omitempty"`
-	// Relation is how it compares with what the subPath names now, and Observed what was seen of that.
-	Relation string `json:"relation,omitempty"`
-	Observed string `json:"seen,omitempty"`
-	// Line, Source, HiddenMounts and PeerGroup are those of Bind.
-	Line         string `json:"line,omitempty"`
-	Source       string `json:"source,omitempty"`
-	HiddenMounts int    `json:"beneath,omitempty"`
-	PeerGroup    int    `json:"spreads,omitempty"`
+	comparison
+	TableFacts
 }
 
 // Evidence is what the survey rests on.
 func (s *Survey) Evidence() Evidence {
-	evidence := Evidence{
-		Namespace: s.Namespace, Pods: s.Pods, Mounts: s.Mounts, Binds: s.Binds, ReplacesBinds: s.ReplacesBinds,
-		ReplacesBindsKnown: s.ReplacesBindsKnown,
-		Found:              []BindEvidence{},
-	}
+	evidence := Evidence{Scope: s.Scope, Found: []BindEvidence{}}
 	for _, f := range s.Found {
-		b := BindEvidence{
-			SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, Relation: string(f.comparison.relation),
-			Observed: f.comparison.observed, Line: f.Line,
-			Source: f.Source, HiddenMounts: f.HiddenMounts, PeerGroup: f.PeerGroup,
-		}
+		b := BindEvidence{SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, comparison: f.comparison, TableFacts: f.TableFacts}
 		if f.notInspected {
 			b.NotInspected = f.Reason
 		}
@@ -71,14 +51,13 @@ func (s *Survey) Evidence() Evidence {
 
 // Judge makes the survey again from evidence alone. podOf gives a pod by its UID, nil if it is not known.
 func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
-	survey := &Survey{Namespace: e.Namespace, Pods: e.Pods, Mounts: e.Mounts, Binds: e.Binds,
-		ReplacesBinds: e.ReplacesBinds, ReplacesBindsKnown: e.ReplacesBindsKnown}
+	survey := &Survey{Scope: e.Scope}
 	for _, of := range e.Found {
-		bind := judgeComparison(of.Expected, of.State, comparison{relation(of.Relation), of.Observed})
+		bind := judgeComparison(of.Expected, of.State, of.comparison)
 		if of.NotInspected != "" {
 			bind = notInspected(of.Expected, of.State, of.NotInspected)
 		}
-		bind.Line, bind.Source, bind.HiddenMounts, bind.PeerGroup = of.Line, of.Source, of.HiddenMounts, of.PeerGroup
+		bind.TableFacts = of.TableFacts
 		if bind.Verdict != Alive {
 			survey.Found = append(survey.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), bind})
 		}
@@ -94,15 +73,6 @@ type pathLookup interface {
 	pathMissing(name string, or ...error) bool
 	// missingInVolume reports whether a volume is there and has no such entry.
 	missingInVolume(s target, name string) bool
-}
-
-// nodePathLookup asks the kernel, inside the kubelet's namespace.
-type nodePathLookup struct{}
-
-func (nodePathLookup) statHostPath(name string) (sys.Stat, error) { return followHostPath(name) }
-func (nodePathLookup) pathMissing(name string, or ...error) bool  { return pathIsMissing(name, or...) }
-func (nodePathLookup) missingInVolume(target target, name string) bool {
-	return target.subPathMissing(name)
 }
 
 // Lookups are what the node has answered about the sources of pods, by path.
@@ -124,12 +94,31 @@ type Lookup struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// Ask is BadSources of all containers of a pod that writes down what the node answers.
-func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
+func (l *Lookups) makeMaps() {
 	if l.HostPaths == nil {
 		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
 	}
-	return findBadSources(ctx, recordingPathLookup{l}, podSources{node, pod, ""})
+}
+
+// Ask is BadSources of all containers of a pod that writes down what the node answers.
+func (l *Lookups) Ask(ctx context.Context, node *kubelet.Node, pod *corev1.Pod) ([]fault.Finding, error) {
+	return l.ask(ctx, podSources{node, pod, ""})
+}
+
+// ask asks the node in the kubelet's namespace.
+func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding, err error) {
+	names := p.containers()
+	if len(names) == 0 {
+		return nil, nil
+	}
+	l.makeMaps()
+	err = p.node.Do(ctx, func() error {
+		for _, name := range names {
+			found = append(found, containerBadSources(nodePathLookup{l}, p.node, p.pod, name)...)
+		}
+		return ctx.Err()
+	})
+	return found, err
 }
 
 // Judge is BadSources from what was written down. n gives paths alone. An answer that is missing proves nothing.
@@ -141,10 +130,10 @@ func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Find
 	return found
 }
 
-// recordingPathLookup asks the kernel and writes down what it says.
-type recordingPathLookup struct{ *Lookups }
+// nodePathLookup asks the kernel, inside the kubelet's namespace, and writes down what it says.
+type nodePathLookup struct{ *Lookups }
 
-func (r recordingPathLookup) statHostPath(name string) (sys.Stat, error) {
+func (r nodePathLookup) statHostPath(name string) (sys.Stat, error) {
 	st, err := followHostPath(name)
 	l := Lookup{Stat: st}
 	errors.As(err, &l.Absence)
@@ -155,12 +144,12 @@ func (r recordingPathLookup) statHostPath(name string) (sys.Stat, error) {
 	return st, err
 }
 
-func (r recordingPathLookup) pathMissing(name string, or ...error) bool {
+func (r nodePathLookup) pathMissing(name string, or ...error) bool {
 	r.Missing[name] = pathIsMissing(name, or...)
 	return r.Missing[name]
 }
 
-func (r recordingPathLookup) missingInVolume(target target, name string) bool {
+func (r nodePathLookup) missingInVolume(target target, name string) bool {
 	at := target.node.SubPathPoint(target.place)
 	r.MissingIn[at] = target.subPathMissing(name)
 	return r.MissingIn[at]
@@ -192,9 +181,7 @@ func (r recordedPathLookup) missingInVolume(target target, _ string) bool {
 
 // Merge adds the answers about another pod.
 func (l *Lookups) Merge(other Lookups) {
-	if l.HostPaths == nil {
-		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
-	}
+	l.makeMaps()
 	maps.Copy(l.HostPaths, other.HostPaths)
 	maps.Copy(l.Missing, other.Missing)
 	maps.Copy(l.MissingIn, other.MissingIn)

@@ -25,7 +25,7 @@ import (
 // the volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
 // there: a container that waits for its image has no fault yet. A pod that is over, or goes, has none.
 func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
-	return findBadSources(ctx, nodePathLookup{}, podSources{node, pod, container})
+	return new(Lookups).ask(ctx, podSources{node, pod, container})
 }
 
 // podSources is whose sources are looked for.
@@ -41,21 +41,6 @@ func (p podSources) containers() []string {
 		return nil
 	}
 	return podinfo.Unstarted(p.pod, p.container)
-}
-
-// findBadSources asks the node in the kubelet's namespace.
-func findBadSources(ctx context.Context, paths pathLookup, p podSources) (found []fault.Finding, err error) {
-	names := p.containers()
-	if len(names) == 0 {
-		return nil, nil
-	}
-	err = p.node.Do(ctx, func() error {
-		for _, name := range names {
-			found = append(found, containerBadSources(paths, p.node, p.pod, name)...)
-		}
-		return ctx.Err()
-	})
-	return found, err
 }
 
 // containerBadSources is BadSources of one container, inside the namespace.

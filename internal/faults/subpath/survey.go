@@ -21,16 +21,24 @@ import (
 
 // Survey is what was found on a node.
 type Survey struct {
-	// Namespace is the inode number of the mount namespace that was looked at.
-	Namespace uint64
-	// Pods counts the directories of pods, Mounts the lines of the kubelet's mount table, Binds the subPath binds that
-	// were looked at.
-	Pods, Mounts, Binds int
+	Scope
 	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none: no
 	// container of it is started again.
 	Found []Found
-	// ReplacesBinds says whether the kubelet replaces such binds itself, ReplacesBindsKnown whether that is known.
-	ReplacesBinds, ReplacesBindsKnown bool
+}
+
+// Scope is what a survey has looked at.
+type Scope struct {
+	// Namespace is the inode number of the mount namespace.
+	Namespace uint64 `json:"namespace"`
+	// Pods counts the directories of pods, Mounts the lines of the kubelet's mount table, Binds the subPath binds that
+	// were looked at.
+	Pods   int `json:"pods"`
+	Mounts int `json:"mounts"`
+	Binds  int `json:"binds"`
+	// ReplacesBinds says whether the kubelet replaces stale binds itself, ReplacesBindsKnown whether that is known.
+	ReplacesBinds      bool `json:"renews"`
+	ReplacesBindsKnown bool `json:"renewsKnown"`
 }
 
 // Found is a bind that is not alive.

@@ -86,12 +86,12 @@ func (s target) judgeState(st mount.State) Bind {
 // judgeComparison decides about the mount st from evidence alone.
 func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparison) Bind {
 	bind := Bind{
-		SubPathMount: expected, State: st, SourceUnchanged: now.relation == sameFile, SourceReplaced: now.relation == differentInode,
-		SourceMissing: now.relation == entryAbsent, comparison: now,
+		SubPathMount: expected, State: st, SourceUnchanged: now.Relation == sameFile, SourceReplaced: now.Relation == differentInode,
+		SourceMissing: now.Relation == entryAbsent, comparison: now,
 	}
-	bind.Verdict, bind.Reason = judgeBind(st, now.relation)
-	if now.observed != "" && bind.Verdict != Alive {
-		bind.Reason += ": " + now.observed
+	bind.Verdict, bind.Reason = judgeBind(st, now.Relation)
+	if now.Observed != "" && bind.Verdict != Alive {
+		bind.Reason += ": " + now.Observed
 	}
 	return bind
 }

@@ -64,7 +64,7 @@ func (c *Copy) accountablePod() string {
 // isOnNodeDisk reports whether the copy is of the directory of the node's own disk that the volume covers.
 func (c *Copy) isOnNodeDisk() bool {
 	at := c.volume.stagedLocation()
-	return at.covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk
+	return at.Covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk()
 }
 
 // readOnly reports whether the pod was given the volume there, or at all, to read alone. The mount that is there need
@@ -76,7 +76,7 @@ func (c *Copy) readOnly() bool {
 		return true
 	}
 	pod := c.volume.spec.pod
-	return record != nil && pod != nil && slices.ContainsFunc(volumeMounts(pod, c.Container), func(m corev1.VolumeMount) bool {
+	return record != nil && pod != nil && slices.ContainsFunc(podinfo.VolumeMounts(pod, c.Container), func(m corev1.VolumeMount) bool {
 		return m.ReadOnly && isMountedAt(m, record.ContainerPath)
 	})
 }
@@ -273,7 +273,7 @@ func (c *Copy) decideReplaceable(refusal string, inSpec *probe.Answer) Decision 
 func (c *Copy) sourceMismatch(inSpec *probe.Answer) string {
 	v, spec := c.volume, c.origin.specSubPath
 	switch {
-	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.stagedLocation().nodeDisk:
+	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.stagedLocation().nodeDisk():
 		return fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
 	case spec != "" && v.Source != nil && (inSpec == nil || !c.Source.isAnswer(*inSpec)):
 		return fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which does not lead there "+

@@ -53,7 +53,7 @@ func hiddenOrForeign(copied *Copy, table *mountinfo.Table) string {
 		return "another mount hides it from its processes"
 	case len(table.Children(copied.ID)) > 0:
 		return "other mounts lie on it"
-	case health.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Mount.Mount) && deviceOf(top) != health.stagedLocation().nodeDisk &&
+	case health.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Mount.Mount) && deviceOf(top) != health.stagedLocation().nodeDisk() &&
 		(top.FSType != health.Mount.FSType || top.Source != health.Mount.Source):
 		return fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: nothing proves that it was ever that volume",
 			top.FSType, top.Source, health.Mount.FSType, health.Mount.Source)
@@ -93,7 +93,7 @@ func isMountedAt(m corev1.VolumeMount, name string) bool {
 // specMountsVolume reports whether the spec has the container mount the volume, and not a directory of it, at the path.
 func specMountsVolume(copied *Copy, at string) bool {
 	pod := copied.volume.spec.pod
-	for _, m := range volumeMounts(pod, copied.Container) {
+	for _, m := range podinfo.VolumeMounts(pod, copied.Container) {
 		if !isMountedAt(m, at) || m.SubPath != "" || m.SubPathExpr != "" {
 			continue
 		}
@@ -112,20 +112,4 @@ func (v *Volume) mayBeSpec(spec corev1.Volume) bool {
 	own := spec.ConfigMap != nil || spec.Secret != nil || spec.EmptyDir != nil || spec.HostPath != nil || spec.Projected != nil ||
 		spec.DownwardAPI != nil || spec.CSI != nil
 	return spec.Name == v.Name || !own
-}
-
-func volumeMounts(pod *corev1.Pod, container string) []corev1.VolumeMount {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, c := range list {
-			if c.Name == container {
-				return c.VolumeMounts
-			}
-		}
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		if c.Name == container {
-			return c.VolumeMounts
-		}
-	}
-	return nil
 }

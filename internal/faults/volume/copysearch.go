@@ -83,8 +83,8 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 			continue
 		}
 		add(deviceOf(health.Mount.Mount), health)
-		if at := health.stagedLocation(); at.covered != "" {
-			add(at.nodeDisk, health)
+		if at := health.stagedLocation(); at.Covered != "" {
+			add(at.nodeDisk(), health)
 		}
 	}
 	return wanted

@@ -77,10 +77,10 @@ func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) err
 			if e.Answer.State == probe.Alive && e.pathBelowMount() != "" {
 				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.pathBelowMount(), true), e.setExpected})
 			}
-		case e.StagingAnswer.State == probe.Alive && e.stagedLocation().known:
+		case e.StagingAnswer.State == probe.Alive && e.stagedLocation().Known:
 			// A trial bind matters only for one that has to be bound.
 			bind := e.Answer.State != probe.Alive || e.Answer.Bindable == probe.No
-			if bind || e.stagedLocation().pathBelowStaged != "" {
+			if bind || e.stagedLocation().Below != "" {
 				requests = append(requests, e.requestExpected(bind))
 			} else {
 				e.ExpectedAnswer = e.StagingAnswer
@@ -92,7 +92,7 @@ func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) err
 
 // requestExpected asks for the directory of the staged mount that belongs at the volume's place.
 func (e *Evidence) requestExpected(bind bool) probeRequest {
-	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.stagedLocation().pathBelowStaged, bind), e.setExpected}
+	return probeRequest{probeTarget(e.Pod.UID, e.Staging.Mount, e.stagedLocation().Below, bind), e.setExpected}
 }
 
 func (e *Evidence) setExpected(a probe.Answer) { e.ExpectedAnswer = a }
@@ -114,9 +114,9 @@ func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
 func (p *batchProber) recheckInodes(ctx context.Context, evidence []*Evidence) error {
 	var requests []probeRequest
 	for _, e := range evidence {
-		if e.stagedLocation().known && e.isStagedDevice() && e.directoryReplaced() {
+		if e.stagedLocation().Known && e.isStagedDevice() && e.directoryReplaced() {
 			requests = append(requests, e.recheckRequest(e.Pod.UID, e.Mount, "", e.Answer),
-				e.recheckRequest(e.Pod.UID, e.Staging.Mount, e.stagedLocation().pathBelowStaged, e.ExpectedAnswer))
+				e.recheckRequest(e.Pod.UID, e.Staging.Mount, e.stagedLocation().Below, e.ExpectedAnswer))
 		}
 	}
 	return p.askAll(ctx, requests)
@@ -146,5 +146,5 @@ func (e *Evidence) directoryReplaced() bool {
 func (e *Evidence) countsLinks() bool {
 	staged, at := e.StagingAnswer, e.stagedLocation()
 	return staged.State == probe.Alive && staged.Stat.Fresh && staged.Stat.Nlink > 0 &&
-		(at.onNodeDisk || at.pathBelowStaged != "" && e.isStagedDevice())
+		(at.OnNodeDisk || at.Below != "" && e.isStagedDevice())
 }

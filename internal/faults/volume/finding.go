@@ -75,7 +75,7 @@ func (v *Health) mountFacts() []string {
 		all = append(all, text)
 	}
 	now, was := v.ExpectedAnswer.Stat, v.Answer.Stat
-	if v.Source != nil && !v.stagedLocation().onNodeDisk && !v.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+	if v.Source != nil && !v.stagedLocation().OnNodeDisk && !v.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
 	}
@@ -95,7 +95,7 @@ func (v *Health) remedyFacts() []string {
 	}
 	if len(v.WrittenToNodeDisk) > 0 {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
-			v.stagedLocation().covered, v.WrittenToNodeDisk))
+			v.stagedLocation().Covered, v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("%d copies of it are left alone: they are in containers of other pods, such as the driver's, in services "+

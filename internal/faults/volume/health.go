@@ -13,17 +13,22 @@ type Health struct {
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
 	Copies []*Copy
+	Surroundings
+}
+
+// Surroundings are who else has to do with a broken volume.
+type Surroundings struct {
 	// ForeignCopies is how many copies belong to others: those in containers of other pods, the driver's among them, in
 	// mount namespaces of services of the node, and in those that a workload has made for itself.
-	ForeignCopies int
+	ForeignCopies int `json:"foreignCopies,omitempty"`
 	// SharedWith are the other pods that have a mount of the same broken file system, at most maxSharedWith of them,
 	// and SharedWithCount is how many there are.
-	SharedWith      []fault.Pod
-	SharedWithCount int
+	SharedWith      []fault.Pod `json:"sharedWith,omitempty"`
+	SharedWithCount int         `json:"sharedWithCount,omitempty"`
 	// DaemonNotes say what is known of the daemon that serves the file system.
-	DaemonNotes []string
+	DaemonNotes []string `json:"daemonNotes,omitempty"`
 	// Daemon is the first process that serves it; nil: none was found.
-	Daemon *fault.Process
+	Daemon *fault.Process `json:"daemon,omitempty"`
 }
 
 // Broken reports whether the volume has a fault, or a copy of it has one.

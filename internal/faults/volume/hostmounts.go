@@ -12,7 +12,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // hostMounts are the mounts of the kubelet's namespace, as they were when an inspection began.
@@ -29,17 +28,9 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 	if err != nil {
 		return nil, err
 	}
-	host, err := node.Namespace()
+	host, err := node.OwnedNamespace()
 	if err != nil {
 		return nil, err
-	}
-	if node.PID == 0 {
-		if host.PID, err = sys.OwnPID(); err != nil { // so that a process of ours finds it, too
-			return nil, err
-		}
-	}
-	if owned, err := host.Owned(); err == nil { // else nothing but looking is possible
-		host = owned
 	}
 	table, err := mountns.Table(host.PID)
 	if err != nil {
@@ -99,32 +90,32 @@ func (h *hostMounts) coveredDir(m mountinfo.Mount) (disk device, dir string, ok 
 	if !ok || deviceOf(on) == deviceOf(lowest) {
 		return device{}, "", false
 	}
-	below, ok := relativePath(on.Point, lowest.Point)
+	below, ok := mountinfo.Below(on.Point, lowest.Point)
 	return deviceOf(on), path.Join(unmarkedRoot(on), below), ok
 }
 
 // locateInStaged finds the way from the staged mount to the volume's directory, from the root that the volume's mount
 // has: in the file system that is staged, or in the one below it, if that was bound before the volume was mounted.
-func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point string) stagedLocation {
+func (h *hostMounts) locateInStaged(volume *Volume, staged mountns.Mount, point string) Location {
 	if volume.Mount.ID == 0 {
-		return stagedLocation{reason: fmt.Sprintf("nothing is mounted at %q, so the directory of the volume that belongs there is unknown",
+		return Location{Reason: fmt.Sprintf("nothing is mounted at %q, so the directory of the volume that belongs there is unknown",
 			volume.Point)}
 	}
 	root, stagedRoot := unmarkedRoot(volume.Mount.Mount), unmarkedRoot(staged.Mount)
 	disk, dir, covers := h.coveredDir(staged.Mount)
 	if covers && deviceOf(volume.Mount.Mount) == disk {
-		if below, ok := relativePath(dir, root); ok {
-			return stagedLocation{known: true, pathBelowStaged: below, onNodeDisk: true, nodeDisk: disk, covered: path.Join(dir, below)}
+		if below, ok := mountinfo.Below(dir, root); ok {
+			return Location{Known: true, Below: below, OnNodeDisk: true, Major: disk.major, Minor: disk.minor, Covered: path.Join(dir, below)}
 		}
 	}
-	below, ok := relativePath(stagedRoot, root)
+	below, ok := mountinfo.Below(stagedRoot, root)
 	if !ok {
-		return stagedLocation{reason: fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is "+
+		return Location{Reason: fmt.Sprintf("the mount has directory %q of its file system, which is not in directory %q that is "+
 			"staged at %q", root, stagedRoot, point)}
 	}
-	at := stagedLocation{known: true, pathBelowStaged: below}
+	at := Location{Known: true, Below: below}
 	if covers {
-		at.nodeDisk, at.covered = disk, path.Join(dir, below)
+		at.Major, at.Minor, at.Covered = disk.major, disk.minor, path.Join(dir, below)
 	}
 	return at
 }

@@ -122,16 +122,16 @@ func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {
 func compareWithStaged(evidence Evidence) Verdict {
 	location := evidence.stagedLocation()
 	switch {
-	case location.onNodeDisk:
+	case location.OnNodeDisk:
 		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
 			"%s) that the volume is mounted over; what the pod writes does not get into the volume", evidence.Mount.FSType, deviceOf(evidence.Mount.Mount))
-	case !location.known || !evidence.isStagedDevice():
+	case !location.Known || !evidence.isStagedDevice():
 		return Verdict{}
 	case evidence.ExpectedAnswer.State == probe.Missing:
-		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", location.pathBelowStaged)
+		return brokenVerdict(fault.DeletedVolumeSource, "the volume has no directory %q any more: it was deleted or renamed", location.Below)
 	case evidence.directoryReplaced():
 		return brokenVerdict(fault.DeletedVolumeSource, "the directory %q of the volume was replaced: it is inode %d by now, and the pod "+
-			"has inode %d", location.pathBelowStaged, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
+			"has inode %d", location.Below, evidence.ExpectedAnswer.Stat.Inode, evidence.Answer.Stat.Inode)
 	}
 	return Verdict{}
 }
@@ -139,10 +139,8 @@ func compareWithStaged(evidence Evidence) Verdict {
 // judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself. A path that could not be
 // asked is no fault.
 func judgeHostPath(evidence Evidence) Verdict {
-	answer, spec, want := evidence.ExpectedAnswer, evidence.spec.hostPath, corev1.HostPathUnset
-	if spec != nil && spec.Type != nil {
-		want = *spec.Type
-	}
+	answer, spec := evidence.ExpectedAnswer, evidence.spec.hostPath
+	want := podinfo.HostPathType(spec)
 	switch {
 	case answer.State == probe.Missing && podinfo.CreatesHostPath(spec):
 		return Verdict{} // it is made when the container is started

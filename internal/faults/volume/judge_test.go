@@ -58,8 +58,8 @@ func stagedEvidence(root string, own, staging, expected probe.Answer) *Evidence 
 		},
 		Answer: own, StagingAnswer: staging, ExpectedAnswer: expected,
 	}
-	below, _ := relativePath("/", unmarkedRoot(evidence.Mount.Mount))
-	evidence.Staging.location = stagedLocation{known: true, pathBelowStaged: below}
+	below, _ := mountinfo.Below("/", unmarkedRoot(evidence.Mount.Mount))
+	evidence.Staging.location = Location{Known: true, Below: below}
 	return evidence
 }
 
@@ -70,7 +70,7 @@ func hostPathEvidence(point string, own, expected probe.Answer) *Evidence {
 // onNodeDisk has the pod's mount be of the directory of the node's disk that the volume is mounted over.
 func (e *Evidence) onNodeDisk() *Evidence {
 	e.Mount.Minor, e.Mount.FSType = 1, "ext4"
-	e.Staging.location = stagedLocation{known: true, pathBelowStaged: "v", onNodeDisk: true, nodeDisk: device{0, 1}, covered: "/k/v"}
+	e.Staging.location = Location{Known: true, Below: "v", OnNodeDisk: true, Minor: 1, Covered: "/k/v"}
 	return e
 }
 
@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 		"another, remembered":           {evidence: stagedEvidence("/v", aliveAnswer(remembered), aliveAnswer(), aliveAnswer(other))},
 		"another, made up":              {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.UnstableInodes = true })},
 		"another file system is staged": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Mount.Minor = 48 })},
-		"not in the staged directory":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Staging.location = stagedLocation{} })},
+		"not in the staged directory":   {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).changedBy(func(e *Evidence) { e.Staging.location = Location{} })},
 		"no such directory":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), errorAnswer(probe.Missing, 0)), code: gone, reason: "no directory"},
 		"the staging path hangs":        {evidence: stagedEvidence("/v", aliveAnswer(), errorAnswer(probe.Hung, 0), probe.Answer{})},
 		"data is split":                 {evidence: stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), code: gone, reason: "data is being split"},

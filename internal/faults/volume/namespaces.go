@@ -49,19 +49,6 @@ type otherNamespace struct {
 	refusal string
 }
 
-// namespaceKey is the number of a mount namespace, or a process in it if the number may not be read.
-type namespaceKey struct {
-	inode uint64
-	pid   int
-}
-
-func namespaceKeyOf(ns mountns.Namespace) namespaceKey {
-	if ns.Inode != 0 {
-		return namespaceKey{inode: ns.Inode}
-	}
-	return namespaceKey{pid: ns.PID}
-}
-
 // namespaces are the mount namespaces in which an inspection has found mounts that may be copies.
 type namespaces struct {
 	runtime          Runtime // nil: there is none
@@ -69,7 +56,7 @@ type namespaces struct {
 	kubeletNamespace mountns.Namespace // the kubelet's
 	coverage         *Coverage
 
-	byKey map[namespaceKey]*otherNamespace
+	byKey map[mountns.Key]*otherNamespace
 	// processesMayBeHidden is whether processes may be in them that were not seen.
 	processesMayBeHidden bool
 	timeouts             int // how often the runtime has not answered
@@ -78,22 +65,22 @@ type namespaces struct {
 
 // cachedTable is the mount table that was read last: copies come namespace by namespace, and a table may be large.
 type cachedTable struct {
-	key   namespaceKey
+	key   mountns.Key
 	table *mountinfo.Table
 	read  bool
 }
 
 func (n *namespaces) otherNamespaceOf(ns mountns.Namespace) *otherNamespace {
-	return n.byKey[namespaceKeyOf(ns)]
+	return n.byKey[ns.Key()]
 }
 
 // findOwners finds out which containers the namespaces of the mounts belong to.
 func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) error {
-	n.byKey = map[namespaceKey]*otherNamespace{}
+	n.byKey = map[mountns.Key]*otherNamespace{}
 	var list []mountns.Namespace
 	for _, m := range mounts {
 		if n.otherNamespaceOf(m.Namespace) == nil {
-			n.byKey[namespaceKeyOf(m.Namespace)] = &otherNamespace{namespace: m.Namespace}
+			n.byKey[m.Namespace.Key()] = &otherNamespace{namespace: m.Namespace}
 			list = append(list, m.Namespace)
 		}
 	}
@@ -109,8 +96,8 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	}
 	view, err := sys.ProcVisibility()
 	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
-	for key, other := range n.byKey {
-		for _, h := range occupants[key.inode] {
+	for _, other := range n.byKey {
+		for _, h := range occupants[other.namespace.Inode] {
 			other.pids = append(other.pids, h.PID)
 		}
 		if err := n.findOwner(ctx, other); err != nil {
@@ -124,7 +111,7 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 // keepLiving clears gone of every namespace that is there still, although no process is in it.
 func (n *namespaces) keepLiving() error {
 	gone := maps.Clone(n.byKey)
-	maps.DeleteFunc(gone, func(_ namespaceKey, other *otherNamespace) bool { return !other.gone })
+	maps.DeleteFunc(gone, func(_ mountns.Key, other *otherNamespace) bool { return !other.gone })
 	if len(gone) == 0 {
 		return nil
 	}
@@ -134,7 +121,7 @@ func (n *namespaces) keepLiving() error {
 	}
 	for key, other := range gone {
 		other.gone = len(survey.Skipped) == 0 &&
-			!slices.ContainsFunc(now, func(ns mountns.Namespace) bool { return namespaceKeyOf(ns) == key })
+			!slices.ContainsFunc(now, func(ns mountns.Namespace) bool { return ns.Key() == key })
 	}
 	return nil
 }
@@ -242,7 +229,7 @@ func (n *namespaces) recordedFirst(mounts []mountns.Mount) {
 
 // tableOf is the mount table of a namespace as the first of its processes sees it; nil if that cannot be read.
 func (n *namespaces) tableOf(o *otherNamespace) *mountinfo.Table {
-	if key := namespaceKeyOf(o.namespace); !n.lastTable.read || n.lastTable.key != key {
+	if key := o.namespace.Key(); !n.lastTable.read || n.lastTable.key != key {
 		n.lastTable = cachedTable{key: key, table: o.mountTable(), read: true}
 		if n.lastTable.table == nil {
 			n.coverage.addGap("the mount table of mount namespace %s cannot be read, or is too long", o.namespace)

@@ -98,7 +98,7 @@ func (v *Health) replaceVolume(o PlanOptions) plannedAction {
 func (v *Health) keepWrittenAdvice() string {
 	return fmt.Sprintf("the pod has written to the node's own disk (%s), which the volume would hide. Stop what writes there, copy it "+
 		"while it can be reached, as with \"cp -a %s/. %s/\", empty the directory, and try again. On the disk it lies at %q below the "+
-		"mount that covers it", strings.Join(v.WrittenToNodeDisk, ", "), v.Point, v.Source.Path, v.stagedLocation().covered)
+		"mount that covers it", strings.Join(v.WrittenToNodeDisk, ", "), v.Point, v.Source.Path, v.stagedLocation().Covered)
 }
 
 // safetyReason says why the volume's mount can be replaced.

@@ -6,7 +6,6 @@ package volume
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
@@ -23,26 +22,10 @@ type Recording struct {
 type RecordedVolume struct {
 	Evidence Evidence  `json:"evidence"`
 	Location *Location `json:"location,omitempty"`
-	// The rest is as in Health and Replacement.
+	// WrittenToNodeDisk is that of Replacement.
 	WrittenToNodeDisk []string       `json:"writtenToNodeDisk,omitempty"`
 	Copies            []RecordedCopy `json:"copies,omitempty"`
-	ForeignCopies     int            `json:"foreignCopies,omitempty"`
-	SharedWith        []fault.Pod    `json:"sharedWith,omitempty"`
-	SharedWithCount   int            `json:"sharedWithCount,omitempty"`
-	DaemonNotes       []string       `json:"daemonNotes,omitempty"`
-	Daemon            *fault.Process `json:"daemon,omitempty"`
-}
-
-// Location is where the volume's directory is in what the driver has staged.
-type Location struct {
-	Known  bool   `json:"known,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	Below  string `json:"below,omitempty"`
-	// OnNodeDisk is whether the pod has the directory of the node's own disk that the staged mount covers.
-	OnNodeDisk bool   `json:"onNodeDisk,omitempty"`
-	Major      uint32 `json:"major,omitempty"`
-	Minor      uint32 `json:"minor,omitempty"`
-	Covered    string `json:"covered,omitempty"`
+	Surroundings
 }
 
 // RecordedCopy is what the node has answered about one copy. Whether it can be replaced was decided there.
@@ -61,13 +44,9 @@ type RecordedCopy struct {
 func (s *Survey) Record() Recording {
 	recording := Recording{Namespace: s.Namespace, Coverage: s.Coverage, Volumes: []RecordedVolume{}}
 	for _, health := range s.Volumes {
-		of := RecordedVolume{
-			Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, ForeignCopies: health.ForeignCopies,
-			SharedWith:      health.SharedWith,
-			SharedWithCount: health.SharedWithCount, DaemonNotes: health.DaemonNotes, Daemon: health.Daemon,
-		}
-		if at := health.stagedLocation(); health.Staging != nil {
-			of.Location = &Location{at.known, at.reason, at.pathBelowStaged, at.onNodeDisk, at.nodeDisk.major, at.nodeDisk.minor, at.covered}
+		of := RecordedVolume{Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, Surroundings: health.Surroundings}
+		if health.Staging != nil {
+			of.Location = &health.Staging.location
 		}
 		for _, c := range health.Copies {
 			of.Copies = append(of.Copies, RecordedCopy{c.Mount, c.Holder, c.SubPath, c.Answer, c.Decision, c.Source, c.origin.onHost})
@@ -92,16 +71,10 @@ func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 	evidence.spec = specOf(pod, evidence.Volume)
 	if at := r.Location; evidence.Staging != nil && at != nil {
 		staging := *evidence.Staging
-		staging.location = stagedLocation{
-			known: at.Known, reason: at.Reason, pathBelowStaged: at.Below, onNodeDisk: at.OnNodeDisk,
-			nodeDisk: device{at.Major, at.Minor}, covered: at.Covered,
-		}
+		staging.location = *at
 		evidence.Staging = &staging
 	}
-	health := &Health{
-		Evidence: evidence, Verdict: Judge(evidence), ForeignCopies: r.ForeignCopies, SharedWith: r.SharedWith, SharedWithCount: r.SharedWithCount,
-		DaemonNotes: r.DaemonNotes, Daemon: r.Daemon,
-	}
+	health := &Health{Evidence: evidence, Verdict: Judge(evidence), Surroundings: r.Surroundings}
 	health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
 	health.WrittenToNodeDisk = r.WrittenToNodeDisk
 	for _, of := range r.Copies {

@@ -42,10 +42,11 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			at := mountns.Mount{Mount: mountinfo.Mount{ID: 7, Root: "/", Point: "/v", FSType: "fuse.x", Source: "x"}, Namespace: mountns.Namespace{Inode: 3}}
 			e := Evidence{Answer: c.answer, Volume: Volume{
 				Pod: fault.Pod{UID: "u"}, Plugin: kubelet.CSIPlugin, Name: "v", Point: "/v", Mount: at, Record: &kubelet.VolumeRecord{Driver: "d", Handle: "h"},
-				Staging:  &Staging{Point: "/s", Mount: at, location: stagedLocation{known: true, pathBelowStaged: "b"}},
+				Staging:  &Staging{Point: "/s", Mount: at, location: Location{Known: true, Below: "b"}},
 				children: 2, spec: podSpec{pod: pod},
 			}}
-			health := &Health{Evidence: e, Verdict: Judge(e), DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
+			around := Surroundings{DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
+			health := &Health{Evidence: e, Verdict: Judge(e), Surroundings: around}
 			health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
 			if health.Code != c.want {
 				t.Fatalf("judged %q, want %q", health.Code, c.want)

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // ParamVolume is the parameter that narrows an inspection to the volume of this name: the kubelet's, which is that of
@@ -24,19 +26,10 @@ func (v *Volume) Mounters(pod *corev1.Pod) []string {
 		}
 	}
 	var names []string
-	add := func(name string, mounts []corev1.VolumeMount) {
-		if slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return slices.Contains(may, m.Name) }) {
+	for _, name := range podinfo.ContainerNames(pod) {
+		if slices.ContainsFunc(podinfo.VolumeMounts(pod, name), func(m corev1.VolumeMount) bool { return slices.Contains(may, m.Name) }) {
 			names = append(names, name)
 		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		add(c.Name, c.VolumeMounts)
-	}
-	for _, c := range pod.Spec.Containers {
-		add(c.Name, c.VolumeMounts)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		add(c.Name, c.VolumeMounts)
 	}
 	return names
 }

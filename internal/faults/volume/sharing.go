@@ -17,7 +17,7 @@ const maxSharedWith = 100
 func (e *enumerator) addSharing(volumes []*Health) {
 	users := e.podsByDevice(volumes)
 	for _, health := range volumes {
-		if health.Code == "" || health.stagedLocation().onNodeDisk { // all pods share the node's own disk
+		if health.Code == "" || health.stagedLocation().OnNodeDisk { // all pods share the node's own disk
 			continue
 		}
 		for _, pod := range users[deviceOf(health.Mount.Mount)] {

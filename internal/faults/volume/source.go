@@ -54,7 +54,7 @@ type Replacement struct {
 // findReplacement finds the source of a volume that was judged, and lists what it would hide.
 func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict) Replacement {
 	var r Replacement
-	if e.stagedLocation().onNodeDisk && v.Code == fault.DeletedVolumeSource {
+	if e.stagedLocation().OnNodeDisk && v.Code == fault.DeletedVolumeSource {
 		r.WrittenToNodeDisk = h.listWritten(ctx, e)
 	}
 	r.Source, r.NoSourceReason = findSource(e, v)
@@ -64,7 +64,7 @@ func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict
 // findSource decides what belongs in the place of a volume's mount and of its copies. For the copies it is the mount
 // itself, if that is healthy.
 func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) {
-	notStaged := cmp.Or(evidence.NoStagingReason, evidence.stagedLocation().reason)
+	notStaged := cmp.Or(evidence.NoStagingReason, evidence.stagedLocation().Reason)
 	switch {
 	case verdict.UnknownReason != "":
 		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", evidence.Point, verdict.UnknownReason))
@@ -84,7 +84,7 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 	if reason := sourceMismatch(evidence); reason != "" {
 		return nil, reason
 	}
-	below := evidence.stagedLocation().pathBelowStaged
+	below := evidence.stagedLocation().Below
 	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
 		"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", evidence.Record, below)}.toSource()
 }
@@ -112,9 +112,9 @@ func sourceMismatch(evidence *Evidence) string {
 	case evidence.StagingAnswer.State != probe.Alive:
 		return fmt.Sprintf("the staging path %q is not alive either (%s): the driver has not mounted the volume again", staging.Point,
 			describeAnswer(evidence.StagingAnswer))
-	case !at.known:
-		return at.reason
-	case at.onNodeDisk:
+	case !at.Known:
+		return at.Reason
+	case at.OnNodeDisk:
 		return ""
 	case staging.Mount.FSType != evidence.Mount.FSType || staging.Mount.Source != evidence.Mount.Source:
 		return fmt.Sprintf("the staging path %q is of type %q from %q, and the pod's mount of type %q from %q: they may be "+

@@ -31,7 +31,7 @@ func TestFindSource(t *testing.T) {
 		"dead, and so is the staging": {stagedEvidence("/v", dead, dead, probe.Answer{}), "", "is not alive either"},
 		"dead, staging without right": {stagedEvidence("/v", dead, errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), "", "is not alive either (access to it is denied"},
 		"dead, and the way not known": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) {
-			e.Staging.location = stagedLocation{reason: "it is not in what is staged"}
+			e.Staging.location = Location{Reason: "it is not in what is staged"}
 		}), "", "it is not in what is staged"},
 		"dead, and another type is staged":   {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.FSType = "tmpfs" }), "", "may be different volumes"},
 		"dead, and another source is staged": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Staging.Mount.Source = "y" }), "", "may be different volumes"},

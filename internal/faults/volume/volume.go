@@ -72,26 +72,31 @@ type Staging struct {
 	// Mount is the visible mount there.
 	Mount mountns.Mount
 
-	location stagedLocation
+	location Location
 }
 
-// stagedLocation is where in a staged file system the directory of a pod's volume is.
-type stagedLocation struct {
-	known           bool
-	reason          string // why it is not known
-	pathBelowStaged string // the way from the root of the staged mount
-	// onNodeDisk is whether the pod's mount is of the node's own disk: of the directory there that the staged mount
+// Location is where in a staged file system the directory of a pod's volume is.
+type Location struct {
+	Known  bool   `json:"known,omitempty"`
+	Reason string `json:"reason,omitempty"` // why it is not known
+	Below  string `json:"below,omitempty"`  // the way from the root of the staged mount
+	// OnNodeDisk is whether the pod's mount is of the node's own disk: of the directory there that the staged mount
 	// covers.
-	onNodeDisk bool
-	// nodeDisk is the device that the staged mount lies on, and covered the volume's directory there. Empty: not known.
-	nodeDisk device
-	covered  string
+	OnNodeDisk bool `json:"onNodeDisk,omitempty"`
+	// Major and Minor are of the device that the staged mount lies on, and Covered is the volume's directory there. Empty:
+	// not known.
+	Major   uint32 `json:"major,omitempty"`
+	Minor   uint32 `json:"minor,omitempty"`
+	Covered string `json:"covered,omitempty"`
 }
+
+// nodeDisk is the device that the staged mount lies on.
+func (l Location) nodeDisk() device { return device{l.Major, l.Minor} }
 
 // stagedLocation is where the volume's directory is in what the driver has staged.
-func (v *Volume) stagedLocation() stagedLocation {
+func (v *Volume) stagedLocation() Location {
 	if v.Staging == nil {
-		return stagedLocation{}
+		return Location{}
 	}
 	return v.Staging.location
 }
@@ -106,7 +111,7 @@ func (v *Volume) pathBelowMount() string {
 	if v.Plugin != HostPathPlugin || v.Mount.ID == 0 {
 		return ""
 	}
-	below, _ := relativePath(v.Mount.Point, v.Point)
+	below, _ := mountinfo.Below(v.Mount.Point, v.Point)
 	return below
 }
 
@@ -117,13 +122,13 @@ func (v *Volume) rootPath() string { return path.Join(unmarkedRoot(v.Mount.Mount
 // system, of another of its type, which the driver had mounted before, or of the directory of the node's disk that the
 // volume covers.
 func (v *Volume) pathInVolume(m mountinfo.Mount) (sub string, ok bool) {
-	if at := v.stagedLocation(); at.covered != "" && deviceOf(m) == at.nodeDisk {
-		return relativePath(at.covered, unmarkedRoot(m))
+	if at := v.stagedLocation(); at.Covered != "" && deviceOf(m) == at.nodeDisk() {
+		return mountinfo.Below(at.Covered, unmarkedRoot(m))
 	}
 	if v.Mount.ID == 0 || !sameType(m.FSType, v.Mount.FSType) {
 		return "", false
 	}
-	return relativePath(v.rootPath(), unmarkedRoot(m))
+	return mountinfo.Below(v.rootPath(), unmarkedRoot(m))
 }
 
 // sameType compares types of file systems. Some kernels leave out the part after the dot of another namespace's mount.
@@ -144,12 +149,4 @@ func (d device) String() string { return fmt.Sprintf("%d:%d", d.major, d.minor) 
 func unmarkedRoot(m mountinfo.Mount) string {
 	root, _ := mountinfo.Deleted(m.Root)
 	return root
-}
-
-// relativePath is the way from dir to name, without a slash before it.
-func relativePath(dir, name string) (string, bool) {
-	if !path.IsAbs(dir) || !path.IsAbs(name) || !mountinfo.Within(dir, name) {
-		return "", false
-	}
-	return strings.Trim(strings.TrimPrefix(name, strings.TrimSuffix(dir, "/")), "/"), true
 }

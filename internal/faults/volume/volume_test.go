@@ -13,7 +13,7 @@ import (
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	v := stagedEvidence("/csi/vol1//deleted", aliveAnswer(), aliveAnswer(), aliveAnswer())
-	v.Staging.location.nodeDisk, v.Staging.location.covered = device{254, 0}, "/k/g/csi/vol1"
+	v.Staging.location.Major, v.Staging.location.Covered = 254, "/k/g/csi/vol1"
 	for name, c := range map[string]struct {
 		m   mountinfo.Mount
 		sub string

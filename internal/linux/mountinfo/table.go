@@ -87,6 +87,15 @@ func Within(dir, path string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
+// Below is the way from dir to path, without a slash before it; empty: path is
+// dir. ok is false if path is neither dir nor below it.
+func Below(dir, path string) (way string, ok bool) {
+	if !strings.HasPrefix(dir, "/") || !Within(dir, path) {
+		return "", false
+	}
+	return strings.Trim(strings.TrimPrefix(path, strings.TrimSuffix(dir, "/")), "/"), true
+}
+
 // On is the mount that the clean, absolute path lies on. There is none where
 // the table has no root, as in a namespace that is seen through a chroot.
 func (t *Table) On(path string) (Mount, bool) {

@@ -5,7 +5,6 @@ package auto
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -169,11 +168,9 @@ func (s *checkSum) finalResult(request processor.Request, nothing string, looks 
 	if len(s.result.Findings) == 0 && len(s.errs) > 0 {
 		return processor.Result{}, joinErrors(s.errs)
 	}
-	text, err := json.Marshal(s.checks)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyChecks, err)
+	if err := processor.AddJSON(s.result.Values, map[string]any{KeyChecks: s.checks}); err != nil {
+		return processor.Result{}, err
 	}
-	s.result.Values[KeyChecks] = string(text)
 	if len(s.result.Findings) > 0 {
 		return s.result, nil
 	}

@@ -6,7 +6,6 @@ package auto
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -46,11 +45,9 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, p pro
 		}
 	}
 	if len(state.Refused) > 0 {
-		text, err := json.Marshal(state.Refused)
-		if err != nil {
-			return result, fmt.Errorf("encode %q: %w", KeyRefused, err)
+		if err := processor.AddJSON(result.Values, map[string]any{KeyRefused: state.Refused}); err != nil {
+			return result, err
 		}
-		result.Values[KeyRefused] = string(text)
 	}
 	if len(errs) > 0 {
 		return result, joinErrors(errs)

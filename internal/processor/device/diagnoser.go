@@ -5,7 +5,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -107,20 +106,12 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 		}
 	}
 	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserDevice: devices[0]}
+	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserDevices: devices, KeyDiagnoserHolders: documents}
 	if len(patches) > 0 {
-		values[KeyDiagnoserPatch] = patches[0]
+		values[KeyDiagnoserPatch], lists[KeyDiagnoserPatches] = patches[0], patches
 	}
-	for key, list := range map[string]any{KeyDiagnoserResults: results, KeyDiagnoserDevices: devices, KeyDiagnoserHolders: documents, KeyDiagnoserPatches: patches} {
-		if key == KeyDiagnoserPatches && len(patches) == 0 {
-			continue
-		}
-		text, err := json.Marshal(list)
-		if err != nil {
-			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
-		}
-		values[key] = string(text)
-	}
-	return processor.Result{Values: values, Findings: findings}, nil
+	err := processor.AddJSON(values, lists)
+	return processor.Result{Values: values, Findings: findings}, err
 }
 
 // holderSentence names every holder of a device once.

@@ -6,7 +6,6 @@ package device
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -206,16 +205,7 @@ func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", a.Kind))
 	}
 	gone, err := h.Inspector.Detach(ctx, a.Device, func(d blockdev.Device) error { return h.checkUnmap(ctx, d) })
-	switch {
-	case gone:
-		return fault.AlreadySo("was gone already"), nil
-	case err == nil:
-		return fault.Applied{Message: "unmapped"}, nil
-	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
-		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
-		return fault.Applied{}, processor.Stalled(err)
-	}
-	return fault.Applied{}, err
+	return detachOutcome("unmapped", gone, err)
 }
 
 // checkUnmap refuses what is no krbd device, has its node bound, or has been used since it was planned for. The
@@ -264,9 +254,6 @@ func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, plan proc
 	if len(results) == 0 {
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it unmaps nothing"))
 	}
-	all, err := json.Marshal(results)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyIdleResults, err)
-	}
-	return processor.Result{Values: map[string]string{KeyIdleResult: results[0], KeyIdleResults: string(all)}}, nil
+	values, err := processor.SentenceValues(KeyIdleResult, KeyIdleResults, results)
+	return processor.Result{Values: values}, err
 }

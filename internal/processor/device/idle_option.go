@@ -4,8 +4,6 @@
 package device
 
 import (
-	"fmt"
-	"strconv"
 	"time"
 
 	"kubediag.org/kubediag/internal/processor"
@@ -31,23 +29,12 @@ type idleOptions struct {
 	limit   int
 }
 
-func idleOptionsOf(values map[string]string) (idleOptions, error) {
-	seconds, err := parseNumber(values, ParamMinimumIdleSeconds, defaultIdleSeconds, maxIdleSeconds)
+func idleOptionsOf(values map[string]string) (options idleOptions, err error) {
+	seconds, err := processor.Number{Key: ParamMinimumIdleSeconds, Default: defaultIdleSeconds, Min: 1, Max: maxIdleSeconds}.Parse(values)
 	if err != nil {
 		return idleOptions{}, err
 	}
-	limit, err := parseNumber(values, ParamLimit, defaultLimit, maxLimit)
-	return idleOptions{minimum: time.Duration(seconds) * time.Second, limit: limit}, err
-}
-
-func parseNumber(values map[string]string, key string, otherwise, most int) (int, error) {
-	v := values[key]
-	if v == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > most {
-		return 0, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 1 to %d", key, v, most))
-	}
-	return n, nil
+	options.minimum = time.Duration(seconds) * time.Second
+	options.limit, err = processor.Number{Key: ParamLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
+	return options, err
 }

@@ -72,13 +72,18 @@ func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request
 		return checkNoBlockVolume(ctx, h.Inspector, d)
 	}
 	gone, err := h.Inspector.Detach(ctx, action.Device, allowed)
+	return detachOutcome("detached", gone, err)
+}
+
+// detachOutcome says how a detach went. done is the word for one that was done now.
+func detachOutcome(done string, gone bool, err error) (fault.Applied, error) {
 	switch {
 	case gone:
 		return fault.AlreadySo("was gone already"), nil
 	case err == nil:
-		return fault.Applied{Message: "detached"}, nil
-	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err,
-		blockdev.ErrNoMeans), errors.Is(err, blockdev.ErrBusy):
+		return fault.Applied{Message: done}, nil
+	case errors.Is(err, device.ErrNotRemovable), errors.Is(err, device.ErrNoTarget), errors.Is(err, blockdev.ErrNoMeans),
+		errors.Is(err, blockdev.ErrBusy):
 		return fault.Applied{}, processor.Stalled(err)
 	}
 	return fault.Applied{}, err

@@ -5,7 +5,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,12 +75,8 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 	if m.More {
 		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
 	}
-	all, err := json.Marshal(results)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyReleaseResults, err)
-	}
-	values := map[string]string{KeyReleaseResult: results[0], KeyReleaseResults: string(all)}
-	return processor.Result{Values: values, Findings: processor.MarkHealed(plan.Findings, nil)}, nil
+	values, err := processor.SentenceValues(KeyReleaseResult, KeyReleaseResults, results)
+	return processor.Result{Values: values, Findings: processor.MarkHealed(plan.Findings, nil)}, err
 }
 
 // describeUnmounts says how many copies were unmounted, and how many had gone by themselves.

@@ -5,7 +5,6 @@ package inventory
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 
@@ -73,11 +72,9 @@ func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (process
 		}
 		list = append(list, c.describe(d, host, mounted))
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyDevices, err)
-	}
-	return processor.Result{Values: map[string]string{KeyDevices: string(text)}}, nil
+	values := map[string]string{}
+	err = processor.AddJSON(values, map[string]any{KeyDevices: list})
+	return processor.Result{Values: values}, err
 }
 
 func (c *DeviceCollector) describe(device blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {

@@ -5,7 +5,6 @@ package inventory
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -75,16 +74,14 @@ func (*NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proces
 	for _, ns := range spaces {
 		list = append(list, describeNamespace(ns, counts[ns.Inode], holders[ns.Inode]))
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyNamespaces, err)
-	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
 	if err := survey.CheckComplete(); err != nil {
 		said += "; " + err.Error()
 	}
-	return processor.Result{Values: map[string]string{KeyNamespaces: string(text), KeyNamespaceSurvey: said}}, nil
+	values := map[string]string{KeyNamespaceSurvey: said}
+	err = processor.AddJSON(values, map[string]any{KeyNamespaces: list})
+	return processor.Result{Values: values}, err
 }
 
 // countMounts counts the mounts of each namespace.

@@ -6,13 +6,13 @@ package inventory
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // KeyPod is that of the result.
@@ -31,16 +31,8 @@ func (c *PodCollector) Name() string { return "podDetailCollector" }
 
 // Run returns the pod of the request as JSON.
 func (c *PodCollector) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
-	if request.Pod.Namespace == "" || request.Pod.Name == "" {
-		return processor.Result{}, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
-			request.Pod.Namespace, request.Pod.Name))
-	}
-	pod, err := c.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
+	pod, err := podref.Get(ctx, c.Pods, request)
 	if err != nil {
-		err = fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
-		if errors.Is(err, kubelet.ErrPodNotFound) {
-			err = processor.Stalled(err)
-		}
 		return processor.Result{}, err
 	}
 	pod = pod.DeepCopy()

@@ -5,8 +5,6 @@ package orphan
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/processor"
@@ -33,13 +31,9 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyList, err)
-	}
-	result := processor.Result{Values: map[string]string{KeyList: string(text)}, Findings: s.Findings()}
+	result := processor.Result{Values: map[string]string{}, Findings: s.Findings()}
 	if len(result.Findings) == 0 {
 		result.NotApplicable = s.NoneReason("")
 	}
-	return result, nil
+	return result, processor.AddJSON(result.Values, map[string]any{KeyList: s})
 }

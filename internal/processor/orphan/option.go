@@ -5,7 +5,7 @@ package orphan
 
 import (
 	"fmt"
-	"strconv"
+	"strings"
 
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -29,19 +29,11 @@ type recoverOptions struct {
 	limit int
 }
 
-func recoverOptionsOf(values map[string]string) (recoverOptions, error) {
-	options := recoverOptions{uid: values[ParamUID], limit: defaultLimit}
-	for _, c := range []byte(options.uid) {
-		if len(options.uid) > maxUIDLength || !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c == '-') {
-			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be the UID of a pod", ParamUID, options.uid))
-		}
+func recoverOptionsOf(values map[string]string) (options recoverOptions, err error) {
+	options.uid = values[ParamUID]
+	if len(options.uid) > maxUIDLength || strings.Trim(options.uid, "0123456789abcdef-") != "" {
+		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be the UID of a pod", ParamUID, options.uid))
 	}
-	if v := values[ParamLimit]; v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
-			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 1 to %d", ParamLimit, v, maxLimit))
-		}
-		options.limit = n
-	}
-	return options, nil
+	options.limit, err = processor.Number{Key: ParamLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
+	return options, err
 }

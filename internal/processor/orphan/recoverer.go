@@ -6,7 +6,6 @@ package orphan
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -97,11 +96,8 @@ func refusalNotes(stay []string) (map[string]string, error) {
 	if more := len(stay) - maxRefusalNotes; more > 0 {
 		stay = append(stay[:maxRefusalNotes], fmt.Sprintf("and %d more", more))
 	}
-	text, err := json.Marshal(stay)
-	if err != nil {
-		return nil, fmt.Errorf("encode %q: %w", KeyRecoverRefused, err)
-	}
-	return map[string]string{KeyRecoverRefused: string(text)}, nil
+	notes := map[string]string{}
+	return notes, processor.AddJSON(notes, map[string]any{KeyRecoverRefused: stay})
 }
 
 // Apply removes one name, if all of the plan for its pod holds still.
@@ -157,39 +153,24 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan proces
 	for _, t := range pods {
 		results = append(results, t.describe(gone[t.uid], patience))
 	}
-	all, err := json.Marshal(results)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
-	}
-	values := map[string]string{KeyRecoverResult: results[0], KeyRecoverResults: string(all)}
+	values, err := processor.SentenceValues(KeyRecoverResult, KeyRecoverResults, results)
 	if refused := plan.Notes[KeyRecoverRefused]; refused != "" {
 		values[KeyRecoverRefused] = refused
 	}
-	return processor.Result{Values: values, Findings: markHealed(plan.Findings, gone)}, nil
+	return processor.Result{Values: values, Findings: markHealed(plan.Findings, gone)}, err
 }
 
 // awaitGone waits until the kubelet has removed the directories of the pods, and returns which are gone by then.
-func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience time.Duration) (map[string]bool, error) {
+func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience time.Duration) (gone map[string]bool, err error) {
 	var uids []string
 	for _, t := range pods {
 		uids = append(uids, t.uid)
 	}
-	tick, over := time.NewTicker(pollInterval), time.NewTimer(patience)
-	defer tick.Stop()
-	defer over.Stop()
-	for {
-		gone, err := h.Inspector.GoneDirectories(ctx, uids)
-		if err != nil || len(gone) == len(uids) {
-			return gone, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-over.C:
-			return gone, nil
-		case <-tick.C:
-		}
-	}
+	_, err = processor.Poll(ctx, pollInterval, patience, func() (bool, error) {
+		gone, err = h.Inspector.GoneDirectories(ctx, uids)
+		return len(gone) == len(uids), err
+	})
+	return gone, err
 }
 
 func markHealed(findings []fault.Finding, gone map[string]bool) []fault.Finding {

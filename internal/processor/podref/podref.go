@@ -17,20 +17,28 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// Load returns the pod that a request is about, as it is now. elsewhere, if it is not empty, says why there is nothing
-// of the pod to be seen on this node. A request that names no pod, or none that exists, gives an error that is not
-// worth another try.
-func Load(ctx context.Context, pods kubelet.Pods, request processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
+// Get returns the pod that a request names, as it is now, wherever it runs. A request that names no pod, or none that
+// exists, gives an error that is not worth another try.
+func Get(ctx context.Context, pods kubelet.Pods, request processor.Request) (*corev1.Pod, error) {
 	if request.Pod.Namespace == "" || request.Pod.Name == "" {
-		return nil, "", processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
+		return nil, processor.Stalled(fmt.Errorf("read podReference: namespace is %q and name is %q, both must be set",
 			request.Pod.Namespace, request.Pod.Name))
 	}
-	pod, err = pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
-	if errors.Is(err, kubelet.ErrPodNotFound) {
-		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err))
-	}
+	pod, err := pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
 	if err != nil {
-		return nil, "", fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
+		err = fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
+	}
+	if errors.Is(err, kubelet.ErrPodNotFound) {
+		err = processor.Stalled(err)
+	}
+	return pod, err
+}
+
+// Load is Get that also checks the container of the request. elsewhere, if it is not empty, says why there is nothing of
+// the pod to be seen on this node.
+func Load(ctx context.Context, pods kubelet.Pods, request processor.Request) (pod *corev1.Pod, elsewhere string, err error) {
+	if pod, err = Get(ctx, pods, request); err != nil {
+		return nil, "", err
 	}
 	if pod.UID == "" {
 		return nil, "", processor.Stalled(fmt.Errorf("get pod %s/%s: it has no UID", pod.Namespace, pod.Name))

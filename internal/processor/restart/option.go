@@ -6,8 +6,6 @@ package restart
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"strconv"
 	"time"
 
 	"kubediag.org/kubediag/internal/processor"
@@ -38,36 +36,17 @@ type Options struct {
 }
 
 // Options reads the parameters. A value that is none gives an error that is not worth another try.
-func (k Keys) Options(values map[string]string) (Options, error) {
-	forward := true
+func (k Keys) Options(values map[string]string) (options Options, err error) {
+	options.BringForward = true
 	if k.BringForward != "" { // a processor need not have it
-		var err error
-		if forward, err = ParseBool(values, k.BringForward, true); err != nil {
+		if options.BringForward, err = processor.ParseBool(values, k.BringForward, true); err != nil {
 			return Options{}, err
 		}
 	}
-	options := Options{BringForward: forward, Wait: cmp.Or(k.Wait, defaultWait)}
-	if v := values[k.WaitSeconds]; v != "" {
-		seconds, err := strconv.ParseUint(v, 10, 16)
-		if err != nil || seconds > maxWaitSeconds {
-			return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be a number from 0 to %d", k.WaitSeconds, v,
-				maxWaitSeconds))
-		}
-		options.Wait = time.Duration(seconds) * time.Second
-	}
-	return options, nil
-}
-
-// ParseBool reads one parameter that is "true" or "false".
-func ParseBool(values map[string]string, key string, otherwise bool) (bool, error) {
-	switch v := values[key]; v {
-	case "":
-		return otherwise, nil
-	case "true", "false":
-		return v == "true", nil
-	default:
-		return false, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be true or false", key, v))
-	}
+	standard := cmp.Or(k.Wait, defaultWait)
+	seconds, err := processor.Number{Key: k.WaitSeconds, Default: int(standard / time.Second), Max: maxWaitSeconds}.Parse(values)
+	options.Wait = time.Duration(seconds) * time.Second
+	return options, err
 }
 
 // WaitWithin shortens the wait to what the operation has time for.

@@ -140,25 +140,19 @@ func (s Restarter) removeRecord(ctx context.Context, pod *corev1.Pod, a fault.Ac
 
 // laterFailures returns the records of starts that have failed after that of which this is the record, once none is
 // under way.
-func (s Restarter) laterFailures(ctx context.Context, record cri.Container) ([]cri.Container, error) {
-	for limit := time.Now().Add(startLimit); ; {
-		records, err := s.Runtime.Records(ctx, record.PodUID, record.Name)
-		if err != nil {
-			return nil, err
-		}
-		if len(records) == 0 || !records[0].Starting() || time.Now().After(limit) {
-			known := slices.IndexFunc(records, func(r cri.Container) bool { return r.ID == record.ID || !r.NeverStarted() })
-			if known < 0 {
-				known = len(records) // the runtime keeps the newest only
-			}
-			return records[:known], nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(startInterval):
-		}
+func (s Restarter) laterFailures(ctx context.Context, record cri.Container) (records []cri.Container, err error) {
+	_, err = processor.Poll(ctx, startInterval, startLimit, func() (bool, error) {
+		records, err = s.Runtime.Records(ctx, record.PodUID, record.Name)
+		return len(records) == 0 || !records[0].Starting(), err
+	})
+	if err != nil {
+		return nil, err
 	}
+	known := slices.IndexFunc(records, func(r cri.Container) bool { return r.ID == record.ID || !r.NeverStarted() })
+	if known < 0 {
+		known = len(records) // the runtime keeps the newest only
+	}
+	return records[:known], nil
 }
 
 // SamePod returns the pod, if it is still the one with that UID, and on this node. It is not worth another try if it is
@@ -204,31 +198,22 @@ func (p Pending) NeedsMountOf(f fault.Finding) bool {
 // Await waits until every container has started, and says how long that took.
 func (s Restarter) Await(ctx context.Context, request processor.Request, pending Pending, limit time.Duration) (time.Duration, error) {
 	begin := time.Now()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	over := time.NewTimer(limit)
-	defer over.Stop()
-	for {
+	var missing []string
+	done, err := processor.Poll(ctx, pollInterval, limit, func() (bool, error) {
 		pod, err := s.SamePod(ctx, request, pending.PodUID)
 		if err != nil {
-			return 0, err
+			return false, err
 		}
-		missing := pending.notStarted(pod)
-		if len(missing) == 0 {
+		if missing = pending.notStarted(pod); len(missing) == 0 {
 			missing = s.confirmNotStarted(ctx, pod, pending)
 		}
-		if len(missing) == 0 {
-			return time.Since(begin), nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		case <-over.C:
-			return 0, processor.Stalled(fmt.Errorf("wait for pod %s/%s: its mounts are repaired, but after %.0f s %s", pod.Namespace,
-				pod.Name, limit.Seconds(), strings.Join(missing, ", ")))
-		case <-tick.C:
-		}
+		return len(missing) == 0, nil
+	})
+	if err == nil && !done {
+		err = processor.Stalled(fmt.Errorf("wait for pod %s/%s: its mounts are repaired, but after %.0f s %s", request.Pod.Namespace,
+			request.Pod.Name, limit.Seconds(), strings.Join(missing, ", ")))
 	}
+	return time.Since(begin), err
 }
 
 // confirmNotStarted looks at the pod again if it may only be remembered that its containers run.

@@ -5,7 +5,6 @@ package subpath
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,7 +94,7 @@ func classifyBinds(n *kubelet.Node, report *subpath.Report) classifiedBinds {
 		classified.kubeletBehavior = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
 	}
 	for _, b := range report.Stale() {
-		if err == nil && renews && b.WillBeReplaced() {
+		if renews && b.WillBeReplaced() {
 			classified.replacedByKubelet = append(classified.replacedByKubelet, b)
 		} else {
 			classified.stale = append(classified.stale, b)
@@ -122,12 +121,7 @@ func podScopeOf(pod *corev1.Pod, container string) podScope {
 }
 
 // String is the subject of a sentence.
-func (s podScope) String() string {
-	if s.container != "" {
-		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
-	}
-	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
-}
+func (s podScope) String() string { return podinfo.Subject(s.pod, s.container) }
 
 func (s podScope) noSubPathReason() string {
 	return fmt.Sprintf("%s mounts no volume with a subPath", s)
@@ -150,12 +144,6 @@ func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result,
 		KeySourcePath:      sources[0],
 		KeyDestinationPath: destinations[0],
 	}
-	for key, list := range map[string][]string{KeySourcePaths: sources, KeyDestinationPaths: destinations} {
-		encoded, err := json.Marshal(list)
-		if err != nil {
-			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
-		}
-		values[key] = string(encoded)
-	}
-	return processor.Result{Values: values, Findings: findings}, nil
+	err := processor.AddJSON(values, map[string]any{KeySourcePaths: sources, KeyDestinationPaths: destinations})
+	return processor.Result{Values: values, Findings: findings}, err
 }

@@ -76,11 +76,11 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	stale, renewed := splitReplaced(node, report.Stale())
-	if len(stale) == 0 && len(renewed) > 0 {
-		return processor.Plan{NotApplicable: replacedReason(pod, renewed)}, nil
+	c := classifyBinds(node, report)
+	if len(c.stale) == 0 && len(c.replacedByKubelet) > 0 {
+		return processor.Plan{NotApplicable: replacedReason(pod, c.replacedByKubelet)}, nil
 	}
-	stale, reason := neededRepairs(pod, stale)
+	stale, reason := neededRepairs(pod, c.stale)
 	if len(stale) == 0 {
 		plan := processor.Plan{NotApplicable: reason}
 		if len(report.Stale()) == 0 {
@@ -100,19 +100,6 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 	}
 	err = plan.SaveState(m)
 	return plan, err
-}
-
-// splitReplaced sets those binds apart that the kubelet is known to replace itself.
-func splitReplaced(n *kubelet.Node, stale []subpath.Bind) (left, renewed []subpath.Bind) {
-	renews, err := n.ReplacesStaleBinds()
-	for _, b := range stale {
-		if err == nil && renews && b.WillBeReplaced() {
-			renewed = append(renewed, b)
-		} else {
-			left = append(left, b)
-		}
-	}
-	return left, renewed
 }
 
 // replacedReason says why nothing is done about binds that the kubelet replaces.

@@ -8,7 +8,6 @@ import (
 
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
-	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -41,10 +40,4 @@ func otherMounts(report *subpath.Report, stale []subpath.Bind) []otherMount {
 func (o otherMount) isMounted(table *mountinfo.Table) bool {
 	m, ok := table.ByID(o.ID)
 	return ok && m.Point == o.Point || len(table.All(o.Point)) > 0
-}
-
-func loadRepairState(p processor.Plan) (repairState, error) {
-	var m repairState
-	err := p.LoadState(&m)
-	return m, err
 }

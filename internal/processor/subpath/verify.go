@@ -5,7 +5,6 @@ package subpath
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -25,8 +24,8 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 	if err != nil {
 		return processor.Result{}, err
 	}
-	state, err := loadRepairState(plan)
-	if err != nil {
+	var state repairState
+	if err := plan.LoadState(&state); err != nil {
 		return processor.Result{}, err
 	}
 	pod, err := h.restarter().SamePod(ctx, request, state.PodUID)
@@ -115,9 +114,5 @@ func resultValues(p processor.Plan) (map[string]string, error) {
 	if len(sentences) == 0 {
 		return nil, processor.Stalled(errors.New("read plan: it unmounts nothing"))
 	}
-	all, err := json.Marshal(sentences)
-	if err != nil {
-		return nil, fmt.Errorf("encode %q: %w", KeyRecoverResults, err)
-	}
-	return map[string]string{KeyRecoverResult: sentences[0], KeyRecoverResults: string(all)}, nil
+	return processor.SentenceValues(KeyRecoverResult, KeyRecoverResults, sentences)
 }

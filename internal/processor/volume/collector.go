@@ -5,7 +5,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/processor"
-	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Keys of the results.
@@ -101,17 +99,21 @@ type listedCopy struct {
 	Code      fault.Code `json:"code"`
 	Point     string     `json:"point"`
 	Namespace uint64     `json:"namespace"` // N in mnt:[N]
-	Pod       *fault.Pod `json:"pod,omitempty"`
+	Pod       fault.Pod  `json:"pod,omitzero"`
 	Container string     `json:"container,omitempty"`
+}
+
+func listedCopyOf(c *volume.Copy) listedCopy {
+	return listedCopy{c.Code, c.Point, c.Namespace.Inode, c.Pod, c.Container}
 }
 
 // Run looks at the volumes of the request's pod, or, if it names none, at all of the node.
 func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	selection, elsewhere, err := c.selection(ctx, r)
+	scope, elsewhere, err := scopeOf(ctx, c.Pods, r)
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
-	survey, err := c.Inspector.Inspect(ctx, selection)
+	survey, err := c.Inspector.Inspect(ctx, scope.Selection)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -123,24 +125,9 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 			}
 		}
 	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		return processor.Result{}, fmt.Errorf("encode %q: %w", KeyVolumes, err)
-	}
-	return processor.Result{Values: map[string]string{KeyVolumes: string(text), KeyVolumeSurvey: describeSurvey(survey)}}, nil
-}
-
-func (c *Collector) selection(ctx context.Context, r processor.Request) (volume.Selection, string, error) {
-	s := volume.Selection{Volume: r.Values[volume.ParamVolume]}
-	if r.Pod == (processor.Pod{}) {
-		return s, "", nil
-	}
-	pod, elsewhere, err := podref.Load(ctx, c.Pods, r)
-	if err != nil || elsewhere != "" {
-		return s, elsewhere, err
-	}
-	s.PodUID = string(pod.UID)
-	return s, "", nil
+	values := map[string]string{KeyVolumeSurvey: describeSurvey(survey)}
+	err = processor.AddJSON(values, map[string]any{KeyVolumes: list})
+	return processor.Result{Values: values}, err
 }
 
 func listVolume(health *volume.Health) listedVolume {
@@ -159,11 +146,7 @@ func listVolume(health *volume.Health) listedVolume {
 		out.Staging, out.StagingState = health.Staging.Point, health.StagingAnswer.State
 	}
 	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
-		broken := listedCopy{Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container}
-		if c.Pod != (fault.Pod{}) {
-			broken.Pod = &c.Pod
-		}
-		out.Copies = append(out.Copies, broken)
+		out.Copies = append(out.Copies, listedCopyOf(c))
 	}
 	return out
 }

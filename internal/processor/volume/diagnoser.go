@@ -5,7 +5,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -77,13 +77,9 @@ func (*Diagnoser) Parameters() []string {
 // Run looks at the volumes of the request's pod, at those that its container mounts if it names one, or at all of the
 // node if it names no pod.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
-	scope := searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
-	if r.Pod != (processor.Pod{}) {
-		pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
-		if err != nil || elsewhere != "" {
-			return processor.Result{NotApplicable: elsewhere}, err
-		}
-		scope.pod, scope.PodUID = pod, string(pod.UID)
+	scope, elsewhere, err := scopeOf(ctx, d.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
 	}
 	survey, err := d.Inspector.Inspect(ctx, scope.Selection)
 	if err != nil {
@@ -107,6 +103,19 @@ type searchScope struct {
 	container string      // empty: all of the pod
 }
 
+// scopeOf is what a request asks for. elsewhere, if it is not empty, says why there is nothing of the pod to be seen on
+// this node.
+func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope searchScope, elsewhere string, err error) {
+	scope = searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	if r.Pod == (processor.Pod{}) {
+		return scope, "", nil
+	}
+	if scope.pod, elsewhere, err = podref.Load(ctx, pods, r); err == nil {
+		scope.PodUID = string(scope.pod.UID)
+	}
+	return scope, elsewhere, err
+}
+
 // includes reports whether a volume is in it.
 func (s searchScope) includes(v *volume.Health) bool {
 	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
@@ -114,13 +123,10 @@ func (s searchScope) includes(v *volume.Health) bool {
 
 // String is the subject of a sentence.
 func (s searchScope) String() string {
-	switch {
-	case s.pod == nil:
+	if s.pod == nil {
 		return "this node"
-	case s.container != "":
-		return fmt.Sprintf("container %q of pod %s/%s", s.container, s.pod.Namespace, s.pod.Name)
 	}
-	return fmt.Sprintf("pod %s/%s", s.pod.Namespace, s.pod.Name)
+	return podinfo.Subject(s.pod, s.container)
 }
 
 // Bounds of what is told.
@@ -149,13 +155,10 @@ func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) 
 // describeVolumes is what the volumes have answered.
 func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
-	for _, v := range all[:min(len(all), maxDescribed)] {
+	for _, v := range all {
 		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, describeState(v)))
 	}
-	if more := len(all) - maxDescribed; more > 0 {
-		said = append(said, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(said, "; ") + coverageGaps(survey)
+	return processor.JoinReasons(said, maxDescribed) + coverageGaps(survey)
 }
 
 // coverageGaps is what was not looked at.
@@ -207,14 +210,8 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	if len(shares) > 0 {
 		lists[KeyDiagnoserSharedWith] = shares
 	}
-	for key, list := range lists {
-		text, err := json.Marshal(list)
-		if err != nil {
-			return processor.Result{}, fmt.Errorf("encode %q: %w", key, err)
-		}
-		values[key] = string(text)
-	}
-	return processor.Result{Values: values, Findings: findings}, nil
+	err := processor.AddJSON(values, lists)
+	return processor.Result{Values: values, Findings: findings}, err
 }
 
 // daemonExits asks what has become of the daemons. A volume on a directory of its own that was deleted, or that hangs,

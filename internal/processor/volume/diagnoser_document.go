@@ -42,12 +42,8 @@ type volumeOrigin struct {
 
 // brokenCopy is a broken mount of the volume at another place.
 type brokenCopy struct {
-	Code      fault.Code `json:"code"`
-	Point     string     `json:"point"`
-	Namespace uint64     `json:"namespace"` // N in mnt:[N]
-	Pod       *fault.Pod `json:"pod,omitempty"`
-	Container string     `json:"container,omitempty"`
-	SubPath   string     `json:"subPath,omitempty"`
+	listedCopy
+	SubPath string `json:"subPath,omitempty"`
 	// Replaceable is whether it may be replaced if there is a source, and Reason why, or why not.
 	Replaceable bool   `json:"replaceable"`
 	Reason      string `json:"why,omitempty"`
@@ -71,14 +67,7 @@ func describeBroken(health *volume.Health, reasons []string) brokenVolume {
 		d.NoSource = ""
 	}
 	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
-		broken := brokenCopy{
-			Code: c.Code, Point: c.Point, Namespace: c.Namespace.Inode, Container: c.Container, SubPath: c.SubPath,
-			Replaceable: c.Decision.Replaceable, Reason: c.Decision.Reason,
-		}
-		if c.Pod != (fault.Pod{}) {
-			broken.Pod = &c.Pod
-		}
-		d.Copies = append(d.Copies, broken)
+		d.Copies = append(d.Copies, brokenCopy{listedCopyOf(c), c.SubPath, c.Decision.Replaceable, c.Decision.Reason})
 	}
 	return d
 }

@@ -16,6 +16,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 )
@@ -102,7 +103,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
-	evicted := fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+	evicted := podinfo.PodOf(pod)
 	return processor.Plan{
 		Actions: []fault.Action{{
 			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Fault: findings[0].Code,
@@ -131,7 +132,7 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 			"back on the node"
 	case pod.DeletionTimestamp != nil:
 		return "it is being deleted already: " + evictionBlocked
-	case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
+	case podinfo.Ended(pod):
 		return fmt.Sprintf("it has ended (phase %s) and does not run", pod.Status.Phase)
 	case owner == nil:
 		return "it has no controller, so no program would create it again; delete it and create it yourself"

@@ -3,7 +3,10 @@
 
 package volume
 
-import "kubediag.org/kubediag/internal/processor/restart"
+import (
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/restart"
+)
 
 // Parameters. They choose how, never what.
 const (
@@ -20,7 +23,7 @@ type evictOptions struct {
 }
 
 func evictOptionsOf(values map[string]string) (o evictOptions, err error) {
-	if o.daemonSet, err = restart.ParseBool(values, ParamEvictDaemonSet, false); err != nil {
+	if o.daemonSet, err = processor.ParseBool(values, ParamEvictDaemonSet, false); err != nil {
 		return o, err
 	}
 	o.Options, err = restart.Keys{WaitSeconds: ParamEvictWaitSeconds}.Options(values)

@@ -43,32 +43,26 @@ func (h *EvictRecoverer) Verify(ctx context.Context, request processor.Request, 
 	return processor.Result{Values: map[string]string{KeyEvictResult: did + ", and is gone"}, Findings: processor.MarkHealed(plan.Findings, nil)}, nil
 }
 
-// awaitGone waits until the pod has gone, and gives it where it is only on its way.
-func (h *EvictRecoverer) awaitGone(ctx context.Context, request processor.Request, uid string, limit time.Duration) (*corev1.Pod, error) {
-	tick := time.NewTicker(evictPollInterval)
-	defer tick.Stop()
-	over := time.NewTimer(limit)
-	defer over.Stop()
-	for {
-		pod, err := h.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
-		switch {
-		case errors.Is(err, kubelet.ErrPodNotFound), err == nil && string(pod.UID) != uid:
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
+// awaitGone waits until the pod has gone, and returns it if it is only on its way.
+func (h *EvictRecoverer) awaitGone(ctx context.Context, request processor.Request, uid string, limit time.Duration) (pod *corev1.Pod, err error) {
+	gone, err := processor.Poll(ctx, evictPollInterval, limit, func() (bool, error) {
+		pod, err = h.Pods.Pod(ctx, request.Pod.Namespace, request.Pod.Name)
+		if errors.Is(err, kubelet.ErrPodNotFound) {
+			return true, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-over.C:
-			if pod.DeletionTimestamp == nil {
-				return nil, processor.Stalled(fmt.Errorf("verify eviction of pod %s/%s: after %.0f s it is neither gone nor being deleted",
-					pod.Namespace, pod.Name, limit.Seconds()))
-			}
-			return pod, nil
-		case <-tick.C:
+		if err != nil {
+			return false, fmt.Errorf("get pod %s/%s: %w", request.Pod.Namespace, request.Pod.Name, err)
 		}
+		return string(pod.UID) != uid, nil
+	})
+	switch {
+	case err != nil || gone:
+		return nil, err
+	case pod.DeletionTimestamp == nil:
+		return nil, processor.Stalled(fmt.Errorf("verify eviction of pod %s/%s: after %.0f s it is neither gone nor being deleted",
+			pod.Namespace, pod.Name, limit.Seconds()))
 	}
+	return pod, nil
 }
 
 // deletionBlockers says what a pod is waited for that is being deleted. The deletion timestamp is when its grace period

@@ -117,7 +117,7 @@ func notRunningReason(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return fmt.Sprintf("pod %s is being deleted: its volumes are unmounted, not repaired", name)
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case podinfo.Ended(pod):
 		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not repaired", name, pod.Status.Phase)
 	}
 	return ""

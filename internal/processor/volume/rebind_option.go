@@ -6,6 +6,7 @@ package volume
 import (
 	"time"
 
+	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -31,7 +32,7 @@ type rebindOptions struct {
 const defaultRebindWait = 2 * time.Minute
 
 func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
-	abort, err := restart.ParseBool(values, ParamRebindAbort, false)
+	abort, err := processor.ParseBool(values, ParamRebindAbort, false)
 	if err != nil {
 		return rebindOptions{}, err
 	}

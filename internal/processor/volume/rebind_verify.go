@@ -5,7 +5,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -129,12 +128,5 @@ func (m rebindState) resultValues(results []string) (map[string]string, error) {
 	if len(m.SharedWith) > 0 {
 		lists[KeyRebindSharedWith] = m.SharedWith
 	}
-	for key, list := range lists {
-		text, err := json.Marshal(list)
-		if err != nil {
-			return nil, fmt.Errorf("encode %q: %w", key, err)
-		}
-		values[key] = string(text)
-	}
-	return values, nil
+	return values, processor.AddJSON(values, lists)
 }
