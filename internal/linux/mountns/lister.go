@@ -76,7 +76,8 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	if !l.started || !l.ns.Same(namespace) || l.below != below {
 		l.listing, l.started = chooseListing(namespace), false
 	}
-	mounts, changed, err = l.listing.list(namespace, below, l.quiet(namespace) && l.started)
+	quiet := !l.changePoll.mayHaveChanged(namespace) && l.started
+	mounts, changed, err = l.listing.list(namespace, below, quiet)
 	if err != nil {
 		l.started = false
 		return nil, false, fmt.Errorf("list mounts below %q in %s: %w", below, namespace, err)
@@ -84,12 +85,6 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	changed = changed || !l.started
 	l.ns, l.below, l.started = namespace, below, true
 	return mounts, changed, nil
-}
-
-// quiet reports whether the kernel says that nothing has happened in ns since the
-// last call.
-func (l *Lister) quiet(ns Namespace) bool {
-	return !l.changePoll.unchangedSince(ns)
 }
 
 // chooseListing tries out what the kernel can do and lets us do.
