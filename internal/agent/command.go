@@ -54,7 +54,7 @@ func NewCommand() *cobra.Command {
 			}
 			setLoggers(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
 			if release := sys.Release(); sys.TooOld(release) {
-				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
+				slog.Warn("Kernel is older than any that kubediag is tested on; kubediag features shows what works here", "release", release, "oldest", sys.OldestKernel)
 			}
 			memlimit.Set()
 			rest, err := config.GetConfig()
