@@ -86,11 +86,11 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 }
 
 func (o Options) boot(ctx context.Context, s store, k kernel, root string) (_ *Machine, err error) {
-	dir, err := os.MkdirTemp("", "kubediag-vm-")
+	dir, held, err := s.makeMachineDir(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{dir: dir, release: k.release, calls: map[uint64]*call{}}
+	m := &Machine{dir: dir, held: held, release: k.release, calls: map[uint64]*call{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -103,6 +103,50 @@ func (o Options) boot(ctx context.Context, s store, k kernel, root string) (_ *M
 		return nil, err
 	}
 	return m, m.greet(ctx, o.Limit)
+}
+
+// machinePrefix begins the names of directories of machines, among those for temporary files.
+const machinePrefix = "kubediag-vm."
+
+// makeMachineDir makes the directory of a machine, which is its own while held is open, and removes those of machines whose
+// starter was killed.
+func (s store) makeMachineDir(ctx context.Context) (dir string, held *os.File, err error) {
+	turn, err := lock.Take(ctx, filepath.Join(s.dir, ".machines.lock"))
+	if err != nil {
+		return "", nil, err
+	}
+	defer turn.Close()
+	if err := removeLeftovers(); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp("", machinePrefix); err != nil {
+		return "", nil, err
+	}
+	held, err = lock.Try(filepath.Join(dir, machineLock))
+	return dir, held, err
+}
+
+// machineLock is the file in the directory of a machine whose lock goes with the process that started it.
+const machineLock = "lock"
+
+// removeLeftovers removes the directories of machines whose starter has ended. The caller has the turn.
+func removeLeftovers() error {
+	all, err := filepath.Glob(filepath.Join(os.TempDir(), machinePrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range all {
+		free, err := lock.TryExisting(filepath.Join(dir, machineLock))
+		if err != nil {
+			continue // it is in use, or of another user
+		}
+		err = os.RemoveAll(dir)
+		free.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // lay makes what is of this machine alone: its initramfs and its disk of files.
