@@ -74,9 +74,10 @@ func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool,
 		}
 		ok = ok && n.failed == 0 && n.passed > 0 && c.err == nil
 	}
-	if ok && o.only == "" && len(o.dirs) == 0 {
-		if err := support(out, columns, o.write); err != nil {
-			return false, err
+	if o.only == "" && len(o.dirs) == 0 {
+		if err := support(out, columns, ok, o.write); err != nil {
+			fmt.Fprintf(out, "FAIL  %s: %v\n", supportPage, err)
+			ok = false
 		}
 	}
 	for _, c := range columns {
@@ -123,45 +124,60 @@ func (c *column) title() string {
 // sceneTag is the build tag of tests that start virtual machines by themselves, for what only one can show.
 const sceneTag = "vm"
 
-// scenes lists the arguments of go test for them. A run for the table leaves them out.
+// scenes lists the arguments of go test for them. A run for the tables leaves them out, unless it writes the page: then it
+// has those that rows rest on.
 func scenes(found []testFile, o options) (calls [][]string) {
 	for _, dir := range packages(found, sceneTag) {
-		run := pattern(found, dir, sceneTag)
+		run, shown := pattern(found, dir, sceneTag), shows(strings.TrimPrefix(dir, "./"))
 		if o.only != "" {
 			run = o.only
+		} else if o.table {
+			run = "^(" + strings.Join(shown, "|") + ")$"
 		}
-		if !o.table && chosen(o.dirs, dir) {
+		if chosen(o.dirs, dir) && (!o.table || o.write && len(shown) > 0) {
 			calls = append(calls, []string{"-timeout=20m", "-tags=" + sceneTag, "-run=" + run, dir})
 		}
 	}
 	return calls
 }
 
-// support prints the table of what the kernels can do, and compares it with the page, or writes that.
-func support(out io.Writer, columns []*column, write bool) error {
+// support prints the tables of what the kernels can do. If all tests have passed, it compares them with the page, or
+// writes that.
+func support(out io.Writer, columns []*column, passed, write bool) error {
 	seen := map[string]map[string]outcome{}
 	var names []string
 	for _, c := range columns {
-		if c.kernel != "" && seen[c.name] == nil { // the machine's own may be one of the others
+		switch {
+		case c.kernel == "":
+			addScenes(seen, c.report.ended)
+		case seen[c.name] == nil: // the machine's own may be one of the others
 			names = append(names, c.name)
 			seen[c.name] = c.report.ended
 		}
 	}
-	cells, err := matrixOf(names, seen)
-	if err != nil {
-		return err
-	}
-	table := supportTable(names, cells)
-	fmt.Fprint(out, table)
 	page, err := os.ReadFile(supportPage)
 	if err != nil {
 		return err
 	}
-	if !write {
-		return checkSupport(page, names, cells)
+	var errs []error
+	for _, s := range sheets() {
+		cells, err := s.matrixOf(names, seen)
+		table := s.table(names, cells)
+		fmt.Fprintln(out, table)
+		if err == nil && passed && !write {
+			err = s.check(page, names, cells)
+		}
+		before, _, after := s.cut(page)
+		page = slices.Concat(before, []byte(table), after)
+		errs = append(errs, err)
 	}
-	before, _, after := tableOf(page)
-	return os.WriteFile(supportPage, slices.Concat(before, []byte(table), after), 0o644)
+	if !passed {
+		return nil // the failures have been reported
+	}
+	if err := errors.Join(errs...); err != nil || !write {
+		return err
+	}
+	return os.WriteFile(supportPage, page, 0o644)
 }
 
 // chosen reports whether a package is among those that were asked for.

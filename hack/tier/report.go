@@ -46,7 +46,7 @@ type report struct {
 	builds  map[string]*strings.Builder
 	counts  counts
 	skips   []string
-	ended   map[string]outcome // of tests with none below them, by "PACKAGE TEST", the package below internal/
+	ended   map[string]outcome // of tests with none below them, by "PACKAGE TEST" as capability has it
 }
 
 type key struct{ pkg, name string }
@@ -164,10 +164,13 @@ func (r *report) end(k key, e event) {
 
 // note keeps how a test ended.
 func (r *report) note(k key, t *test, action string) {
-	_, dir, _ := strings.Cut(k.pkg, "internal/")
+	dir := strings.TrimPrefix(k.pkg, "kubediag.org/kubediag/")
+	if _, below, ok := strings.Cut(k.pkg, "internal/"); ok {
+		dir = below
+	}
 	o := outcome{action: action, lacks: t.lacks}
 	if action == "skip" && o.lacks == "" {
-		o.lacks = reason(t.output.String())
+		o.reason = reason(t.output.String())
 	}
 	r.ended[dir+" "+k.name] = o
 }

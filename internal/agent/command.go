@@ -34,7 +34,7 @@ func NewCommand() *cobra.Command {
 		Name: "kubediag-agent", Short: "Runs the Diagnoses of one node", OtherEnv: podEnv, Validate: settings.validate,
 		Run: func(context.Context) error {
 			if release := sys.Release(); sys.TooOld(release) {
-				slog.Warn("Kernel is older than any that kubediag is tested on", "release", release, "oldest", sys.OldestKernel)
+				slog.Warn("Kernel is older than any that kubediag is tested on; kubediag features shows what works here", "release", release, "oldest", sys.OldestKernel)
 			}
 			rest, err := config.GetConfig()
 			if err != nil {

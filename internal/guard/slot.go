@@ -32,8 +32,8 @@ const (
 	maxSlotTries = 3
 	// slotPrefix begins the names of slots.
 	slotPrefix = "kubediag-slot-"
-	// maxClaims is how many budgets are remembered.
-	maxClaims = 1000
+	// maxRememberedBudgets is how many budgets are remembered.
+	maxRememberedBudgets = 1000
 )
 
 // slotBackoff is the wait after all slots that were tried were taken: from 2.5 to 5 seconds at first, and from 2.5 to
@@ -90,7 +90,7 @@ func (o *slots) allow(s *share, now time.Time) bool {
 	defer o.mu.Unlock()
 	c := o.claims[s.key]
 	if c == nil || c.period != s.number(now) {
-		if len(o.claims) >= maxClaims {
+		if len(o.claims) >= maxRememberedBudgets {
 			clear(o.claims)
 		}
 		c = &claim{period: s.number(now), backoff: slotBackoff}

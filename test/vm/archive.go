@@ -31,15 +31,20 @@ const stale = 12 * time.Hour
 
 // openArchive returns the view, with lists of packages that are not stale. The caller holds the lock of dir.
 func openArchive(ctx context.Context, dir string) (archive, error) {
+	sources, err := sourcesList(ctx)
+	if err != nil {
+		return archive{}, err
+	}
+	return viewOf(ctx, dir, sources)
+}
+
+// viewOf is openArchive for these sources.
+func viewOf(ctx context.Context, dir string, sources []byte) (archive, error) {
 	a := archive{dir}
 	for _, sub := range []string{"lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return a, err
 		}
-	}
-	sources, err := sourcesList(ctx)
-	if err != nil {
-		return a, err
 	}
 	list, stamp := filepath.Join(dir, "sources.list"), filepath.Join(dir, "fetched")
 	old, _ := os.ReadFile(list)
@@ -157,6 +162,7 @@ func command(ctx context.Context, dir, program string, args ...string) ([]byte, 
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.WaitDelay = 5 * time.Second // children of one that was killed may keep its output open
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

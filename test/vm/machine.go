@@ -26,6 +26,7 @@ import (
 // Machine is a virtual machine that runs.
 type Machine struct {
 	dir     string
+	held    *os.File // the lock of dir
 	release string
 	cmd     *exec.Cmd
 	console consoleLog
@@ -267,7 +268,9 @@ func (m *Machine) Close() error {
 	if m.port != nil {
 		m.port.Close()
 	}
-	return os.RemoveAll(m.dir)
+	err := os.RemoveAll(m.dir)
+	m.held.Close()
+	return err
 }
 
 // consoleLog keeps the end of what is written to it.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/lock"
@@ -50,26 +52,39 @@ func (s store) keep(ctx context.Context, name string, make func(context.Context,
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, fetchLimit, fmt.Errorf("not done within %s", fetchLimit))
+	defer cancel()
+	if err := s.fill(ctx, dir, make); err != nil {
+		return "", fmt.Errorf("make %s: %w", name, errors.Join(context.Cause(ctx), err))
+	}
+	return dir, nil
+}
+
+// fetchLimit is how long it may take to fetch the packages of a kernel or an image, and to make it of them.
+const fetchLimit = 20 * time.Minute
+
+// fill makes dir. The caller has the turn.
+func (s store) fill(ctx context.Context, dir string, make func(context.Context, archive, string) error) error {
 	if err := debian.Install(ctx, "depmod", "xz", "mkfs.ext4"); err != nil {
-		return "", err
+		return err
 	}
 	a, err := openArchive(ctx, filepath.Join(s.dir, "apt"))
 	if err != nil {
-		return "", err
+		return err
 	}
 	// No other process is at work here: any other was killed before it had finished its work.
 	unfinished := filepath.Join(s.dir, ".unfinished")
 	if err := os.RemoveAll(unfinished); err != nil {
-		return "", err
+		return err
 	}
 	if err := os.Mkdir(unfinished, 0o755); err != nil {
-		return "", err
+		return err
 	}
 	defer os.RemoveAll(unfinished)
 	if err := make(ctx, a, unfinished); err != nil {
-		return "", fmt.Errorf("make %s: %w", name, err)
+		return err
 	}
-	return dir, os.Rename(unfinished, dir)
+	return os.Rename(unfinished, dir)
 }
 
 // kernel is what a store keeps of one.

@@ -86,11 +86,14 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 }
 
 func (o Options) boot(ctx context.Context, s store, k kernel, root string) (_ *Machine, err error) {
-	dir, err := os.MkdirTemp("", "kubediag-vm-")
+	if err := removeLeftovers(); err != nil {
+		return nil, err
+	}
+	dir, held, err := lock.MakeFolder("", machinePrefix)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{dir: dir, release: k.release, calls: map[uint64]*call{}}
+	m := &Machine{dir: dir, held: held, release: k.release, calls: map[uint64]*call{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close())
@@ -103,6 +106,18 @@ func (o Options) boot(ctx context.Context, s store, k kernel, root string) (_ *M
 		return nil, err
 	}
 	return m, m.greet(ctx, o.Limit)
+}
+
+// machinePrefix begins the names of directories of machines, among those for temporary files.
+const machinePrefix = "kubediag-vm."
+
+// removeLeftovers removes the directories of machines whose starter was killed.
+func removeLeftovers() error {
+	all, err := filepath.Glob(filepath.Join(os.TempDir(), machinePrefix+"*"))
+	for _, dir := range all {
+		err = errors.Join(err, lock.SweepFolder(dir, os.RemoveAll))
+	}
+	return err
 }
 
 // lay makes what is of this machine alone: its initramfs and its disk of files.

@@ -199,10 +199,12 @@ func TestNeverBoots(t *testing.T) {
 	}
 }
 
-// TestKilledStarterLeavesNothing: the process that started a machine is killed, and cannot clean up.
+// TestKilledStarterLeavesNothing: the process that started a machine is killed, and cannot clean up. The next start does.
 func TestKilledStarterLeavesNothing(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), holder+"=1", "TMPDIR="+t.TempDir())
+	cmd.Env = append(os.Environ(), holder+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -225,6 +227,10 @@ func TestKilledStarterLeavesNothing(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("qemu %d runs on", pid)
 		}
+	}
+	m := start(t, Options{})
+	if all, err := os.ReadDir(tmp); err != nil || len(all) != 1 || filepath.Join(tmp, all[0].Name()) != m.dir {
+		t.Errorf("directories after the next start: %v, %v, want only its own, %s", all, err, m.dir)
 	}
 }
 

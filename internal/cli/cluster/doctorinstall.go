@@ -68,7 +68,7 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 		}
 		if missing := want.missingFields(have); len(missing) > 0 {
 			results = append(results, failResult("apply those of this release: "+applyDefault,
-				"CustomResourceDefinition %s is of another release: it has no field %s", want.Name, listNames(missing)))
+				"CustomResourceDefinition %s is of another release: it has no field %s", want.Name, joinNames(missing)))
 			continue
 		}
 		current++

@@ -123,11 +123,11 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if len(without) > 0 {
-		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), listNames(without)))
+		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), joinNames(without)))
 	}
 	if len(silent) > 0 {
 		results = append(results, failResult("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
-			verb.Count(len(silent), "node"), listNames(silent)))
+			verb.Count(len(silent), "node"), joinNames(silent)))
 	}
 	if len(results) == 0 {
 		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
@@ -187,14 +187,14 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 	var results []checkResult
 	if len(buggy) > 0 {
 		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; kubelets from 1.19 do not have it",
-			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), listNames(buggy)))
+			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), joinNames(buggy)))
 	}
 	if len(old) > 0 {
-		results = append(results, warnResult("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", verb.Count(len(old), "node"), listNames(old)))
+		results = append(results, warnResult("nothing is guaranteed there: update to Linux 5.10 or later", "%s with a kernel that kubediag is not tested on: %s", verb.Count(len(old), "node"), joinNames(old)))
 	}
 	if len(rough) > 0 {
 		results = append(results, warnResult("nothing has to be done; Linux 6.5 has no such moment", "%s where a repair in a running container has a moment in which readers miss the mount: %s",
-			verb.Count(len(rough), "node"), listNames(rough)))
+			verb.Count(len(rough), "node"), joinNames(rough)))
 	}
 	if len(results) == 0 {
 		results = append(results, okResult("no kernel or kubelet of %s is a known risk", verb.Count(len(all), "node")))
@@ -239,8 +239,8 @@ func minorVersion(release string) int {
 	return int(v.Minor())
 }
 
-// listNames names at most five.
-func listNames(names []string) string {
+// joinNames names at most five.
+func joinNames(names []string) string {
 	const most = 5
 	text := strings.Join(names[:min(len(names), most)], ", ")
 	if more := len(names) - most; more > 0 {

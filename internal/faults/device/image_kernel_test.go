@@ -24,7 +24,8 @@ func unnumbered(t *testing.T) (*devicetest.Scene, *devicetest.KRBD, func() *faul
 	s := devicetest.New(t, "")
 	s.UnmountOnHost()
 	k := devicetest.MapKRBD(t, s)
-	must(t, os.Remove(filepath.Join(k.Root, "sys/devices/rbd/0/block/rbd0/diskseq")))
+	must(t, os.RemoveAll(filepath.Join(k.Root, "sys/devices/rbd/0/block/rbd0/diskseq")))
+	must(t, os.Remove(filepath.Join(k.Root, "sys/bus/rbd/devices/0/image_id")))
 	return s, k, func() *fault.Device {
 		d, err := s.Inspector.Finder.Sys.Resolve("rbd0")
 		must(t, err)

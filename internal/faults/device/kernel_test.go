@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
@@ -197,12 +198,16 @@ func TestBusyMountIsKept(t *testing.T) {
 	}
 }
 
-// TestOtherNamespaces: a daemon with a private copy, and a namespace without a process.
+// TestOtherNamespaces: a daemon with a private copy, and namespaces without a process.
 func TestOtherNamespaces(t *testing.T) {
+	const byTable = "orphan of an open mount table"
 	for name, start := range map[string]func(*devicetest.Scene) *kerneltest.Actor{
-		"daemon": (*devicetest.Scene).Daemon, "orphan": (*devicetest.Scene).Orphan,
+		"daemon": (*devicetest.Scene).Daemon, "orphan": (*devicetest.Scene).Orphan, byTable: (*devicetest.Scene).OrphanOfTable,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name == byTable {
+				kerneltest.Needs(t, sys.HasNamespaceWalk)
+			}
 			s := devicetest.New(t, "")
 			start(s)
 			s.UnmountOnHost()

@@ -27,7 +27,7 @@ func (u usesByPod) addMount(uid string, m *mountns.Mount, why string) {
 	if of == nil {
 		return
 	}
-	if of.total++; len(of.examples) < maxReasons {
+	if of.total++; len(of.examples) < maxRecordedReasons {
 		of.examples = append(of.examples, PodMount{m.Namespace.Inode, m.Point, m.Root, m.FSType, why})
 	}
 }

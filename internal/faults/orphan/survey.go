@@ -19,9 +19,9 @@ import (
 
 // Bounds of what is told of one pod, and of how many pods have a directory on a node.
 const (
-	maxReasons       = 32
-	maxListedEntries = 256
-	maxPods          = 200_000
+	maxRecordedReasons = 32
+	maxListedEntries   = 256
+	maxPods            = 200_000
 )
 
 // maxInspected bounds how many directories are looked into at once, as each takes room and a question to the runtime.
@@ -282,9 +282,9 @@ func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *Coverage) {
 
 func (p *Pod) addRefusal(why string) {
 	switch {
-	case len(p.Refusals) < maxReasons-1:
+	case len(p.Refusals) < maxRecordedReasons-1:
 		p.Refusals = append(p.Refusals, why)
-	case len(p.Refusals) == maxReasons-1:
+	case len(p.Refusals) == maxRecordedReasons-1:
 		p.Refusals = append(p.Refusals, "and more")
 	}
 }

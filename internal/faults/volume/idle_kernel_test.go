@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // stoppedServer is a FUSE file system whose server is stopped, and a watch on it.
@@ -138,6 +139,27 @@ func TestAnAbortThatThereIsNoTimeFor(t *testing.T) {
 		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
 	s.resumeServer(t)
+}
+
+// TestAbortOfWhatHasGoneMeanwhile: the driver mounts again at the last moment. Until then the question that waits keeps the
+// old file system, and with it the numbers of mount and connection, which are all that a kernel before 6.8 has.
+func TestAbortOfWhatHasGoneMeanwhile(t *testing.T) {
+	s := startStopped(t)
+	done, err := (&Inspector{Silence: 300 * time.Millisecond}).abortWhenIdle(t.Context(), s.control, s.mount, func(check func() error) error {
+		must(t, systest.UnmountPath(s.dir, true))
+		kerneltest.FUSE(t, s.dir)
+		if now := mountAtPoint(t, s.dir); now.Minor == s.mount.Minor {
+			t.Logf("the new connection has the number of the old, %d", now.Minor)
+		}
+		return abortConnection(t.Context(), s.control, s.mount, check)
+	})
+	if !errors.Is(err, ErrRefused) || done != (fault.Applied{}) {
+		t.Errorf("%+v, %v, want that it is refused", done, err)
+	}
+	t.Log(err)
+	if _, err := os.Stat(filepath.Join(s.dir, "dir")); err != nil {
+		t.Errorf("the new file system: %v, want that it goes on", err)
+	}
 }
 
 // TestAServerThatEnds while it is waited for.

@@ -67,15 +67,22 @@ func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 	})
 }
 
+// TestDetachLoopThatIsAnother: it is known by its number, and where the kernel has none, by its file.
 func TestDetachLoopThatIsAnother(t *testing.T) {
 	device := newLoop(t, newImage(t, 1))
-	if device.Sequence == 0 {
-		t.Skip("kernel lacks diskseq of block devices (5.15)")
-	}
-	before := device
-	before.Sequence--
-	wantDetach(t, Sys{}, before, ErrChanged)
-	wantBound(t, device, false)
+	t.Run("number", func(t *testing.T) {
+		kerneltest.Needs(t, sys.HasDiskSequence)
+		before := device
+		before.Sequence--
+		wantDetach(t, Sys{}, before, ErrChanged)
+		wantBound(t, device, false)
+	})
+	t.Run("file", func(t *testing.T) {
+		before := device
+		before.Sequence, before.Image = 0, Sys{}.newSysfs().imageOf(Loop, newLoop(t, newImage(t, 1)).Name)
+		wantDetach(t, Sys{}, before, ErrChanged)
+		wantBound(t, device, false)
+	})
 }
 
 func TestDetachZram(t *testing.T) {

@@ -63,7 +63,8 @@ func (s *holderSearch) hiddenHolders() []string {
 		list = append(list, "what was not looked at: "+what)
 	}
 	if l.Mounts.Backend != "kernel" {
-		list = append(list, "a mount outside the root of every process of its namespace")
+		list = append(list, "a mount outside the root of every process of its namespace",
+			"a mount namespace that only an open mount table or a descriptor in a socket keeps")
 	}
 	switch visible, err := sys.ProcVisibility(); {
 	case err != nil || visible == sys.SeesOwn:

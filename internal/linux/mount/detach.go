@@ -110,7 +110,8 @@ func (r *replaceOp) unshareTree() {
 	}
 }
 
-// detachTop removes a mount that is in use as long as it is on top.
+// detachTop removes a mount that is in use as long as it is on top. A mount made
+// below its root right after the last look goes with it.
 func (r *replaceOp) detachTop() error {
 	fd, _, err := r.reopenMount()
 	if err != nil {

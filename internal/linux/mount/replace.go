@@ -37,8 +37,8 @@ type ReplaceOptions struct {
 // The tree is put beneath the mount, with the call for it (6.5) or by propagation.
 // The mount is then removed as Unmount does it, and if others use it, lazily: they keep what they have open, and a new
 // lookup finds the tree. This is exact, too: a mount that another process makes on it at that moment stays, on the tree.
-// In namespaces of other users, a mount made on it within the microseconds after the last look goes in its place
-// (ErrOtherUnmounted) or with it.
+// In namespaces of other users, a mount made on its root within the microseconds after the last look goes in its place
+// (ErrOtherUnmounted). One made below its root then goes with it, which no error says.
 //
 // If the tree cannot be put beneath, a mount that no process uses is removed and
 // the tree put in place right afterwards. A mount in use is left alone: ErrBusy,

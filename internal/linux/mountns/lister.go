@@ -77,7 +77,7 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	if !l.started || !l.ns.Same(namespace) || l.below != below {
 		l.listing, l.started = chooseListing(namespace), false
 	}
-	quiet := !l.changePoll.changedSince(namespace) && l.started
+	quiet := !l.changePoll.mayHaveChanged(namespace) && l.started
 	mounts, changed, err = l.listing.list(namespace, below, quiet)
 	if err != nil {
 		l.started = false

@@ -25,9 +25,9 @@ type mountPoll struct {
 	table *sys.FD   // nil if it cannot be polled
 }
 
-// changedSince is false if the kernel says that nothing has happened in ns since the
+// mayHaveChanged is false if the kernel says that nothing has happened in ns since the
 // last call, which was for ns as well.
-func (c *mountPoll) changedSince(ns Namespace) bool {
+func (c *mountPoll) mayHaveChanged(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
 		c.closeTable()
 		c.ns = ns

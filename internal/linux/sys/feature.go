@@ -125,7 +125,7 @@ var (
 	}
 	HasStatmountSource = &Feature{
 		Name: "statmount source and subtype", Kernel: "6.13", probe: probeStatmountSource,
-		Without: "mounts of other namespaces are shown without their source and without the subtype of their file system",
+		Without: "mounts that statmount reads are shown without source and subtype, but for the source of a btrfs; those of mountinfo have both",
 	}
 	HasFUSEServer = &Feature{
 		Name: "connection of an open /dev/fuse", Kernel: "6.16", probe: probeFUSEServer,

@@ -45,11 +45,10 @@ func TestScratchSpaceFirst(t *testing.T) { kerneltest.StartWith(t, nil, "scratch
 
 var must = kerneltest.Must
 
-func TestFeaturesAreYesOrNo(t *testing.T) {
+// TestFeatures: each is there, or missing, and never unknown. A table in docs/support.md rests on it.
+func TestFeatures(t *testing.T) {
 	for _, f := range sys.Features() {
-		if err := f.Probe(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%s: %v", f.Name, err)
-		}
+		t.Run(strings.ReplaceAll(f.Name, "/", "-"), func(t *testing.T) { kerneltest.Needs(t, f) })
 	}
 }
 

@@ -69,11 +69,20 @@ func (w *idleScene) letTimePass(t *testing.T, lasts time.Duration) {
 	w.clock += lasts
 }
 
+// describe names a device as a plan does.
+func (w *idleScene) describe(t *testing.T, name string) string {
+	t.Helper()
+	d, err := w.Inspector.Finder.Sys.Resolve(name)
+	must(t, err)
+	return device.DescribeTarget(d)
+}
+
 func TestUnmapsWhatIsIdle(t *testing.T) {
 	w := newIdleScene(t, 2)
+	rbd0, rbd1 := w.describe(t, "rbd0"), w.describe(t, "rbd1")
 	w.letTimePass(t, 20*time.Minute)
 	plan := w.planUnmap(t)
-	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, actionTargets(plan)); diff != "" || len(w.Unmapped) != 0 {
+	if diff := cmp.Diff([]string{"Detach " + rbd0}, actionTargets(plan)); diff != "" || len(w.Unmapped) != 0 {
 		t.Fatalf("plan (-want +got), one by default:\n%s", diff)
 	}
 	if plan.Actions[0].Loss == "" || !strings.Contains(plan.Actions[0].Safety, "1200 seconds") {
@@ -87,19 +96,19 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
-	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device /dev/rbd0 (diskseq 5)" {
+	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device "+rbd0 {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
 	plan.Applied = []fault.Applied{gone}
 	result, err = w.healer.Verify(t.Context(), w.request, plan)
-	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device /dev/rbd0 (diskseq 5): was gone already" {
+	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device "+rbd0+": was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
 	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
 		t.Errorf("unmapped (-want +got):\n%s", diff)
 	}
 	w.request.Values[ParamLimit] = "5"
-	if diff := cmp.Diff([]string{"Detach /dev/rbd1 (diskseq 5)"}, actionTargets(w.planUnmap(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach " + rbd1}, actionTargets(w.planUnmap(t))); diff != "" {
 		t.Errorf("the next plan (-want +got):\n%s", diff)
 	}
 }
@@ -130,7 +139,7 @@ func TestIdleKilledHalfWay(t *testing.T) {
 // or of a later time, or is broken.
 func TestIdleOverARestart(t *testing.T) {
 	w := newIdleScene(t, 1)
-	file := filepath.Join(t.TempDir(), "idle-devices.json")
+	rbd0, file := w.describe(t, "rbd0"), filepath.Join(t.TempDir(), "idle-devices.json")
 	again := func() {
 		w.healer = w.newRecoverer()
 		w.healer.File = file
@@ -141,7 +150,7 @@ func TestIdleOverARestart(t *testing.T) {
 	must(t, err)
 	w.clock += 20 * time.Minute
 	again()
-	if diff := cmp.Diff([]string{"Detach /dev/rbd0 (diskseq 5)"}, actionTargets(w.planUnmap(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach " + rbd0}, actionTargets(w.planUnmap(t))); diff != "" {
 		t.Errorf("after a restart (-want +got):\n%s", diff)
 	}
 	boot, err := sys.BootID()

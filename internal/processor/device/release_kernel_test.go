@@ -360,9 +360,11 @@ func TestReleaseRefusesBadParameters(t *testing.T) {
 func TestUnmapsKRBD(t *testing.T) {
 	w := newReleaseScene(t, "", "exporter")
 	k := devicetest.MapKRBD(t, w.Scene)
+	rbd0, err := w.Inspector.Finder.Sys.Resolve("rbd0")
+	must(t, err)
 	w.request.Values = map[string]string{device.ParamMessage: unmapFailed}
 	plan := w.planRelease(t)
-	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach /dev/rbd0 (diskseq 5)"}
+	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach " + device.DescribeTarget(rbd0)}
 	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}

@@ -108,11 +108,33 @@ const maxBoundaries = 60
 // their records. The boot has taken the mounts away, and the kubelet has bound every second subPath again.
 func TestPowerCutAtEveryRecord(t *testing.T) {
 	for _, kernel := range vm.Kernels {
-		t.Run("Linux "+kernel, func(t *testing.T) { newNode(t, kernel).cutAtEveryRecord() })
+		t.Run("Linux "+kernel, func(t *testing.T) { newNode(t, kernel).endAtEveryRecord(func(n *node) { n.Kill() }) })
 	}
 }
 
-func (n *node) cutAtEveryRecord() {
+// TestRebootAtEveryRecord reboots the machine instead, so that all that was written is on the disk.
+func TestRebootAtEveryRecord(t *testing.T) {
+	for _, kernel := range vm.Kernels {
+		t.Run("Linux "+kernel, func(t *testing.T) { newNode(t, kernel).endAtEveryRecord((*node).reboot) })
+	}
+}
+
+// rebootLimit is how long a machine may take to write what it has and to end.
+const rebootLimit = 2 * time.Minute
+
+// reboot has the guest reboot. For qemu that is its end.
+func (n *node) reboot() {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), rebootLimit)
+	defer cancel()
+	if _, err := n.Run(ctx, "sh", "-c", "sync; echo b >/proc/sysrq-trigger; sleep 1000"); !errors.Is(err, vm.ErrGone) {
+		n.t.Fatalf("the guest reboots: %v, want ErrGone", err)
+	}
+	kerneltest.Must(n.t, n.Wait(ctx))
+}
+
+// endAtEveryRecord has a repair killed at each of its records, then the machine end, and at the next boot all go on.
+func (n *node) endAtEveryRecord(end func(*node)) {
 	t := n.t
 	n.boot()
 	last := 1
@@ -130,13 +152,13 @@ func (n *node) cutAtEveryRecord() {
 	if last < 12 {
 		t.Errorf("only %d boundaries were found", last-1)
 	}
-	n.Kill()
+	end(n)
 	n.boot()
 	outcomes, before := map[v1.Outcome]int{}, v1.OutcomeNoFault
 	for i := 1; i < last; i++ {
 		now := n.end(fmt.Sprint(i), i%2 == 0).Outcome
 		if rank[now] < rank[before] {
-			t.Errorf("cut at boundary %d it ended with %s, and one boundary before with %s", i, now, before)
+			t.Errorf("ended at boundary %d the Diagnosis came to %s, and one boundary before to %s", i, now, before)
 		}
 		outcomes[now]++
 		before = now
@@ -144,7 +166,7 @@ func (n *node) cutAtEveryRecord() {
 	if len(outcomes) != len(rank) {
 		t.Errorf("outcomes %v, want each of %v", outcomes, rank)
 	}
-	t.Logf("power was cut at %d boundaries: %v", last-1, outcomes)
+	t.Logf("the machine ended at %d boundaries: %v", last-1, outcomes)
 }
 
 // cuts is how often the power is cut at any instant, on each kernel.

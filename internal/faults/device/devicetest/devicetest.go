@@ -224,7 +224,13 @@ func (s *Scene) Daemon() *kerneltest.Actor {
 // Orphan starts a process that keeps a mount namespace open that no process is in.
 func (s *Scene) Orphan() *kerneltest.Actor {
 	s.t.Helper()
-	return kerneltest.StartWith(s.t, nil, "orphan")
+	return kerneltest.StartWith(s.t, nil, "orphan", "ns/mnt")
+}
+
+// OrphanOfTable is Orphan, and keeps the namespace by an open mount table.
+func (s *Scene) OrphanOfTable() *kerneltest.Actor {
+	s.t.Helper()
+	return kerneltest.StartWith(s.t, nil, "orphan", "mountinfo")
 }
 
 // Leak has a process keep a file of the device open whose mount is detached.

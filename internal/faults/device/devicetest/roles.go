@@ -46,8 +46,8 @@ func leak(args []string, ready func(string)) error {
 	return nil
 }
 
-// orphan keeps the namespace of a thread that has ended.
-func orphan(_ []string, ready func(string)) error {
+// orphan keeps the namespace of a thread that has ended by a file of the thread's.
+func orphan(args []string, ready func(string)) error {
 	var (
 		file *os.File
 		self string
@@ -60,7 +60,7 @@ func orphan(_ []string, ready func(string)) error {
 			return err
 		}
 		if self, err = os.Readlink("/proc/thread-self"); err == nil {
-			file, err = os.Open("/proc/thread-self/ns/mnt")
+			file, err = os.Open(filepath.Join("/proc/thread-self", args[0]))
 		}
 		return err
 	})

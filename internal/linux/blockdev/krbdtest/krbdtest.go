@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Remove is the file of the driver that takes the number of a device to unmap.
@@ -26,7 +28,7 @@ type Tree struct {
 // New makes a tree without devices.
 func New(t testing.TB) *Tree { return &Tree{Root: t.TempDir(), t: t} }
 
-// Map has a block device be rbd with that number.
+// Map has a block device be rbd with that number. Like the real devices of the running kernel, it has a diskseq or not.
 func (k *Tree) Map(device int, major, minor uint32) {
 	k.t.Helper()
 	n, number := strconv.Itoa(device), fmt.Sprintf("%d:%d", major, minor)
@@ -35,7 +37,7 @@ func (k *Tree) Map(device int, major, minor uint32) {
 	k.write(Remove, "")
 	block := "sys/devices/rbd/" + n + "/block/rbd" + n
 	k.write(block+"/dev", number)
-	k.write(block+"/diskseq", "5")
+	k.setImage(n, "5")
 	k.write(block+"/queue/iostats", "1")
 	k.link("../../devices/rbd/"+n+"/block/rbd"+n, "sys/class/block/rbd"+n)
 	k.link("../../devices/rbd/"+n+"/block/rbd"+n, "sys/dev/block/"+number)
@@ -52,8 +54,16 @@ func (k *Tree) Count(device, reads int) {
 // Replace has another image be behind a device.
 func (k *Tree) Replace(device int) {
 	k.t.Helper()
-	n := strconv.Itoa(device)
-	k.write("sys/devices/rbd/"+n+"/block/rbd"+n+"/diskseq", "6")
+	k.setImage(strconv.Itoa(device), "6")
+}
+
+// setImage has an image be behind the device with that number.
+func (k *Tree) setImage(device, id string) {
+	k.t.Helper()
+	k.write("sys/bus/rbd/devices/"+device+"/image_id", id)
+	if sys.HasDiskSequence.Probe() == nil {
+		k.write("sys/devices/rbd/"+device+"/block/rbd"+device+"/diskseq", id)
+	}
 }
 
 // Unmap takes away the device with that number. As with the kernel, krbd knows it until the disk is gone.
