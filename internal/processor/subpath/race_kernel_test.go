@@ -316,16 +316,9 @@ func (r *raceScene) preparePlaces(t *testing.T, c raceContest) {
 func (r *raceScene) bindReadOnly(t *testing.T, of, at string) {
 	t.Helper()
 	must(t, os.Mkdir(at, 0o755))
-	source, err := sys.Lookup(of)
-	must(t, err)
-	defer source.Close()
-	target, err := sys.Lookup(at)
-	must(t, err)
-	defer target.Close()
-	tree, err := sys.CloneTree(source)
-	must(t, err)
-	defer tree.Close()
-	must(t, errors.Join(sys.MakeTreePrivate(tree, true), sys.Attach(tree, target, false)))
+	must(t, mount.Bind(of, at))
+	must(t, mount.SetPropagation(at, mount.Private, false))
+	must(t, systest.RemountBindReadOnly(at))
 }
 
 // bindDeleted binds a file and deletes it.

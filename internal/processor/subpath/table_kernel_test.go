@@ -75,9 +75,9 @@ func tableOf(t *testing.T, pid int) table {
 // uses it again. On other kernels the rest distinguishes it from one that had its number before: the mounts of a rival are
 // read-only, and a bind of the recoverer has another root than the stale one.
 type mountKey struct {
-	ID, Parent uint64
-	ReadOnly   bool
-	Root       string // empty for one that is read-only: rivals rename roots
+	ID       uint64
+	ReadOnly bool
+	Root     string // empty for one that is read-only: rivals rename roots
 }
 
 // mountKeys lists all mounts of the caller's namespace.
@@ -94,7 +94,7 @@ func mountKeys() (all []mountKey, err error) {
 		return nil, err
 	}
 	for _, m := range mounts.Mounts() {
-		all = append(all, keyOf(mount.ID{MountInfoID: m.ID, Parent: m.Parent, Root: m.Root}, strings.HasPrefix(m.Options, "ro")))
+		all = append(all, keyOf(mount.ID{MountInfoID: m.ID, Root: m.Root}, strings.HasPrefix(m.Options, "ro")))
 	}
 	return all, nil
 }
@@ -104,9 +104,9 @@ func keyOf(id mount.ID, readOnly bool) mountKey {
 	case unique(0):
 		return mountKey{ID: id.UniqueID}
 	case readOnly:
-		return mountKey{ID: uint64(id.MountInfoID), Parent: uint64(id.Parent), ReadOnly: true}
+		return mountKey{ID: uint64(id.MountInfoID), ReadOnly: true}
 	}
-	return mountKey{ID: uint64(id.MountInfoID), Parent: uint64(id.Parent), Root: id.Root}
+	return mountKey{ID: uint64(id.MountInfoID), Root: id.Root}
 }
 
 // numberOf is the number of a mount in a plan, as mountKey has it.
