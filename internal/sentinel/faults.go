@@ -4,7 +4,6 @@
 package sentinel
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -48,12 +47,12 @@ const (
 )
 
 // searches are those of each source.
-var searches = map[source]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
+var searches = [sourceCount]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
 
 // Codes lists the codes that the sentinel finds, in order.
 func Codes() []fault.Code {
 	return fault.CodesOf(func(e fault.Entry) bool {
-		return slices.ContainsFunc(e.Searches, func(s fault.Search) bool { return slices.Contains(slices.Collect(maps.Values(searches)), s) })
+		return slices.ContainsFunc(e.Searches, func(s fault.Search) bool { return slices.Contains(searches[:], s) })
 	})
 }
 
@@ -68,7 +67,7 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 	for from, search := range searches {
 		r := &s.reports[from]
 		present = append(present, r.faults...)
-		if !r.scanned && s.hasSource(from) {
+		if !r.scanned && s.hasSource(source(from)) {
 			unknown = append(unknown, search.Codes()...)
 		}
 	}
