@@ -54,7 +54,7 @@ func measureTree(folder string) (*tree, error) {
 }
 
 func isSkipped(folder string) bool {
-	return slices.Contains([]string{"testdata", "vendor", "node_modules"}, folder) || strings.HasPrefix(folder, ".") || strings.HasPrefix(folder, "_")
+	return slices.Contains([]string{"testdata", "vendor", "node_modules", "bin", "dist"}, folder) || strings.HasPrefix(folder, ".") || strings.HasPrefix(folder, "_")
 }
 
 // addFile measures a file; relative is its name from the top of the tree, with slashes.

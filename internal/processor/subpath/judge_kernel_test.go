@@ -103,7 +103,7 @@ func (m raceRound) mayBeBack() bool {
 func (m raceRound) isMarkedDeleted() bool { return m.index == 0 }
 
 // mayBeDoubled reports whether the new bind may lie twice in its place, and puts the lower one first. Before Linux 6.5 it is
-// there before the stale one goes. Where the point's directory was replaced in between, a second attempt does not find it.
+// there before the stale one goes. A second attempt does not find it if the point's directory was replaced in between.
 func (m raceRound) mayBeDoubled(t *testing.T, made []mountKey) bool {
 	t.Helper()
 	first, err := made[0].load()
