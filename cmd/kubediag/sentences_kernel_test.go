@@ -158,7 +158,7 @@ var sentences = []sentence{
 	line(`    detail     what keeps its namespace alive was not found: .*, or a process that may not be looked into or does not show here`, whoDoesNot),
 	line(`  What was found does not explain that it is busy. Any of these may hold it unseen:`, whoDoesNot),
 	line(`    - a process outside of this PID namespace, which /proc does not show`, func(_ *scenery, c caller, _ []string) bool { return !c.all }),
-	line(`    - (?:a descriptor on its way|a file or a mount that the kernel|an overlay made of|a mount outside the root|one of \d+ process).*`, whoDoesNot),
+	line(`    - (?:a descriptor on its way|a file or a mount that the kernel|an overlay made of|a mount outside the root|a mount namespace that only|one of \d+ process).*`, whoDoesNot),
 	line(`(\d+) devices? mounted only elsewhere, (\d+) held. Looked at .*`, func(_ *scenery, c caller, said []string) bool {
 		return c.proc != "none" && (said[2] != "0") == c.everything()
 	}),
