@@ -56,7 +56,7 @@ func TestRefusals(t *testing.T) {
 		"no record at the staging path": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Remove(kubelet.VolumeRecordPath(s.g)))
-		}, "cannot be told", 0},
+		}, "is unknown: read record", 0},
 		"no record of the pod's": {func(s *volumeScene) {
 			s.remount("new")
 			s.must(os.Remove(kubelet.VolumeRecordPath(s.p)))

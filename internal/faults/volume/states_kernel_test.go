@@ -219,7 +219,7 @@ func TestHung(t *testing.T) {
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if len(actions) > 0 || !strings.Contains(refusals[0], "asked for") {
+	if len(actions) > 0 || !strings.Contains(refusals[0], "must be requested") {
 		t.Errorf("actions %+v, refusals %q, want that nothing is done unasked", actions, refusals)
 	}
 	expectSameMounts(t, before, s.Mounts())

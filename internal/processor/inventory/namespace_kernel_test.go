@@ -18,7 +18,7 @@ import (
 
 func TestListsNamespaces(t *testing.T) {
 	daemon := kerneltest.Start(t, "daemon")
-	orphan := kerneltest.StartWith(t, nil, "orphan")
+	orphan := kerneltest.StartWith(t, nil, "orphan", "ns/mnt")
 	result, err := (&NamespaceCollector{}).Run(t.Context(), processor.Request{})
 	if err != nil {
 		t.Fatal(err)
