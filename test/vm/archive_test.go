@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestKernelPackageIsGone(t *testing.T) {
 			end := make(chan struct{})
 			mirror := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch {
-				case r.URL.Path == "/Packages":
+				case path.Base(r.URL.Path) == "Packages":
 					for pkg, depends := range map[string]string{image: "", "linux-image-cloud-amd64": "Depends: " + image + "\n"} {
 						fmt.Fprintf(w, "Package: %s\nVersion: 1\nArchitecture: amd64\nMaintainer: none\nDescription: none\nFilename: ./%[1]s.deb\n"+
 							"Size: 9999\nSHA256: %064d\n%s\n", pkg, 0, depends)
