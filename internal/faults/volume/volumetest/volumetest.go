@@ -16,7 +16,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,6 +138,14 @@ func (s *Scene) Stop() {
 		s.t.Fatalf("stop the daemon: %v: %s", err, out)
 	}
 	s.t.Cleanup(s.server.Kill) // SIGKILL ends one that is stopped, too
+	kerneltest.Await(s.t, "every thread of the daemon is stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.server.PID))
+		s.must(err)
+		return !slices.ContainsFunc(threads, func(name string) bool {
+			stat, err := os.ReadFile(name)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+	})
 }
 
 // Forget has the daemon know no directory any more, as a server whose directories were made again: every handle is
