@@ -44,7 +44,7 @@ type diagnosisMaker struct {
 // make makes the Diagnoses of a cause that are not there yet. A *Rejection is final unless it passes; any
 // other error is worth another attempt.
 func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) error {
-	t, err := m.trigger(ctx, queue.name, cause)
+	t, err := m.trigger(ctx, queue.name)
 	if t == nil || err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 	for i, target := range targets {
 		queue.setPending(len(targets) - i)
 		// It may have been suspended, changed or deleted while its nodes waited.
-		if now, err := m.trigger(ctx, queue.name, cause); err != nil || now == nil || now.UID != t.UID {
+		if now, err := m.trigger(ctx, queue.name); err != nil || now == nil || now.UID != t.UID {
 			return err
 		}
 		err := m.diagnose(ctx, queue, t, cause, target)
@@ -72,7 +72,7 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 }
 
 // trigger reads the Trigger as it is now. Nil: it is gone.
-func (m *diagnosisMaker) trigger(ctx context.Context, name string, c *Cause) (*v1.Trigger, error) {
+func (m *diagnosisMaker) trigger(ctx context.Context, name string) (*v1.Trigger, error) {
 	t := &v1.Trigger{}
 	err := m.client.Get(ctx, client.ObjectKey{Name: name}, t)
 	switch {

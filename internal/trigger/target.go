@@ -37,11 +37,11 @@ func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *
 	case cause.Pod != nil:
 		return m.podTarget(ctx, cause)
 	case cause.Node != "":
-		return m.nodeTarget(ctx, cause, cause.Node)
+		return m.nodeTarget(ctx, cause.Node)
 	case t.Spec.NodeName != "":
-		return m.nodeTarget(ctx, cause, t.Spec.NodeName)
+		return m.nodeTarget(ctx, t.Spec.NodeName)
 	case t.Spec.NodeSelector != nil:
-		return m.selected(ctx, t, cause)
+		return m.selected(ctx, t)
 	}
 	return nil, Reject(v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
 }
@@ -67,7 +67,7 @@ func is(pod *corev1.Pod, uid types.UID) bool {
 	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
 
-func (m *diagnosisMaker) nodeTarget(ctx context.Context, c *Cause, name string) ([]target, error) {
+func (m *diagnosisMaker) nodeTarget(ctx context.Context, name string) ([]target, error) {
 	absent, err := kubeclient.NodeAbsent(ctx, m.reader, name)
 	switch {
 	case err != nil:
@@ -79,7 +79,7 @@ func (m *diagnosisMaker) nodeTarget(ctx context.Context, c *Cause, name string) 
 }
 
 // selected lists the nodes that the Trigger selects, in pages and without their status.
-func (m *diagnosisMaker) selected(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
+func (m *diagnosisMaker) selected(ctx context.Context, t *v1.Trigger) ([]target, error) {
 	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
 	if err != nil {
 		return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector: %v", err)

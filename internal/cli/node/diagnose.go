@@ -195,7 +195,7 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 	if err != nil || !o.heal || diagnosis.Status.Outcome != v1.OutcomePlanned {
 		return diagnosis, err
 	}
-	story.printText("%s", story.view.actionLines(diagnosis))
+	story.printText(story.view.actionLines(diagnosis))
 	root, err := openRepairRoot(o.change.dataRoot)
 	if err != nil {
 		return diagnosis, err
@@ -248,8 +248,8 @@ type diagnosisPrinter struct {
 var _ pipeline.Observer = (*diagnosisPrinter)(nil)
 
 // printText prints a text; the end says whether the output could be written.
-func (p *diagnosisPrinter) printText(format string, args ...any) {
-	_ = verb.Write(p.out, p.view.Text(fmt.Sprintf(format, args...)))
+func (p *diagnosisPrinter) printText(text string) {
+	_ = verb.Write(p.out, p.view.Text(text))
 }
 
 // OperationEnded prints how an operation went.
@@ -261,7 +261,7 @@ func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) 
 	if run.Message != "" {
 		text += ": " + run.Message
 	}
-	p.printText("%s", p.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
+	p.printText(p.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
 }
 
 // ActionEnded prints what became of an action.
@@ -270,7 +270,7 @@ func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.Act
 	if a.Message != "" {
 		text += ": " + a.Message
 	}
-	p.printText("%s", p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
+	p.printText(p.view.Wrap(fmt.Sprintf("  %-12s ", a.Phase), printable.Quoted(text), 15))
 }
 
 // conclusionText is the report: faults, the plan, the result, and what to type.

@@ -145,6 +145,6 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	diagnosis.Spec.NodeName = scan.seen.Node
 	pipeline.Conclude(diagnosis, found, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
-	story.printText("%s", bundleHeading(scan.seen.Node, scan.seen.Time))
+	story.printText(bundleHeading(scan.seen.Node, scan.seen.Time))
 	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)
 }
