@@ -46,7 +46,7 @@ func awaitNoThreads(t *testing.T, left func() int) {
 
 // TestArgumentsThatDoNotAnswer: processes with the name of a kubelet, one whose arguments lie in a file, and one whose
 // memory is locked as it waits for that, do not hide the kubelet. The search names them, and a thread waits for each,
-// once. On Linux 5.10 a reader may pass the writer that has the memory locked, and wait for nothing.
+// once. On Linux 5.10 nothing waited in 2 of 10 runs. The cause was not found; a reader may have passed the waiting writer.
 func TestArgumentsThatDoNotAnswer(t *testing.T) {
 	const pod = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
 	base := t.TempDir()
