@@ -51,7 +51,9 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 }
 
 // AwaitLocked waits until the memory of a process that called hung.LockMemory is locked: two of its threads have waited, for longer than
-// a disk takes, for something that they cannot be kept from. It asks for nothing that would have to be waited for.
+// a disk takes, for something that they cannot be kept from, and a reader of its arguments waits, too. On Linux 5.10 a reader may pass
+// the thread that waits for the lock. As it gives the lock back it wakes that thread, which lets no other pass. Only processes of their
+// own read, and end before AwaitLocked returns.
 func AwaitLocked(t testing.TB, pid int) {
 	t.Helper()
 	const pause = 10 * time.Millisecond
@@ -63,6 +65,35 @@ func AwaitLocked(t testing.TB, pid int) {
 			seen = 0
 		}
 	}
+	Await(t, "a reader waits", func() bool { return readerWaits(t, pid) })
+}
+
+// readerWaits reports whether a process that reads the arguments of another one has to wait.
+func readerWaits(t testing.TB, pid int) bool {
+	t.Helper()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	reader, err := os.StartProcess("/bin/cat", []string{"cat", fmt.Sprintf("/proc/%d/cmdline", pid)},
+		&os.ProcAttr{Files: []*os.File{null, null, os.Stderr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = reader.Wait() // its status says nothing
+	}()
+	select {
+	case <-ended:
+		return false
+	case <-time.After(Patience(200 * time.Millisecond)):
+	}
+	_ = reader.Kill() // it may have ended just now
+	<-ended
+	return true
 }
 
 // AwaitExec waits until the process waits for a file system as it becomes another program. It reports whether the memory of the
