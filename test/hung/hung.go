@@ -10,12 +10,27 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kubediag.org/kubediag/test/lock"
 )
+
+// TakeTurn waits until no other test has processes with the name of a kubelet that do not answer, and keeps others from making
+// some until the test ends: every search for the kubelet waits for those that there are on the machine.
+func TakeTurn(t testing.TB) {
+	t.Helper()
+	turn, err := lock.Take(t.Context(), filepath.Join(os.TempDir(), "kubediag-hung-kubelets.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { turn.Close() })
+}
 
 // Area is a part of the memory of a process that /proc shows.
 type Area int

@@ -37,6 +37,7 @@ func hungKubeletRole(args []string, ready func(string)) error {
 // TestProcessesThatDoNotAnswer: scan and holders end while processes do not answer, one of which has the name of a
 // kubelet, and say what they could not look at.
 func TestProcessesThatDoNotAnswer(t *testing.T) {
+	hung.TakeTurn(t)
 	base := t.TempDir()
 	server := kerneltest.FUSE(t, base)
 	file := filepath.Join(base, "stuck")
