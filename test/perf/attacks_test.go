@@ -249,7 +249,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 	b.Helper()
 	restarts := n.probed()
 	for name, took := range map[string][2][]time.Duration{
-		"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}, "mended": {peace.repaired, amid.repaired},
+		"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}, "repaired": {peace.repaired, amid.repaired},
 	} {
 		b.Logf("%s: %d in peace, %d attacked", name, len(took[0]), len(took[1]))
 		for _, p := range []int{50, 99} {

@@ -128,7 +128,7 @@ func (c *coast) measure(b *testing.B, n int, shares []*fakenode.Share, amid func
 		}
 	}
 	for name, took := range map[string][]time.Duration{
-		"to-metric": f.metric, "to-event": f.event, "mended": f.pod, "all-mended": f.all,
+		"to-metric": f.metric, "to-event": f.event, "repaired": f.pod, "all-repaired": f.all,
 	} {
 		for _, p := range []int{50, 99} {
 			b.ReportMetric(milliseconds(percentile(took, p)), fmt.Sprint("ms-", name, "-p", p))

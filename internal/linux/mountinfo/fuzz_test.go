@@ -76,24 +76,14 @@ func checkBelow(t *testing.T, text string, mounts []Mount) {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir {
 			continue
 		}
-		var want, got []int
+		var want []int
 		for _, m := range mounts {
 			rest, ok := strings.CutPrefix(m.Point, strings.TrimSuffix(dir, "/")+"/")
 			if ok && rest != "" {
 				want = append(want, m.ID)
 			}
 		}
-		for line := range Lines([]byte(text)) {
-			id, _, _, _, _ := line.Numbers()
-			below, err := line.Below(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if below {
-				got = append(got, id)
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, idsBelow(t, text, dir)); diff != "" {
 			t.Fatalf("below %q: %s", dir, diff)
 		}
 	}

@@ -51,17 +51,7 @@ func TestBelow(t *testing.T) {
 		"/a#b":    {11, 12},
 		"/none":   nil,
 	} {
-		var got []int
-		for line := range Lines([]byte(text)) {
-			id, _, _, _, _ := line.Numbers()
-			below, err := line.Below(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if below {
-				got = append(got, id)
-			}
-		}
+		got := idsBelow(t, text, dir)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("below %q: %s", dir, diff)
 		}
@@ -102,4 +92,20 @@ func TestLinesDoNotAllocate(t *testing.T) {
 	if allocs != 0 || n == 0 {
 		t.Errorf("%v allocations for %d lines, want none for some", allocs, n)
 	}
+}
+
+// idsBelow lists the mounts below dir that Lines finds.
+func idsBelow(t *testing.T, text, dir string) (ids []int) {
+	t.Helper()
+	for line := range Lines([]byte(text)) {
+		id, _, _, _, _ := line.Numbers()
+		below, err := line.Below(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if below {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
