@@ -21,7 +21,6 @@
 package orphan
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,4 +218,9 @@ func (i *Inspector) currentTime() time.Time {
 	return time.Now()
 }
 
-func (i *Inspector) minimumAge() time.Duration { return cmp.Or(i.MinimumAge, DefaultMinimumAge) }
+func (i *Inspector) minimumAge() time.Duration {
+	if i.MinimumAge > 0 {
+		return i.MinimumAge
+	}
+	return DefaultMinimumAge
+}
