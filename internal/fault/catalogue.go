@@ -159,7 +159,7 @@ var catalogue = []Entry{
 		Operation: "subpath-remount-recover",
 		Actions:   []ActionKind{Unmount, RemoveContainerRecord},
 		Fact:      "the file it is bound to was deleted or replaced",
-		NoPlan:    waitsForDriver,
+		NoPlan:    "nothing by itself: a new pod binds the current file",
 		Next:      "delete the pod: the new one binds the current file",
 	},
 }
