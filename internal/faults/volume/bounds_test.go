@@ -51,7 +51,10 @@ func TestRecordsOnWhatMayHang(t *testing.T) {
 // unansweringRuntime is a runtime that gives no answer.
 type unansweringRuntime struct{ asked int }
 
-func (s *unansweringRuntime) Owner(ctx context.Context, _ string) (cri.Owner, error) {
+func (s *unansweringRuntime) Owner(ctx context.Context, cgroup string) (cri.Owner, error) {
+	if len(cri.ContainerIDs(cgroup)) == 0 {
+		return cri.Owner{}, cri.ErrNotFound
+	}
 	s.asked++
 	if s.asked == 1 {
 		<-ctx.Done()
@@ -59,18 +62,23 @@ func (s *unansweringRuntime) Owner(ctx context.Context, _ string) (cri.Owner, er
 	return cri.Owner{}, errors.Join(cri.ErrUnavailable, ctx.Err())
 }
 
-// TestARuntimeThatHangs is not waited for once for each container of the node.
+// TestARuntimeThatHangs is not waited for once for each container of the node, and a process in none is known to be in
+// none.
 func TestARuntimeThatHangs(t *testing.T) {
 	t.Parallel()
 	r := &unansweringRuntime{}
 	n := &namespaces{runtime: r, cache: &ownerCache{}}
 	began := time.Now()
 	for range 100 {
-		if owner, outside, reason := n.askOwner(t.Context(), "0::/c"); owner != nil || outside || !strings.Contains(reason, "is unknown") {
+		owner, outside, reason := n.askOwner(t.Context(), "0::/"+strings.Repeat("c", 64))
+		if owner != nil || outside || !strings.HasSuffix(reason, "is unknown: "+n.lastFailure.Error()) {
 			t.Fatalf("%+v, %q", owner, reason)
 		}
+		if _, outside, reason := n.askOwner(t.Context(), "0::/c"); !outside {
+			t.Fatalf("a process in no container: %q", reason)
+		}
 	}
-	if took := time.Since(began); r.asked != maxTimeouts || took > ownerDeadline+2*time.Second {
+	if took := time.Since(began); r.asked != maxFailures || took > ownerDeadline+2*time.Second {
 		t.Errorf("asked %d times, for %s", r.asked, took)
 	}
 }

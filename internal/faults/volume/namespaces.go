@@ -23,9 +23,9 @@ const (
 	// maxProcessesRead bounds how many processes of a namespace are looked at, and maxCgroupsAsked for how many
 	// different cgroups of theirs the runtime is asked.
 	maxProcessesRead, maxCgroupsAsked = 64, 16
-	// ownerDeadline is how long the runtime may take for one answer, and maxTimeouts how often it may give none before
+	// ownerDeadline is how long the runtime may take for one answer, and maxFailures how often it may give none before
 	// it is not asked any more in one inspection: the cause that has volumes hang may have the runtime hang, too.
-	ownerDeadline, maxTimeouts = 2 * time.Second, 3
+	ownerDeadline, maxFailures = 2 * time.Second, 3
 )
 
 // otherNamespace is a mount namespace that is not the kubelet's, and the container it belongs to.
@@ -59,7 +59,8 @@ type namespaces struct {
 	byKey map[mountns.Key]*otherNamespace
 	// processesMayBeHidden is whether processes may be in them that were not seen.
 	processesMayBeHidden bool
-	timeouts             int // how often the runtime has not answered
+	failures             int   // how often the runtime has not answered
+	lastFailure          error // why, the last time
 	lastTable            cachedTable
 }
 
@@ -176,8 +177,8 @@ func (n *namespaces) askOwner(ctx context.Context, cgroup string) (owner *cri.Ow
 	switch {
 	case n.runtime == nil:
 		return nil, false, "no container runtime was asked whose process is in that mount namespace"
-	case n.timeouts == maxTimeouts:
-		return nil, false, unknown + "the container runtime does not answer"
+	case n.failures == maxFailures && len(cri.ContainerIDs(cgroup)) > 0: // without one, the runtime need not be asked
+		return nil, false, unknown + n.lastFailure.Error()
 	}
 	if known, ok := n.cache.get(cgroup); ok {
 		return &known, false, ""
@@ -192,7 +193,7 @@ func (n *namespaces) askOwner(ctx context.Context, cgroup string) (owner *cri.Ow
 	case errors.Is(err, cri.ErrNotFound):
 		return nil, true, "the process in that mount namespace is in no container that the runtime knows"
 	}
-	n.timeouts++
+	n.failures, n.lastFailure = n.failures+1, err
 	return nil, false, unknown + err.Error()
 }
 
