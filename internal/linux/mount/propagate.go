@@ -135,12 +135,21 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		return err
 	}
 	defer at.Close()
+	if err := expectOnSame(at, leader); err != nil {
+		return err
+	}
+	between("found")
 	if p.treeShares { // the kernel has what spreads to a slave share if the slave does
 		err = p.setPropagation(home, Shared, "MS_SHARED")
 		between("sharing")
 	}
 	if err == nil {
 		err = p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false))
+	}
+	if err == nil {
+		if err = expectOnLeader(tree, leader); err != nil {
+			err = errors.Join(err, p.child.logCall("umount2", "MNT_DETACH of the tree again", sys.DetachMount(tree)))
+		}
 	}
 	if p.treeShares {
 		err = errors.Join(err, p.setPropagation(home, Slave, "MS_SLAVE"))
@@ -151,6 +160,38 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 	between("attached")
 	// Nothing leads any more, even if another process keeps this namespace.
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
+}
+
+// expectOnSame makes sure that what was looked up in the leader is on the leader itself. Another process may have
+// mounted at the point meanwhile, which has spread to the leader: the tree would spread to that mount, and cover it.
+func expectOnSame(at, leader *sys.FD) error {
+	found, err := at.FDMountID()
+	if err != nil {
+		return err
+	}
+	own, err := leader.FDMountID()
+	if err == nil && found != own {
+		err = ErrChanged
+	}
+	return err
+}
+
+// expectOnLeader makes sure that the tree was attached to the leader itself. A leader whose peer the parent is still gets
+// what is mounted at the point after it was looked up.
+func expectOnLeader(tree, leader *sys.FD) error {
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	number, err := tree.FDMountID()
+	if err != nil {
+		return err
+	}
+	own, err := leader.FDMountID()
+	if attached, ok := mounts.ByID(number); err == nil && (!ok || attached.Parent != own) {
+		err = ErrChanged
+	}
+	return err
 }
 
 // attachLeader returns the leader, attached at the root of the copied namespace. The caller

@@ -171,7 +171,7 @@ func newReader(name string, old error) *loopReader {
 }
 
 // spreadSteps are the calls of between, in their order.
-var spreadSteps = []string{"shared", "cloned", "copied", "led", "sharing", "attached", "spread", "aside"}
+var spreadSteps = []string{"shared", "cloned", "copied", "led", "found", "sharing", "attached", "spread", "aside"}
 
 // TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the
 // same.
@@ -194,6 +194,52 @@ func TestSpreadKilled(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestSpreadMeetsAnother has another process remove the mount and put one of its own in its place, between any two steps.
+// The other mount shows afterwards, and nothing has come to lie on it.
+func TestSpreadMeetsAnother(t *testing.T) {
+	for _, step := range spreadSteps {
+		for name, sharing := range propagations {
+			for kind, b := range broken {
+				if sharing == Shared && (step == "shared" || step == "sharing") || b.unlinked && (step == "sharing" || step == "aside") {
+					continue // as in TestSpreadKilled
+				}
+				t.Run(step+" "+name+" "+kind, func(t *testing.T) {
+					dir, _ := newParent(t, "tmpfs", sharing)
+					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
+					b.arrange(t, point)
+					t.Cleanup(func() {
+						for systest.UnmountPath(point, true) == nil {
+						}
+					})
+					openFile(t, point)
+					meetAnother(t, point, step, b.dir)
+				})
+			}
+		}
+	}
+}
+
+func meetAnother(t *testing.T, point, step string, isDir bool) {
+	t.Helper()
+	fresh, theirs := newReplacementFiles(t).replacementFor(isDir), newReplacementFiles(t).replacementFor(isDir)
+	happened := false
+	onlySpread, between = true, func(now string) {
+		if now == step {
+			elsewhere(func() {
+				must(t, systest.UnmountPath(point, true))
+				must(t, Bind(theirs, point))
+			})
+			happened = true
+		}
+	}
+	defer func() { onlySpread, between = false, func(string) {} }()
+	err := Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, fresh)})
+	if !happened || !showsFile(t, point, theirs) {
+		t.Errorf("replace: %v, another process has mounted %v, and its mount shows %v: %+v", err, happened, showsFile(t, point, theirs),
+			topMountAt(t, point))
 	}
 }
 
