@@ -129,7 +129,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
-			if previous, ok := w.notified[b.point]; !ok || !previous.Same(n.found.State.ID) {
+			if !w.notified.has(n.found.State.ID) {
 				w.notified[b.point] = n.found.State.ID
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
@@ -227,10 +227,16 @@ func (b *bind) recordRepair(n *notification) {
 	}
 }
 
-// wasNotified reports whether the observer knows the fault.
-func (w *bindWatcher) wasNotified(b *bind) bool {
-	previous, ok := w.notified[b.point]
-	return ok && previous.Same(b.found.State.ID)
+// notifiedMounts are the mounts whose faults the observer knows, by mount point.
+type notifiedMounts map[string]mount.ID
+
+// has reports whether the observer knows the fault of a mount. Without unique ids, the kernel's mark of a deleted root would
+// make another mount of it: the kubelet deletes the old file only after it has put the new one in place.
+func (n notifiedMounts) has(id mount.ID) bool {
+	previous, ok := n[id.Point]
+	previous.Root, _ = mountinfo.Deleted(previous.Root)
+	id.Root, _ = mountinfo.Deleted(id.Root)
+	return ok && previous.Same(id)
 }
 
 // faultStart returns when a source was deleted. It is zero if the kernel does not record it.

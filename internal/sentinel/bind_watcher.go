@@ -12,7 +12,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -27,8 +26,7 @@ const (
 
 // bindMemory is what the watcher of one kubelet leaves to the watcher of the next.
 type bindMemory struct {
-	// notified are the mounts whose faults the observer knows, by mount point.
-	notified       map[string]mount.ID
+	notified       notifiedMounts
 	repairLimiters repairLimiters
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
@@ -149,7 +147,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.wasNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
+		case b.code != "" && w.affectsContainer(b) && (!w.notified.has(b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++

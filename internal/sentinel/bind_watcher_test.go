@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -80,5 +81,21 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	w.removeBind("/2")
 	if got := tick(); got != "/1/3/4" {
 		t.Errorf("queued after one was removed: %s", got)
+	}
+}
+
+// TestDeletedMarkIsNoNewFault: without unique ids, the mount is known by its number, and its root gets a mark later.
+func TestDeletedMarkIsNoNewFault(t *testing.T) {
+	t.Parallel()
+	known := mount.ID{MountInfoID: 7, Parent: 1, Root: "/v/..1/key", Point: "/p"}
+	n := notifiedMounts{known.Point: known}
+	deleted, another, elsewhere := known, known, known
+	deleted.Root += "//deleted"
+	another.MountInfoID = 8
+	elsewhere.Point = "/q"
+	for id, want := range map[mount.ID]bool{known: true, deleted: true, another: false, elsewhere: false} {
+		if n.has(id) != want {
+			t.Errorf("%+v is known: %v, want %v", id, !want, want)
+		}
 	}
 }

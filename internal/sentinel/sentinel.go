@@ -29,7 +29,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mount"
 )
 
 // Mode is how the sentinel handles the faults that it finds.
@@ -159,7 +158,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 
 // watchBinds watches the binds until ctx is done.
 func (s *Sentinel) watchBinds(ctx context.Context) {
-	memory := &bindMemory{notified: map[string]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
+	memory := &bindMemory{notified: notifiedMounts{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
 	for ctx.Err() == nil {
 		err := s.watchKubelet(ctx, memory)
 		s.setStatus(fromBinds, Status{})
