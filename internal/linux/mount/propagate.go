@@ -4,6 +4,7 @@
 package mount
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -130,13 +131,19 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		return err
 	}
 	defer leader.Close()
+	number, err := leader.FDMountID()
+	if err != nil {
+		return err
+	}
 	at, err := mountns.LookupIn(leader, p.child.id.Point)
 	if err != nil {
 		return err
 	}
 	defer at.Close()
-	if err := expectOnSame(at, leader); err != nil {
-		return err
+	// Another process may have mounted at the point meanwhile, which has spread to the leader: the tree would spread to that
+	// mount, and cover it.
+	if found, err := at.FDMountID(); err != nil || found != number {
+		return cmp.Or(err, ErrChanged)
 	}
 	between("found")
 	if p.treeShares { // the kernel has what spreads to a slave share if the slave does
@@ -147,7 +154,7 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		err = p.child.logCall("move_mount", "of the tree, spreading from a copy of the directory", sys.Attach(tree, at, false))
 	}
 	if err == nil {
-		if err = expectOnLeader(tree, leader); err != nil {
+		if err = expectMountedOn(number, tree); err != nil {
 			err = errors.Join(err, p.child.logCall("umount2", "MNT_DETACH of the tree again", sys.DetachMount(tree)))
 		}
 	}
@@ -162,33 +169,15 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
-// expectOnSame makes sure that what was looked up in the leader is on the leader itself. Another process may have
-// mounted at the point meanwhile, which has spread to the leader: the tree would spread to that mount, and cover it.
-func expectOnSame(at, leader *sys.FD) error {
-	found, err := at.FDMountID()
-	if err != nil {
-		return err
-	}
-	own, err := leader.FDMountID()
-	if err == nil && found != own {
-		err = ErrChanged
-	}
-	return err
-}
-
-// expectOnLeader makes sure that the tree was attached to the leader itself. A leader whose peer the parent is still gets
-// what is mounted at the point after it was looked up.
-func expectOnLeader(tree, leader *sys.FD) error {
+// expectMountedOn makes sure that the tree was attached to the leader itself, which has that number. A leader whose peer
+// the parent is still gets what is mounted at the point after it was looked up.
+func expectMountedOn(leader int, tree *sys.FD) error {
 	mounts, err := mountns.Table(0)
 	if err != nil {
 		return err
 	}
 	number, err := tree.FDMountID()
-	if err != nil {
-		return err
-	}
-	own, err := leader.FDMountID()
-	if attached, ok := mounts.ByID(number); err == nil && (!ok || attached.Parent != own) {
+	if attached, ok := mounts.ByID(number); err == nil && (!ok || attached.Parent != leader) {
 		err = ErrChanged
 	}
 	return err

@@ -176,6 +176,20 @@ var spreadSteps = []string{"shared", "cloned", "copied", "led", "found", "sharin
 // TestSpreadKilled kills a process that replaces a mount between any two steps, and has another go on: it ends the
 // same.
 func TestSpreadKilled(t *testing.T) {
+	forEachSpread(t, func(t *testing.T, k spreadCase) {
+		killAndGoOn(t, k, newReplacementFiles(t).replacementFor(k.isDir))
+	})
+}
+
+// spreadCase is a mount that is to be replaced, the step at which something happens, and how its parent shares.
+type spreadCase struct {
+	dir, point, step string
+	sharing          Propagation
+	isDir            bool
+}
+
+// forEachSpread runs a test for each kind of mount, each way in which its parent shares, and each step that this has.
+func forEachSpread(t *testing.T, test func(t *testing.T, k spreadCase)) {
 	for _, step := range spreadSteps {
 		for name, sharing := range propagations {
 			if sharing == Shared && (step == "shared" || step == "sharing") {
@@ -189,8 +203,12 @@ func TestSpreadKilled(t *testing.T) {
 					dir, _ := newParent(t, "tmpfs", sharing)
 					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
 					b.arrange(t, point)
-					t.Cleanup(func() { systest.UnmountPath(point, true) })
-					killAndGoOn(t, killCase{dir, point, newReplacementFiles(t).replacementFor(b.dir), step, sharing})
+					t.Cleanup(func() {
+						for systest.UnmountPath(point, true) == nil {
+						}
+					})
+					openFile(t, point)
+					test(t, spreadCase{dir, point, step, sharing, b.dir})
 				})
 			}
 		}
@@ -199,59 +217,31 @@ func TestSpreadKilled(t *testing.T) {
 
 // TestSpreadMeetsAnother has another process remove the mount and put one of its own in its place, between any two steps.
 // The other mount shows afterwards, and nothing has come to lie on it.
-func TestSpreadMeetsAnother(t *testing.T) {
-	for _, step := range spreadSteps {
-		for name, sharing := range propagations {
-			for kind, b := range broken {
-				if sharing == Shared && (step == "shared" || step == "sharing") || b.unlinked && (step == "sharing" || step == "aside") {
-					continue // as in TestSpreadKilled
-				}
-				t.Run(step+" "+name+" "+kind, func(t *testing.T) {
-					dir, _ := newParent(t, "tmpfs", sharing)
-					point := filepath.Join(dir, map[bool]string{true: "in/dir", false: "in/file"}[b.dir])
-					b.arrange(t, point)
-					t.Cleanup(func() {
-						for systest.UnmountPath(point, true) == nil {
-						}
-					})
-					openFile(t, point)
-					meetAnother(t, point, step, b.dir)
-				})
-			}
-		}
-	}
-}
+func TestSpreadMeetsAnother(t *testing.T) { forEachSpread(t, meetAnother) }
 
-func meetAnother(t *testing.T, point, step string, isDir bool) {
+func meetAnother(t *testing.T, k spreadCase) {
 	t.Helper()
-	fresh, theirs := newReplacementFiles(t).replacementFor(isDir), newReplacementFiles(t).replacementFor(isDir)
+	fresh, theirs := newReplacementFiles(t).replacementFor(k.isDir), newReplacementFiles(t).replacementFor(k.isDir)
 	happened := false
 	onlySpread, between = true, func(now string) {
-		if now == step {
+		if now == k.step {
 			elsewhere(func() {
-				must(t, systest.UnmountPath(point, true))
-				must(t, Bind(theirs, point))
+				must(t, systest.UnmountPath(k.point, true))
+				must(t, Bind(theirs, k.point))
 			})
 			happened = true
 		}
 	}
 	defer func() { onlySpread, between = false, func(string) {} }()
-	err := Replace(t.Context(), inspect(t, point).ID, ReplaceOptions{Tree: clone(t, fresh)})
-	if !happened || !showsFile(t, point, theirs) {
-		t.Errorf("replace: %v, another process has mounted %v, and its mount shows %v: %+v", err, happened, showsFile(t, point, theirs),
-			topMountAt(t, point))
+	err := Replace(t.Context(), inspect(t, k.point).ID, ReplaceOptions{Tree: clone(t, fresh)})
+	if !happened || !showsFile(t, k.point, theirs) {
+		t.Errorf("replace: %v, another process has mounted %v, and its mount shows %v: %+v", err, happened, showsFile(t, k.point, theirs),
+			topMountAt(t, k.point))
 	}
 }
 
-// killCase is what happens to whom, and when.
-type killCase struct {
-	dir, point, fresh, step string
-	sharing                 Propagation
-}
-
-func killAndGoOn(t *testing.T, k killCase) {
-	dir, point, fresh, step, sharing := k.dir, k.point, k.fresh, k.step, k.sharing
-	openFile(t, point)
+func killAndGoOn(t *testing.T, k spreadCase, fresh string) {
+	dir, point, step, sharing := k.dir, k.point, k.step, k.sharing
 	before, id := topMountAt(t, dir), inspect(t, point).ID
 	dying, err := os.StartProcess("/proc/self/exe", []string{os.Args[0], point, fresh, step}, &os.ProcAttr{
 		Env: kerneltest.RoleEnv("die"), Files: []*os.File{nil, nil, os.Stderr},
