@@ -202,7 +202,7 @@ func (v *cephVolume) heal(t *testing.T) {
 	}
 }
 
-// checkHealed looks at a Diagnosis that has mended a pod.
+// checkHealed looks at a Diagnosis that has repaired a pod.
 func (v *cephVolume) checkHealed(t *testing.T, d *v1.Diagnosis) {
 	t.Helper()
 	results := d.Status.OperationResults
@@ -280,7 +280,7 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 	v.checkReaders(t, "whole", "part")
 	v.checkSame(t, v.pods)
 	if now := v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "DisconnectedFUSE"); now != said {
-		t.Errorf("%d more Warnings of a fault that is mended", now-said)
+		t.Errorf("%d more Warnings of a fault that is repaired", now-said)
 	}
 	if v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "HungMount") == 0 {
 		t.Error("no Event tells of HungMount")
@@ -366,7 +366,7 @@ spec:
 `
 
 // evict has the volumes die, and no driver that mounts them anew for the pods that are there. One pod is evicted, as soon as
-// its budget allows it. The driver mounts the volume for the one that takes its place; then the sentinel mends the other.
+// its budget allows it. The driver mounts the volume for the one that takes its place; then the sentinel repairs the other.
 func (v *cephVolume) evict(t *testing.T) {
 	v.Kubectl(t, budget, "apply", "-f", "-")
 	v.ApplyDir(t, "config/overlays/eviction")
@@ -421,7 +421,7 @@ func (v *cephVolume) checkBudgetHolds(t *testing.T) {
 	v.Kubectl(t, "", "delete", "diag", "-n", "default", "held")
 }
 
-// healAlone kills the daemons, and has a driver come that mounts all volumes anew. The sentinel mends all pods.
+// healAlone kills the daemons, and has a driver come that mounts all volumes anew. The sentinel repairs all pods.
 func (v *cephVolume) healAlone(t *testing.T) {
 	asked, recorded := v.countDiagnoses(t)
 	daemon := v.driver.Staged(t, volumeName).PID

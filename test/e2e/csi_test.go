@@ -32,7 +32,7 @@ import (
 )
 
 // TestDeadVolume takes away what volumes of a CephFS live on: the ceph-fuse of one, and the container of the CSI driver
-// whose children they are; or stops a ceph-fuse. kubediag tells of it, mends the pods in their running containers, and
+// whose children they are; or stops a ceph-fuse. kubediag tells of it, repairs the pods in their running containers, and
 // evicts the one that cannot be repaired.
 func TestDeadVolume(t *testing.T) {
 	t.Parallel()

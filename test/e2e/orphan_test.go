@@ -322,7 +322,7 @@ func (o *orphans) diagnose(t *testing.T, name, limit string) *v1.Diagnosis {
 	return d
 }
 
-// checkCleared shows that the kubelet removes the rest of what a Diagnosis has mended, and is content.
+// checkCleared shows that the kubelet removes the rest of what a Diagnosis has repaired, and is content.
 func (o *orphans) checkCleared(t *testing.T, d *v1.Diagnosis) {
 	t.Helper()
 	var healed []string

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	kills       = 50 // of daemons, in each run
-	sharePods   = 50
-	shareCount  = 10
-	podsPer     = sharePods / shareCount
-	hungShares  = 5
-	glanceAtPod = 2 * time.Millisecond // between two looks at what a pod reads, and at the metrics
-	mending     = 5 * time.Minute      // at most, of the mounts of one volume
+	kills          = 50 // of daemons, in each run
+	sharePods      = 50
+	shareCount     = 10
+	podsPer        = sharePods / shareCount
+	hungShares     = 5
+	glanceAtPod    = 2 * time.Millisecond // between two looks at what a pod reads, and at the metrics
+	repairDeadline = 5 * time.Minute      // at most, of the mounts of one volume
 )
 
 // faultsOf is the metric that counts the faults of a code.
@@ -199,7 +199,7 @@ func reads(b *testing.B, v *fakenode.Share, places []string, content string, beg
 	b.Helper()
 	var took []time.Duration
 	left := slices.Clone(places)
-	for deadline := time.Now().Add(mending); len(left) > 0; time.Sleep(glanceAtPod) {
+	for deadline := time.Now().Add(repairDeadline); len(left) > 0; time.Sleep(glanceAtPod) {
 		left = slices.DeleteFunc(left, func(at string) bool {
 			got, err := v.Read(at)
 			if err != nil || got != content {

@@ -116,7 +116,7 @@ func TestFreshDataIsThereAfterTheDriverHasCome(t *testing.T) {
 			return
 		}
 		if got, err := os.ReadFile(filepath.Join(p.Target, states.Data)); err == nil && string(got) == states.Fresh {
-			t.Error("the pod's volume has mended by itself")
+			t.Error("the pod's volume has recovered by itself")
 		}
 		if got, want := mountID(p.Line(t)), mountID(before); got != want {
 			t.Errorf("mount %s has taken the place of %s", got, want)
