@@ -298,6 +298,7 @@ func TestOutputIsTrueForEachUser(t *testing.T) {
 	s := newScenery(t)
 	for _, c := range callers {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for _, v := range s.verbs() {
 				r := c.run(t, s.program, v.stdin, v.args...)
 				for tries := 0; strangersWait.MatchString(r.errors+r.out) && tries < 30; tries++ {

@@ -22,7 +22,7 @@ var hungFlag = flag.Int("hung", 200, "how many file systems of one pod, and of o
 // once.
 func TestHungOnesTakeNoRoom(t *testing.T) {
 	t.Parallel()
-	single, many, driver := max(kerneltest.Fewer(20), 6), *hungFlag, *hungFlag
+	single, many, driver := max(kerneltest.Fewer(8), 6), *hungFlag, *hungFlag
 	fine := mountFUSE(t, "", "")
 	stuck := mountFUSE(t, slices.Repeat([]string{"hang"}, many)...)
 	lost := mountFUSE(t, make([]string, driver)...)
