@@ -45,7 +45,7 @@ var reaches = []reach{
 	{
 		from: "./api/...", within: []string{"./api/..."},
 		never: slices.Concat(client, []string{"k8s.io/api/..."}),
-		why:   "whoever writes a client of the API takes apimachinery and nothing else with it",
+		why:   "a client of the API takes apimachinery and nothing else with it",
 	},
 	{
 		from: "./internal/graph", within: []string{"./internal/graph"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},

@@ -64,18 +64,18 @@ type sinking struct {
 
 var (
 	sinkingWords = []sinking{
-		{`anew|afresh`, count{0, 35, 0}, "again"},
-		{`whoever`, count{0, 2, 0}, "anyone who, the process that"},
-		{`tells?`, count{0, 29, 0}, "reports whether, returns, reports"},
+		{`anew|afresh`, count{0, 0, 0}, "again"},
+		{`whoever`, count{0, 0, 0}, "anyone who, the process that"},
+		{`tells?`, count{0, 1, 0}, "reports whether, returns, reports"},
 		{`mend|mends|mended|mending`, count{0, 0, 0}, "repair"},
 		{`for want of`, count{0, 0, 0}, "because there is no"},
-		{`heed|heeds|heeded`, count{0, 2, 0}, "obey, use"},
-		{`besides`, count{0, 2, 0}, "also, beside"},
-		{`somebody|nobody`, count{0, 62, 0}, "another process, the user; no process"},
+		{`heed|heeds|heeded`, count{0, 0, 0}, "obey, use"},
+		{`besides`, count{0, 0, 0}, "also, beside"},
+		{`somebody|nobody`, count{0, 61, 0}, "another process, the user; no process"},
 	}
 	// sinkingOpenings are beginnings of sentences, in comments of Go and in documents.
 	sinkingOpenings = []sinking{
-		{`What|Who|Whoever|Where|That|Of`, count{2, 11, 0}, "subject, verb, object"},
+		{`What|Who|Whoever|Where|That|Of`, count{2, 0, 0}, "subject, verb, object"},
 	}
 	// sinkingNames are parts of identifiers: metaphors for which the field has a term.
 	sinkingNames = []sinking{

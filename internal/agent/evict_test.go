@@ -166,7 +166,7 @@ func TestEvictionRefused(t *testing.T) {
 		},
 		"gone":           {server: &evictions{status: 404, answer: failureBody(404, "NotFound", `pods "web-1" not found`, "")}, want: volume.ErrGone},
 		"forbidden":      {server: &evictions{status: 403, answer: failureBody(403, "Forbidden", "no", "")}, want: volume.ErrForbidden},
-		"made anew":      {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
+		"created again":  {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
 		"gone meanwhile": {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", "")}, want: volume.ErrGone},
 		"changed":        {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "the object has been modified", ""), podUID: "u1"}},
 		"two budgets": {

@@ -189,7 +189,7 @@ func TestDeletionStopsARun(t *testing.T) {
 			cache.setDiagnosis(nil)
 			r.eventHandler().DeleteFunc(t.Context(), event.TypedDeleteEvent[*v1.Diagnosis]{Object: diagnosis("u1", "")}, nil)
 		},
-		"created anew": func(r *reconciler, cache *oneDiagnosisCache) {
+		"created again": func(r *reconciler, cache *oneDiagnosisCache) {
 			cache.setDiagnosis(diagnosis("u2", ""))
 			r.eventHandler().UpdateFunc(t.Context(), event.TypedUpdateEvent[*v1.Diagnosis]{
 				ObjectOld: diagnosis("u1", ""), ObjectNew: diagnosis("u2", ""),

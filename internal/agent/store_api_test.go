@@ -117,7 +117,7 @@ func TestSaveNeverTouchesAnother(t *testing.T) {
 			}
 			other := createIgnored(t, env, "recreated")
 			if err := s.Save(t.Context(), diagnosis); !errors.Is(err, pipeline.ErrGone) {
-				t.Errorf("saving what was created anew: %v", err)
+				t.Errorf("saving what was created again: %v", err)
 			}
 			if phase := readDiagnosis(t, env, other).Status.Phase; phase != "" {
 				t.Errorf("the other one has phase %q", phase)

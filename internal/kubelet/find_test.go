@@ -131,7 +131,7 @@ func TestFinderDistinguishesKubelets(t *testing.T) {
 			},
 			pid: 8, root: "/k",
 		},
-		"several, and no pod to tell by": {
+		"several, and no pod to choose by": {
 			setup: func(m fakeProc) {
 				m.addProcess(7, "kubelet", []string{"kubelet"}, DefaultRoot)
 				m.addProcess(8, "kubelet", []string{"kubelet", "--root-dir=/k"}, "/k")

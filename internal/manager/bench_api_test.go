@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/test/apitest"
 )
 
-// BenchmarkBind tells how long a Diagnosis waits for its node, from the request that creates it to the moment when its
+// BenchmarkBind measures how long a Diagnosis waits for its node, from the request that creates it to the moment when its
 // agent could see it, and the same in bare status patches.
 func BenchmarkBind(b *testing.B) {
 	w := newWorld(b, apitest.Start(b))

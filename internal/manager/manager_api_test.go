@@ -93,7 +93,7 @@ func TestLongNames(t *testing.T) {
 	})
 }
 
-// What the schema does not refuse, here or on an old server, a condition does: it names field and value.
+// TestConditions: a condition refuses what the schema does not, here or on an old server, and names field and value.
 func TestConditions(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)

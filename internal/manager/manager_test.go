@@ -83,7 +83,7 @@ func TestCommandRefuses(t *testing.T) {
 	}
 }
 
-// What the environment says is refused as a flag would be, with the name of the variable.
+// A bad value in the environment is refused as that of a flag would be, with the name of the variable.
 func TestCommandReadsTheEnvironment(t *testing.T) {
 	t.Setenv("POD_NAMESPACE", "kubediag")
 	for name, tc := range map[string]struct{ variable, value string }{

@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/test/freeport"
 )
 
-// Of two managers one leads, and when it is gone the other does.
+// TestTwoManagers: one of two managers leads, and the other does when that one is gone.
 func TestTwoManagers(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	w.options.AgentCheckInterval = time.Minute // nobody plays the agent here

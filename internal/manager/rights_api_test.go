@@ -45,7 +45,7 @@ var (
 	useSubPath = grant{group: v1.Group, resource: "operationsets", name: "subpath-remount-op-set", verb: "use"}
 )
 
-// people and what they may do, besides a role of config/policy by its name.
+// people and what they may do, beside a role of config/policy by its name.
 var people = map[string]struct {
 	role       string
 	everywhere bool

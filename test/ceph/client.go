@@ -111,7 +111,7 @@ func (m *Client) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	return m.cluster.wait(ctx, "first try to mount anew", func() error {
+	return m.cluster.wait(ctx, "first try to mount again", func() error {
 		threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(m.PID()), "task", "*", "comm"))
 		for _, thread := range threads {
 			if name, _ := os.ReadFile(thread); string(name) == "tester\n" {

@@ -42,7 +42,7 @@ func Down(ctx context.Context, name string) error {
 	}
 	conn, err := net.Dial("unix", filepath.Join(dir, "down.sock"))
 	if err != nil {
-		return fmt.Errorf("tell cluster %q: %w", name, err)
+		return fmt.Errorf("connect to the owner of cluster %q: %w", name, err)
 	}
 	defer conn.Close()
 	for {

@@ -151,7 +151,7 @@ func (v *cephVolume) killDriver(t *testing.T) {
 	v.driver.CrashAndLeave(t)
 	v.checkDead(t, v.staging(t))
 	var after *corev1.Pod
-	v.Wait(t, "the status to tell of the driver's next container", func(context.Context) bool {
+	v.Wait(t, "the status to name the driver's next container", func(context.Context) bool {
 		after = v.driver.Pod(t)
 		s := after.Status.ContainerStatuses[0]
 		return s.State.Running != nil && s.LastTerminationState.Terminated != nil
@@ -228,7 +228,7 @@ func (v *cephVolume) checkSame(t *testing.T, pods []corev1.Pod) {
 		must(t, v.Get(t.Context(), client.ObjectKeyFromObject(&pods[i]), &now))
 		for j, s := range now.Status.ContainerStatuses {
 			if b := pods[i].Status.ContainerStatuses[j]; s.ContainerID != b.ContainerID || s.RestartCount != b.RestartCount {
-				t.Errorf("container %s of pod %s was started anew", s.Name, now.Name)
+				t.Errorf("container %s of pod %s was started again", s.Name, now.Name)
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func (v *cephVolume) checkScan(t *testing.T, want int) {
 	}
 }
 
-// stopDaemon stops the ceph-fuse. Nothing of kubediag hangs: it tells of that, and heals others meanwhile. When the daemon
+// stopDaemon stops the ceph-fuse. Nothing of kubediag hangs: it reports that, and heals others meanwhile. When the daemon
 // goes on, so does everything.
 func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 	v.others = v.driver.Start(t, readersOf("others", otherName, 1))
@@ -283,7 +283,7 @@ func (v *cephVolume) stopDaemon(t *testing.T, version string) {
 		t.Errorf("%d more Warnings of a fault that is repaired", now-said)
 	}
 	if v.countEvents(t, &v.pods[1], corev1.EventTypeWarning, "HungMount") == 0 {
-		t.Error("no Event tells of HungMount")
+		t.Error("no Event reports HungMount")
 	}
 }
 
@@ -330,7 +330,7 @@ func (v *cephVolume) checkAnswers(t *testing.T) {
 	}
 }
 
-// healOther kills the daemon of another volume. The driver mounts that anew when another pod comes, and a Diagnosis puts it
+// healOther kills the daemon of another volume. The driver mounts that again when another pod comes, and a Diagnosis puts it
 // in the place of what the first has.
 func (v *cephVolume) healOther(t *testing.T) {
 	daemon := v.driver.Staged(t, otherName).PID
@@ -365,7 +365,7 @@ spec:
   selector: {matchLabels: {app: readers}}
 `
 
-// evict has the volumes die, and no driver that mounts them anew for the pods that are there. One pod is evicted, as soon as
+// evict has the volumes die, and no driver that mounts them again for the pods that are there. One pod is evicted, as soon as
 // its budget allows it. The driver mounts the volume for the one that takes its place; then the sentinel repairs the other.
 func (v *cephVolume) evict(t *testing.T) {
 	v.Kubectl(t, budget, "apply", "-f", "-")
@@ -421,7 +421,7 @@ func (v *cephVolume) checkBudgetHolds(t *testing.T) {
 	v.Kubectl(t, "", "delete", "diag", "-n", "default", "held")
 }
 
-// healAlone kills the daemons, and has a driver come that mounts all volumes anew. The sentinel repairs all pods.
+// healAlone kills the daemons, and has a driver come that mounts all volumes again. The sentinel repairs all pods.
 func (v *cephVolume) healAlone(t *testing.T) {
 	asked, recorded := v.countDiagnoses(t)
 	daemon := v.driver.Staged(t, volumeName).PID
@@ -466,7 +466,7 @@ func (v *cephVolume) countDiagnoses(t *testing.T) (asked, recorded int) {
 	return asked, recorded
 }
 
-// logDelay tells how long after a volume was mounted for the node the last of the containers has read from it.
+// logDelay logs how long after a volume was mounted for the node the last of the containers has read from it.
 func (v *cephVolume) logDelay(t *testing.T, volume string, pods []corev1.Pod) {
 	t.Helper()
 	var last time.Time

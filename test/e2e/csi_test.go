@@ -32,7 +32,7 @@ import (
 )
 
 // TestDeadVolume takes away what volumes of a CephFS live on: the ceph-fuse of one, and the container of the CSI driver
-// whose children they are; or stops a ceph-fuse. kubediag tells of it, repairs the pods in their running containers, and
+// whose children they are; or stops a ceph-fuse. kubediag reports it, repairs the pods in their running containers, and
 // evicts the one that cannot be repaired.
 func TestDeadVolume(t *testing.T) {
 	t.Parallel()
@@ -233,8 +233,8 @@ func (v *cephVolume) checkRecord(t *testing.T, point string, want map[string]str
 	}
 }
 
-// killDaemon has the kernel kill the ceph-fuse. Every container loses the volume, kubediag tells of that, nobody else does
-// anything about it, and containers of these pods cannot be started anew.
+// killDaemon has the kernel kill the ceph-fuse. Every container loses the volume, kubediag reports that, nobody else does
+// anything about it, and containers of these pods cannot be started again.
 func (v *cephVolume) killDaemon(t *testing.T) {
 	before := v.copies(t)
 	v.killed = v.driver.Staged(t, volumeName).PID
@@ -250,7 +250,7 @@ func (v *cephVolume) killDaemon(t *testing.T) {
 	v.checkNoNewContainers(t, &v.pods[0])
 }
 
-// restartDriver has a driver come that mounts the volume anew for the node. What the pods have stays dead.
+// restartDriver has a driver come that mounts the volume again for the node. The mounts of the pods stay dead.
 func (v *cephVolume) restartDriver(t *testing.T) {
 	daemon := v.driver.Staged(t, volumeName).PID
 	v.driver.Restart(t)
@@ -321,7 +321,7 @@ func (v *cephVolume) checkDead(t *testing.T, path string) {
 	}
 }
 
-// checkNoNewContainers kills the containers of a pod, if it has any, and shows that none of them can be started anew, from
+// checkNoNewContainers kills the containers of a pod, if it has any, and shows that none of them can be started again, from
 // now on too.
 func (v *cephVolume) checkNoNewContainers(t *testing.T, p *corev1.Pod) {
 	t.Helper()

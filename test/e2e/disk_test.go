@@ -129,7 +129,7 @@ func (h *heldDisk) add(t *testing.T) {
 // startWriter has a pod use the disk, in which it is to find what others wrote before.
 //
 // A file is put below the mount point, so that the kubelet cannot remove it: with the directory would go every mount that
-// is on it, in all namespaces (Linux 3.18 and later). Where nothing is in the way, copies are left by those who detach a
+// is on it, in all namespaces (Linux 3.18 and later). If nothing is in the way, copies are left by those who detach a
 // device before they remove the directory, as the kubelet does itself with rbd; there is none of these for a local volume.
 func (h *heldDisk) startWriter(t *testing.T, name, before string) {
 	t.Helper()
@@ -205,7 +205,7 @@ func (h *heldDisk) copies(t *testing.T, x *exporter) []string {
 	return pointsOf(tableOf(t, x.pid), h.number)
 }
 
-// exports tells whether an exporter has figures of the disk.
+// exports reports whether an exporter has figures of the disk.
 func (h *heldDisk) exports(t *testing.T, x *exporter) bool {
 	t.Helper()
 	figures := fetch(t, "http://"+x.pod.Status.PodIP+":9100/metrics")

@@ -71,7 +71,7 @@ func (h *heldDisk) foundByDevice(t *testing.T) {
 	h.bystander = x
 }
 
-// foundByMessage releases the disk that a line of a kubelet's log tells of, the older one's way, and detaches it as well.
+// foundByMessage releases the disk that a line of a kubelet's log names, the older one's way, and detaches it as well.
 func (h *heldDisk) foundByMessage(t *testing.T) {
 	h.startWriter(t, "writer-2", "writer-1\n")
 	x := h.startExporter(t, "exporter-2", h.KubeletRoot())
@@ -97,8 +97,8 @@ func (h *heldDisk) foundByMessage(t *testing.T) {
 	h.releaseMountPoint(t)
 }
 
-// heldNoMore gives the exporter what the Diagnosis advises. That it can be given: the kubelet's root is a shared mount,
-// and / need not be.
+// heldNoMore gives the exporter what the Diagnosis advises. It can be given because the kubelet's root is a shared mount,
+// which / need not be.
 func (h *heldDisk) heldNoMore(t *testing.T) {
 	h.startWriter(t, "writer-4", "writer-1\nwriter-2\nwriter-3\n")
 	h.Kubectl(t, "", "patch", "-n", "default", "daemonset/exporter-2", "--patch", h.patch)
@@ -148,7 +148,7 @@ func (h *heldDisk) checkHeld(t *testing.T, x *exporter) {
 	}
 }
 
-// holding is how kubediag tells of an exporter that holds the disk. Without the API server it does not know how the volume
+// holding is what kubediag reports of an exporter that holds the disk. Without the API server it does not know how the volume
 // is called.
 func (h *heldDisk) holding(x *exporter, volume string) heldBy {
 	by := heldBy{Kind: "mount", PIDs: []int{x.pid}, MountPoint: x.sees(h.mountPoint()), Container: "node-exporter", Patch: advice}
@@ -197,7 +197,7 @@ func (h *heldDisk) checkReleased(t *testing.T, d *v1.Diagnosis, x *exporter) {
 	must(t, json.Unmarshal([]byte(d.Status.OperationResults["diagnoser.system.held_device.holders"]), &reports))
 	want := h.holding(x, "root")
 	if len(reports) != 1 || len(reports[0].Holders) != 1 || !cmp.Equal(reports[0].Holders[0], want) {
-		t.Errorf("the Diagnosis tells of %+v, not of %+v", reports, want)
+		t.Errorf("the Diagnosis reports %+v, not %+v", reports, want)
 	}
 	if got := d.Status.OperationResults["diagnoser.system.held_device.device"]; got != h.device {
 		t.Errorf("the Diagnosis names device %q", got)
@@ -247,7 +247,7 @@ func (h *heldDisk) tableOfExporter(t *testing.T, x *exporter) []mountLine {
 	})
 }
 
-// removed tells whether the directory of the node is gone that one of the exporter's mounts was on.
+// removed reports whether the directory of the node is gone that one of the exporter's mounts was on.
 func (h *heldDisk) removed(x *exporter, m mountLine) bool {
 	below, ok := strings.CutPrefix(m.Point, "/host/")
 	name := filepath.Join(x.root, below)
@@ -308,7 +308,7 @@ type heldBy struct {
 	Patch       string
 }
 
-// holders runs kubediag holders on the node and gives its report and exit status. Where the runtime is too busy to tell
+// holders runs kubediag holders on the node and gives its report and exit status. If the runtime is too busy to give
 // the names in time, the report says so, and it is run again.
 func (h *heldDisk) holders(t *testing.T) (report holdersReport, status int) {
 	t.Helper()

@@ -38,7 +38,7 @@ const (
 	orphanAge  = "30s"
 
 	// youngOrphans is the build tag with which kubediag takes a minimum age of less than the five minutes that those of a
-	// release take at least. That number is all that it changes.
+	// release take at least. It changes nothing but that number.
 	youngOrphans = "youngorphans"
 
 	// orphanedPod is the file with the Operations and the OperationSet that find and remove them.
@@ -56,7 +56,7 @@ spec:
   parameters: {param.recover.kubernetes.orphaned_pods.limit: %q}
 `
 
-// The pods that are stranded, by what is left of their volume. Of those below kept, the record was not written out.
+// The pods that are stranded, by what is left of their volume. The record of those below kept was not written out.
 const (
 	empty1 = iota
 	empty2

@@ -296,7 +296,7 @@ func (s *subPaths) checkStillRuns(t *testing.T) {
 	}
 }
 
-// volumesInEvents lists the kinds of volumes whose bind an Event on the pod tells of, by container and volume.
+// volumesInEvents lists the kinds of volumes whose bind an Event on the pod names, by container and volume.
 func (s *subPaths) volumesInEvents(t *testing.T, reason string) []string {
 	t.Helper()
 	var names []string

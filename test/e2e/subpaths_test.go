@@ -157,7 +157,7 @@ func (s *subPaths) patch(t *testing.T, object client.Object, patch string) {
 	must(t, s.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// upToDate tells whether the volume has the revision on the node.
+// upToDate reports whether the volume has the revision on the node.
 func (s *subPaths) upToDate(k kind) bool {
 	return !slices.ContainsFunc(k.files, func(name string) bool {
 		text, err := os.ReadFile(filepath.Join(s.volume(k), name))
@@ -173,7 +173,7 @@ func (s *subPaths) volume(k kind) string {
 	return filepath.Join(s.KubeletRoot(), "pods", s.uid(), "volumes", k.plugin, k.name)
 }
 
-// kill ends all containers and removes their records, so that the kubelet starts them anew without any back-off. A
+// kill ends all containers and removes their records, so that the kubelet starts them again without any back-off. A
 // container that is just being started cannot be removed.
 func (s *subPaths) kill(t *testing.T) {
 	t.Helper()
@@ -187,7 +187,7 @@ func (s *subPaths) kill(t *testing.T) {
 	})
 }
 
-// restart starts all containers anew, and checks that none of them failed to start and that each sees the revision.
+// restart starts all containers again, and checks that none of them failed to start and that each sees the revision.
 func (s *subPaths) restart(t *testing.T) {
 	t.Helper()
 	s.kill(t)
@@ -250,7 +250,7 @@ func (s *subPaths) nudger(t *testing.T) func() {
 	}
 }
 
-// checkSeen compares the last line that a container printed with the revision. What it prints comes a moment after its
+// checkSeen compares the last line that a container printed with the revision. A container prints it a moment after its
 // start.
 func (s *subPaths) checkSeen(t *testing.T, k kind) {
 	t.Helper()
@@ -303,7 +303,7 @@ func (s *subPaths) point(k kind) string {
 	return fmt.Sprintf("/pods/%s/volume-subpaths/%s/%s/0", s.uid(), k.name, k.name)
 }
 
-// allStale tells whether the source of every bind is deleted.
+// allStale reports whether the source of every bind is deleted.
 func (s *subPaths) allStale(t *testing.T) bool {
 	t.Helper()
 	binds := s.binds(t)
@@ -329,7 +329,7 @@ func (s *subPaths) places(t *testing.T) map[string]place {
 func (s *subPaths) checkAllRenewed(t *testing.T, stale map[string]place) {
 	t.Helper()
 	for _, k := range kinds {
-		// Where the subPath is an expression, it comes to "value".
+		// If the subPath is an expression, it comes to "value".
 		s.checkRenewed(t, stale[k.name], filepath.Join(s.volume(k), cmp.Or(k.mount.SubPath, "value")))
 	}
 }

@@ -189,7 +189,7 @@ func (c *coast) heard(b *testing.B, v *fakenode.Share) time.Time {
 				}
 			}
 		case <-patience:
-			b.Fatal("no Event tells of it")
+			b.Fatal("no Event reports it")
 		}
 	}
 }

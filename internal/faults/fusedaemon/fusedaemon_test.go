@@ -182,7 +182,7 @@ func TestAnalyze(t *testing.T) {
 			},
 			want: Unknown,
 		},
-		"pod made anew": {
+		"pod created again": {
 			records: []cri.Container{now()}, want: PodReplaced, says: []string{"the runtime has no record of the one before it: the pod was created again"},
 		},
 		"driver is down, and the kernel did it": {

@@ -108,7 +108,7 @@ var sourceChanges = map[string]sourceChange{
 	"removed":  {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale, false},
 	"replaced": {func(t *testing.T, source string) { must(t, replaceFile(source)) }, Stale, false},
 	"moved":    {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive, true},
-	"moved and made anew": {func(t *testing.T, source string) {
+	"moved and created again": {func(t *testing.T, source string) {
 		must(t, os.Rename(source, source+".bak"))
 		must(t, os.WriteFile(source, nil, 0o644))
 	}, Stale, true},
@@ -204,9 +204,9 @@ func TestSubPathExpr(t *testing.T) {
 			if v := b.verdictOf(t); v != Alive {
 				t.Fatalf("at first: %s", v)
 			}
-			sourceChanges["moved and made anew"].do(t, source)
+			sourceChanges["moved and created again"].do(t, source)
 			if v := b.verdictOf(t); v != c.want {
-				t.Errorf("moved and made anew: %s, want %s", v, c.want)
+				t.Errorf("moved and created again: %s, want %s", v, c.want)
 			}
 			must(t, os.Remove(source+".bak"))
 			if v := b.verdictOf(t); v != Stale {
@@ -291,7 +291,7 @@ func TestVolumeThatIsNotMounted(t *testing.T) {
 // TestOtherFileSystems has the volume on a file system that is not known to number its files for good.
 func TestOtherFileSystems(t *testing.T) {
 	for what, want := range map[string]Verdict{
-		"nothing": Alive, "removed": Stale, "replaced": Stale, "moved and made anew": Alive, "unlinked, another link left": Unproven,
+		"nothing": Alive, "removed": Stale, "replaced": Stale, "moved and created again": Alive, "unlinked, another link left": Unproven,
 	} {
 		t.Run(what, func(t *testing.T) {
 			s, pod, f := kubelettest.New(t), kubelettest.NewPod(), volumeForms["hostPath"]
@@ -316,7 +316,7 @@ func TestTwoPluginsWithOneName(t *testing.T) {
 	putFile(t, mkdir(t, s.Volume(pod, "kubernetes.io/csi", f.name), "mount"), "sub")
 	b := f.bindSubPath(t, s, pod, corev1.VolumeMount{SubPath: "sub"})
 	b.Bind(source, b.point)
-	sourceChanges["moved and made anew"].do(t, source)
+	sourceChanges["moved and created again"].do(t, source)
 	if v := b.verdictOf(t); v != Alive {
 		t.Errorf("verdict %s, want %s", v, Alive)
 	}

@@ -27,7 +27,7 @@ func TestJudge(t *testing.T) {
 		want Verdict
 	}{
 		"deleted":                                {gone, unknownRelation, Stale},
-		"deleted and made anew":                  {gone, differentInode, Stale},
+		"deleted and created again":              {gone, differentInode, Stale},
 		"deleted in the containers' own volume":  {gone, entryAbsent, Stale},
 		"deleted, and the key with it":           {gone, removedByWriter, SourceGone},
 		"deleted, a link left":                   {linked, unknownRelation, Stale},

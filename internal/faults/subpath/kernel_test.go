@@ -118,9 +118,9 @@ func TestEmptyDir(t *testing.T) {
 		change func(t *testing.T, source string)
 		want   Verdict
 	}{
-		"removed":               {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale},
-		"removed and made anew": {func(t *testing.T, source string) { must(t, os.Remove(source)); must(t, os.Mkdir(source, 0o755)) }, Stale},
-		"moved away":            {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive},
+		"removed":                   {func(t *testing.T, source string) { must(t, os.Remove(source)) }, Stale},
+		"removed and created again": {func(t *testing.T, source string) { must(t, os.Remove(source)); must(t, os.Mkdir(source, 0o755)) }, Stale},
+		"moved away":                {func(t *testing.T, source string) { must(t, os.Rename(source, source+".bak")) }, Alive},
 		"moved away and made new": {func(t *testing.T, source string) {
 			must(t, os.Rename(source, source+".bak"))
 			must(t, os.Mkdir(source, 0o755))

@@ -63,7 +63,7 @@ func newNodeOfStates(t *testing.T) testNode {
 	must(t, os.Remove(filepath.Join(s.Volume(pod, cm, "configmap"), "key")))
 	s.Update(pod, cm, "configmap", map[string]string{"other": "two"})
 	_, source, _ := s.addPod(t, "d-moved", kubelettest.EmptyDir, "empty")
-	sourceChanges["moved and made anew"].do(t, source)
+	sourceChanges["moved and created again"].do(t, source)
 	_, source, _ = s.addPod(t, "e-linked", kubelettest.EmptyDir, "empty")
 	sourceChanges["unlinked, another link left"].do(t, source)
 	pod, source, _ = s.addPod(t, "f-strange", kubelettest.EmptyDir, "empty")
@@ -245,7 +245,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 }
 
 func TestSameFileIsNotReplaced(t *testing.T) {
-	for what, renewed := range map[string]bool{"unlinked and linked again": false, "unlinked, another link left": true, "replaced": true, "moved and made anew": true} {
+	for what, renewed := range map[string]bool{"unlinked and linked again": false, "unlinked, another link left": true, "replaced": true, "moved and created again": true} {
 		s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 		pod, source, point := s.addPod(t, "x", kubelettest.EmptyDir, "empty")
 		sourceChanges[what].do(t, source)

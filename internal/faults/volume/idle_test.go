@@ -60,7 +60,7 @@ func TestRequestsThatWait(t *testing.T) {
 	}
 }
 
-// TestLastCountBeforeAbort: what is heard while the mount is opened is heeded.
+// TestLastCountBeforeAbort: an answer, another question or a lower count that comes last stops the abort.
 func TestLastCountBeforeAbort(t *testing.T) {
 	t.Parallel()
 	for name, heard := range map[string]func(s *idleMonitor){

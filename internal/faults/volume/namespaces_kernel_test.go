@@ -73,7 +73,7 @@ func TestAbortOfWhatHasGone(t *testing.T) {
 		t.Fatalf("the new file system: %v", err)
 	}
 	if err := abortConnection(t.Context(), control, now, func() error { return ErrRefused }); !errors.Is(err, ErrRefused) {
-		t.Errorf("what is said against it is not heeded: %v", err)
+		t.Errorf("the objection to it is ignored: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "dir")); err != nil {
 		t.Fatalf("the new file system: %v", err)

@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 		why   string
 		steps int
 	}{
-		"nothing is mounted afresh": {func(s *volumeScene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
+		"nothing is mounted again": {func(s *volumeScene) { s.must(systest.UnmountPath(s.g, true)) }, "has nothing mounted for the whole node", 0},
 		"the staging path is dead, too": {func(s *volumeScene) {
 			s.remount("new")
 			s.server.Kill()

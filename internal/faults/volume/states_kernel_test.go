@@ -64,7 +64,7 @@ func TestStates(t *testing.T) {
 			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
 			s.remount("new")
 		}, fault.DisconnectedFUSE, "file system is gone", 3},
-		"X: renamed and made anew": {deepDir, func(s *volumeScene) {
+		"X: renamed and created again": {deepDir, func(s *volumeScene) {
 			s.elsewhere("mv", "csi.vol1", "old")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
@@ -75,12 +75,12 @@ func TestStates(t *testing.T) {
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "was replaced", 3},
-		"X2: deleted and made anew": {deepDir, func(s *volumeScene) {
+		"X2: deleted and created again": {deepDir, func(s *volumeScene) {
 			s.elsewhere("rm", "csi.vol1")
 			s.elsewhere("make", "csi.vol1.sub", "new")
 			s.elsewhere("make", "csi.vol1", "new")
 		}, fault.DeletedVolumeSource, "link count is 0", 3},
-		"W: the parent renamed and made anew": {deepDir, func(s *volumeScene) {
+		"W: the parent renamed and created again": {deepDir, func(s *volumeScene) {
 			s.elsewhere("mv", "csi", "csi2")
 			_, _ = os.Lstat(filepath.Join(s.g, "csi"))
 			s.elsewhere("make", "csi.vol1.sub", "new")

@@ -14,21 +14,21 @@ func mappedNode(t *testing.T) (Sys, func(name, text string)) {
 	t.Helper()
 	sys := recordedSys(t, "node.tree")
 	must(t, os.Remove(sys.newSysfs().attributePath("rbd3", "diskseq")))
-	tell := func(name, text string) {
+	set := func(name, text string) {
 		must(t, os.WriteFile(sys.newSysfs().imagePath("3")+"/"+name, []byte(text+"\n"), 0o600))
 	}
 	for name, text := range map[string]string{
 		"pool_id": "2", "image_id": "10a3b4c5", "name": "csi-vol-1", "current_snap": "-", "client_id": "client4711",
 		"config_info": "10.0.0.1 name=x,secret=S csi 1 -",
 	} {
-		tell(name, text)
+		set(name, text)
 	}
-	return sys, tell
+	return sys, set
 }
 
 func TestImageStandsForTheNumber(t *testing.T) {
 	t.Parallel()
-	sys, tell := mappedNode(t)
+	sys, set := mappedNode(t)
 	first := findDevice(t, sys, "rbd3")
 	if again := findDevice(t, sys, "rbd3"); again != first || !first.Known() || first.Sequence != 0 || len(first.Image) != 16 {
 		t.Errorf("%+v and %+v, want one image", first, again)
@@ -38,7 +38,7 @@ func TestImageStandsForTheNumber(t *testing.T) {
 	}
 	seen := map[string]string{first.Image: "at first"}
 	for _, name := range []string{"pool_id", "image_id", "name", "current_snap", "client_id", "config_info"} {
-		tell(name, "another")
+		set(name, "another")
 		d := findDevice(t, sys, "rbd3")
 		if of := seen[d.Image]; of != "" {
 			t.Errorf("another %s: the same image as with %s", name, of)

@@ -373,7 +373,7 @@ func TestWithProcessesNamesUsersOfMounts(t *testing.T) {
 	}
 	want := processSummary(OpenFile, f.Name(), os.Getpid())
 	if diff := cmp.Diff(want, files); diff != "" || !r.Coverage.Processes || r.Coverage.Links < 10 {
-		t.Errorf("besides %d: %s\n%v", pid, diff, r.Coverage)
+		t.Errorf("beside %d: %s\n%v", pid, diff, r.Coverage)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestKernelReportsEveryChange(t *testing.T) {
 	var c mountPoll
 	defer c.closeTable()
 	if !c.mayHaveChanged(own) || c.table == nil || c.mayHaveChanged(own) {
-		t.Fatal("the first call tells of nothing, there is no table, or the second tells of something")
+		t.Fatal("the first call reports no change, there is no table, or the second reports a change")
 	}
 	for _, step := range []struct {
 		name string

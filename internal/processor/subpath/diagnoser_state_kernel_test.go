@@ -83,7 +83,7 @@ func TestStaleWhereverTheFailureIsReported(t *testing.T) {
 				t.Errorf("the evidence quotes a message:\n%s", evidence)
 			}
 			if !strings.Contains(evidence, "not known whether this kubelet renews") {
-				t.Errorf("the evidence does not tell what the kubelet does:\n%s", evidence)
+				t.Errorf("the evidence does not say what the kubelet does:\n%s", evidence)
 			}
 		})
 	}

@@ -49,6 +49,6 @@ func TestListsARealVolume(t *testing.T) {
 	}
 	s.Remount("new")
 	if v := list(sceneRequest(s)); v.Code != fault.DisconnectedFUSE || v.StagingState != probe.Alive {
-		t.Errorf("staged afresh: %+v", v)
+		t.Errorf("staged again: %+v", v)
 	}
 }

@@ -63,13 +63,13 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 		"mounted after": {func(v *volume.Health) { v.Mount.Minor = 78 }, connections{77: older, 78: younger},
 			[]string{"why is not known", "mounted at " + younger.UTC().Format(time.RFC3339)}, []string{ended, killed, why}},
 		// The mount that the driver has staged since is younger than the dead one.
-		"staged anew": {func(v *volume.Health) {
+		"staged again": {func(v *volume.Health) {
 			v.Staging = &volume.Staging{Mount: v.Mount}
 			v.Staging.Mount.Minor = 78
 		}, connections{77: older, 78: younger}, []string{ended, killed}, []string{why}},
 		"not told":         {func(*volume.Health) {}, connections{77: {}}, []string{ended, killed, why}, []string{"was mounted at"}},
 		"no connection":    {func(*volume.Health) {}, connections{}, []string{ended, killed, why}, []string{"was mounted at"}},
-		"nobody tells":     {func(*volume.Health) {}, nil, []string{ended, killed, why}, []string{"was mounted at"}},
+		"no connections":   {func(*volume.Health) {}, nil, []string{ended, killed, why}, []string{"was mounted at"}},
 		"on block devices": {func(v *volume.Health) { v.Mount.Major = 8 }, connections{77: older}, []string{ended, killed, why}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

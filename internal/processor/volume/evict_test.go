@@ -281,7 +281,7 @@ func TestEvictApply(t *testing.T) {
 		"evicts":             {want: fault.Applied{Message: "evicted"}, evicted: true},
 		"gone meanwhile":     {scene: func(s *evictScene) { s.evict = gone }, want: fault.AlreadySo("was gone already"), evicted: true},
 		"gone before":        {scene: func(s *evictScene) { s.pod = nil }, want: fault.AlreadySo("was gone already")},
-		"made anew":          {change: func(p *corev1.Pod) { p.UID = types.UID("other") }, want: fault.AlreadySo("was gone already: another pod has its name")},
+		"created again":      {change: func(p *corev1.Pod) { p.UID = types.UID("other") }, want: fault.AlreadySo("was gone already: another pod has its name")},
 		"going, after crash": {change: func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }, want: fault.AlreadySo("was being deleted already")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -371,8 +371,8 @@ func TestEvictVerify(t *testing.T) {
 		healed  bool
 		stalls  bool
 	}{
-		"gone":      {scene: func(s *evictScene) { s.pod = nil }, want: ") was evicted, and is gone", healed: true},
-		"made anew": {scene: func(s *evictScene) { s.pod.UID = "other" }, want: ") was evicted, and is gone", healed: true},
+		"gone":          {scene: func(s *evictScene) { s.pod = nil }, want: ") was evicted, and is gone", healed: true},
+		"created again": {scene: func(s *evictScene) { s.pod.UID = "other" }, want: ") was evicted, and is gone", healed: true},
 		"deleted by others": {
 			scene: func(s *evictScene) { s.pod = nil }, already: "was gone already",
 			want: ") was not evicted: was gone already, and is gone", healed: true,
@@ -455,7 +455,7 @@ func TestPipesAmongTheVolumes(t *testing.T) {
 			t.Errorf("plan = %+v", plan)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits for whoever writes to a pipe")
+		t.Fatal("it waits for the process that writes to a pipe")
 	}
 }
 
