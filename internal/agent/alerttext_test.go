@@ -11,7 +11,6 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -25,17 +24,8 @@ var severities = map[fault.Family]string{fault.FamilyVolume: "critical", fault.F
 // and without those that are empty.
 func scrapeAgent(t *testing.T) map[string][]map[string]string {
 	t.Helper()
-	o, _, counter := newTestObserver(t)
-	l := &sentinelObserver{observer: o, mode: sentinel.Observe, log: logr.Discard()}
-	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
-		t.Fatal(err)
-	}
-	families, err := counter.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := map[string][]map[string]string{}
-	for _, f := range families {
+	for _, f := range exposedMetrics(t) {
 		for _, m := range f.GetMetric() {
 			labels := map[string]string{"job": "kubediag", "instance": "10.0.0.7:8080"}
 			for _, l := range m.GetLabel() {

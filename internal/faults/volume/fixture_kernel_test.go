@@ -219,13 +219,7 @@ func container(args []string, ready func(string)) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(filepath.Join(root, "old"), 0o755); err != nil {
-		return err
-	}
-	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "old")).CombinedOutput(); err != nil {
-		return fmt.Errorf("pivot_root: %w: %s", err, out)
-	}
-	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/old", true)); err != nil {
+	if err := systest.PivotRoot(root); err != nil {
 		return err
 	}
 	ready("")

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // idleScene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
@@ -82,7 +83,7 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 	rbd0, rbd1 := w.describe(t, "rbd0"), w.describe(t, "rbd1")
 	w.letTimePass(t, 20*time.Minute)
 	plan := w.planUnmap(t)
-	if diff := cmp.Diff([]string{"Detach " + rbd0}, actionTargets(plan)); diff != "" || len(w.Unmapped) != 0 {
+	if diff := cmp.Diff([]string{"Detach " + rbd0}, processortest.Targets(plan)); diff != "" || len(w.Unmapped) != 0 {
 		t.Fatalf("plan (-want +got), one by default:\n%s", diff)
 	}
 	if plan.Actions[0].Loss == "" || !strings.Contains(plan.Actions[0].Safety, "1200 seconds") {
@@ -108,7 +109,7 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 		t.Errorf("unmapped (-want +got):\n%s", diff)
 	}
 	w.request.Values[ParamLimit] = "5"
-	if diff := cmp.Diff([]string{"Detach " + rbd1}, actionTargets(w.planUnmap(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach " + rbd1}, processortest.Targets(w.planUnmap(t))); diff != "" {
 		t.Errorf("the next plan (-want +got):\n%s", diff)
 	}
 }
@@ -150,7 +151,7 @@ func TestIdleOverARestart(t *testing.T) {
 	must(t, err)
 	w.clock += 20 * time.Minute
 	again()
-	if diff := cmp.Diff([]string{"Detach " + rbd0}, actionTargets(w.planUnmap(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Detach " + rbd0}, processortest.Targets(w.planUnmap(t))); diff != "" {
 		t.Errorf("after a restart (-want +got):\n%s", diff)
 	}
 	boot, err := sys.BootID()
@@ -198,7 +199,7 @@ func TestLeavesUsedDevicesAlone(t *testing.T) {
 			c.set(t, w)
 			p := w.planUnmap(t)
 			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) || len(w.Unmapped) != 0 {
-				t.Errorf("plan %q, reason %q, unmapped %q, want nothing: %s", actionTargets(p), p.NotApplicable, w.Unmapped, c.why)
+				t.Errorf("plan %q, reason %q, unmapped %q, want nothing: %s", processortest.Targets(p), p.NotApplicable, w.Unmapped, c.why)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/test/holders"
 )
 
@@ -233,7 +234,7 @@ func (c situation) repairDevice(t *testing.T, w *heldScene) {
 	plan := w.planRelease(t)
 	if c.refused != "" {
 		if len(plan.Actions) > 0 || !strings.Contains(plan.NotApplicable, c.refused) {
-			t.Errorf("plan %q, reason %q, want one that says %q", actionTargets(plan), plan.NotApplicable, c.refused)
+			t.Errorf("plan %q, reason %q, want one that says %q", processortest.Targets(plan), plan.NotApplicable, c.refused)
 		}
 		if w.Busy() == c.free {
 			t.Error("planning released it")
@@ -241,7 +242,7 @@ func (c situation) repairDevice(t *testing.T, w *heldScene) {
 		return
 	}
 	if len(plan.Actions) != 2 {
-		t.Fatalf("plan %q, reason %q, want both copies to go", actionTargets(plan), plan.NotApplicable)
+		t.Fatalf("plan %q, reason %q, want both copies to go", processortest.Targets(plan), plan.NotApplicable)
 	}
 	if c.stalled != "" {
 		_, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0])
@@ -249,7 +250,7 @@ func (c situation) repairDevice(t *testing.T, w *heldScene) {
 		if !processor.IsStalled(verified) || !strings.Contains(errors.Join(err, verified).Error(), c.stalled) {
 			t.Errorf("apply: %v; verify: %v; want a stalled error, and %q said", err, verified, c.stalled)
 		}
-		if diff := cmp.Diff(actionTargets(plan), actionTargets(w.planRelease(t))); diff != "" || !w.Busy() {
+		if diff := cmp.Diff(processortest.Targets(plan), processortest.Targets(w.planRelease(t))); diff != "" || !w.Busy() {
 			t.Errorf("another plan than before, or the device is free:\n%s", diff)
 		}
 		return

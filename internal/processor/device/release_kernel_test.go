@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
@@ -71,21 +72,9 @@ func (w *heldScene) planRelease(t *testing.T) processor.Plan {
 	return plan
 }
 
-func (w *heldScene) applyPlan(t *testing.T, p processor.Plan) (messages []string) {
+func (w *heldScene) applyPlan(t *testing.T, p processor.Plan) []string {
 	t.Helper()
-	for _, a := range p.Actions {
-		done, err := w.healer.Apply(t.Context(), w.request, a)
-		must(t, err)
-		messages = append(messages, done.Message)
-	}
-	return messages
-}
-
-func actionTargets(p processor.Plan) (all []string) {
-	for _, a := range p.Actions {
-		all = append(all, string(a.Kind)+" "+a.Target)
-	}
-	return all
+	return processortest.ApplyAll(t, w.healer, w.request, p)
 }
 
 func TestReleases(t *testing.T) {
@@ -93,7 +82,7 @@ func TestReleases(t *testing.T) {
 	host := w.Mounts()
 	plan := w.planRelease(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global}
-	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" {
+	if diff := cmp.Diff(want, processortest.Targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	if !w.Busy() || w.Left() == nil {
@@ -145,7 +134,7 @@ func TestReleasesWithNothingNamed(t *testing.T) {
 	w.request.Values = nil
 	p := w.planRelease(t)
 	if len(p.Actions) != 2 {
-		t.Fatalf("plan %q, want both copies and nothing of anybody else", actionTargets(p))
+		t.Fatalf("plan %q, want both copies and nothing of anybody else", processortest.Targets(p))
 	}
 	w.applyPlan(t, p)
 	if w.Busy() {
@@ -168,7 +157,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			w.request.Values[ParamReleaseDetach] = c.detach
 			plan := w.planRelease(t)
 			if got := len(plan.Actions) == 3 && plan.Actions[2].Kind == fault.Detach; got != c.want {
-				t.Fatalf("plan %q, detach %v", actionTargets(plan), c.want)
+				t.Fatalf("plan %q, detach %v", processortest.Targets(plan), c.want)
 			}
 			w.applyPlan(t, plan)
 			result, err := w.healer.Verify(t.Context(), w.request, plan)
@@ -233,7 +222,7 @@ func TestRefuses(t *testing.T) {
 			before := w.MountsOf(w.exporter.PID)
 			p := w.planRelease(t)
 			if len(p.Actions) != 0 || !strings.Contains(p.NotApplicable, c.why) {
-				t.Errorf("plan %q, reason %q, want one that says %q", actionTargets(p), p.NotApplicable, c.why)
+				t.Errorf("plan %q, reason %q, want one that says %q", processortest.Targets(p), p.NotApplicable, c.why)
 			}
 			if diff := cmp.Diff(before, w.MountsOf(w.exporter.PID)); diff != "" || !w.Busy() {
 				t.Errorf("mounts changed:\n%s", diff)
@@ -365,7 +354,7 @@ func TestUnmapsKRBD(t *testing.T) {
 	w.request.Values = map[string]string{device.ParamMessage: unmapFailed}
 	plan := w.planRelease(t)
 	want := []string{"Unmount /host" + w.Mount, "Unmount /host" + w.Global, "Detach " + device.DescribeTarget(rbd0)}
-	if diff := cmp.Diff(want, actionTargets(plan)); diff != "" {
+	if diff := cmp.Diff(want, processortest.Targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[2]); !processor.IsStalled(err) || len(k.Unmapped) > 0 {
@@ -391,7 +380,7 @@ func TestResetsZram(t *testing.T) {
 		t.Fatalf("reset of a held device: %v, want ErrBusy", err)
 	}
 	if p := w.planRelease(t); len(p.Actions) != 2 {
-		t.Errorf("plan %q, want no detach that nobody asked for", actionTargets(p))
+		t.Errorf("plan %q, want no detach that nobody asked for", processortest.Targets(p))
 	}
 	w.request.Values[ParamReleaseDetach] = "true"
 	plan := w.planRelease(t)

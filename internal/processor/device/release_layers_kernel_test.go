@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // runRelease plans for what is named, does it, and gives what is said of it at the end.
@@ -25,7 +26,7 @@ func (w *heldScene) runRelease(t *testing.T, values map[string]string, actions i
 	w.request.Values = values
 	p := w.planRelease(t)
 	if len(p.Actions) != actions {
-		t.Fatalf("for %v: plan %q, reason %q, want %d actions", values, actionTargets(p), p.NotApplicable, actions)
+		t.Fatalf("for %v: plan %q, reason %q, want %d actions", values, processortest.Targets(p), p.NotApplicable, actions)
 	}
 	w.applyPlan(t, p)
 	result, err := w.healer.Verify(t.Context(), w.request, p)
@@ -88,7 +89,7 @@ func TestReleasesWhatIsMadeOfADevice(t *testing.T) {
 	p := w.planRelease(t)
 	for _, part := range []string{"devices made of it use it", above[1].Node() + " (" + above[1].Number.String() + ") is in normal use"} {
 		if len(p.Actions) > 0 || !strings.Contains(p.NotApplicable, part) {
-			t.Errorf("plan %q, reason %q, want none that says %q", actionTargets(p), p.NotApplicable, part)
+			t.Errorf("plan %q, reason %q, want none that says %q", processortest.Targets(p), p.NotApplicable, part)
 		}
 	}
 	w.UnmountVolume(volume)

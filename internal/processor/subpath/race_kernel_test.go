@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 const (
@@ -461,7 +462,7 @@ func (r *raceScene) planOne(t *testing.T) processor.Plan {
 	t.Helper()
 	p := r.plan(t)
 	if len(p.Actions) != 1 || numberOf(p.Actions[0].Mount) != r.places.Stale {
-		t.Fatalf("plan %q, want the stale bind at %q alone", targets(p), r.places.Point)
+		t.Fatalf("plan %q, want the stale bind at %q alone", processortest.Targets(p), r.places.Point)
 	}
 	return p
 }
@@ -500,7 +501,7 @@ func (b *bout) planAndApply(t *testing.T, r *raceScene) {
 	case err != nil || len(plan.Actions) == 0:
 		b.outcome = unplanned
 	case len(plan.Actions) > 1 || numberOf(plan.Actions[0].Mount) != r.places.Stale:
-		t.Errorf("plan %q, want nothing but the stale bind at %q", targets(plan), r.places.Point)
+		t.Errorf("plan %q, want nothing but the stale bind at %q", processortest.Targets(plan), r.places.Point)
 	default:
 		began := b.began
 		b.apply(t, r.repairScene, plan)

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 // attackedPods is a repairScene with what must not be touched: the pod of a neighbour with a healthy bind and one that is
@@ -155,7 +156,7 @@ func TestMessagesChangeNoPlan(t *testing.T) {
 			s.holds(t, before)
 			if !stale {
 				if len(truth.Actions) != 0 {
-					t.Errorf("plan %q for a healthy pod", targets(truth))
+					t.Errorf("plan %q for a healthy pod", processortest.Targets(truth))
 				}
 				return
 			}
@@ -384,12 +385,12 @@ func TestNamesThatLookDeleted(t *testing.T) {
 	}
 	for _, name := range names {
 		if p := s.plan(t); p.NotApplicable == "" || len(p.Actions) != 0 {
-			t.Fatalf("plan %q while all are alive", targets(p))
+			t.Fatalf("plan %q while all are alive", processortest.Targets(p))
 		}
 		before := s.tables(t)
 		must(t, os.Remove(filepath.Join(volume, name)))
 		p := s.plan(t)
-		if diff := cmp.Diff([]string{"Unmount " + points[name]}, targets(p)); diff != "" {
+		if diff := cmp.Diff([]string{"Unmount " + points[name]}, processortest.Targets(p)); diff != "" {
 			t.Errorf("plan after %q was removed (-want +got):\n%s", name, diff)
 		}
 		s.apply(t, p)
@@ -501,14 +502,14 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 				p.put(t, way)
 				p.intime(t, "the plan with a link to "+to, func() {
 					if plan := p.plan(t); plan.NotApplicable == "" || len(plan.Actions) != 0 {
-						t.Errorf("plan %q with a link to %s", targets(plan), to)
+						t.Errorf("plan %q with a link to %s", processortest.Targets(plan), to)
 					}
 				})
 			}
 			p.holds(t, before)
 			p.put(t, strings.Repeat("../", strings.Count(c.link, "/"))+"inside")
 			plan := p.plan(t) // a link that stays inside is followed: the subPath names another directory now
-			if diff := cmp.Diff([]string{"Unmount " + p.point}, targets(plan)); diff != "" {
+			if diff := cmp.Diff([]string{"Unmount " + p.point}, processortest.Targets(plan)); diff != "" {
 				t.Fatalf("plan with a link that stays inside (-want +got):\n%s", diff)
 			}
 			for to, way := range p.ways(t) {
@@ -524,7 +525,7 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 			for to, way := range p.ways(t) {
 				p.put(t, way)
 				p.intime(t, "the plan for a deleted source with a link to "+to, func() {
-					if diff := cmp.Diff([]string{"Unmount " + p.point}, targets(p.plan(t))); diff != "" {
+					if diff := cmp.Diff([]string{"Unmount " + p.point}, processortest.Targets(p.plan(t))); diff != "" {
 						t.Errorf("plan for a deleted source with a link to %s (-want +got):\n%s", to, diff)
 					}
 				})

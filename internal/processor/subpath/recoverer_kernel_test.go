@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
 func TestMain(m *testing.M) {
@@ -96,22 +97,9 @@ func (w *repairScene) plan(t *testing.T) processor.Plan {
 	return p
 }
 
-func (w *repairScene) apply(t *testing.T, p processor.Plan) (messages []string) {
+func (w *repairScene) apply(t *testing.T, p processor.Plan) []string {
 	t.Helper()
-	for _, a := range p.Actions {
-		done, err := w.healer.Apply(t.Context(), w.request, a)
-		must(t, err)
-		messages = append(messages, done.Message)
-	}
-	return messages
-}
-
-// targets lists what a plan acts on.
-func targets(p processor.Plan) (all []string) {
-	for _, a := range p.Actions {
-		all = append(all, string(a.Kind)+" "+a.Target)
-	}
-	return all
+	return processortest.ApplyAll(t, w.healer, w.request, p)
 }
 
 // fakeRuntime has the records that it was given.
@@ -139,7 +127,7 @@ func TestHeals(t *testing.T) {
 	before := tableOf(t, 0)
 	plan := w.plan(t)
 	sidecar := w.Point(w.pod, "configmap", "sidecar", 0)
-	if diff := cmp.Diff([]string{"Unmount " + w.point, "Unmount " + sidecar}, targets(plan)); diff != "" {
+	if diff := cmp.Diff([]string{"Unmount " + w.point, "Unmount " + sidecar}, processortest.Targets(plan)); diff != "" {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	holds(t, 0, before)
@@ -207,7 +195,7 @@ func TestHealsOneContainerWhenAsked(t *testing.T) {
 	w := newRepairScene(t)
 	w.renew()
 	w.request.Pod.Container = "sidecar"
-	if diff := cmp.Diff([]string{"Unmount " + w.Point(w.pod, "configmap", "sidecar", 0)}, targets(w.plan(t))); diff != "" {
+	if diff := cmp.Diff([]string{"Unmount " + w.Point(w.pod, "configmap", "sidecar", 0)}, processortest.Targets(w.plan(t))); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 }
@@ -415,7 +403,7 @@ func TestNothingToHeal(t *testing.T) {
 				}
 			}
 			if len(plan.Actions) != 0 {
-				t.Errorf("actions %q, want none", targets(plan))
+				t.Errorf("actions %q, want none", processortest.Targets(plan))
 			}
 		})
 	}

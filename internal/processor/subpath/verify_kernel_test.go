@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/processor/restart"
 )
 
@@ -50,7 +51,7 @@ func TestBringsTheNextStartForward(t *testing.T) {
 	w.record("another", "sidecar", nil) // which runs
 	p := w.plan(t)
 	want := []string{"Unmount " + w.point, "Unmount " + w.Point(w.pod, "configmap", "sidecar", 0), "RemoveContainerRecord newest", "RemoveContainerRecord older"}
-	if diff := cmp.Diff(want, targets(p)); diff != "" {
+	if diff := cmp.Diff(want, processortest.Targets(p)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 	w.apply(t, p)
@@ -74,7 +75,7 @@ func TestNextStartIsNotBroughtForward(t *testing.T) {
 			w.record("newest", "app", nil)
 			change(w)
 			p := w.plan(t)
-			if got := targets(p); len(got) != 2 {
+			if got := processortest.Targets(p); len(got) != 2 {
 				t.Errorf("plan %q, want two unmounts alone", got)
 			}
 		})

@@ -87,7 +87,7 @@ func container(args []string, ready func(string)) error {
 	if err := sys.NewMount("root", root, "tmpfs", ""); err != nil {
 		return err
 	}
-	for _, dir := range []string{"host", "data", "old", "dev", "over", "empty"} {
+	for _, dir := range []string{"host", "data", "dev", "over", "empty"} {
 		if err := os.Mkdir(filepath.Join(root, dir), 0o755); err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func container(args []string, ready func(string)) error {
 	if err := furnish(root, mode, args); err != nil {
 		return err
 	}
-	if err := moveInto(root); err != nil {
+	if err := systest.PivotRoot(root); err != nil {
 		return err
 	}
 	if mode == "user" {
@@ -139,14 +139,4 @@ func bindAll(at, how string) error {
 	}
 	_, err := runProgram("mount", how, at)
 	return err
-}
-
-func moveInto(root string) error {
-	if _, err := runProgram("pivot_root", root, filepath.Join(root, "old")); err != nil {
-		return err
-	}
-	if err := os.Chdir("/"); err != nil {
-		return err
-	}
-	return systest.UnmountPath("/old", true)
 }

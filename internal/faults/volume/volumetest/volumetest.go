@@ -245,14 +245,11 @@ func (s *Scene) must(err error) {
 func container(args []string, ready func(string)) error {
 	root, at := args[0], filepath.Join(args[0], args[2])
 	err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("root", root, "tmpfs", ""), os.MkdirAll(at, 0o755),
-		os.Mkdir(filepath.Join(root, "host"), 0o755), sys.BindMount(args[1], at))
+		sys.BindMount(args[1], at))
 	if err != nil {
 		return err
 	}
-	if out, err := exec.Command("pivot_root", root, filepath.Join(root, "host")).CombinedOutput(); err != nil {
-		return fmt.Errorf("pivot_root: %w: %s", err, out)
-	}
-	if err := errors.Join(os.Chdir("/"), systest.UnmountPath("/host", true)); err != nil {
+	if err := systest.PivotRoot(root); err != nil {
 		return err
 	}
 	ready("")

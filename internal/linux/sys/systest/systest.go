@@ -4,10 +4,15 @@
 // Package systest holds the system calls that only tests make, to set up mounts and to take them away. No program
 // links it. It checks nothing: callers name mounts that they made themselves.
 //
-// It rests on mount(2), umount2(2) and chroot(2).
+// It rests on mount(2), umount2(2), pivot_root(2) and chroot(2).
 package systest
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
 
 // BindTree makes source visible at target, with all that is mounted below it.
 func BindTree(source, target string) error {
@@ -32,6 +37,21 @@ func UnmountPath(target string, lazy bool) error {
 		flags |= unix.MNT_DETACH
 	}
 	return unix.Unmount(target, flags)
+}
+
+// PivotRoot makes the mount at path the root of this process' mount namespace, as runtimes do, and detaches the old root.
+func PivotRoot(path string) error {
+	if err := os.Chdir(path); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root to %s: %w", path, err)
+	}
+	// The old root lies on the new one, and is the working directory.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount old root: %w", err)
+	}
+	return os.Chdir("/")
 }
 
 // Chroot makes path the root of the calling thread, or of the whole process outside sys.OnThread.
