@@ -16,8 +16,8 @@ func RecoveryModes() []RecoveryMode {
 	return []RecoveryMode{RecoveryOff, RecoveryObserve, RecoveryPlan, RecoveryApprove, RecoveryAutomatic}
 }
 
-// Validate checks what a RecoveryPolicySpec can say about itself, but for the schedules of its windows, whose parser is no
-// part of apimachinery, and for the codes, whose catalogue is not. The errors name the fields, from spec on, and the values.
+// Validate checks what a RecoveryPolicySpec can say about itself. It leaves out the schedules of its windows and the codes:
+// their parser and their catalogue are no part of apimachinery. The errors name the fields, from spec on, and the values.
 func (s *RecoveryPolicySpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
 	var errs field.ErrorList

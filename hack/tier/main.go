@@ -5,12 +5,12 @@
 //
 //	unit: 120 passed, 0 failed, 0 skipped
 //
-// Counted is every test that has no tests of its own below it, every test that fails by itself though none below it
-// does, and every package that fails outside its tests. It exits with 1 if anything failed, or if there was no test to
-// run: a tier that has lost its tests must not look green.
+// Every test that has no tests of its own below it is counted. So is every test that fails by itself though none below
+// it does, and every package that fails outside its tests. It exits with 1 if anything failed, or if there was no test
+// to run: a tier that has lost its tests must not look green.
 //
-// A tier with a build tag runs the tests that stand in files with exactly that tag and no others, so that no test is
-// run, or counted, in two tiers. The tier fuzz runs every fuzz test for a few seconds each.
+// A tier with a build tag runs the tests that stand in files with exactly that tag. So no test is run, or counted,
+// in two tiers. The tier fuzz runs every fuzz test for a few seconds each.
 //
 // "tier bench" is no tier: it runs the benchmarks of all of them and counts nothing.
 //

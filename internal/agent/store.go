@@ -86,9 +86,9 @@ func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
 	return err
 }
 
-// statusPatch is a JSON patch that replaces the status as a whole, so that nothing of an earlier one stays behind, and
-// that applies to an object with the same UID only. A merge patch that carries the UID would not do: the API server
-// takes the metadata of a custom resource from the stored object when its status is written, and compares nothing.
+// statusPatch is a JSON patch that replaces the status as a whole, so that nothing of an earlier one stays behind. It
+// applies to an object with the same UID only. A merge patch that carries the UID would not do: the API server takes
+// the metadata of a custom resource from the stored object when its status is written, and compares nothing.
 func statusPatch(diagnosis *v1.Diagnosis) ([]byte, error) {
 	patch, err := json.Marshal([]struct {
 		Op    string `json:"op"`

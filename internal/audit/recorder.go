@@ -3,10 +3,9 @@
 
 // Package audit writes down what the sentinel of a node has repaired, as Diagnoses with mode Record that have ended.
 //
-// A record is on the disk before it is sent, and stays there until the API server has all of it, so that neither a
-// restart nor an API server that is away loses one. Many repairs of one fault within a minute become a few records and
-// one that counts the rest. It decides about no repair, and delays none: who adds a repair never waits. At rest it does
-// nothing.
+// A record is on the disk before it is sent, and stays there until the API server has all of it. So neither a restart
+// nor an API server that is away loses one. Many repairs of one fault within a minute become a few records and one that
+// counts the rest. It decides about no repair, and delays none: who adds a repair never waits. At rest it does nothing.
 package audit
 
 import (

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builtin names the processors that kubediag brings with it and their parameters, and nothing more, so that those
-// who only have to know a name (the manager, when it checks an Operation) do not link the code that looks at mounts.
+// Package builtin names the processors that kubediag brings with it and their parameters, and nothing more. So a program
+// that only has to know a name does not link the code that looks at mounts: the manager, when it checks an Operation.
 package builtin
 
 import "slices"

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri asks the container runtime of the node, over its socket, which containers of a pod it has a record of,
-// and removes the record of one that never started. It also asks which pods there are, for their names.
+// Package cri asks the container runtime of the node, over its socket, which containers of a pod it has a record of.
+// It removes the record of one that never started. It also asks which pods there are, for their names.
 //
 // It does not start, stop or change a container, and it keeps no connection between calls: the runtime may be
 // restarted at any time. It speaks runtime.v1, and runtime.v1alpha2 with a runtime that is too old for that; the

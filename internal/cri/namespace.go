@@ -24,10 +24,10 @@ var (
 )
 
 // Claim makes sure that a mount namespace is one in which mounts may be changed: that of the container's first process,
-// as the runtime names it, and in any case one that the same user namespace owns as home, which is that of the
-// kubelet's mount namespace. Root of another user namespace could clear the flags of what is attached there,
-// and could have forged what is mounted there. owner is the container of a process in the namespace, nil if it is in
-// none. The namespace that is given is entered only as long as all of that is so.
+// as the runtime names it. In any case the same user namespace must own it as owns home, the kubelet's mount namespace.
+// Root of another user namespace could clear the flags of what is attached there, and could have forged what is mounted
+// there. owner is the container of a process in the namespace, nil if it is in none. The namespace that is given is
+// entered only as long as all of that is so.
 func Claim(home, namespace mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
 	if home.UserNamespace == 0 {
 		return namespace, errHome

@@ -87,7 +87,7 @@ type Device struct {
 // Known reports whether the device can be told from one that has taken its place.
 func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
-// File is a file or a directory as it is written down in plans, so that one which has taken its place since is not taken
+// File is a file or a directory as it is written down in plans. Another one that has taken its place since is not taken
 // for it.
 type File struct {
 	// Path is absolute, in the kubelet's mount namespace.

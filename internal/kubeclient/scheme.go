@@ -28,7 +28,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newMapper knows the few kinds that are used. It asks the API server for nothing, so that no process asks for all the
+// newMapper knows the few kinds that are used. It asks the API server for nothing. So no process asks for all the
 // kinds that there are, and none stops because the CustomResourceDefinitions come after it.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)

@@ -16,12 +16,12 @@ import (
 // gone.
 var errRetriesUnknown = errors.New("not known whether this kubelet tries only once")
 
-// RetriesCleanupOnce reports whether this kubelet, when it starts, tries only once to finish with a volume that it
-// finds in the directory of a pod that is gone, and that is not mounted: 1.18 does, and knows nothing of the volume
-// from then on. 1.36 takes it up again, and goes on trying until its driver answers; a program that can do either
-// counts as such. With a volume that it has itself mounted each goes on trying. It is read from the kubelet's own
-// program, as Renews does it. It returns an error if there is no kubelet process, or its program has none of the texts
-// that it looks for.
+// RetriesCleanupOnce is about a volume that the kubelet, when it starts, finds in the directory of a pod that is gone,
+// and that is not mounted. It reports whether this kubelet tries only once to finish with it: 1.18 does, and knows
+// nothing of the volume from then on. 1.36 takes it up again, and goes on trying until its driver answers; a program
+// that can do either counts as such. With a volume that it has itself mounted each goes on trying. It is read from the
+// kubelet's own program, as Renews does it. It returns an error if there is no kubelet process, or its program has
+// none of the texts that it looks for.
 func (n *Node) RetriesCleanupOnce() (bool, error) {
 	retries, err := n.hasMarker(retriesMarker, retriesOnceMarker, errRetriesUnknown)
 	return err == nil && !retries, err

@@ -4,10 +4,11 @@
 // Package kubelet knows what the kubelet's directories mean, and which kubelet of the machine is the one that runs
 // the pods in question.
 //
-// A kubelet keeps everything about its pods below its root directory, by default /var/lib/kubelet, in its own mount
-// namespace, which need not be that of process 1. So the kubelet's process is looked for, the root is read from its
-// arguments, and where we run in a pod, the one that has the directory of that pod is ours, and has bound the file
-// etc-hosts in it into our container: any process may be called as a kubelet is, and make such a directory.
+// A kubelet keeps everything about its pods below its root directory, by default /var/lib/kubelet. It does so in
+// its own mount namespace, which need not be that of process 1. So the kubelet's process is looked for, and the
+// root is read from its arguments. If this program runs in a pod, its kubelet is the one that has the directory of
+// that pod, and has bound the file etc-hosts in it into the container. Any process may be called as a kubelet is,
+// and make such a directory.
 //
 // It changes nothing. It keeps no descriptor open: a namespace is entered again for each use. It rests on the layout in
 // kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on

@@ -54,7 +54,7 @@ func (l *Layout) ParseSubPath(point string) (SubPath, bool) {
 }
 
 // NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a
-// subPath bind, by how the path is built. ok is false if it is built otherwise.
+// subPath bind. Only the path is looked at. ok is false if it is built otherwise.
 func NodeOfSubPath(point string) (node *Node, ok bool) {
 	pods := point
 	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX

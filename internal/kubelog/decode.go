@@ -14,7 +14,7 @@ import (
 const minArray = 2
 
 // Decode returns text as it was before programs wrote it down for each other. Byte arrays as Go prints them, such as
-// [114 98 100], become the text that they are, and quotes, line breaks, tabs and carriage returns that were escaped,
+// [114 98 100], become the text that they are. Quotes, line breaks, tabs and carriage returns that were escaped,
 // once or in quotes of quotes, become what they stand for.
 //
 // A list that is no array of bytes (a 300 in it, cut in the middle), or one of bytes that are no text, stays as it is.

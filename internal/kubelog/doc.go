@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubelog reads what people have of a fault: lines from the logs of the kubelet, of CSI drivers and of the
-// kernel. It turns decimal byte arrays and nested escapes back into text, finds the names of devices, volumes, pods and
-// paths in it, and names the faults that such a text describes.
+// kernel. It turns decimal byte arrays and nested escapes back into text. It finds the names of devices, volumes, pods
+// and paths in it, and names the faults that such a text describes.
 //
 // It serves the verb decode alone: a log says what its writers choose, so no finding and no repair depends on it. It
 // looks at nothing but the text. It imports the standard library and package fault.

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package manager is the part of kubediag that runs once in a cluster: it binds Diagnoses to nodes, checks Operations
-// and OperationSets, makes Diagnoses when Triggers fire, watches over the agents, and deletes old Diagnoses, and the
-// Leases and MountFaults of nodes that are gone. It
-// needs no privilege on any node.
+// and OperationSets, makes Diagnoses when Triggers fire, and watches over the agents. It deletes old Diagnoses, and
+// the Leases and MountFaults of nodes that are gone. It needs no privilege on any node.
 //
-// It works against API servers from 1.18 on: it uses no API that came later (Events are those of core/v1), checks
-// itself what an old server drops in silence, and asks for lists in the way that every server understands.
+// It works against API servers from 1.18 on: it uses no API that came later (Events are those of core/v1), and
+// checks itself what an old server drops in silence. It asks for lists in the way that every server understands.
 package manager

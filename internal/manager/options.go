@@ -26,8 +26,8 @@ type options struct {
 	MetricsBindAddress, HealthProbeBindAddress string
 	// AgentLeaseDuration is for how long the renewal of an agent's Lease counts where the Lease does not say.
 	AgentLeaseDuration time.Duration
-	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is checked, and how long an agent may take
-	// to accept a Diagnosis before it is looked at for the first time.
+	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is checked. It is also how long an agent
+	// may take to accept a Diagnosis before the first check.
 	AgentCheckInterval time.Duration
 	// DiagnosisTTL is how long a Diagnosis is kept after its end. 0: for ever.
 	DiagnosisTTL time.Duration

@@ -57,8 +57,8 @@ func shrinkStatus(d *v1.Diagnosis) {
 	}
 }
 
-// cutStatus leaves as many entries in each list whose length is up to a processor or to the graph, and as many bytes in each
-// text that says why, but no fewer than a short line has.
+// cutStatus leaves as many entries in each list whose length is up to a processor or to the graph. It leaves as many bytes
+// in each text that says why, but no fewer than a short line has.
 func cutStatus(s *v1.DiagnosisStatus, most int) {
 	text := max(most, 64)
 	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(s.Faults, most), first(s.Artifacts, most)

@@ -137,8 +137,8 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 	return report, nil
 }
 
-// judgeAsSubPath is what a fault of the mount at point is called if that is the place of a subPath bind, whose source
-// is a file or directory in a volume, and not a volume: as scan has it. suspected is how it would be called that it
+// judgeAsSubPath names a fault of the mount at point as scan does, if that is the place of a subPath bind. The source
+// of such a bind is a file or directory in a volume, and not a volume. suspected is how it would be called that it
 // cannot be bound.
 func judgeAsSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
 	n, ok := kubelet.NodeOfSubPath(point)

@@ -23,9 +23,9 @@ const forgetAfter = time.Hour
 // Agents knows which agents are alive. It asks for a Lease only when a Diagnosis is unfinished on its node, so that its
 // work grows with the Diagnoses and not with the nodes.
 //
-// The clocks of nodes are not trusted: an agent is lost when its Lease has not changed for as long as the Lease says,
-// by the clock of this process, since this process first saw it so. A manager that has just become the leader
-// therefore gives every agent its full time.
+// The clocks of nodes are not trusted. An agent is lost when its Lease has not changed for as long as the Lease says,
+// since this process first saw it so, by its own clock. A manager that has just become the leader therefore gives
+// every agent its full time.
 type Agents struct {
 	Reader client.Reader
 	Clock  clock.PassiveClock

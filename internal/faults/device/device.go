@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device judges who holds a block device: whether it is in use as it should be, or left behind in a mount
-// namespace that got a copy of the kubelet's mounts and kept it, and which copies may go.
+// Package device judges who holds a block device. It may be in use as it should be, or left behind in a mount
+// namespace that got a copy of the kubelet's mounts and kept it. The package says which copies may go.
 //
 // It decides from the kernel's word: the mount tables of the holder and of the kubelet, and on which directory of which
 // file system a mount lies. The container runtime's word about a container only narrows that further. A message, a

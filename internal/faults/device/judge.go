@@ -185,8 +185,8 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	return live
 }
 
-// propagationPath says how the mount came into its namespace, why it is to stay for that, and whether a container has
-// it as a volume of its own.
+// propagationPath says how the mount came into its namespace, and why it is to stay for that. It also says whether a
+// container has it as a volume of its own.
 func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount,
 	unknown string) (how, why, live string) {
 	switch {

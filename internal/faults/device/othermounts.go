@@ -9,8 +9,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// OtherMounts are the mounts of one namespace that are none of a plan's business, and who is in it, so that it can be
-// seen afterwards that all is as it was.
+// OtherMounts are the mounts of one namespace that are none of a plan's business, and the processes in it. They show
+// afterwards that all is as it was.
 type OtherMounts struct {
 	Namespace uint64 `json:"namespace"`        // inode
 	ID        uint64 `json:"id,omitempty"`     // the kernel's number, never used again; 0 before 6.12

@@ -18,8 +18,8 @@ import (
 // ErrNotRemovable is returned for a mount that is not to be removed, with why.
 var ErrNotRemovable = errors.New("not removable")
 
-// Unmount removes one copy, if it is the very mount that was written down, and the judge still says that it may go, at
-// the moment of the act and in the namespace of its holder. It is never forced: mount.ErrBusy if a process uses it.
+// Unmount removes one copy in the namespace of its holder, if it is the very mount that was written down. At that
+// moment the judge must still say that it may go. It is never forced: mount.ErrBusy if a process uses it.
 // mount.ErrNotMounted: it is gone already. ErrNotRemovable: it is not to go. A child process that can be lost does
 // every step that may wait for a file system (subprocess.ErrDeadline, subprocess.ErrTooMany). The holder chooses the
 // way to the mount, and the last mount of a file system takes that with it.

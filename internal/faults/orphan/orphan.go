@@ -1,19 +1,19 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orphan finds the directories of pods that are gone, proves that nothing of them is in use, and removes what
-// is empty in them, leaf first, so that the kubelet can remove the rest.
+// Package orphan finds the directories of pods that are gone, and proves that nothing of them is in use. It removes
+// what is empty in them, leaf first, so that the kubelet can remove the rest.
 //
 // A directory is orphaned only if all that may know of its pod were asked and do not: the API server, past every cache,
 // and the container runtime. A kubelet makes the directory before anything else of a pod, so one in which something has
 // changed lately is none. One that could not be asked proves nothing, and is named. The API server is asked once for a
 // pod: see goneCache.
 //
-// It removes empty directories and, by their names and only as the kubelet makes them, the records of CSI volumes and
-// the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the volume once the
-// driver is there: it is removed only if the kubelet is known not to retry. Anything else may be data: it is
-// reported, and then nothing of that pod is removed, because a kubelet that finds no volume left removes all the rest
-// by itself, with its content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2)
+// It removes empty directories. By their names, and only as the kubelet makes them, it also removes the records of CSI
+// volumes and the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the
+// volume once the driver is there: it is removed only if the kubelet is known not to retry. Anything else may be data:
+// it is reported, and then nothing of that pod is removed. A kubelet that finds no volume left would remove all the
+// rest by itself, with its content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2)
 // detaches what others have mounted on a directory.
 //
 // It rests on kubernetes/pkg/kubelet/kubelet_volumes.go and pkg/volume/csi of 1.18 and 1.36, unlinkat(2), openat2(2)

@@ -114,11 +114,11 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State) error {
 	return nil
 }
 
-// Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment,
-// and binds what the subPath names now in its place, where something is there: a kubelet that is just starting the
-// container may have found the bind and handed its path on, and is not to have the container started with the empty
-// file or directory below. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next
-// start. Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
+// Unmount removes exactly the mount that id means, if it is a stale bind that the pod's spec asks for at that moment.
+// It binds what the subPath names now in its place, if something is there. A kubelet that is just starting the
+// container may have found the bind and handed its path on. The container must not start with the empty file or
+// directory below it. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next start.
+// Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
 func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID) error {
 	var st mount.State
 	err := mount.Unmount(ctx, id, mount.Options{

@@ -37,8 +37,8 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	return search.volumes, err
 }
 
-// findElsewhere looks in all other mount namespaces for mounts of the file systems of broken volumes, and for those of
-// a kind that may hang which the kubelet's namespace does not have, or no longer.
+// findElsewhere looks in all other mount namespaces for mounts of the file systems of broken volumes. It also looks
+// for those of a kind that may hang and that the kubelet's namespace does not have, or no longer.
 func (s *copySearch) findElsewhere(ctx context.Context) error {
 	s.volumesByDevice = s.wantedDevices()
 	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
@@ -90,8 +90,8 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 	return wanted
 }
 
-// mayBeCopy reports whether a mount of another namespace is of the directory of one of the volumes, or of a file system
-// that a volume may have had before: one that no volume has any more, or that is dead for others still.
+// mayBeCopy reports whether a mount of another namespace is of the directory of one of the volumes, or of an earlier
+// file system of a volume: one that no volume has any more, or that is dead for others still.
 func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 	d := deviceOf(m.Mount)
 	if (s.selection.PodUID != "" || !s.shownDevices[d] || s.volumesByDevice[d] != nil) && mountns.MayHang(m.FSType) {

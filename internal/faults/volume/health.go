@@ -18,7 +18,7 @@ type Health struct {
 
 // Surroundings are who else has to do with a broken volume.
 type Surroundings struct {
-	// ForeignCopies is how many copies belong to others: those in containers of other pods, the driver's among them, in
+	// ForeignCopies is how many copies belong to others. They are in containers of other pods, also the driver's, in
 	// mount namespaces of services of the node, and in those that a workload has made for itself.
 	ForeignCopies int `json:"foreignCopies,omitempty"`
 	// SharedWith are the other pods that have a mount of the same broken file system, at most maxSharedWith of them,

@@ -23,8 +23,8 @@ const (
 	// maxProcessesRead bounds how many processes of a namespace are looked at, and maxCgroupsAsked for how many
 	// different cgroups of theirs the runtime is asked.
 	maxProcessesRead, maxCgroupsAsked = 64, 16
-	// ownerDeadline is how long the runtime may take for one answer, and maxFailures how often it may give none before
-	// it is not asked any more in one inspection: the cause that has volumes hang may have the runtime hang, too.
+	// ownerDeadline is how long the runtime may take for one answer. After maxFailures without an answer it is not
+	// asked any more in one inspection: the cause that has volumes hang may have the runtime hang, too.
 	ownerDeadline, maxFailures = 2 * time.Second, 3
 )
 

@@ -145,9 +145,9 @@ func (o replaceOrder) remedyFor(err error) string {
 
 // pinMount has a copy of the mount at point, attached nowhere, until this process ends. The last mount of a file system
 // takes that with it, which may take long: it must not happen while the place is without a mount, as it is for a moment
-// if nothing can be put beneath. As long as the file system is there, no new one is given its device number, by which a
-// mount of another FUSE connection differs from this one in every later inspection. A mount that cannot be copied is
-// replaced as it is.
+// if nothing can be put beneath. As long as the file system is there, no new one is given its device number. So a mount
+// of another FUSE connection differs from this one in every later inspection. A mount that cannot be copied is replaced
+// as it is.
 func pinMount(point string) {
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {

@@ -119,8 +119,8 @@ func (v *Volume) pathBelowMount() string {
 func (v *Volume) rootPath() string { return path.Join(unmarkedRoot(v.Mount.Mount), v.pathBelowMount()) }
 
 // pathInVolume returns the way from the volume's directory to that of a mount. The mount may be of the same file
-// system, of another of its type, which the driver had mounted before, or of the directory of the node's disk that the
-// volume covers.
+// system, or of another of its type, which the driver had mounted before. It may also be of the directory of the
+// node's disk that the volume covers.
 func (v *Volume) pathInVolume(m mountinfo.Mount) (sub string, ok bool) {
 	if at := v.stagedLocation(); at.Covered != "" && deviceOf(m) == at.nodeDisk() {
 		return mountinfo.Below(at.Covered, unmarkedRoot(m))

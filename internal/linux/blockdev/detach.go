@@ -17,11 +17,11 @@ import (
 // Detach takes away what is behind a device, by its own means, never by force,
 // and verifies that it is gone: it unmaps a krbd device, unbinds a loop device,
 // and resets a zram device, which loses what is in its memory. It refuses
-// partitions and every other kind (ErrNoMeans), a device in use, if only by a
-// process that has its node open (ErrBusy), and one that is no longer the one
-// that was resolved (ErrChanged). ErrNotAttached and ErrNotFound: it is gone
-// already. It waits for the kernel as long as ctx allows; ErrNoAnswer says that
-// the kernel may still do it later.
+// partitions and every other kind (ErrNoMeans), and one that is no longer the
+// one that was resolved (ErrChanged). A device in use, if only by a process
+// that has its node open, gives ErrBusy. ErrNotAttached and ErrNotFound: it is
+// gone already. It waits for the kernel as long as ctx allows; ErrNoAnswer says
+// that the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
 	r := s.newDetacher()
 	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]

@@ -19,8 +19,8 @@ import (
 // Resolve finds the device that spec names: the absolute path of its node, with
 // symbolic links followed, the kernel's name for it ("rbd3", "sda1"), or
 // "major:minor". A path that leads to anything but a block device gives
-// ErrNotBlock, whatever is not there ErrNotFound, a path that does not answer
-// within a few seconds ErrNoAnswer.
+// ErrNotBlock. One that does not exist gives ErrNotFound, and one that does not
+// answer within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
 	d, err := s.newSysfs().resolveSpec(spec)
 	if err != nil {

@@ -102,8 +102,8 @@ type Coverage struct {
 	// Tasks and Links are how many processes and threads were looked into, and
 	// how many of their descriptors, directories and programs.
 	Tasks, Links int
-	// Denied counts processes that may not, or could not, be looked into, and
-	// Unanswered those that did not answer in time, or were not asked as others did not.
+	// Denied counts processes that may not, or could not, be looked into. Unanswered
+	// counts those that did not answer in time, or were not asked as others did not.
 	Denied     int
 	Unanswered int `json:"Stuck"`
 	// Unread counts processes and threads of whose descriptors not all were looked at.

@@ -33,7 +33,7 @@ const (
 	// the overlays of a mount namespace.
 	taskTimeout      = 500 * time.Millisecond
 	namespaceTimeout = 2 * time.Second
-	// maxUnansweredPerJob is how many one job gives up on before it asks no more, and maxUnansweredInAll how many
+	// maxUnansweredPerJob is how many one job gives up on before it asks no more. maxUnansweredInAll is how many
 	// all jobs together may have given up on and wait for.
 	maxUnansweredPerJob = 4
 	maxUnansweredInAll  = 64

@@ -63,8 +63,9 @@ type serverSearch struct {
 	// connectionShown and untold: some open /dev/fuse showed its connection, some did not. One
 	// that nothing has been mounted with has none.
 	connectionShown, connectionHidden bool
-	// deniedProcesses counts the processes that may not be looked into, silent those that do
-	// not answer, and many those of whose descriptors only the first were looked at.
+	// deniedProcesses counts the processes that may not be looked into, and silent those
+	// that do not answer. many counts those of whose descriptors only the first were looked
+	// at.
 	deniedProcesses, silentProcesses, withTooMany int
 	descriptors                                   sys.Descriptors
 }

@@ -45,8 +45,8 @@ func (t *mountTarget) compareIdentity(state State) error {
 	if !state.Same(t.id) && !t.isRaisedCopy(state) {
 		return t.fail("compare", &ChangedError{Want: t.id, Found: state.ID})
 	}
-	// An ID read from mountinfo has no Unique, and what was put beneath, now or
-	// in an attempt that was cut short, is what the mount is on now.
+	// An ID read from mountinfo has no UniqueID. The tree that was put beneath,
+	// now or in an attempt that was cut short, is what the mount is on now.
 	t.id.UniqueID, t.id.Parent = state.UniqueID, state.Parent
 	if t.check == nil {
 		return nil

@@ -20,8 +20,8 @@ var errNoAside = errors.New("no way from aside")
 // detachAside removes a mount that is in use, and only that one, whatever others
 // mount on it meanwhile. An unmount by a name takes what is on top. One that
 // spreads from a peer of the parent takes what is mounted on the parent, and
-// leaves what is mounted on that to the parent. So the tree, which is the
-// parent, is made to share, the namespace is copied, and the copy of the mount is
+// leaves what is mounted on that to the parent. So the tree, which is the parent,
+// is made to share, and the namespace is copied. The copy of the mount is
 // unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
 	if r.attachedState.Shared == 0 {
@@ -55,8 +55,8 @@ func (r *replaceOp) detachAside() error {
 }
 
 // detachCopy unmounts the copy of the mount, in a copy of the namespace. It returns
-// ErrBusy if the copy is not that of the mount, and errNoAside if nothing spreads
-// from the copy of its parent, as in namespaces of other users.
+// ErrBusy if the copy is not that of the mount. If nothing spreads from the copy of
+// its parent, as in namespaces of other users, it returns errNoAside.
 func (r *replaceOp) detachCopy(parent State, home func(func() error) error) error {
 	mounts, err := mountns.Table(0)
 	if err != nil {

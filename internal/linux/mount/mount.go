@@ -12,8 +12,8 @@
 // the same, and at no moment is the place without a mount.
 //
 // It decides nothing: whether a mount may go is for its callers to know. It
-// does not wait for file systems: paths are opened with O_PATH, files are read
-// from the kernel's cache, and a path that leads over a file system that may
+// does not wait for file systems: paths are opened with O_PATH, and files are
+// read from the kernel's cache. A path that leads over a file system that may
 // hang is only followed as far as that cache goes. Unmounting the last mount of
 // a network file system may wait for it; callers do that in a process that they
 // can lose.

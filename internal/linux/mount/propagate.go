@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// attachesByPropagation reports whether trees are put beneath mounts by propagation here, as the
-// kernel has no call for it (before 6.5), or none that does without opening the mount.
+// attachesByPropagation reports whether trees are put beneath mounts by propagation here. The
+// kernel may have no call for it (before 6.5), or none that does without opening the mount.
 func (t *mountTarget) attachesByPropagation() bool {
 	return onlySpread || t.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
 }

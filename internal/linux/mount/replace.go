@@ -43,9 +43,9 @@ type ReplaceOptions struct {
 // If the tree cannot be put beneath, a mount that no process uses is removed and
 // the tree put in place right afterwards. A mount in use is left alone: ErrBusy,
 // and why the tree could not be put beneath. Nothing is touched if other mounts lie
-// on the mount (ErrBusy), if the kernel has locked it in place (EINVAL), if the
-// tree's own root has been unlinked (ENOENT), or if owners of files are mapped
-// (errors.ErrUnsupported).
+// on the mount (ErrBusy), or if the kernel has locked it in place (EINVAL). The
+// same holds if the tree's own root has been unlinked (ENOENT), or if owners of
+// files are mapped (errors.ErrUnsupported).
 //
 // A mount whose root the kernel opens no more, as the server has disowned it
 // (ESTALE, of NFS), is replaced by propagation or not at all.

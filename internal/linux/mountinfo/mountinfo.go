@@ -17,10 +17,10 @@
 // It rests on proc_pid_mountinfo(5), Documentation/filesystems/proc.rst 3.5,
 // and fs/proc_namespace.c and fs/d_path.c of the kernel for escapes and marks.
 //
-// When not to use it: the text is not a snapshot (the kernel lets go of its
-// lock between pages), costs about 3 microseconds a mount to produce, hides
-// what lies outside the process' root, and its mount IDs are used again.
-// Package mount identifies a mount that is to be changed.
+// When not to use it: the text is not a snapshot, as the kernel lets go of
+// its lock between pages. It costs about 3 microseconds a mount to produce,
+// hides what lies outside the process' root, and its mount IDs are used
+// again. Package mount identifies a mount that is to be changed.
 package mountinfo
 
 import (

@@ -18,14 +18,13 @@ import (
 // answer, where the kernel's cache does not reach that far.
 var ErrMayBlock = errors.New("path may block")
 
-// Lookup opens a path with O_PATH as process pid sees it, or as the calling
-// thread does where pid is 0, in a namespace of this program or of the kubelet; in
-// all others only LookupForeign is to be used. The path is absolute and clean (EINVAL) and has
-// no symbolic link in it (ELOOP). It never waits for a file system that may
-// hang: the kernel's cache is asked first, and alone where the way leads over
-// one (ErrMayBlock). The mount at the path itself may be of any kind, as its
-// root is opened without asking it. For another process it needs the right to
-// trace it (EACCES). The caller closes the descriptor.
+// Lookup opens a path with O_PATH as process pid sees it, or as the calling thread does if pid
+// is 0. It is for namespaces of this program or of the kubelet; in all others only
+// LookupForeign is to be used. The path is absolute and clean (EINVAL) and has no symbolic
+// link in it (ELOOP). It never waits for a file system that may hang: the kernel's cache is
+// asked first, and alone where the way leads over one (ErrMayBlock). The mount at the path
+// itself may be of any kind, as its root is opened without asking it. For another process it
+// needs the right to trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
 		return lookup(nil, name, name, pathMounts{})

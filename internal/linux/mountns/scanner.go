@@ -16,9 +16,9 @@ import (
 // Mount is a mount in some mount namespace of the machine.
 type Mount struct {
 	// Mount is as mountinfo shows it. Asked through the kernel's calls it has
-	// neither Options nor SuperOptions, nor the rarer fields of propagation,
-	// and Point is relative to the root of the namespace, not to that of one of
-	// its processes.
+	// neither Options nor SuperOptions, nor the rarer fields of propagation.
+	// Point is then relative to the root of the namespace, not to that of one
+	// of its processes.
 	mountinfo.Mount
 	// Unique is the kernel's number that is never used again; 0 if the
 	// kernel has none or mountinfo was asked.
@@ -73,10 +73,10 @@ func (s *Survey) addSkip(format string, args ...any) {
 //
 // Two ways lead through the machine. The kernel's own calls (6.12, in the
 // initial PID namespace, with CAP_SYS_ADMIN) see everything. Without them it
-// reads /proc, which does not show what lies outside the root of every process
-// of a namespace, and which needs the right to trace processes for much of it.
-// Neither is a snapshot: what comes and goes during a pass may be missed until
-// the next. Any user may make mounts, so all that a pass reads is bounded.
+// reads /proc. This does not show what lies outside the root of every process
+// of a namespace, and much of it needs the right to trace processes. Neither
+// is a snapshot: what comes and goes during a pass may be missed until the
+// next. Any user may make mounts, so all that a pass reads is bounded.
 type scanner struct {
 	backend backend
 	limits  scanLimits

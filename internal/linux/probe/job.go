@@ -44,8 +44,8 @@ func (r *request) threadLimit(owner string) int {
 }
 
 // askAll asks one question of every group first, so that a file system which does
-// not answer is waited for from early on, and then the others of those whose
-// first was answered, or of which the way to the first does not answer.
+// not answer is waited for from early on. Then it asks the others of a group, if
+// the first was answered, or if the way to the first does not answer.
 func (w *worker) askAll(groups [][]question) {
 	var first, other sync.WaitGroup
 	rest := make(chan []question, len(groups))

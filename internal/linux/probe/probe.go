@@ -10,10 +10,10 @@
 // answered when they were asked last, and one for all others.
 //
 // Asking changes nothing: nothing is looked up below a mount, unless Below says
-// so, and then only if the mount itself answered; a look at another mount of
-// the same file system can make the kernel forget directories that mounts are
-// made of, so that only what was asked for is looked at. Which mount is asked is
-// made sure of before and after.
+// so, and then only if the mount itself answered. Only what was asked for is
+// looked at: a look at another mount of the same file system can make the kernel
+// forget directories that mounts are made of. Which mount is asked is made sure
+// of before and after.
 //
 // It decides nothing about what is to be done. It rests on statx(2), statfs(2),
 // getdents(2), open_tree(2), move_mount(2), and on the kernel's documentation of

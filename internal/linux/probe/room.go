@@ -11,8 +11,8 @@ import (
 
 // The bounds of what waits since earlier passes.
 const (
-	// maxWaiters is how many threads may wait in all before file systems that have answered when they were asked last
-	// have no more than the share of their owner either.
+	// maxWaiters is how many threads may wait in all. Beyond it, file systems that have answered when they were asked
+	// last have no more than the share of their owner either.
 	maxWaiters = 512
 	// maxUnreleasedWaiters is the same on kernels that do not give back the memory of a process which was killed and
 	// cannot end (before 5.15): some 5 MiB each.

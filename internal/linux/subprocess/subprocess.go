@@ -6,12 +6,12 @@
 // ended, not even by SIGKILL; a process that has such a thread can be left
 // behind.
 //
-// The process is this program once more, which calls Main first of all and
-// there finds out that it is to do a job. It begins with nothing of its parent's
-// but a pipe for its input and one for its answers, dies with its parent, and
-// is killed at the deadline. No caller waits for it then. A process that does not
-// end is counted, and loses its memory if the kernel can do that (5.15). The number
-// of these is bounded, in all and for each owner.
+// The process is this program once more, which calls Main first of all and there
+// finds out that it is to do a job. It begins with nothing of its parent's but a
+// pipe for its input and one for its answers. It dies with its parent, and is
+// killed at the deadline. No caller waits for it then. A process that does not end
+// is counted, and loses its memory if the kernel can do that (5.15). The number of
+// these is bounded, in all and for each owner.
 //
 // It starts no other programs and knows nothing about the work. It rests on
 // pipe(7), and on PR_SET_PDEATHSIG of prctl(2).

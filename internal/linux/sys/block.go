@@ -18,11 +18,11 @@ func StatPath(path string, mask uint32) (Stat, error) {
 }
 
 // OpenExclusive opens the block device whose node is at path for reading, and
-// claims it: EBUSY if it, a partition of it, or the disk that it is a
-// partition of is claimed already, by a mounted file system, swap, or another
-// driver. An open without O_EXCL claims nothing and is not noticed. While the
-// descriptor is open, nothing else can mount the device. ENOTBLK: not a block
-// device. A link at the end of path gives ELOOP.
+// claims it. EBUSY: it, a partition of it or its disk is claimed already, by
+// a mounted file system, swap, or another driver. An open without O_EXCL
+// claims nothing and is not noticed. While the descriptor is open, nothing
+// else can mount the device. ENOTBLK: not a block device. A link at the end
+// of path gives ELOOP.
 func OpenExclusive(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, path, true) }
 
 // OpenShared is OpenExclusive without the claim: it succeeds on a busy device.

@@ -53,10 +53,10 @@ func (e *ProbeError) Error() string { return "probe " + e.Feature + ": " + e.Err
 // Unwrap is the cause.
 func (e *ProbeError) Unwrap() error { return e.Err }
 
-// Probe answers nil if the kernel has the feature and lets this process use
-// it, an *UnsupportedError where the kernel lacks it, and a *ProbeError
-// where it cannot be told or is not permitted. The first two answers are final
-// and kept; a refusal is asked about again.
+// Probe returns nil if the kernel has the feature and lets this process use
+// it, and an *UnsupportedError if the kernel lacks it. It returns a
+// *ProbeError if that is not known, or not permitted. The first two answers
+// are final and kept; a refusal is asked about again.
 func (f *Feature) Probe() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -54,7 +54,7 @@ func ParseMountAttr(options string) MountAttr {
 }
 
 // LimitTree gives a tree that is attached nowhere the limits of another mount on
-// top of its own, and that mount's kind of access time, and stops it from
+// top of its own, and that mount's kind of access time. It stops the tree from
 // sharing with the mount that it was copied from (5.12, ENOSYS before).
 func LimitTree(tree *FD, attr MountAttr) error {
 	return unix.MountSetattr(tree.number, "", unix.AT_EMPTY_PATH, &unix.MountAttr{

@@ -1,14 +1,13 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package auto answers the question without the name of a fault: it runs the diagnosers and recoverers of all families
-// of faults that apply to the pod, the node or the device of a Diagnosis, as one diagnoser and one recoverer.
+// Package auto answers the question without the name of a fault: it is one diagnoser and one recoverer, and runs those
+// of all families of faults that apply to the pod, the node or the device of a Diagnosis.
 //
-// It judges no mount itself. With a pod it looks at that pod and at the devices behind its volumes only, so the right to
-// diagnose a pod reaches the volumes of no other one.
-// With a node it looks at all pods of the node, at its devices, and at the directories of pods that are gone; with a
-// device at that device. Each family repairs by its own plan, and a failure of one does not keep the others from
-// theirs.
+// It judges no mount itself. With a pod it looks at that pod and at the devices behind its volumes only. So the right to
+// diagnose a pod reaches the volumes of no other one. With a node it looks at all pods of the node, at its devices, and
+// at the directories of pods that are gone; with a device at that device. Each family repairs by its own plan, and a
+// failure of one does not keep the others from theirs.
 package auto
 
 import (

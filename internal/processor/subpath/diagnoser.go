@@ -46,8 +46,8 @@ type Diagnoser struct {
 // Name is subpathRemountDiagnoser.
 func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 
-// Run looks at every subPath of the pod, or of the container that the request names, and where none is stale at what
-// its containers mount that are not started.
+// Run looks at every subPath of the pod, or of the container that the request names. If none is stale, it looks at
+// what those of its containers mount that are not started.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {

@@ -57,8 +57,8 @@ func (h *Recoverer) restarter() restart.Restarter {
 	return restart.Restarter{Pods: h.Pods, Runtime: h.Runtime}
 }
 
-// Plan looks again, and plans an unmount for each stale bind of a container that is to be started again, and then the
-// removal of the runtime's records of the ones that never started.
+// Plan looks again, and plans an unmount for each stale bind of a container that is to be started again. Then it
+// plans the removal of the runtime's records of the ones that never started.
 func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
 	options, err := parameters.Options(request.Values)
 	if err != nil {

@@ -54,8 +54,8 @@ type Connections interface {
 // not answer, or their server does not know them any more. It decides from the kubelet's directories and records, and
 // from the kernel's answer about each mount. Parameters narrow the search and prove nothing; results of earlier
 // operations are not read. It changes nothing, and asks file systems only through the prober, which never hangs. For
-// each volume it names the source of a repair or why there is none, the other pods with the same dead file system, and
-// why the daemon ended.
+// each volume it names the source of a repair, or why there is none. It also names the other pods with the same dead
+// file system, and why the daemon ended.
 type Diagnoser struct {
 	Pods      kubelet.Pods
 	Inspector Surveyor
@@ -74,8 +74,8 @@ func (*Diagnoser) Parameters() []string {
 	return []string{volume.ParamVolume}
 }
 
-// Run looks at the volumes of the request's pod, at those that its container mounts if it names one, or at all of the
-// node if it names no pod.
+// Run looks at the volumes of the request's pod, or at those that its container mounts if it names one. Without a pod
+// it looks at all of the node.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	scope, elsewhere, err := scopeOf(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {

@@ -77,8 +77,8 @@ const (
 	maxReasons        = 10 // in one message
 )
 
-// Plan looks again, and plans what package volume would do about every broken volume of the pod, and then the removal
-// of the runtime's records of containers that never started.
+// Plan looks again, and plans what package volume would do about every broken volume of the pod. Then it plans the
+// removal of the runtime's records of containers that never started.
 func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
 	options, err := rebindOptionsOf(request.Values)
 	if err != nil {

@@ -27,8 +27,8 @@ type rebindOptions struct {
 	abort bool
 }
 
-// defaultRebindWait is longer than it takes a kubelet of 1.36.3 to look at a pod again, which is 90 s at most where its
-// syncFrequency is a minute, and to start a container.
+// defaultRebindWait is longer than it takes a kubelet of 1.36.3 to look at a pod again, and to start a container. The
+// former takes 90 s at most if its syncFrequency is a minute.
 const defaultRebindWait = 2 * time.Minute
 
 func rebindOptionsOf(values map[string]string) (rebindOptions, error) {
