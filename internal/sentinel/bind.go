@@ -82,6 +82,7 @@ type notification struct {
 	pod         *corev1.Pod
 	found       subpath.Bind
 	inspectedAt time.Time
+	healthy     bool // the bind has no fault any more: the observer learns of the next one
 	repaired    bool
 	err         error // of the repair
 	endedAt     time.Time
@@ -126,6 +127,10 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		}
 		for _, n := range w.notifications {
 			b := n.bind
+			if n.healthy {
+				delete(w.notified, b.point)
+				continue
+			}
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
@@ -135,6 +140,9 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			}
 			if n.repaired {
 				w.Observer.Repaired(unmountOf(&n, f))
+				if n.err == nil {
+					delete(w.notified, b.point)
+				}
 			}
 		}
 		w.notifications = w.notifications[:0]
@@ -161,6 +169,9 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	}
 	b.inspected, b.found, b.code = true, found, ""
 	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
+		if _, known := w.notified[b.point]; known { // the fault has ended, but a notification of it may still wait
+			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
+		}
 		return nil, nil
 	}
 	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
@@ -227,7 +238,8 @@ func (b *bind) recordRepair(n *notification) {
 	}
 }
 
-// notifiedMounts are the mounts whose faults the observer knows, by mount point.
+// notifiedMounts are the mounts whose faults the observer knows, by mount point. A list of mounts may show a mount only after
+// its fault was found, so a new entry of the list does not end the fault: only a repair, or an inspection, or no mount there.
 type notifiedMounts map[string]mount.ID
 
 // has reports whether the observer knows the fault of a mount. Without unique ids, the kernel's mark of a deleted root would

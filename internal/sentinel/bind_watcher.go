@@ -171,6 +171,7 @@ func (w *bindWatcher) updateBinds() error {
 	for point := range w.binds {
 		if _, ok := identities[point]; !ok {
 			w.removeBind(point)
+			delete(w.notified, point)
 		}
 	}
 	for point, identity := range identities {
@@ -197,7 +198,6 @@ func (w *bindWatcher) removeBind(point string) {
 	if b := w.binds[point]; b != nil {
 		w.sources.unsubscribe(b)
 		w.drop(b)
-		delete(w.notified, point)
 	}
 }
 
