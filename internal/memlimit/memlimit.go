@@ -32,7 +32,7 @@ func Set() {
 }
 
 // memoryLimit is the least limit of the control groups that are listed, as /proc/self/cgroup has them, and of those above
-// them that can be seen: a container may see its own as the uppermost, whatever it is called.
+// them that can be seen: a container may see its own as the uppermost, under any name.
 func memoryLimit(root string, groups []byte) (limit int64, ok bool) {
 	limit = math.MaxInt64
 	for line := range bytes.Lines(groups) {

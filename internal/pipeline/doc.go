@@ -12,9 +12,9 @@
 //
 // A status is written when a Diagnosis is accepted, before something is repaired, and at the end; not more often.
 //
-// A result is passed on to the operations that follow, and rules none of them: parameters and context keys stay what the
-// Diagnosis says, whatever an operation answers. A parameter that its operation does not know is refused before anything
-// is done.
+// A result is passed on to the operations that follow, and rules none of them: parameters and context keys stay as the
+// Diagnosis has them, and no answer of an operation changes them. A parameter that its operation does not know is refused
+// before anything is done.
 //
 // It uses the API's types and knows no client, no network and no mount: those are behind Store and the contract of package
 // processor. Ended operations are remembered by node, so the work is bounded by the nodes of the graph, however many paths
