@@ -39,7 +39,6 @@ type Options struct {
 	Files    map[string]string // path in the guest to a file or folder of this machine, which is copied
 	Disks    []string          // raw images; as /dev/vdd and so on, in their order; they outlive the machine
 	Memory   int               // MiB; 0: 4096
-	CPUs     int               // 0: 2. With one, the kernel patches itself while nothing else runs, which qemu emulates without fail
 	Network  bool              // eth0, by which 10.0.2.2 is this machine's 127.0.0.1; the guest has to configure it
 	Init     []string          // process 1 of the guest, such as systemd, and its arguments; none: one that waits for orphans
 	Limit    time.Duration     // for the boot; 0: five minutes
@@ -50,9 +49,6 @@ type Options struct {
 func Start(ctx context.Context, o Options) (*Machine, error) {
 	if o.Memory == 0 {
 		o.Memory = 4096
-	}
-	if o.CPUs == 0 {
-		o.CPUs = 2
 	}
 	if o.Limit == 0 {
 		o.Limit = 5 * time.Minute
@@ -198,15 +194,19 @@ func writeInitramfs(path, guest string, k kernel, boot wire.Boot) error {
 // portFD is the descriptor in qemu of the socket to the guest.
 const portFD = 3
 
-// cmdline of the kernel. On a machine that is busy, the kernel's check of its timer sees too few ticks, and goes on looking for a
-// better one for ever; and its check of the TSC finds it unstable, though that is the same for all processors here. Then the kernel
-// rewrites its own code, at which emulated processors have crashed.
+// accelerator emulates the two processors of a guest in turn. Kernels rewrite their own code while they run, and with a
+// thread for each processor the other one may execute what is no longer there, of which guests have crashed.
+const accelerator = "tcg,thread=single"
+
+// cmdline of the kernel. On a machine that is busy, the kernel's check of its timer sees too few ticks, and goes on
+// looking for a better one for ever; and its check of the TSC finds it unstable, though that is the same for all
+// processors here.
 const cmdline = "console=ttyS0 panic=-1 quiet mitigations=off no_timer_check tsc=reliable"
 
 // arguments are those of qemu. The disks that many machines share stay as they are.
 func (o Options) arguments(k kernel, root, dir string) []string {
 	args := []string{
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", fmt.Sprint(o.CPUs),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-accel", accelerator, "-cpu", "max", "-smp", "2",
 		"-m", fmt.Sprint(o.Memory), "-serial", "stdio", "-kernel", k.image(), "-initrd", filepath.Join(dir, "initramfs"),
 		"-append", cmdline,
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",

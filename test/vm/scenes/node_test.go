@@ -123,7 +123,7 @@ func startNode(t *testing.T, kernel string, files map[string]string) node {
 	t.Helper()
 	n := node{start(t, vm.Options{
 		Kernel: kernel, Packages: []string{"systemd", "dbus", "containerd", "crun", "bindfs"}, Modules: []string{"overlay"},
-		Files: files, Init: []string{"/lib/systemd/systemd"}, CPUs: 1,
+		Files: files, Init: []string{"/lib/systemd/systemd"},
 	})}
 	n.waits("systemctl is-active --quiet multi-user.target", "systemctl list-jobs; journalctl -n 60 --no-pager")
 	n.run("systemctl start containerd && ctr --namespace=k8s.io images import /srv/images.tar && systemctl start kubelet")
