@@ -84,20 +84,21 @@ func (n *Node) Namespace() (mountns.Namespace, error) {
 	return mountns.Of(n.PID)
 }
 
-// OwnedNamespace is Namespace with a process in it, by which a process of ours finds it, too, and with the user namespace
-// that owns it. Without the right to read that, nothing but looking is possible.
-func (n *Node) OwnedNamespace() (mountns.Namespace, error) {
+// OwnedMounts is Namespace with a process in it, by which a process of ours finds it, too, and with the user namespace
+// that owns it, and the mount table of that process. Without the right to read the owner, nothing but looking is possible.
+func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {
 	ns, err := n.Namespace()
 	if err == nil && ns.PID == 0 {
 		ns.PID, err = sys.OwnPID()
 	}
 	if err != nil {
-		return mountns.Namespace{}, err
+		return mountns.Namespace{}, nil, err
 	}
 	if owned, err := ns.Owned(); err == nil {
 		ns = owned
 	}
-	return ns, nil
+	table, err := mountns.Table(ns.PID)
+	return ns, table, err
 }
 
 // ReadMounts returns the text of the kubelet's mountinfo.

@@ -11,7 +11,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/blockdev"
-	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
@@ -87,11 +86,7 @@ func (i *Inspector) NodeUsed(ctx context.Context, d blockdev.Device) (string, er
 	if err != nil {
 		return "", err
 	}
-	host, err := n.OwnedNamespace()
-	if err != nil {
-		return "", err
-	}
-	table, err := mountns.Table(host.PID)
+	table, err := n.Mounts(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -71,11 +71,7 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	host, err := node.OwnedNamespace()
-	if err != nil {
-		return nil, err
-	}
-	table, err := mountns.Table(host.PID)
+	host, table, err := node.OwnedMounts()
 	if err != nil {
 		return nil, err
 	}

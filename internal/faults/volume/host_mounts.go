@@ -28,11 +28,7 @@ func readHostMounts(ctx context.Context, k kubelet.Locator) (*hostMounts, error)
 	if err != nil {
 		return nil, err
 	}
-	host, err := node.OwnedNamespace()
-	if err != nil {
-		return nil, err
-	}
-	table, err := mountns.Table(host.PID)
+	host, table, err := node.OwnedMounts()
 	if err != nil {
 		return nil, err
 	}
