@@ -319,8 +319,8 @@ func (s *scenery) check(t *testing.T, c caller, v verb, r *result) {
 // deviceLine begins what holders says of a device.
 var deviceLine = regexp.MustCompile(`^(/dev/\S+) \(`)
 
-// strangersWait is said if a kubelet did not answer. The scenery has none: tests of other packages stop theirs for seconds.
-var strangersWait = regexp.MustCompile(`waited up to \S+ for process \d+ \(kubelet\), in vain`)
+// strangersWait is said if a process did not answer. The scenery has none: tests of other packages stop theirs for seconds.
+var strangersWait = regexp.MustCompile(`waited up to \S+ for process \d+ \(kubelet\), in vain|they do not answer: see what these processes wait for: ps`)
 
 func (s *scenery) judge(t *testing.T, c caller, v verb, said string) {
 	t.Helper()

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/test/program"
 )
@@ -70,9 +72,21 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
 	for _, surveyed := range []int{0, 5} {
-		if n := countRefused(surveyed); n != 0 {
-			t.Errorf("of %d, %d processes refuse to be looked into by root, want none", surveyed, n)
+		if pids := findRefusing(surveyed); len(pids) != 0 {
+			t.Errorf("of %d, processes %v refuse to be looked into by root, want none", surveyed, pids)
 		}
+	}
+}
+
+// TestRootIsShownWhatDoesNotAnswer: root, who sees every process, is not told to be root.
+func TestRootIsShownWhatDoesNotAnswer(t *testing.T) {
+	want := []coverageGap{
+		{"9 processes, and what only they have mounted", "the system keeps them even from root, or they do not answer",
+			"see what these processes wait for: ps -o pid,stat,wchan:32,args -p 2,3,4,5,6,7,8,9"},
+		{What: "parts of 1 mount namespace", Why: "they could not be read"},
+	}
+	if diff := cmp.Diff(want, hiddenProcessGaps([]int{2, 3, 4, 5, 6, 7, 8, 9, 10}, 1)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -74,9 +74,9 @@ func unseenError(gaps []coverageGap) error {
 // found is known not to be there, and what was found may be only part of the truth.
 var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
-// hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into,
+// hiddenProcessGaps are what could not be looked at of other processes: denied are those that refuse to be looked into,
 // partial how many mount namespaces were seen in part.
-func hiddenProcessGaps(denied, partial int) (gaps []coverageGap) {
+func hiddenProcessGaps(denied []int, partial int) (gaps []coverageGap) {
 	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
 		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
@@ -86,24 +86,41 @@ func hiddenProcessGaps(denied, partial int) (gaps []coverageGap) {
 	case visibility == sys.SeesOwn:
 		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
 	}
-	if denied > 0 || len(gaps) == 0 && !sys.LooksAnywhere() {
-		what := "other processes, and what they have mounted"
-		if denied > 0 {
-			what = countProcesses(denied) + ", and what only they have mounted"
-		}
-		gaps = append(gaps, coverageGap{what, deniedReason(), asRootRemedy})
+	anywhere := sys.LooksAnywhere()
+	switch {
+	case len(denied) > 0 && anywhere:
+		gaps = append(gaps, coverageGap{refusedText(denied), "the system keeps them even from root, or they do not answer", showProcesses(denied)})
+	case len(denied) > 0:
+		gaps = append(gaps, coverageGap{refusedText(denied), deniedReason(), asRootRemedy})
+	case len(gaps) == 0 && !anywhere:
+		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", deniedReason(), asRootRemedy})
 	}
 	if partial > 0 {
-		gaps = append(gaps, coverageGap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", asRootRemedy})
+		gap := coverageGap{What: "parts of " + verb.Count(partial, "mount namespace"), Why: "they could not be read"}
+		if !anywhere {
+			gap.Do = asRootRemedy
+		}
+		gaps = append(gaps, gap)
 	}
 	return gaps
 }
 
-// deniedReason says why processes may not be looked into.
+func refusedText(pids []int) string {
+	return countProcesses(len(pids)) + ", and what only they have mounted"
+}
+
+// maxShownProcesses is how many processes a command names that shows why they do not answer. Others are like them.
+const maxShownProcesses = 8
+
+// showProcesses is a command for a caller with every privilege, who can do no more than look at what processes wait for.
+func showProcesses(pids []int) string {
+	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(pids[:min(len(pids), maxShownProcesses)])), ","), "[]")
+	return "see what these processes wait for: ps -o pid,stat,wchan:32,args -p " + list
+}
+
+// deniedReason says why a caller who lacks privileges may not look into processes.
 func deniedReason() string {
 	switch uid := os.Geteuid(); {
-	case sys.LooksAnywhere():
-		return "the system keeps them even from root, or they do not answer"
 	case uid != 0:
 		return fmt.Sprintf("user %d may not look into them", uid)
 	case !sys.InFirstUserNamespace():
@@ -120,27 +137,29 @@ func skippedGaps(skipped []string) (gaps []coverageGap) {
 	return gaps
 }
 
-// countRefused counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
+// findRefusing finds the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
 // surveyed is how many a survey could not look into, and known their numbers, as far as they are known. A survey cannot
 // distinguish them from those that have ended while they were looked at, as the kernel may refuse both in the same way.
-// Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every privilege: a sandbox may hide it even from that
-// caller, who can do no more about it. It hides little, as its mount table may be read all the same.
-func countRefused(surveyed int, known ...int) (n int) {
+// Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every
+// privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little, as its mount
+// table may be read all the same.
+func findRefusing(surveyed int, known ...int) []int {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {
-		return 0
+		return nil
 	}
 	pids := slices.Clone(known)
 	if !anywhere || len(known) < surveyed {
-		var err error
-		if pids, err = sys.ProcNumbers(""); err != nil {
-			return surveyed
+		all, err := sys.ProcNumbers("")
+		if err != nil {
+			return known // hiddenProcessGaps says why no others are known
 		}
+		pids = all
 	}
 	if anywhere {
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == 1 })
 	}
-	return len(refusals(refusals(pids)))
+	return refusals(refusals(pids))
 }
 
 // refusals are those of the processes that do not say which mount namespace they are in.

@@ -260,6 +260,12 @@ func newLookedThrough(s mountns.Survey) namespaceCoverage {
 	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
 }
 
+// keepRefusing keeps of the processes that refused those that still do. surveyed is how many refused.
+func (c *namespaceCoverage) keepRefusing(surveyed int) {
+	c.deniedPIDs = findRefusing(surveyed, c.deniedPIDs...)
+	c.Denied = len(c.deniedPIDs)
+}
+
 // processCoverage is what else was looked at: nothing where the mounts explain everything, and then Processes is false.
 type processCoverage struct {
 	Processes bool `json:"processes"`
