@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -70,10 +71,19 @@ func Map(area Area, file string) error {
 	return nil
 }
 
-// LockMemory has this process' memory be locked for as long as the file is not written. One thread writes to a page of it that is being
-// written back, and waits for that with the area locked, or all of the memory in Linux before 6.4; a change of the area waits for that
-// thread, with the memory locked. Then the arguments and the memory map of this process cannot be read. It returns only if the file was
-// written, or its server has ended; see kerneltest.AwaitLocked.
+// maxWriters is how many threads of LockMemory wait at most, and writerInterval how long after one the next begins.
+const (
+	maxWriters     = 32
+	writerInterval = 100 * time.Millisecond
+)
+
+// LockMemory has this process' memory be locked for as long as the file is not written. One thread writes to a page of
+// it that is being written back, and waits for that with the area locked, or all of the memory in Linux before 6.4.
+// Others change the area, and wait for that thread with the memory locked. Then the arguments and the memory map of
+// this process cannot be read. On Linux 5.10 readers may pass a thread that waits for the lock. They no longer do when
+// one thread has found, at its first look, that it waits in vain. A thread that is interrupted in that look does not
+// find out, so others follow it. LockMemory returns only if the file was written, or its server has ended; see
+// kerneltest.AwaitLocked.
 func LockMemory(file string) error {
 	fd, err := open(file, unix.O_RDWR)
 	if err != nil {
@@ -83,21 +93,36 @@ func LockMemory(file string) error {
 	if err != nil {
 		return fmt.Errorf("map %q for writing: %w", file, err)
 	}
-	written := make(chan error, 1)
+	ended, over := make(chan error, maxWriters+1), make(chan struct{})
+	defer close(over)
 	go func() {
 		area[0]++
 		err := unix.SyncFileRange(fd, 0, 0, unix.SYNC_FILE_RANGE_WRITE)
 		area[0]++ // waits
-		written <- err
+		ended <- errors.Join(fmt.Errorf("%q was written", file), err)
 	}()
+	for range maxWriters {
+		go changeArea(area, over, ended)
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(writerInterval):
+		}
+	}
+	return <-ended
+}
+
+// changeArea changes what the kernel expects of an area until over is closed.
+func changeArea(area []byte, over <-chan struct{}, failed chan<- error) {
 	for advice := unix.MADV_RANDOM; ; advice = unix.MADV_RANDOM - advice { // MADV_NORMAL is 0
 		select {
-		case err := <-written:
-			return errors.Join(fmt.Errorf("%q was written", file), err)
+		case <-over:
+			return
 		default:
 		}
 		if err := unix.Madvise(area, advice); err != nil {
-			return fmt.Errorf("madvise %q: %w", file, err)
+			failed <- fmt.Errorf("madvise: %w", err)
+			return
 		}
 	}
 }

@@ -50,10 +50,9 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 	}
 }
 
-// AwaitLocked waits until the memory of a process that called hung.LockMemory is locked: two of its threads have waited, for longer than
-// a disk takes, for something that they cannot be kept from, and a reader of its arguments waits, too. On Linux 5.10 a reader may pass
-// the thread that waits for the lock. As it gives the lock back it wakes that thread, which lets no other pass. Only processes of their
-// own read, and end before AwaitLocked returns.
+// AwaitLocked waits until the memory of a process that called hung.LockMemory is locked: two of its threads have waited,
+// for longer than a disk takes, for something that they cannot be kept from, and a reader of its arguments waits, too,
+// which on Linux 5.10 may begin later. Only processes of their own read, and end before AwaitLocked returns.
 func AwaitLocked(t testing.TB, pid int) {
 	t.Helper()
 	const pause = 10 * time.Millisecond
