@@ -171,8 +171,8 @@ func (m *Machine) greet(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// errCrashed: qemu has ended by a fault of its own. Or the kernel has, whose code qemu executed while another processor
-// patched it.
+// errCrashed: qemu has ended by a fault of its own, or the kernel has. Both were seen at boots when each emulated processor
+// had a thread of its own.
 var errCrashed = errors.New("qemu has crashed, or the kernel in it")
 
 // fault is an error with the last lines of the console.
