@@ -5,6 +5,7 @@ package fault
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -193,13 +194,22 @@ func commandsOf(finding Finding, c Caller) (list []Command) {
 	return list
 }
 
+// ShowProcesses is a command that shows what processes wait for.
+func ShowProcesses(pids ...int) string {
+	list := make([]string, len(pids))
+	for i, pid := range pids {
+		list[i] = strconv.Itoa(pid)
+	}
+	return "ps -o pid,stat,wchan:32,args -p " + strings.Join(list, ",")
+}
+
 // hungCommands are those for a file system that does not answer.
 func hungCommands(f Finding) (list []Command) {
 	if p := f.Details.Daemon; p != nil {
 		if p.State == ProcessStopped {
 			list = append(list, Command{"lets the stopped daemon run again", fmt.Sprintf("kill -CONT %d", p.PID), EffectRepair})
 		}
-		list = append(list, Command{"shows what the daemon does", fmt.Sprintf("ps -o pid,stat,wchan:32,args -p %d", p.PID), EffectNone})
+		list = append(list, Command{"shows what the daemon does", ShowProcesses(p.PID), EffectNone})
 	}
 	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
 	if ok && strings.HasPrefix(f.Mount.FSType, "fuse") {

@@ -72,7 +72,7 @@ func TestBuiltProgramWithoutPrivilege(t *testing.T) {
 // TestRefused has a survey that was refused processes which have ended since.
 func TestRefused(t *testing.T) {
 	for _, surveyed := range []int{0, 5} {
-		if pids := findRefusing(surveyed); len(pids) != 0 {
+		if n, pids := findRefusing(surveyed); n != 0 {
 			t.Errorf("of %d, processes %v refuse to be looked into by root, want none", surveyed, pids)
 		}
 	}
@@ -80,13 +80,22 @@ func TestRefused(t *testing.T) {
 
 // TestRootIsShownWhatDoesNotAnswer: root, who sees every process, is not told to be root.
 func TestRootIsShownWhatDoesNotAnswer(t *testing.T) {
-	want := []coverageGap{
-		{"9 processes, and what only they have mounted", "the system keeps them even from root, or they do not answer",
-			"see what these processes wait for: ps -o pid,stat,wchan:32,args -p 2,3,4,5,6,7,8,9"},
-		{What: "parts of 1 mount namespace", Why: "they could not be read"},
-	}
-	if diff := cmp.Diff(want, hiddenProcessGaps([]int{2, 3, 4, 5, 6, 7, 8, 9, 10}, 1)); diff != "" {
-		t.Error(diff)
+	const processes, why = "9 processes, and what only they have mounted", "the system keeps them even from root, or they do not answer"
+	const shows = "see what these processes wait for: ps -o pid,stat,wchan:32,args -p 2,3,4,5,6,7,8,9"
+	for _, c := range []struct {
+		denied, partial int
+		pids            []int
+		want            []coverageGap
+	}{
+		{9, 1, []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, []coverageGap{
+			{processes, why, shows},
+			{"parts of 1 mount namespace", "they could not be read", ""},
+		}},
+		{9, 0, nil, []coverageGap{{processes, why, ""}}},
+	} {
+		if diff := cmp.Diff(c.want, hiddenProcessGaps(c.denied, c.pids, c.partial)); diff != "" {
+			t.Errorf("%d denied, known %v, %d partial: %s", c.denied, c.pids, c.partial, diff)
+		}
 	}
 }
 

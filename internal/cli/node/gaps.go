@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -74,9 +75,9 @@ func unseenError(gaps []coverageGap) error {
 // found is known not to be there, and what was found may be only part of the truth.
 var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() })
 
-// hiddenProcessGaps are what could not be looked at of other processes: denied are those that refuse to be looked into,
-// partial how many mount namespaces were seen in part.
-func hiddenProcessGaps(denied []int, partial int) (gaps []coverageGap) {
+// hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, pids
+// are those of them that are known, partial is how many mount namespaces were seen in part.
+func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []coverageGap) {
 	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
 		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
@@ -86,41 +87,39 @@ func hiddenProcessGaps(denied []int, partial int) (gaps []coverageGap) {
 	case visibility == sys.SeesOwn:
 		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
 	}
-	anywhere := sys.LooksAnywhere()
+	anywhere, remedy, processRemedy := sys.LooksAnywhere(), asRootRemedy, asRootRemedy
+	if anywhere {
+		remedy, processRemedy = "", showProcesses(pids)
+	}
 	switch {
-	case len(denied) > 0 && anywhere:
-		gaps = append(gaps, coverageGap{refusedText(denied), "the system keeps them even from root, or they do not answer", showProcesses(denied)})
-	case len(denied) > 0:
-		gaps = append(gaps, coverageGap{refusedText(denied), deniedReason(), asRootRemedy})
+	case denied > 0:
+		gaps = append(gaps, coverageGap{countProcesses(denied) + ", and what only they have mounted", deniedReason(), processRemedy})
 	case len(gaps) == 0 && !anywhere:
-		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", deniedReason(), asRootRemedy})
+		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", deniedReason(), remedy})
 	}
 	if partial > 0 {
-		gap := coverageGap{What: "parts of " + verb.Count(partial, "mount namespace"), Why: "they could not be read"}
-		if !anywhere {
-			gap.Do = asRootRemedy
-		}
-		gaps = append(gaps, gap)
+		gaps = append(gaps, coverageGap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", remedy})
 	}
 	return gaps
-}
-
-func refusedText(pids []int) string {
-	return countProcesses(len(pids)) + ", and what only they have mounted"
 }
 
 // maxShownProcesses is how many processes a command names that shows why they do not answer. Others are like them.
 const maxShownProcesses = 8
 
-// showProcesses is a command for a caller with every privilege, who can do no more than look at what processes wait for.
+// showProcesses is for a caller with every privilege, who can do no more than look at what processes wait for. It is
+// empty without processes.
 func showProcesses(pids []int) string {
-	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(pids[:min(len(pids), maxShownProcesses)])), ","), "[]")
-	return "see what these processes wait for: ps -o pid,stat,wchan:32,args -p " + list
+	if len(pids) == 0 {
+		return ""
+	}
+	return "see what these processes wait for: " + fault.ShowProcesses(pids[:min(len(pids), maxShownProcesses)]...)
 }
 
-// deniedReason says why a caller who lacks privileges may not look into processes.
+// deniedReason says why processes may not be looked into.
 func deniedReason() string {
 	switch uid := os.Geteuid(); {
+	case sys.LooksAnywhere():
+		return "the system keeps them even from root, or they do not answer"
 	case uid != 0:
 		return fmt.Sprintf("user %d may not look into them", uid)
 	case !sys.InFirstUserNamespace():
@@ -137,29 +136,30 @@ func skippedGaps(skipped []string) (gaps []coverageGap) {
 	return gaps
 }
 
-// findRefusing finds the processes that may not be looked into, or do not answer, and so may hide a mount namespace.
-// surveyed is how many a survey could not look into, and known their numbers, as far as they are known. A survey cannot
-// distinguish them from those that have ended while they were looked at, as the kernel may refuse both in the same way.
-// Only a process that is still there and refuses again counts. Process 1 does not count for a caller with every
-// privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little, as its mount
-// table may be read all the same.
-func findRefusing(surveyed int, known ...int) []int {
+// findRefusing counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, and
+// returns those that are known. surveyed is how many a survey could not look into, and known their numbers, as far as they
+// are known. A survey cannot distinguish them from those that have ended while they were looked at, as the kernel may
+// refuse both in the same way. Only a process that is still there and refuses again counts. Process 1 does not count for a
+// caller with every privilege: a sandbox may hide it even from that caller, who can do no more about it. It hides little,
+// as its mount table may be read all the same.
+func findRefusing(surveyed int, known ...int) (count int, pids []int) {
 	anywhere := sys.LooksAnywhere()
 	if surveyed == 0 && anywhere {
-		return nil
+		return 0, nil
 	}
-	pids := slices.Clone(known)
+	pids = slices.Clone(known)
 	if !anywhere || len(known) < surveyed {
 		all, err := sys.ProcNumbers("")
 		if err != nil {
-			return known // hiddenProcessGaps says why no others are known
+			return surveyed, known
 		}
 		pids = all
 	}
 	if anywhere {
 		pids = slices.DeleteFunc(pids, func(pid int) bool { return pid == 1 })
 	}
-	return refusals(refusals(pids))
+	pids = refusals(refusals(pids))
+	return len(pids), pids
 }
 
 // refusals are those of the processes that do not say which mount namespace they are in.

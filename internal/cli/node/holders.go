@@ -160,7 +160,7 @@ func (l *holderInspection) inspectAbandoned(ctx context.Context, start time.Time
 		r.Devices = append(r.Devices, d)
 	}
 	r.Looked.namespaceCoverage = newLookedThrough(survey)
-	r.Looked.keepRefusing(r.Looked.Denied)
+	r.Looked.Denied, r.Looked.deniedPIDs = findRefusing(r.Looked.Denied, r.Looked.deniedPIDs...)
 	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	for i := range r.Devices {
 		r.Devices[i].partial = r.Looked.mayHideHolder()
@@ -186,7 +186,7 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}
-	u.Looked.keepRefusing(max(u.Looked.Denied, u.Looked.Locked))
+	u.Looked.Denied, u.Looked.deniedPIDs = findRefusing(max(u.Looked.Denied, u.Looked.Locked), u.Looked.deniedPIDs...)
 	if l.release != "" && u.isHeld() && u.Device.Removable {
 		u.release = l.release + " " + fault.Quote(u.Device.Name)
 	}
@@ -245,7 +245,7 @@ func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) 
 	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.deniedPIDs, looked.Partial), skippedGaps(looked.skipped),
+		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.deniedPIDs, looked.Partial), skippedGaps(looked.skipped),
 			l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil

@@ -252,18 +252,12 @@ type namespaceCoverage struct {
 	Partial int `json:"partial"`
 	// skipped is what was not looked at because a bound was met.
 	skipped []string
-	// deniedPIDs are the processes of Denied.
+	// deniedPIDs are the processes of Denied, as far as they are known.
 	deniedPIDs []int
 }
 
 func newLookedThrough(s mountns.Survey) namespaceCoverage {
 	return namespaceCoverage{s.Backend, s.Namespaces, s.Mounts, s.Denied, s.Partial, s.Skipped, s.DeniedPIDs}
-}
-
-// keepRefusing keeps of the processes that refused those that still do. surveyed is how many refused.
-func (c *namespaceCoverage) keepRefusing(surveyed int) {
-	c.deniedPIDs = findRefusing(surveyed, c.deniedPIDs...)
-	c.Denied = len(c.deniedPIDs)
 }
 
 // processCoverage is what else was looked at: nothing where the mounts explain everything, and then Processes is false.

@@ -154,8 +154,8 @@ func (n nodeSource) states(ctx context.Context, wanted func(podUID, container st
 }
 
 func (n nodeSource) unseen(denied, partial int) (refusing int, gaps []coverageGap) {
-	pids := findRefusing(denied)
-	refusing, gaps = len(pids), append(hiddenProcessGaps(pids, partial), n.runtime.coverageGaps()...)
+	refusing, pids := findRefusing(denied)
+	gaps = append(hiddenProcessGaps(refusing, pids, partial), n.runtime.coverageGaps()...)
 	n.recorder.record(func(has *nodeRecording) { has.node.Denied, has.node.Gaps = refusing, gaps })
 	return refusing, gaps
 }
