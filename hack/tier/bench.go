@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 )
 
 // bench runs the benchmarks of every tier, one package at a time so that none disturbs another, and shows what they say.
-func bench(ctx context.Context) error {
+// A pattern selects some of them.
+func bench(ctx context.Context, only string) error {
 	found, err := findTests(".")
 	if err != nil {
 		return err
@@ -29,7 +31,7 @@ func bench(ctx context.Context) error {
 		if len(dirs) == 0 {
 			continue
 		}
-		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run=^$", "-bench=.", "-benchmem", "-p=1", "-timeout=150m", "-tags=" + tag}, dirs...)...)
+		cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-run=^$", "-bench=" + cmp.Or(only, "."), "-benchmem", "-p=1", "-timeout=150m", "-tags=" + tag}, dirs...)...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			errs = append(errs, fmt.Errorf("running benchmarks of %v: %w", dirs, err))

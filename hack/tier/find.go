@@ -4,6 +4,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/build/constraint"
 	"go/parser"
@@ -11,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -97,6 +99,46 @@ func buildTag(file *ast.File) string {
 		}
 	}
 	return ""
+}
+
+// matching returns the files with only those tests that go test -run would run, or whose subtests it would; empty: all.
+func matching(found []testFile, only string) ([]testFile, error) {
+	names, err := regexp.Compile(topLevel(only))
+	if err != nil {
+		return nil, fmt.Errorf("reading pattern of tests: %w", err)
+	}
+	differs := func(name string) bool { return !names.MatchString(name) }
+	found = slices.Clone(found)
+	for i, f := range found {
+		found[i].tests = slices.DeleteFunc(slices.Clone(f.tests), differs)
+		found[i].fuzz = slices.DeleteFunc(slices.Clone(f.fuzz), differs)
+	}
+	return found, nil
+}
+
+// topLevel returns a pattern of go test -run without the parts that are about subtests: A|B of A/x|B. Brackets keep their
+// slashes, as there.
+func topLevel(only string) string {
+	var top strings.Builder
+	depth, below, escaped := 0, false, false
+	for _, c := range only {
+		switch {
+		case escaped:
+		case c == '(' || c == '[':
+			depth++
+		case c == ')' || c == ']':
+			depth--
+		case depth == 0 && c == '/':
+			below = true
+		case depth == 0 && c == '|':
+			below = false
+		}
+		escaped = c == '\\' && !escaped
+		if !below {
+			top.WriteRune(c)
+		}
+	}
+	return top.String()
 }
 
 // packages lists the packages that have tests in files with the tag.

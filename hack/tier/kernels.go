@@ -36,6 +36,9 @@ type column struct {
 // runKernels runs the kernel tier on every kernel, closes with a line for each, and compares what it saw with the page.
 func runKernels(ctx context.Context, out io.Writer, t tier, o options) (ok bool, err error) {
 	found, err := findTests(".")
+	if err == nil {
+		found, err = matching(found, o.only)
+	}
 	if err != nil {
 		return false, err
 	}

@@ -66,12 +66,12 @@ func main() {
 	versions := flag.String("kernels", strings.Join(append(vm.Kernels, own), ","), "on which kernels the tier kernels runs; own: this machine's")
 	flag.BoolVar(&o.write, "write", false, "have the tier kernels write "+supportPage+" instead of comparing it with what it saw")
 	flag.BoolVar(&o.table, "table", false, "have the tier kernels run only the tests that the table rests on")
-	flag.StringVar(&o.only, "run", "", "which tests the tier kernels runs, as go test -run has it; empty: all")
+	flag.StringVar(&o.only, "run", "", "which tests the tier runs, or which benchmarks, as go test -run has it; empty: all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if flag.Arg(0) == "bench" {
-		if err := bench(ctx); err != nil {
+		if err := bench(ctx, o.only); err != nil {
 			fmt.Fprintln(os.Stderr, "tier:", err)
 			os.Exit(1)
 		}
@@ -79,7 +79,7 @@ func main() {
 	}
 	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == flag.Arg(0) })
 	if i < 0 || flag.NArg() != 1 && tiers[i].name != "kernels" {
-		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] unit|fuzz|api|kernel|ceph|cluster|bench\n"+
+		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] [-run PATTERN] unit|fuzz|api|kernel|ceph|cluster|bench\n"+
 			"       tier [-kernels 5.10,6.1] [-run PATTERN] kernels [PACKAGE...]")
 		os.Exit(2)
 	}
@@ -97,7 +97,7 @@ type options struct {
 	race     bool
 	fuzzTime time.Duration
 	kernels  []string // of the tier kernels
-	only     string   // of the tier kernels: pattern of its tests; empty: all
+	only     string   // pattern of the tests, as go test -run has it; empty: all
 	write    bool     // whether the tier kernels writes the page
 	table    bool     // whether it runs only the tests that the table rests on
 	dirs     []string // of the tier kernels: packages, where ./a/... stands for all below; none: all
@@ -166,9 +166,17 @@ func (t tier) runCalls(ctx context.Context, r *report, calls [][]string) error {
 
 // argLists lists the argument lists of go test that make up the tier.
 func (t tier) argLists(o options) ([][]string, error) {
-	found, err := findTests(".")
+	all, err := findTests(".")
 	if err != nil {
 		return nil, err
+	}
+	found, err := matching(all, o.only)
+	if err != nil {
+		return nil, err
+	}
+	var only []string
+	if o.only != "" {
+		only = []string{"-run=" + o.only}
 	}
 	var calls [][]string
 	switch {
@@ -193,14 +201,18 @@ func (t tier) argLists(o options) ([][]string, error) {
 			}
 		}
 		if len(plain) > 0 {
-			calls = append(calls, t.call(plain...))
+			calls = append(calls, t.call(slices.Concat(only, plain)...))
 		}
 		if len(raced) > 0 {
-			calls = append(calls, t.call(append([]string{"-race"}, raced...)...))
+			calls = append(calls, t.call(slices.Concat(only, []string{"-race"}, raced)...))
 		}
 	default:
 		for _, dir := range packages(found, t.tag) {
-			calls = append(calls, t.call("-tags="+t.tag, "-run="+pattern(found, dir, t.tag), dir))
+			which := []string{"-run=" + pattern(found, dir, t.tag)}
+			if only != nil { // it may name tests below others, and tests of the unit tier that are compiled with these
+				which = append(only, "-skip="+pattern(all, dir, ""))
+			}
+			calls = append(calls, t.call(slices.Concat([]string{"-tags=" + t.tag}, which, []string{dir})...))
 		}
 	}
 	return calls, nil

@@ -5,6 +5,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,6 +116,63 @@ func TestTierRunsItsOwnTestsAlone(t *testing.T) {
 	}
 	if ok, printed, closing := runTier(t, tier{name: "api", tag: "api"}); ok || closing != "api: 0 passed, 0 failed, 0 skipped" {
 		t.Errorf("a tier without tests is ok: %v\n%s", ok, printed)
+	}
+}
+
+// TestRunSelects has every tier run only the tests that a pattern selects, and no package without any.
+func TestRunSelects(t *testing.T) {
+	built, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(built)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // for what fuzz tests find
+	const tests = "package a\nimport \"testing\"\nfunc Test%s(t *testing.T) { t.Run(\"x\", func(t *testing.T) {}); t.Run(\"y\", func(t *testing.T) { t.Error() }) }\n" +
+		"func Test%sBad(t *testing.T) { t.Error() }\n"
+	files := map[string]string{
+		"a/unit_test.go":   fmt.Sprintf(tests, "Unit", "Unit"),
+		"a/fuzz_test.go":   "package a\nimport \"testing\"\nfunc FuzzA(f *testing.F) { f.Add(\"a\"); f.Fuzz(func(t *testing.T, s string) {}) }\nfunc FuzzBad(f *testing.F) { f.Error() }\n",
+		"other/o_test.go":  "package other\nimport \"testing\"\nvar _ = undefined\nfunc TestOther(t *testing.T) {}\n",
+		"other/ok_test.go": "//go:build kernel\n\npackage other\nimport \"testing\"\nfunc TestOther2(t *testing.T) {}\n",
+	}
+	for _, tr := range tiers {
+		if tr.tag != "" {
+			files["a/"+tr.tag+"_test.go"] = "//go:build " + tr.tag + "\n\n" + fmt.Sprintf(tests, "U"+tr.tag, "U"+tr.tag)
+		}
+	}
+	module(t, files)
+	for _, tr := range tiers {
+		if tr.name == "kernels" {
+			continue // it starts virtual machines
+		}
+		only := map[string]string{"unit": "TestU(nit|kernel)$/x|TestNone", "fuzz": "FuzzA"}[tr.name]
+		if only == "" {
+			only = "TestU(nit|" + tr.tag + ")$/x"
+		}
+		var out bytes.Buffer
+		ok, err := run(t.Context(), &out, tr, options{fuzzTime: time.Second, only: only})
+		if want := tr.name + ": 1 passed, 0 failed, 0 skipped\n"; err != nil || !ok || !strings.HasSuffix(out.String(), want) {
+			t.Errorf("%s: ok %v, %v, want it to end with %q\n%s", tr.name, ok, err, want, out.String())
+		}
+	}
+	if _, err := run(t.Context(), io.Discard, tiers[0], options{only: "Test("}); err == nil || !strings.Contains(err.Error(), "reading pattern of tests") {
+		t.Errorf("bad pattern: %v", err)
+	}
+}
+
+func TestTopLevel(t *testing.T) {
+	t.Parallel()
+	for only, want := range map[string]string{
+		"":                        "",
+		"TestA":                   "TestA",
+		"TestA/x|TestB":           "TestA|TestB",
+		"Test(A|B)/(x|y)/z|TestC": "Test(A|B)|TestC",
+		"Test[/|]A/x":             "Test[/|]A",
+		`Test\(A/x|B`:             `Test\(A|B`,
+	} {
+		if got := topLevel(only); got != want {
+			t.Errorf("%q: %q, want %q", only, got, want)
+		}
 	}
 }
 
