@@ -30,12 +30,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
-
-func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
 
 const testImage = "kubediag.org/test/busybox:cri"
 
@@ -45,8 +42,6 @@ type containerd struct {
 	t   *testing.T
 	dir string
 }
-
-var must = kerneltest.Must
 
 func (c *containerd) socket() string { return filepath.Join(c.dir, "s") }
 

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/linux/procfs"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// PodRuntime lists the containers of a pod: a Client.
+type PodRuntime interface {
+	// PodRecords lists the records of all containers of a pod, also those that have ended.
+	PodRecords(ctx context.Context, podUID string) ([]Container, error)
+}
+
+// PodRuns says what of a pod still runs on this node: a process in a control group of the pod, or a container that has
+// not ended by the runtime's records. It is empty if nothing does: then the last container of the pod has ended. The phase
+// of a pod says nothing about that.
+//
+// runtime may be nil, and may not answer. Then the processes decide alone, if /proc shows those of the whole machine;
+// otherwise the error says that it is not known.
+func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (what string, err error) {
+	if podUID == "" {
+		return "", errors.New("find processes of pod: its UID is empty")
+	}
+	if what, err = podProcess(podUID); what != "" || err != nil {
+		return what, err
+	}
+	silent := errors.New("no container runtime is known")
+	if runtime != nil {
+		var records []Container
+		if records, silent = runtime.PodRecords(ctx, podUID); silent == nil {
+			if i := slices.IndexFunc(records, func(c Container) bool { return !c.Exited }); i >= 0 {
+				return fmt.Sprintf("container %q, which has not ended by the container runtime's records", records[i].Name), nil
+			}
+			return "", nil
+		}
+	}
+	visible, err := sys.ProcVisibility()
+	if err == nil && visible != sys.SeesAll {
+		err = fmt.Errorf("/proc does not show all processes, and the container runtime does not answer: %w", silent)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find processes of pod %q: %w", podUID, err)
+	}
+	return "", nil
+}
+
+// podProcess names a process in a control group of the pod; empty: there is none.
+func podProcess(podUID string) (string, error) {
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return "", fmt.Errorf("list processes: %w", err)
+	}
+	for _, pid := range pids {
+		text, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
+		switch {
+		case procfs.Ended(err):
+		case err != nil:
+			return "", fmt.Errorf("read control group of process %d: %w", pid, err)
+		case namesPod(string(text), podUID):
+			return fmt.Sprintf("process %d, which is in a control group of the pod", pid), nil
+		}
+	}
+	return "", nil
+}
+
+// namesPod reports whether the text of a /proc/PID/cgroup has a name that a kubelet gives the control group of the pod,
+// anywhere in it. A process that may make control groups can choose such a name: then the pod is taken to run.
+func namesPod(cgroup, podUID string) bool {
+	name := "pod" + podUID
+	rest := strings.ReplaceAll(cgroup, "_", "-") // systemd's names of slices have the one for the other
+	for {
+		_, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		if after == "" || strings.ContainsRune("/.:\n ", rune(after[0])) {
+			return true
+		}
+		rest = after
+	}
+}
