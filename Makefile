@@ -35,7 +35,7 @@ CHART   := crd/*.yaml rbac/*/*.yaml agent/*.yaml manager/*.yaml components/*/*.y
 ##@ See it
 
 .PHONY: demo
-demo: bin/kubediag ## Break a real mount in a namespace of its own, find out why, heal it, prove it
+demo: bin/kubediag ## Break two real mounts in a namespace of its own, find out why, heal them, prove it
 	bin/kubediag demo
 
 .PHONY: cluster-up

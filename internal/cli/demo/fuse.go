@@ -1,0 +1,110 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/operations"
+	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// volumeDiagnosis is the Diagnosis of the second act.
+const volumeDiagnosis = `apiVersion: diagnosis.kubediag.org/v1
+kind: Diagnosis
+metadata:
+  name: volume-diagnosis
+  namespace: ` + podNamespace + `
+spec:
+  operationSet: volume-health-op-set
+  nodeName: ` + nodeName + `
+  podReference:
+    namespace: ` + podNamespace + `
+    name: ` + volumePodName + `
+`
+
+// The content of the volume before its daemon dies, and after the driver has mounted it again.
+const (
+	oldModel = "epoch 41"
+	newModel = "epoch 42"
+)
+
+// fuseAct kills the daemon of a FUSE volume under a running container, and has the dead mounts replaced. There is no Diagnosis
+// if this user may not make FUSE file systems.
+func fuseAct(ctx context.Context, s *story) (*v1.Diagnosis, error) {
+	s.act("Act 2: the daemon of a FUSE volume is killed under a running container (every kubelet)")
+	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		s.below("Not played, as this user cannot make a FUSE file system here: %s", err)
+		return nil, nil
+	}
+	device.Close()
+	v, err := newDemoVolume(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer v.close()
+	if err := breakVolume(ctx, s, v); err != nil {
+		return nil, fmt.Errorf("cause the fault: %w", err)
+	}
+	node, err := kubelet.Local(v.root)
+	if err != nil {
+		return nil, err
+	}
+	runner := &subprocess.Runner{}
+	r := &diagnosisRun{story: s}
+	d, err := r.run(ctx, v.root, "volume-diagnosis", registry.Deps{Pods: v, Runtime: v, Volumes: &volume.Inspector{
+		Kubelet: node, Prober: &probe.Prober{Runner: runner}, Runtime: v, Pods: v, Runner: runner,
+	}}, operations.VolumeHealth, volumeDiagnosis)
+	if err != nil {
+		return nil, err
+	}
+	content, err := v.read()
+	if err != nil || content != newModel {
+		return nil, fmt.Errorf("the container reads %q, not the new content: %w", content, err)
+	}
+	s.step(good, "Replaced under the running container. Process %d never stopped, and reads %q.", v.container.pid(), content)
+	return d, nil
+}
+
+// breakVolume plays the life of the volume up to where its driver has mounted it again.
+func breakVolume(ctx context.Context, s *story, v *demoVolume) error {
+	if err := v.serve(ctx, oldModel); err != nil {
+		return err
+	}
+	if err := v.start(ctx); err != nil {
+		return err
+	}
+	content, err := v.read()
+	if err != nil {
+		return err
+	}
+	s.step(good, "Pod %s/%s runs as process %d and reads %q from a CSI volume on FUSE.", podNamespace, volumePodName, v.container.pid(), content)
+	v.daemon.kill()
+	if _, err = v.read(); !errors.Is(err, sys.ENOTCONN) {
+		return fmt.Errorf("the volume answers: %w", err)
+	}
+	s.step(bad, "The daemon of the volume is killed. The container runs on, and each read fails:")
+	s.below("%s", err)
+	if err := v.unstage(); err != nil {
+		return err
+	}
+	if err := v.serve(ctx, newModel); err != nil {
+		return err
+	}
+	if _, err = v.read(); !errors.Is(err, sys.ENOTCONN) {
+		return fmt.Errorf("the container has the new mount: %w", err)
+	}
+	s.step(plain, "The driver mounts the volume again on the node. The pod's own mounts stay dead.")
+	return nil
+}

@@ -1,0 +1,162 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/store"
+)
+
+// story prints each step that has happened, with the time that it took.
+type story struct {
+	out    io.Writer
+	screen terminal.Screen
+	dir    string // of the demo; it is left out of all texts
+	number int    // of the last step in this act
+	began  time.Time
+}
+
+// mark stands before a step.
+type mark string
+
+const (
+	good  mark = "✓"
+	bad   mark = "✗"
+	plain mark = " "
+)
+
+// line prints a line as it is.
+func (s *story) line(text string) { fmt.Fprintln(s.out, text) }
+
+// act begins an act.
+func (s *story) act(title string) {
+	s.number, s.began = 0, time.Now()
+	s.line(s.screen.Paint(terminal.Bold, title))
+}
+
+// step prints a step that has just happened, and how long it took since the one before.
+func (s *story) step(m mark, format string, args ...any) {
+	s.number++
+	took := time.Since(s.began)
+	s.began = time.Now()
+	sign, colour := string(m), terminal.Dim
+	switch m {
+	case good:
+		colour = terminal.Green
+	case bad:
+		colour = terminal.Red
+	}
+	if s.screen.ASCII {
+		sign = map[mark]string{good: "+", bad: "x", plain: " "}[m]
+	}
+	text := fmt.Sprintf("%d %s (%s)", s.number, s.clean(fmt.Sprintf(format, args...)), shortTime(took))
+	fmt.Fprint(s.out, s.screen.Marked("", sign, colour, text))
+}
+
+// below prints a line that belongs to the last step.
+func (s *story) below(format string, args ...any) {
+	const indent = "    "
+	fmt.Fprint(s.out, s.screen.Wrap(indent, printable.Quoted(s.clean(fmt.Sprintf(format, args...))), len(indent)))
+}
+
+// clean shortens what is the same in each run.
+func (s *story) clean(text string) string {
+	return strings.NewReplacer(s.dir+"/", "/", podUID, "UID", volumePodUID, "UID").Replace(text)
+}
+
+// firstClause is a sentence up to its first comma, colon or semicolon.
+func firstClause(text string) string {
+	if i := strings.IndexAny(text, ",:;"); i > 0 {
+		return text[:i]
+	}
+	return text
+}
+
+// shortTime is a time with two digits that matter.
+func shortTime(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
+}
+
+// diagnosisRun is a Diagnosis that runs with the pipeline and the processors of the agent.
+type diagnosisRun struct {
+	pipeline.Discard
+
+	story   *story
+	planned bool // whether the plan is printed
+}
+
+// run has the manifests' Diagnosis of that name run. It prints the fault and the plan before anything of it is done.
+func (r *diagnosisRun) run(ctx context.Context, root, name string, deps registry.Deps, manifests ...string) (*v1.Diagnosis, error) {
+	objects := store.Memory{Saved: r.printPlan}
+	for _, manifest := range manifests {
+		if err := objects.Load(strings.NewReader(manifest)); err != nil {
+			return nil, err
+		}
+	}
+	node, err := kubelet.Local(root)
+	if err != nil {
+		return nil, err
+	}
+	deps.Kubelet = node
+	processors, err := registry.New(deps)
+	if err != nil {
+		return nil, err
+	}
+	data := filepath.Join(r.story.dir, "kubediag-"+name)
+	if err := os.Mkdir(data, 0o700); err != nil {
+		return nil, err
+	}
+	runner, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: data, Registry: processors, Store: &objects, Observer: r})
+	if err != nil {
+		return nil, err
+	}
+	d, err := objects.Diagnosis(podNamespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if d, err = runner.Run(ctx, d); err != nil {
+		return nil, err
+	}
+	if d.Status.Phase != v1.DiagnosisSucceeded {
+		return nil, errors.Join(fmt.Errorf("the Diagnosis ended with phase %q", d.Status.Phase), printDiagnoses(os.Stdout, d))
+	}
+	return d, nil
+}
+
+// printPlan prints the fault and the plan against it when the plan is stored.
+func (r *diagnosisRun) printPlan(d *v1.Diagnosis) {
+	for _, run := range d.Status.Operations {
+		if r.planned || run.Phase != v1.OperationRunning || len(run.Actions) == 0 || run.Actions[0].Phase != v1.ActionPlanned {
+			continue
+		}
+		r.planned = true
+		for _, f := range d.Status.Faults[:1] {
+			r.story.step(plain, "Diagnosis %s finds %s:", d.Name, f.Code)
+			r.story.below("%s", f.Evidence[0])
+		}
+		for _, a := range run.Actions {
+			r.story.below("plan: %s %s; lost: %s", a.Kind, a.Target, firstClause(a.Loss))
+		}
+	}
+}
