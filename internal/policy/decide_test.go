@@ -144,16 +144,22 @@ func TestDecisionNeedsWhatIsNotKnown(t *testing.T) {
 
 func TestSamplesAreValid(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"recoverypolicies.yaml", "recovery-pause.yaml"} {
-		content, err := os.ReadFile(filepath.Join("..", "..", "config", "samples", name))
+	const dir = "../../config/samples/"
+	names, err := filepath.Glob(dir + "recoverypolicies/*.yaml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("list samples: %q, %v", names, err)
+	}
+	for _, name := range append(names, dir+"recovery-pause.yaml") {
+		content, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, document := range strings.Split(string(content), "\n---\n") {
-			p := &v1.RecoveryPolicy{}
-			if err := yaml.UnmarshalStrict([]byte(document), p); err != nil || len(Compile(p).Problems) > 0 {
-				t.Errorf("%s: %v, %v", name, err, Compile(p).Problems)
-			}
+		if strings.Count(string(content), "\nkind: ") != 1 {
+			t.Errorf("%s turns on more than one thing", name)
+		}
+		p := &v1.RecoveryPolicy{}
+		if err := yaml.UnmarshalStrict(content, p); err != nil || len(Compile(p).Problems) > 0 {
+			t.Errorf("%s: %v, %v", name, err, Compile(p).Problems)
 		}
 	}
 }

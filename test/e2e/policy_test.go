@@ -89,7 +89,7 @@ func (s *subPaths) stale(t *testing.T) (n int) {
 	return n
 }
 
-// policyOfTest is as that of config/samples/recoverypolicies.yaml, without budgets.
+// policyOfTest is as that of config/samples/recoverypolicies/stale-subpaths.yaml, without budgets.
 const policyOfTest = `
 apiVersion: diagnosis.kubediag.org/v1
 kind: RecoveryPolicy

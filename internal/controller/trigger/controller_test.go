@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -156,13 +157,20 @@ func TestReady(t *testing.T) {
 // The samples are valid, but for the receiver that one of them needs.
 func TestSamples(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../config/samples/triggers.yaml")
-	if err != nil {
-		t.Fatal(err)
+	names, err := filepath.Glob("../../../config/samples/triggers/*.yaml")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("list samples: %q, %v", names, err)
 	}
-	for _, document := range strings.Split(string(text), "\n---\n") {
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(string(text), "\nkind: ") != 1 {
+			t.Errorf("%s turns on more than one thing", name)
+		}
 		tr := &v1.Trigger{}
-		if err := yaml.UnmarshalStrict([]byte(document), tr); err != nil {
+		if err := yaml.UnmarshalStrict(text, tr); err != nil {
 			t.Fatal(err)
 		}
 		w := newTriggerWorld(t, tr)
