@@ -5,6 +5,7 @@ package fault
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -111,7 +112,7 @@ func summaryOf(finding Finding) string {
 
 // EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a new mount of the volume.
 func EvictionHelps(f Finding) bool {
-	return f.Details.Repair == "" && f.Code.Entry().Family == FamilyVolume
+	return f.Details.Repair == "" && f.Code.Entry().Family == FamilyVolume && slices.Contains(f.Code.Entry().Actions, Evict)
 }
 
 // daemon says what the process that serves a file system does.
@@ -186,6 +187,8 @@ func commandsOf(finding Finding, c Caller) (list []Command) {
 		if d.Path != "" {
 			add(EffectNone, "lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
 		}
+	case VolumeIOError:
+		add(EffectNone, "shows errors of file systems, disks and servers in the kernel's log", "dmesg --level=emerg,alert,crit,err,warn")
 	case SourceTypeMismatch, MissingBindSource:
 		list = append(list, podCommand(finding, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})...)
 	default:

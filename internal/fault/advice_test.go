@@ -47,6 +47,10 @@ func TestAdvice(t *testing.T) {
 			"the connection to its FUSE daemon is gone; cephfs.csi.ceph.com has mounted the volume again", nil,
 		},
 		"of no driver": {Finding{Code: StaleFileHandle}, Caller{}, ImpactNow, HealPerson, "the server no longer knows its directory", nil},
+		"answers with an error": {
+			Finding{Code: VolumeIOError, Pod: pod, Details: Details{Driver: driver}}, Caller{Automatic: true}, ImpactNow, HealPerson,
+			"its file system answers with an error", []string{"dmesg --level=emerg,alert,crit,err,warn"},
+		},
 		"hung": {
 			Finding{
 				Code: HungMount, Mount: Mount{Device: "0:41", FSType: "fuse.ceph"},

@@ -23,6 +23,8 @@ const (
 	MissingBindSource Code = "MissingBindSource"
 	// SourceTypeMismatch: a file is to be mounted onto a directory, or the reverse.
 	SourceTypeMismatch Code = "SourceTypeMismatch"
+	// VolumeIOError: the file system of a volume answers with an error that no change of mounts repairs.
+	VolumeIOError Code = "VolumeIOError"
 )
 
 // waitsForDriver is the NoPlan of faults that the driver of a volume can end.
@@ -161,5 +163,17 @@ var catalogue = []Entry{
 		Fact:      "the file it is bound to was deleted or replaced",
 		NoPlan:    "nothing by itself: a new pod binds the current file",
 		Next:      "delete the pod: the new one binds the current file",
+	},
+	{
+		Code:     VolumeIOError,
+		Title:    "The file system of a volume answers with an error",
+		Severity: Critical,
+		Repair:   "none by mount: the server, the network or the disk has to be repaired; then the volume is mounted again",
+
+		Family:   FamilyVolume,
+		Searches: []Search{SearchVolumes},
+		Fact:     "its file system answers with an error",
+		NoPlan:   "nothing: the cause is the server, the network or the disk of the volume, and no mount of this node",
+		Next:     "repair the server, the network or the disk of the volume; then delete the pod, so that the volume is mounted again",
 	},
 }

@@ -71,7 +71,7 @@ type Entry struct {
 	AwaitsDriver bool
 	// Operation is the name of the Operation that repairs the fault without loss. Empty: there is none.
 	Operation string
-	// Actions are the kinds of actions that there are against the fault.
+	// Actions are the kinds of actions that there are against the fault. Empty: there are none.
 	Actions []ActionKind
 	// Fact is the fixed part of the sentence about a finding.
 	Fact string

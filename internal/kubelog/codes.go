@@ -56,6 +56,7 @@ var wordings = []wording{
 	{code: fault.DisconnectedFUSE, all: [][]string{{"special device /"}, {" does not exist"}}, none: []string{"special device /dev/"}},
 	{code: fault.DisconnectedFUSE, all: [][]string{{"failed to mkdir"}, {"file exists"}, ofVolume}},
 	{code: fault.StaleFileHandle, all: [][]string{{"stale file handle", "stale nfs file handle"}}},
+	{code: fault.VolumeIOError, all: [][]string{{"host is down", "input/output error", "structure needs cleaning"}, {ofVolume[0], "globalmount"}}},
 	{code: fault.HungMount, all: [][]string{{"nfs: server "}, {"not responding"}}},
 	{code: fault.HungMount, all: [][]string{{"operation with the given volume id"}, {"already exists"}}}, // of ceph-csi and others
 	{code: fault.HungMount, all: [][]string{{"deadlineexceeded", "deadline exceeded"}, {

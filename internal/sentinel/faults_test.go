@@ -37,7 +37,7 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	}
 	volumes := fault.SearchVolumes.Codes()
 	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "SourceTypeMismatch",
-		"StaleFileHandle", "StaleSubPath")
+		"StaleFileHandle", "StaleSubPath", "VolumeIOError")
 	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing
 	expect(1, 0, volumes...)
 	s.publish(fromBinds, nil)

@@ -256,6 +256,9 @@ func (c *Copy) findSource(sub *probe.Answer) (s *Source, refusal string) {
 // the answer of the subPath of the pod's spec.
 func (c *Copy) decideReplaceable(refusal string, inSpec *probe.Answer) Decision {
 	d := c.Decision
+	if c.Code == fault.VolumeIOError {
+		return Decision{Reason: noMountCures}
+	}
 	if refusal != "" {
 		d = Decision{Reason: refusal}
 	}

@@ -98,6 +98,7 @@ func TestJudge(t *testing.T) {
 		"hung since long":               {evidence: stagedEvidence("/v", probe.Answer{State: probe.Hung}, probe.Answer{}, probe.Answer{}), code: fault.HungMount, reason: "still waits"},
 		"stale":                         {evidence: stagedEvidence("/v", errorAnswer(probe.Stale, sys.ESTALE), aliveAnswer(), probe.Answer{}), code: fault.StaleFileHandle, reason: "no longer knows"},
 		"no longer exported":            {evidence: stagedEvidence("/v", errorAnswer(probe.Stale, sys.EACCES), aliveAnswer(), probe.Answer{}), code: fault.StaleFileHandle, reason: "lets this node"},
+		"another error":                 {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()), code: fault.VolumeIOError, reason: "answers with an error: input/output error"},
 		"root is no more":               {evidence: stagedEvidence("/v", errorAnswer(probe.Missing, sys.ENOENT), aliveAnswer(), aliveAnswer()), code: gone, reason: "no longer exists"},
 		"marked and refused":            {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked, unbindable), aliveAnswer(), aliveAnswer()), code: gone, reason: "lost its name"},
 		"marked, can be bound":          {evidence: stagedEvidence("/v//deleted", aliveAnswer(marked), aliveAnswer(), aliveAnswer())},
@@ -121,7 +122,7 @@ func TestJudge(t *testing.T) {
 		// Nothing is known of a mount that may not be asked, or could not be, whatever else was seen.
 		"no right to ask":      {evidence: stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer(other)), unknown: "access to it is denied: permission denied"},
 		"no right, data split": {evidence: stagedEvidence("/k/v", errorAnswer(probe.Denied, sys.EPERM), aliveAnswer(), aliveAnswer()).onNodeDisk(), unknown: "access to it is denied"},
-		"another error":        {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.EIO), aliveAnswer(), aliveAnswer()), unknown: "it answers with an error: input/output error"},
+		"no memory to ask":     {evidence: stagedEvidence("/v", errorAnswer(probe.Broken, sys.ENOMEM), aliveAnswer(), aliveAnswer()), unknown: "it answers with an error: cannot allocate memory"},
 		"could not be asked":   {evidence: stagedEvidence("/v", errorAnswer(probe.NotProbed, 0), aliveAnswer(), aliveAnswer()), unknown: "it could not be asked"},
 		"went meanwhile":       {evidence: stagedEvidence("/v", errorAnswer(probe.Gone, 0), aliveAnswer(), aliveAnswer()), unknown: "it is gone now"},
 		"was never asked":      {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()), unknown: "it was not asked"},

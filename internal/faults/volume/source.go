@@ -61,6 +61,9 @@ func (h *hostMounts) findReplacement(ctx context.Context, e *Evidence, v Verdict
 	return r
 }
 
+// noMountCures is why a VolumeIOError is not repaired.
+const noMountCures = "the server, the network or the disk of the volume has to be repaired: another mount of it cures no error"
+
 // findSource decides what belongs in the place of a volume's mount and of its copies. For the copies it is the mount
 // itself, if that is healthy.
 func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) {
@@ -68,6 +71,8 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 	switch {
 	case verdict.UnknownReason != "":
 		return nil, cmp.Or(notStaged, fmt.Sprintf("the mount at %q could not be judged: %s", evidence.Point, verdict.UnknownReason))
+	case verdict.Code == fault.VolumeIOError:
+		return nil, noMountCures
 	case evidence.Plugin == HostPathPlugin:
 		return hostPathSource(evidence, verdict)
 	case verdict.Code == "" && evidence.Plugin == kubelet.CSIPlugin && evidence.Record == nil:

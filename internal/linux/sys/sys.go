@@ -33,12 +33,16 @@ const (
 	EBADF     = unix.EBADF
 	EBUSY     = unix.EBUSY
 	EEXIST    = unix.EEXIST
+	EINTR     = unix.EINTR
 	EINVAL    = unix.EINVAL
 	EIO       = unix.EIO
 	EISDIR    = unix.EISDIR
 	ELOOP     = unix.ELOOP
+	EMFILE    = unix.EMFILE
+	ENFILE    = unix.ENFILE
 	ENODEV    = unix.ENODEV
 	ENOENT    = unix.ENOENT
+	ENOMEM    = unix.ENOMEM
 	ENOSPC    = unix.ENOSPC
 	ENOSYS    = unix.ENOSYS
 	ENOTBLK   = unix.ENOTBLK
