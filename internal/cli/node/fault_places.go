@@ -132,8 +132,12 @@ func (p faultPlace) podNames() []string {
 
 // scanVerdict is the result in numbers and names.
 type scanVerdict struct {
-	Faults int `json:"faults"`
-	Places int `json:"places"`
+	// Clean is whether there are no faults, and all was looked at and judged.
+	Clean  bool `json:"clean"`
+	Faults int  `json:"faults"`
+	Places int  `json:"places"`
+	// NotJudged counts the places whose own state is not known.
+	NotJudged int `json:"notJudged"`
 	// Safe counts the places that kubediag can repair with nothing lost, on request or by itself.
 	Safe int `json:"safe"`
 	// PodsNow are hurt now, PodsNextStart only when a container starts again. None of them is null.

@@ -58,6 +58,9 @@ func writeNotes(b *strings.Builder, notes []string) {
 // what not.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")
 
+// errUnjudged is how a verb ends that has found a place and does not know its state.
+var errUnjudged = errors.New("not everything could be judged, so there may be faults that were not seen")
+
 // unseenError is errUnseen with what to do; nil if there are no gaps.
 func unseenError(gaps []coverageGap) error {
 	if len(gaps) == 0 {

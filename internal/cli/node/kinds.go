@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 )
 
@@ -53,7 +54,7 @@ func findBrokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.looked.Volumes, s.looked.VolumesIncomplete = len(survey.Volumes), survey.Coverage.Incomplete
+	s.addVolumeCoverage(survey)
 	if passed := survey.Coverage.Namespaces; passed != nil {
 		s.looked.addSurvey(passed.Denied, passed.Partial, passed.Skipped)
 	}
@@ -62,6 +63,23 @@ func findBrokenVolumes(ctx context.Context, s *scan) ([]fault.Finding, error) {
 		faults = append(faults, v.Findings()...)
 	}
 	return faults, nil
+}
+
+// addVolumeCoverage takes in what was judged of volumes, and what not.
+func (s *scan) addVolumeCoverage(survey *volume.Survey) {
+	l := &s.looked
+	l.Volumes = len(survey.Volumes)
+	for _, u := range survey.Coverage.Unjudged {
+		l.Unproven = append(l.Unproven, unprovenPlace{
+			Point: u.Point, Why: u.Reason, Pod: scanPod{u.Pod.UID, u.Pod.Namespace, u.Pod.Name}, Volume: u.Volume,
+		})
+	}
+	for _, g := range survey.Coverage.Incomplete {
+		if gap := (coverageGap{What: g.What, Why: g.Why}); !slices.Contains(l.NotLookedAt, gap) {
+			l.NotLookedAt = append(l.NotLookedAt, gap)
+		}
+	}
+	l.Notes = append(l.Notes, survey.Coverage.Notes...)
 }
 
 // findOrphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what
@@ -78,7 +96,7 @@ func findOrphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	for _, p := range survey.Pods {
 		if len(p.Unproven) <= max(1, len(survey.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			s.looked.Unproven = append(s.looked.Unproven, unprovenPlace{
-				Point: p.Path, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
+				Point: p.Path, Pod: scanPod{UID: p.UID}, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
 			})
 		}
 	}
@@ -102,7 +120,9 @@ func findStaleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	for _, found := range survey.Found {
 		switch {
 		case found.Verdict == subpath.Unproven:
-			l.Unproven = append(l.Unproven, unprovenPlace{Point: found.State.Point, Why: found.Reason})
+			l.Unproven = append(l.Unproven, unprovenPlace{
+				Point: found.State.Point, Why: found.Reason, Pod: scanPodOf(found.SubPath.PodUID, found.Pod), Volume: found.SubPath.Volume,
+			})
 		case survey.ReplacesBindsKnown && survey.ReplacesBinds && found.WillBeReplaced():
 			l.RenewedByKubelet++
 		default:
@@ -110,6 +130,14 @@ func findStaleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 		}
 	}
 	return faults, nil
+}
+
+// scanPodOf names a pod, as far as it is known: pod may be nil.
+func scanPodOf(uid string, pod *corev1.Pod) scanPod {
+	if pod == nil {
+		return scanPod{UID: uid}
+	}
+	return scanPod{uid, pod.Namespace, pod.Name}
 }
 
 // findBadSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what
@@ -175,6 +203,9 @@ func (s *scan) filterFaults(ctx context.Context, faults []fault.Finding, options
 	if err != nil {
 		return nil, err
 	}
+	s.looked.Unproven = slices.DeleteFunc(s.looked.Unproven, func(u unprovenPlace) bool {
+		return u.Pod.UID != "" && !slices.Contains(uids, u.Pod.UID)
+	})
 	return slices.DeleteFunc(faults, func(f fault.Finding) bool { return !slices.Contains(uids, f.Pod.UID) }), nil
 }
 

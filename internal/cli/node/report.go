@@ -4,6 +4,7 @@
 package node
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -81,7 +82,8 @@ type scanCoverage struct {
 	KubeletRenews any `json:"kubeletRenews"`
 	// RenewedByKubelet counts stale binds that are no faults for that reason.
 	RenewedByKubelet int `json:"renewedByKubelet"`
-	// Unproven are places that could not be judged. It is never null.
+	// Unproven are places that were found, and whose own state is not known. It is never null. With one of them no result
+	// is clean.
 	Unproven []unprovenPlace `json:"unproven"`
 	PodSpecs podSpecs        `json:"podSpecs"`
 	podNameSources
@@ -118,9 +120,8 @@ type scanCounts struct {
 	Binds  int `json:"binds"`
 	// DevicesElsewhere are the block devices that are mounted in other mount namespaces alone.
 	DevicesElsewhere int `json:"devicesElsewhere"`
-	// Volumes are those that can die under their pods, and were asked. VolumesIncomplete is what could not be.
-	Volumes           int      `json:"volumes"`
-	VolumesIncomplete []string `json:"volumesIncomplete,omitempty"`
+	// Volumes are those that can die under their pods, and were asked.
+	Volumes int `json:"volumes"`
 }
 
 // podNameSources are where names of pods come from.
@@ -145,6 +146,18 @@ func (c *unscanned) addSurvey(denied, partial int, skipped []string) {
 type unprovenPlace struct {
 	Point string `json:"point"`
 	Why   string `json:"why"`
+	// Pod and Volume are empty if they are not known.
+	Pod    scanPod `json:"pod,omitzero"`
+	Volume string  `json:"volume,omitempty"`
+}
+
+// String is the place for people.
+func (u unprovenPlace) String() string {
+	text := u.Point
+	if u.Volume != "" {
+		text = fmt.Sprintf("volume %q of %s at %s", u.Volume, u.Pod.shortName(), text)
+	}
+	return text + ": " + u.Why
 }
 
 // podSpecs says whether specs were given, and of how many of the pods that have a directory.
@@ -171,17 +184,25 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 	report.Looked.Unproven = append([]unprovenPlace{}, l.Unproven...)
 	report.Looked.NamesFrom = append([]string{}, l.NamesFrom...)
 	report.Verdict = sumUp(report.groupPlaces())
+	report.Verdict.NotJudged = len(l.Unproven)
+	report.Verdict.Clean = !report.hasFaults() && !report.hasUnknowns()
 	return report
 }
 
-// finalError is errUnseen if not all was looked at, and there are no faults, or it is not known which there are;
+// finalError is errUnseen if not all was looked at or judged, and there are no faults, or it is not known which there are;
 // else verb.ErrFaults if there are faults, or no kubelet runs.
 func (r *scanReport) finalError() error {
 	if r.hasFaults() && !r.blind && !r.Looked.Interrupted {
 		return verb.ErrFaults
 	}
+	if places := r.Looked.Unproven; len(r.Looked.NotLookedAt) == 0 && len(places) > 0 {
+		return fmt.Errorf("%w: %s", errUnjudged, places[0])
+	}
 	return unseenError(r.Looked.NotLookedAt)
 }
+
+// hasUnknowns reports whether a fault may be there that was not seen.
+func (r *scanReport) hasUnknowns() bool { return len(r.Looked.NotLookedAt)+len(r.Looked.Unproven) > 0 }
 
 // hasFaults reports whether anything was found that is wrong.
 func (r *scanReport) hasFaults() bool { return len(r.Faults) > 0 || r.Looked.KubeletDown }

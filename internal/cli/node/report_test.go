@@ -65,9 +65,12 @@ var reports = map[string]*scanReport{
 	}, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/k \x1b", MountNamespace: 4026531841},
 		unscanned:      unscanned{Denied: 1, NotLookedAt: []coverageGap{{"1 process", "it refuses\x1b", "ask"}}},
-		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3, VolumesIncomplete: []string{"volume \"v\": denied\x1b"}},
+		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3},
 		Notes:          []string{"no kubelet that serves \x1b was seen"}, KubeletRenews: replacesUnknown, Milliseconds: 0.5,
-		Unproven:       []unprovenPlace{{"/k/pods/u/volume-subpaths/v/c/0", "the file system says \x1b"}},
+		Unproven: []unprovenPlace{
+			{Point: "/k/pods/u/volume-subpaths/v/c/0", Why: "the file system says \x1b"},
+			{Point: "/k/pods/u/volumes/x/v/mount", Why: "denied\x1b", Pod: scanPod{UID: "u"}, Volume: "v"},
+		},
 		podNameSources: podNameSources{[]string{namesFromLogs}, []string{"runtime: deadline\u202e exceeded"}},
 	}),
 	"many": reportOf(faultsOfManyCauses(), scanCoverage{
@@ -87,6 +90,14 @@ var reports = map[string]*scanReport{
 			{"what the container runtime knows", "it did not answer for 2.0 s", ""},
 		}},
 		scanCounts: scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true,
+	}),
+	"unjudged": reportOf(nil, scanCoverage{
+		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 1},
+		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9, Volumes: 2}, KubeletRenews: true, PodSpecs: podSpecs{Given: true, Pods: 3},
+		Unproven: []unprovenPlace{{
+			Point: "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", Why: "access to it is denied: permission denied",
+			Pod: scanPod{"u", "shop", "web-0"}, Volume: "pvc-1",
+		}},
 	}),
 	"renewed": reportOf(nil, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1},
@@ -186,7 +197,7 @@ func TestReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		compareGolden(t, name+".json", b.String())
-		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen}[name]
+		want := map[string]error{"faults": verb.ErrFaults, "many": verb.ErrFaults, "down": verb.ErrFaults, "unseen": errUnseen, "unjudged": errUnjudged}[name]
 		if err := report.finalError(); !errors.Is(err, want) {
 			t.Errorf("%s ends with %v, want %v", name, err, want)
 		}

@@ -37,7 +37,8 @@ func NewScanCommand(proc string) *cobra.Command {
 			"the default root directory. --kubelet-root has it look at another one in the mount namespace of the shell.\n\n" +
 			"--from looks into a bundle that was made on any node (kubediag bundle): its evidence is judged again here.\n\n" +
 			"Interrupted (Ctrl-C), it prints what it has found so far.\n\n" +
-			"Exit status: 0 no faults, 1 faults found or no kubelet runs, 2 could not look, or not everywhere.",
+			"Exit status: 0 no faults, 1 faults found or no kubelet runs, 2 could not look, or not everywhere, or something\n" +
+			"that was found could not be judged.",
 		Example: "  kubediag scan\n" +
 			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
 			"  kubediag scan --pod shop/web-0 -v\n" +

@@ -52,10 +52,11 @@ func (v scanView) reportText() string {
 func (v scanView) verdictText() string {
 	mark, colour := "✗", terminal.Red
 	sum, gaps := v.Verdict, len(v.Looked.NotLookedAt) > 0
+	unknown := gaps || sum.NotJudged > 0
 	var found []string
 	switch {
 	case v.hasFaults():
-	case gaps:
+	case unknown:
 		mark, colour = "!", terminal.Yellow
 	default:
 		mark, colour = "✓", terminal.Green
@@ -76,10 +77,16 @@ func (v scanView) verdictText() string {
 		found = append(found, "nothing broken")
 	}
 	text := strings.Join(found, ", ")
-	if gaps {
+	switch {
+	case sum.NotJudged > 0 && sum.Faults == 0:
+		text += " in what could be judged"
+	case gaps:
 		text += " in what was looked at"
 	}
 	text += "."
+	if sum.NotJudged > 0 {
+		text += fmt.Sprintf(" %s not be judged.", verb.Plural(sum.NotJudged, "place could", "places could"))
+	}
 	for _, part := range sum.harmParts() {
 		text += " " + part + "."
 	}
@@ -241,10 +248,7 @@ func (v scanView) commandLines(list []fault.Command) string {
 func (v scanView) gapsText() string {
 	var lines []string
 	for _, u := range v.Looked.Unproven {
-		lines = append(lines, "Not judged: "+u.Point+": "+u.Why)
-	}
-	for _, text := range v.Looked.VolumesIncomplete {
-		lines = append(lines, "Not judged: "+text)
+		lines = append(lines, "Not judged: "+u.String())
 	}
 	if n := len(lines); n > maxGaps && !v.verbose {
 		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan -v")))
@@ -308,6 +312,8 @@ func (r *scanReport) briefLine() string {
 	switch {
 	case len(r.Faults) > 0:
 		text = verb.Count(len(r.Faults), "fault")
+	case len(l.Unproven) > 0:
+		text = fmt.Sprintf("no fault seen, but %s not be judged", verb.Plural(len(l.Unproven), "place could", "places could"))
 	case len(l.NotLookedAt) > 0:
 		text = "no fault seen, but not everything was looked at"
 	case !l.KubeletDown:

@@ -72,13 +72,16 @@ func (w *scanWatcher) scanOnce(ctx context.Context) error {
 		return err
 	}
 	changes := compareScans(w.last, report)
-	first := w.last == nil
+	first, notJudged := w.last == nil, 0
+	if !first {
+		notJudged = w.last.Verdict.NotJudged
+	}
 	w.last = report
 	switch {
 	case *w.options.out == jsonFormat:
 		return w.writeLines(changes)
 	case w.options.brief:
-		if first || len(changes) > 0 {
+		if first || len(changes) > 0 || report.Verdict.NotJudged != notJudged {
 			return verb.Write(w.out, report.briefLine())
 		}
 		return nil

@@ -135,8 +135,8 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	}
 	survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
 	s.must(err)
-	if !strings.Contains(strings.Join(survey.Coverage.Incomplete, "\n"), "another inode number every time") {
-		t.Errorf("incomplete: %q", survey.Coverage.Incomplete)
+	if !strings.Contains(strings.Join(survey.Coverage.Notes, "\n"), "another inode number every time") {
+		t.Errorf("incomplete: %q", survey.Coverage.Notes)
 	}
 	expectSameMounts(t, before, s.Mounts())
 	expectSameMounts(t, inside, mountKeysOf(t, c.PID))

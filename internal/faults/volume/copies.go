@@ -176,7 +176,7 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 		for _, c := range v.Copies {
 			c.judgeAnswer(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
 			if c.UnknownReason != "" && c.Answer.State != probe.Gone {
-				p.coverage.addGap("the mount at %q in mount namespace %s could not be judged: %s", c.Point, c.Namespace, c.UnknownReason)
+				p.coverage.addCopy(v, c, c.UnknownReason)
 			}
 		}
 	}
@@ -307,8 +307,8 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 		for _, c := range health.Copies {
 			c.Verdict = judgeCopy(c.judgeEvidence())
 		}
-		p.coverage.addGap("the file system of volume %q of pod %q gives its directory another inode number every time, so a replaced "+
-			"directory cannot be detected", health.Name, health.Pod.UID)
+		p.coverage.Notes = append(p.coverage.Notes, fmt.Sprintf("the file system of volume %q of pod %q gives its directory another inode "+
+			"number every time, so a replaced directory cannot be detected", health.Name, health.Pod.UID))
 	}
 	return nil
 }

@@ -47,9 +47,7 @@ func (s *copySearch) findElsewhere(ctx context.Context) error {
 			(s.selection.PodUID != "" || !s.shownDevices[d]))
 	})
 	s.coverage.Namespaces = &survey
-	for _, what := range survey.Skipped {
-		s.coverage.addGap("not looked at: %s", what)
-	}
+	s.coverage.addSkipped(survey.Skipped)
 	if err != nil {
 		return err
 	}
@@ -133,9 +131,7 @@ func (s *copySearch) attribute(found mountns.Mount) {
 	case other.workloadMade || copied.Pod.UID != "" && copied.Pod.UID != health.Pod.UID || other.outsideContainers:
 		health.ForeignCopies++ // it is for its owner to repair
 	case other.processesHidden: // root may find that it is foreign
-		s.coverage.addGap("a mount of volume %q of pod %q at %q in mount namespace %s could not be judged: %s", health.Name,
-			health.Pod.UID, copied.Point,
-			copied.Namespace, other.ownerReason)
+		s.coverage.addCopy(health, copied, other.ownerReason)
 	case s.hasRoom(copied):
 		if copied.Decision.Replaceable {
 			copied.Decision = s.decideInContainer(copied, other)
@@ -155,7 +151,7 @@ func (s *copySearch) hasRoom(c *Copy) bool {
 	}
 	n := s.copiesByContainer[whose+c.ContainerID]
 	if s.copiesByContainer[whose+c.ContainerID]++; n == maxCopies {
-		s.coverage.addGap("%s has more than %d mounts of volumes that are looked at: the others were not judged", whose, maxCopies)
+		s.coverage.addGap("mounts of volumes in "+whose, fmt.Sprintf("there are more than %d, and the others were not judged", maxCopies))
 	}
 	return n < maxCopies
 }

@@ -243,8 +243,8 @@ func (s *volumeScene) inspectVolume() *volume.Health {
 	s.must(err)
 	for _, v := range survey.Volumes {
 		if v.Name == pvName {
-			if len(survey.Coverage.Incomplete) > 0 {
-				s.t.Logf("incomplete: %q", survey.Coverage.Incomplete)
+			if len(survey.Coverage.Unknown()) > 0 {
+				s.t.Logf("incomplete: %q", survey.Coverage.Unknown())
 			}
 			return v
 		}

@@ -96,7 +96,7 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	began := time.Now()
 	most := kerneltest.Within(t, func() { survey, err = s.i.Inspect(t.Context(), volume.Selection{}) })
 	s.must(err)
-	said := strings.Join(survey.Coverage.Incomplete, "\n")
+	said := strings.Join(survey.Coverage.Unknown(), "\n")
 	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Coverage.Asked, said)
 	replaceable, evil := 0, 0
 	for _, v := range survey.Broken() {

@@ -287,9 +287,9 @@ func TestManyCopies(t *testing.T) {
 			survey, err := g.i.Inspect(t.Context(), volume.Selection{PodUID: string(g.pod.UID)})
 			g.must(err)
 			v := survey.Volumes[0]
-			noted := strings.Contains(strings.Join(survey.Coverage.Incomplete, "\n"), "were not judged")
+			noted := strings.Contains(strings.Join(survey.Coverage.Unknown(), "\n"), "were not judged")
 			if noted == user || user && v.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
-				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Coverage.Incomplete)
+				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Coverage.Unknown())
 			}
 			if actions, _ := g.repairVolume(); len(actions) != 2 {
 				t.Errorf("%d steps, want the host's and the container's", len(actions))

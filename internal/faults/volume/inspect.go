@@ -10,7 +10,6 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
@@ -77,22 +76,6 @@ func (s *Survey) Broken() []*Health {
 	return broken
 }
 
-// Coverage is the extent of an inspection: a node without faults may be one that could not be looked at.
-type Coverage struct {
-	// Mounts is how many mounts the kubelet's namespace has, Asked how many mounts were asked in all namespaces.
-	Mounts, Asked int
-	// Namespaces is what the pass over other mount namespaces looked at; nil if none was needed.
-	Namespaces *mountns.Survey
-	Took       time.Duration
-	// Incomplete says, in sentences, what could not be looked at.
-	Incomplete []string
-}
-
-// addGap notes what could not be looked at.
-func (c *Coverage) addGap(format string, args ...any) {
-	c.Incomplete = append(c.Incomplete, fmt.Sprintf(format, args...))
-}
-
 // Inspect inspects the volumes of a selection. It waits for file systems only as long as the prober does.
 func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 	began := time.Now()
@@ -136,7 +119,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	for _, of := range evidence {
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
-	n.addUnknownGaps()
+	n.coverage.addVolumes(n.volumes)
 	if err := prober.tryBinds(ctx, n.volumes); err != nil {
 		return nil, err
 	}
@@ -151,13 +134,4 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	}
 	enumerator.addSharing(n.volumes)
 	return n, ctx.Err()
-}
-
-// addUnknownGaps notes the volumes of which nothing can be said, but for those that have gone meanwhile.
-func (n *inspection) addUnknownGaps() {
-	for _, v := range n.volumes {
-		if v.UnknownReason != "" && v.Answer.State != probe.Gone {
-			n.coverage.addGap("volume %q of pod %q at %q could not be judged: %s", v.Name, v.Pod.UID, v.Point, v.UnknownReason)
-		}
-	}
 }

@@ -150,8 +150,7 @@ func compareWithStaged(evidence Evidence) Verdict {
 	return Verdict{}
 }
 
-// judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself. A path that could not be
-// asked is no fault.
+// judgeHostPath decides about a hostPath whose mount answers, by what is at the path itself.
 func judgeHostPath(evidence Evidence) Verdict {
 	answer, spec := evidence.ExpectedAnswer, evidence.spec.hostPath
 	want := podinfo.HostPathType(spec)
@@ -166,9 +165,7 @@ func judgeHostPath(evidence Evidence) Verdict {
 	case answer.State == probe.Alive && want == corev1.HostPathFile && answer.Stat.Dir:
 		return brokenVerdict(fault.SourceTypeMismatch, "%q is a directory, and the pod's spec wants a file", evidence.Point)
 	}
-	v := judgeAnswer(answer, false)
-	v.UnknownReason = ""
-	return v
+	return judgeAnswer(answer, false)
 }
 
 // copyEvidence is what judgeCopy decides from.

@@ -67,7 +67,7 @@ func TestManyDead(t *testing.T) {
 	s.must(err)
 	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Coverage.Asked)
 	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
-		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Coverage.Incomplete)
+		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Coverage.Unknown())
 	}
 	server.Kill()
 	s.must(systest.UnmountPath(base, true))
@@ -83,7 +83,7 @@ func TestManyDead(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Coverage.Asked)
 	if len(survey.Broken()) != many || took > kerneltest.Patience(time.Minute) {
-		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Coverage.Incomplete)
+		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Coverage.Unknown())
 	}
 	// For each volume its own mount, what is staged for it, and the directory there that belongs in its place.
 	if survey.Coverage.Asked > 3*many {
@@ -140,7 +140,7 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 		got[v.Name] = v.Code
 	}
 	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > 10*probeDeadline {
-		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Coverage.Incomplete)
+		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Coverage.Unknown())
 	}
 	fate, want := strings.Join(survey.Broken()[0].DaemonNotes, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
 	if sys.HasFUSEServer.Probe() != nil { // the stopped daemon may be the one

@@ -92,9 +92,7 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	if err != nil {
 		return err
 	}
-	for _, what := range survey.Skipped {
-		n.coverage.addGap("not looked at: %s", what)
-	}
+	n.coverage.addSkipped(survey.Skipped)
 	view, err := sys.ProcVisibility()
 	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for _, other := range n.byKey {
@@ -233,7 +231,7 @@ func (n *namespaces) tableOf(o *otherNamespace) *mountinfo.Table {
 	if key := o.namespace.Key(); !n.lastTable.read || n.lastTable.key != key {
 		n.lastTable = cachedTable{key: key, table: o.mountTable(), read: true}
 		if n.lastTable.table == nil {
-			n.coverage.addGap("the mount table of mount namespace %s cannot be read, or is too long", o.namespace)
+			n.coverage.addGap(fmt.Sprintf("the mount table of mount namespace %s", o.namespace), "it cannot be read, or is too long")
 		}
 	}
 	return n.lastTable.table

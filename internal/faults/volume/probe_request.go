@@ -87,7 +87,7 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(targets), len(answers), cmp.Or(err, ctx.Err(), errShortReply))
 	}
 	if err != nil { // the answers say which
-		p.coverage.addGap("not every mount could be asked: %v", err)
+		p.coverage.addGap("mounts of volumes that could not be asked", err.Error())
 	}
 	for i, r := range requests {
 		r.receive(answers[i])

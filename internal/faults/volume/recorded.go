@@ -4,6 +4,8 @@
 package volume
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -62,6 +64,8 @@ func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 	for _, of := range r.Volumes {
 		s.Volumes = append(s.Volumes, of.healthOf(podOf(of.Evidence.Pod.UID)))
 	}
+	s.Coverage.Unjudged = slices.DeleteFunc(slices.Clone(s.Coverage.Unjudged), func(u Unjudged) bool { return u.Namespace == "" })
+	s.Coverage.addVolumes(s.Volumes) // they were judged again
 	return s
 }
 

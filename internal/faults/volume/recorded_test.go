@@ -51,7 +51,7 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			if health.Code != c.want {
 				t.Fatalf("judged %q, want %q", health.Code, c.want)
 			}
-			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Coverage: Coverage{Incomplete: []string{"x"}}}).Record())
+			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Coverage: Coverage{Incomplete: []Gap{{"x", "y"}}}}).Record())
 			if err != nil {
 				t.Fatal(err)
 			}

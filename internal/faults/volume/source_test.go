@@ -44,7 +44,7 @@ func TestFindSource(t *testing.T) {
 		"hostPath":                           {hostPathEvidence("/m/x", aliveAnswer(), aliveAnswer()), "/m/x", ""},
 		"hostPath of a mount":                {hostPathEvidence("/m", aliveAnswer(), probe.Answer{}), "/m", ""},
 		"hostPath that is dead":              {hostPathEvidence("/m/x", dead, probe.Answer{}), "", "is not the kubelet's: the program that mounted it"},
-		"hostPath without the right":         {hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES)), "", "does not answer as it should (access to it is denied"},
+		"hostPath without the right":         {hostPathEvidence("/m/x", aliveAnswer(), errorAnswer(probe.Denied, sys.EACCES)), "", "could not be judged: access to it is denied"},
 	} {
 		s, reason := findSource(c.evidence, Judge(*c.evidence))
 		if (s == nil) != (c.path == "") || s != nil && (s.Path != c.path || s.Reason == "" || reason != "") || !strings.Contains(reason, c.reason) {

@@ -162,8 +162,8 @@ func describeSurvey(survey *volume.Survey) string {
 	if more := len(survey.Volumes) - maxListedVolumes; more > 0 {
 		text += fmt.Sprintf("; %d volumes are not listed", more)
 	}
-	if len(survey.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + strings.Join(survey.Coverage.Incomplete[:min(len(survey.Coverage.Incomplete), maxListedEvidence)], "; ")
+	if left := survey.Coverage.Unknown(); len(left) > 0 {
+		text += "; not looked at: " + strings.Join(left[:min(len(left), maxListedEvidence)], "; ")
 	}
 	return text
 }

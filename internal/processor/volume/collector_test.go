@@ -72,7 +72,7 @@ func TestListsEveryVolume(t *testing.T) {
 	s := &fakeSurveyor{survey: volume.Survey{
 		Volumes: []*volume.Health{listedHealthy("a"), listedBroken("b")}, Namespace: 4026531841,
 		Coverage: volume.Coverage{
-			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []string{"mnt:[9] went"},
+			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []volume.Gap{{What: "mnt:[9]", Why: "it went"}},
 		},
 	}}
 	list, result := collectVolumes(t, s, processor.Request{})
@@ -93,7 +93,7 @@ func TestListsEveryVolume(t *testing.T) {
 	if diff := cmp.Diff(want, list, cmp.AllowUnexported(listedVolume{})); diff != "" {
 		t.Errorf("list (-want +got):\n%s", diff)
 	}
-	for _, part := range []string{"2 volumes", "1 of them broken", "30 mounts", "7 mount namespaces (kernel)", "not looked at: mnt:[9] went"} {
+	for _, part := range []string{"2 volumes", "1 of them broken", "30 mounts", "7 mount namespaces (kernel)", "not looked at: mnt:[9]: it went"} {
 		if !strings.Contains(result.Values[KeyVolumeSurvey], part) {
 			t.Errorf("survey %q does not say %q", result.Values[KeyVolumeSurvey], part)
 		}

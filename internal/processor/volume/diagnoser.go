@@ -163,7 +163,7 @@ func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 
 // coverageGaps is what was not looked at.
 func coverageGaps(survey *volume.Survey) (text string) {
-	if left := survey.Coverage.Incomplete; len(left) > 0 {
+	if left := survey.Coverage.Unknown(); len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
 	}
 	return text

@@ -164,7 +164,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthyVolume(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
 		"not asked":      {volume.Survey{Volumes: []*volume.Health{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
 		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
-		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []string{"mnt:[9] has gone"}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9] has gone"}},
+		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []volume.Gap{{What: "mnt:[9]", Why: "it has gone"}}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9]: it has gone"}},
 		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},

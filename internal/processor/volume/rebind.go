@@ -186,7 +186,7 @@ func (d *rebindDraft) addRefusal(format string, args ...any) {
 // asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed })
-	if unasked || len(s.Coverage.Incomplete) > 0 || len(d.brokenVolumes(s)) > 0 {
+	if unasked || len(s.Coverage.Unknown()) > 0 || len(d.brokenVolumes(s)) > 0 {
 		return nil
 	}
 	var gone []fault.Absence
@@ -206,8 +206,8 @@ func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 		return fmt.Sprintf("no volume of pod %s is repaired: no repair is known", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(survey.Volumes))
-	if len(survey.Coverage.Incomplete) > 0 {
-		text += "; not looked at: " + processor.JoinReasons(survey.Coverage.Incomplete, maxReasons)
+	if left := survey.Coverage.Unknown(); len(left) > 0 {
+		text += "; not looked at: " + processor.JoinReasons(left, maxReasons)
 	}
 	return text
 }

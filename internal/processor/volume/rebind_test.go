@@ -217,7 +217,7 @@ func TestReportsWhyNothingIsRepaired(t *testing.T) {
 		"being deleted":                      {func(w *rebindWorld) { w.breakVolume("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
 		"ended":                              {func(w *rebindWorld) { w.breakVolume("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
 		"on another node":                    {func(w *rebindWorld) { w.breakVolume("a"); w.request.Node = "other" }, `this is node "other"`, 0},
-		"incomplete":                         {func(w *rebindWorld) { w.survey.Coverage.Incomplete = []string{"mnt:[9] went"} }, "not looked at: mnt:[9] went", 0},
+		"incomplete":                         {func(w *rebindWorld) { w.survey.Coverage.Incomplete = []volume.Gap{{What: "mnt:[9]", Why: "it went"}} }, "not looked at: mnt:[9]: it went", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,7 +43,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		}
 	}
 	if len(findings) == 0 {
-		reasons = append(repairable, survey.Coverage.Incomplete...)
+		reasons = append(repairable, survey.Coverage.Unknown()...)
 	}
 	return findings, reasons, nil
 }

@@ -1,4 +1,4 @@
-✗ worker-7: 3 faults in 3 places in what was looked at. 2 pods fail at their next start. 1 device cannot be detached. 0 of 3 can be healed safely.
+✗ worker-7: 3 faults in 3 places in what was looked at. 2 places could not be judged. 2 pods fail at their next start. 1 device cannot be detached. 0 of 3 can be healed safely.
   at next start: pod no \x1b[2J name, default/web
 
 #  FAULT              HURTS       HEAL    POD OR DEVICE        VOLUME
@@ -51,7 +51,7 @@ Next:
 
 Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
 ! Not judged: /k/pods/u/volume-subpaths/v/c/0: the file system says \x1b
-! Not judged: volume "v": denied\x1b
+! Not judged: volume "v" of pod u at /k/pods/u/volumes/x/v/mount: denied\x1b
 ! Names of pods are missing: runtime: deadline\u202e exceeded
 ! Not looked at: 1 process: it refuses\x1b: ask.
 ! Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -18,13 +19,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// forget is the name whose lookup at the root has the daemon forget all directories.
-const forget = "forget"
+// fail begins the names whose lookup at the root has the daemon answer everything with an error, whose number follows.
+const fail = "fail-"
 
-// directory is one of the file system. Once it is forgotten, its handle is stale.
+// directory is one of the file system.
 type directory struct {
 	fs.Inode
-	forgotten *atomic.Bool // of all
+	failure *atomic.Int32 // the error number that all answer with; 0: none
 }
 
 var (
@@ -34,13 +35,17 @@ var (
 
 // Lookup finds a directory or a file.
 func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, sys.Errno) {
-	if d.IsRoot() && name == forget {
-		d.forgotten.Store(true)
+	if number, ok := strings.CutPrefix(name, fail); ok && d.IsRoot() {
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return nil, sys.EINVAL
+		}
+		d.failure.Store(int32(n))
 	}
 	child := d.GetChild(name)
-	switch {
-	case d.forgotten.Load():
-		return nil, sys.ESTALE
+	switch errno := sys.Errno(d.failure.Load()); {
+	case errno != 0:
+		return nil, errno
 	case child == nil:
 		return nil, sys.ENOENT
 	}
@@ -52,8 +57,8 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 
 // Getattr has the attributes of any directory.
 func (d *directory) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sys.Errno {
-	if d.forgotten.Load() {
-		return sys.ESTALE
+	if errno := sys.Errno(d.failure.Load()); errno != 0 {
+		return errno
 	}
 	out.Mode, out.Nlink = 0o755, 2
 	return 0
@@ -62,14 +67,14 @@ func (d *directory) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOu
 // serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[2] in
 // directory args[1]. The kernel is told to remember nothing.
 func serve(args []string, ready func(string)) error {
-	root, zero, forged := &directory{forgotten: &atomic.Bool{}}, time.Duration(0), os.Getenv(NameEnv)
+	root, zero, forged := &directory{failure: &atomic.Int32{}}, time.Duration(0), os.Getenv(NameEnv)
 	_, err := fs.Mount(args[0], root, &fs.Options{
 		EntryTimeout: &zero, AttrTimeout: &zero, NegativeTimeout: &zero,
 		MountOptions: fuse.MountOptions{DirectMountStrict: true, AllowOther: forged == "", FsName: "mem", Name: cmp.Or(forged, Name)},
 		OnAdd: func(ctx context.Context) {
 			at := &root.Inode
 			for name := range strings.SplitSeq(args[1], "/") {
-				next := at.NewPersistentInode(ctx, &directory{forgotten: root.forgotten}, fs.StableAttr{Mode: fuse.S_IFDIR})
+				next := at.NewPersistentInode(ctx, &directory{failure: root.failure}, fs.StableAttr{Mode: fuse.S_IFDIR})
 				at.AddChild(name, next, false)
 				at = next
 			}

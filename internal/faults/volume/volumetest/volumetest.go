@@ -152,8 +152,14 @@ func (s *Scene) Stop() {
 // stale.
 func (s *Scene) Forget() {
 	s.t.Helper()
-	if _, err := os.Lstat(filepath.Join(s.Staging, forget)); !errors.Is(err, sys.ESTALE) {
-		s.t.Fatalf("the daemon has forgotten all: %v, want ESTALE", err)
+	s.Fail(sys.ESTALE)
+}
+
+// Fail has the daemon answer everything with an error.
+func (s *Scene) Fail(errno sys.Errno) {
+	s.t.Helper()
+	if _, err := os.Lstat(filepath.Join(s.Staging, fail+strconv.Itoa(int(errno)))); !errors.Is(err, errno) {
+		s.t.Fatalf("the daemon answers: %v, want %v", err, errno)
 	}
 }
 

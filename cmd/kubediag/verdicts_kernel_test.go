@@ -1,0 +1,132 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+)
+
+// verdicts are what the front doors say of one node, and of one mount of it.
+type verdicts struct {
+	scan, brief, json, probe, recover *result
+	report                            struct {
+		Verdict struct {
+			Clean     bool
+			NotJudged int
+		}
+		Faults []struct{ Code fault.Code }
+		Looked struct {
+			Unproven []struct{ Point, Why string }
+		}
+	}
+}
+
+// readVerdicts asks each front door. more are flags of scan and recover.
+func readVerdicts(t *testing.T, program, root, point string, more ...string) *verdicts {
+	t.Helper()
+	run := func(args ...string) *result { return callers[0].run(t, program, "", args...) }
+	of := append([]string{"--kubelet-root=" + root}, more...)
+	v := &verdicts{
+		scan: run(append([]string{"scan"}, of...)...), brief: run(append([]string{"scan", "--brief"}, of...)...),
+		json: run(append([]string{"scan", "-o", "json"}, of...)...), probe: run("probe", point),
+		recover: run(append([]string{"recover", "--dry-run"}, of...)...),
+	}
+	if err := json.Unmarshal([]byte(v.json.out), &v.report); err != nil {
+		t.Fatalf("%v: %s", err, v.json)
+	}
+	return v
+}
+
+// checkFault checks that each front door names the fault, and that none plans anything.
+func (v *verdicts) checkFault(t *testing.T, code fault.Code) {
+	t.Helper()
+	for name, r := range map[string]*result{"scan": v.scan, "brief": v.brief, "json": v.json, "probe": v.probe} {
+		if r.status != 1 || !strings.Contains(r.out, string(code)) {
+			t.Errorf("%s: %s, want status 1 and %s", name, r, code)
+		}
+	}
+	if v.recover.status != 1 || strings.Contains(v.recover.out, "would") && strings.Contains(v.recover.out, "Replace") {
+		t.Errorf("recover: %s, want status 1 and no plan", v.recover)
+	}
+	for _, f := range v.report.Faults {
+		if f.Code != code {
+			t.Errorf("fault %s, want %s alone", f.Code, code)
+		}
+	}
+	if v.report.Verdict.Clean || len(v.report.Faults) == 0 {
+		t.Errorf("verdict %+v", v.report)
+	}
+}
+
+// checkUnjudged checks that scan calls the node neither broken nor clean, and gives the reason.
+func (v *verdicts) checkUnjudged(t *testing.T, point, why string) {
+	t.Helper()
+	for name, r := range map[string]*result{"scan": v.scan, "brief": v.brief, "json": v.json} {
+		if r.status != 2 || strings.Contains(r.out, "✓") {
+			t.Errorf("%s: %s, want status 2 and no check mark", name, r)
+		}
+	}
+	places := v.report.Looked.Unproven
+	if v.report.Verdict.Clean || v.report.Verdict.NotJudged != 1 || len(places) != 1 || places[0].Point != point || !strings.Contains(places[0].Why, why) {
+		t.Errorf("verdict %+v, want %q at %q", v.report, why, point)
+	}
+	if !strings.Contains(v.brief.out, "no fault seen, but 1 place could not be judged") || !strings.Contains(v.scan.out, why) {
+		t.Errorf("brief %s, scan %s, want %q", v.brief, v.scan, why)
+	}
+}
+
+// checkClean checks that nothing is wrong, and that all was judged.
+func (v *verdicts) checkClean(t *testing.T) {
+	t.Helper()
+	if v.scan.status != 0 || !strings.Contains(v.scan.out, "✓") || v.brief.status != 0 || v.probe.status != 0 || !v.report.Verdict.Clean {
+		t.Errorf("scan %s, brief %s, probe %s, want no fault", v.scan, v.brief, v.probe)
+	}
+}
+
+// TestErrorsOfAVolume has the root of a CSI volume answer with each error.
+func TestErrorsOfAVolume(t *testing.T) {
+	s, program := volumetest.New(t), program(t)
+	readVerdicts(t, program, s.Root, s.Point).checkClean(t)
+	for _, errno := range []syscall.Errno{
+		syscall.EIO, syscall.EHOSTDOWN, syscall.ETIMEDOUT, syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.EAGAIN, syscall.ENODEV,
+		syscall.ENXIO, syscall.EUCLEAN, syscall.EREMOTEIO, syscall.ENETUNREACH, syscall.EINVAL, syscall.EBADF, syscall.ENOTDIR,
+	} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			s.Fail(errno)
+			v := readVerdicts(t, program, s.Root, s.Point)
+			v.checkFault(t, fault.VolumeIOError)
+			if !strings.Contains(v.probe.out, errno.Error()) {
+				t.Errorf("probe: %s, want %q", v.probe, errno)
+			}
+		})
+	}
+	for _, errno := range []syscall.Errno{syscall.EACCES, syscall.EPERM} {
+		t.Run(errno.Error(), func(t *testing.T) {
+			s.Fail(errno)
+			v := readVerdicts(t, program, s.Root, s.Point)
+			v.checkUnjudged(t, s.Point, "access to it is denied")
+			if v.probe.status != 2 {
+				t.Errorf("probe: %s, want status 2", v.probe)
+			}
+			bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
+			callers[0].run(t, program, "", "bundle", "--kubelet-root="+s.Root, "-o", bundle)
+			if _, err := os.Stat(bundle); err != nil {
+				t.Fatal(err)
+			}
+			if r := callers[0].run(t, program, "", "scan", "--brief", "--from="+bundle); r.status != 2 || !strings.Contains(r.out, "not be judged") {
+				t.Errorf("scan of a bundle: %s, want status 2", r)
+			}
+		})
+	}
+}
