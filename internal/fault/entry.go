@@ -56,6 +56,16 @@ func Searches() []Search {
 	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans}
 }
 
+// Watched reports whether the sentinel makes the search all the time, without a Diagnosis.
+func (s Search) Watched() bool {
+	switch s {
+	case SearchSubPaths, SearchVolumes, SearchOrphans:
+		return true
+	case SearchSources, SearchDevices:
+	}
+	return false
+}
+
 // Entry is what the catalogue says about one fault. The program makes its lists of codes from the entries.
 type Entry struct {
 	Code     Code

@@ -209,10 +209,10 @@ func bound(status *v1.MountFaultStatus) {
 		*text = printable.Clip(*text, v1.MaxFaultName)
 	}
 	status.Device = printable.Clip(status.Device, v1.MaxFaultDevice)
-	status.Plan = printable.Clip(status.Plan, v1.MaxFaultPlan)
+	status.Plan = printable.ClipMiddle(status.Plan, v1.MaxFaultPlan)
 	status.Holder = printable.Clip(status.Holder, v1.MaxFaultFact)
 	if status.Recovery != nil {
-		status.Recovery.Message = printable.Clip(status.Recovery.Message, v1.MaxFaultFact)
+		status.Recovery.Message = printable.ClipMiddle(status.Recovery.Message, v1.MaxFaultFact)
 		status.Recovery.EvictionRefusal = printable.Clip(status.Recovery.EvictionRefusal, v1.MaxFaultFact)
 	}
 	for i := range status.Evidence {

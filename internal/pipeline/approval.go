@@ -194,7 +194,7 @@ func (a *approval) wait(ctx context.Context) error {
 	s := &a.d.Status
 	until := s.Approval.ExpirationTime.Time
 	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), printable.Time(until))
-	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.Clip("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
+	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.ClipMiddle("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
 	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
 	if a.status.isStored() {
 		return &WaitingError{Until: until}

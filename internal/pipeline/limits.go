@@ -71,10 +71,10 @@ func cutStatus(s *v1.DiagnosisStatus, most int) {
 	}
 	for i := range s.Operations {
 		o := &s.Operations[i]
-		o.Message, o.Actions = printable.Clip(o.Message, text), first(o.Actions, most)
+		o.Message, o.Actions = printable.ClipMiddle(o.Message, text), first(o.Actions, most)
 		for j := range o.Actions {
 			a := &o.Actions[j]
-			a.Message, a.Safety, a.Loss = printable.Clip(a.Message, text), printable.Clip(a.Safety, text), printable.Clip(a.Loss, text)
+			a.Message, a.Safety, a.Loss = printable.ClipMiddle(a.Message, text), printable.Clip(a.Safety, text), printable.Clip(a.Loss, text)
 			a.Calls = first(a.Calls, text/16)
 		}
 	}
@@ -125,5 +125,5 @@ func head(text string, room int) string {
 
 // sanitize makes a text fit for people: redacted, printable and bounded.
 func sanitize(text string) string {
-	return printable.Clip(printable.Text(redact.Text(text)), maxMessageBytes)
+	return printable.ClipMiddle(printable.Text(redact.Text(text)), maxMessageBytes)
 }

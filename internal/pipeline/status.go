@@ -31,7 +31,7 @@ type statusWriter struct {
 }
 
 func (w *statusWriter) condition(c metav1.Condition) {
-	c.Message, c.ObservedGeneration = printable.Clip(c.Message, maxMessageBytes), w.d.Generation
+	c.Message, c.ObservedGeneration = printable.ClipMiddle(c.Message, maxMessageBytes), w.d.Generation
 	meta.SetStatusCondition(&w.d.Status.Conditions, c)
 }
 

@@ -34,7 +34,7 @@ func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 			text = "Repaired " + healed + ". " + text
 		}
 		if message != "" {
-			text += ": " + message
+			return causeAndNext(text, message, nextOf(s.Faults))
 		}
 	case v1.OutcomeNoFault:
 		text = message
@@ -49,7 +49,32 @@ func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 	default:
 		text = message
 	}
-	return printable.Clip(strings.Join(strings.Fields(text), " "), v1.MaxSummaryBytes)
+	return printable.ClipMiddle(oneLine(text), v1.MaxSummaryBytes)
+}
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// nextOf is the next step of a person about the first fault that is present; empty if there is none.
+func nextOf(faults []v1.Fault) string {
+	i := slices.IndexFunc(faults, func(f v1.Fault) bool { return f.State == v1.FaultPresent })
+	if i < 0 {
+		return ""
+	}
+	return fault.Code(faults[i].Code).Entry().Next
+}
+
+// causeAndNext is a sentence of a result, its cause and the next step, which is never cut: the cause is. A message that does not
+// name the next step ends with another one, and is cut in its middle.
+func causeAndNext(result, message, next string) string {
+	text := oneLine(result + ": " + message)
+	before, after, found := strings.Cut(message, next)
+	if len(text) <= v1.MaxSummaryBytes || next == "" || !found {
+		return printable.ClipMiddle(text, v1.MaxSummaryBytes)
+	}
+	const lead = ". Next: "
+	cause := oneLine(strings.TrimSuffix(before, lead) + after)
+	result = printable.ClipMiddle(oneLine(result), v1.MaxSummaryBytes/3)
+	return result + ": " + printable.ClipMiddle(cause, v1.MaxSummaryBytes-len(result)-len(": ")-len(lead)-len(next)) + lead + next
 }
 
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
@@ -115,6 +140,7 @@ func plannedSummary(s *v1.DiagnosisStatus) string {
 	if !s.Plan.Lossless {
 		loss = "could be lost: " + strings.Join(s.Plan.Loss, "; ")
 	}
-	return fmt.Sprintf("Found %s; planned %s, and changed nothing. To repair exactly this, create a Diagnosis with planHash %s; %s",
-		what, count, s.Plan.Hash, loss)
+	result := fmt.Sprintf("Found %s; planned %s, and changed nothing", printable.ClipMiddle(what, v1.MaxSummaryBytes/3), count)
+	next := "To repair exactly this, create a Diagnosis with planHash " + s.Plan.Hash
+	return result + ". " + next + "; " + printable.ClipMiddle(loss, max(16, v1.MaxSummaryBytes-len(result)-len(next)-4))
 }

@@ -56,6 +56,27 @@ func Clip(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
+// ClipMiddle cuts a text to a number of bytes, at least 16, as Clip does, but out of its middle: a sentence begins with the result
+// and ends with the next step. Words stay whole where that loses little.
+func ClipMiddle(text string, most int) string {
+	const mark = " ... "
+	near := most / 8
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= most {
+		return text
+	}
+	head := (most - len(mark)) / 3
+	tail := most - len(mark) - head
+	before, after := strings.ToValidUTF8(text[:head], ""), strings.ToValidUTF8(text[len(text)-tail:], "")
+	if at := strings.LastIndexByte(before, ' '); at >= len(before)-near && at > 0 {
+		before = before[:at]
+	}
+	if at := strings.IndexByte(after, ' '); at >= 0 && at < near {
+		after = after[at+1:]
+	}
+	return before + mark + after
+}
+
 // Time is a time in a message.
 func Time(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 

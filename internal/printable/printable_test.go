@@ -128,3 +128,28 @@ func TestLog(t *testing.T) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }
+
+// TestClipMiddle: the end of a sentence stays, whatever is before it, and no character is cut.
+func TestClipMiddle(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		text string
+		most int
+		want string
+	}{
+		"short":     {"found. Next: act", 16, "found. Next: act"},
+		"words":     {"it is stale because of " + strings.Repeat("reason ", 20) + "Next: delete the pod", 60, "it is stale ... reason reason Next: delete the pod"},
+		"one word":  {strings.Repeat("x", 100), 32, strings.Repeat("x", 9) + " ... " + strings.Repeat("x", 18)},
+		"character": {strings.Repeat("字", 40), 32, strings.Repeat("字", 3) + " ... " + strings.Repeat("字", 6)},
+	} {
+		got := ClipMiddle(tc.text, tc.most)
+		if got != tc.want || len(got) > tc.most || !utf8.ValidString(got) {
+			t.Errorf("%s: %q with %d bytes, want %q", name, got, len(got), tc.want)
+		}
+	}
+	for most := 16; most < 80; most++ {
+		if got := ClipMiddle(evil+strings.Repeat(evil, 3), most); len(got) > most || !utf8.ValidString(got) {
+			t.Errorf("%d bytes: %q", most, got)
+		}
+	}
+}

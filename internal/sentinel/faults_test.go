@@ -50,6 +50,16 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	expect(4, 2)
 }
 
+// TestWatchedSearches: the catalogue says which searches the sentinel makes, for programs that do not have the sentinel.
+func TestWatchedSearches(t *testing.T) {
+	t.Parallel()
+	for _, s := range fault.Searches() {
+		if got := slices.Contains(searches[:], s); got != s.Watched() {
+			t.Errorf("%s: the sentinel makes it: %v, the catalogue says %v", s, got, s.Watched())
+		}
+	}
+}
+
 // TestFaultHasContainerState: withState returns the current state of the container, and leaves the published fault alone.
 func TestFaultHasContainerState(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -241,12 +242,34 @@ func (p *plugin) reports(t *testing.T) {
 	expect(t, p.call(t, 2, "report", "nope"), `report: diagnoses.diagnosis.kubediag.org default/nope: not found`)
 }
 
+// home names the namespace that kubediag is installed in here.
+const home = "--kubediag-namespace=default"
+
+// forgetAgent deletes the Lease of an agent of another test.
+func (p *plugin) forgetAgent(t *testing.T) {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = "default", v1.AgentLeaseName(fakenode.NodeName)
+	if err := p.Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFaultsComeAndGo(t *testing.T) {
 	p := install(t)
 	p.Bind(t)
-	expect(t, p.call(t, 0, "faults"), `^✓ No fault is known in namespace default\. All namespaces: kubectl kubediag faults -A\n$`)
+	p.forgetAgent(t)
+	expect(t, p.call(t, 2, "faults", home), `^! 1 of 1 nodes is not watched: stage-node \(no agent\)\n! No fault is known in namespace default, but that`,
+		`\nNext:\n  kubectl kubediag doctor --kubediag-namespace=default `, `kubediag: faults: not all nodes are watched`)
 	p.LaunchAgent(t, "Observe")
-	watch := p.start(t, "faults", "-A", "-w")
+	apitest.Eventually(t, func() error {
+		if out, err := p.command(t.Context(), "faults", home).Output(); err != nil {
+			return fmt.Errorf("%w:\n%s", err, out)
+		}
+		return nil
+	})
+	expect(t, p.call(t, 0, "faults", home), `^✓ No fault is known in namespace default\. All namespaces: kubectl kubediag faults -A\nNot watched: .*HeldDevice`)
+	watch := p.start(t, "faults", "-A", "-w", home)
 	watch.await(t, `^✓ No fault is known in all namespaces`)
 	p.Break(t, 1)
 	watch.await(t, `\d\d:\d\d:\d\d ✗ StaleSubPath default/core2: next start, heal: safe: `)
@@ -256,8 +279,8 @@ func TestFaultsComeAndGo(t *testing.T) {
 		`StaleSubPath +next start +safe +default/core2 +conf +stage-node +\d`, `\nNext:\n  kubectl get mf -n default core2-\w+ -o yaml `,
 		`  kubectl kubediag run pod/core2 -n default `, `  kubectl kubediag explain StaleSubPath `)
 	expect(t, p.call(t, 1, "faults", "-o", "json", "--code", "StaleSubPath"), `"kind": "MountFaultList"`, `"code": "StaleSubPath"`)
-	expect(t, p.call(t, 0, "faults", "--code", "HungMount"), `No fault`)
-	expect(t, p.call(t, 0, "faults", "--node", "another"), `No fault`)
+	expect(t, p.call(t, 0, "faults", "--code", "HungMount", home), `✓ No fault`)
+	expect(t, p.call(t, 2, "faults", "--node", "another", home), `kubediag: faults: nodes another: not found`)
 	p.call(t, 0, "run", "pod/core2", "--heal=auto")
 	watch.await(t, `\d\d:\d\d:\d\d ✓ StaleSubPath default/core2: gone after \d+`)
 	if status := watch.interrupt(t); status != 0 {
@@ -269,11 +292,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 // TestWaiting: without an agent nothing happens to a Diagnosis, and that is said.
 func TestWaiting(t *testing.T) {
 	p := install(t)
-	lease := &coordinationv1.Lease{}
-	lease.Namespace, lease.Name = "default", v1.AgentLeaseName(fakenode.NodeName) // of an agent of another test
-	if err := p.Delete(t.Context(), lease); client.IgnoreNotFound(err) != nil {
-		t.Fatal(err)
-	}
+	p.forgetAgent(t)
 	run := p.start(t, "run", "node/"+fakenode.NodeName)
 	run.await(t, `! waits: No agent answers on node stage-node`)
 	if status := run.interrupt(t); status != 2 {

@@ -55,7 +55,7 @@ func newBundleCommand(conn *connection) *cobra.Command {
 	f.StringVar(&o.node, "node", "", "the node")
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
-	f.StringVar(&o.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
+	f.StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
 	return cmd
 }

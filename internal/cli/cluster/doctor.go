@@ -79,7 +79,7 @@ func newDoctorCommand(conn *connection) *cobra.Command {
 			return d.runDoctor(cmd)
 		},
 	}
-	cmd.Flags().StringVar(&d.home, "kubediag-namespace", "kubediag", "the namespace that kubediag is installed in")
+	cmd.Flags().StringVar(&d.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	d.out = addFormat(cmd, formatJSON)
 	return cmd
 }

@@ -27,6 +27,7 @@ const (
 	managerLease   = "kubediag-manager"
 	componentLabel = "app.kubernetes.io/component"
 	modeVariable   = "KUBEDIAG_SENTINEL_MODE"
+	modeFlag       = "sentinel-mode"
 )
 
 // Kernels that matter.
@@ -87,13 +88,27 @@ func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 			"there is no DaemonSet of agents in namespace %s", k.home)}
 	}
 	set := sets.Items[0]
-	results := []checkResult{okResult("agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)}
-	if set.Status.NumberReady < set.Status.DesiredNumberScheduled {
-		results[0] = failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel),
-			"agents: %d of %d ready", set.Status.NumberReady, set.Status.DesiredNumberScheduled)
-	}
+	results := []checkResult{k.agentsReady(ctx, &set)}
 	results = append(results, k.checkCoverage(ctx)...)
 	return append(results, sentinelMode(&set, k.home))
+}
+
+// agentsReady compares the agents that are ready with those that the DaemonSet has to have, and these with the nodes: a DaemonSet
+// that fits no node is ready with 0 of 0.
+func (k *installationCheck) agentsReady(ctx context.Context, set *appsv1.DaemonSet) checkResult {
+	ready, desired := int(set.Status.NumberReady), int(set.Status.DesiredNumberScheduled)
+	text := fmt.Sprintf("agents: %d of %d ready", ready, desired)
+	if all, err := k.linuxNodes(ctx); err == nil && len(all) > desired {
+		text += fmt.Sprintf(", on %s", verb.Count(len(all), "node"))
+		desired = len(all)
+	}
+	if desired > 0 && ready >= desired {
+		return okResult("%s", text)
+	}
+	if ready >= int(set.Status.DesiredNumberScheduled) {
+		return failResult(fmt.Sprintf("kubectl get daemonset -n %s %s -o yaml: compare its nodeSelector, affinity and tolerations with the nodes", k.home, set.Name), "%s", text)
+	}
+	return failResult(fmt.Sprintf("kubectl get pods -n %s -l %s=agent -o wide", k.home, componentLabel), "%s", text)
 }
 
 // checkCoverage checks that each node has an agent that answers.
@@ -106,28 +121,18 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 	if err := k.listObjects(ctx, leases.inNamespace(k.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &list); err != nil {
 		return []checkResult{uncheckedResult("the Leases of the agents are", err)}
 	}
-	byName := map[string]*coordinationv1.Lease{}
-	for i := range list.Items {
-		byName[list.Items[i].Name] = &list.Items[i]
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
 	}
-	var without, silent []string
-	for _, n := range all {
-		lease := byName[v1.AgentLeaseName(n.Name)]
-		if lease == nil {
-			without = append(without, n.Name)
-			continue
-		}
-		if since, ok := leaseRenewed(lease, k.now); !ok {
-			silent = append(silent, fmt.Sprintf("%s (%s)", n.Name, since))
-		}
-	}
+	a := compareNodes(names, list.Items, k.now)
 	var results []checkResult
-	if len(without) > 0 {
-		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(without), "node"), joinNames(without)))
+	if len(a.without) > 0 {
+		results = append(results, failResult("a Diagnosis of these nodes waits: let the DaemonSet run there", "%s without an agent: %s", verb.Count(len(a.without), "node"), joinNames(a.without)))
 	}
-	if len(silent) > 0 {
+	if len(a.silent) > 0 {
 		results = append(results, failResult("look at the agents there, and at the clocks", "%s whose agent does not renew its Lease, by the clock of this machine: %s",
-			verb.Count(len(silent), "node"), joinNames(silent)))
+			verb.Count(len(a.silent), "node"), joinNames(a.silent)))
 	}
 	if len(results) == 0 {
 		results = append(results, okResult("the agents of all %s renew their Leases", verb.Count(len(all), "node")))
@@ -135,17 +140,34 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 	return results
 }
 
-func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
-	mode := "Observe"
+// Modes of the sentinel that matter here.
+const (
+	sentinelOff     = "Off"
+	sentinelObserve = "Observe"
+)
+
+// sentinelModeOf is the mode that the DaemonSet of the agents asks for.
+func sentinelModeOf(set *appsv1.DaemonSet) string {
+	mode := sentinelObserve
 	for _, c := range set.Spec.Template.Spec.Containers {
 		for _, e := range c.Env {
 			if e.Name == modeVariable && e.Value != "" {
 				mode = e.Value
 			}
 		}
+		for _, arg := range c.Args { // a flag counts more
+			if value, ok := strings.CutPrefix(arg, "--"+modeFlag+"="); ok {
+				mode = value
+			}
+		}
 	}
-	if mode == "Off" {
-		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=Observe", home, set.Name, modeVariable),
+	return mode
+}
+
+func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
+	mode := sentinelModeOf(set)
+	if mode == sentinelOff {
+		return warnResult(fmt.Sprintf("kubectl -n %s set env daemonset/%s %s=%s", home, set.Name, modeVariable, sentinelObserve),
 			"the sentinel is off: no MountFault shows what is broken")
 	}
 	return okResult("the sentinel is in mode %s", mode)

@@ -31,9 +31,13 @@ type faultsOptions struct {
 	*connection
 	all, watch bool
 	node       string
+	home       string // the namespace of kubediag
 	codes      []string
 	out        *outputFormat
 }
+
+// errUnwatched is the error of a list that is empty, or not complete, because a node is not watched.
+var errUnwatched = errors.New("not all nodes are watched, or that is not known")
 
 func newFaultsCommand(conn *connection) *cobra.Command {
 	o := &faultsOptions{connection: conn}
@@ -42,8 +46,8 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 		Short: "Show the mount faults that are present, those that hurt most first",
 		Long: "faults shows the MountFaults of a namespace, or of all: what is broken now, since when, how it hurts, who can heal it, and\n" +
 			"what to type next. Faults of a node itself are in the namespace of kubediag. The agents look for faults all the time, unless\n" +
-			"their sentinel is off. They do not look for held devices: run device@NODE does.\n\n" +
-			"Exit status: 0 no fault, 1 faults, 2 it could not look, 3 it was refused.",
+			"their sentinel is off. faults says which nodes have no agent that answers, and which faults no agent looks for.\n\n" +
+			"Exit status: 0 no fault, 1 faults, 2 it could not look, or a node is not watched, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
 		Args:    verb.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.runFaults(cmd) },
@@ -52,6 +56,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "faults of all namespaces")
 	f.BoolVarP(&o.watch, "watch", "w", false, "after the list, show what comes and what goes")
 	f.StringVar(&o.node, "node", "", "only faults of this node")
+	f.StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
 	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
 	verb.CompleteFlag(cmd, "code", verb.Codes)
@@ -82,8 +87,12 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	problems, err := watchCheck{client: apiClient, home: o.home, node: o.node, now: time.Now()}.problems(cmd.Context())
+	if err != nil {
+		return err
+	}
 	list := o.chosenFaults(items)
-	if err := o.showFaults(cmd, apiClient, place, list); err != nil {
+	if err := o.showFaults(cmd, apiClient, place, list, problems); err != nil {
 		return err
 	}
 	if o.watch {
@@ -94,6 +103,9 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	}
 	if len(list) > 0 {
 		return verb.ErrFaults
+	}
+	if len(problems) > 0 {
+		return errUnwatched
 	}
 	return nil
 }
@@ -126,12 +138,17 @@ func compareFaults(a, b *v1.MountFault) int {
 	return cmp.Or(rank(a)-rank(b), a.Status.Since.Compare(b.Status.Since.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// showFaults writes the list as it is.
-func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePlace, list []*v1.MountFault) error {
+// showFaults writes the list as it is, and the problems of those who look for faults. Beside an output for programs they are on
+// the error output.
+func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePlace, list []*v1.MountFault, problems []string) error {
 	output := cmd.OutOrStdout()
 	if *o.out == formatText || *o.out == formatWide {
-		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now()}
+		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now(), problems: problems, home: o.home}
+		list, view.states = c.withDiagnoses(cmd.Context(), list)
 		return verb.Write(output, view.listText(list, in.namespace))
+	}
+	for _, problem := range problems {
+		fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: "+printable.Line(problem))
 	}
 	if o.watch { // one object after the other, now and later
 		p := newPrinter(*o.out, "MountFault")

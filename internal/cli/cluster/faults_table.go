@@ -25,6 +25,11 @@ type faultsView struct {
 	*client
 	wide bool // one row for each fault
 	now  time.Time
+	// problems say which nodes are not watched, and home is the namespace of kubediag.
+	problems []string
+	home     string
+	// states are those of the Diagnoses that the faults name.
+	states map[string]diagnosisState
 }
 
 // faultRow is a row of the table: faults of one code that hurt alike, are healed alike, and most likely have one cause.
@@ -36,11 +41,7 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		where = "namespace " + namespace
 	}
 	if len(list) == 0 {
-		note := "No fault is known in " + where + "."
-		if namespace != "" {
-			note += " All namespaces: " + v.commandLine("faults", "-A")
-		}
-		return v.Text(v.Marked("", "✓", terminal.Green, note))
+		return v.noneText(where, namespace)
 	}
 	rows := groupRows(list, v.wide)
 	count, now, next := 0, map[string]bool{}, map[string]bool{}
@@ -59,7 +60,38 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 	if len(next) > 0 {
 		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + "\n" + v.tableText(rows) + "\nNext:\n" + v.Hints(v.nextHints(rows), nil))
+	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) + "\n" + v.limitsText() +
+		"\nNext:\n" + v.Hints(v.nextHints(rows), nil))
+}
+
+// noneText says that no fault is known. It is no good news if a node is not watched.
+func (v faultsView) noneText(where, namespace string) string {
+	mark, colour, note := "✓", terminal.Green, "No fault is known in "+where+"."
+	if len(v.problems) > 0 {
+		mark, colour = "!", terminal.Yellow
+		note = "No fault is known in " + where + ", but that counts only for nodes that are watched."
+	}
+	if namespace != "" {
+		note += " All namespaces: " + v.commandLine("faults", "-A")
+	}
+	text := v.problemsText() + v.Marked("", mark, colour, note) + v.limitsText()
+	if len(v.problems) > 0 {
+		text += "\nNext:\n" + v.Hints([]terminal.Hint{{Line: v.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
+	}
+	return v.Text(text)
+}
+
+// problemsText has a line for each problem of those who look for faults.
+func (v faultsView) problemsText() (text string) {
+	for _, problem := range v.problems {
+		text += v.Marked("", "!", terminal.Yellow, problem)
+	}
+	return text
+}
+
+// limitsText names the faults that no agent looks for all the time.
+func (v faultsView) limitsText() string {
+	return v.Paint(terminal.Dim, strings.TrimSuffix(v.Wrap("", unwatchedText(), 2), "\n")) + "\n"
 }
 
 // groupRows groups faults that are sorted. The order of the rows is that of their first faults.
@@ -103,7 +135,7 @@ func (v faultsView) tableText(groups []faultRow) string {
 	for _, r := range groups {
 		first := r.faults[0].Status
 		impact := fault.Impact(first.Impact)
-		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: r.reasonText(), Cells: []string{
+		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
 			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subjectText(),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
@@ -195,21 +227,21 @@ func (r faultRow) commonText(say func(*v1.MountFault) string, many string) strin
 	}
 }
 
-// reasonText is what the first fault says, and which Diagnosis works on it.
-func (r faultRow) reasonText() string {
+// reasonText is what the first fault says, and what its Diagnosis does.
+func (v faultsView) reasonText(r faultRow) string {
 	first := r.faults[0].Status
 	text := printable.Quoted(first.Summary)
 	if first.Diagnosis != "" {
-		text += "; Diagnosis " + printable.Quoted(first.Diagnosis) + " works on it"
+		text += "; Diagnosis " + printable.Quoted(first.Diagnosis) + " " + v.states[first.Diagnosis].text()
 	}
 	return text
 }
 
-// waitingDiagnosis is the Diagnosis of the first fault whose repair a policy wants approved; empty if there is none.
-func waitingDiagnosis(rows []faultRow) string {
+// waitingDiagnosis is the Diagnosis of the first fault whose plan waits for approval; empty if there is none.
+func (v faultsView) waitingDiagnosis(rows []faultRow) string {
 	for _, r := range rows {
-		if s := r.faults[0].Status; s.Recovery != nil && s.Recovery.Mode == v1.RecoveryApprove && s.Diagnosis != "" {
-			return s.Diagnosis
+		if name := r.faults[0].Status.Diagnosis; v.states[name] == diagnosisWaits {
+			return name
 		}
 	}
 	return ""
@@ -227,10 +259,10 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 			break
 		}
 	}
-	waiting := waitingDiagnosis(rows)
+	waiting := v.waitingDiagnosis(rows)
 	if waiting != "" {
 		namespace, name, _ := strings.Cut(waiting, "/")
-		add(v.commandLine("approve", name, "-n", namespace), "its plan, which a policy wants approved")
+		add(v.commandLine("approve", name, "-n", namespace), "its plan, which waits for approval")
 	}
 	switch p := mountFault.Status.Pod; {
 	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan

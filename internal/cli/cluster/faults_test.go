@@ -50,7 +50,8 @@ func some() []*v1.MountFault {
 
 func TestFaultsTable(t *testing.T) {
 	t.Parallel()
-	view := faultsView{Screen: terminal.Screen{Width: 120}, client: &client{flags: []string{"--context=prod"}}, now: noon}
+	view := faultsView{Screen: terminal.Screen{Width: 120}, client: &client{flags: []string{"--context=prod"}}, now: noon,
+		states: map[string]diagnosisState{"shop/trainer-x": diagnosisRuns}}
 	const want = `✗ 4 faults in all namespaces. Hurt now: 1 pod. At risk at the next start: 2 pods.
 
 FAULT               HURTS       HEAL    POD OR DEVICE                                      VOLUME  NODE      SINCE
@@ -60,6 +61,9 @@ StaleSubPath        next start  safe    shop/web ×2                            
     the file was replaced
 OrphanedPodVolumes  cleanup     safe    /var/lib/kubelet/pods/0f…626d-4a4b-9e2d-c4b2455e3586          worker-7  60s
     the file was replaced
+
+Not watched: sources on the host of containers that have not started (MissingBindSource, SourceTypeMismatch); held
+  devices (HeldDevice). kubectl kubediag run pod/NAME, node/NAME or DEVICE@NODE looks for them.
 
 Next:
   kubectl get mf -n shop trainer-1-1a2b -o yaml --context=prod    # evidence, plan and commands of the first
@@ -78,9 +82,18 @@ func TestFaultsToApprove(t *testing.T) {
 	t.Parallel()
 	f := faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a")
 	f.Status.Diagnosis, f.Status.Recovery = "kubediag/web-a-7", &v1.FaultRecovery{Mode: v1.RecoveryApprove}
-	got := faultsView{client: &client{}, now: noon}.listText([]*v1.MountFault{f}, "")
-	if !strings.Contains(got, "  kubectl kubediag approve web-a-7 -n kubediag ") || strings.Contains(got, "kubectl kubediag run") {
-		t.Errorf("got\n%s", got)
+	const approve, run = "  kubectl kubediag approve web-a-7 -n kubediag ", "  kubectl kubediag run pod/web-a "
+	for state, want := range map[diagnosisState]struct{ next, not, text string }{
+		diagnosisWaits:   {approve, run, "; Diagnosis kubediag/web-a-7 waits for approval of its plan\n"},
+		diagnosisRuns:    {run, approve, "; Diagnosis kubediag/web-a-7 works on it\n"},
+		diagnosisPending: {run, approve, "; Diagnosis kubediag/web-a-7 has not begun\n"},
+		diagnosisLost:    {run, approve, "; Diagnosis kubediag/web-a-7 waits for its agent, which does not answer\n"},
+		diagnosisUnread:  {run, approve, "; Diagnosis kubediag/web-a-7 is about it\n"},
+	} {
+		got := faultsView{client: &client{}, now: noon, states: map[string]diagnosisState{f.Status.Diagnosis: state}}.listText([]*v1.MountFault{f}, "")
+		if !strings.Contains(got, want.next) || strings.Contains(got, want.not) || !strings.Contains(got, want.text) {
+			t.Errorf("state %d:\n%s", state, got)
+		}
 	}
 }
 
@@ -101,9 +114,26 @@ func TestFaultsFitTheScreen(t *testing.T) {
 			}
 		}
 	}
-	none := faultsView{client: &client{}, now: noon}
-	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"; got != want {
+}
+
+// TestNoFaults: a list without faults has its tick only if every node is watched.
+func TestNoFaults(t *testing.T) {
+	t.Parallel()
+	const limits = "Not watched: sources on the host of containers that have not started (MissingBindSource, SourceTypeMismatch); " +
+		"held devices (HeldDevice). kubectl kubediag run pod/NAME, node/NAME or DEVICE@NODE looks for them.\n"
+	none := faultsView{client: &client{}, now: noon, home: "elsewhere"}
+	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"+limits; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+	none.problems = []string{"1 of 1 nodes is not watched: node-1 (agent silent for 3m)"}
+	want := "! 1 of 1 nodes is not watched: node-1 (agent silent for 3m)\n! No fault is known in all namespaces, but that counts only for nodes that are watched.\n" +
+		limits + "\nNext:\n  kubectl kubediag doctor --kubediag-namespace=elsewhere  # checks the agents and the manager\n"
+	if got := none.listText(nil, ""); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	some := none.listText([]*v1.MountFault{faultOf("StaleSubPath", v1.ImpactNow, v1.HealSafe, "web-a")}, "")
+	if !strings.HasPrefix(some, "✗ 1 fault in all namespaces. Hurt now: 1 pod.\n! 1 of 1 nodes is not watched: node-1 (agent silent for 3m)\n") {
+		t.Errorf("%q", some)
 	}
 }
 

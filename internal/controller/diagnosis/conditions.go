@@ -91,7 +91,7 @@ func (r *Reconciler) markAgentBack(scope *reconcileScope) {
 // setSummary says in the status what the Diagnosis is about, and what has come of it so far.
 func (c *reconcileScope) setSummary(message string) {
 	s := &c.diagnosis.Status
-	s.Target, s.Summary = c.diagnosis.Spec.Target(), printable.Clip(message, v1.MaxSummaryBytes)
+	s.Target, s.Summary = c.diagnosis.Spec.Target(), printable.ClipMiddle(message, v1.MaxSummaryBytes)
 }
 
 func (r *Reconciler) setCondition(v *reconcileScope, condition string, status metav1.ConditionStatus, reason, message string) {

@@ -1,0 +1,224 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
+)
+
+// defaultHome is the namespace that kubediag is installed in if no flag says another.
+const defaultHome = "kubediag"
+
+// homeFlags are the flags of a line to paste that name kubediag's namespace.
+func homeFlags(home string) []string {
+	if home == "" || home == defaultHome {
+		return nil
+	}
+	return []string{"--kubediag-namespace=" + home}
+}
+
+// leaseReader is the Role in kubediag's namespace that allows to see which nodes are watched.
+const leaseReader = "kubediag-lease-reader"
+
+// agentCoverage is how many nodes the agents watch.
+type agentCoverage struct {
+	nodes, unwatched int
+	// without are the nodes with no agent, and silent those whose agent does not renew its Lease, with the time since the last
+	// renewal.
+	without, silent []string
+	// unnamed is set if the nodes were only counted. A silent agent is then not always that of a node that is still there.
+	unnamed bool
+}
+
+// compareNodes compares nodes with the Leases of the agents.
+func compareNodes(names []string, found []coordinationv1.Lease, now time.Time) *agentCoverage {
+	byName := map[string]*coordinationv1.Lease{}
+	for i := range found {
+		byName[found[i].Name] = &found[i]
+	}
+	a := &agentCoverage{nodes: len(names)}
+	for _, name := range names {
+		lease := byName[v1.AgentLeaseName(name)]
+		if lease == nil {
+			a.without = append(a.without, name)
+			continue
+		}
+		if since, ok := leaseRenewed(lease, now); !ok {
+			a.silent = append(a.silent, silentText(name, lease, since))
+		}
+	}
+	a.unwatched = len(a.without) + len(a.silent)
+	return a
+}
+
+// compareDaemonSets compares the number of nodes that DaemonSets of agents have to run on with the Leases. It is for users who may
+// not list the nodes.
+func compareDaemonSets(sets []appsv1.DaemonSet, found []coordinationv1.Lease, now time.Time) *agentCoverage {
+	a, live := &agentCoverage{unnamed: true}, 0
+	for i := range sets {
+		a.nodes += int(sets[i].Status.DesiredNumberScheduled)
+	}
+	for i := range found {
+		if since, ok := leaseRenewed(&found[i], now); !ok {
+			a.silent = append(a.silent, silentText(holderOf(&found[i]), &found[i], since))
+			continue
+		}
+		live++
+	}
+	a.unwatched = max(0, a.nodes-live)
+	return a
+}
+
+// silentText describes a node whose agent has not renewed its Lease.
+func silentText(node string, l *coordinationv1.Lease, since string) string {
+	if l.Spec.RenewTime == nil {
+		return node + " (agent that has never renewed its Lease)"
+	}
+	return node + " (agent silent for " + since + ")"
+}
+
+// holderOf is the node of a Lease.
+func holderOf(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return l.Name
+	}
+	return cmp.Or(*l.Spec.HolderIdentity, l.Name)
+}
+
+// text says which nodes are not watched. It is empty if all are.
+func (a *agentCoverage) text() string {
+	if a.unnamed && a.nodes == 0 {
+		return "no node is watched: the DaemonSet of agents is there for 0 nodes"
+	}
+	if a.unwatched == 0 {
+		return ""
+	}
+	are := "are"
+	if a.unwatched == 1 {
+		are = "is"
+	}
+	text := fmt.Sprintf("%d of %d nodes %s not watched", a.unwatched, a.nodes, are)
+	var names []string
+	for _, name := range a.without {
+		names = append(names, name+" (no agent)")
+	}
+	names = append(names, a.silent...)
+	switch {
+	case len(names) == 0:
+		return text
+	case a.unnamed:
+		return text + "; the last agents that were heard: " + joinNames(names)
+	}
+	return text + ": " + joinNames(names)
+}
+
+// watchCheck finds out whether the agents look for faults.
+type watchCheck struct {
+	*client
+	// home is the namespace of kubediag.
+	home string
+	// node is the only one that matters; empty: all.
+	node string
+	now  time.Time
+}
+
+// problems says what is not watched, or why that is not known. The error is that of a node that does not exist.
+func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
+	if w.node != "" {
+		err := w.getObject(ctx, nodes.inNamespace(""), w.node, &corev1.Node{})
+		if err != nil && !errors.Is(err, verb.ErrRefused) {
+			return nil, err
+		}
+	}
+	var found coordinationv1.LeaseList
+	if err := w.listObjects(ctx, leases.inNamespace(w.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &found); err != nil {
+		return []string{w.unknownText(err)}, nil
+	}
+	var sets appsv1.DaemonSetList
+	setsErr := w.listObjects(ctx, daemonSets.inNamespace(w.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets)
+	names, err := w.nodeNames(ctx)
+	var a *agentCoverage
+	switch {
+	case err == nil:
+		a = compareNodes(names, found.Items, w.now)
+	case setsErr != nil:
+		return []string{w.unknownText(err)}, nil
+	case len(sets.Items) == 0:
+		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil
+	default:
+		a = compareDaemonSets(sets.Items, found.Items, w.now)
+	}
+	if text := a.text(); text != "" {
+		list = append(list, text)
+	}
+	for i := range sets.Items {
+		if sentinelModeOf(&sets.Items[i]) == sentinelOff {
+			list = append(list, fmt.Sprintf("the sentinel of DaemonSet %s/%s is off: its agents look for no fault by themselves", w.home, sets.Items[i].Name))
+		}
+	}
+	return list, nil
+}
+
+// unknownText says why it is not known which nodes are watched.
+func (w watchCheck) unknownText(err error) string {
+	text := "it is not known which nodes are watched: " + err.Error()
+	if errors.Is(err, verb.ErrRefused) {
+		text += "; Role " + leaseReader + " of namespace " + w.home + " gives the right to see it"
+	}
+	return text
+}
+
+// nodeNames are the nodes that can have an agent. Their tables are much smaller than the nodes.
+func (w watchCheck) nodeNames(ctx context.Context) (names []string, err error) {
+	if w.node != "" {
+		return []string{w.node}, nil
+	}
+	var table metav1.Table
+	if err := w.listTableOf(ctx, nodes.inNamespace(""), metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "!=windows"}, &table); err != nil {
+		return nil, err
+	}
+	for i := range table.Rows {
+		if object, ok := table.Rows[i].Object.Object.(metav1.Object); ok {
+			names = append(names, object.GetName())
+		}
+	}
+	return names, nil
+}
+
+// unwatchedText names the faults that the agents do not look for by themselves, and the verb that does.
+func unwatchedText() string {
+	names := map[fault.Search]string{
+		fault.SearchSources: "sources on the host of containers that have not started", fault.SearchDevices: "held devices",
+		fault.SearchSubPaths: "subPath binds", fault.SearchVolumes: "volumes", fault.SearchOrphans: "directories of pods that are gone",
+	}
+	var kinds []string
+	for _, s := range fault.Searches() {
+		if s.Watched() {
+			continue
+		}
+		var codes []string
+		for _, code := range s.Codes() {
+			codes = append(codes, string(code))
+		}
+		kinds = append(kinds, names[s]+" ("+strings.Join(codes, ", ")+")")
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	return "Not watched: " + strings.Join(kinds, "; ") + ". " + Name + " run pod/NAME, node/NAME or DEVICE@NODE looks for them."
+}

@@ -1,0 +1,83 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// leaseOf is the Lease of an agent that has renewed it some time before noon.
+func leaseOf(node string, before time.Duration) coordinationv1.Lease {
+	l := coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &node, RenewTime: &metav1.MicroTime{Time: noon.Add(-before)}}}
+	l.Name = v1.AgentLeaseName(node)
+	return l
+}
+
+// daemonSetFor is a DaemonSet of agents that has to run on some nodes.
+func daemonSetFor(nodes int32, env []corev1.EnvVar, args ...string) appsv1.DaemonSet {
+	set := appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: nodes}}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: agentContainer, Env: env, Args: args}}
+	return set
+}
+
+func TestCoverage(t *testing.T) {
+	t.Parallel()
+	never := leaseOf("c", 0)
+	never.Spec.RenewTime = nil
+	for name, tc := range map[string]struct {
+		nodes []string // nil: they may not be listed
+		sets  []appsv1.DaemonSet
+		found []coordinationv1.Lease
+		want  string
+	}{
+		"all watched":           {nodes: []string{"a", "b"}, found: []coordinationv1.Lease{leaseOf("a", time.Second), leaseOf("b", 30*time.Second)}},
+		"a clock that is ahead": {nodes: []string{"a"}, found: []coordinationv1.Lease{leaseOf("a", -time.Hour)}},
+		"no agent at all":       {nodes: []string{"node-1"}, want: "1 of 1 nodes is not watched: node-1 (no agent)"},
+		"one is silent": {nodes: []string{"node-1"}, found: []coordinationv1.Lease{leaseOf("node-1", 3*time.Minute)},
+			want: "1 of 1 nodes is not watched: node-1 (agent silent for 3m)"},
+		"some are": {nodes: []string{"a", "b", "c", "d"}, found: []coordinationv1.Lease{leaseOf("a", 0), leaseOf("b", time.Hour), never},
+			want: "3 of 4 nodes are not watched: d (no agent), b (agent silent for 60m), c (agent that has never renewed its Lease)"},
+		"a node that is gone": {nodes: []string{"a"}, found: []coordinationv1.Lease{leaseOf("a", 0), leaseOf("gone", time.Hour)}},
+		"no nodes":            {nodes: []string{}},
+
+		"the DaemonSet runs":        {sets: []appsv1.DaemonSet{daemonSetFor(1, nil)}, found: []coordinationv1.Lease{leaseOf("a", 0), leaseOf("gone", time.Hour)}},
+		"it is there for no node":   {sets: []appsv1.DaemonSet{daemonSetFor(0, nil)}, want: "no node is watched: the DaemonSet of agents is there for 0 nodes"},
+		"its agents have not begun": {sets: []appsv1.DaemonSet{daemonSetFor(2, nil)}, want: "2 of 2 nodes are not watched"},
+		"one of them is silent": {sets: []appsv1.DaemonSet{daemonSetFor(2, nil)}, found: []coordinationv1.Lease{leaseOf("a", 0), leaseOf("b", time.Hour)},
+			want: "1 of 2 nodes is not watched; the last agents that were heard: b (agent silent for 60m)"},
+	} {
+		a := compareDaemonSets(tc.sets, tc.found, noon)
+		if tc.nodes != nil {
+			a = compareNodes(tc.nodes, tc.found, noon)
+		}
+		if got := a.text(); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestSentinelMode: a flag counts more than the variable.
+func TestSentinelMode(t *testing.T) {
+	t.Parallel()
+	off := []corev1.EnvVar{{Name: modeVariable, Value: "Off"}}
+	for name, tc := range map[string]struct {
+		set  appsv1.DaemonSet
+		want string
+	}{
+		"neither": {daemonSetFor(1, nil, "--node-name=a"), "Observe"}, "variable": {daemonSetFor(1, off), "Off"},
+		"flag": {daemonSetFor(1, nil, "--sentinel-mode=Off"), "Off"}, "both": {daemonSetFor(1, off, "--sentinel-mode=Observe"), "Observe"},
+	} {
+		if got := sentinelModeOf(&tc.set); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

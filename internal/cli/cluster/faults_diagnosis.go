@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// maxDiagnoses is how many Diagnoses faults reads. No more of them are active in practice.
+const maxDiagnoses = 50
+
+// diagnosisState is what the Diagnosis that a MountFault names does.
+type diagnosisState int
+
+// States of a Diagnosis.
+const (
+	diagnosisUnread diagnosisState = iota // the user may not read it, or it was not asked for
+	diagnosisGone                         // deleted, or ended
+	diagnosisPending
+	diagnosisRuns
+	diagnosisWaits // for the approval of its plan
+	diagnosisLost  // its agent does not answer
+)
+
+// text is the end of a sentence about the Diagnosis.
+func (s diagnosisState) text() string {
+	switch s {
+	case diagnosisPending:
+		return "has not begun"
+	case diagnosisRuns:
+		return "works on it"
+	case diagnosisWaits:
+		return "waits for approval of its plan"
+	case diagnosisLost:
+		return "waits for its agent, which does not answer"
+	case diagnosisGone:
+		return "has ended"
+	case diagnosisUnread:
+	}
+	return "is about it"
+}
+
+// withDiagnoses returns the faults and the states of the Diagnoses that they name. A MountFault is written some seconds after its
+// Diagnosis has ended or was deleted: in the list, it names none.
+func (c *client) withDiagnoses(ctx context.Context, list []*v1.MountFault) ([]*v1.MountFault, map[string]diagnosisState) {
+	states, current := map[string]diagnosisState{}, make([]*v1.MountFault, len(list))
+	for i, f := range list {
+		current[i] = f
+		name := f.Status.Diagnosis
+		if name == "" {
+			continue
+		}
+		if _, known := states[name]; !known && len(states) < maxDiagnoses {
+			states[name] = c.diagnosisState(ctx, name)
+		}
+		if states[name] == diagnosisGone {
+			current[i] = f.DeepCopy()
+			current[i].Status.Diagnosis = ""
+		}
+	}
+	return current, states
+}
+
+// diagnosisState reads the state of the Diagnosis namespace/name.
+func (c *client) diagnosisState(ctx context.Context, of string) diagnosisState {
+	namespace, name, _ := strings.Cut(of, "/")
+	d := &v1.Diagnosis{}
+	switch err := c.getObject(ctx, diagnoses.inNamespace(namespace), name, d); {
+	case errors.Is(err, errMissing):
+		return diagnosisGone
+	case err != nil:
+		return diagnosisUnread
+	case d.Ended() || d.DeletionTimestamp != nil:
+		return diagnosisGone
+	case d.Status.Outcome == v1.OutcomeAwaitingApproval:
+		return diagnosisWaits
+	case d.Status.Phase == v1.DiagnosisUnknown:
+		return diagnosisLost
+	case d.Status.Phase == v1.DiagnosisRunning:
+		return diagnosisRuns
+	}
+	return diagnosisPending
+}
