@@ -81,14 +81,31 @@ func (p *plugin) shippedRole(t *testing.T, c client.Client, file string, role cl
 	p.create(t, c, role)
 }
 
+// leaseOf is the Lease of the agent of a node.
+func leaseOf(node string) *coordinationv1.Lease {
+	seconds := int32(40)
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.AgentLeaseName(node), Labels: map[string]string{v1.LabelAgent: v1.NodeLabelValue(node)}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds},
+	}
+}
+
+// agentSet is a DaemonSet of agents.
+func agentSet() *appsv1.DaemonSet {
+	labels := map[string]string{"app.kubernetes.io/component": "agent"}
+	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubediag-agent", Labels: labels}}
+	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
+	set.Spec.Template.Labels = labels
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "agent"}}
+	return set
+}
+
 // TestCoverage: no list of faults is green while a node is not watched, or while that is not known.
 func TestCoverage(t *testing.T) {
 	p, c := install(t), clientOfAll(t)
 	p.forgetAgent(t)
 	node := fakenode.NodeName
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1.AgentLeaseName(node), Labels: map[string]string{v1.LabelAgent: v1.NodeLabelValue(node)}}}
-	seconds := int32(40)
-	lease.Spec = coordinationv1.LeaseSpec{HolderIdentity: &node, LeaseDurationSeconds: &seconds}
+	lease := leaseOf(node)
 	renew := func(at time.Time) {
 		t.Helper()
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: at}
@@ -117,13 +134,12 @@ func TestCoverage(t *testing.T) {
 
 	p.shippedRole(t, c, "lease_reader.yaml", &rbacv1.Role{})
 	p.grant(t, c, "dev", "Role", "kubediag-lease-reader")
-	apitest.Eventually(t, func() error { _, err := p.command(t.Context(), "faults", home, "--as=dev", "--node", node).Output(); return err })
+	apitest.Eventually(t, func() error {
+		_, err := p.command(t.Context(), "faults", home, "--as=dev", "--node", node).Output()
+		return err
+	})
 	expect(t, p.call(t, 2, "faults", home, "--as=dev"), `^! no node is watched by a DaemonSet: there is none of agents in namespace default`)
-	labels := map[string]string{"app.kubernetes.io/component": "agent"}
-	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubediag-agent", Labels: labels}}
-	set.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-	set.Spec.Template.Labels = labels
-	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "agent", Image: "agent"}}
+	set := agentSet()
 	p.create(t, c, set)
 	expect(t, p.call(t, 2, "faults", home, "--as=dev"), `^! no node is watched: the DaemonSet of agents is there for 0 nodes`)
 	expect(t, p.call(t, 1, "doctor", home), `FAIL  agents: 0 of 0 ready, on 1 node\n      -> kubectl get daemonset -n default kubediag-agent -o yaml`)

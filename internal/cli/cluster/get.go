@@ -114,7 +114,7 @@ func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string)
 	r := &targetRunner{
 		runOptions: &runOptions{connection: o.connection, out: new(outputFormat)}, client: c, cmd: cmd, Screen: screenOf(cmd), out: cmd.OutOrStdout(),
 	}
-	s := newStory(r.Screen, diagnosis)
+	s := r.newStory(cmd.Context(), diagnosis)
 	if err := r.printText(s.headline(diagnosis.Spec.Target())); err != nil {
 		return err
 	}

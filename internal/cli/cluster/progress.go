@@ -30,6 +30,10 @@ type progressPrinter struct {
 	said       map[string]bool
 	startTime  time.Time
 	hasStarted atomic.Bool // something has happened
+	// askEvents reads the Events of the pod when no fault was found; nil: the last line does not depend on them. hints are lines to
+	// type about an Event.
+	askEvents func(*v1.Diagnosis) podEvents
+	hints     func(podEvents) []terminal.Hint
 }
 
 func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
@@ -217,11 +221,28 @@ func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 	case v1.OutcomeHealed:
 		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
 	case v1.OutcomeNoFault:
-		return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
+		return w.noFaultText(diagnosis, text, took)
 	case v1.OutcomeCompleted:
 		return w.Marked("", "✓", terminal.Green, text)
 	}
 	return w.Marked("", "✗", terminal.Red, text)
+}
+
+// noFaultText is the last line if no fault was found. It is no good news while the kubelet cannot mount, or while it is not known
+// whether it can.
+func (w *progressPrinter) noFaultText(diagnosis *v1.Diagnosis, text, took string) string {
+	var e podEvents
+	if w.askEvents != nil {
+		e = w.askEvents(diagnosis)
+	}
+	switch {
+	case e.unread != nil:
+		return w.Marked("", "!", terminal.Yellow, text+" ("+took+")") +
+			w.Marked("", "!", terminal.Yellow, "The Events of the pod were not looked at: "+e.unread.Error())
+	case e.last != nil:
+		return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+e.quote(time.Now())+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
+	}
+	return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
 }
 
 // formatSeconds is a duration, as kubediag scan writes it.

@@ -50,6 +50,7 @@ var (
 	mountFaults       = apiResource{GroupVersion: v1.GroupVersion, name: "mountfaults"}
 	operationSets     = apiResource{GroupVersion: v1.GroupVersion, name: "operationsets", global: true}
 	configMaps        = apiResource{GroupVersion: corev1.SchemeGroupVersion, name: "configmaps"}
+	events            = apiResource{GroupVersion: corev1.SchemeGroupVersion, name: "events"}
 	pods              = apiResource{GroupVersion: corev1.SchemeGroupVersion, name: "pods"}
 	volumeClaims      = apiResource{GroupVersion: corev1.SchemeGroupVersion, name: "persistentvolumeclaims"}
 	nodes             = apiResource{GroupVersion: corev1.SchemeGroupVersion, name: "nodes", global: true}

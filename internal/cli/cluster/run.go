@@ -129,6 +129,18 @@ type targetRunner struct {
 	cmd    *cobra.Command
 	target diagnosisTarget
 	out    io.Writer
+	events podEvents // of the pod, once they were asked for
+}
+
+// newStory is a story that asks for the Events of the pod at its end.
+func (r *targetRunner) newStory(ctx context.Context, d *v1.Diagnosis) *progressPrinter {
+	s := newStory(r.Screen, d)
+	s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.client) }
+	s.askEvents = func(d *v1.Diagnosis) podEvents {
+		r.events = r.mountEvents(ctx, d)
+		return r.events
+	}
+	return s
 }
 
 func (r *targetRunner) runDiagnosis(ctx context.Context) error {
@@ -195,7 +207,7 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 	if err := r.createObject(ctx, diagnoses.inNamespace(diagnosis.Namespace), diagnosis); err != nil {
 		return nil, err
 	}
-	story := newStory(r.Screen, diagnosis)
+	story := r.newStory(ctx, diagnosis)
 	if err := r.printText(story.headline(r.target.name)); err != nil {
 		return nil, err
 	}
@@ -285,6 +297,10 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 	case complete != nil && (complete.Reason == v1.ReasonPlanChanged || complete.Reason == v1.ReasonRepairHeld):
 		return fmt.Errorf("%w: %s", verb.ErrRefused, complete.Message)
 	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
+		return verb.ErrFaults
+	case outcome == v1.OutcomeNoFault && r.events.unread != nil:
+		return errors.New("the Events of the pod were not looked at")
+	case outcome == v1.OutcomeNoFault && r.events.last != nil:
 		return verb.ErrFaults
 	case diagnosis.Status.Phase == v1.DiagnosisSucceeded, outcome == v1.OutcomeNoFault, outcome == v1.OutcomeHealed:
 		return nil
