@@ -15,7 +15,9 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/audit"
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/mountfault"
@@ -33,6 +35,7 @@ const (
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+		Binds: subpath.Sources{Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
 	}
 	if a.connections != nil {
 		s.Connections = a.connections

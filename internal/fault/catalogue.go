@@ -17,7 +17,7 @@ const (
 	StaleFileHandle Code = "StaleFileHandle"
 	// HeldDevice: a block device cannot be detached because something that the host does not show has it still.
 	HeldDevice Code = "HeldDevice"
-	// StaleSubPath: the source of a subPath bind was deleted or replaced, and the kubelet keeps the old bind.
+	// StaleSubPath: the source of a subPath bind was deleted or replaced, and the kubelet does not renew the bind by itself.
 	StaleSubPath Code = "StaleSubPath"
 	// MissingBindSource: what is to be mounted into a container is not there at all.
 	MissingBindSource Code = "MissingBindSource"

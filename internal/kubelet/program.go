@@ -20,6 +20,9 @@ type programMarker int
 const (
 	replacesMarker    programMarker = iota // an error for when the bind that is there cannot be compared with what the subPath names
 	bindsMarker                            // every kubelet that binds subPaths says when it keeps one
+	corruptedMarker                        // a bind that answers with an error is unmounted (kubernetes#138856)
+	lazyMarker                             // a bind of another file is unmounted without waiting for it (kubernetes#139275)
+	staleHandleMarker                      // a path that stat cannot find and access can is a mount that is corrupted (kubernetes#106906: 1.24, back to 1.21)
 	retriesOnceMarker                      // why a volume that is not mounted is not taken up again at the start
 	retriesMarker                          // such a volume is taken up again all the same
 	markerCount
@@ -29,6 +32,9 @@ const (
 var programMarkers = [markerCount][]byte{
 	replacesMarker:    markerText("error", "checking", "subpath", "mount", "info"),
 	bindsMarker:       markerText("Skipping", "bind-mounting", "subpath"),
+	corruptedMarker:   markerText("Detected", "corrupted", "mount", "at"),
+	lazyMarker:        markerText("error", "lazy-unmounting", "stale", "subpath", "mount"),
+	staleHandleMarker: markerText("Potential", "stale", "file", "handle", "detected"),
 	retriesOnceMarker: markerText("volume:", "%q", "is", "not", "mounted"),
 	retriesMarker:     markerText("Volume", "is", "marked", "as", "uncertain", "and", "added", "into", "the", "actual", "state"),
 }

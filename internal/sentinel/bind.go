@@ -34,6 +34,8 @@ type bind struct {
 	watched bool
 	// noWatchUntil is the end of the pause after a flood of events. Until then its source gets no watch.
 	noWatchUntil time.Time
+	// askAgainAt is when the file system is asked again although no event says so, if the pod is being deleted.
+	askAgainAt time.Time
 
 	inspected bool // whether found is set
 	found     subpath.Bind
@@ -45,8 +47,12 @@ type bind struct {
 // needsPolling reports whether the bind can change without an event: its source has no watch, or the name of the
 // subPath may be created again.
 func (b *bind) needsPolling() bool {
-	return !b.watched || b.found.SourceMissing || b.found.Verdict == subpath.SourceGone
+	return !b.isAsked() && (!b.watched || b.found.SourceMissing || b.found.Verdict == subpath.SourceGone)
 }
+
+// isAsked reports whether the file system of the bind is asked: then no event shows a change of its source, and it is
+// inspected with all others.
+func (b *bind) isAsked() bool { return b.identity.fsType != "" && subpath.IsAsked(b.identity.fsType) }
 
 // isIdle reports whether the bind needs no action and no report until the next event.
 func (b *bind) isIdle() bool { return b.inspected && b.code == "" && !b.needsPolling() }
@@ -60,6 +66,7 @@ type mountIdentity struct {
 	count       int
 	// deleted is the kernel's mark on the root, as far as the list shows it.
 	deleted bool
+	fsType  string
 }
 
 // sameMounts reports whether both are the same mounts. It ignores whether their source was deleted.
@@ -72,6 +79,7 @@ func (i *mountIdentity) add(m *mountns.Mount) {
 	if m.Unique >= i.uniqueID {
 		i.uniqueID, i.mountInfoID = m.Unique, m.ID
 		i.root, i.deleted = mountinfo.Deleted(m.Root)
+		i.fsType = m.FSType
 	}
 	i.count++
 }
@@ -96,6 +104,9 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 		defer release()
 		w.locked = ok
 	}
+	if err := w.askBatch(ctx, batch); err != nil {
+		return err
+	}
 	return w.node.Do(ctx, func() error {
 		ns, err := mountns.Self()
 		if err != nil {
@@ -115,6 +126,18 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 		}
 		return nil
 	})
+}
+
+// askBatch asks the file systems of the binds that only those know about.
+func (w *bindWatcher) askBatch(ctx context.Context, batch []*bind) (err error) {
+	points := []string{}
+	for _, b := range batch {
+		if b.isAsked() {
+			points = append(points, b.point)
+		}
+	}
+	w.asked, err = subpath.Ask(ctx, w.Binds.Prober, w.node, w.Pods.PodByUID, points)
+	return err
 }
 
 // notify notifies the observer of each fault once and of every repair, and then updates the status. It comes after the
@@ -160,15 +183,16 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if pod == nil {
 		return nil, nil
 	}
-	if !b.watched {
+	if !b.watched && !b.isAsked() {
 		w.watchSource(b, pod)
 	}
-	found, mounted, err := subpath.InspectBind(w.node, pod, b.point)
+	found, mounted, err := subpath.InspectBind(w.node, pod, b.point, w.asked)
 	if err != nil {
 		return nil, fmt.Errorf("look at %q: %w", b.point, err)
 	}
+	found.AddOutlook(ctx, w.habits, w.Binds.Runtime, pod)
 	b.inspected, b.found, b.code = true, found, ""
-	if !mounted || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
+	if !mounted || found.LeftToKubelet() || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		if _, known := w.notified[b.point]; known { // the fault has ended, but a notification of it may still wait
 			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
 		}
@@ -177,12 +201,13 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
 	b.code = f.Code
 	notice := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
+	b.askAgainAt = notice.inspectedAt.Add(retryInterval)
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
 	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) &&
 		w.Guard.Acquire(ctx, f, pod) {
-		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID)
+		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID, w.asked)
 		b.recordRepair(notice)
 		if notice.repaired {
 			w.Guard.Ended(f, notice.err)
@@ -194,8 +219,14 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	return notice, nil
 }
 
+// isGoing reports whether the pod of an asked bind is being deleted.
+func (w *bindWatcher) isGoing(b *bind) bool {
+	pod := w.Pods.PodByUID(b.sub.PodUID)
+	return b.isAsked() && pod != nil && pod.DeletionTimestamp != nil
+}
+
 // affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container
-// that is not started again is not affected.
+// that is not started again is not affected, but its pod may be kept from going.
 func (w *bindWatcher) affectsContainer(b *bind) bool {
 	if b.code == "" {
 		return false
@@ -205,7 +236,7 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 		return false
 	}
 	outlook, _ := podinfo.RestartStateOf(pod, b.sub.Container)
-	return outlook != podinfo.Finished
+	return outlook != podinfo.Finished || b.found.KeepsPod && pod.DeletionTimestamp != nil
 }
 
 // mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
@@ -213,6 +244,9 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
 	if w.mode(b) != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retry.at) {
 		return false
+	}
+	if b.found.KeepsPod {
+		return b.found.StillRuns == ""
 	}
 	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
 }

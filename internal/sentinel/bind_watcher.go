@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -36,14 +37,17 @@ type bindMemory struct {
 type bindWatcher struct {
 	*Sentinel
 	*bindMemory
-	node    *kubelet.Node
-	mounts  *mountList
-	sources *sourceWatcher
+	node     *kubelet.Node
+	mounts   *mountList
+	sources  *sourceWatcher
+	asksOnly bool
 
 	bindQueue
 	notifications notificationQueue
 	namespace     uint64 // the inode number of the kubelet's mount namespace
-	locked        bool   // whether no other program of the node repairs meanwhile
+	habits        kubelet.Habits
+	asked         subpath.Answers // about the binds of a batch
+	locked        bool            // whether no other program of the node repairs meanwhile
 	// nextFullScan is when all binds are inspected again.
 	nextFullScan time.Time
 	// statusChanged is set if the status may have changed since the last report.
@@ -51,13 +55,15 @@ type bindWatcher struct {
 	table         recentTable
 }
 
-func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory) (*bindWatcher, error) {
+// newBindWatcher watches the binds of a kubelet. asksOnly: only those whose file systems are asked.
+func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnly bool) (*bindWatcher, error) {
 	sources, err := newSourceWatcher()
 	if err != nil {
 		return nil, err
 	}
 	return &bindWatcher{
 		Sentinel: s, bindMemory: memory, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(),
+		habits: node.Habits(), asksOnly: asksOnly,
 	}, nil
 }
 
@@ -149,6 +155,8 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			}
 		case b.code != "" && w.affectsContainer(b) && (!w.notified.has(b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
 			w.enqueue(b)
+		case b.code != "" && w.isGoing(b) && !now.Before(b.askAgainAt): // its last container may have ended
+			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
 			w.enqueue(b)
@@ -164,6 +172,9 @@ func (w *bindWatcher) updateBinds() error {
 	}
 	identities := map[string]mountIdentity{}
 	for i := range mounts {
+		if w.asksOnly && !subpath.IsAsked(mounts[i].FSType) {
+			continue
+		}
 		identity := identities[mounts[i].Point]
 		identity.add(&mounts[i])
 		identities[mounts[i].Point] = identity
@@ -248,7 +259,7 @@ func (w *bindWatcher) reportStatus() {
 				faults = append(faults, b.fault.withState(w.Pods.PodByUID(b.sub.PodUID)))
 			}
 		}
-		if !b.watched {
+		if !b.watched && !b.isAsked() {
 			status.Unwatched++
 		}
 	}

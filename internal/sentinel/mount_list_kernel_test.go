@@ -17,7 +17,7 @@ import (
 // TestMountListRepeatsNoFault has a bind be replaced, and its source change, before the next list of mounts shows the new bind.
 func TestMountListRepeatsNoFault(t *testing.T) {
 	f := newBindFixture(t, Observe)
-	w, err := newBindWatcher(f.sentinel, f.Node, &bindMemory{notified: notifiedMounts{}, repairLimiters: repairLimiters{}})
+	w, err := newBindWatcher(f.sentinel, f.Node, &bindMemory{notified: notifiedMounts{}, repairLimiters: repairLimiters{}}, false)
 	must(t, err)
 	defer w.close()
 	pass := func() {

@@ -11,8 +11,9 @@
 // Package subpath decides whether a bind is stale and may be unmounted, for the sentinel as for a Diagnosis. It decides
 // by the pod's UID and spec, the mount table and the kernel. The sentinel only decides when to inspect a bind: once at
 // first, again when inotify reports a change of its source, and every few minutes in case an event was missed. A watch
-// pins neither the mount nor its mount namespace. If a kubelet replaces stale binds itself (1.19 and later), its binds
-// are left alone.
+// pins neither the mount nor its mount namespace. If a kubelet replaces stale binds of local file systems itself (1.19 and
+// later), those are left alone. Other file systems send no events: they are asked, once at first and then every few
+// minutes.
 //
 // The sentinel stores nothing on disk. After a restart it inspects everything again. It rests on inotify(7), and on the
 // kernel reporting IN_ATTRIB to every watch on a file when its last name is removed.
@@ -28,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -121,6 +123,8 @@ type Sentinel struct {
 	Kubelet  kubelet.Locator
 	Pods     kubelet.PodCache
 	Observer Observer
+	// Binds is what is asked about binds whose file systems may not answer, and about pods that go.
+	Binds subpath.Sources
 	// Volumes is nil if volumes are not watched. Connections is nil if the kernel gives no access to FUSE connections.
 	// Then the next scan finds a dead one.
 	Volumes     Volumes
@@ -184,31 +188,13 @@ func (s *Sentinel) watchKubelet(ctx context.Context, memory *bindMemory) error {
 	if err != nil {
 		return err
 	}
-	if renews, err := node.ReplacesStaleBinds(); err == nil && renews {
-		return s.awaitReplacement(ctx, node)
-	}
-	v, err := newBindWatcher(s, node, memory)
+	renews, err := node.ReplacesStaleBinds()
+	v, err := newBindWatcher(s, node, memory, err == nil && renews)
 	if err != nil {
 		return err
 	}
 	defer v.close()
 	return v.run(ctx)
-}
-
-// awaitReplacement waits until the kubelet is replaced.
-func (s *Sentinel) awaitReplacement(ctx context.Context, node *kubelet.Node) error {
-	for {
-		s.setStatus(fromBinds, Status{Watching: true})
-		s.publish(fromBinds, nil)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(retryInterval):
-		}
-		if err := s.checkKubelet(ctx, node); err != nil {
-			return err
-		}
-	}
 }
 
 // checkKubelet returns errReplaced if the kubelet is another process than before.

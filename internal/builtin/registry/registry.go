@@ -12,6 +12,7 @@ import (
 	devicefault "kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
+	subpathfault "kubediag.org/kubediag/internal/faults/subpath"
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/devholder"
@@ -84,10 +85,11 @@ func New(d Deps) (*processor.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
+	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet},
-		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet},
-		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime},
+		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet, Sources: binds},
+		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Sources: binds},
 		volumes: &volume.Diagnoser{
 			Pods: d.Pods, Inspector: d.Volumes, Exits: &fusedaemon.Analyzer{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		},

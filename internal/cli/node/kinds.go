@@ -104,7 +104,7 @@ func findOrphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 }
 
 // findStaleSubPaths looks for subPath binds whose source is gone or another one by now. A bind that the kubelet renews
-// by itself is counted, and is no fault.
+// or unmounts by itself is counted, and is no fault.
 func findStaleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	survey, err := s.source.subPaths(ctx, s.specs)
 	if err != nil {
@@ -123,7 +123,7 @@ func findStaleSubPaths(ctx context.Context, s *scan) ([]fault.Finding, error) {
 			l.Unproven = append(l.Unproven, unprovenPlace{
 				Point: found.State.Point, Why: found.Reason, Pod: scanPodOf(found.SubPath.PodUID, found.Pod), Volume: found.SubPath.Volume,
 			})
-		case survey.ReplacesBindsKnown && survey.ReplacesBinds && found.WillBeReplaced():
+		case found.LeftToKubelet():
 			l.RenewedByKubelet++
 		default:
 			faults = append(faults, found.Finding(survey.Namespace))

@@ -128,7 +128,7 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}
 	if below == "" {
-		report.Code, why, report.codeIfUnbindable = judgeAsSubPath(mount.Point, code, why)
+		report.Code, why, report.codeIfUnbindable = judgeAsSubPath(ctx, &prober, mount.Point, code, why)
 	}
 	report.bindUntried = report.bindUntried && report.Code == ""
 	if why != "" {
@@ -140,21 +140,25 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 // judgeAsSubPath names a fault of the mount at point as scan does, if that is the place of a subPath bind. The source
 // of such a bind is a file or directory in a volume, and not a volume. suspected is how it would be called that it
 // cannot be bound.
-func judgeAsSubPath(point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
+func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
 	n, ok := kubelet.NodeOfSubPath(point)
-	if !ok || code != "" && code != fault.DeletedVolumeSource {
+	if !ok || code != "" && code != fault.DeletedVolumeSource && code != fault.StaleFileHandle {
 		return code, why, fault.DeletedVolumeSource
 	}
-	b, there, err := subpath.InspectBind(n, nil, point)
+	asked, err := subpath.Ask(ctx, prober, n, nil, []string{point})
+	if err != nil {
+		return code, why, fault.StaleSubPath
+	}
+	b, there, err := subpath.InspectBind(n, nil, point, asked)
 	switch {
 	case err == nil && there && b.Verdict == subpath.Stale:
 		return fault.StaleSubPath, b.Reason, fault.StaleSubPath
 	case err == nil && there && b.Verdict == subpath.SourceGone:
 		return fault.MissingBindSource, b.Reason, fault.StaleSubPath
-	case code != "":
+	case code == fault.DeletedVolumeSource && b.Verdict != subpath.OfVolume:
 		return fault.StaleSubPath, why, fault.StaleSubPath
 	}
-	return "", why, fault.StaleSubPath
+	return code, why, fault.StaleSubPath
 }
 
 // withRemedy adds what to do to an error that a missing privilege causes.

@@ -71,7 +71,7 @@ func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) {
 }
 
 func (n nodeSource) subPaths(ctx context.Context, specs podFile) (*subpath.Survey, error) {
-	s, err := subpath.Scan(ctx, n.node, specs.PodByUID)
+	s, err := subpath.Scan(ctx, n.node, subpath.Sources{Prober: &asking.Prober{}, Runtime: n.runtime}, specs.PodByUID)
 	if err == nil {
 		n.recorder.record(func(has *nodeRecording) { has.subPaths = new(s.Evidence()) })
 	}

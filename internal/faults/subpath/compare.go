@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -16,13 +17,18 @@ import (
 type comparison struct {
 	Relation relation `json:"relation,omitempty"`
 	Observed string   `json:"seen,omitempty"`
+	// Asked is what the file system has answered; nil: it is local, or was not asked.
+	Asked *answers `json:"asked,omitempty"`
 }
 
-// compareWithNow looks at what the subPath names now. Nothing but local file systems is asked. Whatever cannot be
-// looked at, or is not there for certain, is unknown.
+// compareWithNow looks at what the subPath names now. Nothing but local file systems is asked: of others, the answers that
+// were given before count. Whatever cannot be looked at, or is not there for certain, is unknown.
 func (s target) compareWithNow(state mount.State) comparison {
 	if !isLocalType(state.FSType) {
-		return comparison{}
+		if s.answers == nil || !sameMount(s.answers.Bind.ID, state.ID) {
+			return comparison{}
+		}
+		return comparison{Relation: s.answers.relation(), Asked: s.answers}
 	}
 	bound, ok := boundRoot(state)
 	if !ok {
@@ -45,6 +51,13 @@ func (s target) compareWithNow(state mount.State) comparison {
 		return comparison{}
 	}
 	return s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
+}
+
+// sameMount reports whether both mean one mount. The kernel's mark on its root may have come in between.
+func sameMount(a, b mount.ID) bool {
+	a.Root, _ = mountinfo.Deleted(a.Root)
+	b.Root, _ = mountinfo.Deleted(b.Root)
+	return a.Same(b)
 }
 
 // withoutSpecDoubt leaves out what only a pod's spec can say if that is not known.
@@ -80,11 +93,11 @@ func (v openedVolume) compareFiles(bound, now sys.Stat, name string) comparison 
 	case oneDevice && bound.Ino == now.Ino:
 		return comparison{Relation: sameFile}
 	case !oneDevice && !v.state.MountRoot:
-		return comparison{otherFilesystem, fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path, now.Major,
-			now.Minor)}
+		return comparison{Relation: otherFilesystem, Observed: fmt.Sprintf("%q in %q is on device %d:%d, and nothing is mounted there", name, v.path,
+			now.Major, now.Minor)}
 	}
-	return comparison{differentInode, fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d", bound.Ino,
-		bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
+	return comparison{Relation: differentInode, Observed: fmt.Sprintf("inode %d of device %d:%d is bound, and %q in %q is inode %d of device %d:%d",
+		bound.Ino, bound.Major, bound.Minor, name, v.path, now.Ino, now.Major, now.Minor)}
 }
 
 // compareAbsent distinguishes two volumes without the entry: one that the kubelet or a driver has written again, and
@@ -93,5 +106,5 @@ func (v openedVolume) compareAbsent(name string) comparison {
 	if !v.hasAtomicWriter() {
 		return comparison{Relation: entryAbsent}
 	}
-	return comparison{removedByWriter, fmt.Sprintf("%q has no %q", v.path, name)}
+	return comparison{Relation: removedByWriter, Observed: fmt.Sprintf("%q has no %q", v.path, name)}
 }

@@ -52,8 +52,18 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Evidence = append(finding.Evidence, containerEvidence(pod, b.Container)...)
 		finding.Details = podinfo.DetailsOf(pod, b.Container)
 	}
-	if b.Verdict == Stale {
+	if b.HabitReason != "" {
+		finding.Evidence = append(finding.Evidence, b.HabitReason)
+	}
+	switch {
+	case b.Verdict != Stale:
+	case !b.KeepsPod:
 		finding.Details.Repair = fault.Replace
+	default:
+		finding.Evidence = append(finding.Evidence, b.describePod())
+		if b.StillRuns == "" {
+			finding.Details.Repair = fault.Unmount
+		}
 	}
 	return finding
 }

@@ -330,7 +330,7 @@ func TestInspectBindReadsNoTable(t *testing.T) {
 	for name, pod := range map[string]*corev1.Pod{"with the pod": b.pod, "without": nil} {
 		for _, state := range []string{"alive", "stale"} {
 			look := func() {
-				if _, there, err := InspectBind(b.Node, pod, b.point); err != nil || !there {
+				if _, there, err := InspectBind(b.Node, pod, b.point, nil); err != nil || !there {
 					t.Fatalf("there: %v, %v", there, err)
 				}
 			}
@@ -363,7 +363,7 @@ func BenchmarkLook(b *testing.B) {
 	point := s.Point(pod, "configmap", "app", 0)
 	s.Bind(filepath.Join(version, "key"), point)
 	for b.Loop() {
-		if _, _, err := InspectBind(s.Node, pod, point); err != nil {
+		if _, _, err := InspectBind(s.Node, pod, point, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -30,10 +30,13 @@ type Bind struct {
 	// SourceUnchanged says that the subPath names, by now, the very file that is bound. A kubelet that compares the two
 	// keeps such a bind, even if the kernel refuses to bind its name any more.
 	SourceUnchanged bool
-	// SourceReplaced says that the subPath names another file or directory by now, which can be bound in its place.
+	// SourceReplaced says that the subPath names another file or directory by now, which Unmount can bind in its place.
 	SourceReplaced bool
 	// SourceMissing says that the subPath names nothing by now.
 	SourceMissing bool
+
+	// Outlook is what the kubelet will do about the bind by itself; only a stale one has one.
+	Outlook
 
 	comparison   comparison // the evidence that decided, with State
 	notInspected bool       // it could not be looked at, and Reason says why
@@ -51,10 +54,6 @@ type TableFacts struct {
 	// PeerGroup is the peer group that an unmount spreads to, 0 for none.
 	PeerGroup int `json:"spreads,omitempty"`
 }
-
-// WillBeReplaced reports whether a kubelet that renews binds will replace this one by itself, at the container's next
-// start.
-func (b Bind) WillBeReplaced() bool { return b.Verdict == Stale && !b.SourceUnchanged }
 
 // Report is what was found about the subPath binds of a pod.
 type Report struct {
@@ -75,20 +74,37 @@ func (r *Report) Stale() []Bind {
 
 // Inspect looks at the subPath binds of a pod as the kubelet's mount namespace has them now. container narrows it to
 // one container; empty means all of them.
-func Inspect(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
+func Inspect(ctx context.Context, node *kubelet.Node, from Sources, pod *corev1.Pod, container string) (*Report, error) {
 	var report *Report
-	err := node.Do(ctx, func() (err error) {
-		report, err = inspectPod(node, pod, container)
-		return err
-	})
+	asked, habits, err := askPod(ctx, node, from.Prober, pod)
+	if err == nil {
+		err = node.Do(ctx, func() (err error) {
+			report, err = inspectPod(node, pod, container, asked)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("inspect subPath binds of pod %q: %w", pod.UID, err)
+	}
+	for i := range report.Binds {
+		report.Binds[i].AddOutlook(ctx, habits, from.Runtime, pod)
 	}
 	return report, nil
 }
 
+// askPod asks the file systems of the pod's binds, and reads the kubelet's habits.
+func askPod(ctx context.Context, node *kubelet.Node, prober Prober, pod *corev1.Pod) (Answers, kubelet.Habits, error) {
+	habits := node.Habits()
+	table, err := node.Mounts(ctx)
+	if err != nil {
+		return nil, habits, err
+	}
+	asked, err := askIn(ctx, prober, node, table, func(string) *corev1.Pod { return pod }, mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))))
+	return asked, habits, err
+}
+
 // inspectPod runs inside the namespace.
-func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string) (*Report, error) {
+func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string, asked Answers) (*Report, error) {
 	ns, err := mountns.Self()
 	if err != nil {
 		return nil, err
@@ -107,6 +123,7 @@ func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string) (*Report,
 		if container != "" && target.expected.Container != container {
 			continue
 		}
+		target.answers = asked[point]
 		bind, there, err := target.inspect(point)
 		if err != nil {
 			return nil, err

@@ -22,9 +22,14 @@ const (
 	// SourceGone: the source was deleted, and the volume has no such name any more. Without the bind the kubelet would
 	// put an empty directory in its place.
 	SourceGone Verdict = "SourceGone"
-	// Unproven: the kernel says deleted, but it cannot be proven that this is so.
+	// Unproven: the kernel says deleted, but it cannot be proven that this is so; or the bind could not be looked at.
 	Unproven Verdict = "Unproven"
+	// OfVolume: the volume itself is not right, and is judged with all binds of it as a volume.
+	OfVolume Verdict = "OfVolume"
 )
+
+// isFault reports whether there is something to say about such a bind.
+func (v Verdict) isFault() bool { return v != Alive && v != OfVolume }
 
 // judgeBind decides about the mount st that is at the place of a bind, given how it compares with what the subPath
 // names now.
@@ -59,6 +64,9 @@ const (
 	entryAbsent     relation = "absent"
 	removedByWriter relation = "emptied" // absent, from a volume whose content was replaced
 )
+
+// IsAsked reports whether Ask asks file systems of that type: of others, the kernel proves all that can be known.
+func IsAsked(fsType string) bool { return !isLocalType(fsType) }
 
 // isLocalType reports whether a file system answers from this machine, and numbers its files for good.
 func isLocalType(fsType string) bool {

@@ -48,7 +48,7 @@ func newBoundPod(t *testing.T, plugin, volume, entry string) boundPod {
 
 func (b boundPod) inspectPod(t *testing.T) []Bind {
 	t.Helper()
-	report, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, Sources{}, b.pod, "")
 	must(t, err)
 	return report.Binds
 }
@@ -207,7 +207,7 @@ func TestOtherMountsAreNotTakenForBinds(t *testing.T) {
 		b.Bind(source, point)
 	}
 	must(t, os.Remove(source))
-	report, err := Inspect(t.Context(), b.Node, b.pod, "")
+	report, err := Inspect(t.Context(), b.Node, Sources{}, b.pod, "")
 	must(t, err)
 	if len(report.Stale()) != 0 || len(report.Binds) != 1 {
 		t.Errorf("binds = %+v, want the one that the pod asks for, alive", report.Binds)

@@ -34,13 +34,14 @@ type BindEvidence struct {
 	NotInspected string `json:"unasked,omitempty"`
 	comparison
 	TableFacts
+	Outlook
 }
 
 // Evidence is what the survey rests on.
 func (s *Survey) Evidence() Evidence {
 	evidence := Evidence{Scope: s.Scope, Found: []BindEvidence{}}
 	for _, f := range s.Found {
-		b := BindEvidence{SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, comparison: f.comparison, TableFacts: f.TableFacts}
+		b := BindEvidence{SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, comparison: f.comparison, TableFacts: f.TableFacts, Outlook: f.Outlook}
 		if f.notInspected {
 			b.NotInspected = f.Reason
 		}
@@ -57,8 +58,8 @@ func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
 		if of.NotInspected != "" {
 			bind = notInspected(of.Expected, of.State, of.NotInspected)
 		}
-		bind.TableFacts = of.TableFacts
-		if bind.Verdict != Alive {
+		bind.TableFacts, bind.Outlook = of.TableFacts, of.Outlook
+		if bind.Verdict.isFault() {
 			survey.Found = append(survey.Found, Found{of.SubPath, podOf(of.SubPath.PodUID), bind})
 		}
 	}

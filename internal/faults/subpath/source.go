@@ -86,7 +86,7 @@ func findMissingSubPaths(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, 
 			continue
 		}
 		name := podinfo.SubPathName(pod, expected)
-		if name == "" || !paths.missingInVolume(target{node, pod, place, expected}, name) {
+		if name == "" || !paths.missingInVolume(target{node: node, pod: pod, place: place, expected: expected}, name) {
 			continue
 		}
 		found = append(found, fault.Finding{

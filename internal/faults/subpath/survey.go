@@ -22,8 +22,8 @@ import (
 // Survey is what was found on a node.
 type Survey struct {
 	Scope
-	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none: no
-	// container of it is started again.
+	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none, as no
+	// container of it is started again, unless it is being deleted: then they can keep it from going.
 	Found []Found
 }
 
@@ -51,51 +51,65 @@ type Found struct {
 
 // Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil if it is
 // not known; podOf itself may be nil. A mount that the spec of a known pod does not ask for is passed over.
-func Scan(ctx context.Context, node *kubelet.Node, podOf func(uid string) *corev1.Pod) (*Survey, error) {
+func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid string) *corev1.Pod) (*Survey, error) {
 	survey := &Survey{}
-	err := node.Do(ctx, func() error { return survey.inspectAll(ctx, node, podOf) })
+	table, err := node.Mounts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
+	}
+	asked, err := askIn(ctx, from.Prober, node, table, podOf, nil)
+	if err == nil {
+		err = node.Do(ctx, func() error { return survey.inspectAll(ctx, node, knowledge{table, podOf, asked}) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
+	}
+	habits := node.Habits()
+	for i := range survey.Found {
+		survey.Found[i].AddOutlook(ctx, habits, from.Runtime, survey.Found[i].Pod)
 	}
 	renews, err := node.ReplacesStaleBinds()
 	survey.ReplacesBinds, survey.ReplacesBindsKnown = renews, err == nil
 	return survey, nil
 }
 
+// knowledge is what a survey knows before it looks at binds.
+type knowledge struct {
+	table *mountinfo.Table
+	podOf func(uid string) *corev1.Pod // may be nil
+	asked Answers
+}
+
 // inspectAll runs inside the namespace.
-func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, podOf func(uid string) *corev1.Pod) error {
+func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, known knowledge) error {
 	ns, err := mountns.Self()
 	if err != nil {
 		return err
 	}
-	table, err := mountns.Table(0)
-	if err != nil {
-		return err
-	}
-	s.Namespace, s.Mounts = ns.Inode, len(table.Mounts())
+	s.Namespace, s.Mounts = ns.Inode, len(known.table.Mounts())
 	if s.Pods, err = countDirs(node.PodsDir()); err != nil {
 		return err
 	}
-	for _, point := range mountPoints(table.Under(node.PodsDir())) {
+	for _, point := range mountPoints(known.table.Under(node.PodsDir())) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		s.addBind(node, podOf, point, table)
+		s.addBind(node, point, known)
 	}
 	return nil
 }
 
 // addBind adds one bind. One that cannot be looked at is not proven to be anything, and the others are looked at.
-func (s *Survey) addBind(node *kubelet.Node, podOf func(uid string) *corev1.Pod, point string, table *mountinfo.Table) {
+func (s *Survey) addBind(node *kubelet.Node, point string, known knowledge) {
 	place, ok := node.ParseSubPath(point)
 	if !ok {
 		return
 	}
 	var pod *corev1.Pod
-	if podOf != nil {
-		pod = podOf(place.PodUID)
+	if known.podOf != nil {
+		pod = known.podOf(place.PodUID)
 	}
-	bind, there, err := InspectBind(node, pod, point)
+	bind, there, err := InspectBind(node, pod, point, known.asked)
 	if err != nil {
 		bind, there = notInspected(podinfo.SubPathMount{}, mount.State{ID: mount.ID{Point: point}}, err.Error()), true
 	}
@@ -103,8 +117,8 @@ func (s *Survey) addBind(node *kubelet.Node, podOf func(uid string) *corev1.Pod,
 		return
 	}
 	s.Binds++
-	if bind.Verdict != Alive && (pod == nil || !podinfo.Ended(pod)) {
-		bind.Describe(node, place.PodUID, table)
+	if bind.Verdict.isFault() && (pod == nil || !podinfo.Ended(pod) || pod.DeletionTimestamp != nil) {
+		bind.Describe(node, place.PodUID, known.table)
 		s.Found = append(s.Found, Found{place, pod, bind})
 	}
 }

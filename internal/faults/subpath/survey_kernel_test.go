@@ -101,7 +101,7 @@ func TestScan(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			survey, err := Scan(t.Context(), s.Node, c.podOf)
+			survey, err := Scan(t.Context(), s.Node, Sources{}, c.podOf)
 			must(t, err)
 			counts := map[string]int{}
 			var got []string
@@ -152,7 +152,7 @@ func checkFinding(t *testing.T, s testNode, found Found, finding fault.Finding, 
 // TestScanReportsTheMountinfoLine compares with the text of mountinfo.
 func TestScanReportsTheMountinfoLine(t *testing.T) {
 	s := newNodeOfStates(t)
-	survey, err := Scan(t.Context(), s.Node, nil)
+	survey, err := Scan(t.Context(), s.Node, Sources{}, nil)
 	must(t, err)
 	text, err := mountns.Read(0, nil)
 	must(t, err)
@@ -167,7 +167,7 @@ func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
 	s := newNodeOfStates(t)
 	for _, renews := range []bool{true, false} {
 		s.Renews(renews)
-		survey, err := Scan(t.Context(), s.Node, s.podByUID)
+		survey, err := Scan(t.Context(), s.Node, Sources{}, s.podByUID)
 		must(t, err)
 		if !survey.ReplacesBindsKnown || survey.ReplacesBinds != renews {
 			t.Errorf("renews: %v, known: %v, want %v", survey.ReplacesBinds, survey.ReplacesBindsKnown, renews)
@@ -175,7 +175,7 @@ func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := Scan(stopped, s.Node, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Scan(stopped, s.Node, Sources{}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after cancellation: %v", err)
 	}
 }
@@ -199,7 +199,7 @@ func TestInspectBindTakesOnlyExpectedMounts(t *testing.T) {
 		"the root":                {nil, "/", false},
 		"nothing at all":          {nil, "", false},
 	} {
-		bind, there, err := InspectBind(s.Node, c.pod, c.point)
+		bind, there, err := InspectBind(s.Node, c.pod, c.point, nil)
 		if err != nil || there != c.there || there && (bind.Verdict != Stale || bind.State.Point != c.point) {
 			t.Errorf("%s: there: %v, %v, %+v, want %v", name, there, err, bind, c.there)
 		}
@@ -227,7 +227,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 				pod = nil
 			}
 			before := s.Mounts()
-			err = Unmount(t.Context(), s.Node, pod, st.ID)
+			err = Unmount(t.Context(), s.Node, pod, st.ID, nil)
 			if !errors.Is(err, c.err) || err != nil && c.err == nil {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
@@ -237,7 +237,7 @@ func TestUnmountTakesStaleBindsOnly(t *testing.T) {
 					t.Errorf("mount %s is gone", m)
 				}
 			}
-			if err := Unmount(t.Context(), s.Node, pod, st.ID); !errors.Is(err, c.left) {
+			if err := Unmount(t.Context(), s.Node, pod, st.ID, nil); !errors.Is(err, c.left) {
 				t.Errorf("once more: %v, want %v", err, c.left)
 			}
 		})
@@ -249,8 +249,8 @@ func TestSameFileIsNotReplaced(t *testing.T) {
 		s := testNode{kubelettest.New(t), map[string]*corev1.Pod{}}
 		pod, source, point := s.addPod(t, "x", kubelettest.EmptyDir, "empty")
 		sourceChanges[what].do(t, source)
-		bind, there, err := InspectBind(s.Node, pod, point)
-		if err != nil || !there || bind.Verdict != Stale || bind.WillBeReplaced() != renewed {
+		bind, there, err := InspectBind(s.Node, pod, point, nil)
+		if err != nil || !there || bind.Verdict != Stale || bind.SourceUnchanged == renewed {
 			t.Errorf("%s: %+v, %v, want renewed: %v", what, bind, err, renewed)
 		}
 	}

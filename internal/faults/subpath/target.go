@@ -23,11 +23,12 @@ var ErrNotStale = errors.New("bind is not stale")
 // kernels with openat2 and statmount. there is false if nothing is mounted there, or nothing that can be seen, and if
 // the kubelet would not bind a subPath of the pod there. If pod is nil, its spec is not known: then the bind is Stale
 // only if the kernel alone proves it.
-func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string) (bind Bind, there bool, err error) {
+func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string, asked Answers) (bind Bind, there bool, err error) {
 	target, ok := targetAt(node, pod, point)
 	if !ok {
 		return bind, false, nil
 	}
+	target.answers = asked[point]
 	return target.inspect(point)
 }
 
@@ -52,6 +53,7 @@ type target struct {
 	pod      *corev1.Pod // nil if it is not known
 	place    kubelet.SubPath
 	expected podinfo.SubPathMount
+	answers  *answers // of its file system; nil: it was not asked
 }
 
 // targetAt finds out what belongs at point.
@@ -65,7 +67,7 @@ func targetAt(node *kubelet.Node, pod *corev1.Pod, point string) (target, bool) 
 		return target{node: node, place: place, expected: expected}, true
 	}
 	expected, ok := podinfo.FindSubPathMount(node, pod, point)
-	return target{node, pod, place, expected}, ok
+	return target{node: node, pod: pod, place: place, expected: expected}, ok
 }
 
 // nameInVolume is where in the volume the subPath is. Empty if that is not known.
@@ -86,10 +88,12 @@ func (s target) judgeState(st mount.State) Bind {
 // judgeComparison decides about the mount st from evidence alone.
 func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparison) Bind {
 	bind := Bind{
-		SubPathMount: expected, State: st, SourceUnchanged: now.Relation == sameFile, SourceReplaced: now.Relation == differentInode,
-		SourceMissing: now.Relation == entryAbsent, comparison: now,
+		SubPathMount: expected, State: st, SourceUnchanged: now.Relation == sameFile,
+		SourceReplaced: now.Relation == differentInode && now.Asked == nil, SourceMissing: now.Relation == entryAbsent, comparison: now,
 	}
-	bind.Verdict, bind.Reason = judgeBind(st, now.Relation)
+	if bind.Verdict, bind.Reason = judgeBind(st, now.Relation); now.Asked != nil {
+		bind.Verdict, bind.Reason = judgeAnswers(st, now.Asked)
+	}
 	if now.Observed != "" && bind.Verdict != Alive {
 		bind.Reason += ": " + now.Observed
 	}
@@ -103,11 +107,12 @@ func notInspected(expected podinfo.SubPathMount, st mount.State, why string) Bin
 
 // checkStale is the last word before a bind is unmounted: st must still be a stale bind that the pod's spec asks for.
 // It is called inside the kubelet's namespace.
-func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State) error {
+func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answers) error {
 	target, ok := targetAt(node, pod, st.Point)
 	if !ok || pod == nil {
 		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
 	}
+	target.answers = asked[st.Point]
 	if bind := target.judgeState(st); bind.Verdict != Stale {
 		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
 	}
@@ -118,13 +123,14 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State) error {
 // It binds what the subPath names now in its place, if something is there. A kubelet that is just starting the
 // container may have found the bind and handed its path on. The container must not start with the empty file or
 // directory below it. A kubelet keeps what it finds bound. If nothing is there, the kubelet binds at the next start.
-// Unmount is called inside the kubelet's namespace. Its errors are ErrNotStale and those of package mount.
-func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID) error {
+// Unmount is called inside the kubelet's namespace. asked are the answers that were got just before, of file systems that
+// may not answer; without them nothing there is stale. Its errors are ErrNotStale and those of package mount.
+func Unmount(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, id mount.ID, asked Answers) error {
 	var st mount.State
 	err := mount.Unmount(ctx, id, mount.Options{
 		Check: func(now mount.State) error {
 			st = now
-			return checkStale(node, pod, now)
+			return checkStale(node, pod, now, asked)
 		},
 		Source: func() *sys.FD { return openReplacement(node, pod, st) },
 	})

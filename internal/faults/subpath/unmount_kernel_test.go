@@ -24,7 +24,7 @@ func TestUnmountLeavesNoPlaceholder(t *testing.T) {
 	} {
 		t.Run(c.volume, func(t *testing.T) {
 			b := newStalePod(t, c.plugin, c.volume)
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
 			source, err := os.Stat(filepath.Join(b.Volume(b.pod, c.plugin, c.volume), "entry"))
 			must(t, err)
 			if now, err := os.Stat(b.point); err != nil || !os.SameFile(now, source) {
@@ -55,7 +55,7 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := lost(t)
 			put(t, filepath.Join(b.Volume(b.pod, kubelettest.EmptyDir, "empty"), "entry"))
-			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
+			must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
 			if st, err := mount.Inspect(b.point); !errors.Is(err, mount.ErrNotMounted) {
 				t.Errorf("at the point: %+v, %v, want ErrNotMounted", st, err)
 			}
@@ -69,7 +69,7 @@ func TestUnmountPutsNothingElse(t *testing.T) {
 		must(t, os.WriteFile(lost, nil, 0o644))
 		b.Stack(lost, b.point)
 		must(t, os.Remove(lost))
-		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID))
+		must(t, Unmount(t.Context(), b.Node, b.pod, b.inspectPod(t)[0].State.ID, nil))
 		if st, err := mount.Inspect(b.point); err != nil || !st.Same(lower.ID) {
 			t.Errorf("at the point: %+v, %v, want the mount that was below", st, err)
 		}
@@ -87,7 +87,7 @@ func TestUnmountOnSharedMount(t *testing.T) {
 	if before.State.Shared == 0 || before.PeerGroup != before.State.Shared {
 		t.Fatalf("peer groups %d and %d, want one for both", before.State.Shared, before.PeerGroup)
 	}
-	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID))
+	must(t, Unmount(t.Context(), b.Node, b.pod, before.State.ID, nil))
 	if binds := b.inspectPod(t); len(binds) != 1 || binds[0].Verdict != Alive || binds[0].HiddenMounts != 0 {
 		t.Errorf("binds = %+v, want one that is alive, with nothing beneath", binds)
 	}

@@ -313,6 +313,14 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 	return nil
 }
 
+// isStaleSubPath reports whether the copy is of a subPath whose source was deleted or replaced, in a volume that is right
+// otherwise. Package subpath finds the kubelet's bind of it, and containers keep their copies until their next start, as on
+// any file system.
+func (c *Copy) isStaleSubPath() bool {
+	return c.volume.Code == "" && c.volume.Mount.ID != 0 && c.SubPath != "" && deviceOf(c.Mount.Mount) == deviceOf(c.volume.Mount.Mount) &&
+		(c.Code == fault.DeletedVolumeSource || c.Code == fault.StaleFileHandle)
+}
+
 // compareCopies orders the copies of a volume: the kubelet's binds, then those that may be replaced, then the rest.
 func compareCopies(a, b *Copy) int {
 	rank := func(c *Copy) int {

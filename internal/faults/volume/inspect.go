@@ -6,6 +6,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -81,6 +82,9 @@ func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 	began := time.Now()
 	inspection, err := i.inspect(ctx, s)
 	if err == nil {
+		for _, v := range inspection.volumes {
+			v.Copies = slices.DeleteFunc(v.Copies, (*Copy).isStaleSubPath)
+		}
 		err = i.addDaemons(ctx, inspection.volumes)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 // when it has lost its server, or when a name is no good.
 const (
 	ECONNABORTED = unix.ECONNABORTED
+	EHOSTDOWN    = unix.EHOSTDOWN
 	ESHUTDOWN    = unix.ESHUTDOWN
 	ENAMETOOLONG = unix.ENAMETOOLONG
 )

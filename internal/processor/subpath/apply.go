@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
@@ -57,11 +58,30 @@ func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fau
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: no subPath of pod %s/%s with UID %q belongs there", id.Point, pod.Namespace,
 			pod.Name, pod.UID))
 	}
+	if err := h.refuseWhileUsed(ctx, pod, id.Point); err != nil {
+		return fault.Applied{}, err
+	}
+	asked, err := subpath.Ask(ctx, h.Sources.Prober, node, func(string) *corev1.Pod { return pod }, []string{id.Point})
+	if err != nil {
+		return fault.Applied{}, err
+	}
 	err = node.Do(ctx, func() (err error) {
-		done, err = unmountHere(ctx, unmountTarget{node, pod, id, action.Mount.Namespace})
+		done, err = unmountHere(ctx, unmountTarget{node, pod, id, action.Mount.Namespace, asked})
 		return err
 	})
 	return done, err
+}
+
+// refuseWhileUsed refuses the unmount for a pod that is being deleted and of which something runs.
+func (h *Recoverer) refuseWhileUsed(ctx context.Context, pod *corev1.Pod, point string) error {
+	if pod.DeletionTimestamp == nil {
+		return nil
+	}
+	what, err := cri.PodRuns(ctx, h.Sources.Runtime, string(pod.UID))
+	if err == nil && what != "" {
+		err = processor.Stalled(fmt.Errorf("unmount %q: its pod is being deleted, and may still use it: %s", point, what))
+	}
+	return err
 }
 
 // unmountTarget is one mount that is to be unmounted.
@@ -70,6 +90,7 @@ type unmountTarget struct {
 	pod       *corev1.Pod
 	id        mount.ID
 	namespace uint64
+	asked     subpath.Answers
 }
 
 // unmountHere runs inside the kubelet's namespace.
@@ -82,7 +103,7 @@ func unmountHere(ctx context.Context, target unmountTarget) (fault.Applied, erro
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("unmount %q: planned in mount namespace mnt:[%d], but the kubelet is in %s now", target.id.Point,
 			target.namespace, ns))
 	}
-	err = subpath.Unmount(ctx, target.node, target.pod, target.id)
+	err = subpath.Unmount(ctx, target.node, target.pod, target.id, target.asked)
 	switch {
 	case err == nil:
 		return fault.Applied{Message: "unmounted"}, nil

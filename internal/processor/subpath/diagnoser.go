@@ -41,6 +41,7 @@ const (
 type Diagnoser struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
+	Sources subpath.Sources
 }
 
 // Name is subpathRemountDiagnoser.
@@ -55,7 +56,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	}
 	scope := podScopeOf(pod, r.Pod.Container)
 	switch {
-	case podinfo.Ended(pod):
+	case podinfo.Ended(pod) && pod.DeletionTimestamp == nil:
 		return endedResult(scope), nil
 	case len(scope.expectedMounts) == 0 && len(podinfo.Unstarted(pod, scope.container)) == 0:
 		return processor.Result{NotApplicable: scope.noSubPathReason()}, nil
@@ -64,11 +65,11 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	report, err := subpath.Inspect(ctx, node, pod, scope.container)
+	report, err := subpath.Inspect(ctx, node, d.Sources, pod, scope.container)
 	if err != nil {
 		return processor.Result{}, err
 	}
-	c := classifyBinds(node, report)
+	c := classifyBinds(pod, report)
 	if len(c.stale) > 0 {
 		return staleResult(pod, c)
 	}
@@ -78,24 +79,15 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 // classifiedBinds is what was seen of the pod, and what the kubelet does about it.
 type classifiedBinds struct {
 	*subpath.Report
-	// stale are the binds that stay stale; renewed those that the kubelet replaces itself.
-	stale, replacedByKubelet []subpath.Bind
-	// kubeletBehavior is what is known of the kubelet, in words.
-	kubeletBehavior string
+	// stale are the binds that stay stale; leftToKubelet those that the kubelet replaces or unmounts itself.
+	stale, leftToKubelet []subpath.Bind
 }
 
-func classifyBinds(n *kubelet.Node, report *subpath.Report) classifiedBinds {
-	classified := classifiedBinds{Report: report, kubeletBehavior: "this kubelet keeps such a bind at the container's next start (Kubernetes before 1.19)"}
-	renews, err := n.ReplacesStaleBinds()
-	switch {
-	case err != nil:
-		classified.kubeletBehavior = err.Error()
-	case renews:
-		classified.kubeletBehavior = "this kubelet replaces binds that are out of date, but not this one: the subPath names the very file that is bound"
-	}
+func classifyBinds(pod *corev1.Pod, report *subpath.Report) classifiedBinds {
+	classified := classifiedBinds{Report: report}
 	for _, b := range report.Stale() {
-		if renews && b.WillBeReplaced() {
-			classified.replacedByKubelet = append(classified.replacedByKubelet, b)
+		if b.LeftToKubelet() || pod.DeletionTimestamp != nil && !b.KeepsPod {
+			classified.leftToKubelet = append(classified.leftToKubelet, b)
 		} else {
 			classified.stale = append(classified.stale, b)
 		}
@@ -134,9 +126,7 @@ func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result,
 	for _, b := range classified.stale {
 		sources = append(sources, b.Source)
 		destinations = append(destinations, b.State.Point)
-		f := b.Finding(pod, classified.Namespace)
-		f.Evidence = append(f.Evidence, classified.kubeletBehavior)
-		findings = append(findings, f)
+		findings = append(findings, b.Finding(pod, classified.Namespace))
 	}
 	values := map[string]string{
 		KeyDiagnoserResult: resultMet,

@@ -71,18 +71,18 @@ func describeContainer(pod *corev1.Pod, name string) []string {
 // describeBinds describes every bind that is not alive.
 func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, findings []fault.Finding) {
 	subject := "has no stale subPath mount"
-	if len(seen.replacedByKubelet) > 0 {
+	if len(seen.leftToKubelet) > 0 {
 		subject = "has no subPath mount that stays stale"
 	}
 	reasons = []string{fmt.Sprintf("%s %s: of %d subPaths %d are bound, and of these %d have a source that is alive", scope, subject,
 		len(scope.expectedMounts), len(seen.Binds), countVerdict(seen.Binds, subpath.Alive))}
 	for _, bind := range seen.Binds {
 		switch bind.Verdict {
-		case subpath.Alive:
+		case subpath.Alive, subpath.OfVolume:
 			continue
 		case subpath.Stale:
-			reasons = append(reasons, fmt.Sprintf("%q is out of date, and this kubelet replaces it itself at the container's next start: %s "+
-				"(source on the host: %q; mountinfo: %s)", bind.State.Point, bind.Reason, bind.Source, bind.Line))
+			reasons = append(reasons, fmt.Sprintf("%q is out of date, and %s: %s (source on the host: %q; mountinfo: %s)", bind.State.Point,
+				bind.HabitReason, bind.Reason, bind.Source, bind.Line))
 			continue
 		case subpath.SourceGone:
 			findings = append(findings, bind.Finding(scope.pod, seen.Namespace))

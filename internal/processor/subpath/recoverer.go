@@ -43,6 +43,8 @@ type Recoverer struct {
 	Kubelet kubelet.Locator
 	// Runtime is nil if there is none; no start is brought forward then.
 	Runtime restart.Runtime
+	// Sources are those of the Diagnoser.
+	Sources subpath.Sources
 }
 
 // Name is subpathRemountRecover.
@@ -72,13 +74,13 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	report, err := subpath.Inspect(ctx, node, pod, request.Pod.Container)
+	report, err := subpath.Inspect(ctx, node, h.Sources, pod, request.Pod.Container)
 	if err != nil {
 		return processor.Plan{}, err
 	}
-	c := classifyBinds(node, report)
-	if len(c.stale) == 0 && len(c.replacedByKubelet) > 0 {
-		return processor.Plan{NotApplicable: replacedReason(pod, c.replacedByKubelet)}, nil
+	c := classifyBinds(pod, report)
+	if len(c.stale) == 0 && len(c.leftToKubelet) > 0 {
+		return processor.Plan{NotApplicable: leftReason(pod, c.leftToKubelet)}, nil
 	}
 	stale, reason := neededRepairs(pod, c.stale)
 	if len(stale) == 0 {
@@ -94,7 +96,7 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 		plan.Actions = append(plan.Actions, unmountAction(b, report.Namespace))
 		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
 	}
-	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale)}
+	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale), Going: pod.DeletionTimestamp != nil}
 	if options.BringForward {
 		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, fault.StaleSubPath)...)
 	}
@@ -102,27 +104,35 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 	return plan, err
 }
 
-// replacedReason says why nothing is done about binds that the kubelet replaces.
-func replacedReason(pod *corev1.Pod, renewed []subpath.Bind) string {
+// leftReason says why nothing is done about binds that are left to the kubelet.
+func leftReason(pod *corev1.Pod, left []subpath.Bind) string {
 	var points []string
-	for _, b := range renewed {
+	for _, b := range left {
 		points = append(points, strconv.Quote(b.State.Point))
 	}
-	return fmt.Sprintf("pod %s/%s has subPath mounts that are out of date at %s, and this kubelet replaces them itself at the container's "+
-		"next start", pod.Namespace, pod.Name, strings.Join(points, ", "))
+	why := left[0].HabitReason
+	if pod.DeletionTimestamp != nil {
+		why = "its container is not started again: the pod is being deleted, and such a mount does not keep it from going"
+	}
+	return fmt.Sprintf("pod %s/%s has subPath mounts that are out of date at %s, and %s", pod.Namespace, pod.Name, strings.Join(points, ", "), why)
 }
 
-// neededRepairs leaves out the binds of containers that are not started again. reason says why nothing is left.
+// neededRepairs leaves out the binds of containers that are not started again, unless they keep a pod from going whose last
+// container has ended. reason says why nothing is left.
 func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
 	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
 	for _, bind := range stale {
 		outlook, why := podinfo.RestartStateOf(pod, bind.Container)
-		if outlook != podinfo.Finished {
+		switch {
+		case bind.KeepsPod && bind.StillRuns == "", !bind.KeepsPod && outlook != podinfo.Finished:
 			left = append(left, bind)
-			continue
+		case bind.KeepsPod:
+			reason = fmt.Sprintf("pod %s/%s is being deleted and has a stale subPath mount, which stays as long as the pod may use it: %s", pod.Namespace,
+				pod.Name, bind.StillRuns)
+		default:
+			reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again: %s. Create the pod again",
+				pod.Namespace, pod.Name, bind.Container, why)
 		}
-		reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again: %s. "+
-			"Create the pod again", pod.Namespace, pod.Name, bind.Container, why)
 	}
 	return left, reason
 }
@@ -130,8 +140,16 @@ func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, 
 // unmountAction is the action that repairs one bind.
 func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
 	mount := faults.MountOfState(bind.State, namespace)
-	safety := bind.Reason + "; this pod's spec requests the bind; the current file or directory is bound in its place if it exists, " +
-		"otherwise the kubelet binds it at the next start; running containers keep their mount"
+	safety := bind.Reason + "; this pod's spec requests the bind; "
+	switch {
+	case bind.KeepsPod:
+		safety += "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
+	case bind.LocalFileSystem():
+		safety += "the current file or directory is bound in its place if it exists, otherwise the kubelet binds it at the next start; running " +
+			"containers keep their mount"
+	default:
+		safety += "the kubelet binds the current file or directory at the next start; running containers keep their mount"
+	}
 	if bind.PeerGroup != 0 {
 		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
 			bind.PeerGroup)

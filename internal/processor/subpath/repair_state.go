@@ -16,6 +16,8 @@ type repairState struct {
 	restart.Pending
 	// Others are the mounts of the pod that are none of the plan's business.
 	Others []otherMount `json:"others,omitempty"`
+	// Going is whether the pod was being deleted: then it may be gone by now.
+	Going bool `json:"going,omitempty"`
 }
 
 type otherMount struct {

@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/processor/podref"
 )
 
 // Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
@@ -28,18 +29,7 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 	if err := plan.LoadState(&state); err != nil {
 		return processor.Result{}, err
 	}
-	pod, err := h.restarter().SamePod(ctx, request, state.PodUID)
-	if err != nil {
-		return processor.Result{}, err
-	}
-	node, err := h.Kubelet.Node(ctx)
-	if err != nil {
-		return processor.Result{}, err
-	}
-	if err := verifyMounts(ctx, node, pod, plan); err != nil {
-		return processor.Result{}, err
-	}
-	if err := state.verifyOthers(ctx, node, pod); err != nil {
+	if err := h.verifyPod(ctx, request, state, plan); err != nil {
 		return processor.Result{}, err
 	}
 	values, err := resultValues(plan)
@@ -56,10 +46,46 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 	return processor.Result{Values: values, Findings: healed}, nil
 }
 
+// verifyPod makes sure of the mounts of the pod. One that was being deleted may have gone meanwhile, and then its mounts have.
+func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, state repairState, plan processor.Plan) error {
+	node, err := h.Kubelet.Node(ctx)
+	if err != nil {
+		return err
+	}
+	if state.Going {
+		pod, _, err := podref.Load(ctx, h.Pods, request)
+		if errors.Is(err, kubelet.ErrPodNotFound) || err == nil && (pod == nil || string(pod.UID) != state.PodUID) {
+			return verifyUnmounted(ctx, node, plan)
+		}
+	}
+	pod, err := h.restarter().SamePod(ctx, request, state.PodUID)
+	if err != nil {
+		return err
+	}
+	if err := h.verifyMounts(ctx, node, pod, plan); err != nil {
+		return err
+	}
+	return state.verifyOthers(ctx, node, pod)
+}
+
+// verifyUnmounted makes sure that nothing is mounted at the places of the plan.
+func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan processor.Plan) error {
+	table, err := node.Mounts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, action := range plan.Actions {
+		if action.Mount != nil && len(table.All(action.Mount.Point)) > 0 {
+			return processor.Stalled(fmt.Errorf("verify unmount of %q: its pod is gone, and something is mounted there", action.Mount.Point))
+		}
+	}
+	return nil
+}
+
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
 // places.
-func verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p processor.Plan) error {
-	report, err := subpath.Inspect(ctx, n, pod, "")
+func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p processor.Plan) error {
+	report, err := subpath.Inspect(ctx, n, h.Sources, pod, "")
 	if err != nil {
 		return err
 	}

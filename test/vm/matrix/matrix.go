@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/test/lock"
 	"kubediag.org/kubediag/test/program"
+	"kubediag.org/kubediag/test/subpath"
 	"kubediag.org/kubediag/test/vm"
 )
 
@@ -75,6 +76,11 @@ func Compile(ctx context.Context, dir, tag string, suites []Suite) (_ *Build, er
 	for _, p := range programs {
 		if err := goRun(ctx, "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "programs")+"/", "./"+p); err != nil {
 			return nil, fmt.Errorf("compile %s: %w", p, err)
+		}
+	}
+	for _, version := range subpath.Versions {
+		if err := subpath.Build(ctx, version, filepath.Join(dir, "programs")); err != nil {
+			return nil, err
 		}
 	}
 	// Folders of testdata hold what tests read, and some read the sources.

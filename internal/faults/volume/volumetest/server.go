@@ -6,6 +6,7 @@ package volumetest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -19,18 +20,26 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// fail begins the names whose lookup at the root has the daemon answer everything with an error, whose number follows.
-const fail = "fail-"
+// fail begins the names whose lookup at the root has the daemon answer everything with an error, whose number follows. A
+// lookup of a name that begins with deletePrefix has it delete a directory, as another client would: see Scene.Delete.
+const (
+	fail         = "fail-"
+	deletePrefix = "delete:"
+)
 
 // directory is one of the file system.
 type directory struct {
 	fs.Inode
 	failure *atomic.Int32 // the error number that all answer with; 0: none
+	// deleted is whether the directory alone was deleted, errno how it answers since: 0 is as a directory without links.
+	deleted atomic.Bool
+	errno   atomic.Int32
 }
 
 var (
 	_ fs.NodeLookuper  = (*directory)(nil)
 	_ fs.NodeGetattrer = (*directory)(nil)
+	_ fs.NodeMkdirer   = (*directory)(nil)
 )
 
 // Lookup finds a directory or a file.
@@ -41,6 +50,10 @@ func (d *directory) Lookup(ctx context.Context, name string, out *fuse.EntryOut)
 			return nil, sys.EINVAL
 		}
 		d.failure.Store(int32(n))
+	}
+	if command, ok := strings.CutPrefix(name, deletePrefix); ok {
+		d.remove(ctx, command)
+		return nil, sys.ENOENT
 	}
 	child := d.GetChild(name)
 	switch errno := sys.Errno(d.failure.Load()); {
@@ -61,7 +74,38 @@ func (d *directory) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOu
 		return errno
 	}
 	out.Mode, out.Nlink = 0o755, 2
-	return 0
+	if d.deleted.Load() {
+		out.Nlink = 0
+	}
+	return sys.Errno(d.errno.Load())
+}
+
+// Mkdir makes a directory.
+func (d *directory) Mkdir(ctx context.Context, name string, _ uint32, _ *fuse.EntryOut) (*fs.Inode, sys.Errno) {
+	return d.add(ctx, name), 0
+}
+
+func (d *directory) add(ctx context.Context, name string) *fs.Inode {
+	child := d.NewPersistentInode(ctx, &directory{failure: d.failure}, fs.StableAttr{Mode: fuse.S_IFDIR})
+	d.AddChild(name, child, true)
+	return child
+}
+
+// remove does a command: the name of a directory, the error number that it answers with from then on, and whether another
+// one is made in its place.
+func (d *directory) remove(ctx context.Context, command string) {
+	var name, again string
+	var errno int32
+	if n, _ := fmt.Sscanf(strings.ReplaceAll(command, ":", " "), "%s %d %s", &name, &errno, &again); n != 3 {
+		return
+	}
+	if child, ok := d.GetChild(name).Operations().(*directory); ok {
+		child.deleted.Store(true)
+		child.errno.Store(errno)
+	}
+	if d.RmChild(name); again == "true" {
+		d.add(ctx, name)
+	}
 }
 
 // serve is a role: the daemon of a file system that is kept in memory, at args[0], with a file "data" that says args[2] in
@@ -74,9 +118,7 @@ func serve(args []string, ready func(string)) error {
 		OnAdd: func(ctx context.Context) {
 			at := &root.Inode
 			for name := range strings.SplitSeq(args[1], "/") {
-				next := at.NewPersistentInode(ctx, &directory{failure: root.failure}, fs.StableAttr{Mode: fuse.S_IFDIR})
-				at.AddChild(name, next, false)
-				at = next
+				at = at.Operations().(*directory).add(ctx, name)
 			}
 			at.AddChild("data", at.NewPersistentInode(ctx, &fs.MemRegularFile{Data: []byte(args[2])}, fs.StableAttr{}), false)
 		},

@@ -163,6 +163,16 @@ func (s *Scene) Fail(errno sys.Errno) {
 	}
 }
 
+// Delete has another client delete a directory of the volume, and make another one of its name if again is true. From then
+// on the daemon answers for the old one with the error; 0: as for a directory that is open and has no link.
+func (s *Scene) Delete(name string, answer sys.Errno, again bool) {
+	s.t.Helper()
+	command := fmt.Sprintf("%s%s:%d:%t", deletePrefix, name, int(answer), again)
+	if _, err := os.Lstat(filepath.Join(s.Staging, s.Dir, command)); !errors.Is(err, sys.ENOENT) {
+		s.t.Fatalf("%s: %v, want ENOENT", command, err)
+	}
+}
+
 // Remount has the driver do what it does after its daemon has died: the file "data" of the volume says content then.
 func (s *Scene) Remount(content string) {
 	s.t.Helper()

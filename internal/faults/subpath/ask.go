@@ -1,0 +1,238 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// Prober asks mounts whether they are alive, and never hangs: a *probe.Prober.
+type Prober interface {
+	// Ask returns one answer for each target, in their order.
+	Ask(ctx context.Context, targets []probe.Target) ([]probe.Answer, error)
+}
+
+// Sources is what is asked beside the kernel.
+type Sources struct {
+	// Prober asks file systems that may not answer. Nil: nothing asks them, and of their binds only those are stale that the
+	// kernel proves to be.
+	Prober Prober
+	// Runtime knows the containers of pods that are being deleted; nil: there is none.
+	Runtime cri.PodRuntime
+}
+
+// Answers are those of file systems of which the kernel alone proves nothing, by the place of a bind.
+type Answers map[string]*answers
+
+// answers is what was asked about one bind.
+type answers struct {
+	// Bind is the answer of the bind itself.
+	Bind probe.Answer `json:"bind"`
+	// Volume is that of the mount of the same file system that the subPath is looked up in, and Source that of what the
+	// subPath names there now. Nil: no such mount is known.
+	Volume *probe.Answer `json:"volume,omitempty"`
+	Source *probe.Answer `json:"source,omitempty"`
+	// OfVolume is whether that mount is a volume of the pod, which is judged as such.
+	OfVolume bool `json:"ofVolume,omitempty"`
+	// Unstable is whether bind or source gave another inode number when they were asked again.
+	Unstable bool `json:"unstable,omitempty"`
+}
+
+// Ask asks the file systems of subPath binds that are not local, as the pods' specs have them; a nil prober asks nothing.
+// points are the binds; nil: all of the node. podOf gives a pod by its UID, nil if it is not known. It is not called inside
+// the kubelet's namespace.
+func Ask(ctx context.Context, prober Prober, node *kubelet.Node, podOf func(uid string) *corev1.Pod, points []string) (Answers, error) {
+	if prober == nil || points != nil && len(points) == 0 {
+		return nil, nil
+	}
+	table, err := node.Mounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return askIn(ctx, prober, node, table, podOf, points)
+}
+
+// askIn is Ask of a mount table.
+func askIn(ctx context.Context, prober Prober, node *kubelet.Node, table *mountinfo.Table, podOf func(uid string) *corev1.Pod,
+	points []string) (Answers, error) {
+	ns, err := node.Namespace()
+	if err != nil || prober == nil {
+		return nil, err
+	}
+	if points == nil {
+		points = mountPoints(table.Under(node.PodsDir()))
+	}
+	q := questions{prober: prober, namespace: ns}
+	found := Answers{}
+	for _, point := range points {
+		place, ok := node.ParseSubPath(point)
+		bound, there := table.Top(point)
+		if !ok || !there || isLocalType(bound.FSType) {
+			continue
+		}
+		var pod *corev1.Pod
+		if podOf != nil {
+			pod = podOf(place.PodUID)
+		}
+		if target, ok := targetAt(node, pod, point); ok {
+			found[point] = q.add(target, bound, table)
+		}
+	}
+	return found, q.askAll(ctx)
+}
+
+// questions are what is asked about several binds, in an order: to look a name up can have the kernel forget the directory
+// that was bound by it, as the kubelet's own lookup can. So that is asked before the bind.
+type questions struct {
+	prober         Prober
+	namespace      mountns.Namespace
+	sources, binds []question
+}
+
+// question is one target, and where its answer is kept.
+type question struct {
+	target probe.Target
+	answer *probe.Answer
+	of     *answers
+}
+
+// add adds the questions about a bind.
+func (q *questions) add(target target, bound mountinfo.Mount, table *mountinfo.Table) *answers {
+	a := &answers{}
+	uid := target.place.PodUID
+	ask := func(m mountinfo.Mount, below string, to *probe.Answer) question {
+		return question{probe.Target{Namespace: q.namespace, Point: m.Point, Below: below, Bind: true, Owner: uid}, to, a}
+	}
+	q.binds = append(q.binds, ask(bound, "", &a.Bind))
+	volume, below, ofVolume := target.findSource(bound, table)
+	if volume.ID == 0 {
+		return a
+	}
+	a.Volume, a.OfVolume = &probe.Answer{}, ofVolume
+	q.sources = append(q.sources, ask(volume, "", a.Volume))
+	if below != "" && below != "." {
+		a.Source = &probe.Answer{}
+		q.sources = append(q.sources, ask(volume, below, a.Source))
+	}
+	return a
+}
+
+// findSource finds the mount in which the subPath of a bind is looked up, and the way from its root: the volume's mount in
+// the pod's directory, or another one that shows that part of the file system.
+func (s target) findSource(bound mountinfo.Mount, table *mountinfo.Table) (volume mountinfo.Mount, below string, ofVolume bool) {
+	root, _ := mountinfo.Deleted(bound.Root)
+	shows := func(m mountinfo.Mount) bool {
+		top, _ := table.Top(m.Point)
+		return top.ID == m.ID && m.ID != bound.ID && !m.Deleted()
+	}
+	for _, m := range table.Under(s.node.PodDir(s.place.PodUID)) {
+		if v, ok := s.node.ParseVolume(m.Point); !ok || v.Name != s.place.Volume || !shows(m) {
+			continue
+		}
+		if s.pod != nil {
+			if name := podinfo.SubPathName(s.pod, s.expected); name != "" {
+				return m, path.Clean(name), true
+			}
+		}
+		below, _ := mountinfo.Below(m.Root, root)
+		return m, below, true
+	}
+	for _, m := range table.Mounts() {
+		if m.Major != bound.Major || m.Minor != bound.Minor || !shows(m) {
+			continue
+		}
+		if _, isBind := s.node.ParseSubPath(m.Point); isBind {
+			continue
+		}
+		if below, ok := mountinfo.Below(m.Root, root); ok {
+			return m, below, false
+		}
+	}
+	return mountinfo.Mount{}, "", false
+}
+
+// askAll asks, and asks again where an inode number alone would decide.
+func (q *questions) askAll(ctx context.Context) error {
+	if err := q.ask(ctx, q.sources); err != nil {
+		return err
+	}
+	if err := q.ask(ctx, q.binds); err != nil {
+		return err
+	}
+	var again []question
+	seen := map[*probe.Answer]*probe.Answer{}
+	for _, asked := range slices.Concat(q.sources, q.binds) {
+		if a := asked.of; a.sourceReplaced() && (asked.answer == a.Source || asked.answer == &a.Bind) {
+			seen[asked.answer] = &probe.Answer{}
+			again = append(again, question{asked.target, seen[asked.answer], a})
+		}
+	}
+	if err := q.ask(ctx, again); err != nil {
+		return err
+	}
+	for first, second := range seen {
+		for _, asked := range again {
+			if asked.answer == second && second.Stat != first.Stat {
+				asked.of.Unstable = true
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	// maxQuestions bounds how many targets are asked at a time, maxPasses how often those that there was no time for.
+	maxQuestions = 1000
+	maxPasses    = 4
+)
+
+// ask asks all, and again those that there was no time for as long as that makes progress.
+func (q *questions) ask(ctx context.Context, all []question) error {
+	for batch := range slices.Chunk(all, maxQuestions) {
+		for pass := range maxPasses {
+			left, err := q.askOnce(ctx, batch)
+			if err != nil {
+				return err
+			}
+			if len(left) == 0 || len(left) == len(batch) && pass > 0 {
+				break
+			}
+			batch = left
+		}
+	}
+	return ctx.Err()
+}
+
+// askOnce returns the questions that were not asked. An error of the prober alone stands in their answers.
+func (q *questions) askOnce(ctx context.Context, batch []question) (left []question, err error) {
+	targets := make([]probe.Target, len(batch))
+	for i, asked := range batch {
+		targets[i] = asked.target
+	}
+	found, err := q.prober.Ask(ctx, targets)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if len(found) != len(batch) {
+		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(batch), len(found), err)
+	}
+	for i, asked := range batch {
+		if *asked.answer = found[i]; found[i].State == probe.NotProbed {
+			left = append(left, asked)
+		}
+	}
+	return left, nil
+}

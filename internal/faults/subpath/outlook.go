@@ -1,0 +1,79 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Outlook is what becomes of a stale bind if nothing is done: at the container's next start, or, if the pod is being
+// deleted, when the kubelet takes its volumes away.
+type Outlook struct {
+	Habit kubelet.Habit `json:"habit,omitempty"`
+	// HabitReason says it for people.
+	HabitReason string `json:"habitWhy,omitempty"`
+	// KeepsPod is whether the bind keeps its pod, which is being deleted, from going.
+	KeepsPod bool `json:"keepsPod,omitempty"`
+	// StillRuns says what of such a pod runs, or why that is not known. Empty: its last container has ended.
+	StillRuns string `json:"stillRuns,omitempty"`
+}
+
+// LeftToKubelet reports whether nothing is to be done about a stale bind: the kubelet replaces it itself, or its pod goes in
+// spite of it.
+func (b Bind) LeftToKubelet() bool {
+	return b.Verdict == Stale && b.Habit == kubelet.Renews
+}
+
+// AddOutlook fills in the outlook of a stale bind, by the habits of the kubelet. pod is nil if it is not known.
+func (b *Bind) AddOutlook(ctx context.Context, habits kubelet.Habits, runtime cri.PodRuntime, pod *corev1.Pod) {
+	if b.Verdict != Stale {
+		return
+	}
+	going := pod != nil && pod.DeletionTimestamp != nil
+	as := kubelet.StaleBind{FSType: b.State.FSType, Errno: b.errno(), Unchanged: b.SourceUnchanged}
+	switch {
+	case b.comparison.Asked == nil && !isLocalType(b.State.FSType):
+		b.HabitReason = fmt.Sprintf("not known whether this kubelet renews the bind: its file system of type %q was not asked", b.State.FSType)
+	case going:
+		b.Habit, b.HabitReason = habits.AtEnd(as)
+	default:
+		b.Habit, b.HabitReason = habits.AtStart(as)
+	}
+	if !going || as.Errno == 0 || b.Habit == kubelet.Renews {
+		return
+	}
+	b.KeepsPod = true
+	what, err := cri.PodRuns(ctx, runtime, string(pod.UID))
+	if b.StillRuns = what; err != nil {
+		b.StillRuns = "what of it runs is not known: " + err.Error()
+	}
+}
+
+// errno is the error that a kubelet gets for the bind.
+func (b *Bind) errno() sys.Errno {
+	if asked := b.comparison.Asked; asked != nil && asked.Bind.State != probe.Alive {
+		return asked.Bind.Errno
+	}
+	return 0
+}
+
+// LocalFileSystem reports whether the bind is of a file system of this machine, so that Unmount can bind what its subPath
+// names now.
+func (b Bind) LocalFileSystem() bool { return isLocalType(b.State.FSType) }
+
+// describePod says about a pod that is being deleted whether the bind may be unmounted.
+func (o Outlook) describePod() string {
+	if o.StillRuns != "" {
+		return "the pod is being deleted, and may still use its mounts: " + o.StillRuns
+	}
+	return "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
+}

@@ -1,0 +1,36 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subpath builds programs that prepare and clean subPath binds by the package that the kubelet itself uses, one
+// for each version of Kubernetes. Its tests compare with them what package kubelet says about kubelets. It is for tests
+// alone.
+package subpath
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Versions are those that there is a program of. kubernetes-VERSION is the module that pins what it is built from.
+var Versions = []string{"1.36", "1.37"}
+
+// Program is the name of the program of a version.
+func Program(version string) string { return "kubelet-subpath-" + version }
+
+// Build builds the program of a version into dir.
+func Build(ctx context.Context, version, dir string) error {
+	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "kubediag.org/kubediag/test/subpath").Output()
+	if err != nil {
+		return fmt.Errorf("find sources of program: %w", err)
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, Program(version)), "../testdata/kubelet.go")
+	build.Dir, build.Env = filepath.Join(strings.TrimSpace(string(source)), "kubernetes-"+version), append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build program of Kubernetes %s: %w\n%s", version, err, out)
+	}
+	return nil
+}
