@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	kubediagversion "kubediag.org/kubediag/internal/version"
 )
 
 // TestManifestsNameTheImagesThatMakeMakes holds make image, kubectl apply -k and the Helm chart together.
@@ -29,6 +31,20 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		want := regexp.MustCompile(`(?m)^- name: docker\.io/kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
 		if !want.Match(manifest) {
 			t.Errorf("config/default does not name docker.io/kubediag/%s:%s", name, version[1])
+		}
+	}
+	image := "docker.io/kubediag/cli:" + string(version[1])
+	if version := kubediagversion.CLIImage; version != image {
+		t.Errorf("version.CLIImage is %q, make image makes %q", version, image)
+	}
+	for _, x := range allTexts(t) {
+		if !strings.HasPrefix(x.name, "docs/") {
+			continue
+		}
+		for _, found := range regexp.MustCompile(`--image=docker\.io/kubediag/cli\S*`).FindAllString(x.content, -1) {
+			if found != "--image="+image {
+				t.Errorf("%s: %s, want --image=%s", x.name, found, image)
+			}
 		}
 	}
 	chart, err := os.ReadFile("charts/kubediag/Chart.yaml")

@@ -23,6 +23,15 @@ type Plan struct {
 	// +optional
 	// +listType=atomic
 	Loss []string `json:"loss,omitempty"`
+	// held says why rules such as RecoveryPolicies forbade actions of the plan when it was made: one entry for each reason, at most 10.
+	// Only mode Plan asks.
+	// +optional
+	// +listType=atomic
+	Held []string `json:"held,omitempty"`
+	// heldActions is how many of the actions were forbidden.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	HeldActions int32 `json:"heldActions,omitempty"`
 }
 
 // ApprovalStatus says where the approval of a plan stands.

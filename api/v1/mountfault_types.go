@@ -192,6 +192,10 @@ type FaultRecovery struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Policies []string `json:"policies,omitempty"`
+	// pausedBy is the name of a RecoveryPolicy that selects the fault and is paused: no repair is made, that of a Diagnosis neither.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PausedBy string `json:"pausedBy,omitempty"`
 	// message says why this mode holds, or for what a repair waits.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

@@ -58,6 +58,23 @@ type heldRecoverer struct {
 	holds *repairHolder
 }
 
+// Held implements processor.Holder. A Diagnosis that policies have asked for takes from their budgets, and is not only planned.
+func (h heldRecoverer) Held(ctx context.Context, request processor.Request, action fault.Action) (string, error) {
+	pod, err := h.holds.podOfAction(ctx, request, action)
+	if err != nil {
+		return "", err
+	}
+	d := h.holds.readDiagnosis(ctx, request.Diagnosis)
+	if d.Labels[v1.LabelOrigin] == v1.OriginPolicy {
+		return "", nil
+	}
+	held, err := h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d))
+	if err != nil || held.Why == "" {
+		return "", err
+	}
+	return held.String(), nil
+}
+
 // Apply implements processor.Recoverer.
 func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
 	pod, err := h.holds.podOfAction(ctx, request, action)

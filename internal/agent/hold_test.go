@@ -123,6 +123,7 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			h := &repairHolder{guard: &tc.guard, pods: pods, diagnoses: reader}
 			r := &countingRecoverer{}
 			_, err := h.holdRepairs(r).Apply(t.Context(), tc.request, tc.action)
+			applied := err
 			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
 				t.Errorf("done %d, error %v, asked about %q, consent %d", r.n, err, tc.guard.pod, tc.guard.by)
 			}
@@ -136,7 +137,14 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			if held := tc.guard.why != ""; processor.IsHeld(err) != held || errors.Is(err, errHeld) != held {
 				t.Errorf("error %v", err)
 			}
-			if waiting := (*processor.WaitingError)(nil); errors.As(err, &waiting) != (tc.guard.err != nil) {
+			asked := tc.guard // by itself, the question takes nothing
+			asked.acquired = false
+			h.guard = &asked
+			why, err := h.holdRepairs(r).(processor.Holder).Held(t.Context(), tc.request, tc.action)
+			if asked.acquired || !byPolicy && (why != tc.guard.why || !errors.Is(err, tc.guard.err)) || byPolicy && (why != "" || err != nil) || r.n != tc.done {
+				t.Errorf("held %q, error %v, acquired %v, done %d", why, err, asked.acquired, r.n)
+			}
+			if waiting := (*processor.WaitingError)(nil); errors.As(applied, &waiting) != (tc.guard.err != nil) {
 				t.Errorf("error %v", err)
 			}
 		})

@@ -225,3 +225,18 @@ func TestRequestedEviction(t *testing.T) {
 		})
 	}
 }
+
+// TestPausedRecovery: a MountFault names the policy whose pause holds every repair, and no policy that is not paused.
+func TestPausedRecovery(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		p := podOf(0)
+		for paused, want := range map[bool]string{true: "p", false: ""} {
+			g.Set(automatic(func(s *v1.RecoveryPolicySpec) { s.Paused = paused }))
+			if r := g.Recovery([]fault.Finding{faultOf(p)}, p); r.PausedBy != want {
+				t.Errorf("paused %v: %+v", paused, r)
+			}
+		}
+	})
+}

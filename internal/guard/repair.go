@@ -175,7 +175,7 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 	defer g.mu.Unlock()
 	now := time.Now()
 	d := g.decide(faults[0].Code, pod, now)
-	r := &v1.FaultRecovery{Mode: d.Mode, Policies: d.Names(), Message: d.Why}
+	r := &v1.FaultRecovery{Mode: d.Mode, Policies: d.Names(), Message: d.Why, PausedBy: d.Paused}
 	r.Policies = r.Policies[:min(len(r.Policies), v1.MaxFaultPolicies)]
 	if after := evictAfter(&d, faults); after > 0 && pod != nil {
 		r.EvictAfterSeconds, r.EvictionRefusal = int32(after/time.Second), g.EvictionRefusal(pod)

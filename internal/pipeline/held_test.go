@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -107,5 +108,45 @@ func TestHeldActionIsNoFailure(t *testing.T) {
 	r := mustRun(t, newRunner(t, t.TempDir()), j)
 	if len(ended) != 1 || !ended[0].Waiting || r.Operations[0].Reason != ReasonHeld || r.Operations[0].Attempts != 1 {
 		t.Errorf("actions %+v, operation %+v", ended, r.Operations[0])
+	}
+}
+
+// heldParts is a recoverer whose actions rules forbid.
+type heldParts struct {
+	inParts
+	why map[uint64]string
+	err map[uint64]error
+}
+
+// Held implements processor.Holder.
+func (r *heldParts) Held(_ context.Context, _ processor.Request, a fault.Action) (string, error) {
+	return r.why[a.Mount.ID], r.err[a.Mount.ID]
+}
+
+// TestPlanSaysWhatIsHeld: a plan that is not carried out names the rules that forbid it, each once. A plan that is has no need to ask
+// before.
+func TestPlanSaysWhatIsHeld(t *testing.T) {
+	t.Parallel()
+	n := newKernel(1, 2, 3)
+	r := &heldParts{inParts: inParts{unmounter: unmounter{kernel: n}}, why: map[uint64]string{1: "policy p is paused", 3: "policy p is paused"},
+		err: map[uint64]error{2: errBroken}}
+	j := newJob(t, nil, r)
+	j.PlanOnly = true
+	at := t.TempDir()
+	for range 2 { // the journal has it, too
+		report := mustRun(t, newRunner(t, at), j)
+		p := report.Operations[0].Plan
+		if !report.Planned || p.Actions != 3 || p.HeldActions != 2 || !slices.Equal(p.Held, []string{"policy p is paused", errBroken.Error()}) {
+			t.Errorf("planned %v, %+v", report.Planned, p)
+		}
+	}
+	d := diagnosis()
+	d.Status.Outcome, d.Status.Plan = v1.OutcomePlanned, &v1.Plan{Actions: 3, HeldActions: 3, Held: []string{"policy p is paused. Next: wait"}}
+	if got := summary(d, report{Planned: true}, nil); !strings.HasSuffix(got, "planned 3 actions, and changed nothing. Held: policy p is paused. Next: wait") {
+		t.Errorf("summary %q", got)
+	}
+	free := &heldParts{inParts: inParts{unmounter: unmounter{kernel: newKernel(1)}}, why: r.why}
+	if p := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, free)).Operations[0].Plan; p.HeldActions != 0 || len(p.Held) != 0 {
+		t.Errorf("a plan that was carried out: %+v", p)
 	}
 }

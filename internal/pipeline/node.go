@@ -82,6 +82,9 @@ func (n *nodeRun) result() operationRun {
 		o.Reason = v1.ReasonNotApplicable
 	}
 	o.Findings, o.Gone = d.Findings, d.Gone
+	if o.Plan != nil {
+		o.Plan.Held, o.Plan.HeldActions = d.Held, d.HeldActions
+	}
 	for _, r := range d.Results {
 		if r.File != nil {
 			a := v1.Artifact(*r.File)
@@ -152,7 +155,9 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		}
 	}
 	if errors.Is(err, errPlanned) {
-		return n.end(operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}, ""), nil
+		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}
+		done.Held, done.HeldActions = n.heldActions(ctx)
+		return n.end(done, ""), nil
 	}
 	if isFatal(err) {
 		return record{}, err

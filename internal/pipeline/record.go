@@ -70,6 +70,9 @@ type operationRecord struct {
 	Results  []stored        `json:"results,omitempty"`
 	Findings []fault.Finding `json:"findings,omitempty"`
 	Gone     []fault.Absence `json:"gone,omitempty"`
+	// Held says why rules forbid actions of a plan that is not to be carried out, and HeldActions how many.
+	Held        []string `json:"held,omitempty"`
+	HeldActions int32    `json:"heldActions,omitempty"`
 }
 
 // begin is what the first record says about the run.

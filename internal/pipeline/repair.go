@@ -51,6 +51,29 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
+// heldActions asks the rules about the actions of a plan that is not to be carried out: why some are forbidden, and how many. If a rule
+// does not answer, that is a reason, too, and the action does not count as forbidden.
+func (n *nodeRun) heldActions(ctx context.Context) (reasons []string, count int32) {
+	holder, ok := n.op.Step.Recoverer.(processor.Holder)
+	if !ok {
+		return nil, 0
+	}
+	r := n.request()
+	for _, a := range n.plan.Actions {
+		why, err := holder.Held(ctx, r, a)
+		if why != "" {
+			count++
+		}
+		if err != nil {
+			why = err.Error()
+		}
+		if why = sanitize(why); why != "" && !slices.Contains(reasons, why) && len(reasons) < maxHeld {
+			reasons = append(reasons, why)
+		}
+	}
+	return reasons, count
+}
+
 // actExclusively does the plan while no other program of the node repairs, if there is anything left to do.
 func (n *nodeRun) actExclusively(ctx context.Context) error {
 	if n.Exclusive == nil || !n.pending() {

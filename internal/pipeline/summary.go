@@ -141,6 +141,9 @@ func plannedSummary(s *v1.DiagnosisStatus) string {
 		loss = "could be lost: " + strings.Join(s.Plan.Loss, "; ")
 	}
 	result := fmt.Sprintf("Found %s; planned %s, and changed nothing", printable.ClipMiddle(what, v1.MaxSummaryBytes/3), count)
+	if len(s.Plan.Held) > 0 {
+		return result + ". Held: " + printable.ClipMiddle(oneLine(strings.Join(s.Plan.Held, "; ")), v1.MaxSummaryBytes-len(result)-len(". Held: "))
+	}
 	next := "To repair exactly this, create a Diagnosis with planHash " + s.Plan.Hash
 	return result + ". " + next + "; " + printable.ClipMiddle(loss, max(16, v1.MaxSummaryBytes-len(result)-len(next)-4))
 }

@@ -336,7 +336,8 @@ func TestRefusals(t *testing.T) {
 		{2, "run pod/core2 --plan-hash=f", `--plan-hash="f": must be the 64 hexadecimal digits`},
 		{2, "run", `run: TARGET is missing, see kubectl kubediag run --help`},
 		{2, "bundle", `bundle: --node is missing: name the node`},
-		{2, "bundle --node nope", `no agent runs on node "nope": use kubectl debug node/nope --image=docker.io/kubediag/cli`},
+		{2, "bundle --node nope", `bundle: nodes nope: not found`},
+		{2, "bundle --node stage-node", `no agent runs on node "stage-node": use kubectl debug node/stage-node --image=docker.io/kubediag/cli:v\d+\.\d+\.\d+ --profile=sysadmin -it -- /kubediag scan`},
 		{3, "bundle --node nope --as=eve", `refused: .*cannot list resource "pods"`},
 		{3, "bundle --node nope -o /dev/null", `is there already: name another file with -o, or add --force`},
 		{2, "faults web", `faults: takes no arguments`},
@@ -364,7 +365,8 @@ func TestDoctor(t *testing.T) {
 	p := install(t)
 	out := p.call(t, 1, "doctor")
 	t.Logf("doctor:\n%s", out)
-	expect(t, out, `OK    API server v1\.`, `OK    \d CustomResourceDefinitions of diagnosis.kubediag.org are there`, `WARN  policy kubediag-agent-node is not installed\n      -> recommended: kubectl apply -f config/policy`,
+	expect(t, out, `OK    API server v1\.`, `OK    \d CustomResourceDefinitions of diagnosis.kubediag.org are there`, `WARN  7 policies are not installed: kubediag-agent-node, `,
+		`      -> recommended: kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml\n`,
 		`OK    \d+ OperationSets ready`, `OK    you may see faults`, `FAIL  there is no manager in namespace kubediag\n      -> install it`, `FAIL  there is no DaemonSet of agents`)
 	expect(t, p.call(t, 1, "doctor", "-o", "json"), `"level": "FAIL"`, `"schemaVersion": 1`)
 	expect(t, p.call(t, 2, "doctor", "--as=eve", "--as-group=system:authenticated"), `WARN  you may not: list mountfaults.diagnosis.kubediag.org; `, `create diagnoses.diagnosis.kubediag.org in\s+namespace\s+default`)

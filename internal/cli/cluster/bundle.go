@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/version"
 )
 
 // agentContainer is the container of an agent's pod that has the program.
@@ -123,7 +124,11 @@ func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, 
 		return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == agentContainer && s.State.Running != nil })
 	})
 	if i < 0 {
-		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=docker.io/kubediag/cli --profile=sysadmin, see docs/kubectl.md", node, node)
+		if err := c.getObject(ctx, nodes.inNamespace(""), node, &corev1.Node{}); errors.Is(err, errMissing) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=%s --profile=sysadmin -it -- /kubediag scan, see docs/kubectl.md",
+			node, node, version.CLIImage)
 	}
 	return &agentPod{c, &list.Items[i]}, nil
 }

@@ -58,6 +58,9 @@ type installationCheck struct {
 	home string
 	now  time.Time
 	out  *outputFormat
+	// absent is set if the API server has no kind of kubediag, and helm is the release that has installed it, or nil.
+	absent bool
+	helm   *helmRelease
 }
 
 func newDoctorCommand(conn *connection) *cobra.Command {
@@ -90,7 +93,15 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(context.Context) []checkResult{k.checkKinds, k.checkPolicies, k.checkOperationSets,
+	kinds := k.checkKinds(ctx)
+	if k.absent { // there is nothing else to check
+		if err := k.showResults(cmd, append(kinds, results...)); err != nil {
+			return err
+		}
+		return verb.ErrFaults
+	}
+	results = append(results, kinds...)
+	for _, check := range []func(context.Context) []checkResult{k.checkPolicies, k.checkOperationSets,
 		k.checkRights, k.checkManager, k.checkAgents, k.checkNodes, k.checkFaults} {
 		results = append(results, check(ctx)...)
 		if ctx.Err() != nil {

@@ -10,22 +10,17 @@ import (
 	"slices"
 	"strings"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
-	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
-const (
-	applyDefault  = "kubectl apply -k config/default"
-	applyPolicies = "kubectl apply -f config/policy"
-)
+const applyDefault = "kubectl apply -k config/default"
 
 // crdDefinition is what is compared of a CustomResourceDefinition.
 type crdDefinition struct {
@@ -52,10 +47,11 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 	if err != nil {
 		return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 	}
-	current := 0
+	current, absent := 0, 0
 	for _, want := range wanted {
 		text, err := k.readPath(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
 		if errors.Is(err, errNotServed) {
+			absent++
 			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
 			continue
 		}
@@ -66,12 +62,20 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 		if err != nil {
 			return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
 		}
+		if k.helm == nil {
+			k.helm = helmReleaseOf(&have.ObjectMeta)
+		}
 		if missing := want.missingFields(have); len(missing) > 0 {
 			results = append(results, failResult("apply those of this release: "+applyDefault,
 				"CustomResourceDefinition %s is of another release: it has no field %s", want.Name, joinNames(missing)))
 			continue
 		}
 		current++
+	}
+	if absent == len(wanted) {
+		k.absent = true
+		return []checkResult{failResult(applyDefault+", or helm install: see docs/install.md",
+			"kubediag is not installed: the API server has none of its %s", verb.Count(absent, "CustomResourceDefinition"))}
 	}
 	if current > 0 {
 		results = slices.Insert(results, 0, okResult("%s of %s are there and have all fields of this release", verb.Count(current, "CustomResourceDefinition"), v1.Group))
@@ -104,58 +108,6 @@ func (s fieldSchema) missingFields(have fieldSchema, at string, missing *[]strin
 	if s.Items != nil && have.Items != nil {
 		s.Items.missingFields(*have.Items, at, missing)
 	}
-}
-
-// checkPolicies checks that the policies that ship are there, current and bound.
-func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkResult) {
-	wanted, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
-	if err != nil {
-		return []checkResult{uncheckedResult("policies are", err)}
-	}
-	var bound admissionv1.ValidatingAdmissionPolicyBindingList
-	err = k.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
-	if errors.Is(err, errNotServed) {
-		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only users who may repair any node create Diagnoses",
-			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
-	}
-	if err != nil {
-		return []checkResult{uncheckedResult("policies are", err)}
-	}
-	var inForce []string
-	for _, want := range wanted {
-		var have admissionv1.ValidatingAdmissionPolicy
-		err := k.getObject(ctx, admissionPolicies.inNamespace(""), want.Name, &have)
-		switch {
-		case errors.Is(err, errMissing):
-			results = append(results, warnResult("recommended: "+applyPolicies, "policy %s is not installed", want.Name))
-		case err != nil:
-			results = append(results, uncheckedResult("policy "+want.Name+" is", err))
-		case !samePolicy(want, have):
-			results = append(results, warnResult("if you did not change it: "+applyPolicies, "policy %s is not that of this release", want.Name))
-		case !slices.ContainsFunc(bound.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == want.Name }):
-			results = append(results, warnResult(applyPolicies, "policy %s is in force nowhere: no binding names it", want.Name))
-		default:
-			inForce = append(inForce, want.Name)
-		}
-	}
-	if len(inForce) > 0 {
-		results = slices.Insert(results, 0, okResult("policies in force: %s", strings.Join(inForce, ", ")))
-	}
-	return results
-}
-
-// samePolicy compares what two policies check.
-func samePolicy(a, b admissionv1.ValidatingAdmissionPolicy) bool {
-	expressions := func(p admissionv1.ValidatingAdmissionPolicy) (all []string) {
-		for _, v := range p.Spec.Validations {
-			all = append(all, strings.TrimSpace(v.Expression))
-		}
-		for _, v := range p.Spec.Variables {
-			all = append(all, v.Name+" "+strings.TrimSpace(v.Expression))
-		}
-		return all
-	}
-	return slices.Equal(expressions(a), expressions(b))
 }
 
 // checkOperationSets checks that the OperationSets can be used.

@@ -192,7 +192,7 @@ func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error
 // changeLine is one line about a fault that has come, has changed or is gone.
 func changeLine(screen terminal.Screen, kind watch.EventType, found *v1.MountFault, now time.Time) string {
 	mark, colour := "✗", verb.Colours[fault.Impact(found.Status.Impact)]
-	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(found.Status.Impact)], verb.Heals[fault.Heal(found.Status.Heal)], found.Status.Summary)
+	text := fmt.Sprintf("%s, heal: %s: %s", verb.Hurts[fault.Impact(found.Status.Impact)], healText(found), found.Status.Summary)
 	switch kind {
 	case watch.Deleted:
 		mark, colour, text = "✓", terminal.Green, "gone after "+formatAge(found.Status.Since, now)

@@ -97,7 +97,7 @@ func (v faultsView) limitsText() string {
 // groupRows groups faults that are sorted. The order of the rows is that of their first faults.
 func groupRows(list []*v1.MountFault, single bool) (rows []faultRow) {
 	kind := func(f *v1.MountFault) string {
-		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Status.Code, f.Status.Impact, f.Status.Heal, f.Status.Driver)
+		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Status.Code, f.Status.Impact, healText(f), f.Status.Driver)
 	}
 	exact := func(f *v1.MountFault) string {
 		if w := f.Status.Workload; w != nil {
@@ -136,7 +136,7 @@ func (v faultsView) tableText(groups []faultRow) string {
 		first := r.faults[0].Status
 		impact := fault.Impact(first.Impact)
 		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
-			first.Code, verb.Hurts[impact], verb.Heals[fault.Heal(first.Heal)], r.subjectText(),
+			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
@@ -200,6 +200,22 @@ func (r faultRow) subjectText() string {
 	return printable.Quoted(first.Namespace) + ": " + verb.Count(len(pods), "pod")
 }
 
+// healText says who can heal a fault: "paused" if kubediag could, and a policy holds all repairs.
+func healText(f *v1.MountFault) string {
+	if pausedBy(f) != "" {
+		return "paused"
+	}
+	return verb.Heals[fault.Heal(f.Status.Heal)]
+}
+
+// pausedBy is the policy that holds a repair which kubediag could make; empty if there is none.
+func pausedBy(f *v1.MountFault) string {
+	if r := f.Status.Recovery; r != nil && (f.Status.Heal == v1.HealSafe || f.Status.Heal == v1.HealAutomatic) {
+		return r.PausedBy
+	}
+	return ""
+}
+
 // faultSubject is the pod, or the target of a fault of the node.
 func faultSubject(f *v1.MountFault) string {
 	if p := f.Status.Pod; p != nil {
@@ -254,7 +270,7 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add("kubectl"+strings.TrimPrefix(v.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
 	mountFault := worst
 	for _, r := range rows {
-		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" {
+		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" && pausedBy(r.faults[0]) == "" {
 			mountFault = r.faults[0]
 			break
 		}
@@ -264,12 +280,17 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 		namespace, name, _ := strings.Cut(waiting, "/")
 		add(v.commandLine("approve", name, "-n", namespace), "its plan, which waits for approval")
 	}
+	plan := "its plan; it asks before it heals"
+	if by := pausedBy(mountFault); by != "" {
+		plan = "its plan, which policy " + by + " holds"
+		add("kubectl"+strings.TrimPrefix(v.commandLine("edit", "recoverypolicy", by), Name), "set spec.paused to false to have it repaired")
+	}
 	switch p := mountFault.Status.Pod; {
 	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
-		add(v.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), "its plan; it asks before it heals")
+		add(v.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), plan)
 	default:
-		add(v.commandLine("run", "node/"+mountFault.Status.Node), "its plan; it asks before it heals")
+		add(v.commandLine("run", "node/"+mountFault.Status.Node), plan)
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
 		add(v.commandLine("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")

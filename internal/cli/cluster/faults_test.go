@@ -169,3 +169,21 @@ func TestChangeLines(t *testing.T) {
 		}
 	}
 }
+
+// TestPausedFaults: a repair that a policy holds is not offered as safe.
+func TestPausedFaults(t *testing.T) {
+	t.Parallel()
+	for heal, want := range map[v1.FaultHeal]string{v1.HealSafe: "paused", v1.HealAutomatic: "paused", v1.HealDriver: "driver", v1.HealPerson: "person"} {
+		f := faultOf("StaleSubPath", v1.ImpactNow, heal, "web-a")
+		f.Status.Recovery = &v1.FaultRecovery{Mode: v1.RecoveryObserve, PausedBy: "pause"}
+		got := faultsView{client: &client{}, now: noon}.listText([]*v1.MountFault{f}, "")
+		if !strings.Contains(got, "\nStaleSubPath  now    "+want) || strings.Contains(got, "  kubectl edit recoverypolicy pause ") != (want == "paused") {
+			t.Errorf("%s:\n%s", heal, got)
+		}
+	}
+	paused, other := faultOf("StaleSubPath", v1.ImpactNow, v1.HealSafe, "web-a"), faultOf("StaleSubPath", v1.ImpactNow, v1.HealSafe, "web-b")
+	paused.Status.Recovery = &v1.FaultRecovery{PausedBy: "pause"}
+	if got := (faultsView{client: &client{}, now: noon}).listText([]*v1.MountFault{paused, other}, ""); !strings.Contains(got, "run pod/web-b -n shop ") {
+		t.Errorf("no other fault is offered:\n%s", got)
+	}
+}

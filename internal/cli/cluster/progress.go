@@ -30,6 +30,8 @@ type progressPrinter struct {
 	said       map[string]bool
 	startTime  time.Time
 	hasStarted atomic.Bool // something has happened
+	// conclusion is how the Diagnosis has ended, in one sentence. A reason in it is not said before.
+	conclusion string
 	// askEvents reads the Events of the pod when no fault was found; nil: the last line does not depend on them. hints are lines to
 	// type about an Event.
 	askEvents func(*v1.Diagnosis) podEvents
@@ -59,6 +61,7 @@ func (w *progressPrinter) isNew(key string) bool {
 func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	var text strings.Builder
 	text.WriteString(w.conditionText(diagnosis))
+	w.conclusion = conclusionOf(diagnosis)
 	for i := range diagnosis.Status.Operations {
 		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
@@ -112,11 +115,39 @@ func (w *progressPrinter) operationText(o *v1.OperationRun) string {
 			text += ": planned, and nothing was changed"
 		}
 	case v1.OperationFailed:
-		return w.Marked("  ", "✗", terminal.Red, text+" failed: "+o.Message)
+		return w.Marked("  ", "✗", terminal.Red, text+" failed"+w.reason(o.Message))
 	case v1.OperationNotApplicable:
 		return w.Marked("  ", "-", terminal.Dim, text+": "+o.Message)
 	}
 	return w.Marked("  ", "✓", terminal.Green, text)
+}
+
+// reason is the end of a line with a reason; empty if there is none, or if the last line or the error has it.
+func (w *progressPrinter) reason(message string) string {
+	if message == "" || strings.Contains(w.conclusion, message) {
+		return ""
+	}
+	return ": " + message
+}
+
+// conclusionOf is how a Diagnosis has ended: in its last line, or in the error if it was refused. Empty: it has not ended.
+func conclusionOf(d *v1.Diagnosis) string {
+	if !d.Ended() {
+		return ""
+	}
+	if c := refusal(d); c != nil {
+		return c.Message
+	}
+	return d.Status.Summary
+}
+
+// refusal is the condition of a Diagnosis whose repair was refused; nil if it was not.
+func refusal(d *v1.Diagnosis) *metav1.Condition {
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete)
+	if c != nil && (c.Reason == v1.ReasonPlanChanged || c.Reason == v1.ReasonRepairHeld) {
+		return c
+	}
+	return nil
 }
 
 // healedText says which fault is gone.
@@ -184,8 +215,23 @@ func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 			}
 		}
 	}
-	return text.String()
+	return text.String() + w.heldText(p)
 }
+
+// heldText says why policies hold the plan, or a part of it.
+func (w *progressPrinter) heldText(p *v1.Plan) (text string) {
+	prefix := "held: "
+	if !planIsHeld(p) && p.HeldActions > 0 {
+		prefix = fmt.Sprintf("%d of %s held: ", p.HeldActions, verb.Count(int(p.Actions), "action"))
+	}
+	for _, why := range p.Held {
+		text += w.Marked("  ", "!", terminal.Yellow, prefix+why)
+	}
+	return text
+}
+
+// planIsHeld reports whether policies hold all of a plan.
+func planIsHeld(p *v1.Plan) bool { return p.HeldActions > 0 && p.HeldActions >= p.Actions }
 
 // actionLines say which were done and which have failed.
 func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
@@ -195,9 +241,7 @@ func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
 			continue
 		}
 		text := fmt.Sprintf("%d %s %s", i+1, a.Kind, a.Target)
-		if a.Message != "" {
-			text += ": " + a.Message
-		}
+		text += w.reason(a.Message)
 		if a.Phase == v1.ActionFailed {
 			b.WriteString(w.Marked("  ", "✗", terminal.Red, text))
 		} else {
@@ -224,6 +268,9 @@ func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 		return w.noFaultText(diagnosis, text, took)
 	case v1.OutcomeCompleted:
 		return w.Marked("", "✓", terminal.Green, text)
+	}
+	if refusal(diagnosis) != nil {
+		return "" // the error says it
 	}
 	return w.Marked("", "✗", terminal.Red, text)
 }

@@ -162,10 +162,17 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 	if agreed {
 		return r.repairPlan(ctx, hash)
 	}
-	if err := r.printText(r.Text("\nNothing was changed. To repair exactly this:\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
+	then := "Nothing was changed. To repair exactly this:"
+	if planIsHeld(diagnosis.Status.Plan) {
+		then = "Nothing was changed. To repair exactly this, once it is not held:"
+	}
+	if err := r.printText(r.Text("\n" + then + "\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
 		return err
 	}
-	return r.finalError(diagnosis)
+	if err := r.finalError(diagnosis); r.heal != healAuto || !planIsHeld(diagnosis.Status.Plan) {
+		return err
+	}
+	return fmt.Errorf("%w: the repair is held", verb.ErrRefused)
 }
 
 // commandWithFlag is this call with another flag.
@@ -180,7 +187,7 @@ func (r *targetRunner) commandWithFlag(flag string) string {
 // planAgreed reports whether the plan is to be repaired.
 func (r *targetRunner) planAgreed(d *v1.Diagnosis) (bool, error) {
 	switch plan := d.Status.Plan; {
-	case r.heal == healNever:
+	case r.heal == healNever, planIsHeld(plan): // the plan says why
 		return false, nil
 	case r.heal == healAuto && !plan.Lossless:
 		return false, r.printText(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
@@ -292,10 +299,11 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 			return err
 		}
 	}
+	if c := refusal(diagnosis); c != nil {
+		return fmt.Errorf("%w: %s", verb.ErrRefused, c.Message)
+	}
 	complete := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete)
 	switch outcome := diagnosis.Status.Outcome; {
-	case complete != nil && (complete.Reason == v1.ReasonPlanChanged || complete.Reason == v1.ReasonRepairHeld):
-		return fmt.Errorf("%w: %s", verb.ErrRefused, complete.Message)
 	case outcome == v1.OutcomeFaultFound, outcome == v1.OutcomePlanned:
 		return verb.ErrFaults
 	case outcome == v1.OutcomeNoFault && r.events.unread != nil:

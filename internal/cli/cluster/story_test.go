@@ -194,3 +194,62 @@ func TestDefinitionsOfAnotherRelease(t *testing.T) {
 		t.Errorf("missing %q", missing)
 	}
 }
+
+// TestHeldPlan: a plan that policies hold says why, and run does not ask.
+func TestHeldPlan(t *testing.T) {
+	t.Parallel()
+	plan := func(held int32) *v1.Diagnosis {
+		d := step(func(s *v1.DiagnosisStatus) {
+			s.Phase, s.Outcome = v1.DiagnosisSucceeded, v1.OutcomePlanned
+			s.Plan = &v1.Plan{Operation: "auto-recover", Hash: strings.Repeat("ab", 32), Actions: 2, Lossless: true, HeldActions: held}
+			if held > 0 {
+				s.Plan.Held = []string{"policy pause is paused. Next: set spec.paused of RecoveryPolicy pause to false, and create another Diagnosis"}
+			}
+		})
+		d.Spec.Mode = v1.ModePlan
+		return d
+	}
+	for held, want := range map[int32]string{
+		0: "Plan abababababab, 2 actions; nothing is lost\n",
+		1: "Plan abababababab, 2 actions; nothing is lost\n  ! 1 of 2 actions held: policy pause is paused. Next: set spec.paused of RecoveryPolicy pause to false, and create another Diagnosis\n",
+		2: "Plan abababababab, 2 actions; nothing is lost\n  ! held: policy pause is paused. Next: set spec.paused of RecoveryPolicy pause to false, and create another Diagnosis\n",
+	} {
+		d := plan(held)
+		if got := newStory(terminal.Screen{}, d).newsText(d); got != want {
+			t.Errorf("%d held: %q, want %q", held, got, want)
+		}
+		r := &targetRunner{runOptions: &runOptions{heal: healAuto}}
+		if agreed, err := r.planAgreed(d); err != nil || agreed != (held < 2) {
+			t.Errorf("%d held: agreed %v, %v", held, agreed, err)
+		}
+	}
+}
+
+// TestReasonIsSaidOnce: the error of a refusal has its reason, and no line before says it.
+func TestReasonIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	const why = "held by policy: policy pause is paused. Next: set spec.paused of RecoveryPolicy pause to false, and create another Diagnosis"
+	failed := func(reason, message string) *v1.Diagnosis {
+		return step(func(s *v1.DiagnosisStatus) {
+			s.Phase, s.Outcome, s.Summary = v1.DiagnosisFailed, v1.OutcomeFaultFound, "Found, and not repaired: StaleSubPath: "+message
+			s.Operations = []v1.OperationRun{{ID: 1, Operation: "auto-recover", Phase: v1.OperationFailed, Message: message,
+				Actions: []v1.Action{{Kind: "Unmount", Target: "/x", Phase: v1.ActionFailed, Message: message}}}}
+			s.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Reason: reason, Message: "operation auto-recover (node 1) may not repair now: " + message}}
+		})
+	}
+	for reason, want := range map[string]string{
+		v1.ReasonRepairHeld:      "  ✗ auto-recover failed\n  ✗ 1 Unmount /x\n",
+		v1.ReasonOperationFailed: "  ✗ auto-recover failed\n  ✗ 1 Unmount /x\n✗ Found, and not repaired: StaleSubPath: " + why + "\n",
+	} {
+		d := failed(reason, why)
+		got := newStory(terminal.Screen{}, d).newsText(d)
+		if got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", reason, got, want)
+		}
+		out := outputFormat(formatText)
+		err := (&targetRunner{runOptions: &runOptions{out: &out}}).finalError(d)
+		if n := strings.Count(got+err.Error(), why); n != 1 {
+			t.Errorf("%s: the reason is said %d times", reason, n)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"slices"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/manifests"
+)
+
+// TestPolicyAdvice: the line installs what is missing and no more, in the way in which kubediag was installed.
+func TestPolicyAdvice(t *testing.T) {
+	t.Parallel()
+	all, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
+	if err != nil || len(all) < 2 {
+		t.Fatalf("%d policies, %v", len(all), err)
+	}
+	var names []string
+	for _, p := range all {
+		names = append(names, p.Name)
+		if got := (&installationCheck{}).applyPolicies([]string{p.Name}); got != "kubectl apply -f config/policy/agent-node.yaml" && got != "kubectl apply -f config/policy/diagnosis-rights.yaml" {
+			t.Errorf("%s: %q", p.Name, got)
+		}
+	}
+	helm := helmReleaseOf(&metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "Helm"},
+		Annotations: map[string]string{"meta.helm.sh/release-name": "kd", "meta.helm.sh/release-namespace": "ops"}})
+	for name, tc := range map[string]struct {
+		helm  *helmRelease
+		names []string
+		want  string
+	}{
+		"all":        {nil, names, "kubectl apply -f config/policy/agent-node.yaml -f config/policy/diagnosis-rights.yaml"},
+		"one":        {nil, []string{"kubediag-agent-node"}, "kubectl apply -f config/policy/agent-node.yaml"},
+		"Helm":       {helm, names, "helm upgrade kd charts/kubediag --namespace ops --reset-then-reuse-values --set policies.agentNode=true,policies.diagnosisRights=true"},
+		"Helm, one":  {helm, []string{"kubediag-trigger-rights"}, "helm upgrade kd charts/kubediag --namespace ops --reset-then-reuse-values --set policies.diagnosisRights=true"},
+		"not Helm's": {helmReleaseOf(&metav1.ObjectMeta{Labels: map[string]string{"app.kubernetes.io/managed-by": "flux"}}), names[:1], "kubectl apply -f config/policy/agent-node.yaml"},
+	} {
+		if got := (&installationCheck{helm: tc.helm}).applyPolicies(tc.names); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+	if !slices.Contains(names, "kubediag-agent-node") {
+		t.Errorf("policies %q", names)
+	}
+}
