@@ -19,7 +19,7 @@ import (
 
 // TestPausedRun: while a policy is paused, run shows the plan and says that it is held; it neither asks nor repairs.
 func TestPausedRun(t *testing.T) {
-	p := install(t)
+	p, c := install(t), clientOfAll(t)
 	text, err := os.ReadFile("../../config/samples/recovery-pause.yaml")
 	policy := &v1.RecoveryPolicy{}
 	if err == nil {
@@ -28,7 +28,7 @@ func TestPausedRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.create(t, p, policy)
+	p.create(t, c, policy)
 	p.LaunchAgent(t, "Observe")
 	p.Bind(t)
 	stale := p.Break(t, 1)
