@@ -18,3 +18,6 @@ func Claims(pod *corev1.Pod) []string {
 	}
 	return names
 }
+
+// FromClaim reports whether a volume is that of a PersistentVolumeClaim, given or made for the pod.
+func FromClaim(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }

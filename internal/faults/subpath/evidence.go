@@ -14,35 +14,6 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// RefusedForKind reports that a container was refused, or never ran, because the runtime could not mount this bind: one of
-// bind and mount path is a file, and the other a directory. statusField is the part of its status that says so. The kubelet
-// or the runtime wrote that part: the output of a container, or of its hooks, does not count. The message must name the bind
-// or its mount path, so one bind is not blamed for another.
-func RefusedForKind(s corev1.ContainerStatus, bind Bind) (statusField string, ok bool) {
-	for _, r := range startRefusals(s) {
-		if describesWrongKind(r.message) && namesBind(r.message, bind) {
-			return r.statusField, true
-		}
-	}
-	return "", false
-}
-
-// namesBind reports whether a message has the mount path of a bind, or its place below the kubelet's root, which the
-// kubelet may know by another path.
-func namesBind(text string, bind Bind) bool {
-	_, place, ok := strings.Cut(bind.State.Point, "/pods/")
-	return containsPath(text, path.Join("/", bind.Mount.MountPath)) || ok && containsPathEnd(text, "/pods/"+place)
-}
-
-// describesWrongKind reports whether a text about a mount is worded as runtimes word that one is a file and the other a
-// directory.
-func describesWrongKind(text string) bool {
-	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
-	has := func(phrase string) bool { return strings.Contains(text, phrase) }
-	return slices.ContainsFunc([]string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}, has) &&
-		slices.ContainsFunc([]string{"not a directory", "is a directory", "onto a file", "onto a directory"}, has)
-}
-
 // containsPath reports whether a text has that path in it, and not only as part of a longer one.
 func containsPath(text, name string) bool {
 	return findPath(text, path.Clean(name), func(before string) bool { return !isPathByte(before, len(before)-1) })

@@ -74,6 +74,14 @@ type pathLookup interface {
 	pathMissing(name string, or ...error) bool
 	// missingInVolume reports whether a volume is there and has no such entry.
 	missingInVolume(s target, name string) bool
+	// kindOf says what lies at a path, or is bound at the place of a subPath and alive; empty: it could not be seen.
+	kindOf(name string, bound *target) string
+	// withoutLink lists the entries of a volume's current version that are not to be reached.
+	withoutLink(dir string) []lostEntry
+	// statReported looks a path up that the kubelet has written, and follows no link.
+	statReported(name string) (sys.Stat, error)
+	// volumesOf lists the volumes that the kubelet has a directory of for a pod; false: they are not known.
+	volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume, bool)
 }
 
 // Lookups are what the node has answered about the sources of pods, by path.
@@ -83,6 +91,12 @@ type Lookups struct {
 	// its bind.
 	Missing   map[string]bool `json:"missing,omitempty"`
 	MissingIn map[string]bool `json:"missingIn,omitempty"`
+	// Kinds is what lies at a path, WithoutLink what a volume has and does not show, Reported what lies at paths in the
+	// kubelet's words, and Volumes those that the kubelet has directories of, by the pod's UID.
+	Kinds       map[string]string           `json:"kinds,omitempty"`
+	WithoutLink map[string][]lostEntry      `json:"withoutLink,omitempty"`
+	Reported    map[string]Lookup           `json:"reported,omitempty"`
+	Volumes     map[string][]kubelet.Volume `json:"volumes,omitempty"`
 }
 
 // Lookup is what is at one path, or why that is not known.
@@ -97,7 +111,10 @@ type Lookup struct {
 
 func (l *Lookups) makeMaps() {
 	if l.HostPaths == nil {
-		l.HostPaths, l.Missing, l.MissingIn = map[string]Lookup{}, map[string]bool{}, map[string]bool{}
+		*l = Lookups{
+			map[string]Lookup{}, map[string]bool{}, map[string]bool{}, map[string]string{}, map[string][]lostEntry{}, map[string]Lookup{},
+			map[string][]kubelet.Volume{},
+		}
 	}
 }
 
@@ -115,7 +132,7 @@ func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding,
 	l.makeMaps()
 	err = p.node.Do(ctx, func() error {
 		for _, name := range names {
-			found = append(found, containerBadSources(nodePathLookup{l}, p.node, p.pod, name)...)
+			found = append(found, p.find(nodePathLookup{l}, name)...)
 		}
 		return ctx.Err()
 	})
@@ -126,7 +143,7 @@ func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding,
 func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Finding) {
 	p := podSources{node, pod, ""}
 	for _, name := range p.containers() {
-		found = append(found, containerBadSources(recordedPathLookup{l}, node, pod, name)...)
+		found = append(found, p.find(recordedPathLookup{l}, name)...)
 	}
 	return found
 }
@@ -136,13 +153,17 @@ type nodePathLookup struct{ *Lookups }
 
 func (r nodePathLookup) statHostPath(name string) (sys.Stat, error) {
 	st, err := followHostPath(name)
+	r.HostPaths[name] = lookupOf(st, err)
+	return st, err
+}
+
+func lookupOf(st sys.Stat, err error) Lookup {
 	l := Lookup{Stat: st}
 	errors.As(err, &l.Absence)
 	if err != nil && !errors.As(err, &l.Errno) {
 		l.Unknown = err.Error()
 	}
-	r.HostPaths[name] = l
-	return st, err
+	return l
 }
 
 func (r nodePathLookup) pathMissing(name string, or ...error) bool {
@@ -156,11 +177,44 @@ func (r nodePathLookup) missingInVolume(target target, name string) bool {
 	return r.MissingIn[at]
 }
 
+func (r nodePathLookup) kindOf(name string, bound *target) string {
+	if bound != nil {
+		r.Kinds[name] = bound.boundKind(name)
+	} else if st, err := statWithoutLinks(name); err == nil {
+		r.Kinds[name] = describeKind(st)
+	}
+	return r.Kinds[name]
+}
+
+func (r nodePathLookup) withoutLink(dir string) []lostEntry {
+	r.WithoutLink[dir] = lostEntries(dir)
+	return r.WithoutLink[dir]
+}
+
+func (r nodePathLookup) statReported(name string) (sys.Stat, error) {
+	st, err := statWithoutLinks(name)
+	r.Reported[name] = lookupOf(st, err)
+	return st, err
+}
+
+func (r nodePathLookup) volumesOf(n *kubelet.Node, uid string) ([]kubelet.Volume, bool) {
+	volumes, err := n.PodVolumes(uid)
+	if err != nil {
+		return nil, false
+	}
+	r.Volumes[uid] = volumes
+	return volumes, true
+}
+
 // recordedPathLookup says what was written down.
 type recordedPathLookup struct{ *Lookups }
 
 func (r recordedPathLookup) statHostPath(name string) (sys.Stat, error) {
-	lookup, known := r.HostPaths[name]
+	return answerOf(r.HostPaths, name)
+}
+
+func answerOf(lookups map[string]Lookup, name string) (sys.Stat, error) {
+	lookup, known := lookups[name]
 	switch {
 	case !known:
 		return sys.Stat{}, fmt.Errorf("look up %q: it was not asked for", name)
@@ -180,10 +234,27 @@ func (r recordedPathLookup) missingInVolume(target target, _ string) bool {
 	return r.MissingIn[target.node.SubPathPoint(target.place)]
 }
 
+func (r recordedPathLookup) kindOf(name string, _ *target) string { return r.Kinds[name] }
+
+func (r recordedPathLookup) withoutLink(dir string) []lostEntry { return r.WithoutLink[dir] }
+
+func (r recordedPathLookup) statReported(name string) (sys.Stat, error) {
+	return answerOf(r.Reported, name)
+}
+
+func (r recordedPathLookup) volumesOf(_ *kubelet.Node, uid string) ([]kubelet.Volume, bool) {
+	volumes, known := r.Volumes[uid]
+	return volumes, known
+}
+
 // Merge adds the answers about another pod.
 func (l *Lookups) Merge(other Lookups) {
 	l.makeMaps()
 	maps.Copy(l.HostPaths, other.HostPaths)
 	maps.Copy(l.Missing, other.Missing)
 	maps.Copy(l.MissingIn, other.MissingIn)
+	maps.Copy(l.Kinds, other.Kinds)
+	maps.Copy(l.WithoutLink, other.WithoutLink)
+	maps.Copy(l.Reported, other.Reported)
+	maps.Copy(l.Volumes, other.Volumes)
 }

@@ -19,13 +19,23 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// BadSources looks for what the containers of a pod that are not started mount and cannot get: the path of a hostPath,
-// what a subPath in it names and nothing is bound for, or the directory of a volume that the kubelet makes. container
-// narrows it to one container; empty means all of them. Only what a lookup proves is reported: one that does not leave
-// the volume, and does not ask a file system that may hang. A source that a start makes counts only once it should be
-// there: a container that waits for its image has no fault yet. A pod that is over, or goes, has none.
+// BadSources looks for what the containers of a pod mount and cannot get. For a container that is not started this is the
+// path of a hostPath, what a subPath in it names and nothing is bound for, the directory of a volume that the kubelet makes,
+// a file for which the image has a directory or the reverse, and a path that the kubelet itself misses. For each one it is
+// what a kubelet that was stopped has left out of a volume. container narrows it to one container; empty means all of them.
+// Only what a lookup proves is reported: one that does not leave the volume, and does not ask a file system that may hang. A
+// source that a start makes counts only once it should be there: a container that waits for its image has no fault yet. A
+// pod that is over, or goes, has none.
 func BadSources(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, container string) ([]fault.Finding, error) {
 	return new(Lookups).ask(ctx, podSources{node, pod, container})
+}
+
+// HasSources reports whether BadSources has anything to look at: a container that is not started, or one that mounts a volume
+// which the kubelet writes.
+func HasSources(pod *corev1.Pod, container string) bool {
+	return len(podinfo.Unstarted(pod, container)) > 0 || slices.ContainsFunc(podinfo.ContainerNames(pod), func(name string) bool {
+		return (container == "" || container == name) && slices.ContainsFunc(podinfo.VolumesOf(pod, name), hasWriter)
+	})
 }
 
 // podSources is whose sources are looked for.
@@ -35,36 +45,70 @@ type podSources struct {
 	container string // empty: all
 }
 
-// containers are those that are not started and will be.
+// containers are those that are looked at.
 func (p podSources) containers() []string {
 	if podinfo.Ended(p.pod) || p.pod.DeletionTimestamp != nil {
 		return nil
 	}
-	return podinfo.Unstarted(p.pod, p.container)
+	return slices.DeleteFunc(podinfo.ContainerNames(p.pod), func(name string) bool { return p.container != "" && p.container != name })
 }
 
-// containerBadSources is BadSources of one container, inside the namespace.
-func containerBadSources(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	status, _ := podinfo.ContainerStatus(pod, container)
-	for _, v := range podinfo.VolumesOf(pod, container) {
-		finding := fault.Finding{Pod: podinfo.PodOf(pod), Container: container, Volume: v.Name, Details: podinfo.DetailsOf(pod, container)}
+// find looks at the sources of one container, inside the namespace.
+func (p podSources) find(paths pathLookup, container string) []fault.Finding {
+	c := containerSources{podSources: p, paths: paths, name: container}
+	c.status, _ = podinfo.ContainerStatus(p.pod, container)
+	unstarted := slices.Contains(podinfo.Unstarted(p.pod, container), container)
+	if !unstarted && c.status.State.Running == nil {
+		return nil
+	}
+	found := c.halfWritten()
+	if !unstarted {
+		return found
+	}
+	found = append(c.missingVolumes(), found...)
+	if len(startRefusals(c.status)) > 0 { // the kubelet makes them at a start
+		found = append(found, c.missingSubPaths()...)
+		found = append(found, c.wrongKinds()...)
+	}
+	return append(found, c.reportedPaths(found)...)
+}
+
+// containerSources is what one container mounts.
+type containerSources struct {
+	podSources
+	paths  pathLookup
+	name   string
+	status corev1.ContainerStatus
+}
+
+// finding is one about a volume of the container.
+func (c containerSources) finding(code fault.Code, volume string, evidence ...string) fault.Finding {
+	return fault.Finding{
+		Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: podinfo.DetailsOf(c.pod, c.name), Evidence: evidence,
+	}
+}
+
+// missingVolumes looks for volumes that are not there, and hostPaths of another kind than the spec demands.
+func (c containerSources) missingVolumes() (found []fault.Finding) {
+	for _, v := range podinfo.VolumesOf(c.pod, c.name) {
 		switch {
 		case v.HostPath != nil:
-			at, err := paths.statHostPath(v.HostPath.Path)
-			finding.Code, finding.Evidence = judgeHostPath(v, startProgressOf(pod, container, v), at, err)
-		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(status):
-			if source := node.VolumeDir(string(pod.UID), podinfo.KubeletPlugin(v), v.Name); paths.pathMissing(source) {
-				finding.Code, finding.Evidence = fault.MissingBindSource, []string{missingMessage(v.Name, source)}
+			at, err := c.paths.statHostPath(v.HostPath.Path)
+			if code, evidence := judgeHostPath(v, startProgressOf(c.pod, c.name, v), at, err); code != "" {
+				found = append(found, c.finding(code, v.Name, evidence...))
+			}
+		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(c.status):
+			if source := c.volumeDir(v); c.paths.pathMissing(source) {
+				found = append(found, c.finding(fault.MissingBindSource, v.Name, missingMessage(v.Name, source)))
 			}
 		}
-		if finding.Code != "" {
-			found = append(found, finding)
-		}
-	}
-	if len(startRefusals(status)) > 0 { // the kubelet makes them at a start
-		found = append(found, findMissingSubPaths(paths, node, pod, container)...)
 	}
 	return found
+}
+
+// volumeDir is the directory of a volume whose content the kubelet keeps.
+func (p podSources) volumeDir(v corev1.Volume) string {
+	return p.node.VolumeDir(string(p.pod.UID), podinfo.KubeletPlugin(v), v.Name)
 }
 
 func missingMessage(volume, source string) string {
@@ -78,27 +122,28 @@ func volumesAreUp(s corev1.ContainerStatus) bool {
 		w != nil && !slices.Contains([]string{"", "ContainerCreating", "PodInitializing"}, w.Reason)
 }
 
-// findMissingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
-func findMissingSubPaths(paths pathLookup, node *kubelet.Node, pod *corev1.Pod, container string) (found []fault.Finding) {
-	for _, expected := range podinfo.SubPathMounts(pod) {
-		place := kubelet.SubPath{PodUID: string(pod.UID), Volume: expected.Volume.Name, Container: expected.Container, Index: expected.Index}
-		if expected.Container != container || expected.Volume.HostPath == nil || !paths.pathMissing(node.SubPathPoint(place), mount.ErrNotMounted) {
+// missingSubPaths looks for the subPaths of hostPath volumes that are not there, and have not been bound.
+func (c containerSources) missingSubPaths() (found []fault.Finding) {
+	for _, expected := range podinfo.SubPathMounts(c.pod) {
+		target := c.target(expected)
+		if expected.Container != c.name || expected.Volume.HostPath == nil || !c.paths.pathMissing(c.node.SubPathPoint(target.place), mount.ErrNotMounted) {
 			continue
 		}
-		name := podinfo.SubPathName(pod, expected)
-		if name == "" || !paths.missingInVolume(target{node: node, pod: pod, place: place, expected: expected}, name) {
+		name := podinfo.SubPathName(c.pod, expected)
+		if name == "" || !c.paths.missingInVolume(target, name) {
 			continue
 		}
-		found = append(found, fault.Finding{
-			Code: fault.MissingBindSource, Pod: podinfo.PodOf(pod), Container: container, Volume: expected.Volume.Name,
-			Details: podinfo.DetailsOf(pod, container),
-			Evidence: []string{
-				fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, expected.Volume.HostPath.Path, expected.Mount.MountPath),
-				"at a start the kubelet makes an empty directory of that name, where it can",
-			},
-		})
+		found = append(found, c.finding(fault.MissingBindSource, expected.Volume.Name,
+			fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, expected.Volume.HostPath.Path, expected.Mount.MountPath),
+			"at a start the kubelet makes an empty directory of that name, where it can"))
 	}
 	return found
+}
+
+// target is the place of a subPath bind, where the kubelet has the volume by its name in the pod.
+func (p podSources) target(expected podinfo.SubPathMount) target {
+	place := kubelet.SubPath{PodUID: string(p.pod.UID), Volume: expected.Volume.Name, Container: expected.Container, Index: expected.Index}
+	return target{node: p.node, pod: p.pod, place: place, expected: expected}
 }
 
 // subPathMissing reports whether the volume is there and has no such entry. Nothing but a local file system is asked.

@@ -18,10 +18,10 @@ const ParamVolume = "param.diagnoser.kubernetes.volume_health.volume"
 // Mounters lists the containers of its pod that mount the volume, by the pod's spec. A spec does not name the
 // PersistentVolume that a claim is bound to: a volume of a claim may be any claim's.
 func (v *Volume) Mounters(pod *corev1.Pod) []string {
-	named := slices.ContainsFunc(pod.Spec.Volumes, func(s corev1.Volume) bool { return s.Name == v.Name && !isFromClaim(s) })
+	named := slices.ContainsFunc(pod.Spec.Volumes, func(s corev1.Volume) bool { return s.Name == v.Name && !podinfo.FromClaim(s) })
 	var may []string // names of the spec
 	for _, s := range pod.Spec.Volumes {
-		if named && s.Name == v.Name || !named && v.Plugin != HostPathPlugin && isFromClaim(s) {
+		if named && s.Name == v.Name || !named && v.Plugin != HostPathPlugin && podinfo.FromClaim(s) {
 			may = append(may, s.Name)
 		}
 	}
@@ -33,5 +33,3 @@ func (v *Volume) Mounters(pod *corev1.Pod) []string {
 	}
 	return names
 }
-
-func isFromClaim(s corev1.Volume) bool { return s.PersistentVolumeClaim != nil || s.Ephemeral != nil }

@@ -47,8 +47,8 @@ type Diagnoser struct {
 // Name is subpathRemountDiagnoser.
 func (d *Diagnoser) Name() string { return "subpathRemountDiagnoser" }
 
-// Run looks at every subPath of the pod, or of the container that the request names. If none is stale, it looks at
-// what those of its containers mount that are not started.
+// Run looks at every subPath of the pod, or of the container that the request names. If none is stale, it looks at the
+// sources of what the containers mount.
 func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	pod, elsewhere, err := podref.Load(ctx, d.Pods, r)
 	if err != nil || elsewhere != "" {
@@ -58,7 +58,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	switch {
 	case podinfo.Ended(pod) && pod.DeletionTimestamp == nil:
 		return endedResult(scope), nil
-	case len(scope.expectedMounts) == 0 && len(podinfo.Unstarted(pod, scope.container)) == 0:
+	case len(scope.expectedMounts) == 0 && !subpath.HasSources(pod, scope.container):
 		return processor.Result{NotApplicable: scope.noSubPathReason()}, nil
 	}
 	node, err := d.Kubelet.Node(ctx)
@@ -73,7 +73,11 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if len(c.stale) > 0 {
 		return staleResult(pod, c)
 	}
-	return otherReasons(ctx, node, scope, c)
+	bad, err := subpath.BadSources(ctx, node, pod, scope.container)
+	if err != nil {
+		return processor.Result{}, err
+	}
+	return otherReasons(scope, c, bad), nil
 }
 
 // classifiedBinds is what was seen of the pod, and what the kubelet does about it.

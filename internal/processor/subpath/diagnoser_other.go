@@ -4,7 +4,6 @@
 package subpath
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,32 +12,24 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
-	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 )
 
 // otherReasons says why the pod does not have this fault, and which it has instead if that can be seen.
-func otherReasons(ctx context.Context, n *kubelet.Node, scope podScope, seen classifiedBinds) (processor.Result, error) {
+func otherReasons(scope podScope, seen classifiedBinds, bad []fault.Finding) processor.Result {
 	reasons, findings := []string{scope.noSubPathReason()}, []fault.Finding(nil)
 	if len(scope.expectedMounts) > 0 {
 		reasons, findings = describeBinds(scope, seen)
 	}
-	bad, err := subpath.BadSources(ctx, n, scope.pod, scope.container)
-	if err != nil {
-		return processor.Result{}, err
-	}
 	findings = append(findings, bad...)
 	for _, name := range podinfo.Unstarted(scope.pod, scope.container) {
 		reasons = append(reasons, describeContainer(scope.pod, name)...)
-		if scope.pod.DeletionTimestamp == nil {
-			findings = append(findings, sourceMismatches(scope.pod, name, seen.Binds)...)
-		}
 	}
 	for _, f := range findings {
 		reasons = append(reasons, fmt.Sprintf("%s in container %q: %s", f.Code, f.Container, f.Evidence[0]))
 	}
-	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}, nil
+	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}
 }
 
 // endedResult says why a pod that is over has no fault.
@@ -94,34 +85,4 @@ func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, find
 
 func countVerdict(binds []subpath.Bind, v subpath.Verdict) int {
 	return len(slices.DeleteFunc(slices.Clone(binds), func(b subpath.Bind) bool { return b.Verdict != v }))
-}
-
-// sourceMismatches returns a finding for each bind of a container that is of another kind than its place in the image: the
-// source is seen to be there, and the runtime refused the container for that bind. The image cannot be seen from here, so
-// the runtime's refusal stands for it.
-func sourceMismatches(pod *corev1.Pod, name string, binds []subpath.Bind) (found []fault.Finding) {
-	status, _ := podinfo.ContainerStatus(pod, name)
-	for _, bind := range binds {
-		if bind.Container != name || bind.Verdict != subpath.Alive {
-			continue
-		}
-		field, refused := subpath.RefusedForKind(status, bind)
-		if !refused {
-			continue
-		}
-		kind, other := "file", "directory"
-		if bind.State.Dir {
-			kind, other = other, kind
-		}
-		found = append(found, fault.Finding{
-			Code: fault.SourceTypeMismatch, Pod: podinfo.PodOf(pod), Container: name, Volume: bind.Volume.Name,
-			Details: podinfo.DetailsOf(pod, name),
-			Evidence: []string{
-				fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have a %s at %q", bind.Index, kind, other,
-					bind.Mount.MountPath),
-				"the container was refused, as " + field + " has it, because the runtime could not mount the one onto the other",
-			},
-		})
-	}
-	return found
 }

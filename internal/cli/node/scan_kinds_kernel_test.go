@@ -1,0 +1,216 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+)
+
+// onlyFault scans a node whose one pod is as change makes it, and returns the one fault; empty: there is none.
+func onlyFault(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) (code fault.Code, volume, evidence string) {
+	t.Helper()
+	must(t, os.MkdirAll(s.Node.PodDir(string(pod.UID)), 0o755))
+	r, _ := scanJSON(t, podList(t, pod), "--kubelet-root", s.Root, "--pods", "-", "--only",
+		"MissingBindSource,SourceTypeMismatch,StaleSubPath")
+	switch len(r.Faults) {
+	case 0:
+		return "", "", ""
+	case 1:
+		return r.Faults[0].Code, r.Faults[0].Volume, strings.Join(r.Faults[0].Evidence, "\n")
+	}
+	t.Fatalf("%d faults, want one at most: %+v", len(r.Faults), r.Faults)
+	return "", "", ""
+}
+
+// refusedAt is the status of a container that the runtime refused for what is to be mounted at that path.
+func refusedAt(source, mountPath string) corev1.ContainerStatus {
+	return kubelettest.Failing("app", fmt.Sprintf("failed to create shim task: OCI runtime create failed: runc create failed: unable to start container "+
+		"process: error during container init: error mounting %q to rootfs at %q: create mountpoint for %s mount: not a directory: unknown: Are you trying "+
+		"to mount a directory onto a file (or vice-versa)? Check if the specified host path exists and is the expected type", source, mountPath, mountPath))
+}
+
+// TestScanOfKinds has a container be refused because what it mounts is of another kind than the image's place for it.
+func TestScanOfKinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		volume string
+		source func(s *kubelettest.Scene, pod *corev1.Pod) string
+		mount  corev1.VolumeMount
+		says   string
+	}{
+		"a ConfigMap onto a file": {
+			volume: "configmap", mount: corev1.VolumeMount{MountPath: "/etc/config.toml"}, says: "is a directory; the image may have a file",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string {
+				return s.Volume(pod, kubelettest.ConfigMap, "configmap")
+			},
+		},
+		"a Secret onto a file": {
+			volume: "secret", mount: corev1.VolumeMount{MountPath: "/etc/key"}, says: "is a directory; the image may have a file",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string { return s.Volume(pod, kubelettest.Secret, "secret") },
+		},
+		"an emptyDir onto a file": {
+			volume: "empty", mount: corev1.VolumeMount{MountPath: "/etc/work"}, says: "is a directory; the image may have a file",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string {
+				return s.Volume(pod, kubelettest.EmptyDir, "empty")
+			},
+		},
+		"a file of the host onto a directory": {
+			volume: "host", mount: corev1.VolumeMount{MountPath: "/etc"}, says: "is a file; the image may have a directory",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string {
+				return hostEntry(t, s, pod, "file")
+			},
+		},
+		"a directory of the host onto a file": {
+			volume: "host", mount: corev1.VolumeMount{MountPath: "/etc/x.conf"}, says: "is a directory; the image may have a file",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string { return hostEntry(t, s, pod, "") },
+		},
+		"a subPath that is a file": {
+			volume: "configmap", mount: corev1.VolumeMount{MountPath: "/etc/dir", SubPath: "key"}, says: "is a file; the image may have a directory",
+			source: func(s *kubelettest.Scene, pod *corev1.Pod) string {
+				point := s.Point(pod, "configmap", "app", 0)
+				s.Bind(filepath.Join(s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": ""}), "key"), point)
+				return point
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			c.mount.Name = c.volume
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{c.mount, {Name: "projected", MountPath: "/other"}}
+			s.Volume(pod, "kubernetes.io~projected", "projected")
+			source := c.source(s, pod)
+			pod.Status.ContainerStatuses[0] = refusedAt(source, c.mount.MountPath)
+			code, volume, evidence := onlyFault(t, s, pod)
+			if code != fault.SourceTypeMismatch || volume != c.volume || !strings.Contains(evidence, c.says) {
+				t.Errorf("%s of %q: %s", code, volume, evidence)
+			}
+			pod.Status.ContainerStatuses[0] = refusedAt("/elsewhere", "/not/mounted")
+			if code, volume, _ = onlyFault(t, s, pod); code != "" {
+				t.Errorf("refused for another mount: %s of %q", code, volume)
+			}
+			pod.Status.ContainerStatuses[0] = kubelettest.Running("app")
+			if code, volume, _ = onlyFault(t, s, pod); code != "" {
+				t.Errorf("a container that runs: %s of %q", code, volume)
+			}
+		})
+	}
+}
+
+// hostEntry has the pod's hostPath be a directory of its own, or a file in it.
+func hostEntry(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod, file string) string {
+	t.Helper()
+	at := filepath.Join(s.Root, "onhost", file)
+	must(t, os.MkdirAll(filepath.Join(s.Root, "onhost"), 0o755))
+	if file != "" {
+		must(t, os.WriteFile(at, nil, 0o600))
+	}
+	for i, v := range pod.Spec.Volumes {
+		if v.HostPath != nil {
+			pod.Spec.Volumes[i].HostPath.Path = at
+		}
+	}
+	return at
+}
+
+// TestScanOfHalfWrittenVolumes has a kubelet be stopped between the content of a volume and the links to it.
+func TestScanOfHalfWrittenVolumes(t *testing.T) {
+	for name, c := range map[string]struct {
+		subPath   string
+		running   bool
+		directory bool
+		change    func(t *testing.T, dir string)
+		want      string
+	}{
+		"the volume":                          {want: `"key" is below "..data"`},
+		"the volume of a container that runs": {running: true, want: `"key" is below "..data"`},
+		"the entry":                           {subPath: "key", want: `"key" is below "..data"`},
+		"another entry":                       {subPath: "other"},
+		"a directory in the place":            {directory: true, want: "a directory is in its place"},
+		"whole":                               {change: func(t *testing.T, dir string) { must(t, os.Symlink("..data/key", filepath.Join(dir, "key"))) }},
+		"never written":                       {change: func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "..data"))) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "", "other": ""})
+			dir := s.Volume(pod, kubelettest.ConfigMap, "configmap")
+			must(t, os.Remove(filepath.Join(dir, "key")))
+			if c.directory {
+				must(t, os.Mkdir(filepath.Join(dir, "key"), 0o755))
+			}
+			if c.change != nil {
+				c.change(t, dir)
+			}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/etc/x", SubPath: c.subPath}}
+			if !c.running {
+				pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+					Reason: "CreateContainerConfigError", Message: `failed to prepare subPath for volumeMount "configmap" of container "app"`}}}
+			}
+			code, volume, evidence := onlyFault(t, s, pod)
+			if c.want == "" && code != "" || c.want != "" && (code != fault.MissingBindSource || volume != "configmap" || !strings.Contains(evidence, c.want)) {
+				t.Errorf("%s of %q, want %q: %s", code, volume, c.want, evidence)
+			}
+		})
+	}
+}
+
+// TestScanOfPathsOfTheKubelet has the kubelet name the path that it misses: of a claim, and of a hostPath.
+func TestScanOfPathsOfTheKubelet(t *testing.T) {
+	for name, c := range map[string]struct {
+		message func(at string) string
+		make    func(t *testing.T, at string)
+		volume  string // the kubelet has a directory of the claim
+		want    fault.Code
+	}{
+		"nothing there": {message: func(at string) string { return "stat " + at + ": no such file or directory" }, want: fault.MissingBindSource},
+		"nothing there, local": {
+			message: func(at string) string { return fmt.Sprintf("path %q does not exist", at) }, want: fault.MissingBindSource,
+		},
+		"something else there": {
+			message: func(at string) string { return "hostPath type check failed: " + at + " is not a directory" }, want: fault.SourceTypeMismatch,
+			make: func(t *testing.T, at string) { must(t, os.WriteFile(at, nil, 0o600)) },
+		},
+		"nothing there, by kind": {
+			message: func(at string) string { return "hostPath type check failed: " + at + " is not a socket file" }, want: fault.MissingBindSource,
+		},
+		"there by now": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" },
+			make:    func(t *testing.T, at string) { must(t, os.Mkdir(at, 0o755)) },
+		},
+		"a link": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" },
+			make:    func(t *testing.T, at string) { must(t, os.Symlink("/nowhere", at)) },
+		},
+		"the claim is mounted": {
+			message: func(at string) string { return "stat " + at + ": no such file or directory" }, volume: "kubernetes.io~csi/pvc-1/mount",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, pod := kubelettest.New(t), kubelettest.NewPod()
+			at := filepath.Join(t.TempDir(), "pv")
+			if c.make != nil {
+				c.make(t, at)
+			}
+			if c.volume != "" {
+				must(t, os.MkdirAll(filepath.Join(s.Node.PodDir(string(pod.UID)), "volumes", c.volume), 0o755))
+			}
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data", SubPath: "x"}}
+			pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "CreateContainerConfigError", Message: c.message(at)}}}
+			code, volume, evidence := onlyFault(t, s, pod)
+			if code != c.want || code != "" && (volume != "claim" || !strings.Contains(evidence, at)) {
+				t.Errorf("%q of %q, want %q: %s", code, volume, c.want, evidence)
+			}
+		})
+	}
+}

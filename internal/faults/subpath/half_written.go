@@ -1,0 +1,131 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// dataLink is the entry of a volume of the kubelet's atomic writer that leads to the current version.
+const dataLink = "..data"
+
+// maxEntries bounds how many entries of a volume are looked at. A ConfigMap of more has keys of less than 256 bytes.
+const maxEntries = 4096
+
+// lostEntry is an entry of a volume's current version that has no link beside it (kubernetes#121472).
+type lostEntry struct {
+	Name string `json:"name"`
+	// Instead is the kind of what is in the link's place; empty: nothing.
+	Instead string `json:"instead,omitempty"`
+}
+
+// halfWritten looks for volumes that the kubelet did not finish to write, and that the container mounts.
+func (c containerSources) halfWritten() (found []fault.Finding) {
+	if !volumesAreUp(c.status) {
+		return nil
+	}
+	for _, v := range podinfo.VolumesOf(c.pod, c.name) {
+		if !hasWriter(v) {
+			continue
+		}
+		dir := c.volumeDir(v)
+		for _, entry := range c.paths.withoutLink(dir) {
+			if c.mountsEntry(v.Name, entry.Name) {
+				found = append(found, c.finding(fault.MissingBindSource, v.Name, entry.describe(v.Name, dir),
+					"a kubelet that is stopped while it writes a volume leaves this; later it adds no link as long as the content is the same",
+					"a new pod gets a whole volume"))
+			}
+		}
+	}
+	return found
+}
+
+// hasWriter reports whether the kubelet's atomic writer writes a volume.
+func hasWriter(v corev1.Volume) bool {
+	return slices.Contains(atomicWriterPlugins, strings.ReplaceAll(podinfo.KubeletPlugin(v), "/", "~"))
+}
+
+func (e lostEntry) describe(volume, dir string) string {
+	text := fmt.Sprintf("volume %q is half written: %q is below %q, and the link of that name in %q is missing", volume, e.Name, dataLink, dir)
+	if e.Instead != "" {
+		text += fmt.Sprintf(": a %s is in its place", e.Instead)
+	}
+	return text
+}
+
+// mountsEntry reports whether the container mounts the whole volume, or what is at or below that entry.
+func (c containerSources) mountsEntry(volume, entry string) bool {
+	for i, m := range podinfo.VolumeMounts(c.pod, c.name) {
+		if m.Name != volume {
+			continue
+		}
+		if m.SubPath == "" && m.SubPathExpr == "" {
+			return true
+		}
+		name := podinfo.SubPathName(c.pod, podinfo.SubPathMount{Container: c.name, Index: i, Mount: m})
+		if first, _, _ := strings.Cut(path.Clean(name), "/"); first == entry || first == "." && name != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// lostEntries lists the entries of the volume in dir that the kubelet has written and that have no link. It looks again
+// where there are any, as the kubelet makes the links one after the other. Nothing is asked that may hang.
+func lostEntries(dir string) (lost []lostEntry) {
+	fd, err := mountns.Lookup(0, dir)
+	if err != nil || mountns.NotHanging(dir, fd) != nil {
+		fd.Close()
+		return nil
+	}
+	defer fd.Close()
+	volume := openedVolume{dir: fd, path: dir}
+	for range maxLookups {
+		if lost = volume.lostOnce(); len(lost) == 0 {
+			break
+		}
+	}
+	return lost
+}
+
+func (v openedVolume) lostOnce() (lost []lostEntry) {
+	version, resolved, err := v.openByComponents(dataLink)
+	if err != nil {
+		return nil
+	}
+	defer version.Close()
+	if resolved == "/"+dataLink {
+		return nil // no link: the kubelet has not written this
+	}
+	names, _, err := sys.ListDir(version, maxEntries)
+	if err != nil {
+		return nil
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		entry, err := mountns.LookupIn(v.dir, path.Join(v.path, name))
+		switch {
+		case errors.Is(err, sys.ENOENT):
+			lost = append(lost, lostEntry{Name: name})
+		case err == nil:
+			st, err := entry.Stat(sys.StatType)
+			entry.Close()
+			if err == nil {
+				lost = append(lost, lostEntry{name, describeKind(st)})
+			}
+		}
+	}
+	return lost
+}

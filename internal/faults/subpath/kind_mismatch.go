@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// wrongKinds looks for volumeMounts that are of another kind than their place in the image: the source is seen, and the
+// runtime refused the container for that mount. The image cannot be seen from here, so the runtime's refusal stands for it.
+func (c containerSources) wrongKinds() (found []fault.Finding) {
+	mounts := podinfo.VolumeMounts(c.pod, c.name)
+	fields := c.refusedForKind(mounts)
+	for i, m := range mounts {
+		kind, other := "", "directory"
+		if fields[i] != "" {
+			kind = c.kindOfSource(i, m)
+		}
+		switch kind {
+		case "":
+			continue
+		case directoryKind.noun:
+			other = "file"
+		case fileKind.noun:
+			kind = "file"
+		}
+		found = append(found, c.finding(fault.SourceTypeMismatch, m.Name,
+			fmt.Sprintf("the source of volumeMounts[%d] is there and is a %s; the image may have a %s at %q", i, kind, other, m.MountPath),
+			"the container was refused, as "+fields[i]+" has it, because the runtime could not mount the one onto the other"))
+	}
+	return found
+}
+
+// refusedForKind gives the volumeMounts, by their index, for which the container was refused, or never ran, because one of
+// source and mount path is a file and the other a directory, each with the part of the status that says so. The kubelet or
+// the runtime wrote that: the output of a container, or of its hooks, does not count. The message must name the mount path,
+// or no mount path and the source of one mount alone, so one mount is not blamed for another.
+func (c containerSources) refusedForKind(mounts []corev1.VolumeMount) map[int]string {
+	fields := map[int]string{}
+	for _, r := range startRefusals(c.status) {
+		if !describesWrongKind(r.message) {
+			continue
+		}
+		var byPath, bySource []int
+		for i, m := range mounts {
+			if namesMountPath(r.message, m.MountPath) {
+				byPath = append(byPath, i)
+			} else if c.namesSource(r.message, i, m) {
+				bySource = append(bySource, i)
+			}
+		}
+		if len(byPath) == 0 && len(bySource) == 1 {
+			byPath = bySource
+		}
+		for _, i := range byPath {
+			if fields[i] == "" {
+				fields[i] = r.statusField
+			}
+		}
+	}
+	return fields
+}
+
+// rootDirs are how the paths of a container's root directory end.
+var rootDirs = []string{"/rootfs", "/merged", "/fs"}
+
+// namesMountPath reports whether a message has a mount path: as it is in the container, as crun writes it, without its first
+// slash, or below the container's root directory.
+func namesMountPath(text, mountPath string) bool {
+	mountPath = path.Join("/", mountPath)
+	return containsPath(text, mountPath) || strings.Contains(text, "`"+mountPath[1:]+"`") ||
+		slices.ContainsFunc(rootDirs, func(root string) bool { return containsPathEnd(text, root+mountPath) })
+}
+
+// namesSource reports whether a message has the source of a mount: the place of a subPath bind or of a volume below the
+// kubelet's root, which the kubelet may know by another path, or the path of a hostPath.
+func (c containerSources) namesSource(text string, index int, m corev1.VolumeMount) bool {
+	source, _ := c.source(index, m)
+	if _, place, ok := strings.Cut(source, "/pods/"+string(c.pod.UID)+"/"); ok {
+		return containsPathEnd(text, "/pods/"+string(c.pod.UID)+"/"+place)
+	}
+	return source != "" && containsPath(text, source)
+}
+
+// source is where the source of a mount lies, and the place of its bind if the mount has a subPath. Empty: that is not
+// known.
+func (c containerSources) source(index int, m corev1.VolumeMount) (name string, bound *target) {
+	for _, expected := range podinfo.SubPathMounts(c.pod) {
+		if expected.Container == c.name && expected.Index == index {
+			bound := c.target(expected)
+			return c.node.SubPathPoint(bound.place), &bound
+		}
+	}
+	for _, v := range c.pod.Spec.Volumes {
+		switch {
+		case v.Name != m.Name:
+		case v.HostPath != nil:
+			return path.Clean(v.HostPath.Path), nil
+		case podinfo.KubeletPlugin(v) != "":
+			return c.volumeDir(v), nil
+		case podinfo.FromClaim(v):
+			return c.claimPoint(), nil
+		}
+	}
+	return "", nil
+}
+
+// claimPoint is where the kubelet has the volume of the pod's claim, if the pod has one claim and one such volume.
+func (p containerSources) claimPoint() string {
+	volumes, known := p.claimVolumes()
+	if !known || len(volumes) != 1 || len(podinfo.Claims(p.pod)) != 1 {
+		return ""
+	}
+	return p.node.VolumePoint(volumes[0])
+}
+
+// kindOfSource says what the source of a mount is; empty: it could not be seen.
+func (c containerSources) kindOfSource(index int, m corev1.VolumeMount) string {
+	source, bound := c.source(index, m)
+	if source == "" {
+		return ""
+	}
+	if bound != nil || strings.HasPrefix(source, c.node.PodDir(string(c.pod.UID))+"/") {
+		return c.paths.kindOf(source, bound)
+	}
+	at, err := c.paths.statHostPath(source)
+	if err != nil {
+		return ""
+	}
+	return describeKind(at)
+}
+
+// boundKind is the kind of what is bound at the place of a subPath; empty if it is not alive, or cannot be seen.
+func (s target) boundKind(point string) string {
+	bind, there, err := s.inspect(point)
+	switch {
+	case err != nil || !there || bind.Verdict != Alive:
+		return ""
+	case bind.State.Dir:
+		return directoryKind.noun
+	}
+	return fileKind.noun
+}
+
+// statWithoutLinks looks at what lies at a path with no symbolic link in it. A file system that may hang is not asked.
+func statWithoutLinks(name string) (sys.Stat, error) {
+	fd, err := mountns.Lookup(0, name)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer fd.Close()
+	if err := mountns.NotHanging(name, fd); err != nil {
+		return sys.Stat{}, err
+	}
+	return fd.Stat(sys.StatType)
+}
+
+// describesWrongKind reports whether a text about a mount is worded as runtimes word that one is a file and the other a
+// directory.
+func describesWrongKind(text string) bool {
+	text = strings.ToLower(strings.Join(strings.Fields(text), " "))
+	has := func(phrase string) bool { return strings.Contains(text, phrase) }
+	return slices.ContainsFunc([]string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}, has) &&
+		slices.ContainsFunc([]string{"not a directory", "is a directory", "onto a file", "onto a directory"}, has)
+}

@@ -1,0 +1,137 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+const (
+	// maxReport bounds a message in which a path is looked for, maxPath a path, in bytes.
+	maxReport = 8 << 10
+	maxPath   = 4095
+)
+
+var (
+	// reportReasons are the reasons to wait whose message the kubelet itself writes, before a runtime has a say.
+	reportReasons = []string{"CreateContainerConfigError", "ContainerCreating", "PodInitializing"}
+	// report is a whole message of the kubelet about one path, and reportOfKind one about the kind of what is there.
+	reportPrefix = `^(?:Error: )?(?:Mount[A-Za-z.]+ (?:initialization )?failed for volume "[^"]{1,253}" ?: )?`
+	report       = regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
+	reportOfKind = regexp.MustCompile(reportPrefix + `hostPath type check failed: (.+) is not a (directory|file|socket file|character device|block device)$`)
+	reportedKind = map[string]pathKind{
+		"directory": directoryKind, "file": fileKind, "socket file": socketKind, "character device": characterDevice, "block device": blockDevice,
+	}
+	// ofAnyPod is in the paths of pods and of volumes that are mounted for the node, whatever the kubelet's root.
+	ofAnyPod = regexp.MustCompile(`/pods/[0-9a-f]{8}-?[0-9a-f-]+/|/plugins/kubernetes\.io/`)
+	// ofSystem are directories in which no PersistentVolume is looked for.
+	ofSystem = []string{"/bin", "/boot", "/etc", "/lib", "/lib64", "/proc", "/root", "/run/secrets", "/sbin", "/sys", "/usr"}
+)
+
+// reportedPaths looks up the path that the kubelet itself gives as the reason why the container waits. The message chooses a
+// path only among those that are the pod's own: one of its hostPaths, a path in the pod's directory, or that of a claim whose
+// PersistentVolume the kubelet has no directory of, as for a hostPath. The lookup alone proves the fault. before is what was
+// found already.
+func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding {
+	w := c.status.State.Waiting
+	if w == nil || !slices.Contains(reportReasons, w.Reason) {
+		return nil
+	}
+	name, kind, ok := parseReport(w.Message)
+	if !ok {
+		return nil
+	}
+	name, volume, whose, ok := c.ownPath(name)
+	if !ok || slices.ContainsFunc(before, func(f fault.Finding) bool { return volume != "" && f.Volume == volume }) {
+		return nil
+	}
+	switch at, err := c.paths.statReported(name); {
+	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
+		return []fault.Finding{c.finding(fault.MissingBindSource, volume, fmt.Sprintf("nothing is at %q, which the kubelet looks for", name), whose)}
+	case err == nil && kind.matches != nil && !kind.matches(at):
+		return []fault.Finding{c.finding(fault.SourceTypeMismatch, volume,
+			fmt.Sprintf("%q is a %s, and the kubelet takes a %s only", name, describeKind(at), kind.noun), whose)}
+	}
+	return nil
+}
+
+// parseReport reads the path in a message of the kubelet, and the kind of file that it demands there, if it says so.
+func parseReport(message string) (name string, kind pathKind, ok bool) {
+	if len(message) > maxReport {
+		return "", pathKind{}, false
+	}
+	if m := reportOfKind.FindStringSubmatch(message); m != nil {
+		name, kind = m[1], reportedKind[m[2]]
+	} else if m := report.FindStringSubmatch(message); m != nil {
+		name = m[1] + m[2]
+	}
+	name, ok = plainPath(name)
+	return name, kind, ok
+}
+
+// plainPath reports whether a path is absolute and says what it means: no way up, and nothing that a terminal obeys.
+func plainPath(name string) (string, bool) {
+	if name != "/" {
+		name = strings.TrimSuffix(name, "/")
+	}
+	plain := path.IsAbs(name) && name != "/" && path.Clean(name) == name && len(name) <= maxPath && utf8.ValidString(name) &&
+		!strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
+	return name, plain
+}
+
+// ownPath reports whether a path is the pod's own, where it lies for this kubelet, of which volume it is if that is known,
+// and how that is known, in words.
+func (c containerSources) ownPath(name string) (own, volume, whose string, ok bool) {
+	volumes := podinfo.VolumesOf(c.pod, c.name)
+	for _, v := range volumes {
+		if v.HostPath != nil && path.Clean(v.HostPath.Path) == name {
+			return name, v.Name, fmt.Sprintf("it is the path of volume %q", v.Name), true
+		}
+	}
+	uid := string(c.pod.UID)
+	if _, rest, below := strings.Cut(name, "/pods/"+uid+"/"); below { // however the kubelet spells its root
+		own = path.Join(c.node.PodDir(uid), rest)
+		v, _ := c.node.ParseVolume(own)
+		return own, v.Name, "it is in the directory of the pod", true
+	}
+	claims := slices.DeleteFunc(volumes, func(v corev1.Volume) bool { return !podinfo.FromClaim(v) })
+	mounted, known := c.claimVolumes()
+	missing := len(podinfo.Claims(c.pod)) - len(mounted)
+	if len(claims) == 0 || !known || missing <= 0 || c.isForeign(name) {
+		return "", "", "", false
+	}
+	if len(claims) == 1 {
+		volume = claims[0].Name
+	}
+	return name, volume, fmt.Sprintf("the container mounts a claim, and of the pod's claims the kubelet has no directory for %d, as for a hostPath", missing), true
+}
+
+// isForeign reports whether a path is one of a kubelet, or of the system, and so of no claim.
+func (c containerSources) isForeign(name string) bool {
+	return mountinfo.Within(c.node.Root, name) || mountinfo.Within(c.node.PodsDir(), name) || ofAnyPod.MatchString(name+"/") ||
+		slices.ContainsFunc(ofSystem, func(dir string) bool { return mountinfo.Within(dir, name) })
+}
+
+// claimVolumes lists the volumes that the kubelet has a directory of and the pod's spec has no name of: those of claims.
+func (c containerSources) claimVolumes() ([]kubelet.Volume, bool) {
+	volumes, known := c.paths.volumesOf(c.node, string(c.pod.UID))
+	return slices.DeleteFunc(slices.Clone(volumes), func(have kubelet.Volume) bool {
+		return slices.ContainsFunc(c.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == have.Name && !podinfo.FromClaim(v) })
+	}), known
+}

@@ -1,0 +1,119 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package subpath
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// emptyNode has nothing at any path, and writes down which paths the kubelet's words had it look up.
+type emptyNode struct {
+	recordedPathLookup
+	asked   []string
+	volumes []kubelet.Volume
+}
+
+func (n *emptyNode) statReported(name string) (sys.Stat, error) {
+	n.asked = append(n.asked, name)
+	return sys.Stat{}, sys.ENOENT
+}
+
+func (n *emptyNode) volumesOf(*kubelet.Node, string) ([]kubelet.Volume, bool) { return n.volumes, true }
+
+// waitsFor is a pod with a claim, a hostPath and a message of the kubelet.
+func waitsFor(reason, message string) *corev1.Pod {
+	pod := kubelettest.NewPod()
+	pod.UID = "11111111-2222-3333-4444-555555555555"
+	pod.Spec.Volumes = append(pod.Spec.Volumes, hostPathOf("sock", "/run/x.sock"))
+	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/data", SubPath: "x"}, {Name: "sock", MountPath: "/x.sock"}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", State: state(true, reason, message, 0)}}
+	return pod
+}
+
+const configError = "CreateContainerConfigError"
+
+// TestReportedPaths: a message of the kubelet chooses what is looked up only among the paths of the pod itself.
+func TestReportedPaths(t *testing.T) {
+	t.Parallel()
+	const own = "/var/lib/kubelet/pods/11111111-2222-3333-4444-555555555555"
+	for message, want := range map[string]string{
+		"stat /srv/pv: no such file or directory":                                                        "/srv/pv",
+		"lstat /srv/pv/: no such file or directory":                                                      "/srv/pv",
+		"Error: stat /srv/pv: no such file or directory":                                                 "/srv/pv",
+		`path "/srv/pv" does not exist`:                                                                  "/srv/pv",
+		`MountVolume.NewMounter initialization failed for volume "pv-1" : path "/srv/pv" does not exist`: "/srv/pv",
+		`MountVolume.SetUp failed for volume "pv-1" : hostPath type check failed: /srv/pv is not a file`: "/srv/pv",
+		"hostPath type check failed: /run/x.sock is not a socket file":                                   "/run/x.sock",
+		"stat " + own + "/volumes/kubernetes.io~csi/pvc-1/mount: no such file or directory":              "/k/pods/11111111-2222-3333-4444-555555555555/volumes/kubernetes.io~csi/pvc-1/mount",
+		"stat /var/lib/kubelet/pods/22222222-2222-3333-4444-555555555555/x: no such file or directory":   "",
+		"stat /k/pods/other/x: no such file or directory":                                                "",
+		"stat /data/kubelet/plugins/kubernetes.io/csi/x/globalmount: no such file or directory":          "",
+		"stat /etc/shadow: no such file or directory":                                                    "",
+		"stat /proc/1/root/x: no such file or directory":                                                 "",
+		"stat " + own + "/../x: no such file or directory":                                               "",
+		"stat /srv/../etc/shadow: no such file or directory":                                             "",
+		"stat srv/pv: no such file or directory":                                                         "",
+		"stat /: no such file or directory":                                                              "",
+		"stat /srv/\x1b[2J: no such file or directory":                                                   "",
+		"stat /srv/\xff: no such file or directory":                                                      "",
+		"stat /srv/a\nb: no such file or directory":                                                      "",
+		"stat /" + strings.Repeat("a/", 2100) + "a: no such file or directory":                           "",
+		strings.Repeat("x", maxReport) + "stat /srv/pv: no such file or directory":                       "",
+		`exec: "/srv/pv": stat /srv/pv: no such file or directory: unknown`:                              "",
+		"stat /srv/pv: permission denied":                                                                "",
+		`secret "x" not found`:                                                                           "",
+	} {
+		n := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}}
+		found := podSources{testLayout(), waitsFor(configError, message), ""}.find(n, "app")
+		if got := strings.Join(n.asked, " "); got != want {
+			t.Errorf("%.200q: looked up %q, want %q", message, got, want)
+		}
+		if (want != "") != (len(found) == 1) || want != "" && (found[0].Code != fault.MissingBindSource || !strings.Contains(found[0].Evidence[0], want)) {
+			t.Errorf("%.200q: found %+v", message, found)
+		}
+	}
+}
+
+func testLayout() *kubelet.Node { return kubelet.Elsewhere("/k", "/k/pods") }
+
+// TestReportedPathsOfOthers: a path that no claim of the pod can have is not looked up, and neither is one that something
+// else than the kubelet gives.
+func TestReportedPathsOfOthers(t *testing.T) {
+	t.Parallel()
+	const message = "stat /srv/pv: no such file or directory"
+	for name, c := range map[string]struct {
+		reason  string
+		change  func(*corev1.Pod)
+		volumes []kubelet.Volume
+		looks   bool
+	}{
+		"a claim without a directory": {reason: configError, looks: true},
+		"being created":               {reason: "ContainerCreating", looks: true},
+		"the claim has a directory":   {reason: configError, volumes: []kubelet.Volume{{Plugin: "kubernetes.io/csi", Name: "pvc-1"}}},
+		"directories of other volumes": {reason: configError, looks: true, volumes: []kubelet.Volume{
+			{Plugin: "kubernetes.io/configmap", Name: "configmap"}}},
+		"no claim": {reason: configError, change: func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts = p.Spec.Containers[0].VolumeMounts[1:] }},
+		"a hook":   {reason: "PostStartHookError"},
+		"a crash":  {reason: "CrashLoopBackOff"},
+		"a runtime, whose words may be the container's": {reason: "RunContainerError"},
+	} {
+		pod := waitsFor(c.reason, message)
+		if c.change != nil {
+			c.change(pod)
+		}
+		n := &emptyNode{recordedPathLookup: recordedPathLookup{&Lookups{}}, volumes: c.volumes}
+		found := podSources{testLayout(), pod, ""}.find(n, "app")
+		if looks := len(n.asked) > 0; looks != c.looks || looks != (len(found) > 0) {
+			t.Errorf("%s: looked up %q, found %+v, want a lookup: %v", name, n.asked, found, c.looks)
+		}
+	}
+}
