@@ -32,13 +32,15 @@ type Found struct {
 	Paths []string `json:"paths,omitempty"`
 	// Codes are the faults that the text may describe, in order.
 	Codes []fault.Code `json:"codes,omitempty"`
+	// Hints are sentences about what has no code.
+	Hints []string `json:"hints,omitempty"`
 }
 
 // Mentions finds names in a text, which need not be decoded. It looks at the first mebibyte, and for faults at the first
 // 64 KiB.
 func Mentions(text string) Found {
 	text = Decode(text[:min(len(text), maxText)])
-	f := Found{Codes: codes(text)}
+	f := Found{Codes: codes(text), Hints: hints(text)}
 	for _, p := range paths(text) {
 		if strings.HasPrefix(p, "/dev/") && p != "/dev/" {
 			keep(&f.Devices, p)
@@ -46,8 +48,10 @@ func Mentions(text string) Found {
 			keep(&f.Paths, p)
 		}
 	}
-	for _, m := range mapped.FindAllStringSubmatch(text, -1) {
-		keep(&f.Devices, "/dev/mapper/"+m[1])
+	for _, named := range deviceNames {
+		for _, m := range named.pattern.FindAllStringSubmatch(text, -1) {
+			keep(&f.Devices, named.dir+strings.ReplaceAll(strings.TrimRight(m[1], ":."), "!", "/")) // as sysfs writes a slash
+		}
 	}
 	collect(&f.PersistentVolumes, text, persistentVolumes)
 	collect(&f.Volumes, text, []*regexp.Regexp{uniqueName})
@@ -57,14 +61,28 @@ func Mentions(text string) Found {
 	return f
 }
 
+// deviceName is a pattern whose group is the name of a device below dir.
+type deviceName struct {
+	dir     string
+	pattern *regexp.Regexp
+}
+
 // Characters that end a word, for a set of characters of a regular expression.
 const ends = `\s"'` + "`" + `,;()\[\]{}<>|…`
 
 const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}`
 
 var (
-	// mapped is how libdevmapper and the kernel name a device: by its name alone.
-	mapped = regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)
+	// deviceNames are how programs and the kernel name a device without its directory. A journal's name ends in an inode.
+	deviceNames = []deviceName{
+		{"/dev/mapper/", regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
+		{"/dev/mapper/", regexp.MustCompile(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
+		{"/dev/mapper/", regexp.MustCompile(`\bDevice "?([^` + ends + `/]+)"? is still in use`)},
+		{"/dev/", regexp.MustCompile(`Logical volume "?([^` + ends + `/]+/[^` + ends + `/]+)"? (?:is |contains |in )`)},
+		{"/dev/", regexp.MustCompile(`(?:EXT[234]-fs|F2FS-fs|XFS|BTRFS)[a-z: ]{0,12}\((?:device )?([a-z][\w!.-]*)`)},
+		{"/dev/", regexp.MustCompile(`(?:journal on device|journal superblock for|flushing file data on) (dm-\d+|[a-z][\w!.]*)`)},
+		{"/dev/", regexp.MustCompile(`(?:I/O error on dev(?:ice)?|error, dev|write due to I/O error on) ([a-z][^` + ends + `/]*)`)},
+	}
 	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
 	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
 	// podUID is that of the API server, or the hash that a kubelet gives to a pod from a file. In {... podName:...} the

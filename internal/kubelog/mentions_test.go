@@ -52,6 +52,7 @@ const uid = "29da79e5-386c-4e0d-82c1-215f93ff955d"
 
 func TestMentions(t *testing.T) {
 	t.Parallel()
+	held, failed := []fault.Code{fault.HeldDevice}, []fault.Code{fault.VolumeIOError}
 	for name, c := range map[string]struct {
 		text string
 		want Found
@@ -90,6 +91,22 @@ func TestMentions(t *testing.T) {
 		"fault in an array":         {"umount: " + bytesOf("Device or resource busy"), Found{Codes: []fault.Code{fault.HeldDevice}}},
 		"cut":                       {`UnmountDevice failed for volume \"pvc-29da79e5-386c-4e0d`, Found{}},
 		"no UTF-8 around a device":  {"\xff/dev/rbd3\xfe \xff /dev/rbd4", Found{Devices: []string{"/dev/rbd4"}}},
+		"name of a mapping in use":  {"error closing luks2-x: mapped device is still in use", Found{Devices: []string{"/dev/mapper/luks2-x"}, Codes: held}},
+		"name of a map in use":      {"Nov 25 | 3624a9370: map in use", Found{Devices: []string{"/dev/mapper/3624a9370"}, Codes: held}},
+		"name of a LUKS device":     {"Device luks-1 is still in use.", Found{Devices: []string{"/dev/mapper/luks-1"}, Codes: held}},
+		"logical volume":            {`Logical volume "vg/pvc-1" contains a filesystem in use.`, Found{Devices: []string{"/dev/vg/pvc-1"}, Codes: held}},
+		"device behind a loop":      {`find loopback device which takes file descriptor lock. Skip detaching device. device path: "/dev/sdc"`, Found{Devices: []string{"/dev/sdc"}, Codes: held}},
+		"journal":                   {"Aborting journal on device sda-8.", Found{Devices: []string{"/dev/sda"}, Codes: failed}},
+		"journal of a mapping":      {"Aborting journal on device dm-3-8.", Found{Devices: []string{"/dev/dm-3"}, Codes: failed}},
+		"journal on its own device": {"Aborting journal on device dm-3.", Found{Devices: []string{"/dev/dm-3"}, Codes: failed}},
+		"journal's superblock":      {"JBD2: I/O error when updating journal superblock for cciss!c0d0p1-8.", Found{Devices: []string{"/dev/cciss/c0d0p1"}, Codes: failed}},
+		"ext4":                      {"EXT4-fs (sdx): Remounting filesystem read-only", Found{Devices: []string{"/dev/sdx"}, Codes: failed}},
+		"ext4, error":               {"EXT4-fs error (device nvme0n1p1) in ext4_setattr:1: Journal has aborted", Found{Devices: []string{"/dev/nvme0n1p1"}, Codes: failed}},
+		"xfs":                       {"XFS (dm-9): I/O Error Detected. Shutting down filesystem", Found{Devices: []string{"/dev/dm-9"}, Codes: failed}},
+		"btrfs":                     {"BTRFS info (device sdb: state EA): forced readonly", Found{Devices: []string{"/dev/sdb"}, Codes: failed}},
+		"block layer":               {"blk_update_request: I/O error, dev sdd, sector 2048", Found{Devices: []string{"/dev/sdd"}, Codes: failed}},
+		"page of a block device":    {"Buffer I/O error on dev rbd0, logical block 0", Found{Devices: []string{"/dev/rbd0"}, Codes: failed}},
+		"path that a kubelet wants": {`path "/srv/pv" does not exist`, Found{Paths: []string{"/srv/pv"}, Codes: []fault.Code{fault.MissingBindSource}}},
 		"name of the device mapper": {"device-mapper: remove ioctl on vg-lv  failed", Found{Devices: []string{"/dev/mapper/vg-lv"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,6 +115,33 @@ func TestMentions(t *testing.T) {
 				t.Errorf("%q (-want +got):\n%s", c.text, diff)
 			}
 		})
+	}
+}
+
+// TestHints has texts whose fault has no code, and texts that are near them.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"mount: /x: mount(2) system call failed: No space left on device.":            "fs.mount-max",
+		"mount src=/a, dst=/b, flags=MS_BIND|MS_REC: no space left on device":         "fs.mount-max",
+		`mount /a:/b (via /proc/self/fd/6), flags: 0x5000: no space left on device`:   "fs.mount-max",
+		"write /data/x: no space left on device":                                      "",
+		`path "/opt/cni/bin" is mounted on "/" but it is not a shared mount`:          "private",
+		`path "/opt/cni/bin" is mounted on "/" but it is not a shared or slave mount`: "private",
+		`Volume ID: "0b39" does not appear staged to "/k/globalmount"`:                "not mounted at its staging path",
+		"volume hasn't been staged yet":                                               "not mounted at its staging path",
+		"/k/globalmount is not a valid mount point":                                   "not mounted at its staging path",
+		"the change is staged": "",
+		"unlinkat /k/pods/u/volumes/kubernetes.io~empty-dir/w/x: device or resource busy":                 "inside an emptyDir",
+		"unlinkat /k/pods/u/volumes/kubernetes.io~empty-dir/w/x: permission denied":                       "",
+		"mount: /k/pods/u/volume-subpaths/c/a/0: move_mount() failed: No such file or directory.":         "util-linux 2.41",
+		"wrong fs type, bad option, bad superblock on /proc/1/fd/9, missing codepage or helper program":   "util-linux 2.41",
+		"wrong fs type, bad option, bad superblock on /dev/sdb, missing codepage or helper program, or x": "",
+	} {
+		got := Mentions(text).Hints
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 || !strings.Contains(got[0], want)) {
+			t.Errorf("%s: hints %q, want %q", text, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,171 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelog
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+)
+
+var (
+	enoent = []string{"no such file or directory"}
+	// mounting also takes a container that cannot be configured because a path is missing.
+	mounting = []string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}
+	// notMounting removes what has the word in it and makes no mount: an unmount, and the paths of mounts.
+	notMounting = strings.NewReplacer("unmount", "", "umount", "", "mountpoint", "", "mount point", "", "globalmount", "", "/mount", "")
+	subPath     = []string{"subpath"}
+	// ofVolume is in the paths of the kubelet's volumes.
+	ofVolume = []string{"/volumes/kubernetes.io~"}
+	// lookups say that the path was not found; where the mount itself fails, it was.
+	lookups    = []string{" stat /", " lstat /", " open /", " access /", "special device"}
+	deleted    = []string{"//deleted "}
+	otherKinds = []string{"not a directory", "is a directory", "onto a file", "onto a directory"}
+	// mountTool are the words of util-linux 2.41, whose bind mounts of the kubelet's descriptors fail for no fault of the
+	// volume.
+	mountTool = []string{"move_mount() failed", "bad superblock on /proc/"}
+	busy      = []string{"resource busy", "target is busy", "device is busy", "already mounted or", "apparently in use by the system"}
+	inMemory  = []string{"kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~empty-dir"}
+)
+
+// Parts of patterns.
+const (
+	// volumePath is a path of a volume in a pod's directory, of a subPath's bind, or of a volume that is mounted for the
+	// node, each with what is below it.
+	volumePath = `(?:/volumes/[a-z0-9.-]+~[^ ]+|/volume-subpaths/[^ ]+|/globalmount(?:/[^ ]*)?|/plugins/kubernetes\.io/[^ ]+/mounts/[^ ]+)`
+	// ioErrors are the errors of a server or a disk that does not serve what was mounted.
+	ioErrors = `(?:input/output error|remote i/o error|host is down|connection refused|connection timed out|connection reset by peer|` +
+		`no route to host|network is unreachable|structure needs cleaning)`
+)
+
+var (
+	// runtimePath is a path that a container runtime mounts on: below its root, wherever that is.
+	runtimePath = regexp.MustCompile(`/(?:containerd|docker|crio|kata-containers|containers/storage|io\.containerd\.[a-z0-9.-]+|overlay-containers)/|` +
+		`/(?:overlay2?|overlayfs|aufs|btrfs|devicemapper|vfs|zfs)/[^ ]*[0-9a-f]{12}|/containers/[0-9a-f]{64}/|/sandboxes/[0-9a-f]{12}[0-9a-f]*/`)
+	// busyVolume is a volume of the kubelet that is busy.
+	busyVolume = regexp.MustCompile(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
+	// volumeError is an error of a volume's mount, right behind its path.
+	volumeError = regexp.MustCompile(volumePath + `\]?: ` + ioErrors)
+	// sourceExists is a directory that a runtime or the kubelet makes because a stat of it failed, and that is there.
+	sourceExists = regexp.MustCompile(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
+		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists`)
+	// missingPath is a path that the kubelet has looked for: of a local volume, and of a hostPath of a container.
+	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: l?stat /[^ ]+: no such file or directory`)
+	// blockError is what the block layer or a journal says of a device; noDisk is one of a floppy disk or a CD.
+	blockError = regexp.MustCompile(`journal on device |i/o error,? (?:on )?dev(?:ice)? |(?:medium|target) error, dev |` +
+		`(?:error.*journal superblock for|flushing file data on|write due to i/o error on) `)
+	noDisk = regexp.MustCompile(`(?:dev|device|on) (?:sr|fd)[0-9]`)
+	// fileSystemError is what a file system says that has failed. An error that is only remembered is not among them.
+	fileSystemError = regexp.MustCompile(`(?:ext[234]-fs|f2fs-fs|xfs|btrfs)[a-z: ]{0,12}\((?:device )?[^)]{1,60}\).{0,160}(?:remounting filesystem read-?only|` +
+		`forced readonly|journal has aborted|aborted journal|i/o error|io failure|shut ?down|shutting down|metadata corruption|corruption of in-memory data)|` +
+		`(?:ext[234]-fs|btrfs:?) (?:error|critical) \(device `)
+	hostPathKind = regexp.MustCompile(`hostpath type check failed: [^ ]+ is not a`)
+	// runningCall is a call to a driver, or an operation of the kubelet, that an earlier one keeps waiting.
+	runningCall = regexp.MustCompile(`operation (?:with|for|on) (?:(?:the|that|this|given|same) )*(?:volume|name|target).{0,160}` +
+		`already (?:in progress|executing|exists|running|pending)|already an? operation (?:in progress|running|pending)|volume key .{1,200}already exists`)
+	blockedTask = regexp.MustCompile(`task .{1,60}:[0-9]+ blocked for more than [0-9]+ seconds`)
+	// leftFiles is a volume's directory that has something in it once nothing is mounted there.
+	leftFiles    = regexp.MustCompile(`/volumes/[a-z0-9.-]+~[^ ]+\]?: directory not empty`)
+	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*directory not empty`)
+	mappingInUse = regexp.MustCompile(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
+		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
+	podDirIsMount  = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
+	missingRecord  = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
+	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
+)
+
+var wordings = []wording{
+	{code: fault.HeldDevice, all: [][]string{busy, {
+		"unmap", "unmount", "umount", "detach", "remove ioctl", "reset", "mkfs", "wipefs", "will not make a filesystem",
+		"probing initialization", "/dev/", "mount directory", "globalmount", "/volumes/kubernetes.io~",
+	}}, none: append([]string{"/sys/fs/cgroup", "/netns/", "root filesystem"}, inMemory...), unlike: runtimePath},
+	{code: fault.HeldDevice, all: [][]string{busy}, none: inMemory, like: busyVolume},
+	{code: fault.HeldDevice, all: [][]string{{"unmap"}, {"exit status 16"}}}, // 16 is EBUSY
+	{code: fault.HeldDevice, all: [][]string{{"rbd image"}, {"still being used"}}},
+	{code: fault.HeldDevice, all: [][]string{{"unable to remove open device"}}},
+	{code: fault.HeldDevice, all: [][]string{{" in use"}}, like: mappingInUse},
+	{code: fault.HeldDevice, all: [][]string{{"find loopback device which takes file descriptor lock"}}},
+
+	{code: fault.DisconnectedFUSE, all: [][]string{{
+		"transport endpoint is not connected", "socket not connected", "software caused connection abort",
+		"cannot send after transport endpoint shutdown", "cannot send after socket shutdown",
+	}}, none: []string{" tcp ", " tcp4 ", " tcp6 ", " udp ", "socketexception", "getpeername", "shutdown:", "recv:", "send:"}},
+	{code: fault.DisconnectedFUSE, all: [][]string{{"special device /"}, {" does not exist"}}, none: []string{"special device /dev/"}},
+	{code: fault.DisconnectedFUSE, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
+	{code: fault.VolumeIOError, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
+	{code: fault.VolumeIOError, like: volumeError},
+	{code: fault.VolumeIOError, all: [][]string{{"error", "aborting"}}, like: blockError, unlike: noDisk},
+	{code: fault.VolumeIOError, all: [][]string{{"-fs", "xfs", "btrfs"}}, like: fileSystemError},
+	{code: fault.StaleFileHandle, all: [][]string{{"stale file handle", "stale nfs file handle"}}},
+	{code: fault.HungMount, all: [][]string{{"nfs: server "}, {"not responding"}}},
+	{code: fault.HungMount, all: [][]string{{"operation"}, {"volume", "that name"}, {"already "}}, like: runningCall},
+	{code: fault.HungMount, all: [][]string{{"volume key "}}, like: runningCall},
+	{code: fault.HungMount, all: [][]string{{" blocked for more than "}}, like: blockedTask},
+	{code: fault.HungMount, all: [][]string{{"deadlineexceeded", "deadline exceeded"}, {
+		"mountvolume", "mountdevice", "unmountvolume", "unmountdevice", "teardown", "nodestagevolume", "nodeunstagevolume",
+		"nodepublishvolume", "nodeunpublishvolume",
+	}}},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"vol_data.json"}}, like: missingRecord},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"could not construct volume information"}, {"is not mounted"}}},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"failed to remove orphaned pod"}}},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"orphaned pod "}, {" found, but "}}},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"cannot delete directory "}}, like: podDirIsMount},
+	{code: fault.OrphanedPodVolumes, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
+	{code: fault.DeletedVolumeSource, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
+	{code: fault.DeletedVolumeSource, all: [][]string{{"mountpoint is not empty", "nonempty mount option"}}},
+
+	{code: fault.SourceTypeMismatch, mounts: true, all: [][]string{otherKinds}},
+	{code: fault.SourceTypeMismatch, all: [][]string{{"hostpath type check failed"}}, like: hostPathKind},
+	{code: fault.MissingBindSource, all: [][]string{{"hostpath type check failed"}}, like: hostPathKind},
+	{code: fault.StaleSubPath, all: [][]string{{"prepare subpath"}}, none: mountTool},
+	{code: fault.StaleSubPath, all: [][]string{subPath, deleted}, none: otherKinds},
+	{code: fault.StaleSubPath, all: [][]string{subPath, enoent}, none: slices.Concat(otherKinds, lookups, mountTool)},
+	{code: fault.StaleSubPath, mounts: true, all: [][]string{enoent}, none: slices.Concat(otherKinds, lookups, ofVolume, mountTool)},
+	{code: fault.StaleSubPath, all: [][]string{subPath, {"path does not exist"}}, like: skippedUnmount},
+	{code: fault.StaleSubPath, all: [][]string{subPath, {"directory not empty"}}, like: leftSubPath},
+	{code: fault.StaleSubPath, all: [][]string{subPath, {"file exists"}}, none: inMemory, like: sourceExists},
+	{code: fault.DeletedVolumeSource, all: [][]string{ofVolume, deleted}, none: slices.Concat(otherKinds, subPath)},
+	{code: fault.DeletedVolumeSource, mounts: true, all: [][]string{ofVolume, enoent}, none: slices.Concat(otherKinds, subPath, lookups, mountTool)},
+	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent, lookups}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted)...)},
+	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted, subPath, mountTool)...)},
+	{code: fault.MissingBindSource, all: [][]string{{"special device /"}, {" does not exist"}}, none: []string{"special device /dev/"}},
+	{code: fault.MissingBindSource, all: [][]string{{" does not exist", "no such file or directory"}}, like: missingPath, none: []string{": path /dev/"}},
+}
+
+// remark is what a text is about that has no code.
+type remark struct {
+	phrases []string
+	like    *regexp.Regexp
+	hint    string
+}
+
+var remarks = []remark{
+	{
+		[]string{"no space left on device"},
+		regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`),
+		"a mount namespace may have no more mounts than fs.mount-max allows; the disk need not be full",
+	},
+	{
+		[]string{"shared mount", "slave mount"},
+		regexp.MustCompile(`is mounted on [^ ]+ but it is not a (?:shared|slave|shared or slave) mount`),
+		"the mount that has this path is private, so nothing that is mounted there reaches other mount namespaces",
+	},
+	{
+		[]string{"staged", "valid mount point", "valid mountpoint"},
+		regexp.MustCompile(`does not appear (?:to be )?staged|is not a valid mount ?point|(?:hasnt|has not) been staged|(?:isnt|is not) staged`),
+		"the driver finds the volume not mounted at its staging path",
+	},
+	{
+		[]string{"kubernetes.io~empty-dir"},
+		regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`),
+		"something is mounted inside an emptyDir of the pod",
+	},
+	{
+		mountTool,
+		regexp.MustCompile(`move_mount\(\) failed|bad superblock on /proc/[^ ]+/fd/`),
+		"mount of util-linux 2.41 refuses some binds of open files; the source need not be broken",
+	},
+}
