@@ -130,7 +130,7 @@ func TestCoverage(t *testing.T) {
 	renew(time.Now().Add(time.Hour))
 	expect(t, p.call(t, 0, "faults", "-A", home), `^✓ No fault`)
 	blind := p.call(t, 2, "faults", home, "--as=dev")
-	expect(t, blind, `^! it is not known which nodes are watched: refused: .*"dev" cannot list resource "leases" .*Role\s+kubediag-lease-reader`, `! No fault is known in namespace default`)
+	expect(t, blind, `(?s)^! it is not known which nodes are watched: refused: .*"dev" cannot list resource "leases" .*Role\s+kubediag-lease-reader`, `! No fault is known in namespace default`)
 
 	p.shippedRole(t, c, "lease_reader.yaml", &rbacv1.Role{})
 	p.grant(t, c, "dev", "Role", "kubediag-lease-reader")

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
@@ -134,7 +135,39 @@ type watchCheck struct {
 	home string
 	// node is the only one that matters; empty: all.
 	node string
-	now  time.Time
+}
+
+// problemsInterval is the time between two looks at the agents while faults are followed.
+const problemsInterval = 30 * time.Second
+
+// followProblems asks for the problems again and again, until ctx ends. It reports the first ones, and when there are no more. It
+// returns the last answer.
+func followProblems(ctx context.Context, ask func(context.Context) ([]string, error), known []string,
+	report func(mark string, colour terminal.Colour, text string)) []string {
+	ticker := time.NewTicker(problemsInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return known
+		case <-ticker.C:
+		}
+		now, err := ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return known
+		case err != nil: // such as that of a node that was deleted
+			now = []string{err.Error()}
+		}
+		if len(known) == 0 {
+			for _, problem := range now {
+				report("!", terminal.Yellow, problem)
+			}
+		} else if len(now) == 0 {
+			report("✓", terminal.Green, "all nodes are watched again")
+		}
+		known = now
+	}
 }
 
 // problems says what is not watched, or why that is not known. The error is that of a node that does not exist.
@@ -145,6 +178,7 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 			return nil, err
 		}
 	}
+	now := time.Now()
 	var found coordinationv1.LeaseList
 	if err := w.listObjects(ctx, leases.inNamespace(w.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &found); err != nil {
 		return []string{w.unknownText(err)}, nil
@@ -155,13 +189,13 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	var a *agentCoverage
 	switch {
 	case err == nil:
-		a = compareNodes(names, found.Items, w.now)
+		a = compareNodes(names, found.Items, now)
 	case setsErr != nil:
 		return []string{w.unknownText(err)}, nil
 	case len(sets.Items) == 0:
 		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil
 	default:
-		a = compareDaemonSets(sets.Items, found.Items, w.now)
+		a = compareDaemonSets(sets.Items, found.Items, now)
 	}
 	if text := a.text(); text != "" {
 		list = append(list, text)

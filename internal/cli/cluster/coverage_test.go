@@ -4,7 +4,11 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -13,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
 )
 
 // leaseOf is the Lease of an agent that has renewed it some time before noon.
@@ -80,4 +85,27 @@ func TestSentinelMode(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
+}
+
+// TestFollowProblems: agents that die while faults are followed are reported once, and so is their return.
+func TestFollowProblems(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answers := [][]string{nil, {"silent for 1m", "off"}, {"silent for 2m"}, nil, nil, {"gone"}}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ask := func(context.Context) ([]string, error) {
+			now := answers[0]
+			if answers = answers[1:]; len(answers) == 0 {
+				time.AfterFunc(time.Second, cancel)
+				return nil, errors.New(now[0])
+			}
+			return now, nil
+		}
+		var said []string
+		last := followProblems(ctx, ask, nil, func(mark string, _ terminal.Colour, text string) { said = append(said, mark+" "+text) })
+		if want := []string{"! silent for 1m", "! off", "✓ all nodes are watched again", "! gone"}; !slices.Equal(said, want) || !slices.Equal(last, []string{"gone"}) {
+			t.Errorf("said %q, want %q; last %q", said, want, last)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -87,7 +88,8 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	problems, err := watchCheck{client: apiClient, home: o.home, node: o.node, now: time.Now()}.problems(cmd.Context())
+	check := watchCheck{client: apiClient, home: o.home, node: o.node}
+	problems, err := check.problems(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -96,7 +98,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		return err
 	}
 	if o.watch {
-		if err := o.followFaults(cmd, watcher); err != nil && cmd.Context().Err() == nil {
+		if problems, err = o.followFaults(cmd, watcher, check, problems); err != nil && cmd.Context().Err() == nil {
 			return err
 		}
 		list = o.chosenFaults(slices.Collect(maps.Values(watcher.knownByUID)))
@@ -169,12 +171,30 @@ func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePla
 	return newPrinter(*o.out, "MountFaultList").printObject(output, all)
 }
 
-// followFaults writes what changes until the user interrupts it.
-func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error {
+// followFaults writes what changes until the user interrupts it: the faults, and from time to time whether all nodes are watched. It
+// returns the problems that it found last.
+func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher, check watchCheck, problems []string) ([]string, error) {
 	out, screen := cmd.OutOrStdout(), screenOf(cmd)
 	p := newPrinter(*o.out, "MountFault")
-	err := w.followChanges(cmd.Context(), func(now objectChange) error {
+	var mu sync.Mutex // of the output
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	last := make(chan []string, 1)
+	go func() {
+		last <- followProblems(ctx, check.problems, problems, func(mark string, colour terminal.Colour, text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if *o.out == formatText || *o.out == formatWide {
+				_ = verb.Write(out, screen.Text(screen.Marked(time.Now().Format(time.TimeOnly)+" ", mark, colour, text)))
+			} else {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: "+printable.Line(text))
+			}
+		})
+	}()
+	err := w.followChanges(ctx, func(now objectChange) error {
 		found, ok := now.object.(*v1.MountFault)
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
 		case !ok || !o.isChosen(found):
 			return nil
@@ -183,10 +203,12 @@ func (o *faultsOptions) followFaults(cmd *cobra.Command, w *objectWatcher) error
 		}
 		return verb.Write(out, screen.Text(changeLine(screen, now.kind, found, time.Now())))
 	})
+	cancel()
+	problems = <-last
 	if errors.Is(err, context.Canceled) {
-		return nil
+		return problems, nil
 	}
-	return err
+	return problems, err
 }
 
 // changeLine is one line about a fault that has come, has changed or is gone.
