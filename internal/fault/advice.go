@@ -145,6 +145,9 @@ func planOf(finding Finding) string {
 		}
 		return "put the mount that the driver made again beneath the dead one, and remove the dead one"
 	case Unmount:
+		if finding.Code == StaleSubPath {
+			return "unmount this one dead bind, which keeps its pod from going"
+		}
 		return "unmount this copy in the mount namespace that has it, and detach the device; no process ends"
 	case RemoveDirectory:
 		return "remove the empty directories that are left, and nothing that may be data"

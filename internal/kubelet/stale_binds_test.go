@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // writeProgram writes the file of a program.
@@ -90,4 +92,49 @@ func TestReplacesBindsIsReadOncePerProcess(t *testing.T) {
 	expect("the same process", false)
 	m.setStartTicks(7, 200)
 	expect("another process", true)
+}
+
+// TestHabits of kubelets by the texts in their programs. Package test/subpath compares them with what kubelets do.
+func TestHabits(t *testing.T) {
+	t.Parallel()
+	program := func(markers ...programMarker) Habits {
+		text := ""
+		for _, m := range markers {
+			text += string(programMarkers[m]) + "\n"
+		}
+		return (&Node{Program: writeProgram(t, text)}).Habits()
+	}
+	kubelets := map[string]Habits{
+		"1.18": program(bindsMarker), "1.19": program(bindsMarker, replacesMarker), "1.24": program(bindsMarker, replacesMarker, staleHandleMarker),
+		"1.37": program(bindsMarker, replacesMarker, staleHandleMarker, corruptedMarker, lazyMarker), "none": program(),
+	}
+	for _, c := range []struct {
+		kubelet        string
+		bind           StaleBind
+		atStart, atEnd Habit
+	}{
+		{"1.18", StaleBind{FSType: "ext4"}, Fails, Renews},
+		{"1.19", StaleBind{FSType: "ext4"}, Renews, Renews},
+		{"1.19", StaleBind{FSType: "ext4", Unchanged: true}, Fails, Renews},
+		{"1.19", StaleBind{FSType: "fuse.x"}, HabitUnknown, Renews},
+		{"1.37", StaleBind{FSType: "fuse.x"}, Renews, Renews},
+		{"1.24", StaleBind{FSType: "nfs4", Errno: sys.ESTALE}, Fails, Renews},
+		{"1.37", StaleBind{FSType: "nfs4", Errno: sys.ESTALE}, Renews, Renews},
+		{"1.24", StaleBind{FSType: "cifs", Errno: sys.EHOSTDOWN}, Fails, HabitUnknown},
+		{"1.19", StaleBind{FSType: "cifs", Errno: sys.ENOENT}, Fails, Fails},
+		{"1.24", StaleBind{FSType: "cifs", Errno: sys.ENOENT}, Renews, Renews},
+		{"1.19", StaleBind{FSType: "fuse", Errno: sys.ENOENT}, Fails, Fails},
+		{"1.37", StaleBind{FSType: "fuse", Errno: sys.ENOENT}, HabitUnknown, HabitUnknown},
+		{"1.37", StaleBind{FSType: "nfs", Errno: sys.EPERM}, HabitUnknown, HabitUnknown},
+		{"none", StaleBind{FSType: "ext4"}, HabitUnknown, HabitUnknown},
+	} {
+		start, why := kubelets[c.kubelet].AtStart(c.bind)
+		end, whyEnd := kubelets[c.kubelet].AtEnd(c.bind)
+		if start != c.atStart || end != c.atEnd || why == "" || whyEnd == "" {
+			t.Errorf("kubelet %s, %+v: %q (%s) and %q (%s), want %q and %q", c.kubelet, c.bind, start, why, end, whyEnd, c.atStart, c.atEnd)
+		}
+		if (start == HabitUnknown) != strings.HasPrefix(why, "not known") {
+			t.Errorf("kubelet %s, %+v: %q, and it is said: %s", c.kubelet, c.bind, start, why)
+		}
+	}
 }

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -99,73 +102,131 @@ func localChanges(t *testing.T, dir string) map[string]func() {
 	}
 }
 
+// changes of a directory on FUSE by another client, and how the daemon answers for the old one from then on.
+var fuseAnswers = map[string]sys.Errno{"forgotten": sys.ENOENT, "stale": sys.ESTALE, "without links": 0}
+
+// sees is what a kubelet does: whether it renews the bind at a start, and unmounts it when the pod goes.
+type sees struct{ renews, unmounts bool }
+
+// want is what each release was seen to do. All do the same on tmpfs and ext4.
+var want = map[string]map[string]sees{
+	"1.18": {"local": {false, true}, "forgotten": {false, false}, "stale": {false, true}, "without links": {false, true}, "killed": {false, true}},
+	"1.36": {"local": {true, true}, "forgotten": {false, false}, "stale": {false, true}, "without links": {true, true}, "killed": {false, true}},
+	"1.37": {"local": {true, true}, "forgotten": {false, false}, "stale": {true, true}, "without links": {true, true}, "killed": {true, true}},
+}
+
+// buildFor gives the program of a version.
+func buildFor(t *testing.T, version string) string {
+	t.Helper()
+	dir := os.Getenv(program.Env)
+	if dir == "" {
+		dir = t.TempDir()
+		must(t, Build(t.Context(), version, dir))
+	}
+	return filepath.Join(dir, Program(version))
+}
+
+// fuseScene is a pod with a volume on FUSE.
+func fuseScene(t *testing.T, program string) (*volumetest.Scene, *scene) {
+	t.Helper()
+	v := volumetest.New(t)
+	must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
+	return v, &scene{t, program, v.Node.PodDir(string(v.Pod.UID)), v.Point}
+}
+
 // TestKubeletsDoWhatTheTableSays has each kubelet meet each stale bind: at a start, and when the pod goes.
 func TestKubeletsDoWhatTheTableSays(t *testing.T) {
 	for _, version := range Versions {
-		dir := os.Getenv(program.Env)
-		if dir == "" {
-			dir = t.TempDir()
-			must(t, Build(t.Context(), version, dir))
-		}
-		file := filepath.Join(dir, Program(version))
+		file := buildFor(t, version)
 		for kind, begin := range volumes {
 			for _, change := range []string{"deleted", "made again", "moved away"} {
 				t.Run(version+"/"+kind+"/"+change, func(t *testing.T) {
 					s := &scene{t, file, t.TempDir(), t.TempDir()}
-					s.compare(kind, begin(t, s.volume)[change])
+					s.compare(kind, begin(t, s.volume)[change], want[version]["local"])
 				})
 			}
 		}
-		for change, answer := range map[string]sys.Errno{"forgotten": sys.ENOENT, "stale": sys.ESTALE, "without links": 0} {
+		for change, answer := range fuseAnswers {
 			t.Run(version+"/fuse/"+change, func(t *testing.T) {
-				v := volumetest.New(t)
-				s := &scene{t, file, v.Node.PodDir(string(v.Pod.UID)), v.Point}
-				must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
-				s.compare("fuse.memory", func() { v.Delete("sub", answer, true) })
+				v, s := fuseScene(t, file)
+				s.compare("fuse.memory", func() { v.Delete("sub", answer, true) }, want[version][change])
 			})
 		}
 		t.Run(version+"/fuse/killed", func(t *testing.T) {
-			v := volumetest.New(t)
-			s := &scene{t, file, v.Node.PodDir(string(v.Pod.UID)), v.Point}
-			must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
+			v, s := fuseScene(t, file)
 			s.compare("fuse.memory", func() {
 				v.Kill()
 				v.Remount("new")
 				must(t, systest.UnmountPath(v.Point, true))
 				must(t, sys.BindMount(filepath.Join(v.Staging, v.Dir), v.Point))
 				must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
-			})
+			}, want[version]["killed"])
 		})
 	}
 }
 
-// compare has the kubelet bind, lets something happen to the source, and compares what the kubelet does then with what is
-// said about it.
-func (s *scene) compare(fsType string, happen func()) {
-	t := s.t
-	t.Cleanup(func() {
+// bind has the kubelet bind the subPath.
+func (s *scene) bind() {
+	s.t.Helper()
+	s.t.Cleanup(func() {
 		for systest.UnmountPath(s.point(), true) == nil {
 		}
 	})
-	must(t, s.run("prepare"))
+	must(s.t, s.run("prepare"))
 	if !s.isRenewed() {
-		t.Fatal("the kubelet has not bound the subPath")
+		s.t.Fatal("the kubelet has not bound the subPath")
 	}
+}
+
+// compare has the kubelet bind, lets something happen to the source, and compares what the kubelet does then with what was
+// seen before, and with the table of package kubelet.
+func (s *scene) compare(fsType string, happen func(), want sees) {
+	t := s.t
+	s.bind()
 	happen()
 	seen := kubelet.StaleBind{FSType: fsType, Errno: s.lstat()}
 	habits := (&kubelet.Node{Program: s.program}).Habits()
 	atStart, why := habits.AtStart(seen)
 	failed := s.run("prepare")
-	if renewed := failed == nil && s.isRenewed(); atStart != kubelet.HabitUnknown && renewed != (atStart == kubelet.Renews) {
-		t.Errorf("at a start, %v: renewed: %v (%v), want %q: %s", seen.Errno, renewed, failed, atStart, why)
-	}
-	if atStart == kubelet.Renews {
-		return // the bind is not stale any more
+	renews := failed == nil && s.isRenewed()
+	if renews != want.renews || atStart != kubelet.HabitUnknown && renews != (atStart == kubelet.Renews) {
+		t.Errorf("at a start, %v: renewed: %v (%v), want %v, and the table has %q: %s", seen.Errno, renews, failed, want.renews, atStart, why)
 	}
 	atEnd, why := habits.AtEnd(seen)
 	failed = s.run("clean")
-	if gone := failed == nil && !s.isMounted(); atEnd != kubelet.HabitUnknown && gone != (atEnd == kubelet.Renews) {
-		t.Errorf("when the pod goes, %v: gone: %v (%v), want %q: %s", seen.Errno, gone, failed, atEnd, why)
+	unmounts := failed == nil && !s.isMounted()
+	if unmounts != want.unmounts || !renews && atEnd != kubelet.HabitUnknown && unmounts != (atEnd == kubelet.Renews) {
+		t.Errorf("when the pod goes, %v: unmounted: %v (%v), want %v, and the table has %q: %s", seen.Errno, unmounts, failed, want.unmounts, atEnd, why)
 	}
-	t.Logf("%s that answers %v: at a start %q, at the end %q", fsType, seen.Errno, atStart, atEnd)
+}
+
+// TestKubeletsLetThePodGo whose dead bind kubediag has unmounted, and bind again if a container is started.
+func TestKubeletsLetThePodGo(t *testing.T) {
+	for _, version := range Versions {
+		file := buildFor(t, version)
+		for verb, healed := range map[string]func(s *scene) bool{
+			"prepare": (*scene).isRenewed, "clean": func(s *scene) bool { return !s.isMounted() },
+		} {
+			t.Run(version+"/"+verb, func(t *testing.T) {
+				v, s := fuseScene(t, file)
+				s.bind()
+				v.Delete("sub", sys.ENOENT, true)
+				if err := s.run(verb); err == nil {
+					t.Fatal("the kubelet helps itself")
+				}
+				v.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/sub", SubPath: "sub"}}
+				podOf := func(string) *corev1.Pod { return v.Pod }
+				asked, err := subpath.Ask(t.Context(), v.Inspector.Prober, v.Node, podOf, []string{s.point()})
+				must(t, err)
+				bind, there, err := subpath.InspectBind(v.Node, v.Pod, s.point(), asked)
+				if err != nil || !there || bind.Verdict != subpath.Stale {
+					t.Fatalf("%+v, %v, want a stale bind", bind, err)
+				}
+				must(t, subpath.Unmount(t.Context(), v.Node, v.Pod, bind.State.ID, asked))
+				if err := s.run(verb); err != nil || !healed(s) {
+					t.Errorf("after the unmount: %v, healed: %v", err, healed(s))
+				}
+			})
+		}
+	}
 }

@@ -7,6 +7,7 @@
 package subpath
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -16,7 +17,7 @@ import (
 )
 
 // Versions are those that there is a program of. kubernetes-VERSION is the module that pins what it is built from.
-var Versions = []string{"1.36", "1.37"}
+var Versions = []string{"1.18", "1.36", "1.37"}
 
 // Program is the name of the program of a version.
 func Program(version string) string { return "kubelet-subpath-" + version }
@@ -27,8 +28,21 @@ func Build(ctx context.Context, version, dir string) error {
 	if err != nil {
 		return fmt.Errorf("find sources of program: %w", err)
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, Program(version)), "../testdata/kubelet.go")
-	build.Dir, build.Env = filepath.Join(strings.TrimSpace(string(source)), "kubernetes-"+version), append(os.Environ(), "CGO_ENABLED=0")
+	from := strings.TrimSpace(string(source))
+	text, err := os.ReadFile(filepath.Join(from, "testdata", "kubelet.go"))
+	if err != nil {
+		return err
+	}
+	if version == "1.18" { // the package has moved since
+		text = bytes.Replace(text, []byte("k8s.io/mount-utils"), []byte("k8s.io/utils/mount"), 1)
+	}
+	main := filepath.Join(dir, Program(version)+".go")
+	if err := os.WriteFile(main, text, 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(main)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, Program(version)), main)
+	build.Dir, build.Env = filepath.Join(from, "kubernetes-"+version), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build program of Kubernetes %s: %w\n%s", version, err, out)
 	}

@@ -28,6 +28,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/processor"
+	processors "kubediag.org/kubediag/internal/processor/subpath"
 )
 
 // podWithSubPath is the pod of a FUSE volume, whose container has directory "sub" of it, too. All is well.
@@ -85,7 +87,7 @@ func (p *podWithSubPath) goes() {
 	p.Pods.Set(p.Pod)
 }
 
-// plansOf are the actions of a Diagnosis' last operation.
+// actionsOf are the actions of a Diagnosis' last operation.
 func actionsOf(d *v1.Diagnosis) (all []string) {
 	for _, a := range d.Status.Operations[len(d.Status.Operations)-1].Actions {
 		all = append(all, fmt.Sprint(a.Kind, " ", a.Target))
@@ -189,6 +191,54 @@ func TestDeadSubPathOfAPodThatGoes(t *testing.T) {
 	}
 	if d = p.ask(t, p.spec); len(d.Status.Faults) > 0 {
 		t.Errorf("once more: %+v", d.Status)
+	}
+}
+
+// TestPlannedUnmountOfAnotherMount: between plan and repair another mount, which is alive, has come to the place of the dead
+// bind.
+func TestPlannedUnmountOfAnotherMount(t *testing.T) {
+	p := newPodWithSubPath(t)
+	p.Delete("sub", sys.ENOENT, true)
+	p.goes()
+	p.spec.Mode = v1.ModePlan
+	p.spec.PlanHash = p.ask(t, p.spec).Status.Plan.Hash
+	must(t, systest.UnmountPath(p.point, true))
+	must(t, sys.BindMount(filepath.Join(p.Scene.Point, "sub"), p.point))
+	before := p.Mounts()
+	p.spec.Mode = v1.ModeRecover
+	if d := p.ask(t, p.spec); d.Status.Outcome == v1.OutcomeHealed {
+		t.Errorf("status %+v", d.Status)
+	}
+	if diff := cmp.Diff(before, p.Mounts()); diff != "" {
+		t.Errorf("mounts (-before +after):\n%s", diff)
+	}
+}
+
+// TestDeadSubPathIsUnmountedAlready, as by a repair that was killed after it, or by a person: to try again ends well.
+func TestDeadSubPathIsUnmountedAlready(t *testing.T) {
+	p := newPodWithSubPath(t)
+	p.Delete("sub", sys.ENOENT, true)
+	p.goes()
+	recoverer := &processors.Recoverer{Pods: p.Pods, Kubelet: p.Node, Sources: subpath.Sources{Prober: p.Inspector.Prober}}
+	request := processor.Request{Pod: processor.Pod{Namespace: p.Pod.Namespace, Name: p.Pod.Name}, Node: kubelettest.NodeName}
+	plan, err := recoverer.Plan(t.Context(), request)
+	must(t, err)
+	if len(plan.Actions) != 1 {
+		t.Fatalf("plan %+v, want one action", plan)
+	}
+	for _, already := range []bool{false, true} {
+		done, err := recoverer.Apply(t.Context(), request, plan.Actions[0])
+		if err != nil || done.Already != already {
+			t.Fatalf("apply: %+v, %v, want already: %v", done, err, already)
+		}
+		plan.Applied = []fault.Applied{done}
+		if _, err := recoverer.Verify(t.Context(), request, plan); err != nil {
+			t.Errorf("verify: %v", err)
+		}
+	}
+	p.Pods.Set(nil) // the pod has gone
+	if _, err := recoverer.Verify(t.Context(), request, plan); err != nil {
+		t.Errorf("verify once the pod has gone: %v", err)
 	}
 }
 

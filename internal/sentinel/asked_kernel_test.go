@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package sentinel
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// TestBindsOfFUSE that are stale before the sentinel starts, on a kubelet that renews binds of local file systems alone.
+func TestBindsOfFUSE(t *testing.T) {
+	const found, repaired = "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>"
+	for name, c := range map[string]struct {
+		mode   Mode
+		answer sys.Errno
+		goes   bool
+		want   []string
+	}{
+		"observed": {Observe, sys.ENOENT, false, []string{found}}, "forgotten": {Automatic, sys.ENOENT, false, []string{found, repaired}},
+		"replaced": {Automatic, 0, false, []string{found, repaired}}, "the pod goes": {Automatic, sys.ENOENT, true, []string{found, repaired}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := volumetest.New(t)
+			v.Scene.Renews(true)
+			v.Inspector.Kubelet = v.Scene.Node
+			must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
+			f := &bindFixture{Scene: v.Scene, pod: v.Pod, notifications: make(chan string, 100), pods: map[string]*corev1.Pod{}}
+			f.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/sub", SubPath: "sub"}}
+			f.point = v.Scene.Point(f.pod, volumetest.Volume, "app", 0)
+			f.Bind(filepath.Join(v.Point, "sub"), f.point)
+			t.Cleanup(func() { _ = systest.UnmountPath(f.point, true) })
+			v.Delete("sub", c.answer, true)
+			if c.goes {
+				f.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			}
+			f.put(f.pod)
+			f.sentinel = &Sentinel{
+				Mode: c.mode, Guard: always{c.mode}, Kubelet: v.Scene.Node, Pods: f, Observer: f, Binds: subpath.Sources{Prober: v.Inspector.Prober},
+			}
+			f.start(t)
+			f.expect(t, c.want...)
+			if bound := f.mounted(t); bound != (c.mode == Observe) {
+				t.Errorf("bound: %v", bound)
+			}
+			f.expectNoMore(t)
+		})
+	}
+}
