@@ -245,6 +245,11 @@ func TestRecoverAsksOnATerminal(t *testing.T) {
 	}
 	r := w.unchanged(t, func() *result { return &result{out: ask("n\n")} })
 	r.says(t, 0, "Repair 3 faults as planned? [y/N] ", "refused: nothing was changed")
+	r = w.unchanged(t, func() *result { // what was typed before the question is no answer to it
+		out, _ := w.s.typedAfter(t, "y\ny\n", line, "n\n")
+		return &result{out: out}
+	})
+	r.says(t, 0, "Repair 3 faults as planned? [y/N] ", "refused: nothing was changed")
 	if out := ask("y\n"); !strings.Contains(out, "3 of 3 faults healed.") {
 		t.Errorf("after yes:\n%s", out)
 	}

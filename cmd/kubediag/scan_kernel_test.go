@@ -96,14 +96,44 @@ func pasteCommands(t *testing.T, pick func([]fault.Command) fault.Command) {
 	}
 }
 
-// typed has a shell on a terminal run a line, with the program in its path.
+// typed has a shell on a terminal run a line, with the program in its path, and answers its question.
 func (s *scenery) typed(t *testing.T, line, answer string) (string, error) {
 	t.Helper()
+	return s.typedAfter(t, "", line, answer)
+}
+
+// typedAfter is typed where something is typed before the line runs.
+func (s *scenery) typedAfter(t *testing.T, before, line, answer string) (string, error) {
+	t.Helper()
+	if before != "" {
+		line = "until read -t 0; do :; done; " + line
+	}
 	cmd := exec.Command("script", "-qec", line, "/dev/null")
 	cmd.Env = append(os.Environ(), programEnv+"=1", "XDG_RUNTIME_DIR="+callers[0].runtimeDir(t, s.program), "COLUMNS=200", "SHELL=/bin/bash",
 		"PATH="+filepath.Dir(s.program)+":"+os.Getenv("PATH"))
-	cmd.Stdin = strings.NewReader(answer)
-	out, err := cmd.CombinedOutput()
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	read, write, err := os.Pipe()
+	must(t, err)
+	cmd.Stdout, cmd.Stderr = write, write
+	must(t, cmd.Start())
+	must(t, write.Close())
+	_, err = in.Write([]byte(before))
+	must(t, err)
+	var out []byte
+	for buffer, answered := make([]byte, 1<<16), false; ; {
+		n, err := read.Read(buffer)
+		if out = append(out, buffer[:n]...); err != nil {
+			break
+		}
+		if !answered && strings.Contains(string(out), "[y/N] ") {
+			_, err := in.Write([]byte(answer))
+			must(t, err)
+			answered = true
+		}
+	}
+	must(t, read.Close())
+	err = cmd.Wait()
 	return strings.ReplaceAll(string(out), "\r", ""), err
 }
 

@@ -213,7 +213,7 @@ var sentences = []sentence{
 	line(`  # (?:number \d: )?(?:removes|evidence|cause|lets|shows|ends|repairs)\b.*`, always),
 	line(`  umount -- .*/configmap/app/0'(?: +# .*)?`, always),
 	line(`  \S*kubediag (?:show 1|explain \S+)(?: +# .*)?`, always),
-	line(`\S+, scan of .*, \S+s ago. To look again: \S*kubediag scan`, always),
+	line(`\S+, (?:OLD: )?scan of .*, \S+s ago, and looked at again now. To look again: \S*kubediag scan \S*--kubelet-root=.*`, always),
 	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s`, always),
 	line(`Unknown whether this kubelet renews stale binds \(kubelets from 1.19 do\)`, always),
 	line(`Without pod specs \(--pods\) a source that was moved away is not seen, and one that is gone for good looks replaced`, always),
@@ -230,7 +230,7 @@ var sentences = []sentence{
 	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server must answer again. Next: \S+ show 1`, whoSeesAll),
 	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing yet: .* Next: \S+ show 2`, whoSeesAll),
 	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods, the kubelet nor the container runtime `+
-		`knows it. Next: \S+ show 3`, whoSeesAll),
+		`knows it. Next: kubectl get pods -A -o json > pods\.json; \S+ recover .*--kubelet-root=.* --pods=pods\.json 3`, whoSeesAll),
 	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
 	line(`Succeeded      auto-(?:collector|diagnoser|recover), [0-9.]+ m?s`, whoSeesAll),
 	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),

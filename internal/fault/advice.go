@@ -51,6 +51,9 @@ type Caller struct {
 	// Flags are those with which the command kubediag looks at the same node, with a space before each. Empty: it finds
 	// it.
 	Flags string
+	// Pods is the flag that gives the command kubediag recover the specs of pods, with a space before it. Empty: they were
+	// not given.
+	Pods string
 }
 
 // Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
@@ -165,7 +168,7 @@ func commandsOf(finding Finding, c Caller) (list []Command) {
 	d := finding.Details
 	const asks = "shows the plan, asks, repairs it and proves it"
 	if d.Repair == Replace && finding.Pod.Name != "" {
-		add(EffectRepair, asks, "kubediag recover"+c.Flags+" "+Quote(finding.Pod.Namespace+"/"+finding.Pod.Name))
+		add(EffectRepair, asks, "kubediag recover"+c.Flags+c.Pods+" "+Quote(finding.Pod.Namespace+"/"+finding.Pod.Name))
 	}
 	switch finding.Code {
 	case StaleSubPath:

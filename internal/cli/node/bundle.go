@@ -138,8 +138,9 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		failed = fmt.Errorf("the scan failed: %w", err)
 		c.Omit("scan.json and scan.txt", err.Error())
 	} else {
+		report.removeEffects() // it is read on another machine
 		c.addJSON("scan.json", "result of the scan", report)
-		view := scanView{scanReport: report, program: thisProgram(), verbose: true}
+		view := scanView{scanReport: report, program: thisProgram(), verbose: true, from: "-"}
 		view.Width = reportWidth
 		c.addText("scan.txt", "result of the scan, for people", view.reportText())
 	}

@@ -14,11 +14,11 @@ import (
 
 // lastPlaces are the numbers of the last scan.
 func lastPlaces() (list []string) {
-	r, err := lastScan()
+	kept, err := lastScan()
 	if err != nil {
 		return nil
 	}
-	for _, p := range placesInOrder(r.Faults) {
+	for _, p := range placesInOrder(kept.Report.Faults) {
 		list = append(list, fmt.Sprintf("%s\t%s %s", strconv.Itoa(p.number), p.faults[0].Code, p.subjectText()))
 	}
 	return list
@@ -26,11 +26,11 @@ func lastPlaces() (list []string) {
 
 // lastPods are the pods of the last scan.
 func lastPods() (list []string) {
-	r, err := lastScan()
+	kept, err := lastScan()
 	if err != nil {
 		return nil
 	}
-	for _, f := range r.Faults {
+	for _, f := range kept.Report.Faults {
 		if name := f.Pod.Namespace + "/" + f.Pod.Name; f.Pod.Name != "" && printable.Quoted(name) == name && !slices.Contains(list, name) {
 			list = append(list, name)
 		}

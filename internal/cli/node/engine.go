@@ -114,11 +114,8 @@ func nodeNameOf(specs podFile) string {
 		}
 		name = pod.Spec.NodeName
 	}
-	if host, err := os.Hostname(); name == "" && err == nil {
-		name = strings.ToLower(host)
-	}
 	if name == "" {
-		name = "this-node"
+		name = strings.ReplaceAll(strings.ToLower(machineName()), " ", "-")
 	}
 	return name
 }

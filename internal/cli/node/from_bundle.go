@@ -123,7 +123,7 @@ func decodeEntry(b *bundle.Bundle, name string, into any) error {
 
 // bundleHeading is the line above what was found in a bundle.
 func bundleHeading(node string, made time.Time) string {
-	return printable.Line(fmt.Sprintf("From the bundle that was made on %s at %s:", node, made.Format(time.RFC3339))) + "\n"
+	return printable.Line(fmt.Sprintf("On node %s: from the bundle that was made on %s at %s.", node, node, made.Format(time.RFC3339))) + "\n"
 }
 
 // printBundled prints the Diagnosis of the node that a bundle was made on.

@@ -11,13 +11,66 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// lastScanFile has the last scan that found faults, in a directory for files that do not outlive the machine's run.
+// lastScanFile has the last scan, in a directory for files that do not outlive the machine's run.
 const lastScanFile = "last-scan.json"
+
+// keptScan is the last scan of a person, and the flags with which it is made again.
+type keptScan struct {
+	Report *scanReport `json:"report"`
+	Flags  keptFlags   `json:"flags"`
+}
+
+// keptFlags say where and for what a scan has looked.
+type keptFlags struct {
+	Root string `json:"root,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+	// Pods is the absolute path of the file of pods, "-" for standard input, or empty.
+	Pods      string        `json:"pods,omitempty"`
+	OrphanAge time.Duration `json:"orphanAge"`
+	Only      []string      `json:"only,omitempty"`
+	Pod       string        `json:"pod,omitempty"`
+}
+
+// keptFlags are those of a scan.
+func (o scanOptions) keptFlags() keptFlags {
+	return keptFlags{o.root, o.pid, absoluteFile(o.pods), o.orphanAge, o.only, o.pod}
+}
+
+// options are those with which the scan is made again. Standard input is read once.
+func (f keptFlags) options(proc string) scanOptions {
+	o := scanOptions{nodeOptions: nodeOptions{root: f.Root, pid: f.PID, proc: proc}, orphanAge: f.OrphanAge, only: f.Only, pod: f.Pod}
+	if f.Pods != "-" {
+		o.pods = f.Pods
+	}
+	return o
+}
+
+// absoluteFile is the file of a flag for a shell in another directory.
+func absoluteFile(name string) string {
+	if name == "" || name == "-" {
+		return name
+	}
+	if path, err := filepath.Abs(name); err == nil {
+		return path
+	}
+	return name
+}
+
+// lastScanName is the file's name. Several people may be root by sudo, and each has a file.
+func lastScanName() string {
+	uid := os.Getenv("SUDO_UID")
+	if _, err := strconv.ParseUint(uid, 10, 32); err != nil || os.Geteuid() != 0 {
+		return lastScanFile
+	}
+	return "last-scan-" + uid + ".json"
+}
 
 // maxLastScanBytes bounds the file in bytes: 5,000 faults take a third of it.
 const maxLastScanBytes = 64 << 20
@@ -46,37 +99,49 @@ func checkOwner(name string) error {
 	return nil
 }
 
-// saveLastScan writes the report down for the verb show. A scan that cannot be kept is as good as any: show scans
-// again.
-func saveLastScan(r *scanReport) {
+// saveLastScan writes the report down for the verbs show and recover. A scan without faults takes the place of an earlier
+// one, and else is not kept. A scan that cannot be kept is as good as any: show scans again.
+func saveLastScan(r *scanReport, flags keptFlags) {
 	dir := lastScanDir()
-	if len(r.Faults) == 0 || dir == "" {
+	if dir == "" {
 		return
 	}
-	text, err := json.Marshal(r)
-	if err != nil || len(text) > maxLastScanBytes || os.MkdirAll(dir, 0o700) != nil || checkOwner(dir) != nil {
+	name := filepath.Join(dir, lastScanName())
+	if _, err := os.Lstat(name); len(r.Faults) == 0 && err != nil {
 		return
 	}
-	f, err := os.CreateTemp(dir, lastScanFile+".*") // two scans at once do not meet
+	text, err := json.Marshal(keptScan{r, flags})
+	if err != nil || os.MkdirAll(dir, 0o700) != nil || checkOwner(dir) != nil {
+		return
+	}
+	if len(text) > maxLastScanBytes || replaceFile(name, text) != nil {
+		_ = os.Remove(name) // another scan is the last one by now
+	}
+}
+
+// replaceFile puts a file in the place of another at once: two scans do not meet.
+func replaceFile(name string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(name), lastScanFile+".*")
 	if err != nil {
-		return
+		return err
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), filepath.Join(dir, lastScanFile))
+		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
 	}
+	return err
 }
 
-// lastScan reads what keep has written. fs.ErrNotExist: nothing was kept.
-func lastScan() (*scanReport, error) {
+// lastScan reads what saveLastScan has written. fs.ErrNotExist: nothing was kept.
+func lastScan() (*keptScan, error) {
 	dir := lastScanDir()
 	if dir == "" {
 		return nil, fs.ErrNotExist
 	}
-	name := filepath.Join(dir, lastScanFile)
+	name := filepath.Join(dir, lastScanName())
 	for _, each := range []string{dir, name} {
 		if err := checkOwner(each); err != nil {
 			return nil, err
@@ -91,12 +156,12 @@ func lastScan() (*scanReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &scanReport{}
-	if err := json.Unmarshal(text, report); err != nil {
+	kept := &keptScan{}
+	if err := json.Unmarshal(text, kept); err != nil {
 		return nil, fmt.Errorf("read last scan %q: %w", name, err)
 	}
-	if report.SchemaVersion != schemaVersion {
+	if kept.Report == nil || kept.Report.SchemaVersion != schemaVersion {
 		return nil, fs.ErrNotExist // of another version of this program
 	}
-	return report, nil
+	return kept, nil
 }

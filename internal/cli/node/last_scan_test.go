@@ -50,20 +50,20 @@ func TestAScanIsKept(t *testing.T) {
 	if _, err := lastScan(); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("before any scan: %v", err)
 	}
-	saveLastScan(reports["clean"])
+	saveLastScan(reports["clean"], keptFlags{})
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a scan without faults has made %s: %v", dir, err)
 	}
 	var all sync.WaitGroup
 	for range 20 { // two runs at once leave one whole scan
-		all.Go(func() { saveLastScan(reports["many"]) })
+		all.Go(func() { saveLastScan(reports["many"], keptFlags{Root: "/nosuch"}) })
 	}
 	all.Wait()
 	got, err := lastScan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(reports["many"].Faults, got.Faults); diff != "" || got.Node != "worker-7" {
+	if diff := cmp.Diff(reports["many"].Faults, got.Report.Faults); diff != "" || got.Report.Node != "worker-7" {
 		t.Errorf("faults (-kept +read):\n%s", diff)
 	}
 	entries, err := os.ReadDir(dir)
@@ -80,7 +80,7 @@ func TestAScanIsKept(t *testing.T) {
 
 func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 	dir := useTestScanDir(t)
-	saveLastScan(reports["many"])
+	saveLastScan(reports["many"], keptFlags{Root: "/nosuch"})
 	file := filepath.Join(dir, lastScanFile)
 	for name, c := range map[string]struct {
 		change func() error
@@ -108,7 +108,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 		}
 		_ = os.Chmod(dir, 0o700)
 		_ = os.Remove(file)
-		saveLastScan(reports["many"])
+		saveLastScan(reports["many"], keptFlags{Root: "/nosuch"})
 	}
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	useTestScanDir(t)
-	saveLastScan(reports["many"])
+	saveLastScan(reports["many"], keptFlags{Root: "/nosuch"})
 	for name, want := range map[string][]int{
 		"1": {1}, "ml/trainer-0": {2}, "trainer-0": {2}, "nginx-conf": {3}, "web-7d9f8b6c5": {3}, "loop0": {4}, "/dev/loop0": {4},
 		"HeldDevice": {4}, "29da79e5-386c-4e0d-82c1-215f93ff955d": {5},
@@ -148,12 +148,12 @@ func TestShow(t *testing.T) {
 	now := reports["many"].Time.Add(90 * time.Second)
 	for _, place := range placesInOrder(reports["many"].Faults) {
 		v := scanView{Screen: terminal.Screen{Width: 80, Terminal: true}, scanReport: reports["many"]}
-		text := v.showPlaces([]faultPlace{place}, now)
-		_, text, _ = strings.Cut(text, "\n") // the first line has the time of the reader's zone
+		text := v.reviewText(&faultReview{places: []faultPlace{place}}, now)
+		text = text[strings.Index(text, "\n\n")+1:] // the heading has the time of the reader's zone
 		compareGolden(t, "show-"+string(place.faults[0].Code)+".80", text)
 	}
 	many := scanView{scanReport: reportOf(faultsOfOneCause(5000, false), scanCoverage{})}
-	if text := many.showPlaces(placesInOrder(many.Faults), now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
+	if text := many.reviewText(&faultReview{places: placesInOrder(many.Faults)}, now); strings.Count(text, "\n") > 50 || !strings.Contains(text, "and 4979 more: kubediag show -v 1") {
 		t.Errorf("of 5,000 faults:\n%s", text)
 	}
 }

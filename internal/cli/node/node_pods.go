@@ -47,8 +47,12 @@ func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%w: %s/%s has no directory of the kubelet here, or neither --pods, the kubelet nor the container runtime has it",
-			kubelet.ErrPodNotFound, namespace, name)
+		for _, pod := range p.specs {
+			if pod != nil && pod.Namespace == namespace && pod.Name == name {
+				return nil, fmt.Errorf("%w: %s/%s with UID %s has no directory of the kubelet here", kubelet.ErrPodNotFound, namespace, name, pod.UID)
+			}
+		}
+		return nil, fmt.Errorf("%w: neither --pods, the kubelet nor the container runtime has %s/%s", kubelet.ErrPodNotFound, namespace, name)
 	}
 	stays := slices.IndexFunc(all, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil })
 	return all[max(stays, 0)], nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -41,6 +42,23 @@ func (o *nodeOptions) flagsText() (text string) {
 		text += fmt.Sprintf(" --kubelet-pid=%d", o.pid)
 	}
 	return text
+}
+
+// podsFlag is the flag with which other verbs read the same file of pods, with a space before it. Pods that came by
+// standard input are gone by then.
+func (o *scanOptions) podsFlag() string {
+	if o.pods == "" || o.pods == "-" {
+		return ""
+	}
+	return " " + fault.Quote("--pods="+o.pods)
+}
+
+// againFlags are the flags with which the verbs scan, show and recover look at the same.
+func (o *scanOptions) againFlags() string {
+	if o.from != "" {
+		return " " + fault.Quote("--from="+o.from)
+	}
+	return o.flagsText() + o.podsFlag()
 }
 
 func (o *nodeOptions) validate() error {
@@ -132,8 +150,18 @@ type scanOrigin struct {
 	Caller fault.Caller `json:"caller"`
 }
 
-// machineName is the name of the machine.
+// nodeNameEnvs name the variables that have the name of the node, in the order in which the agent takes them:
+// config/agent/daemonset.yaml sets the second.
+var nodeNameEnvs = []string{"KUBEDIAG_NODE_NAME", "NODE_NAME"}
+
+// machineName is the name of the node: that which a pod was given, as a container has a host name of its own, or that of
+// the machine.
 func machineName() string {
+	for _, variable := range nodeNameEnvs {
+		if name := os.Getenv(variable); len(validation.IsDNS1123Subdomain(name)) == 0 {
+			return name
+		}
+	}
 	if name, err := os.Hostname(); err == nil {
 		return name
 	}
@@ -145,7 +173,7 @@ func (s *scan) newCaller(faults []fault.Finding, o scanOptions) (c fault.Caller)
 	if len(faults) == 0 {
 		return c
 	}
-	c.Flags = o.nodeOptions.flagsText() // a file of pods may be gone by then
+	c.Flags, c.Pods = o.flagsText(), o.podsFlag()
 	if s.node.PID == 0 {
 		return c
 	}

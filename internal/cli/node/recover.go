@@ -137,19 +137,20 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err != nil {
 		return nil, err
 	}
-	chosen, gone, err := chooseFaults(report, args)
+	c, err := o.chooseFaults(report, args)
 	if err != nil {
 		return nil, err
 	}
 	view := o.newView(output, report)
 	view.verbose = o.change.verbose
-	rec := &recovery{view: view, gone: gone, targets: targetsOf(chosen)}
+	rec := &recovery{view: view, gone: c.gone, targets: append(targetsOf(c.chosen), c.unjudged...), hadSpecs: c.last.Report.Looked.PodSpecs.Given}
+	rec.again = func(place int) string { return o.commandWithPods(cmd, view.program, place) }
 	switch {
 	case report.Looked.Interrupted:
 		return rec, cmp.Or(verb.Write(output, view.reportText()), report.finalError()) // what is known
-	case len(chosen) == 0 && len(args) > 0:
+	case len(rec.targets) == 0 && len(args) > 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
-	case len(chosen) == 0:
+	case len(rec.targets) == 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.finalError())
 	}
 	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
@@ -175,74 +176,87 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	return rec, cmp.Or(verb.Write(output, view.Text(rec.resultText())), err)
 }
 
-// chooseFaults returns the faults that the arguments mean, with the numbers that the user knows, and those of them that
-// are gone.
-func chooseFaults(report *scanReport, args []string) (chosen, gone []*scanFault, err error) {
+// faultChoice is what the arguments of recover mean.
+type faultChoice struct {
+	// chosen are the faults that are there, with the numbers that the user knows. gone are those of the last scan that are
+	// gone.
+	chosen, gone []*scanFault
+	// unjudged are those of the last scan of which this one cannot say whether they are there.
+	unjudged []*repairTarget
+	last     *keptScan // that has given the numbers
+}
+
+// chooseFaults finds out which faults the arguments mean. Without arguments it is every fault.
+func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultChoice, error) {
 	last, err := lastScan()
 	switch {
-	case len(args) == 0:
-		saveLastScan(report)
-		for i := range report.Faults {
-			chosen = append(chosen, &report.Faults[i])
-		}
-		return chosen, nil, nil
-	case errors.Is(err, fs.ErrNotExist):
-		saveLastScan(report)
-		last = report
+	case len(args) == 0 || errors.Is(err, fs.ErrNotExist):
+		last = &keptScan{report, o.keptFlags()}
+		saveLastScan(last.Report, last.Flags)
 	case err != nil:
-		return nil, nil, err
-	case last.Looked.KubeletRoot != report.Looked.KubeletRoot:
-		return nil, nil, fmt.Errorf("%q: the last scan was of kubelet root %q, and this is %q: scan again with the same flags", args,
-			last.Looked.KubeletRoot, report.Looked.KubeletRoot)
+		return nil, err
+	case last.Report.Looked.KubeletRoot != report.Looked.KubeletRoot:
+		return nil, fmt.Errorf("%q: the last scan was of kubelet root %q, and this is %q: scan again with the same flags", args,
+			last.Report.Looked.KubeletRoot, report.Looked.KubeletRoot)
 	}
-	now := map[faultIdentity]*scanFault{}
-	for i := range report.Faults {
-		now[report.Faults[i].identity()] = &report.Faults[i]
+	c := &faultChoice{last: last}
+	if len(args) == 0 {
+		for i := range report.Faults {
+			c.chosen = append(c.chosen, &report.Faults[i])
+		}
+		return c, nil
 	}
-	seen := map[faultIdentity]bool{}
+	now, seen := report.byIdentity(), map[faultIdentity]bool{}
 	for _, arg := range args {
-		places, err := last.placesNamed(arg)
+		places, err := last.Report.placesNamed(arg)
 		if _, number := strconv.Atoi(arg); number != nil {
 			if found, unknown := report.placesNamed(arg); unknown == nil { // names need no earlier scan
 				places, err = append(places, found...), nil
 			}
 		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		for _, f := range allFaults(places) {
-			at := f.identity()
-			if seen[at] {
-				continue
-			}
-			seen[at] = true
-			if found := now[at]; found != nil {
-				found.Place = f.Place
-				chosen = append(chosen, found)
-			} else {
-				gone = append(gone, f)
+			if at := f.identity(); !seen[at] {
+				seen[at] = true
+				c.add(report, f, now[at])
 			}
 		}
 	}
-	slices.SortStableFunc(chosen, func(a, b *scanFault) int { return a.Place - b.Place })
-	return chosen, gone, nil
+	slices.SortStableFunc(c.chosen, func(a, b *scanFault) int { return a.Place - b.Place })
+	return c, nil
 }
 
-// faultIdentity identifies a fault in two scans. A mount that has taken the place of another and is broken is the same
-// fault.
-type faultIdentity struct {
-	code                          fault.Code
-	pod, container, volume, point string
-	namespace                     uint64
-	device                        string
-}
-
-func (f *scanFault) identity() faultIdentity {
-	k := faultIdentity{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
-	if f.Code == fault.HeldDevice { // the pod is the holder's, whom only the container runtime knows
-		k.pod, k.container = "", ""
+// add takes in a fault that is meant, and what this scan has found of it; nil: nothing.
+func (c *faultChoice) add(report *scanReport, meant, found *scanFault) {
+	why := ""
+	if found == nil {
+		why = report.whyUnjudged(meant, c.last.Report.Looked.PodSpecs.Given)
 	}
-	return k
+	switch {
+	case found != nil:
+		found.Place = meant.Place
+		c.chosen = append(c.chosen, found)
+	case why != "":
+		c.unjudged = append(c.unjudged, &repairTarget{faults: []*scanFault{meant}, progress: progressNotJudged, reason: why})
+	default:
+		c.gone = append(c.gone, meant)
+	}
+}
+
+// getPods has a cluster's client write the pods into a file, and whatever reads it behind it.
+const getPods = "kubectl get pods -A -o json > pods.json; "
+
+// commandWithPods is the command for one row again, with the specs of pods.
+func (o recoverOptions) commandWithPods(cmd *cobra.Command, p programName, place int) string {
+	words := []string{"kubediag", cmd.Name()}
+	for _, flag := range givenFlags(cmd) {
+		if !strings.HasPrefix(flag, "--pods=") && !strings.HasPrefix(flag, "'--pods=") {
+			words = append(words, flag)
+		}
+	}
+	return getPods + p.commandLine(strings.Join(append(words, "--pods=pods.json", strconv.Itoa(place)), " "))
 }
 
 // commandAsTyped is the command as the user may type it again, with other arguments.

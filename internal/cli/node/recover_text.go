@@ -104,12 +104,13 @@ var resultMarks = map[repairProgress]struct {
 	colour terminal.Colour
 	word   string
 }{
-	progressHealed:   {"✓", terminal.Green, "healed: "},
-	progressGone:     {"✓", terminal.Green, "gone: "},
-	progressRefused:  {"!", terminal.Yellow, "refused because "},
-	progressFailed:   {"✗", terminal.Red, "failed because "},
-	progressRepaired: {"!", terminal.Yellow, "repaired, and not looked at again"},
-	progressPlanned:  {"!", terminal.Yellow, "not tried"},
+	progressHealed:    {"✓", terminal.Green, "healed: "},
+	progressGone:      {"✓", terminal.Green, "gone: "},
+	progressRefused:   {"!", terminal.Yellow, "refused because "},
+	progressFailed:    {"✗", terminal.Red, "failed because "},
+	progressRepaired:  {"!", terminal.Yellow, "repaired, but not proven"},
+	progressPlanned:   {"!", terminal.Yellow, "not tried"},
+	progressNotJudged: {"!", terminal.Yellow, "not judged: "},
 }
 
 // resultLines is one line for each fault.
@@ -117,13 +118,25 @@ func (r *recovery) resultLines(t *repairTarget) string {
 	var b strings.Builder
 	m := resultMarks[t.progress]
 	for _, f := range t.faults {
-		text := f.lineText() + ": " + m.word + printable.Quoted(t.reason)
-		if t.progress == progressRefused || t.progress == progressFailed {
+		text := f.lineText() + ": " + m.word
+		if t.progress == progressRepaired && t.reason != "" {
+			text += ": "
+		}
+		text += printable.Quoted(t.reason)
+		switch {
+		case t.wantsSpecs(r.view.Looked) && r.again != nil:
+			text = strings.TrimSuffix(text, ".") + ". Next: " + r.again(f.Place)
+		case t.progress == progressRefused || t.progress == progressFailed || t.progress == progressNotJudged:
 			text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", f.Place))
 		}
 		b.WriteString(r.view.Marked("", m.mark, m.colour, text))
 	}
 	return b.String()
+}
+
+// wantsSpecs reports whether the specs of pods would bring a target on.
+func (t *repairTarget) wantsSpecs(l scanCoverage) bool {
+	return t.needsPod || t.progress == progressNotJudged && !l.PodSpecs.Given
 }
 
 // resultText is what came of what was planned, and the sum.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -17,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/orphan"
 	"kubediag.org/kubediag/internal/processor/subpath"
@@ -35,6 +37,8 @@ const (
 	progressRepaired   repairProgress = "Repaired" // by the word of the recoverer
 	progressGone       repairProgress = "Gone"     // before this command has changed anything
 	progressHealed     repairProgress = "Healed"   // a second look has proven it
+	// progressNotJudged is that of a fault of an earlier scan which this command could not look for.
+	progressNotJudged repairProgress = "NotJudged"
 )
 
 // repairTarget is what one plan is made for: faults that one recoverer repairs together.
@@ -47,6 +51,7 @@ type repairTarget struct {
 	reason   string        // of refused and failed, or what was seen
 	plan     *v1.Diagnosis // up to its plan
 	done     *v1.Diagnosis
+	needsPod bool // refused, as no source has the spec of its pod
 }
 
 // targetsOf groups faults, in their order. Faults that cannot be repaired are a target for each row.
@@ -103,6 +108,10 @@ type recovery struct {
 	targets []*repairTarget
 	gone    []*scanFault // that were named, and are gone since the last scan
 	next    string       // the command that carries out the plans; empty: there is none
+	// hadSpecs is whether the scan that has given the numbers had the specs of pods. again is the command for one row with
+	// them.
+	hadSpecs bool
+	again    func(place int) string
 }
 
 // countAt counts the targets that are that far.
@@ -162,14 +171,17 @@ func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err er
 func (r *recovery) unknownPodReason(ctx context.Context, t *repairTarget) string {
 	found := t.faults[0]
 	if found.Pod.Name == "" {
+		t.needsPod = true
 		return "its pod is not known: neither --pods, the kubelet nor the container runtime knows it" + r.engine.whyUnknown()
 	}
 	pod, err := r.engine.pods.Pod(ctx, found.Pod.Namespace, found.Pod.Name)
 	switch {
 	case err != nil:
+		t.needsPod = errors.Is(err, kubelet.ErrPodNotFound)
 		return "its pod is not known: " + err.Error() + r.engine.whyUnknown()
 	case string(pod.UID) != found.Pod.UID:
-		return fmt.Sprintf("the pod with this name has UID %s now", pod.UID)
+		t.needsPod = true
+		return fmt.Sprintf("the spec that is known of a pod with this name is of UID %s", pod.UID)
 	}
 	return ""
 }
@@ -260,13 +272,18 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 	if after.Looked.Interrupted {
 		return errors.Join(ctx.Err(), unseenError(after.Looked.NotLookedAt))
 	}
-	present := map[faultIdentity]bool{}
-	for i := range after.Faults {
-		present[after.Faults[i].identity()] = true
-	}
+	present := after.byIdentity()
 	for _, target := range r.targets {
-		there := slices.ContainsFunc(target.faults, func(f *scanFault) bool { return present[f.identity()] })
+		there, unjudged := false, ""
+		for _, f := range target.faults {
+			there = there || present[f.identity()] != nil
+			unjudged = cmp.Or(unjudged, after.whyUnjudged(f, r.hadSpecs))
+		}
 		switch {
+		case !there && unjudged != "" && target.progress == progressGone:
+			target.progress, target.reason = progressNotJudged, unjudged
+		case !there && unjudged != "" && (target.progress == progressRepaired || target.progress == progressFailed):
+			target.reason = strings.TrimPrefix(target.reason+"; a second scan cannot say whether it is gone, as "+unjudged, "; ")
 		case target.progress == progressFailed && !there && target.done != nil && !changedNothing(target.done):
 			target.progress, target.reason = progressHealed, "a second scan no longer finds it, but: "+target.reason
 		case target.progress == progressRepaired && there:
@@ -300,9 +317,12 @@ func (t *repairTarget) proofText() string {
 
 // finalError is how the verb ends. Only those who have named rows are refused something: else faults are just left.
 func (r *recovery) finalError(err error, named bool) error {
-	switch refused, ok := r.countAt(progressRefused), r.countAt(progressHealed)+r.countAt(progressGone); {
+	refused, ok, unjudged := r.countAt(progressRefused), r.countAt(progressHealed)+r.countAt(progressGone), r.countAt(progressNotJudged)
+	switch {
 	case err != nil:
 		return err
+	case unjudged > 0 && unjudged+ok == len(r.targets):
+		return errUnseen
 	case ok == len(r.targets):
 		return nil
 	case refused == len(r.targets) && named:

@@ -23,7 +23,10 @@ type scanReport struct {
 	Faults []scanFault  `json:"faults"`
 	Looked scanCoverage `json:"looked"`
 
-	blind bool // the caller lacks what it takes to see what others do
+	blind bool    // the caller lacks what it takes to see what others do
+	specs podFile // that were given
+	// unjudged are faults of the scans before, in a watch, that this one could not look for.
+	unjudged []scanFault
 }
 
 // scanFault is one fault. Pod names and namespaces are empty if they are not known.
@@ -88,6 +91,8 @@ type scanCoverage struct {
 	PodSpecs podSpecs        `json:"podSpecs"`
 	podNameSources
 	Milliseconds float64 `json:"milliseconds"`
+
+	directories []string // of pods, by UID
 }
 
 // scannedKubelet is the kubelet whose node was looked at.

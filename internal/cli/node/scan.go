@@ -153,7 +153,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 	case o.from != "":
 		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:
-		saveLastScan(report)
+		saveLastScan(report, o.keptFlags())
 		err = verb.Write(output, o.newView(output, report).reportText())
 	}
 	if err != nil {
@@ -165,10 +165,7 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 // newView is the report as it is shown where w leads.
 func (o scanOptions) newView(w io.Writer, r *scanReport) scanView {
 	v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: r, program: thisProgram(), verbose: o.verbose}
-	v.flags, v.piped = o.flagsText(), o.pods == "-"
-	if o.pods != "" {
-		v.flags += " " + fault.Quote("--pods="+o.pods)
-	}
+	v.flags, v.piped, v.from = o.againFlags(), o.pods == "-", o.from
 	return v
 }
 
@@ -207,7 +204,10 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 		return nil, err
 	}
 	r := newReport(faults, s.looked, s.seen.Caller)
-	r.blind, r.Time, r.Node = s.seen.Blind, s.seen.Time, s.seen.Node
+	if o.from != "" { // what is typed here changes another machine than the bundle's
+		r.removeEffects()
+	}
+	r.blind, r.specs, r.Time, r.Node = s.seen.Blind, s.specs, s.seen.Time, s.seen.Node
 	return r, nil
 }
 
@@ -316,7 +316,7 @@ func (s *scan) countPods(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
 	}
-	s.looked.PodSpecs.Given = s.specs != nil
+	s.looked.PodSpecs.Given, s.looked.directories = s.specs != nil, entries
 	for _, e := range entries {
 		if s.specs.PodByUID(e) != nil {
 			s.looked.PodSpecs.Pods++

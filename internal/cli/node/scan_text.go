@@ -25,6 +25,7 @@ type scanView struct {
 	// since the pods came by standard input.
 	flags string
 	piped bool
+	from  string // the bundle whose node it is; empty: this node
 }
 
 // maxGaps bounds how many lines of one kind say what was not seen, unless all is to be shown.
@@ -180,29 +181,39 @@ func formatDuration(milliseconds float64) string {
 // nextCommandsText is what to type.
 func (v scanView) nextCommandsText(places []faultPlace) string {
 	var commands []fault.Command
-	if v.Looked.KubeletDown {
-		commands = append(commands, fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"})
+	status := fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"}
+	if v.Looked.KubeletDown && v.from == "" {
+		commands = append(commands, status)
 	}
 	if len(places) > 0 {
 		worst := places[0].faults[0]
-		commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
-		heal, left := v.recoverCommands(places)
-		commands = append(commands, heal...)
-		commands = append(commands, v.repairCommands(left)...)
+		switch {
+		case v.from == "":
+			commands = append(commands, fault.Command{Purpose: "evidence, plan and commands of number 1", Line: "kubediag show 1"})
+			heal, left := v.recoverCommands(places)
+			commands = append(commands, heal...)
+			commands = append(commands, v.repairCommands(left)...)
+		case v.from != "-": // standard input is read once
+			commands = append(commands, fault.Command{Purpose: "evidence and plan of number 1", Line: "kubediag show" + v.flags + " 1"})
+		}
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
-	if len(commands) == 0 {
-		return ""
+	text := ""
+	if len(commands) > 0 {
+		text = "\nNext:\n" + v.commandLines(commands)
 	}
-	return "\nNext:\n" + v.commandLines(commands)
+	if v.Looked.KubeletDown && v.from != "" {
+		text += "\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{status})
+	}
+	return text
 }
 
 // recoverCommands is the command that repairs all that it can, and the places that it leaves.
 func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, left []faultPlace) {
-	if v.piped {
-		return nil, places
-	}
 	line := "kubediag recover" + v.flags
+	if v.piped { // what it has read is gone
+		line = getPods + v.program.commandLine(line+" --pods=pods.json")
+	}
 	for _, p := range places {
 		if f := p.faults[0]; f.Details.Repair == "" || f.Code.Entry().Operation == "" || f.Pod.Name == "" &&
 			f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
@@ -251,7 +262,7 @@ func (v scanView) gapsText() string {
 		lines = append(lines, "Not judged: "+u.String())
 	}
 	if n := len(lines); n > maxGaps && !v.verbose {
-		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan -v")))
+		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
 	}
 	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
 		for _, e := range v.Looked.NameErrors {

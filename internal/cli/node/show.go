@@ -4,10 +4,7 @@
 package node
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,43 +24,47 @@ const maxShown = 20
 
 // NewShowCommand makes the verb show. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewShowCommand(proc string) *cobra.Command {
-	var all bool
+	o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}
 	cmd := &cobra.Command{
 		Use:   "show N|NAME",
 		Short: "Show one fault of the last scan: evidence, plan and commands",
-		Long: "show explains one row of the last kubediag scan of this user that found faults: what proves the fault, what\n" +
-			"kubediag would do about it, and what a person can type. N is the number of the row. NAME is the name of a pod, a\n" +
-			"volume or a device, or the code of a fault.\n\n" +
-			"If no scan was kept, it scans first. A scan is kept in /run/kubediag, or in the user's XDG_RUNTIME_DIR.\n\n" +
+		Long: "show explains one row of the last kubediag scan of this user: what proves the fault, what kubediag would do about\n" +
+			"it, and what a person can type. N is the number of the row. NAME is the name of a pod, a volume or a device, or\n" +
+			"the code of a fault.\n\n" +
+			"It looks again, in the same place and with the same file of pods. Commands that change something are printed only\n" +
+			"for a fault that is still there.\n\n" +
+			"If no scan was kept, or it was of another --kubelet-root, it scans first. A scan is kept in /run/kubediag, or in the\n" +
+			"user's XDG_RUNTIME_DIR. With --from it shows a row of what a bundle has.\n\n" +
 			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
 		Example: "  kubediag show 1\n" +
-			"  kubediag show shop/web-0 -o json",
+			"  kubediag show shop/web-0 -o json\n" +
+			"  kubediag show --from ticket.tar.gz 1",
 		Args:              verb.Takes("N|NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(lastPlaces),
 	}
-	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "with the evidence of each fault of the row")
-	out := addFormat(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
-		report, err := lastScan()
-		if errors.Is(err, fs.ErrNotExist) {
-			o := scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}
-			report, err = o.scanNode(cmd.Context(), nil)
-		}
-		if err != nil {
-			return err
-		}
-		found, err := report.placesNamed(args[0])
-		if err != nil {
-			return err
-		}
-		w := cmd.OutOrStdout()
-		if *out == jsonFormat {
-			return writeJSON(w, shownFaults{report.SchemaVersion, report.Node, report.Time, allFaults(found)})
-		}
-		v := scanView{Screen: terminal.New(w, os.Getenv), scanReport: report, program: thisProgram(), verbose: all}
-		return verb.Write(w, v.showPlaces(found, time.Now()))
-	})
+	o.nodeOptions.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&o.pods, "pods", "", "pods in JSON or YAML (\"-\": stdin), in place of those of the last scan")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault of the row")
+	o.addFrom(cmd)
+	o.out = addFormat(cmd)
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runShow(cmd, args[0]) })
 	return cmd
+}
+
+// runShow shows the faults with a name.
+func (o scanOptions) runShow(cmd *cobra.Command, name string) error {
+	if err := o.validateSource(); err != nil {
+		return err
+	}
+	r, err := o.reviewFaults(cmd.Context(), cmd.InOrStdin(), name)
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	if *o.out == jsonFormat {
+		return writeJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
+	}
+	return verb.Write(w, r.options.newView(w, r.report).reviewText(r, time.Now()))
 }
 
 // shownFaults is what the verb show gives as JSON.
@@ -109,19 +110,36 @@ func (f *scanFault) hasName(name string) bool {
 	return slices.Contains(names, name)
 }
 
-// showPlaces is all that is known of places.
-func (v scanView) showPlaces(places []faultPlace, now time.Time) string {
+// oldAge is the age from which on a scan is called old.
+const oldAge = time.Minute
+
+// reviewText is all that is known of the faults that were asked for.
+func (v scanView) reviewText(r *faultReview, now time.Time) string {
 	var b strings.Builder
-	age := max(0, now.Sub(v.Time)).Round(time.Second)
-	b.WriteString(v.Wrap("", printable.Quoted(v.Node)+", scan of "+v.Time.Local().Format(time.DateTime)+", "+age.String()+" ago. "+
-		"To look again: "+v.program.commandLine("kubediag scan"), 0))
-	for _, p := range places {
-		b.WriteString("\n" + v.showPlace(p))
+	if v.from != "" {
+		b.WriteString(bundleHeading(v.Node, v.Time))
+	} else {
+		age := max(0, now.Sub(v.Time)).Round(time.Second)
+		text := "scan of " + v.Time.Local().Format(time.DateTime) + ", " + age.String() + " ago"
+		if age > oldAge {
+			text = "OLD: " + text
+		}
+		if r.isCurrent() {
+			text += ", and looked at again now"
+		}
+		b.WriteString(v.Wrap("", printable.Quoted(v.Node)+", "+text+". To look again: "+v.program.commandLine("kubediag scan"+v.flags), 0))
+	}
+	for _, f := range r.gone {
+		b.WriteString("\n" + v.Marked("", "✓", terminal.Green, f.lineText()+": gone since that scan."))
+	}
+	for _, p := range r.places {
+		b.WriteString("\n" + v.showPlace(p, r.unsure[p.faults[0]]))
 	}
 	return v.Text(b.String())
 }
 
-func (v scanView) showPlace(place faultPlace) string {
+// showPlace is all that is known of a place. unsure says why a new look could not say whether it is still broken.
+func (v scanView) showPlace(place faultPlace, unsure string) string {
 	var b strings.Builder
 	b.WriteString(v.evidenceText(place.faults[0]))
 	others := place.faults[1:]
@@ -142,12 +160,33 @@ func (v scanView) showPlace(place faultPlace) string {
 		b.WriteString(v.Wrap("  ", printable.Quoted(text+": "+f.Mount.Point), 4))
 	}
 	if more := len(others) - maxShown; more > 0 {
-		b.WriteString(v.Wrap("  ", fmt.Sprintf("and %d more: %s", more, v.program.commandLine(fmt.Sprintf("kubediag show -v %d", place.number))), 4))
+		b.WriteString(v.Wrap("  ", fmt.Sprintf("and %d more: %s", more, v.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", v.flags, place.number))), 4))
 	}
-	commands := append(slices.Clone(place.faults[0].Commands),
+	commands, heading := slices.Clone(place.faults[0].Commands), "By hand, on this node:"
+	if unsure != "" {
+		b.WriteString("\n" + v.Marked("", "!", terminal.Yellow, "Whether it is still there is not known: "+printable.Quoted(unsure)+
+			". Commands that change something are left out."))
+		commands = commandsWithoutEffect(commands)
+	}
+	if v.from != "" {
+		heading = "On node " + printable.Quoted(v.Node) + ":"
+	}
+	commands = append(commands,
 		fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(place.faults[0].Code)})
-	b.WriteString("\nBy hand, on this node:\n" + v.commandLines(commands))
+	b.WriteString("\n" + heading + "\n" + v.commandLines(commands))
 	return b.String()
+}
+
+// removeEffects leaves out the commands that change something.
+func (r *scanReport) removeEffects() {
+	for i := range r.Faults {
+		r.Faults[i].Commands = commandsWithoutEffect(r.Faults[i].Commands)
+	}
+}
+
+// commandsWithoutEffect are the commands that only show something.
+func commandsWithoutEffect(list []fault.Command) []fault.Command {
+	return slices.DeleteFunc(slices.Clone(list), func(c fault.Command) bool { return c.Effect != fault.EffectNone })
 }
 
 // evidenceText is a fault with all that is known of it.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,12 +111,12 @@ func (w *scanWatcher) drawScreen(first bool, changes []faultChange) error {
 		changes = nil // all of them are in the report
 	}
 	if v.Terminal {
-		saveLastScan(w.last)
+		saveLastScan(w.last, w.options.keptFlags())
 		return verb.Write(w.out, w.screenText(v, changes))
 	}
 	var b strings.Builder
 	if first {
-		saveLastScan(w.last)
+		saveLastScan(w.last, w.options.keptFlags())
 		b.WriteString(v.reportText())
 	}
 	for _, c := range changes {
@@ -151,13 +152,16 @@ func (c faultChange) String() string {
 	return fmt.Sprintf("%s %s %s %s: %s", clockTime(c.Time), sign, c.Fault.Code, p.subjectText(), p.reasonText(true))
 }
 
-// compareScans lists what is in one of two scans alone. A fault that an interrupted scan has not is not gone.
+// compareScans lists what is in one of two scans alone. A fault that the later one could not look for is not gone, and
+// counts as one of it.
 func compareScans(before, now *scanReport) (changes []faultChange) {
 	had, has := map[string]bool{}, map[string]bool{}
+	var faults []scanFault
 	if before != nil {
-		for i := range before.Faults {
-			had[before.Faults[i].identityKey()] = true
-		}
+		faults = append(slices.Clone(before.Faults), before.unjudged...)
+	}
+	for i := range faults {
+		had[faults[i].identityKey()] = true
 	}
 	for i := range now.Faults {
 		f := &now.Faults[i]
@@ -166,11 +170,12 @@ func compareScans(before, now *scanReport) (changes []faultChange) {
 			changes = append(changes, faultChange{now.SchemaVersion, now.Time, changeNew, *f})
 		}
 	}
-	if before == nil || now.Looked.Interrupted {
-		return changes
-	}
-	for i := range before.Faults {
-		if f := &before.Faults[i]; !has[f.identityKey()] {
+	for i := range faults {
+		switch f := &faults[i]; {
+		case has[f.identityKey()]:
+		case now.whyUnjudged(f, before.Looked.PodSpecs.Given) != "":
+			now.unjudged = append(now.unjudged, *f)
+		default:
 			changes = append(changes, faultChange{now.SchemaVersion, now.Time, changeGone, *f})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -24,8 +25,8 @@ func Await[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	return value, err
 }
 
-// Ask asks a question, and reports whether the answer is yes. If the input is no terminal, nothing is asked. It is an
-// error if ctx ends before the answer.
+// Ask asks a question, and reports whether the answer is yes. Input that was typed before the question is dropped. If the
+// input is no terminal, nothing is asked. It is an error if ctx ends before the answer.
 func Ask(ctx context.Context, in io.Reader, out io.Writer, question string) (yes, asked bool, err error) {
 	file, ok := in.(*os.File)
 	if ok {
@@ -33,6 +34,9 @@ func Ask(ctx context.Context, in io.Reader, out io.Writer, question string) (yes
 	}
 	if !ok {
 		return false, false, nil
+	}
+	if err := sys.FlushInput(file); err != nil {
+		return false, true, fmt.Errorf("drop what was typed before the question: %w", err)
 	}
 	if err := Write(out, question+" [y/N] "); err != nil {
 		return false, true, err

@@ -4,6 +4,7 @@
 package sys
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -22,4 +23,15 @@ func Columns(f *os.File) (columns int, terminal bool) {
 		}
 	})
 	return columns, terminal && err == nil
+}
+
+// FlushInput drops what was typed on a terminal and was not read yet.
+func FlushInput(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var flushed error
+	err = conn.Control(func(fd uintptr) { flushed = unix.IoctlSetInt(int(fd), unix.TCFLSH, unix.TCIFLUSH) })
+	return errors.Join(err, flushed)
 }
