@@ -49,6 +49,9 @@ func Mentions(text string) Found {
 		}
 	}
 	for _, named := range deviceNames {
+		if !hasAny(text, named.phrases) {
+			continue
+		}
 		for _, m := range named.pattern.FindAllStringSubmatch(text, -1) {
 			keep(&f.Devices, named.dir+strings.ReplaceAll(strings.TrimRight(m[1], ":."), "!", "/")) // as sysfs writes a slash
 		}
@@ -61,9 +64,10 @@ func Mentions(text string) Found {
 	return f
 }
 
-// deviceName is a pattern whose group is the name of a device below dir.
+// deviceName is a pattern whose group is the name of a device below dir. Texts without one of the phrases do not match.
 type deviceName struct {
 	dir     string
+	phrases []string
 	pattern *regexp.Regexp
 }
 
@@ -75,13 +79,13 @@ const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-
 var (
 	// deviceNames are how programs and the kernel name a device without its directory. A journal's name ends in an inode.
 	deviceNames = []deviceName{
-		{"/dev/mapper/", regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
-		{"/dev/mapper/", regexp.MustCompile(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
-		{"/dev/mapper/", regexp.MustCompile(`\bDevice "?([^` + ends + `/]+)"? is still in use`)},
-		{"/dev/", regexp.MustCompile(`Logical volume "?([^` + ends + `/]+/[^` + ends + `/]+)"? (?:is |contains |in )`)},
-		{"/dev/", regexp.MustCompile(`(?:EXT[234]-fs|F2FS-fs|XFS|BTRFS)[a-z: ]{0,12}\((?:device )?([a-z][\w!.-]*)`)},
-		{"/dev/", regexp.MustCompile(`(?:journal on device|journal superblock for|flushing file data on) (dm-\d+|[a-z][\w!.]*)`)},
-		{"/dev/", regexp.MustCompile(`(?:I/O error on dev(?:ice)?|error, dev|write due to I/O error on) ([a-z][^` + ends + `/]*)`)},
+		{"/dev/mapper/", []string{"remove ioctl on ", "remove open device "}, regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
+		{"/dev/mapper/", []string{" in use"}, regexp.MustCompile(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
+		{"/dev/mapper/", []string{" is still in use"}, regexp.MustCompile(`\bDevice "?([^` + ends + `/]+)"? is still in use`)},
+		{"/dev/", []string{"Logical volume "}, regexp.MustCompile(`Logical volume "?([^` + ends + `/]+/[^` + ends + `/]+)"? (?:is |contains |in )`)},
+		{"/dev/", []string{"-fs ", "XFS ", "BTRFS"}, regexp.MustCompile(`(?:EXT[234]-fs|F2FS-fs|XFS|BTRFS)[a-z: ]{0,12}\((?:device )?([a-z][\w!.-]*)`)},
+		{"/dev/", []string{"journal ", "flushing file data on "}, regexp.MustCompile(`(?:journal on device|journal superblock for|flushing file data on) (dm-\d+|[a-z][\w!.]*)`)},
+		{"/dev/", []string{" error"}, regexp.MustCompile(`(?:I/O error on dev(?:ice)?|error, dev|write due to I/O error on) ([a-z][^` + ends + `/]*)`)},
 	}
 	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
 	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)

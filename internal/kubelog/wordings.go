@@ -48,7 +48,7 @@ var (
 	// busyVolume is a volume of the kubelet that is busy.
 	busyVolume = regexp.MustCompile(`(?:/volumes/[a-z0-9.-]+~[^ ]+|/globalmount):?[^/]{0,60}(?:resource busy|target is busy|device is busy)`)
 	// volumeError is an error of a volume's mount, right behind its path.
-	volumeError = regexp.MustCompile(volumePath + `\]?: ` + ioErrors)
+	volumeError = regexp.MustCompile(volumePath + `[\])]?: ` + ioErrors)
 	// sourceExists is a directory that a runtime or the kubelet makes because a stat of it failed, and that is there.
 	sourceExists = regexp.MustCompile(`(?:mount source path|generate spec|containererror|failed to create dir).*mkdir /[^ ]+:? file exists|` +
 		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists`)
@@ -96,7 +96,7 @@ var wordings = []wording{
 	{code: fault.DisconnectedFUSE, all: [][]string{{"special device /"}, {" does not exist"}}, none: []string{"special device /dev/"}},
 	{code: fault.DisconnectedFUSE, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
 	{code: fault.VolumeIOError, all: [][]string{{"file exists"}}, none: inMemory, like: sourceExists},
-	{code: fault.VolumeIOError, like: volumeError},
+	{code: fault.VolumeIOError, all: [][]string{{"/volumes/", "/volume-subpaths/", "/globalmount", "/plugins/"}}, like: volumeError},
 	{code: fault.VolumeIOError, all: [][]string{{"error", "aborting"}}, like: blockError, unlike: noDisk},
 	{code: fault.VolumeIOError, all: [][]string{{"-fs", "xfs", "btrfs"}}, like: fileSystemError},
 	{code: fault.StaleFileHandle, all: [][]string{{"stale file handle", "stale nfs file handle"}}},

@@ -248,6 +248,33 @@ func TestNotThisFault(t *testing.T) {
 			reason: []string{"SourceTypeMismatch", "is a file", `"/x"`},
 			codes:  []fault.Code{fault.SourceTypeMismatch},
 		},
+		"whole volume onto a file, as the runtime says": {
+			setup: func(_ *testing.T, s *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "configmap", MountPath: "/etc/config.toml"})
+				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", fmt.Sprintf("error mounting %q to rootfs at %q: not a directory",
+					s.Volume(pod, kubelettest.ConfigMap, "configmap"), "/etc/config.toml"))
+			},
+			reason: []string{"SourceTypeMismatch", "is a directory", `"/etc/config.toml"`},
+			codes:  []fault.Code{fault.SourceTypeMismatch},
+		},
+		"half-written volume of a container that runs": {
+			setup: func(t *testing.T, s *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/etc/x"}}
+				must(t, os.Remove(filepath.Join(s.Volume(pod, kubelettest.ConfigMap, "configmap"), "key")))
+			},
+			reason: []string{"MissingBindSource", `"key" is below "..data"`},
+			codes:  []fault.Code{fault.MissingBindSource},
+		},
+		"path of a claim, as the kubelet says": {
+			setup: func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) {
+				pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "claim", MountPath: "/data", SubPath: "x"})
+				pod.Status.ContainerStatuses[0] = corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+					Reason: "CreateContainerConfigError", Message: "stat /srv/no-such-volume: no such file or directory",
+				}}}
+			},
+			reason: []string{"MissingBindSource", `nothing is at "/srv/no-such-volume"`},
+			codes:  []fault.Code{fault.MissingBindSource},
+		},
 		"another reason to wait": {
 			setup: func(_ *testing.T, _ *kubelettest.Scene, pod *corev1.Pod) {
 				pod.Status.ContainerStatuses[0] = kubelettest.Failing("app", "exec: no such program")
