@@ -42,9 +42,13 @@ const (
 
 // Condition reasons of a Diagnosis.
 const (
-	ReasonAccepted             = "DiagnosisAccepted"
-	ReasonComplete             = "DiagnosisComplete"
-	ReasonNotApplicable        = "NotApplicable"
+	ReasonAccepted      = "DiagnosisAccepted"
+	ReasonComplete      = "DiagnosisComplete"
+	ReasonNotApplicable = "NotApplicable"
+	// ReasonNotJudged: no fault was found, and not everything could be judged.
+	ReasonNotJudged = "NotJudged"
+	// ReasonNothingRepaired: an operation that repairs has succeeded without an action.
+	ReasonNothingRepaired      = "NothingRepaired"
 	ReasonOperationFailed      = "OperationFailed"
 	ReasonOperationNotFound    = "OperationNotFound"
 	ReasonOperationInvalid     = "OperationInvalid"

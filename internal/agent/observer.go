@@ -68,6 +68,10 @@ func (o *observer) OperationEnded(diagnosis *v1.Diagnosis, run v1.OperationRun) 
 	o.reportFaults(diagnosis)
 	kind, text := corev1.EventTypeNormal, fmt.Sprintf("Operation %s has succeeded", run.Operation)
 	switch run.Phase {
+	case v1.OperationSucceeded:
+		if run.Reason == v1.ReasonNothingRepaired {
+			text = fmt.Sprintf("Operation %s has repaired nothing: %s", run.Operation, run.Message)
+		}
 	case v1.OperationNotApplicable:
 		text = fmt.Sprintf("Operation %s does not apply: %s", run.Operation, run.Message)
 	case v1.OperationFailed:

@@ -118,6 +118,9 @@ func (c Code) Entry() Entry {
 	return e
 }
 
+// BreaksMount reports whether the fault says of a mount itself that it is broken. One mount has one such fault.
+func (c Code) BreaksMount() bool { return c == StaleSubPath || c.Entry().Family == FamilyVolume }
+
 // Lookup finds the entry of a code.
 func Lookup(code Code) (Entry, bool) {
 	i := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == code })

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,6 +146,13 @@ func TestEndings(t *testing.T) {
 		"an operation fails again and again": {
 			func(w *world, _ *v1.Diagnosis) { w.replace(failing("mountInfoCollector", errBroken)) },
 			v1.OutcomeError, v1.ReasonOperationFailed, "operation mount-info-collector (node 2) failed after 3 attempts: broken",
+		},
+		"not everything is judged": {
+			func(w *world, _ *v1.Diagnosis) {
+				w.replace(returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale", Unjudged: []string{"volume v: host is down"}}))
+			},
+			v1.OutcomeError, v1.ReasonNotJudged,
+			"operation subpath-remount-diagnoser (node 3) found no fault, but not everything could be judged: volume v: host is down",
 		},
 		"a repair does not work": {
 			func(w *world, _ *v1.Diagnosis) {
@@ -446,6 +454,22 @@ func TestFaultsOfOneMountAreOne(t *testing.T) {
 	}
 	if got[3].Mount != nil {
 		t.Errorf("a fault without a mount has %+v", got[3].Mount)
+	}
+	other := func(code fault.Code, healed bool) fault.Finding {
+		f := stale(7, healed)
+		f.Code, f.Evidence = code, []string{string(code)}
+		return f
+	}
+	got = Faults([]fault.Finding{stale(7, false), other(fault.DeletedVolumeSource, false)})
+	if len(got) != 1 || got[0].Code != "StaleSubPath" || got[0].State != v1.FaultPresent || !slices.Contains(got[0].Evidence, "DeletedVolumeSource") {
+		t.Errorf("one mount, two ways: %+v", got)
+	}
+	got = Faults([]fault.Finding{stale(7, false), other(fault.DeletedVolumeSource, false), other(fault.DeletedVolumeSource, true)})
+	if len(got) != 1 || got[0].Code != "StaleSubPath" || got[0].State != v1.FaultHealed {
+		t.Errorf("one mount, healed: %+v", got)
+	}
+	if got = Faults([]fault.Finding{stale(7, false), other(fault.MissingBindSource, false)}); len(got) != 2 {
+		t.Errorf("a bind whose source is missing is no broken mount: %+v", got)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Faults turns findings into faults. A later finding about the same thing takes the place of an earlier one, as when it
 // is healed. Evidence that only the earlier one has stays, after its own: a repair does not look for the cause of a
-// fault.
+// fault. A mount is broken in one way: of two such codes the first stays.
 func Faults(findings []fault.Finding) []v1.Fault {
 	var all []v1.Fault
 	at := map[identity]int{}
@@ -26,7 +26,12 @@ func Faults(findings []fault.Finding) []v1.Fault {
 			all = append(all, f)
 			continue
 		}
-		for _, text := range all[i].Evidence {
+		older := all[i]
+		if older.Code != f.Code {
+			older.State, older.Evidence, f.Evidence = f.State, f.Evidence, older.Evidence
+			f, older = older, f
+		}
+		for _, text := range older.Evidence {
 			if !slices.Contains(f.Evidence, text) {
 				f.Evidence = append(f.Evidence, text)
 			}
@@ -39,19 +44,23 @@ func Faults(findings []fault.Finding) []v1.Fault {
 // identity is what makes two findings one: the code and the mount, or if there is none, the pod, the container and the
 // volume.
 type identity struct {
-	code                   fault.Code
+	code                   fault.Code // empty for those that say of the mount itself that it is broken
 	mount                  fault.Mount
 	pod, container, volume string
 }
 
 func identityOf(f fault.Finding) identity {
+	code := f.Code
+	if code.BreaksMount() {
+		code = ""
+	}
 	switch {
 	case f.Mount.ID != 0:
-		return identity{code: f.Code, mount: fault.Mount{ID: f.Mount.ID}}
+		return identity{code: code, mount: fault.Mount{ID: f.Mount.ID}}
 	case f.Mount.Point != "":
 		m := f.Mount
 		m.FSType = ""
-		return identity{code: f.Code, mount: m}
+		return identity{code: code, mount: m}
 	}
 	return identity{code: f.Code, pod: f.Pod.UID, container: f.Container, volume: f.Volume}
 }

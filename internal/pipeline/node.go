@@ -81,6 +81,9 @@ func (n *nodeRun) result() operationRun {
 	if o.Phase == v1.OperationNotApplicable {
 		o.Reason = v1.ReasonNotApplicable
 	}
+	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.plan.Actions) == 0 && len(d.Gone) == 0 {
+		o.Reason = v1.ReasonNothingRepaired
+	}
 	o.Findings, o.Gone = d.Findings, d.Gone
 	if o.Plan != nil {
 		o.Plan.Held, o.Plan.HeldActions = d.Held, d.HeldActions
@@ -188,6 +191,9 @@ func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
 
 // success is the record of an operation that has given an answer.
 func (n *nodeRun) success(ctx context.Context, result processor.Result) (record, error) {
+	if err := processor.UnjudgedError(result); err != nil {
+		return record{}, err
+	}
 	done := n.end(operationRecord{
 		Outcome: v1.OperationSucceeded, Findings: sanitizeFindings(result.Findings), Gone: result.Gone, NoFault: result.NoFault,
 	}, result.Message)
@@ -249,7 +255,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if p, ok := errors.AsType[*panicError](err); ok {
 		r.Stack = printable.Clip(string(p.stack), maxStackBytes)
 	}
-	if r.Reason != ReasonFailed && r.Reason != ReasonTimedOut || n.failures+1 >= maxAttempts {
+	if !slices.Contains(retriedReasons, r.Reason) || n.failures+1 >= maxAttempts {
 		return r
 	}
 	r.wait = delay(n.failures, err)
@@ -260,6 +266,9 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	r.Kind, r.Outcome, r.Findings = kindRetry, "", nil
 	return r
 }
+
+// retriedReasons are those of failures that are worth another attempt.
+var retriedReasons = []string{ReasonFailed, ReasonTimedOut, ReasonNotJudged}
 
 func reasonOf(ctx context.Context, err error) string {
 	_, panicked := errors.AsType[*panicError](err)
@@ -273,6 +282,8 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonDeadlineExceeded
 	case processor.IsHeld(err):
 		return ReasonHeld
+	case processor.IsUnjudged(err):
+		return ReasonNotJudged
 	case processor.IsStalled(err):
 		return ReasonStalled
 	case late:

@@ -58,6 +58,11 @@ func (r report) terminalError(deadline func() string) *terminalError {
 				reason = v1.ReasonRepairHeld
 			}
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) may not repair now: %s", o.Operation, o.ID, o.Message))
+		case o.Phase == v1.OperationFailed && o.Reason == ReasonNotJudged:
+			if len(failed) == 0 {
+				reason = v1.ReasonNotJudged
+			}
+			failed = append(failed, fmt.Sprintf("operation %s (node %d) found no fault, but %s", o.Operation, o.ID, o.Message))
 		case o.Phase == v1.OperationFailed:
 			reason = v1.ReasonOperationFailed
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
@@ -112,6 +117,8 @@ const (
 	ReasonStalled          = "Stalled"
 	ReasonInterrupted      = "Interrupted"
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonNotJudged: it has found no fault, and could not judge everything.
+	ReasonNotJudged = v1.ReasonNotJudged
 	// ReasonHeld: a rule such as a RecoveryPolicy forbids the repair now.
 	ReasonHeld = "Held"
 )

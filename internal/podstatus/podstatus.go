@@ -27,7 +27,7 @@ type Reason struct {
 	Container string
 	// Reason is one word, Message is the text beside it; it may be empty.
 	Reason, Message string
-	// Other is set if the reason cannot be a mount.
+	// Other is set if the reason cannot be a mount: it comes before any mount of the pod, or of the container, is made.
 	Other bool
 }
 
@@ -36,12 +36,6 @@ const (
 	scheduler = "the scheduler"
 	kubelet   = "the kubelet"
 )
-
-// elsewhere are the reasons of waiting containers that come before any mount of a container is made.
-var elsewhere = []string{
-	"CreateContainerConfigError", "ErrImageNeverPull", "ErrImagePull", "ImageInspectError", "ImagePullBackOff", "InvalidImageName",
-	"RegistryUnavailable", "SignatureValidationFailed",
-}
 
 // starting are the reasons of containers that wait for something else which has no word of its own.
 var starting = []string{"", "ContainerCreating", "PodInitializing"}
@@ -53,7 +47,7 @@ func Why(pod *corev1.Pod, only string) []Reason {
 	}
 	var all []Reason
 	if pod.Status.Reason != "" {
-		all = append(all, Reason{By: kubelet, Reason: pod.Status.Reason, Message: pod.Status.Message, Other: true})
+		all = append(all, Reason{By: kubelet, Reason: pod.Status.Reason, Message: pod.Status.Message, Other: ofPod(pod.Status.Reason) == before})
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if r, ok := ofContainer(s); ok && (only == "" || only == s.Name) {
@@ -81,21 +75,16 @@ func ofContainer(s corev1.ContainerStatus) (Reason, bool) {
 	case w != nil && slices.Contains(starting, w.Reason):
 		return r, false
 	case w != nil:
-		r.Reason, r.Message, r.Other = w.Reason, w.Message, slices.Contains(elsewhere, w.Reason)
+		r.Reason, r.Message, r.Other = w.Reason, w.Message, whenWaiting(w.Reason, w.Message) == before
 		if last := s.LastTerminationState.Terminated; last != nil && w.Reason == "CrashLoopBackOff" {
-			r.Message, r.Other = end(last), ran(last)
+			r.Message = end(last)
 		}
 	case ended != nil && ended.ExitCode != 0:
-		r.Reason, r.Message, r.Other = cmp.Or(ended.Reason, "Terminated"), end(ended), ran(ended)
+		r.Reason, r.Message = cmp.Or(ended.Reason, "Terminated"), end(ended)
 	default:
 		return r, false
 	}
 	return r, true
-}
-
-// ran reports whether a container that has ended did run: then its mounts were made.
-func ran(t *corev1.ContainerStateTerminated) bool {
-	return t.StartedAt.Unix() > 0 && t.Reason != "StartError" && t.Reason != "ContainerCannotRun"
 }
 
 func end(t *corev1.ContainerStateTerminated) string {

@@ -24,7 +24,7 @@ func TestSentence(t *testing.T) {
 		},
 		"crash": {
 			`containerStatuses: [{name: app, state: {waiting: {reason: CrashLoopBackOff, message: back-off}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled, startedAt: "2026-01-02T03:04:05Z"}}}]`, "",
-			`It is not a mount: the kubelet says CrashLoopBackOff about container "app" of pod shop/web: it ended with exit code 137 (OOMKilled)`,
+			`No mount fault was found: the kubelet says CrashLoopBackOff about container "app" of pod shop/web: it ended with exit code 137 (OOMKilled)`,
 		},
 		"a start that failed": {
 			`containerStatuses: [{name: app, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 128, reason: StartError, message: "mounting failed", startedAt: "2026-01-02T03:04:05Z"}}}]`, "",
@@ -32,13 +32,22 @@ func TestSentence(t *testing.T) {
 		},
 		"ended": {
 			`containerStatuses: [{name: app, state: {terminated: {exitCode: 1, reason: Error, startedAt: "2026-01-02T03:04:05Z"}}}]`, "",
-			`It is not a mount: the kubelet says Error about container "app" of pod shop/web: it ended with exit code 1 (Error)`,
+			`No mount fault was found: the kubelet says Error about container "app" of pod shop/web: it ended with exit code 1 (Error)`,
 		},
 		"scheduler": {
 			`{phase: Pending, conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: "0/3 nodes are available"}]}`, "",
 			`It is not a mount: the scheduler says Unschedulable about pod shop/web: 0/3 nodes are available`,
 		},
-		"evicted": {`{phase: Failed, reason: Evicted, message: "low on memory"}`, "", `It is not a mount: the kubelet says Evicted about pod shop/web: low on memory`},
+		"config of no mount": {
+			`containerStatuses: [{name: app, state: {waiting: {reason: CreateContainerConfigError, message: 'secret "db" not found'}}}]`, "",
+			`It is not a mount: the kubelet says CreateContainerConfigError about container "app" of pod shop/web: secret "db" not found`,
+		},
+		"config of a subPath": {
+			`containerStatuses: [{name: app, state: {waiting: {reason: CreateContainerConfigError, message: 'failed to prepare subPath for volumeMount "cfg" of container "app"'}}}]`, "",
+			`No mount fault was found: the kubelet says CreateContainerConfigError about container "app" of pod shop/web: failed to prepare subPath for volumeMount "cfg" of container "app"`,
+		},
+		"not admitted": {`{phase: Failed, reason: OutOfcpu, message: "no cpu"}`, "", `It is not a mount: the kubelet says OutOfcpu about pod shop/web: no cpu`},
+		"evicted":      {`{phase: Failed, reason: Evicted, message: "low on memory"}`, "", `No mount fault was found: the kubelet says Evicted about pod shop/web: low on memory`},
 		"two": {
 			`containerStatuses: [{name: a, state: {waiting: {reason: ErrImagePull}}}, {name: b, state: {waiting: {reason: CreateContainerError}}}]`, "",
 			`No mount fault was found: the kubelet says ErrImagePull about container "a" of pod shop/web; and of 1 more: CreateContainerError`,

@@ -26,6 +26,30 @@ func (e *stalledError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *stalledError) Unwrap() error { return e.Err }
 
+// unjudgedError is that of a look that could not judge everything, and has found no fault.
+type unjudgedError struct{ text string }
+
+// Error says what was not judged.
+func (e *unjudgedError) Error() string { return e.text }
+
+// maxUnjudged bounds how many things that were not judged are named.
+const maxUnjudged = 10
+
+// UnjudgedError is the error of a result in which something could not be judged and no fault was found; nil for any
+// other.
+func UnjudgedError(r Result) error {
+	if len(r.Unjudged) == 0 || len(r.Findings) > 0 {
+		return nil
+	}
+	return &unjudgedError{"not everything could be judged: " + JoinReasons(r.Unjudged, maxUnjudged)}
+}
+
+// IsUnjudged reports whether an error is that of an UnjudgedError.
+func IsUnjudged(err error) bool {
+	var unjudged *unjudgedError
+	return errors.As(err, &unjudged)
+}
+
 // WaitingError is a failure that is worth another try after a while.
 type WaitingError struct {
 	Err   error

@@ -114,6 +114,9 @@ type Result struct {
 	// NotApplicable, if it is not empty, says why this is not the fault that the processor looks for. It is an answer,
 	// not an error: it is not tried again.
 	NotApplicable string
+	// Unjudged says, in sentences, what was asked about and could not be judged, and why. Then a result without findings is
+	// no clean negative: the operation fails with the reason NotJudged.
+	Unjudged []string
 	// Files are results by key that are too long for people: they are kept on the node, and later operations get them like
 	// Values.
 	Files map[string]string

@@ -109,6 +109,9 @@ func (w *progressPrinter) operationText(o *v1.OperationRun) string {
 	if o.StartTime != nil && o.CompletionTime != nil {
 		text += fmt.Sprintf(" (%s)", formatSeconds(o.CompletionTime.Sub(o.StartTime.Time)))
 	}
+	if o.Reason == v1.ReasonNothingRepaired {
+		return w.Marked("  ", "!", terminal.Yellow, text+" repaired nothing: "+o.Message)
+	}
 	switch o.Phase {
 	case v1.OperationSucceeded:
 		if w.planned && len(o.Actions) > 0 {

@@ -261,8 +261,11 @@ func (p *diagnosisPrinter) OperationEnded(_ *v1.Diagnosis, run v1.OperationRun) 
 	if run.Message != "" {
 		text += ": " + run.Message
 	}
-	p.printText(p.view.Wrap(fmt.Sprintf("%-14s ", run.Phase), printable.Quoted(text), 15))
+	p.printText(p.view.Wrap(fmt.Sprintf("%-14s ", cmp.Or(operationWords[run.Reason], string(run.Phase))), printable.Quoted(text), 15))
 }
+
+// operationWords take the place of the phase of an operation with such a reason.
+var operationWords = map[string]string{v1.ReasonNothingRepaired: "Left alone", v1.ReasonNotJudged: "Not judged"}
 
 // ActionEnded prints what became of an action.
 func (p *diagnosisPrinter) ActionEnded(_ *v1.Diagnosis, _ string, a pipeline.ActionEnd) {

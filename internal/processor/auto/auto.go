@@ -89,6 +89,8 @@ type familyCheck struct {
 	Pod       string `json:"pod,omitempty"`
 	// Codes are the faults that were found, each once.
 	Codes []fault.Code `json:"codes,omitempty"`
+	// Unjudged are the first sentences about what could not be judged.
+	Unjudged []string `json:"unjudged,omitempty"`
 	// Message says why nothing was found, Error why it could not be looked for.
 	Message string `json:"message,omitempty"`
 	Error   string `json:"error,omitempty"`

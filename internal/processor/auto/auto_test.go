@@ -50,6 +50,9 @@ type fakeFamily struct {
 	name   string
 	code   fault.Code
 	broken map[string]bool
+	// unjudged is what could not be judged; mount is that of all findings.
+	unjudged []string
+	mount    fault.Mount
 	// wide is whether it is asked about all pods at once.
 	wide bool
 	// refuses, where it is set, is why nothing is planned; the others fail what they say.
@@ -62,7 +65,7 @@ type fakeFamily struct {
 func (m *fakeFamily) Name() string { return m.name }
 
 func (m *fakeFamily) findingOf(pod string) fault.Finding {
-	return fault.Finding{Code: m.code, Pod: fault.Pod{Namespace: "shop", Name: pod}, Volume: m.name}
+	return fault.Finding{Code: m.code, Pod: fault.Pod{Namespace: "shop", Name: pod}, Volume: m.name, Mount: m.mount}
 }
 
 func (m *fakeFamily) Run(_ context.Context, request processor.Request) (processor.Result, error) {
@@ -70,7 +73,7 @@ func (m *fakeFamily) Run(_ context.Context, request processor.Request) (processo
 	if m.looks != nil {
 		return processor.Result{}, m.looks
 	}
-	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}}
+	result := processor.Result{Values: map[string]string{"collector.long": "list", "result." + m.name: request.Pod.Name}, Unjudged: m.unjudged}
 	for _, pod := range slices.Sorted(func(yield func(string) bool) {
 		for pod := range m.broken {
 			if !yield(pod) {
@@ -314,6 +317,49 @@ func TestNothingCouldBeSeen(t *testing.T) {
 	_, err := (&Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil)}).Run(t.Context(), podRequest("a"))
 	if err == nil || processor.IsStalled(err) || !strings.Contains(err.Error(), "never") || !strings.Contains(err.Error(), "not now") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestUnjudgedIsNotClean: without a fault nothing clean is said; with one it is repaired, and the rest is named.
+func TestUnjudgedIsNotClean(t *testing.T) {
+	t.Parallel()
+	for _, request := range []processor.Request{podRequest("a"), nodeRequest} {
+		s := newAutoScene()
+		s.volume.unjudged = []string{`volume "v": host is down`}
+		result, checks := s.runDiagnoser(t, request)
+		if result.NoFault || result.Message != "" || !slices.Equal(result.Unjudged, s.volume.unjudged) {
+			t.Errorf("result %+v", result)
+		}
+		if err := processor.UnjudgedError(result); !processor.IsUnjudged(err) || err.Error() != `not everything could be judged: volume "v": host is down` {
+			t.Errorf("error %v", err)
+		}
+		if !slices.ContainsFunc(checks, func(c familyCheck) bool { return c.Family == "volume" && slices.Equal(c.Unjudged, s.volume.unjudged) }) {
+			t.Errorf("checks %+v", checks)
+		}
+		s.subPath.broken["a"] = true
+		if result, _ = s.runDiagnoser(t, request); processor.UnjudgedError(result) != nil {
+			t.Errorf("a fault and something unjudged: %+v", result)
+		}
+		plan, proof, err := s.runRecoverer(t, request)
+		if err != nil || len(plan.Actions) != 1 || !strings.Contains(proof.Message, `it could not be judged: volume "v": host is down`) {
+			t.Errorf("plan %+v, proof %+v, %v", plan, proof, err)
+		}
+	}
+}
+
+// TestOneMountIsOneFault where two families find the same mount broken: the first has it.
+func TestOneMountIsOneFault(t *testing.T) {
+	t.Parallel()
+	s := newAutoScene()
+	s.subPath.broken["a"], s.volume.broken["a"] = true, true
+	s.subPath.mount, s.volume.mount = fault.Mount{ID: 7, Namespace: 1}, fault.Mount{ID: 7, Namespace: 1}
+	result, checks := s.runDiagnoser(t, podRequest("a"))
+	if len(result.Findings) != 1 || result.Findings[0].Code != fault.StaleSubPath || len(checks[1].Codes) != 0 {
+		t.Errorf("findings %+v, checks %+v", result.Findings, checks)
+	}
+	s.volume.mount.ID = 8
+	if result, _ = s.runDiagnoser(t, podRequest("a")); len(result.Findings) != 2 {
+		t.Errorf("of two mounts: %+v", result.Findings)
 	}
 }
 

@@ -113,6 +113,7 @@ type checkSum struct {
 }
 
 func (s *checkSum) addResult(target familyTarget, one processor.Result, err error) {
+	one.Findings = s.withoutKnown(one.Findings)
 	check := familyCheck{Family: target.Name, Namespace: target.request.Pod.Namespace, Pod: target.request.Pod.Name, Message: printable.Clip(one.NotApplicable, maxMessage)}
 	switch {
 	case errors.Is(err, kubelet.ErrPodNotFound) && !s.podIsNamed:
@@ -122,6 +123,8 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 		s.errs = append(s.errs, fmt.Errorf("%s: %w", target.Name, err))
 	}
 	s.result.Findings = append(s.result.Findings, one.Findings...)
+	s.result.Unjudged = append(s.result.Unjudged, one.Unjudged...)
+	check.Unjudged = clipAll(one.Unjudged)
 	for key, value := range one.Values {
 		into := s.result.Values
 		if strings.HasPrefix(key, collectedPrefix) {
@@ -140,9 +143,26 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 			check.Codes = append(check.Codes, f.Code)
 		}
 	}
-	if target.request.Pod.Name == "" || s.podIsNamed || check.Error != "" || len(check.Codes) > 0 {
+	if target.request.Pod.Name == "" || s.podIsNamed || check.Error != "" || len(check.Unjudged)+len(check.Codes) > 0 {
 		s.checks = append(s.checks, check)
 	}
+}
+
+// withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.
+func (s *checkSum) withoutKnown(findings []fault.Finding) []fault.Finding {
+	return slices.DeleteFunc(slices.Clone(findings), func(f fault.Finding) bool {
+		return f.Code.BreaksMount() && f.Mount != (fault.Mount{}) && slices.ContainsFunc(s.result.Findings, func(known fault.Finding) bool {
+			return known.Code != f.Code && known.Code.BreaksMount() && known.Mount.Same(f.Mount)
+		})
+	})
+}
+
+// clipAll are the first of some sentences, each of them short.
+func clipAll(texts []string) (short []string) {
+	for _, text := range texts[:min(len(texts), maxSentences)] {
+		short = append(short, printable.Clip(text, maxMessage))
+	}
+	return short
 }
 
 // checksByPod are one check for each pod with a finding, or that of the node if there is none.
@@ -157,7 +177,7 @@ func checksByPod(check familyCheck, findings []fault.Finding) []familyCheck {
 			all[i].Codes = append(all[i].Codes, f.Code)
 		}
 	}
-	if len(all) == 0 || check.Error != "" {
+	if len(all) == 0 || check.Error != "" || len(check.Unjudged) > 0 {
 		all = append(all, check)
 	}
 	return all
@@ -171,7 +191,7 @@ func (s *checkSum) finalResult(request processor.Request, nothing string, looks 
 	if err := processor.AddJSON(s.result.Values, map[string]any{KeyChecks: s.checks}); err != nil {
 		return processor.Result{}, err
 	}
-	if len(s.result.Findings) > 0 {
+	if len(s.result.Findings)+len(s.result.Unjudged) > 0 {
 		return s.result, nil
 	}
 	if nothing == "" {

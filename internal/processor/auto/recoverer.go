@@ -93,6 +93,10 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 		default:
 			d.addTarget(ctx, familyTarget{&h.Families[i], requestFor(request, check.Namespace, check.Pod)}, check, request.Pod.Name != "")
 		}
+		if len(check.Unjudged) > 0 {
+			d.addRefusal(familyCheck{Family: check.Family, Namespace: check.Namespace, Pod: check.Pod},
+				"it could not be judged: "+processor.JoinReasons(check.Unjudged, maxSentences))
+		}
 		if ctx.Err() != nil {
 			return processor.Plan{}, context.Cause(ctx)
 		}

@@ -58,19 +58,25 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil {
 		return processor.Result{}, err
 	}
-	held, rest := slices.Clone(choice.Abandoned)[:0], []string(nil)
+	var rest, unjudged []string
+	held := slices.Clone(choice.Abandoned)[:0]
 	for _, c := range choice.Abandoned {
 		// With nothing named, a container that has a device of its own is as it should be.
 		if c.IsHeld() && (s.Device != "" || c.HasCopies()) {
 			held = append(held, c)
 		} else {
 			rest = append(rest, c.Describe())
+			if c.IsHeld() && c.HasUnreadTable() {
+				unjudged = append(unjudged, c.Describe())
+			}
 		}
 	}
 	if len(held) == 0 {
-		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned(s))}, nil
+		return processor.Result{NotApplicable: joinReasons("no device is held: ", slices.Concat(choice.Others, rest), noneAbandoned(s)), Unjudged: unjudged}, nil
 	}
-	return heldResult(held)
+	result, err := heldResult(held)
+	result.Unjudged = unjudged
+	return result, err
 }
 
 // maxReasons bounds how many devices the reason for a clean result names.

@@ -35,5 +35,10 @@ func (c *Collector) Run(ctx context.Context, _ processor.Request) (processor.Res
 	if len(result.Findings) == 0 {
 		result.NotApplicable = s.NoneReason("")
 	}
+	if len(s.UnavailableSources) > 0 {
+		for _, p := range s.Pods {
+			result.Unjudged = append(result.Unjudged, p.RefusalReason())
+		}
+	}
 	return result, processor.AddJSON(result.Values, map[string]any{KeyList: s})
 }

@@ -139,5 +139,5 @@ func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result,
 		KeyDestinationPath: destinations[0],
 	}
 	err := processor.AddJSON(values, map[string]any{KeySourcePaths: sources, KeyDestinationPaths: destinations})
-	return processor.Result{Values: values, Findings: findings}, err
+	return processor.Result{Values: values, Findings: findings, Unjudged: unjudgedBinds(classified.Binds)}, err
 }

@@ -29,7 +29,7 @@ func otherReasons(scope podScope, seen classifiedBinds, bad []fault.Finding) pro
 	for _, f := range findings {
 		reasons = append(reasons, fmt.Sprintf("%s in container %q: %s", f.Code, f.Container, f.Evidence[0]))
 	}
-	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings}
+	return processor.Result{NotApplicable: strings.Join(reasons, "; "), Findings: findings, Unjudged: unjudgedBinds(seen.Binds)}
 }
 
 // endedResult says why a pod that is over has no fault.
@@ -81,6 +81,16 @@ func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, find
 		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", bind.State.Point, bind.Reason))
 	}
 	return reasons, findings
+}
+
+// unjudgedBinds are those that may be stale, which cannot be proven.
+func unjudgedBinds(binds []subpath.Bind) (texts []string) {
+	for _, bind := range binds {
+		if bind.Verdict == subpath.Unproven {
+			texts = append(texts, fmt.Sprintf("the subPath bind at %q: %s", bind.State.Point, bind.Reason))
+		}
+	}
+	return texts
 }
 
 func countVerdict(binds []subpath.Bind, v subpath.Verdict) int {

@@ -86,14 +86,24 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		return processor.Result{}, err
 	}
 	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !scope.includes(v) })
+	unjudged := unjudgedVolumes(all)
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
-		return d.faultResult(ctx, broken, survey)
+		result, err := d.faultResult(ctx, broken, survey)
+		result.Unjudged = unjudged
+		return result, err
 	}
-	if slices.ContainsFunc(all, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed }) {
-		return processor.Result{}, fmt.Errorf("not every volume of %s could be asked: %s", scope, describeVolumes(all, survey))
+	return processor.Result{NotApplicable: scope.noFaultReason(all, survey), Unjudged: unjudged}, nil
+}
+
+// unjudgedVolumes are the volumes of which nothing can be said, and which have no broken copy. One that went while it was looked at is none.
+func unjudgedVolumes(all []*volume.Health) (texts []string) {
+	for _, v := range all {
+		if v.UnknownReason != "" && v.Answer.State != probe.Gone && !v.Broken() {
+			texts = append(texts, fmt.Sprintf("volume %q of %s at %q: %s", v.Name, describePod(v.Pod), v.Point, v.UnknownReason))
+		}
 	}
-	return processor.Result{NotApplicable: scope.noFaultReason(all, survey)}, nil
+	return texts
 }
 
 // searchScope is what is looked at.
