@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -38,7 +39,7 @@ import (
 
 func TestMain(m *testing.M) {
 	subprocess.Main(registry.Jobs()...)
-	kerneltest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": copyRole, "hung": hungKubeletRole})
+	volumetest.Main(m, kerneltest.Roles{"kubelet": playKubelet, "copy": copyRole, "hung": hungKubeletRole})
 }
 
 // playKubelet is a process with the name of a kubelet, in a mount namespace that is a copy of the test's.
