@@ -6,11 +6,13 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -29,6 +31,11 @@ func TestPausedRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.create(t, c, policy)
+	t.Cleanup(func() { // once the agent has ended, which would delete it
+		if err := c.DeleteAllOf(context.WithoutCancel(t.Context()), &v1.MountFault{}, client.InNamespace("default")); err != nil {
+			t.Error(err)
+		}
+	})
 	p.LaunchAgent(t, "Observe")
 	p.Bind(t)
 	stale := p.Break(t, 1)
