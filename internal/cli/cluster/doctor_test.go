@@ -4,13 +4,23 @@
 package cluster
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/manifests"
 )
 
@@ -47,5 +57,40 @@ func TestPolicyAdvice(t *testing.T) {
 	}
 	if !slices.Contains(names, "kubediag-agent-node") {
 		t.Errorf("policies %q", names)
+	}
+}
+
+// TestDoctorWithoutInstallation: on a cluster without kubediag, doctor says that first, and checks no more.
+func TestDoctorWithoutInstallation(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		if w.Header().Set("Content-Type", "application/json"); r.URL.Path == "/version" {
+			fmt.Fprint(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)
+	}))
+	defer server.Close()
+	c, err := newClient(&rest.Config{Host: server.URL}, "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetOut(&out)
+	cmd.SetContext(t.Context())
+	err = (&installationCheck{client: c, home: defaultHome, out: new(outputFormat)}).runDoctor(cmd)
+	const want = "FAIL  kubediag is not installed: the API server has none of its 7 CustomResourceDefinitions\n" +
+		"      -> kubectl apply -k config/default, or helm install: see docs/install.md\nOK    API server v1.36.3\n"
+	if out.String() != want || !errors.Is(err, verb.ErrFaults) {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, &out, want)
+	}
+	for _, path := range asked {
+		if path != "/version" && !strings.Contains(path, "/customresourcedefinitions/") {
+			t.Errorf("asked for %s", path)
+		}
 	}
 }
