@@ -5,7 +5,6 @@ package fault
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,9 +57,9 @@ type Caller struct {
 
 // Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
 func Advise(f Finding, c Caller) Advice {
-	a := Advice{Impact: impactOf(f), Heal: healOf(f, c.Automatic), Summary: summaryOf(f), Plan: planOf(f)}
-	a.Commands = commandsOf(f, c)
-	return a
+	return Advice{
+		Impact: impactOf(f), Heal: healOf(f, c.Automatic), Summary: summaryOf(f), Plan: planOf(f), Commands: commandsOf(f, c),
+	}
 }
 
 // impactOf says when a fault hurts.
@@ -85,37 +84,61 @@ func healOf(f Finding, automatic bool) Heal {
 		return HealAutomatic
 	case f.Details.Repair != "":
 		return HealSafe
-	case f.Code.Entry().AwaitsDriver && f.Details.Driver != "":
+	case f.Details.Refusal.Reason == AwaitsDriver:
 		return HealDriver
 	}
 	return HealPerson
 }
 
 // summaryOf is one sentence about the fault.
-func summaryOf(finding Finding) string {
-	text, d := finding.Code.Entry().Fact, finding.Details
+func summaryOf(f Finding) string {
+	text, d := factOf(f), f.Details
 	switch {
-	case finding.Code == HungMount && d.Daemon != nil:
-		text += "; " + daemon(*d.Daemon)
-	case finding.Code == HeldDevice && d.HeldBy != nil:
-		text = "held by " + d.HeldBy.String()
+	case f.Code == HungMount && d.Daemon != nil:
+		return text + "; " + daemon(*d.Daemon)
+	case f.Code == HeldDevice && d.HeldBy != nil:
+		text = "held by " + holderOf(f)
 		if d.Repair != "" {
 			text += ", which has a private copy of the host's mounts"
 		}
-	case finding.Code == OrphanedPodVolumes && d.Repair == "":
-		text += ", with something in it that may be data"
-	case !finding.Code.Entry().AwaitsDriver:
-	case d.Repair != "" && d.Driver != "":
-		text += "; " + d.Driver + " has mounted the volume again"
-	case d.Repair == "" && d.Driver != "":
-		text += "; " + d.Driver + " has mounted nothing in its place"
+		return text
+	case d.Repair == Replace && f.Code != StaleSubPath:
+		if f.Code == DisconnectedFUSE && d.Driver != "" {
+			return text + "; " + d.Driver + " has mounted the volume again"
+		}
+		return text + "; a directory that answers can take its place"
+	case d.Repair == Unmount && d.PodState == PodDeleting:
+		return text + "; its pod is going, and no container of it runs"
+	case d.Repair == Unmount && f.Code == DisconnectedFUSE:
+		return text + "; a living mount of the same source lies beneath it"
+	case d.Refusal.Reason == AwaitsDriver && d.Driver != "":
+		return text + "; " + d.Driver + " has mounted nothing in its place"
+	case d.Refusal.Text != "":
+		return text + "; left alone: " + d.Refusal.Text
 	}
 	return text
 }
 
-// EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a new mount of the volume.
-func EvictionHelps(f Finding) bool {
-	return f.Details.Repair == "" && f.Code.Entry().Family == FamilyVolume && slices.Contains(f.Code.Entry().Actions, Evict)
+// factOf is the fixed part of the sentence about a finding. DisconnectedFUSE is found of clients in the kernel, too.
+func factOf(f Finding) string {
+	if f.Code == DisconnectedFUSE && isFUSE(f.Mount) {
+		return "the connection to its FUSE daemon is gone"
+	}
+	return f.Code.Entry().Fact
+}
+
+func isFUSE(m Mount) bool { return strings.HasPrefix(m.FSType, "fuse") }
+
+// holderOf names what holds a device: the container, and the process.
+func holderOf(f Finding) string {
+	process := f.Details.HeldBy.String()
+	switch {
+	case f.Pod.Name != "" && f.Container != "":
+		return fmt.Sprintf("container %s of pod %s/%s (%s)", f.Container, f.Pod.Namespace, f.Pod.Name, process)
+	case f.Pod.Name != "":
+		return fmt.Sprintf("pod %s/%s (%s)", f.Pod.Namespace, f.Pod.Name, process)
+	}
+	return process
 }
 
 // daemon says what the process that serves a file system does.
@@ -140,67 +163,38 @@ func (p Process) String() string {
 }
 
 // planOf is what kubediag would do, or why it does nothing.
-func planOf(finding Finding) string {
-	switch finding.Details.Repair {
-	case Replace:
-		if finding.Code == StaleSubPath {
-			return "replace this one bind with the file that the subPath names now; the running container keeps what it has"
+func planOf(f Finding) string {
+	d := f.Details
+	switch {
+	case d.Repair == Replace && f.Code == StaleSubPath:
+		text := "replace this one bind with the file that the subPath names now"
+		switch d.Container {
+		case ContainerRuns:
+			text += "; the running container keeps what it has"
+		case ContainerDown:
+			text += ", so that the container can start"
 		}
-		return "put the mount that the driver made again beneath the dead one, and remove the dead one"
-	case Unmount:
-		if finding.Code == StaleSubPath {
-			return "unmount this one dead bind, which keeps its pod from going"
-		}
+		return text
+	case d.Repair == Replace:
+		return "put the mount that belongs there beneath the broken one, and remove the broken one"
+	case d.Repair == Unmount && f.Code == HeldDevice:
 		return "unmount this copy in the mount namespace that has it, and detach the device; no process ends"
-	case RemoveDirectory:
+	case d.Repair == Unmount && f.Code == StaleSubPath:
+		return "unmount this one dead bind, which keeps its pod from going"
+	case d.Repair == Unmount:
+		return "unmount this one dead mount, and nothing that answers"
+	case d.Repair == RemoveDirectory:
 		return "remove the empty directories that are left, and nothing that may be data"
+	case d.Refusal.Reason == AwaitsDriver:
+		text := f.Code.Entry().NoPlan
+		if newPodHelps(f) {
+			text += "; an eviction of the pod does that too"
+		}
+		return text
+	case d.Refusal.Text != "" && d.Refusal.Reason != NoAnswer:
+		return "nothing: " + d.Refusal.Text
 	}
-	return finding.Code.Entry().NoPlan
-}
-
-// commandsOf are lines for a shell.
-func commandsOf(finding Finding, c Caller) (list []Command) {
-	add := func(effect Effect, purpose, line string) { list = append(list, Command{purpose, line, effect}) }
-	prefix := ""
-	if c.Enter != 0 {
-		prefix = fmt.Sprintf("nsenter -t %d -m ", c.Enter)
-	}
-	d := finding.Details
-	const asks = "shows the plan, asks, repairs it and proves it"
-	if d.Repair == Replace && finding.Pod.Name != "" {
-		add(EffectRepair, asks, "kubediag recover"+c.Flags+c.Pods+" "+Quote(finding.Pod.Namespace+"/"+finding.Pod.Name))
-	}
-	switch finding.Code {
-	case StaleSubPath:
-		if finding.Mount.Point != "" {
-			add(EffectRepair, "removes the stale bind; the kubelet binds the current file at the next start",
-				prefix+"umount -- "+Quote(finding.Mount.Point))
-		}
-	case HungMount:
-		list = append(list, hungCommands(finding)...)
-	case HeldDevice:
-		if d.Repair != "" && d.Device != "" {
-			add(EffectRepair, asks, "kubediag release"+c.Flags+" "+Quote(d.Device))
-		}
-		if d.HeldBy != nil && d.Repair != "" {
-			add(EffectRepair, "removes the copy; ends no process",
-				fmt.Sprintf("nsenter -t %d -m umount -- %s", d.HeldBy.PID, Quote(finding.Mount.Point)))
-		}
-		if d.Device != "" {
-			add(EffectNone, "shows everything that holds the device, and what prevents it", "kubediag holders"+c.Flags+" "+Quote(d.Device))
-		}
-	case OrphanedPodVolumes:
-		if d.Path != "" {
-			add(EffectNone, "lists what is left", prefix+"find "+Quote(d.Path)+" -xdev -ls")
-		}
-	case VolumeIOError:
-		add(EffectNone, "shows errors of file systems, disks and servers in the kernel's log", "dmesg --level=emerg,alert,crit,err,warn")
-	case SourceTypeMismatch, MissingBindSource:
-		list = append(list, podCommand(finding, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})...)
-	default:
-		list = append(list, podCommand(finding, Command{"deletes the pod; its successor gets a fresh mount", "delete pod %s", EffectLoss})...)
-	}
-	return list
+	return f.Code.Entry().NoPlan
 }
 
 // ShowProcesses is a command that shows what processes wait for.
@@ -213,7 +207,7 @@ func ShowProcesses(pids ...int) string {
 }
 
 // hungCommands are those for a file system that does not answer.
-func hungCommands(f Finding) (list []Command) {
+func hungCommands(f Finding, _ Caller) (list []Command) {
 	if p := f.Details.Daemon; p != nil {
 		if p.State == ProcessStopped {
 			list = append(list, Command{"lets the stopped daemon run again", fmt.Sprintf("kill -CONT %d", p.PID), EffectRepair})
@@ -227,13 +221,4 @@ func hungCommands(f Finding) (list []Command) {
 		})
 	}
 	return list
-}
-
-// podCommand is a call of kubectl about the pod, if its name is known.
-func podCommand(f Finding, c Command) []Command {
-	if f.Pod.Name == "" {
-		return nil
-	}
-	c.Line = "kubectl -n " + Quote(f.Pod.Namespace) + " " + fmt.Sprintf(c.Line, Quote(f.Pod.Name))
-	return []Command{c}
 }

@@ -16,6 +16,9 @@ import (
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	pod, driver := Pod{Namespace: "shop", Name: "web-0", UID: "u"}, "cephfs.csi.ceph.com"
+	set, waits := Workload{"StatefulSet", "web"}, Refuse(AwaitsDriver, `the staging path "/s" is not alive either`)
+	dead := Mount{Point: "/mnt/d", FSType: "fuse.d", Device: "0:41"}
+	const gone, beforeUmount = "the connection to its FUSE daemon is gone", "without it, writes go to the node's own disk"
 	for name, c := range map[string]struct {
 		finding Finding
 		caller  Caller
@@ -25,56 +28,100 @@ func TestAdvice(t *testing.T) {
 		lines   []string
 	}{
 		"stale, and runs": {
-			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Container: ContainerRuns, Repair: Replace}},
+			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Place: PlaceSubPath, Container: ContainerRuns, Repair: Replace}},
 			Caller{}, ImpactNextStart, HealSafe, "the file it is bound to was deleted or replaced", []string{"kubediag recover shop/web-0", "umount -- /k/p"},
 		},
 		"stale, and down, in another namespace": {
-			Finding{Code: StaleSubPath, Mount: Mount{Point: "/k/a b"}, Details: Details{Container: ContainerDown, Repair: Replace}},
+			Finding{Code: StaleSubPath, Mount: Mount{Point: "/k/a b"}, Details: Details{Place: PlaceSubPath, Container: ContainerDown, Repair: Replace}},
 			Caller{Automatic: true, Enter: 7}, ImpactNow, HealAutomatic, "the file it is bound to was deleted or replaced",
 			[]string{"nsenter -t 7 -m umount -- '/k/a b'"},
 		},
 		"missing": {
-			Finding{Code: MissingBindSource, Pod: pod, Details: Details{Container: ContainerDown}}, Caller{Automatic: true}, ImpactNow,
+			Finding{Code: MissingBindSource, Pod: pod, Details: Details{Place: PlaceSource, Container: ContainerDown}}, Caller{Automatic: true}, ImpactNow,
 			HealPerson, "its source does not exist", []string{"kubectl -n shop get pod web-0 -o yaml"},
 		},
 		"disconnected": {
-			Finding{Code: DisconnectedFUSE, Pod: pod, Details: Details{Driver: driver}}, Caller{}, ImpactNow, HealDriver,
-			"the connection to its FUSE daemon is gone; cephfs.csi.ceph.com has mounted nothing in its place",
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceVolume, PodState: PodWanted, Workload: set, Driver: driver, Refusal: waits,
+			}}, Caller{}, ImpactNow, HealDriver, gone + "; cephfs.csi.ceph.com has mounted nothing in its place",
 			[]string{"kubectl -n shop delete pod web-0"},
 		},
+		"disconnected, a bare pod": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceVolume, PodState: PodWanted, Driver: driver, Refusal: waits}},
+			Caller{}, ImpactNow, HealDriver, gone + "; cephfs.csi.ceph.com has mounted nothing in its place",
+			[]string{"kubectl -n shop get pod web-0 -o yaml"},
+		},
+		"disconnected, a static pod": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceVolume, PodState: PodWanted, Workload: Workload{"Node", "n1"}, Driver: driver, Refusal: waits,
+			}}, Caller{}, ImpactNow, HealDriver, gone + "; cephfs.csi.ceph.com has mounted nothing in its place", nil,
+		},
+		"disconnected, deleted already": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceVolume, PodState: PodDeleting, Workload: set, Driver: driver, Refusal: Refuse(PodGoes, "the pod is being deleted"),
+			}}, Caller{}, ImpactNow, HealPerson, gone + "; left alone: the pod is being deleted", nil,
+		},
+		"a client in the kernel": {
+			Finding{Code: DisconnectedFUSE, Mount: Mount{FSType: "ceph"}, Details: Details{Place: PlaceVolume, Driver: driver, Refusal: waits}},
+			Caller{}, ImpactNow, HealDriver, "the connection to its server is gone; cephfs.csi.ceph.com has mounted nothing in its place", nil,
+		},
 		"disconnected, and back": {
-			Finding{Code: DisconnectedFUSE, Details: Details{Driver: driver, Repair: Replace}}, Caller{}, ImpactNow, HealSafe,
-			"the connection to its FUSE daemon is gone; cephfs.csi.ceph.com has mounted the volume again", nil,
+			Finding{Code: DisconnectedFUSE, Mount: dead, Details: Details{Place: PlaceVolume, Driver: driver, Repair: Replace}}, Caller{}, ImpactNow, HealSafe,
+			gone + "; cephfs.csi.ceph.com has mounted the volume again", nil,
+		},
+		"a copy that the spec does not ask for": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceSubPath, PodState: PodWanted, Workload: set, Driver: driver, Refusal: Refuse(NotProven, "the pod's spec asks for no subPath there"),
+			}}, Caller{}, ImpactNow, HealPerson, gone + "; left alone: the pod's spec asks for no subPath there", []string{"kubectl -n shop delete pod web-0"},
+		},
+		"dead on a hostPath": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceHostPath, PodState: PodWanted, Workload: set, Refusal: Refuse(NodeMount, beforeUmount),
+			}}, Caller{}, ImpactNow, HealPerson, gone + "; left alone: " + beforeUmount, []string{"umount -- /mnt/d"},
+		},
+		"dead over a living mount": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceHostPath, PodState: PodWanted, Workload: set, Repair: Unmount}},
+			Caller{Automatic: true}, ImpactNow, HealSafe, gone + "; a living mount of the same source lies beneath it", []string{"kubediag recover shop/web-0"},
+		},
+		"dead in an emptyDir of a pod that goes": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceInsideVolume, PodState: PodDeleting, Repair: Unmount}},
+			Caller{}, ImpactNow, HealSafe, gone + "; its pod is going, and no container of it runs", []string{"kubediag recover shop/web-0"},
 		},
 		"of no driver": {Finding{Code: StaleFileHandle}, Caller{}, ImpactNow, HealPerson, "the server no longer knows its directory", nil},
 		"answers with an error": {
-			Finding{Code: VolumeIOError, Pod: pod, Details: Details{Driver: driver}}, Caller{Automatic: true}, ImpactNow, HealPerson,
+			Finding{Code: VolumeIOError, Pod: pod, Details: Details{Place: PlaceVolume, Driver: driver}}, Caller{Automatic: true}, ImpactNow, HealPerson,
 			"its file system answers with an error", []string{"dmesg --level=emerg,alert,crit,err,warn"},
 		},
 		"hung": {
 			Finding{
 				Code: HungMount, Mount: Mount{Device: "0:41", FSType: "fuse.ceph"},
-				Details: Details{Driver: driver, Daemon: &Process{PID: 21087, Command: "ceph-fuse", State: ProcessStopped}},
+				Details: Details{Place: PlaceHostPath, Driver: driver, Daemon: &Process{PID: 21087, Command: "ceph-fuse", State: ProcessStopped}},
 			},
 			Caller{}, ImpactNow, HealPerson, "it does not answer; its daemon ceph-fuse[21087] is stopped",
 			[]string{"kill -CONT 21087", "ps -o pid,stat,wchan:32,args -p 21087", "sh -c 'echo 1 >/sys/fs/fuse/connections/41/abort'"},
 		},
 		"held by a copy": {
 			Finding{
-				Code: HeldDevice, Mount: Mount{Point: "/host/k"},
-				Details: Details{HeldBy: &Process{PID: 77, Command: "exporter"}, Device: "rbd3", Repair: Unmount},
+				Code: HeldDevice, Pod: Pod{Namespace: "mon", Name: "exporter-x"}, Container: "exporter", Mount: Mount{Point: "/host/k"},
+				Details: Details{Place: PlaceDevice, HeldBy: &Process{PID: 77, Command: "node_exporter"}, Device: "rbd3", Repair: Unmount},
 			},
 			Caller{Automatic: true, Flags: " --kubelet-root=/k"}, ImpactDetach, HealSafe,
-			"held by exporter[77], which has a private copy of the host's mounts",
-			[]string{"kubediag release --kubelet-root=/k rbd3", "nsenter -t 77 -m umount -- /host/k", "kubediag holders --kubelet-root=/k rbd3"},
+			"held by container exporter of pod mon/exporter-x (node_exporter[77]), which has a private copy of the host's mounts",
+			[]string{"kubediag release --kubelet-root=/k rbd3", "kubediag holders --kubelet-root=/k rbd3"},
 		},
 		"held by others": {
-			Finding{Code: HeldDevice, Details: Details{Device: "rbd3"}}, Caller{}, ImpactDetach, HealPerson,
-			"the device is still mounted elsewhere", []string{"kubediag holders rbd3"},
+			Finding{Code: HeldDevice, Details: Details{Place: PlaceDevice, Device: "rbd3", Refusal: Refuse(InUse, "loop device loop3 is made of it")}},
+			Caller{}, ImpactDetach, HealPerson, "the device is still mounted elsewhere; left alone: loop device loop3 is made of it",
+			[]string{"kubediag holders rbd3"},
 		},
 		"left": {
-			Finding{Code: OrphanedPodVolumes, Details: Details{Path: "/k/pods/u", Repair: RemoveDirectory}}, Caller{}, ImpactCleanup, HealSafe,
-			"the pod is gone and its directory is left", []string{"find /k/pods/u -xdev -ls"},
+			Finding{Code: OrphanedPodVolumes, Pod: Pod{UID: "u"}, Details: Details{Place: PlacePodDirectory, Path: "/k/pods/u", Repair: RemoveDirectory}},
+			Caller{}, ImpactCleanup, HealSafe, "the pod is gone and its directory is left", []string{"kubediag recover u", "find /k/pods/u -xdev -ls"},
+		},
+		"left, and mounted": {
+			Finding{Code: OrphanedPodVolumes, Details: Details{Place: PlacePodDirectory, Path: "/k/pods/u", Refusal: Refuse(InUse, "something is mounted on it")}},
+			Caller{}, ImpactCleanup, HealPerson, "the pod is gone and its directory is left; left alone: something is mounted on it",
+			[]string{"find /k/pods/u -xdev -ls"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,12 +145,85 @@ func TestAdvice(t *testing.T) {
 
 func TestEveryFaultHasAdvice(t *testing.T) {
 	t.Parallel()
+	pod := Pod{Namespace: "shop", Name: "web-0", UID: "u"}
 	for _, e := range Catalogue() {
-		for _, repair := range []ActionKind{"", Replace, Unmount, RemoveDirectory} {
-			a := Advise(Finding{Code: e.Code, Details: Details{Repair: repair}}, Caller{})
-			if a.Summary == "" || a.Plan == "" || !slices.Contains(Impacts(), a.Impact) || !slices.Contains(Heals(), a.Heal) {
-				t.Errorf("%s: %+v", e.Code, a)
+		places := e.Code.PlacesOf()
+		if len(places) == 0 {
+			t.Errorf("%s has no entry in the table of remedies", e.Code)
+		}
+		for _, place := range places {
+			if len(remedies[e.Code][place].commands) == 0 {
+				t.Errorf("%s at %s has no commands", e.Code, place)
 			}
+			for _, state := range []PodState{"", PodWanted, PodDeleting, PodEnded} {
+				for _, owner := range []Workload{{}, {"StatefulSet", "web"}, {"Node", "n1"}} {
+					for _, repair := range []ActionKind{"", Replace, Unmount, RemoveDirectory} {
+						f := Finding{Code: e.Code, Pod: pod, Mount: Mount{Point: "/p", FSType: "fuse", Device: "0:9"}, Details: Details{
+							Place: place, PodState: state, Workload: owner, Repair: repair, Device: "rbd1", Path: "/k", HeldBy: &Process{PID: 7},
+						}}
+						checkAdvice(t, f)
+					}
+				}
+			}
+		}
+	}
+	for code, places := range remedies {
+		for place := range places {
+			if _, known := Lookup(code); !known || !slices.Contains(Places(), place) {
+				t.Errorf("the table of remedies has %s at %s", code, place)
+			}
+		}
+	}
+}
+
+// checkAdvice checks that no line promises what does not come about.
+func checkAdvice(t *testing.T, f Finding) {
+	t.Helper()
+	a, d := Advise(f, Caller{}), f.Details
+	if a.Summary == "" || a.Plan == "" || NextStep(f) == "" || !slices.Contains(Impacts(), a.Impact) || !slices.Contains(Heals(), a.Heal) {
+		t.Errorf("%s at %s: %+v", f.Code, d.Place, a)
+	}
+	comesBack := d.PodState == PodWanted && d.Workload.Kind == "StatefulSet"
+	mounted := slices.Contains([]Place{PlaceVolume, PlaceSubPath, PlaceContainer}, d.Place)
+	texts := []string{a.Summary, a.Plan, NextStep(f)}
+	for _, c := range a.Commands {
+		texts = append(texts, c.Line, c.Purpose)
+		if strings.Contains(c.Line, "nsenter") {
+			t.Errorf("%s at %s enters a mount namespace: %s", f.Code, d.Place, c.Line)
+		}
+	}
+	for _, text := range texts {
+		if deletes := strings.Contains(text, "delete pod") || strings.Contains(text, "delete the pod"); deletes && (!comesBack || !mounted) {
+			t.Errorf("%s at %s, pod %q of %q: %s", f.Code, d.Place, d.PodState, d.Workload, text)
+		}
+	}
+	if EvictionHelps(f) && (!mounted || d.Repair != "" || d.PodState == PodDeleting || d.PodState == PodEnded) {
+		t.Errorf("%s at %s, pod %q: an eviction is said to help", f.Code, d.Place, d.PodState)
+	}
+}
+
+func TestEvictionHelps(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		code    Code
+		details Details
+		want    bool
+	}{
+		"a volume":                    {DisconnectedFUSE, Details{Place: PlaceVolume}, true},
+		"a volume that hangs":         {HungMount, Details{Place: PlaceVolume, Refusal: Refuse(NoAnswer, "x")}, true},
+		"it can be repaired":          {DisconnectedFUSE, Details{Place: PlaceVolume, Repair: Replace}, false},
+		"a hostPath":                  {DisconnectedFUSE, Details{Place: PlaceHostPath}, false},
+		"a hostPath that hangs":       {HungMount, Details{Place: PlaceHostPath}, false},
+		"a stale hostPath":            {StaleFileHandle, Details{Place: PlaceHostPath}, false},
+		"inside an emptyDir":          {DisconnectedFUSE, Details{Place: PlaceInsideVolume}, false},
+		"a copy of a dead hostPath":   {DisconnectedFUSE, Details{Place: PlaceContainer, Refusal: Refuse(NodeMount, "x")}, false},
+		"data on the node's own disk": {DeletedVolumeSource, Details{Place: PlaceVolume, Refusal: Refuse(HasData, "x")}, false},
+		"it goes already":             {DisconnectedFUSE, Details{Place: PlaceVolume, PodState: PodDeleting}, false},
+		"a bind":                      {StaleSubPath, Details{Place: PlaceSubPath}, false},
+		"no place is known":           {DisconnectedFUSE, Details{}, false},
+	} {
+		if got := EvictionHelps(Finding{Code: c.code, Details: c.details}); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -28,7 +28,7 @@ const (
 )
 
 // waitsForDriver is the NoPlan of faults that the driver of a volume can end.
-const waitsForDriver = "nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too"
+const waitsForDriver = "nothing yet: replace the mount once the driver has mounted the volume again"
 
 // catalogue is in the order of the codes.
 var catalogue = []Entry{
@@ -46,23 +46,23 @@ var catalogue = []Entry{
 		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
 		Fact:         "its directory was deleted or replaced",
 		NoPlan:       waitsForDriver,
-		Next:         "delete the pod once its driver works, so that the volume is mounted for the new one",
+		Next:         "have the driver mount the volume again and create another Diagnosis",
 	},
 	{
 		Code:     DisconnectedFUSE,
 		Title:    "The daemon of a volume is gone, or its session was ended by the server",
 		Severity: Critical,
 		Repair: "replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is " +
-			"none, evict the pod",
+			"none, evict the pod; unmount a dead mount of the node that hides a living one, or whose pod is going",
 
 		Family:       FamilyVolume,
 		Searches:     []Search{SearchVolumes},
 		AwaitsDriver: true,
 		Operation:    "volume-rebind-recover",
-		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
-		Fact:         "the connection to its FUSE daemon is gone",
+		Actions:      []ActionKind{Replace, Unmount, RemoveContainerRecord, Evict},
+		Fact:         "the connection to its server is gone",
 		NoPlan:       waitsForDriver,
-		Next:         "have the driver mount the volume again and create another Diagnosis, or delete the pod",
+		Next:         "have the driver mount the volume again and create another Diagnosis",
 	},
 	{
 		Code:     HeldDevice,
@@ -147,7 +147,7 @@ var catalogue = []Entry{
 		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
 		Fact:         "the server no longer knows its directory",
 		NoPlan:       waitsForDriver,
-		Next:         "restore the export on the server, or delete the pod",
+		Next:         "restore the export on the server",
 	},
 	{
 		Code:     StaleSubPath,
@@ -161,8 +161,8 @@ var catalogue = []Entry{
 		Operation: "subpath-remount-recover",
 		Actions:   []ActionKind{Unmount, RemoveContainerRecord},
 		Fact:      "the file it is bound to was deleted or replaced",
-		NoPlan:    "nothing by itself: a new pod binds the current file",
-		Next:      "delete the pod: the new one binds the current file",
+		NoPlan:    "nothing by itself: the kubelet has to bind the current file",
+		Next:      "create another Diagnosis once that is solved",
 	},
 	{
 		Code:     VolumeIOError,
@@ -174,6 +174,6 @@ var catalogue = []Entry{
 		Searches: []Search{SearchVolumes},
 		Fact:     "its file system answers with an error",
 		NoPlan:   "nothing: the cause is the server, the network or the disk of the volume, and no mount of this node",
-		Next:     "repair the server, the network or the disk of the volume; then delete the pod, so that the volume is mounted again",
+		Next:     "repair the server, the network or the disk of the volume, and then have the volume mounted again",
 	},
 }

@@ -213,7 +213,7 @@ func TestRequestedEviction(t *testing.T) {
 					g.Set(p)
 				}
 				f := tc.finding
-				f.Code = cmp.Or(f.Code, fault.HungMount)
+				f.Code, f.Details.Place = cmp.Or(f.Code, fault.HungMount), fault.PlaceVolume
 				held, err := g.AcquireRequested(t.Context(), Request{Code: f.Code, Pod: pod, Approved: tc.approved, Evicts: true})
 				if err != nil || !strings.HasPrefix(held.Why, tc.why) || (held.Why == "") != (tc.why == "") {
 					t.Errorf("%q, %v", held, err)

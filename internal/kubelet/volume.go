@@ -50,6 +50,18 @@ func (l *Layout) ParseVolume(point string) (Volume, bool) {
 	return v, l.VolumePoint(v) == point
 }
 
+// ParseInsideVolume returns the volume of a path that lies in the directory of a volume, and is not that itself.
+func (l *Layout) ParseInsideVolume(point string) (Volume, bool) {
+	rest, ok := strings.CutPrefix(point, l.podsDir+"/")
+	names := strings.SplitN(rest, "/", 5)
+	if !ok || len(names) < 5 || names[1] != volumesDir {
+		return Volume{}, false
+	}
+	v := Volume{PodUID: names[0], Plugin: strings.ReplaceAll(names[2], "~", "/"), Name: names[3]}
+	dir := l.VolumePoint(v)
+	return v, dir != "" && strings.HasPrefix(point, dir+"/")
+}
+
 // maxPods bounds how many directories of pods are listed.
 const maxPods = 65536
 

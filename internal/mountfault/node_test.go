@@ -195,7 +195,8 @@ func stale(p *corev1.Pod, container string) *sentinel.Fault {
 func dead(p *corev1.Pod, container string) *sentinel.Fault {
 	f := stale(p, container)
 	f.Code, f.Volume, f.Mount.Point = fault.DisconnectedFUSE, "pv-1", "/pods/u/volumes/pv-1"+container
-	f.Details = fault.Details{Driver: "csi.example.org"}
+	f.Mount.FSType = "fuse.bindfs"
+	f.Details = fault.Details{Driver: "csi.example.org", Place: fault.PlaceVolume, Refusal: fault.Refuse(fault.AwaitsDriver, "nothing is staged")}
 	return f
 }
 

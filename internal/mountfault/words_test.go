@@ -71,7 +71,7 @@ func TestObjectOfTheNode(t *testing.T) {
 	got := newNode(t).only(t, orphan("u1"))
 	const dir = "/var/lib/kubelet/pods/u1"
 	if s := got.Status; got.Namespace != "kubediag" || !strings.HasPrefix(got.Name, "n1-") || got.OwnerReferences != nil || s.Pod != nil ||
-		s.Target != dir || s.Commands[0].Line != "find "+dir+" -xdev -ls" || s.Impact != v1.ImpactCleanup || s.Heal != v1.HealSafe ||
+		s.Target != dir || s.Commands[0].Line != "kubediag recover u1" || s.Commands[1].Line != "find "+dir+" -xdev -ls" || s.Impact != v1.ImpactCleanup || s.Heal != v1.HealSafe ||
 		s.Summary != dir+": the pod is gone and its directory is left" {
 		t.Errorf("%+v", got)
 	}
@@ -83,10 +83,11 @@ func TestMountsOfOneVolume(t *testing.T) {
 	n := newNode(t)
 	p := n.pod("web")
 	own, a, b := dead(p, ""), dead(p, "a"), dead(p, "b")
-	own.Details.Repair, b.Details.Driver = fault.Replace, ""
+	own.Details.Repair, own.Details.Refusal, b.Details.Driver = fault.Replace, fault.Refusal{}, ""
+	b.Details.Refusal = fault.Refuse(fault.NotProven, "the pod's spec asks for no subPath there")
 	got := n.only(t, b, a, own)
 	if s := got.Status; s.Container != "" || s.Heal != v1.HealPerson || s.Evidence[0] != "mounts with this fault: 3" ||
-		s.Driver != "csi.example.org" || s.Commands[0].Line != "kubediag recover shop/web" || s.Commands[1].Line != "kubectl -n shop delete pod web" {
+		s.Driver != "csi.example.org" || s.Commands[0].Line != "kubediag recover shop/web" || len(s.Commands) != 1 {
 		t.Errorf("%+v", s)
 	}
 	if s := n.only(t, a).Status; s.Container != "a" { // its own mount was repaired

@@ -26,9 +26,22 @@ func Subject(pod *corev1.Pod, container string) string {
 	return text
 }
 
+// StateOf says what becomes of a pod, which may be nil.
+func StateOf(pod *corev1.Pod) fault.PodState {
+	switch {
+	case pod == nil:
+		return ""
+	case pod.DeletionTimestamp != nil:
+		return fault.PodDeleting
+	case Ended(pod):
+		return fault.PodEnded
+	}
+	return fault.PodWanted
+}
+
 // DetailsOf are the facts that a pod's spec and status give about one of its containers.
 func DetailsOf(pod *corev1.Pod, container string) fault.Details {
-	d := fault.Details{Workload: kubelet.WorkloadOf(pod)}
+	d := fault.Details{Workload: kubelet.WorkloadOf(pod), PodState: StateOf(pod)}
 	switch outlook, _ := RestartStateOf(pod, container); outlook {
 	case Running:
 		d.Container = fault.ContainerRuns

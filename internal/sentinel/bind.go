@@ -39,8 +39,9 @@ type bind struct {
 
 	inspected bool // whether found is set
 	found     subpath.Bind
-	code      fault.Code // of its fault, if a container is affected
-	fault     *Fault     // with that code; nil until it is described
+	code      fault.Code   // of its fault, if a container is affected
+	fault     *Fault       // with that code; nil until it is described
+	described subpath.Bind // the bind that the fault describes
 	retry     retry
 }
 
@@ -156,6 +157,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			}
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
+			b.described = n.found
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
 			if !w.notified.has(n.found.State.ID) {
 				w.notified[b.point] = n.found.State.ID
@@ -223,6 +225,16 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 func (w *bindWatcher) isGoing(b *bind) bool {
 	pod := w.Pods.PodByUID(b.sub.PodUID)
 	return b.isAsked() && pod != nil && pod.DeletionTimestamp != nil
+}
+
+// currentFault returns the fault of the bind. Evidence and details are those of the pod as it is now.
+func (b *bind) currentFault(pod *corev1.Pod, namespace uint64) *Fault {
+	now := b.fault.withState(pod)
+	if now != b.fault {
+		now.Finding = subpath.Found{SubPath: b.sub, Pod: pod, Bind: b.described}.Finding(namespace)
+		b.fault = now
+	}
+	return now
 }
 
 // affectsContainer reports whether the fault of a bind will make a container fail, and is to be reported. A container

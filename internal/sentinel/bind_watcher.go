@@ -256,7 +256,7 @@ func (w *bindWatcher) reportStatus() {
 		if w.affectsContainer(b) {
 			status.Present[b.code]++
 			if b.fault != nil {
-				faults = append(faults, b.fault.withState(w.Pods.PodByUID(b.sub.PodUID)))
+				faults = append(faults, b.currentFault(w.Pods.PodByUID(b.sub.PodUID), w.namespace))
 			}
 		}
 		if !b.watched && !b.isAsked() {

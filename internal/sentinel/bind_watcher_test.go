@@ -28,9 +28,11 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
+	described := subpath.Bind{Verdict: subpath.Stale}
+	described.Container = "app"
 	for i, b := range []bind{
 		{inspected: true, watched: true},
-		{inspected: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}},
+		{inspected: true, watched: true, code: fault.StaleSubPath, fault: &Fault{Finding: fault.Finding{Container: "app"}}, described: described},
 		{inspected: true},
 		{inspected: true, watched: true, found: subpath.Bind{SourceMissing: true}},
 		{watched: true},
@@ -64,7 +66,8 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		t.Errorf("status: %+v", got)
 	}
 	w.Mode, w.Guard = Observe, always{Observe}
-	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil {
+	if present, unknown := w.Faults(); len(present) != 1 || present[0].Details.Container != fault.ContainerDown || unknown != nil ||
+		!slices.Contains(present[0].Evidence, `container "app" has no status yet`) {
 		t.Errorf("present: %+v, unknown: %v", present, unknown)
 	}
 	for range maxBindEvents + 1 {

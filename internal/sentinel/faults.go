@@ -22,17 +22,17 @@ type Fault struct {
 	KubeletPID int
 }
 
-// withState returns the fault with the current state of its container.
+// withState returns the fault with the current state of its container and its pod.
 func (f *Fault) withState(pod *corev1.Pod) *Fault {
 	if pod == nil {
 		return f
 	}
-	now := podinfo.DetailsOf(pod, f.Container).Container
-	if f.Details.Container == now {
+	now := podinfo.DetailsOf(pod, f.Container)
+	if f.Details.Container == now.Container && f.Details.PodState == now.PodState {
 		return f
 	}
 	other := *f
-	other.Details.Container = now
+	other.Details.Container, other.Details.PodState = now.Container, now.PodState
 	return &other
 }
 

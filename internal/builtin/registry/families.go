@@ -38,7 +38,7 @@ func (p parts) families() []auto.Family {
 		{
 			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
 			Remedies: []auto.Remedy{
-				{Recoverer: p.rebind, Codes: dead, Kinds: []fault.ActionKind{fault.Replace, fault.Abort, fault.RemoveContainerRecord}},
+				{Recoverer: p.rebind, Codes: dead, Kinds: []fault.ActionKind{fault.Replace, fault.Unmount, fault.Abort, fault.RemoveContainerRecord}},
 				{Recoverer: p.evict, Codes: dead, Kinds: []fault.ActionKind{fault.Evict}, NamedPodOnly: true},
 			},
 		},

@@ -114,7 +114,7 @@ func faultsOfManyCauses() []fault.Finding {
 		return "/var/lib/kubelet/pods/uid-of-" + name + "/volumes/kubernetes.io~csi/pvc/mount"
 	}
 	const driver = "cephfs.csi.ceph.com"
-	runs := fault.Details{Container: fault.ContainerRuns, Repair: fault.Replace, Workload: fault.Workload{Kind: "ReplicaSet", Name: "web-7d9f8b6c5"}}
+	runs := fault.Details{Place: fault.PlaceSubPath, PodState: fault.PodWanted, Container: fault.ContainerRuns, Repair: fault.Replace, Workload: fault.Workload{Kind: "ReplicaSet", Name: "web-7d9f8b6c5"}}
 	var all []fault.Finding
 	for _, name := range []string{"web-7d9f8b6c5-x2x9k", "web-7d9f8b6c5-bbbbb"} {
 		for _, container := range []string{"nginx", "sidecar"} {
@@ -130,21 +130,27 @@ func faultsOfManyCauses() []fault.Finding {
 			Code: fault.HeldDevice, Volume: "pvc-held", Holder: "process 21214 (node_exporter)", Pod: pod("monitoring", "node-exporter-x2x9k"),
 			Mount: fault.Mount{ID: 9, Device: "7:0", Point: "/host/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pvc-held/globalmount"},
 			Details: fault.Details{
-				Device: "loop0", HeldBy: &fault.Process{PID: 21214, Command: "node_exporter"}, Repair: fault.Unmount,
+				Place: fault.PlaceDevice, Device: "loop0", HeldBy: &fault.Process{PID: 21214, Command: "node_exporter"}, Repair: fault.Unmount,
 			},
 		},
 		fault.Finding{
-			Code: fault.DisconnectedFUSE, Pod: pod("ml", "trainer-0"), Volume: "pvc-dead", Mount: fault.Mount{ID: 4, Device: "0:40", Point: point("trainer-0")},
-			Details: fault.Details{Driver: driver},
+			Code: fault.DisconnectedFUSE, Pod: pod("ml", "trainer-0"), Volume: "pvc-dead", Mount: fault.Mount{ID: 4, Device: "0:40", FSType: "fuse.ceph", Point: point("trainer-0")},
+			Details: fault.Details{
+				Driver: driver, Place: fault.PlaceVolume, PodState: fault.PodWanted, Workload: fault.Workload{Kind: "StatefulSet", Name: "trainer"},
+				Refusal: fault.Refuse(fault.AwaitsDriver, "the driver has nothing mounted for the whole node"),
+			},
 		},
 		fault.Finding{
 			Code: fault.HungMount, Pod: pod("ml", "trainer-1"), Volume: "pvc-hung",
-			Mount:   fault.Mount{ID: 5, Device: "0:41", FSType: "fuse.ceph", Point: point("trainer-1")},
-			Details: fault.Details{Driver: driver, Daemon: &fault.Process{PID: 21087, Command: "ceph-fuse", State: fault.ProcessStopped}},
+			Mount: fault.Mount{ID: 5, Device: "0:41", FSType: "fuse.ceph", Point: point("trainer-1")},
+			Details: fault.Details{
+				Driver: driver, Place: fault.PlaceVolume, PodState: fault.PodWanted, Workload: fault.Workload{Kind: "StatefulSet", Name: "trainer"},
+				Refusal: fault.Refuse(fault.NoAnswer, "it does not answer, but may recover"), Daemon: &fault.Process{PID: 21087, Command: "ceph-fuse", State: fault.ProcessStopped},
+			},
 		},
 		fault.Finding{
 			Code: fault.OrphanedPodVolumes, Pod: fault.Pod{UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"},
-			Details: fault.Details{Path: "/var/lib/kubelet/pods/29da79e5-386c-4e0d-82c1-215f93ff955d", Repair: fault.RemoveDirectory},
+			Details: fault.Details{Place: fault.PlacePodDirectory, Path: "/var/lib/kubelet/pods/29da79e5-386c-4e0d-82c1-215f93ff955d", Repair: fault.RemoveDirectory},
 		})
 }
 

@@ -52,6 +52,7 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Evidence = append(finding.Evidence, containerEvidence(pod, b.Container)...)
 		finding.Details = podinfo.DetailsOf(pod, b.Container)
 	}
+	finding.Details.Place = fault.PlaceSubPath
 	if b.HabitReason != "" {
 		finding.Evidence = append(finding.Evidence, b.HabitReason)
 	}
@@ -63,6 +64,8 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Evidence = append(finding.Evidence, b.describePod())
 		if b.StillRuns == "" {
 			finding.Details.Repair = fault.Unmount
+		} else {
+			finding.Details.Refusal = fault.Refuse(fault.PodGoes, "the last container of the pod has not ended: "+b.StillRuns)
 		}
 	}
 	return finding

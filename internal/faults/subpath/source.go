@@ -83,9 +83,9 @@ type containerSources struct {
 
 // finding is one about a volume of the container.
 func (c containerSources) finding(code fault.Code, volume string, evidence ...string) fault.Finding {
-	return fault.Finding{
-		Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: podinfo.DetailsOf(c.pod, c.name), Evidence: evidence,
-	}
+	details := podinfo.DetailsOf(c.pod, c.name)
+	details.Place = fault.PlaceSource
+	return fault.Finding{Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: details, Evidence: evidence}
 }
 
 // missingVolumes looks for volumes that are not there, and hostPaths of another kind than the spec demands.

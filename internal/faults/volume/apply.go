@@ -60,8 +60,8 @@ func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each f
 
 // checkComplete refuses an action that does not say what it changes.
 func checkComplete(a fault.Action) error {
-	if a.Kind != fault.Replace && a.Kind != fault.Abort || a.Pod == nil || a.Pod.UID == "" || a.Mount == nil || a.Mount.Point == "" {
-		return fmt.Errorf("%w: %s of %q names no mount of a pod that can be replaced or aborted", ErrRefused, a.Kind, a.Target)
+	if a.Kind != fault.Replace && a.Kind != fault.Unmount && a.Kind != fault.Abort || a.Pod == nil || a.Pod.UID == "" || a.Mount == nil || a.Mount.Point == "" {
+		return fmt.Errorf("%w: %s of %q names no mount of a pod that can be replaced, unmounted or aborted", ErrRefused, a.Kind, a.Target)
 	}
 	return nil
 }
@@ -82,14 +82,17 @@ func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault
 			if planned.action.Kind != action.Kind || !planned.action.Mount.Same(*action.Mount) && !raisedByRepair(planned.mount, *action.Mount) {
 				continue
 			}
-			if planned.refusal != "" {
-				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, planned.refusal)
+			if planned.refusal.Reason != "" {
+				return fault.Applied{}, fmt.Errorf("%w: %s", ErrRefused, planned.refusalText())
 			}
 			return planned.perform(ctx, i)
 		}
 	}
-	if action.Kind == fault.Abort {
+	switch action.Kind {
+	case fault.Abort:
 		return n.alreadyAnswers(*action.Mount)
+	case fault.Unmount:
+		return n.alreadyRemoved(*action.Mount)
 	}
 	done, how := n.placeIsReplaced(*action.Mount)
 	if done {

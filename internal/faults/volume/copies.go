@@ -86,6 +86,9 @@ func (c *Copy) readOnly() bool {
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
+		if v.Inside { // the volume itself is another one
+			continue
+		}
 		name := kubelet.Volume{PodUID: v.Pod.UID, Name: v.Name}
 		byName[name] = append(byName[name], v)
 	}

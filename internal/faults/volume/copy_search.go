@@ -77,7 +77,7 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 		for _, bind := range health.Copies {
 			add(deviceOf(bind.Mount.Mount), health)
 		}
-		if health.Mount.ID == 0 || health.Code == "" && s.selection.PodUID == "" {
+		if health.Mount.ID == 0 || health.Inside || health.Code == "" && s.selection.PodUID == "" {
 			continue
 		}
 		add(deviceOf(health.Mount.Mount), health)
@@ -221,7 +221,7 @@ func (s *copySearch) volumesAt(hostPath string, owner *cri.Owner) []*Health {
 	var found []*Health
 	for _, v := range s.volumes {
 		switch {
-		case v.Pod.UID != owner.PodUID:
+		case v.Pod.UID != owner.PodUID || v.Inside:
 		case whole && v.Plugin == place.Plugin && v.Name == place.Name,
 			part && v.Name == sub.Volume && sub.Container == owner.Container,
 			v.Plugin == HostPathPlugin && v.Point == path.Clean(hostPath):

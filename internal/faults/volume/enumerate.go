@@ -24,12 +24,13 @@ import (
 type enumerator struct {
 	*hostMounts
 	selection Selection
+	coverage  *Coverage
 	pods      kubelet.PodCache           // nil if pods are not known
 	podNames  map[string]kubelet.PodName // by UID, for people; empty if all pods are known
 }
 
-func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s Selection) *enumerator {
-	e := &enumerator{hostMounts: h, selection: s, pods: pods}
+func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s Selection, c *Coverage) *enumerator {
+	e := &enumerator{hostMounts: h, selection: s, coverage: c, pods: pods}
 	for point := range h.visibleMounts {
 		if place, ok := h.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
 			e.podNames, _ = h.node.PodNames(ctx) // for people alone
@@ -71,8 +72,9 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	if err != nil {
 		return nil, err
 	}
+	volumes = append(volumes, e.listInside()...)
 	slices.SortFunc(volumes, func(a, b *Volume) int {
-		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Point, b.Point))
 	})
 	hostPaths, err := e.listHostPaths(ctx)
 	return append(volumes, hostPaths...), err
@@ -85,11 +87,13 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: found,
 		spec: podSpec{pod: e.podByUID(place.PodUID)},
 	}
-	if stack := e.mountStack(found.Mount); len(stack) > 1 {
-		volume.HiddenMounts = stack[:len(stack)-1]
-	}
+	volume.HiddenMounts = e.hiddenBelow(found.Mount)
 	if found.ID != 0 {
 		volume.children = len(e.table.Children(found.ID))
+	}
+	if slices.Contains(kubeletPlugins, volume.Plugin) {
+		volume.setInside()
+		return volume
 	}
 	if volume.Plugin != kubelet.CSIPlugin {
 		volume.NoRecordReason = "the kubelet writes down nothing about a volume of plugin " + volume.Plugin
@@ -188,9 +192,11 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume, m mountinfo.Mount) *Volume {
 	point := path.Clean(spec.HostPath.Path)
 	return &Volume{
-		Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.withNamespace(m),
+		children: len(e.table.Children(m.ID)),
+		Pod:      e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.withNamespace(m),
 		NoRecordReason:  "it is a hostPath of the pod's spec",
 		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
+		HiddenMounts:    e.hiddenBelow(m),
 		spec:            podSpec{pod: pod, hostPath: spec.HostPath},
 	}
 }

@@ -22,6 +22,8 @@ type Evidence struct {
 	ExpectedAnswer probe.Answer
 	// UnstableInodes is whether the server gives a directory another inode number every time.
 	UnstableInodes bool
+	// Removal is what decides on the removal of a dead mount that no driver makes again. The zero value: it was not asked.
+	Removal RemovalFacts
 }
 
 // gatherEvidence asks every volume's mount, then what belongs in its place, and at last again if only an inode number
@@ -44,7 +46,7 @@ func (p *batchProber) askMounts(ctx context.Context, evidence []*Evidence) error
 	var requests []probeRequest
 	staged := map[string]*probe.Answer{} // by staging path
 	for _, e := range evidence {
-		bind := e.Plugin != HostPathPlugin || e.Point == e.Mount.Point
+		bind := !e.Inside && (e.Plugin != HostPathPlugin || e.Point == e.Mount.Point)
 		requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, "", bind), func(a probe.Answer) { e.Answer = a }})
 		if e.Staging != nil && staged[e.Staging.Point] == nil {
 			answer := &probe.Answer{}

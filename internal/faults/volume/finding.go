@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Findings describes the volume as faults: one for the mount, and one for each broken copy. A healthy one has none.
@@ -20,7 +21,7 @@ func (v *Health) Findings() []fault.Finding {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
 			Evidence: slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts()),
-			Details:  v.faultDetails(v.Source != nil && v.Code != fault.HungMount), // a hung one is aborted first, if a parameter asks for it
+			Details:  v.faultDetails(v.place(), v.repairVolume(PlanOptions{})[0]),
 		})
 	}
 	for _, c := range v.Copies {
@@ -37,14 +38,16 @@ func (v *Volume) driverName() string {
 	return fmt.Sprintf("CSI driver %q", v.Record.Driver)
 }
 
-// faultDetails are the facts that the volume and its copies share. repairable is whether the mount can be replaced.
-func (v *Health) faultDetails(repairable bool) fault.Details {
-	d := fault.Details{Daemon: v.Daemon}
+// faultDetails are the facts about the volume's own mount or a copy. planned decides whether it can be repaired.
+func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.Details {
+	d := fault.Details{Daemon: v.Daemon, Place: place, PodState: podinfo.StateOf(v.spec.pod)}
 	if v.Record != nil {
 		d.Driver = v.Record.Driver
 	}
-	if repairable {
-		d.Repair = fault.Replace
+	if planned.refusal.Reason == "" {
+		d.Repair = planned.action.Kind
+	} else {
+		d.Refusal = fault.Refuse(planned.refusal.Reason, planned.refusal.Text)
 	}
 	if v.spec.pod != nil {
 		d.Workload = kubelet.WorkloadOf(v.spec.pod)
@@ -121,24 +124,25 @@ func describePod(pod fault.Pod) string {
 
 // copyFinding describes a copy.
 func (c *Copy) copyFinding() fault.Finding {
-	where := "the kubelet's subPath bind"
+	where, place := "the kubelet's subPath bind", fault.PlaceSubPath
 	if !c.origin.onHost {
-		where = "mount namespace " + c.Namespace.String()
+		where, place = "mount namespace "+c.Namespace.String(), fault.PlaceContainer
 	}
+	planned := c.replaceCopy(PlanOptions{})
 	finding := fault.Finding{
 		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driverName(),
-		Details: c.volume.faultDetails(c.Decision.Replaceable && c.volume.Source != nil),
+		Details: c.volume.faultDetails(place, planned),
 	}
 	if c.Pod.UID != c.volume.Pod.UID {
-		finding.Details.Workload = fault.Workload{}
+		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
 	}
 	finding.Evidence = append(finding.Evidence, c.Reasons...)
 	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
 		describePod(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
-	if c.Decision.Replaceable {
+	if planned.refusal.Reason == "" {
 		finding.Evidence = append(finding.Evidence, "its correct source is known: "+c.Decision.Reason)
 	} else {
-		finding.Evidence = append(finding.Evidence, "it is left alone: "+c.Decision.Reason)
+		finding.Evidence = append(finding.Evidence, "it is left alone: "+planned.refusal.Text)
 	}
 	return finding
 }

@@ -110,7 +110,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 		return nil, err
 	}
 	n := &inspection{selection: s, host: host, coverage: Coverage{Mounts: len(host.table.Mounts())}}
-	enumerator := newEnumerator(ctx, host, i.Pods, s)
+	enumerator := newEnumerator(ctx, host, i.Pods, s, &n.coverage)
 	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {
 		return nil, err
@@ -124,6 +124,9 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
 	n.coverage.addVolumes(n.volumes)
+	if err := i.addRemovalFacts(ctx, enumerator, n.volumes); err != nil {
+		return nil, err
+	}
 	if err := prober.tryBinds(ctx, n.volumes); err != nil {
 		return nil, err
 	}

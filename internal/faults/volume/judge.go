@@ -49,7 +49,9 @@ func Judge(evidence Evidence) Verdict {
 	}
 	root := judgeAnswer(evidence.Answer, evidence.countsLinks())
 	switch {
-	case root.UnknownReason != "":
+	case evidence.Inside && (root.Code == fault.DeletedVolumeSource || evidence.Answer.State == probe.Denied):
+		return Verdict{} // no container is started with it, and its owner may refuse root
+	case root.UnknownReason != "" || evidence.Inside:
 		return root
 	case evidence.Plugin == HostPathPlugin:
 		if root.Code == "" && evidence.pathBelowMount() != "" {

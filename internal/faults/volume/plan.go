@@ -11,6 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // PlanOptions permit what is not planned by default.
@@ -23,8 +25,8 @@ type PlanOptions struct {
 // that are refused. It changes nothing and asks nothing.
 func (i *Inspector) Plan(ctx context.Context, v *Health, o PlanOptions) (actions []fault.Action, refusals []string, err error) {
 	for _, c := range v.plannedActions(o) {
-		if c.refusal != "" {
-			refusals = append(refusals, c.refusal)
+		if c.refusal.Reason != "" {
+			refusals = append(refusals, c.refusalText())
 		} else {
 			actions = append(actions, c.action)
 		}
@@ -36,9 +38,17 @@ func (i *Inspector) Plan(ctx context.Context, v *Health, o PlanOptions) (actions
 type plannedAction struct {
 	action  fault.Action
 	mount   mountns.Mount
-	refusal string
+	stays   string        // the subject of a refusal, such as: the mount at "/data" stays
+	refusal fault.Refusal // without a reason: there is none
 	perform func(ctx context.Context, i *Inspector) (fault.Applied, error)
 }
+
+func (p *plannedAction) refuse(reason fault.RefusalReason, format string, args ...any) {
+	p.refusal = fault.Refusal{Reason: reason, Text: fmt.Sprintf(format, args...)}
+}
+
+// refusalText is the refusal as a sentence, with its subject.
+func (p *plannedAction) refusalText() string { return p.stays + ": " + p.refusal.Text }
 
 // actionOn is one about a mount of the volume that has a fault.
 func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, code fault.Code) plannedAction {
@@ -61,7 +71,7 @@ func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 		all = append(all, v.abortVolume())
 	}
 	if v.Code != "" {
-		all = append(all, v.replaceVolume(o))
+		all = append(all, v.repairVolume(o)...)
 	}
 	for _, c := range v.Copies {
 		all = append(all, c.replaceCopy(o))
@@ -69,29 +79,56 @@ func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 	return all
 }
 
-// replaceVolume is about the volume's own mount.
-func (v *Health) replaceVolume(o PlanOptions) plannedAction {
+// repairVolume is about the volume's own mount.
+func (v *Health) repairVolume(o PlanOptions) []plannedAction {
+	hung := v.Code == fault.HungMount
+	if v.isNodes() && !hung {
+		return v.planRemoval()
+	}
 	planned := v.replacementOf(v.Mount, v.Code)
 	planned.action.Safety = v.safetyReason()
-	what := fmt.Sprintf("the mount of volume %q at %q stays: ", v.Name, v.Point)
+	planned.stays = fmt.Sprintf("the mount of volume %q at %q stays", v.Name, v.Point)
+	going := v.goingReason()
 	switch {
-	case v.Plugin == HostPathPlugin:
-		planned.refusal = fmt.Sprintf("the mount at %q stays: it is not the kubelet's; the pod's hostPath %q lies on it", v.Mount.Point, v.Point)
-	case v.Code == fault.HungMount && !o.Abort:
-		planned.refusal = what + "it does not answer, but may recover; an abort must be requested, because it loses data that is not stored yet"
+	case hung && !o.Abort:
+		planned.refuse(fault.NoAnswer, "it does not answer, but may recover; an abort must be requested, because it loses data that is not stored yet")
+	case v.isNodes():
+		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same")
+	case going != "":
+		planned.refuse(fault.PodGoes, "%s", going)
 	case v.Source == nil:
-		planned.refusal = what + v.NoSourceReason
+		planned.refuse(v.noSource(), "%s", v.NoSourceReason)
 	case len(v.WrittenToNodeDisk) > 0:
-		planned.refusal = what + v.keepWrittenAdvice()
+		planned.refuse(fault.HasData, "%s", v.keepWrittenAdvice())
 	case v.children > 0:
-		planned.refusal = what + "other mounts lie on it"
+		planned.refuse(fault.InUse, "other mounts lie on it")
 	case v.Answer.Stat.Inode != 0 && !v.Source.probedStat.Dir:
-		planned.refusal = what + fmt.Sprintf("%q is no directory", v.Source.Path)
+		planned.refuse(fault.NotProven, "%q is no directory", v.Source.Path)
 	}
 	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
 		return i.replace(ctx, replaceOrder{Owner: v.Pod.UID}, v.Mount, v.Answer, v.Source)
 	}
-	return planned
+	return []plannedAction{planned}
+}
+
+// goingReason says why nothing is put into a pod that is going: the kubelet unmounts its volumes.
+func (v *Health) goingReason() string {
+	switch podinfo.StateOf(v.spec.pod) {
+	case fault.PodDeleting:
+		return "the pod is being deleted, and the kubelet unmounts its volumes"
+	case fault.PodEnded:
+		return "the pod has ended, and the kubelet unmounts its volumes"
+	}
+	return ""
+}
+
+// noSource is why nothing can take the volume's place: the driver has nothing mounted that lives, or it is not known what
+// belongs there.
+func (v *Health) noSource() fault.RefusalReason {
+	if v.Code != fault.VolumeIOError && v.Record != nil && (v.Staging == nil || v.StagingAnswer.State != probe.Alive) {
+		return fault.AwaitsDriver
+	}
+	return fault.NoSource
 }
 
 // keepWrittenAdvice says how what was written to the node's own disk gets into the volume.
@@ -126,16 +163,21 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	health := c.volume
 	choice := health.replacementOf(c.Mount, c.Code)
 	choice.action.Container = c.Container
-	what := fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays: ", health.Name, c.Point, c.Namespace)
+	choice.stays = fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays", health.Name, c.Point, c.Namespace)
+	going := health.goingReason()
 	switch {
 	case c.Code == fault.HungMount && !o.Abort:
-		choice.refusal = what + "it does not answer, but may recover"
-	case !c.Decision.Replaceable:
-		choice.refusal = what + c.Decision.Reason
-	case c.Source == nil:
-		choice.refusal = what + health.NoSourceReason
+		choice.refuse(fault.NoAnswer, "it does not answer, but may recover")
+	case going != "":
+		choice.refuse(fault.PodGoes, "%s", going)
+	case health.Source == nil && health.isNodes():
+		choice.refuse(fault.NodeMount, "%s", health.NoSourceReason)
+	case health.Source == nil:
+		choice.refuse(health.noSource(), "%s", health.NoSourceReason)
+	case !c.Decision.Replaceable, c.Source == nil:
+		choice.refuse(fault.NotProven, "%s", c.Decision.Reason)
 	case len(health.WrittenToNodeDisk) > 0:
-		choice.refusal = what + health.keepWrittenAdvice()
+		choice.refuse(fault.HasData, "%s", health.keepWrittenAdvice())
 	default:
 		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel "+
 			"cannot do that, only an unused mount is replaced", c.Decision.Reason, c.Source.Path, c.Source.Reason)
@@ -154,13 +196,12 @@ func (v *Health) abortVolume() plannedAction {
 		strings.Join(v.Reasons, "; "), deviceOf(v.Mount.Mount), defaultSilence)
 	planned.action.Loss = fmt.Sprintf("data in flight: writes that the daemon has not stored are lost, for this pod and "+
 		"the %d others that share the file system", v.SharedWithCount)
+	planned.stays = fmt.Sprintf("the connection of the mount at %q stays", v.Mount.Point)
 	switch {
-	case v.Plugin == HostPathPlugin:
-		planned.refusal = fmt.Sprintf("the connection of the mount at %q stays: it is not the kubelet's; the pod's hostPath %q lies on it",
-			v.Mount.Point, v.Point)
+	case v.isNodes():
+		planned.refuse(fault.NodeMount, "it is not the kubelet's")
 	case v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse"):
-		planned.refusal = fmt.Sprintf("the mount of volume %q at %q is of type %q: only FUSE has a connection that can be aborted", v.Name, v.Point,
-			v.Mount.FSType)
+		planned.refuse(fault.NotProven, "it is of type %q: only FUSE has a connection that can be aborted", v.Mount.FSType)
 	}
 	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Mount) }
 	return planned

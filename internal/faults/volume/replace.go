@@ -45,6 +45,8 @@ type replaceOrder struct {
 	Answered bool
 	// ReadOnly has the source be mounted read-only, even if the target was not.
 	ReadOnly bool
+	// Remove has the target be unmounted, and nothing put in its place. Then From, Below and the file are not set.
+	Remove bool
 	// Owner is the pod that is accountable if the process cannot end.
 	Owner string
 }
@@ -111,13 +113,17 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	if order.MountNamespace.UserNamespace == 0 {
 		return emit(replaceResult{Refused: "which user namespace owns the mount namespace is not known"})
 	}
+	log := &calls.Log{}
+	ctx = calls.With(ctx, log)
+	if order.Remove {
+		err := order.MountNamespace.Do(func() error { return order.removeDead(ctx) })
+		return order.report(err, log, emit)
+	}
 	tree, err := order.cloneSource()
 	if err != nil {
 		return emit(replaceResult{Refused: err.Error()})
 	}
 	defer tree.Close()
-	log := &calls.Log{}
-	ctx = calls.With(ctx, log)
 	err = order.MountNamespace.Do(func() error {
 		pinMount(order.Target.Point)
 		var limits sys.MountAttr
@@ -126,8 +132,13 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		}
 		return mount.Replace(ctx, order.Target, mount.ReplaceOptions{Tree: tree, Check: order.checkUnhealthy, Limits: limits})
 	})
+	return order.report(err, log, emit)
+}
+
+// report emits how an order went.
+func (o replaceOrder) report(err error, log *calls.Log, emit func(v any) error) error {
 	if nothingTouched(err) {
-		return emit(replaceResult{Refused: err.Error() + order.remedyFor(err), Calls: log.All()})
+		return emit(replaceResult{Refused: err.Error() + o.remedyFor(err), Calls: log.All()})
 	}
 	if err != nil {
 		return errors.Join(err, emit(replaceResult{Calls: log.All()}))

@@ -91,14 +91,22 @@ func findSource(evidence *Evidence, verdict Verdict) (s *Source, reason string) 
 	}
 	below := evidence.stagedLocation().Below
 	return sourceCandidate{mount: evidence.Staging.Mount, below: below, answer: evidence.ExpectedAnswer, reason: fmt.Sprintf(
-		"the kubelet's records beside it and beside the pod's mount both name %s, and it is directory %q of it, as before", evidence.Record, below)}.toSource()
+		"the kubelet's records beside it and beside the pod's mount both name %s, and it is %s of it, as before", evidence.Record, directoryText(below))}.toSource()
+}
+
+// directoryText names a directory of a file system by the way from its root.
+func directoryText(below string) string {
+	if below == "" {
+		return "the root"
+	}
+	return fmt.Sprintf("directory %q", below)
 }
 
 // hostPathSource takes the path of the host, if the mount that it lies on is alive.
 func hostPathSource(evidence *Evidence, v Verdict) (s *Source, reason string) {
 	if v.Code != "" && v.Code != fault.DeletedVolumeSource {
-		return nil, fmt.Sprintf("the mount at %q, which the hostPath %q lies on, is not the kubelet's: the program that mounted it must "+
-			"repair it", evidence.Mount.Point, evidence.Point)
+		return nil, fmt.Sprintf("the mount at %q, on which the hostPath %q lies, is not the kubelet's: the program that mounted it must "+
+			"mount it again", evidence.Mount.Point, evidence.Point)
 	}
 	from := sourceCandidate{
 		mount: evidence.Mount, below: evidence.pathBelowMount(), answer: evidence.Answer,

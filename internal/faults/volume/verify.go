@@ -40,8 +40,11 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 			inspections[action.Pod.UID] = n
 		}
 		check := n.placeIsReplaced
-		if action.Kind == fault.Abort {
+		switch action.Kind {
+		case fault.Abort:
 			check = n.answersAgain
+		case fault.Unmount:
+			check = n.isRemoved
 		}
 		if done, how := check(*action.Mount); done {
 			proof.Evidence = append(proof.Evidence, how)

@@ -56,9 +56,36 @@ type Volume struct {
 	Staging         *Staging
 	NoStagingReason string
 
+	// Inside is whether a workload has made the mount, inside a volume of the pod: Name is that volume's.
+	Inside bool
+
 	children int // mounts that lie on Mount
 	spec     podSpec
 }
+
+// localPlugin is the plugin of a PersistentVolume that is a path of the node.
+const localPlugin = "kubernetes.io/local-volume"
+
+// kubeletPlugins are those whose volumes the kubelet fills itself. Another file system that may hang is never the
+// kubelet's there.
+var kubeletPlugins = []string{
+	"kubernetes.io/empty-dir", "kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected",
+	"kubernetes.io/downward-api", "kubernetes.io/git-repo",
+}
+
+// place is what kind of mount the volume's is.
+func (v *Volume) place() fault.Place {
+	switch {
+	case v.Inside:
+		return fault.PlaceInsideVolume
+	case v.Plugin == HostPathPlugin, v.Plugin == localPlugin:
+		return fault.PlaceHostPath
+	}
+	return fault.PlaceVolume
+}
+
+// isNodes reports whether no driver mounts the volume again for a new pod.
+func (v *Volume) isNodes() bool { return v.place() != fault.PlaceVolume }
 
 // podSpec is what the pod's spec says about a volume.
 type podSpec struct {

@@ -91,6 +91,8 @@ type familyCheck struct {
 	Codes []fault.Code `json:"codes,omitempty"`
 	// Unjudged are the first sentences about what could not be judged.
 	Unjudged []string `json:"unjudged,omitempty"`
+	// Next is what a person can do about the first of them.
+	Next string `json:"next,omitempty"`
 	// Message says why nothing was found, Error why it could not be looked for.
 	Message string `json:"message,omitempty"`
 	Error   string `json:"error,omitempty"`

@@ -139,9 +139,7 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 		return
 	}
 	for _, f := range one.Findings {
-		if !slices.Contains(check.Codes, f.Code) {
-			check.Codes = append(check.Codes, f.Code)
-		}
+		check.addFinding(f)
 	}
 	if target.request.Pod.Name == "" || s.podIsNamed || check.Error != "" || len(check.Unjudged)+len(check.Codes) > 0 {
 		s.checks = append(s.checks, check)
@@ -165,6 +163,16 @@ func clipAll(texts []string) (short []string) {
 	return short
 }
 
+// addFinding adds the code of a finding. The first says what a person can do.
+func (c *familyCheck) addFinding(f fault.Finding) {
+	if len(c.Codes) == 0 {
+		c.Next = printable.Clip(fault.NextStep(f), maxMessage)
+	}
+	if !slices.Contains(c.Codes, f.Code) {
+		c.Codes = append(c.Codes, f.Code)
+	}
+}
+
 // checksByPod are one check for each pod with a finding, or that of the node if there is none.
 func checksByPod(check familyCheck, findings []fault.Finding) []familyCheck {
 	var all []familyCheck
@@ -173,9 +181,7 @@ func checksByPod(check familyCheck, findings []fault.Finding) []familyCheck {
 		if i < 0 {
 			i, all = len(all), append(all, familyCheck{Family: check.Family, Namespace: f.Pod.Namespace, Pod: f.Pod.Name})
 		}
-		if !slices.Contains(all[i].Codes, f.Code) {
-			all[i].Codes = append(all[i].Codes, f.Code)
-		}
+		all[i].addFinding(f)
 	}
 	if len(all) == 0 || check.Error != "" || len(check.Unjudged) > 0 {
 		all = append(all, check)

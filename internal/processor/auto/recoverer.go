@@ -168,7 +168,7 @@ func (d *planDraft) addPart(t familyTarget, remedy string, plan processor.Plan) 
 func (d *planDraft) addRefusal(c familyCheck, reason string) {
 	next := "create another Diagnosis once that is solved"
 	if len(c.Codes) > 0 {
-		next = c.Codes[0].Entry().Next
+		next = cmp.Or(c.Next, c.Codes[0].Entry().Next)
 	}
 	d.Refused = append(d.Refused, refusal{
 		Family: c.Family, Namespace: c.Namespace, Pod: c.Pod, Codes: c.Codes, Reason: printable.Clip(reason, maxMessage), Next: next,

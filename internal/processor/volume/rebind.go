@@ -85,9 +85,6 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 		return processor.Plan{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
-	if err == nil && elsewhere == "" {
-		elsewhere = notRunningReason(pod)
-	}
 	if err != nil || elsewhere != "" {
 		return processor.Plan{NotApplicable: elsewhere}, err
 	}
@@ -103,6 +100,9 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 		}
 		d.addVolume(v, actions)
 		d.refusals = append(d.refusals, refusals...)
+	}
+	if going := notRunningReason(pod); going != "" && d.dropReplacements() {
+		return processor.Plan{NotApplicable: d.goingReason(going), Findings: d.leftFindings}, nil
 	}
 	if len(d.actions) == 0 {
 		return processor.Plan{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
@@ -121,6 +121,21 @@ func notRunningReason(pod *corev1.Pod) string {
 		return fmt.Sprintf("pod %s has ended (%s): its volumes are unmounted, not repaired", name, pod.Status.Phase)
 	}
 	return ""
+}
+
+// dropReplacements leaves the draft the removal of dead mounts, and reports whether nothing is left of it.
+func (d *rebindDraft) dropReplacements() (empty bool) {
+	d.actions = slices.DeleteFunc(d.actions, func(a fault.Action) bool { return a.Kind != fault.Unmount })
+	d.mounters = nil
+	return len(d.actions) == 0
+}
+
+// goingReason says why nothing is done about a pod that is going.
+func (d *rebindDraft) goingReason(going string) string {
+	if len(d.refusals) > 0 {
+		going += "; " + processor.JoinReasons(d.refusals, maxReasons)
+	}
+	return going
 }
 
 // rebindDraft is a plan that grows by one volume after another.
@@ -155,7 +170,7 @@ func (d *rebindDraft) addVolume(health *volume.Health, actions []fault.Action) {
 			d.addRefusal("the mount at %q is left for another run: no more than %d are replaced at once", action.Mount.Point, maxActions)
 		default:
 			d.actions = append(d.actions, action)
-			if action.Kind == fault.Replace {
+			if action.Kind == fault.Replace || action.Kind == fault.Unmount {
 				replaced = append(replaced, *action.Mount)
 			}
 		}

@@ -31,7 +31,9 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action
 		if done, ok := h.restarter().Apply(ctx, pod, action); ok {
 			return done, nil
 		}
-		elsewhere = notRunningReason(pod)
+		if action.Kind != fault.Unmount { // a dead mount may go with its pod
+			elsewhere = notRunningReason(pod)
+		}
 	}
 	if elsewhere != "" {
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
@@ -43,7 +45,7 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action
 				action.Target, ParamRebindAbort))
 		}
 		return h.applyOnPod(ctx, pod, action)
-	case fault.Replace:
+	case fault.Replace, fault.Unmount:
 		return h.applyOnPod(ctx, pod, action)
 	}
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))

@@ -77,7 +77,7 @@ func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, st
 		case action.Kind == fault.Abort:
 			results = append(results, fmt.Sprintf("aborted the connection of %q, which did not answer: every mount of it is dead now, until its "+
 				"driver mounts the volume again", action.Target))
-		case action.Kind == fault.Replace:
+		case action.Kind == fault.Replace, action.Kind == fault.Unmount:
 			replaced, did = append(replaced, actionOfPod(action, state.PodUID)), append(did, describeReplaced(action, done))
 		}
 	}
@@ -103,10 +103,15 @@ func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, st
 	return append(results, did...), nil
 }
 
-// describeReplaced says what an action has replaced, if it has.
+// describeReplaced says what an action has replaced or removed, if it has.
 func describeReplaced(action fault.Action, done fault.Applied) string {
 	text := fmt.Sprintf("replaced the mount at %q", action.Mount.Point)
-	if done.Already {
+	switch {
+	case action.Kind == fault.Unmount && done.Already:
+		text = fmt.Sprintf("found the dead mount at %q unmounted", action.Mount.Point)
+	case action.Kind == fault.Unmount:
+		text = fmt.Sprintf("unmounted the dead mount at %q", action.Mount.Point)
+	case done.Already:
 		text = fmt.Sprintf("found nothing left to replace of the mount at %q", action.Mount.Point)
 	}
 	if action.Container != "" {

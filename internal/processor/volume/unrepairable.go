@@ -6,9 +6,11 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // UnrepairableJudge says which volumes are broken and beyond what this package repairs.
@@ -16,8 +18,8 @@ type UnrepairableJudge struct {
 	Inspector Inspector
 }
 
-// Unrepairable returns the faults of a pod's volumes for which nothing would be planned, and in reasons why. Without
-// findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
+// Unrepairable returns the faults of a pod's volumes for which nothing would be planned, and which a new pod would not
+// have, and in reasons why. Without findings, reasons say why there is none. A copy that another pod has is none of this pod's faults.
 func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (findings []fault.Finding, reasons []string, err error) {
 	if podUID == "" {
 		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
@@ -39,7 +41,13 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		case len(actions) > 0:
 			repairable = append(repairable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
 		default:
-			findings, reasons = append(findings, own...), append(reasons, refusals...)
+			helped := slices.DeleteFunc(own, func(f fault.Finding) bool { return !fault.EvictionHelps(f) })
+			if len(helped) == 0 {
+				repairable = append(repairable, fmt.Sprintf("a new pod does not repair volume %q: %s", health.Name,
+					processor.JoinReasons(refusals, maxReasons)))
+				continue
+			}
+			findings, reasons = append(findings, helped...), append(reasons, refusals...)
 		}
 	}
 	if len(findings) == 0 {

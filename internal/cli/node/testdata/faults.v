@@ -27,7 +27,7 @@
   why        the source was deleted and has no link left
              device 8:1, inode 7, link count 0
   heal       person
-  plan       nothing by itself: a new pod binds the current file
+  plan       nothing by itself: the kubelet has to bind the current file
   repair     unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is brought forward
   runbook    kubediag explain StaleSubPath
 

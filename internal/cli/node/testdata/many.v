@@ -10,13 +10,14 @@
 3  StaleSubPath        next start  safe    shop/web ×2                               nginx-conf
      nginx, sidecar: the file it is bound to was deleted or replaced
 4  HeldDevice          detach      safe    /dev/loop0 (7:0)                          pvc-held
-     held by node_exporter[21214], which has a private copy of the host's mounts
+     held by pod monitoring/node-exporter-x2x9k (node_exporter[21214]), which has a private copy of the host's mounts
 5  OrphanedPodVolumes  cleanup     safe    pod 29da79e5-386c-4e0d-82c1-215f93ff955d
      the pod is gone and its directory is left
 
 1. HungMount (critical): A mount does not answer
   hurts      now
   pod        ml/trainer-1, uid uid-of-trainer-1
+  workload   StatefulSet trainer
   volume     pvc-hung
   mount      /var/lib/kubelet/pods/uid-of-trainer-1/volumes/kubernetes.io~csi/pvc/mount
   driver     cephfs.csi.ceph.com
@@ -28,12 +29,13 @@
 2. DisconnectedFUSE (critical): The daemon of a volume is gone, or its session was ended by the server
   hurts      now
   pod        ml/trainer-0, uid uid-of-trainer-0
+  workload   StatefulSet trainer
   volume     pvc-dead
   mount      /var/lib/kubelet/pods/uid-of-trainer-0/volumes/kubernetes.io~csi/pvc/mount
   driver     cephfs.csi.ceph.com
   heal       driver
   plan       nothing yet: replace the mount once the driver has mounted the volume again; an eviction of the pod does that too
-  repair     replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is none, evict the pod
+  repair     replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is none, evict the pod; unmount a dead mount of the node that hides a living one, or whose pod is going
   runbook    kubediag explain DisconnectedFUSE
 
 3. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced

@@ -1,0 +1,242 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+import "fmt"
+
+// remedy is what a person can do about a fault of one code at one place.
+type remedy struct {
+	// newPod is whether a new pod gets another mount, which works.
+	newPod bool
+	// commands are lines for a shell, in the order in which a person would try them.
+	commands []func(Finding, Caller) []Command
+	// next is what a person does if kubediag repairs nothing. Nil: what the catalogue says.
+	next func(Finding) string
+}
+
+// remedies has an entry for each code and each place where the code is found. It is set once, since its functions use it.
+var remedies map[Code]map[Place]remedy
+
+func init() {
+	remedies = map[Code]map[Place]remedy{
+		DeletedVolumeSource: volumeRemedies(),
+		DisconnectedFUSE:    volumeRemedies(),
+		HungMount:           volumeRemedies(hungCommands),
+		StaleFileHandle:     volumeRemedies(),
+		VolumeIOError:       ioErrorRemedies(),
+		StaleSubPath:        {PlaceSubPath: {commands: lines(recoverPod, unmountStaleBind)}},
+		MissingBindSource: {
+			PlaceSource: {commands: lines(showPod)}, PlaceSubPath: {commands: lines(showPod)}, PlaceHostPath: {commands: lines(showPod)},
+		},
+		SourceTypeMismatch: {PlaceSource: {commands: lines(showPod)}, PlaceHostPath: {commands: lines(showPod)}},
+		HeldDevice:         {PlaceDevice: {commands: lines(releaseDevice, showHolders)}},
+		OrphanedPodVolumes: {PlacePodDirectory: {commands: lines(recoverDirectory, listDirectory)}},
+	}
+}
+
+func lines(list ...func(Finding, Caller) []Command) []func(Finding, Caller) []Command { return list }
+
+// volumeRemedies are those of a volume that is broken as a whole. What a driver mounts, it mounts again for a new pod. A
+// mount of the node, or one that a workload has made, stays as it is.
+func volumeRemedies(first ...func(Finding, Caller) []Command) map[Place]remedy {
+	mounted := remedy{newPod: true, commands: append(lines(recoverPod), first...)}
+	other := remedy{commands: append(lines(recoverPod), first...), next: startDaemonFirst}
+	if len(first) == 0 { // one that does not answer may do so again, and keeps a pod that is deleted
+		mounted.commands, other.commands = append(mounted.commands, deletePod), append(other.commands, unmountDead)
+	}
+	return map[Place]remedy{
+		PlaceVolume: mounted, PlaceSubPath: mounted, PlaceContainer: mounted, PlaceHostPath: other, PlaceInsideVolume: other,
+	}
+}
+
+// ioErrorRemedies are those of a volume that answers with an error: a disk or a server has to be repaired first.
+func ioErrorRemedies() map[Place]remedy {
+	r := remedy{commands: lines(recoverPod, showErrors)}
+	return map[Place]remedy{PlaceVolume: r, PlaceSubPath: r, PlaceContainer: r, PlaceHostPath: r, PlaceInsideVolume: r}
+}
+
+// showErrors shows the errors that the kernel has met.
+func showErrors(Finding, Caller) []Command {
+	return []Command{{
+		"shows errors of file systems, disks and servers in the kernel's log", "dmesg --level=emerg,alert,crit,err,warn", EffectNone,
+	}}
+}
+
+// PlacesOf lists the places where the code is found, in the order of Places.
+func (c Code) PlacesOf() (list []Place) {
+	for _, place := range Places() {
+		if _, ok := remedies[c][place]; ok {
+			list = append(list, place)
+		}
+	}
+	return list
+}
+
+// remedyOf is that of a finding. If the place of a volume is not known, nothing is: elsewhere one place is like another.
+func remedyOf(f Finding) remedy {
+	place := f.Details.Place
+	if places := f.Code.PlacesOf(); place == "" && len(places) > 0 && f.Code.Entry().Family != FamilyVolume {
+		place = places[0]
+	}
+	return remedies[f.Code][place]
+}
+
+// commandsOf are lines for a shell.
+func commandsOf(f Finding, c Caller) (list []Command) {
+	for _, of := range remedyOf(f).commands {
+		list = append(list, of(f, c)...)
+	}
+	return list
+}
+
+// EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a mount that works.
+func EvictionHelps(f Finding) bool {
+	return f.Details.Repair == "" && newPodHelps(f)
+}
+
+// newPodHelps reports whether a new pod gets a mount that works, and no data is hidden by that. A pod that is not known
+// may be evicted: the caller looks at the pod.
+func newPodHelps(f Finding) bool {
+	d := f.Details
+	switch d.Refusal.Reason {
+	case NodeMount, HasData, PodGoes:
+		return false
+	}
+	return remedyOf(f).newPod && d.PodState != PodDeleting && d.PodState != PodEnded
+}
+
+// controller is the workload that makes the pod again after it was deleted; empty if none is known to.
+func controller(f Finding) string {
+	if f.Details.PodState != PodWanted || f.Details.Workload.Kind == "Node" { // a static pod
+		return ""
+	}
+	return f.Details.Workload.String()
+}
+
+// NextStep is what a person does about a fault that kubediag does not repair.
+func NextStep(f Finding) string {
+	if next := remedyOf(f).next; next != nil {
+		return next(f)
+	}
+	text := f.Code.Entry().Next
+	if by := controller(f); by != "" && newPodHelps(f) {
+		text += fmt.Sprintf(", or delete the pod, which %s makes again", by)
+	}
+	return text
+}
+
+// startDaemonFirst is about a mount that no driver makes again for a pod.
+func startDaemonFirst(f Finding) string {
+	if f.Code == HungMount {
+		return f.Code.Entry().Next
+	}
+	return fmt.Sprintf("start the program again that mounts %q, and then unmount what is broken: until it mounts again, writes go to the "+
+		"node's own disk", f.Mount.Point)
+}
+
+// recoverPod has kubediag repair it.
+func recoverPod(f Finding, c Caller) []Command {
+	if f.Details.Repair == "" || f.Pod.Name == "" {
+		return nil
+	}
+	return []Command{{asksFirst, "kubediag recover" + c.Flags + c.Pods + " " + Quote(f.Pod.Namespace+"/"+f.Pod.Name), EffectRepair}}
+}
+
+// asksFirst is the purpose of a command of kubediag that repairs.
+const asksFirst = "shows the plan, asks, repairs it and proves it"
+
+// deletePod has a controller make another pod. It is left out if nothing makes one, or if that would get the same mount.
+func deletePod(f Finding, c Caller) []Command {
+	switch by := controller(f); {
+	case f.Details.Repair != "" || !newPodHelps(f) || f.Details.Workload.Kind == "Node":
+		return nil
+	case by == "":
+		return showOwner(f, c)
+	default:
+		return podCommand(f, Command{"deletes the pod; " + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
+	}
+}
+
+// showOwner shows what makes the pod again, if that is not known.
+func showOwner(f Finding, _ Caller) []Command {
+	return podCommand(f, Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
+}
+
+// showPod shows the spec of the pod, which has to be changed or lacks something on the node.
+func showPod(f Finding, _ Caller) []Command {
+	return podCommand(f, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})
+}
+
+// unmountStaleBind removes a bind of the kubelet's.
+func unmountStaleBind(f Finding, c Caller) []Command {
+	if f.Mount.Point == "" || f.Details.Refusal.Reason == PodGoes {
+		return nil
+	}
+	purpose := "removes the stale bind; the kubelet binds the current file at the next start"
+	if f.Details.PodState == PodDeleting {
+		purpose = "removes the stale bind, so that the kubelet can remove the pod's directory"
+	}
+	return []Command{{purpose, c.enter() + "umount -- " + Quote(f.Mount.Point), EffectRepair}}
+}
+
+// unmountDead removes a dead mount that no driver makes again.
+func unmountDead(f Finding, c Caller) []Command {
+	if f.Details.Repair != "" || f.Mount.Point == "" || f.Code == DeletedVolumeSource {
+		return nil
+	}
+	purpose := "removes the dead mount. Start what mounts it first: until it is mounted again, writes go to the node's own disk"
+	if f.Details.PodState == PodDeleting && f.Details.Place == PlaceInsideVolume {
+		purpose = "removes the dead mount, so that the kubelet can remove the pod's directory; only once no container of the pod runs"
+	}
+	return []Command{{purpose, c.enter() + "umount -- " + Quote(f.Mount.Point), EffectLoss}}
+}
+
+// releaseDevice has kubediag unmount the copies where they are. No other line enters the namespace of a container.
+func releaseDevice(f Finding, c Caller) []Command {
+	if f.Details.Repair == "" || f.Details.Device == "" {
+		return nil
+	}
+	return []Command{{asksFirst, "kubediag release" + c.Flags + " " + Quote(f.Details.Device), EffectRepair}}
+}
+
+func showHolders(f Finding, c Caller) []Command {
+	if f.Details.Device == "" {
+		return nil
+	}
+	return []Command{{
+		"shows everything that holds the device, and what prevents it", "kubediag holders" + c.Flags + " " + Quote(f.Details.Device), EffectNone,
+	}}
+}
+
+// recoverDirectory has kubediag remove what is empty of a pod that is gone.
+func recoverDirectory(f Finding, c Caller) []Command {
+	if f.Details.Repair == "" || f.Pod.UID == "" {
+		return nil
+	}
+	return []Command{{asksFirst, "kubediag recover" + c.Flags + c.Pods + " " + Quote(f.Pod.UID), EffectRepair}}
+}
+
+func listDirectory(f Finding, c Caller) []Command {
+	if f.Details.Path == "" {
+		return nil
+	}
+	return []Command{{"lists what is left", c.enter() + "find " + Quote(f.Details.Path) + " -xdev -ls", EffectNone}}
+}
+
+// enter begins a line that has to run in the kubelet's mount namespace.
+func (c Caller) enter() string {
+	if c.Enter == 0 {
+		return ""
+	}
+	return fmt.Sprintf("nsenter -t %d -m ", c.Enter)
+}
+
+// podCommand is a call of kubectl about the pod, if its name is known.
+func podCommand(f Finding, c Command) []Command {
+	if f.Pod.Name == "" {
+		return nil
+	}
+	c.Line = "kubectl -n " + Quote(f.Pod.Namespace) + " " + fmt.Sprintf(c.Line, Quote(f.Pod.Name))
+	return []Command{c}
+}

@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"fmt"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// maxInside bounds how many mounts inside the volumes of one pod are looked at: a workload with Bidirectional propagation
+// may make any number of them.
+const maxInside = 64
+
+// listInside lists the mounts on file systems that may hang which workloads have made inside volumes.
+func (e *enumerator) listInside() (volumes []*Volume) {
+	count := map[string]int{} // by UID of the pod
+	for _, point := range e.insidePoints() {
+		place, _ := e.node.ParseInsideVolume(point)
+		if count[place.PodUID]++; count[place.PodUID] > maxInside {
+			if count[place.PodUID] == maxInside+1 {
+				e.coverage.addGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
+					"there are more of them than are looked at")
+			}
+			continue
+		}
+		v := &Volume{
+			Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: point, Mount: e.withNamespace(e.visibleMounts[point]),
+			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.hiddenBelow(e.visibleMounts[point]),
+		}
+		v.children = len(e.table.Children(v.Mount.ID))
+		v.setInside()
+		volumes = append(volumes, v)
+	}
+	return volumes
+}
+
+// insidePoints lists where such mounts are, in order.
+func (e *enumerator) insidePoints() (points []string) {
+	for point, m := range e.visibleMounts {
+		place, ok := e.node.ParseInsideVolume(point)
+		if ok && mountns.MayHang(m.FSType) && e.selection.includes(place.PodUID, place.Name) {
+			points = append(points, point)
+		}
+	}
+	slices.Sort(points)
+	return points
+}
+
+// setInside notes that a workload has made the mount of the volume.
+func (v *Volume) setInside() {
+	v.Inside = true
+	v.NoRecordReason = fmt.Sprintf("a workload has made the mount inside volume %q of the pod", v.Name)
+	v.NoStagingReason = "no driver mounts it again: " + v.NoRecordReason
+}
+
+// hiddenBelow lists the mounts at the place of a mount that it hides, the lowest first.
+func (h *hostMounts) hiddenBelow(m mountinfo.Mount) []mountinfo.Mount {
+	stack := h.mountStack(m)
+	return stack[:len(stack)-1]
+}

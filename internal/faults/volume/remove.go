@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// A FUSE connection that is gone never comes back. A driver mounts a volume again, and the new mount takes the place of
+// the dead one. Nothing does that for a mount of the node, or of a workload inside a volume: there the dead mount itself
+// has to go. It is removed only if no write can then go to the node's own disk that was meant for it.
+
+// RemovalFacts decide on the removal of a dead mount.
+type RemovalFacts struct {
+	// Asked is whether the facts were asked for.
+	Asked bool `json:"asked,omitempty"`
+	// Alive says of each of HiddenMounts whether its connection lives, in their order.
+	Alive []bool `json:"alive,omitempty"`
+	// PodRuns is what still runs of a pod that is being deleted, or why that is not known.
+	PodRuns string `json:"podRuns,omitempty"`
+	// UsedBy names another pod that uses the path, or says that it is not known whether there is one.
+	UsedBy string `json:"usedBy,omitempty"`
+}
+
+// isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
+func (v *Health) isDeadMount() bool {
+	return v.isNodes() && v.Plugin != localPlugin && v.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Mount.FSType, "fuse")
+}
+
+// addRemovalFacts asks what decides on the removal of dead mounts. No file system is asked.
+func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes []*Health) error {
+	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() })
+	if len(dead) == 0 {
+		return nil
+	}
+	control, err := fuse.Open()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	if err == nil {
+		defer func() { _ = control.Close() }() // nothing is kept in it
+	}
+	runtime, _ := i.Runtime.(cri.PodRuntime)
+	runs := map[string]string{} // by UID of the pod
+	for _, v := range dead {
+		v.Removal.Asked = true
+		for _, m := range v.HiddenMounts {
+			v.Removal.Alive = append(v.Removal.Alive, control != nil && connectionLives(control, m))
+		}
+		if podinfo.StateOf(v.spec.pod) != fault.PodDeleting {
+			continue
+		}
+		what, asked := runs[v.Pod.UID]
+		if !asked {
+			if what, err = cri.PodRuns(ctx, runtime, v.Pod.UID); err != nil {
+				what = "whether a process of it runs is not known: " + err.Error()
+			}
+			runs[v.Pod.UID] = what
+		}
+		v.Removal.PodRuns = what
+		if v.Plugin == HostPathPlugin {
+			if v.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// connectionLives reports whether the kernel says that the connection of a mount has a server.
+func connectionLives(control *fuse.Control, m mountinfo.Mount) bool {
+	if m.Major != 0 || !strings.HasPrefix(m.FSType, "fuse") {
+		return false
+	}
+	c, err := control.Connection(m.Minor)
+	return err == nil && !c.Dead
+}
+
+// otherUser names another pod of the node that has a hostPath on the mount, or above it.
+func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
+	uids, err := e.node.PodUIDs(ctx)
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(uids)
+	for _, uid := range uids {
+		if uid == v.Pod.UID {
+			continue
+		}
+		pod := e.podByUID(uid)
+		if pod == nil {
+			return fmt.Sprintf("whether pod %q uses it is not known: its spec is not", uid), nil
+		}
+		for _, spec := range pod.Spec.Volumes {
+			if spec.HostPath == nil || podinfo.Ended(pod) {
+				continue
+			}
+			if at := path.Clean(spec.HostPath.Path); mountinfo.Within(v.Mount.Point, at) || mountinfo.Within(at, v.Mount.Point) {
+				return fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// planRemoval is about a mount that no driver makes again: the dead one, and those dead ones that lie between it and a
+// living mount of the same source.
+func (v *Health) planRemoval() []plannedAction {
+	planned := v.removalOf(v.Mount)
+	dead, living := v.deadAboveLiving()
+	switch {
+	case v.Plugin == localPlugin:
+		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Name)
+	case v.Code == fault.VolumeIOError:
+		planned.refuse(fault.NoSource, "%s", noMountCures)
+	case !v.isDeadMount():
+		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same: the program that mounted it has to "+
+			"mount it again")
+	case v.children > 0:
+		planned.refuse(fault.InUse, "other mounts lie on it")
+	case living:
+		planned.action.Safety = v.Reason() + "; a mount of the same type and source lies beneath it, and its connection lives: nothing writes to the node's disk"
+		all := []plannedAction{planned}
+		for _, m := range dead {
+			next := v.removalOf(mountns.Mount{Mount: m, Namespace: v.Mount.Namespace})
+			next.action.Safety = planned.action.Safety
+			all = append(all, next)
+		}
+		return all
+	case podinfo.StateOf(v.spec.pod) == fault.PodDeleting:
+		v.decideGoing(&planned)
+	default:
+		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, "+
+			"then type: umount -- %s", fault.Quote(v.Mount.Point))
+	}
+	return []plannedAction{planned}
+}
+
+// decideGoing decides about a dead mount of a pod that is being deleted.
+func (v *Health) decideGoing(planned *plannedAction) {
+	switch {
+	case !v.Removal.Asked:
+		planned.refuse(fault.PodGoes, "whether something of the pod still runs was not asked")
+	case v.Removal.PodRuns != "":
+		planned.refuse(fault.PodGoes, "the last container of the pod has not ended: %s", v.Removal.PodRuns)
+	case v.Removal.UsedBy != "":
+		planned.refuse(fault.InUse, "%s", v.Removal.UsedBy)
+	default:
+		planned.action.Safety = v.Reason() + "; its pod is being deleted, no process of it runs, and no other pod uses the mount"
+	}
+}
+
+// removalOf is the choice to remove a mount.
+func (v *Health) removalOf(m mountns.Mount) plannedAction {
+	c := v.actionOn(fault.Unmount, m, v.Code)
+	c.stays = fmt.Sprintf("the mount at %q stays", m.Point)
+	c.action.Loss, c.action.Lossless = "nothing: a connection that is gone never comes back; files that are open there keep failing", true
+	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.remove(ctx, v.Pod.UID, m) }
+	return c
+}
+
+// deadAboveLiving lists the dead mounts between the volume's and the first living one of the same source. living is
+// false if there is none.
+func (v *Health) deadAboveLiving() (dead []mountinfo.Mount, living bool) {
+	for i, m := range slices.Backward(v.HiddenMounts) {
+		switch {
+		case i >= len(v.Removal.Alive) || !isSameSource(m, v.Mount.Mount):
+			return nil, false
+		case v.Removal.Alive[i]:
+			return dead, true
+		}
+		dead = append(dead, m)
+	}
+	return nil, false
+}
+
+// isSameSource reports whether two mounts at one place were made of the same thing, as the kernel has written it down.
+func isSameSource(a, b mountinfo.Mount) bool {
+	return a.FSType == b.FSType && a.Source != "" && a.Source == b.Source && unmarkedRoot(a) == unmarkedRoot(b)
+}
+
+// remove unmounts one dead mount of the kubelet's namespace.
+func (i *Inspector) remove(ctx context.Context, owner string, found mountns.Mount) (fault.Applied, error) {
+	order := replaceOrder{
+		KubeletNamespace: found.Namespace, MountNamespace: found.Namespace, Target: mount.IDOf(found), Remove: true, Owner: owner,
+	}
+	if done, err := i.runOrder(ctx, order, "nothing"); err != nil {
+		return done, err
+	}
+	return fault.Applied{Message: "unmounted the dead mount"}, nil
+}
+
+// removeDead unmounts the target if it is dead at that moment. It runs in the process that can be lost.
+func (o replaceOrder) removeDead(ctx context.Context) error {
+	return mount.Unmount(ctx, o.Target, mount.Options{Check: func(st mount.State) error {
+		root, err := mountns.Lookup(0, st.Point)
+		if err != nil {
+			return err
+		}
+		defer root.Close()
+		number, err := mountIDOf(root)
+		switch {
+		case err != nil:
+			return err
+		case number != st.UniqueID && number != uint64(st.MountInfoID):
+			return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
+		}
+		if state := probe.AskRoot(root).State; state != probe.Disconnected {
+			return fmt.Errorf("%w: its state is %s", errHealthy, state)
+		}
+		return nil
+	}})
+}
+
+// alreadyRemoved is about a mount that no plan is for any more.
+func (n *inspection) alreadyRemoved(want fault.Mount) (fault.Applied, error) {
+	if n.stands(want) {
+		return fault.Applied{}, fmt.Errorf("%w: the mount at %q is not, or no longer, one that may be removed", ErrRefused, want.Point)
+	}
+	return fault.AlreadySo("was unmounted already"), nil
+}
+
+// stands reports whether the kubelet's namespace had the mount when the inspection began.
+func (n *inspection) stands(want fault.Mount) bool {
+	return slices.ContainsFunc(n.host.table.Mounts(), func(m mountinfo.Mount) bool {
+		return m.Point == want.Point && faults.MountOf(n.host.withNamespace(m)).Same(want)
+	})
+}
+
+// isRemoved reports whether a dead mount has gone, and nothing broken shows at its place.
+func (n *inspection) isRemoved(want fault.Mount) (ok bool, how string) {
+	if n.stands(want) {
+		return false, fmt.Sprintf("the mount at %q is still there", want.Point)
+	}
+	for _, v := range n.volumes {
+		if v.Mount.Point != want.Point {
+			continue
+		}
+		if v.Code != "" || v.Answer.State != probe.Alive {
+			return false, fmt.Sprintf("the dead mount at %q is gone, and the one beneath it: %s %s", want.Point, v.Code, v.Answer.State)
+		}
+		return true, fmt.Sprintf("the dead mount at %q is gone, and the mount beneath it answers", want.Point)
+	}
+	return true, fmt.Sprintf("the dead mount at %q is gone", want.Point)
+}

@@ -1,0 +1,286 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// deadMountScene has a pod with an emptyDir and a hostPath. at is where FUSE file systems are mounted.
+type deadMountScene struct {
+	*volumeScene
+	at string
+	// beneath serves a mount that the top one hides.
+	beneath *kerneltest.Actor
+}
+
+// newDeadMountScene has the mounts in the emptyDir, or at the hostPath.
+func newDeadMountScene(t *testing.T, hostPath bool) *deadMountScene {
+	t.Helper()
+	s := &deadMountScene{volumeScene: bareScene(t, deepDir)}
+	s.at = filepath.Join(s.Node.VolumeDir(string(s.pod.UID), "kubernetes.io/empty-dir", "w"), "build")
+	s.pod.Spec.Volumes = []corev1.Volume{{Name: "w", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	if hostPath {
+		s.at = filepath.Join(t.TempDir(), "data")
+		s.pod.Spec.Volumes = append(s.pod.Spec.Volumes, s.hostPath("host"))
+	}
+	s.must(os.MkdirAll(s.at, 0o755))
+	t.Cleanup(func() {
+		for systest.UnmountPath(s.at, true) == nil {
+		}
+	})
+	return s
+}
+
+func (s *deadMountScene) hostPath(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.at}}}
+}
+
+// serve mounts one more file system on top.
+func (s *deadMountScene) serve() *kerneltest.Actor {
+	s.t.Helper()
+	return kerneltest.StartWith(s.t, nil, "serve", s.at, "content", "dir")
+}
+
+// deletePod has the pod be deleted.
+func (s *deadMountScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} }
+
+// only is the one broken volume, with its finding.
+func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
+	s.t.Helper()
+	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	s.must(err)
+	broken := survey.Broken()
+	if len(broken) != 1 || len(broken[0].Findings()) != 1 {
+		s.t.Fatalf("%d volumes are broken, want one with one fault", len(broken))
+	}
+	return broken[0], broken[0].Findings()[0]
+}
+
+// plan is what would be done, and the reasons against it.
+func (s *deadMountScene) plan() (actions []fault.Action, refusals []string) {
+	s.t.Helper()
+	v, _ := s.only()
+	actions, refusals, err := s.i.Plan(s.t.Context(), v, volume.PlanOptions{})
+	s.must(err)
+	return actions, refusals
+}
+
+// layers counts the mounts there.
+func (s *deadMountScene) layers() int {
+	s.t.Helper()
+	table, err := mountns.Table(0)
+	s.must(err)
+	return len(table.All(s.at))
+}
+
+// run does a plan and has it verified.
+func (s *deadMountScene) run(actions []fault.Action) volume.Proof {
+	s.t.Helper()
+	for _, a := range actions {
+		if a.Kind != fault.Unmount || !a.Lossless || a.Safety == "" {
+			s.t.Errorf("action %+v", a)
+		}
+		if done, err := s.i.Apply(s.t.Context(), a); err != nil || done.Already {
+			s.t.Fatalf("apply: %+v, %v", done, err)
+		}
+	}
+	proof, err := s.i.Verify(s.t.Context(), actions)
+	s.must(err)
+	return proof
+}
+
+// podProcess starts a process in a control group of the pod.
+func (s *deadMountScene) podProcess() (end func()) {
+	s.t.Helper()
+	groups := s.t.TempDir()
+	s.must(sys.NewMount("none", groups, "cgroup2", ""))
+	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
+	group := filepath.Join(groups, "kubepods-besteffort-pod"+strings.ReplaceAll(string(s.pod.UID), "-", "_")+".slice")
+	s.must(os.Mkdir(group, 0o755))
+	app := exec.Command("sleep", "1000")
+	s.must(app.Start())
+	s.must(os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(app.Process.Pid)), 0o644))
+	end = func() {
+		_ = app.Process.Kill()
+		_ = app.Wait() // it was killed
+		kerneltest.Await(s.t, "the end of the control group", func() bool { return os.Remove(group) == nil || errors.Is(os.Remove(group), os.ErrNotExist) })
+	}
+	s.t.Cleanup(end)
+	return end
+}
+
+// TestDeadMountInsideAnEmptyDir: nobody mounts it again. It stays while the pod runs, and goes once the pod goes.
+func TestDeadMountInsideAnEmptyDir(t *testing.T) {
+	s := newDeadMountScene(t, false)
+	server := s.serve()
+	if survey, err := s.i.Inspect(t.Context(), volume.Selection{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Inside {
+		t.Fatalf("healthy: %+v, %v", survey, err)
+	}
+	server.Kill()
+	check := func(reason fault.RefusalReason, text string) {
+		t.Helper()
+		_, f := s.only()
+		if d := f.Details; f.Code != fault.DisconnectedFUSE || f.Volume != "w" || f.Mount.Point != s.at || d.Place != fault.PlaceInsideVolume ||
+			d.Repair != "" || d.Refusal.Reason != reason || !strings.Contains(d.Refusal.Text, text) || fault.EvictionHelps(f) {
+			t.Errorf("finding %+v", f)
+		}
+		if actions, refusals := s.plan(); len(actions) != 0 || len(refusals) != 1 || !strings.Contains(refusals[0], d(f)) || s.layers() != 1 {
+			t.Errorf("plan %+v, refusals %q, %d layers", actions, refusals, s.layers())
+		}
+	}
+	check(fault.NodeMount, "umount -- "+fault.Quote(s.at))
+	s.deletePod()
+	end := s.podProcess()
+	check(fault.PodGoes, "which is in a control group of the pod")
+	end()
+	_, f := s.only()
+	actions, refusals := s.plan()
+	if f.Details.Repair != fault.Unmount || f.Details.Refusal != (fault.Refusal{}) || len(actions) != 1 || len(refusals) != 0 {
+		t.Fatalf("finding %+v, plan %+v, refusals %q", f, actions, refusals)
+	}
+	if proof := s.run(actions); !proof.Healed || s.layers() != 0 {
+		t.Errorf("proof %+v, %d layers", proof, s.layers())
+	}
+	if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !done.Already {
+		t.Errorf("once more: %+v, %v", done, err)
+	}
+}
+
+// d is the text of the refusal.
+func d(f fault.Finding) string { return f.Details.Refusal.Text }
+
+// TestDeadMountOverALivingOne: the dead layers go, the living one of the same source stays and shows.
+func TestDeadMountOverALivingOne(t *testing.T) {
+	s := newDeadMountScene(t, true)
+	s.serve()
+	for _, server := range []*kerneltest.Actor{s.serve(), s.serve()} {
+		server.Kill()
+	}
+	_, f := s.only()
+	actions, refusals := s.plan()
+	if f.Details.Place != fault.PlaceHostPath || f.Details.Repair != fault.Unmount || len(actions) != 2 || len(refusals) != 0 {
+		t.Fatalf("finding %+v, plan %+v, refusals %q", f, actions, refusals)
+	}
+	// A program that is killed after the first of two ends the same.
+	if _, err := s.i.Apply(t.Context(), actions[0]); err != nil || s.layers() != 2 {
+		t.Fatalf("%v, %d layers", err, s.layers())
+	}
+	if again, _ := s.plan(); len(again) != 1 || !again[0].Mount.Same(*actions[1].Mount) {
+		t.Errorf("plan after the first: %+v", again)
+	}
+	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed {
+		t.Errorf("half way: %+v, %v", proof, err)
+	}
+	if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !done.Already {
+		t.Errorf("once more: %+v, %v", done, err)
+	}
+	if proof := s.run(actions[1:]); !proof.Healed || s.layers() != 1 {
+		t.Errorf("proof %+v, %d layers", proof, s.layers())
+	}
+	if survey, err := s.i.Inspect(t.Context(), volume.Selection{}); err != nil || len(survey.Broken()) != 0 {
+		t.Errorf("%+v, %v", survey, err)
+	}
+}
+
+// TestDeadMountThatStays has each of the conditions be false.
+func TestDeadMountThatStays(t *testing.T) {
+	other := func(s *deadMountScene, spec corev1.PodSpec) {
+		uid := "22222222-aaaa-bbbb-cccc-000000000002"
+		s.must(os.MkdirAll(s.Node.PodDir(uid), 0o755))
+		s.i.Pods = pods{string(s.pod.UID): s.pod, uid: {ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "user"}, Spec: spec}}
+	}
+	for name, c := range map[string]struct {
+		set    func(s *deadMountScene)
+		reason fault.RefusalReason
+		text   string
+	}{
+		"nothing beneath":        {func(*deadMountScene) {}, fault.NodeMount, "writes go to the node's own disk"},
+		"a dead one beneath":     {func(s *deadMountScene) { s.beneath = s.serve() }, fault.NodeMount, "writes go to the node's own disk"},
+		"another source beneath": {func(s *deadMountScene) { s.must(sys.NewMount("mem", s.at, "tmpfs", "")) }, fault.NodeMount, "writes go to the node's own disk"},
+		"another pod uses it": {func(s *deadMountScene) {
+			s.deletePod()
+			other(s, corev1.PodSpec{Volumes: []corev1.Volume{s.hostPath("x")}})
+		}, fault.InUse, "pod other/user uses it"},
+		"a pod that is not known": {func(s *deadMountScene) {
+			s.deletePod()
+			s.must(os.MkdirAll(s.Node.PodDir("33333333-aaaa-bbbb-cccc-000000000003"), 0o755))
+		}, fault.InUse, "is not known"},
+		"a process of the pod": {func(s *deadMountScene) { s.deletePod(); s.podProcess() }, fault.PodGoes, "control group of the pod"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newDeadMountScene(t, true)
+			c.set(s)
+			top := s.serve()
+			if s.beneath != nil {
+				s.beneath.Kill()
+			}
+			top.Kill()
+			before := s.layers()
+			_, f := s.only()
+			if f.Details.Repair != "" || f.Details.Refusal.Reason != c.reason || !strings.Contains(f.Details.Refusal.Text, c.text) {
+				t.Errorf("finding %+v", f)
+			}
+			if actions, refusals := s.plan(); len(actions) != 0 || len(refusals) != 1 || !strings.HasPrefix(refusals[0], "the mount at ") {
+				t.Errorf("plan %+v, refusals %q", actions, refusals)
+			}
+			forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.pod.UID)}}
+			if _, err := s.i.Apply(t.Context(), forged); !errors.Is(err, volume.ErrRefused) || s.layers() != before {
+				t.Errorf("forged: %v, %d layers, %d before", err, s.layers(), before)
+			}
+		})
+	}
+}
+
+// TestForgedRemovals: no action removes a mount that is alive, of another volume, or not the one that was planned.
+func TestForgedRemovals(t *testing.T) {
+	s := newDeadMountScene(t, false)
+	s.serve().Kill()
+	s.deletePod()
+	actions, _ := s.plan()
+	if len(actions) != 1 {
+		t.Fatalf("plan %+v", actions)
+	}
+	s.must(systest.UnmountPath(s.at, true))
+	s.serve()
+	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	s.must(err)
+	if len(survey.Volumes) != 1 || survey.Volumes[0].Broken() {
+		t.Fatalf("volumes %+v", survey.Volumes)
+	}
+	living := survey.Volumes[0].Mount
+	point := *actions[0].Mount
+	point.ID, point.MountInfoID, point.ParentID = living.Unique, living.ID, living.Parent
+	root := point
+	root.Point = s.Node.PodsDir()
+	for name, m := range map[string]fault.Mount{"the living one": point, "another place": root} {
+		a := actions[0]
+		a.Mount = &m
+		_, _ = s.i.Apply(t.Context(), a)
+		if s.layers() != 1 {
+			t.Errorf("%s: the living mount is gone", name)
+		}
+	}
+	if done, err := s.i.Apply(t.Context(), actions[0]); err == nil && !done.Already || s.layers() != 1 {
+		t.Errorf("the planned one, which is gone: %+v, %v, %d layers", done, err, s.layers())
+	}
+}
