@@ -94,7 +94,7 @@ func findOrphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {
 	}
 	s.looked.addSurvey(0, 0, survey.Skipped)
 	for _, p := range survey.Pods {
-		if len(p.Unproven) <= max(1, len(survey.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
+		if !p.Orphaned && len(p.Unproven) <= max(1, len(survey.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			s.looked.Unproven = append(s.looked.Unproven, unprovenPlace{
 				Point: p.Path, Pod: scanPod{UID: p.UID}, Why: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
 			})

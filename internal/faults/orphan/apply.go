@@ -133,12 +133,7 @@ func (e Entry) removeFrom(ctx context.Context, pods *sys.FD, uid string) error {
 		return err
 	}
 	defer dir.Close()
-	fd, err := sys.OpenEntry(dir, name)
-	if err != nil {
-		return err
-	}
-	defer fd.Close()
-	st, err := fd.Stat(sys.StatType | sys.StatIno | sys.StatChanged)
+	st, err := e.statIn(dir, name)
 	if err != nil {
 		return err
 	}
@@ -149,6 +144,19 @@ func (e Entry) removeFrom(ctx context.Context, pods *sys.FD, uid string) error {
 		return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path+" AT_REMOVEDIR", sys.RemoveDirAt(dir, name))
 	}
 	return calls.From(ctx).Did("unlinkat", uid+"/"+e.Path, sys.RemoveFileAt(dir, name))
+}
+
+// statIn inspects the entry that is called name in dir now. A link is never opened.
+func (e Entry) statIn(dir *sys.FD, name string) (sys.Stat, error) {
+	if e.Kind == KeyLink {
+		return statLink(dir, name)
+	}
+	fd, err := sys.OpenEntry(dir, name)
+	if err != nil {
+		return sys.Stat{}, err
+	}
+	defer fd.Close()
+	return fd.Stat(sys.StatType | sys.StatIno | sys.StatChanged)
 }
 
 // EntryExists reports whether the file of an action is there, or another one at its path.

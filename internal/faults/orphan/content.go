@@ -65,7 +65,9 @@ func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) err
 		w.appendEntry(Entry{Path: rel, Kind: MountPoint, Reason: "something is mounted on it"})
 		return nil
 	case errors.Is(err, sys.ELOOP):
-		w.appendEntry(Entry{Path: rel, Kind: Other, Reason: "it is a symbolic link"})
+		entry := Entry{Path: rel}
+		entry.classifyLink(dir, name)
+		w.appendEntry(entry)
 		return nil
 	case err != nil:
 		w.appendEntry(Entry{Path: rel, Kind: Other, Reason: "it cannot be opened: " + err.Error()})
@@ -147,6 +149,10 @@ func (e *Entry) classifyFile(fd *sys.FD, st sys.Stat) {
 		e.classifyRecord(fd, st, parts[2])
 	case isSubPathPath(parts):
 		e.classifyEmptyFile(fd, st)
+	case isKeyFilePath(parts):
+		if e.Kind = KeyFile; st.Nlink != 1 {
+			e.Kind, e.Reason = Other, fmt.Sprintf("it has %d names, and the kubelet gives it one", st.Nlink)
+		}
 	case e.Path == hostsFile, parts[0] == logsDir && len(parts) == 3, parts[0] == pluginsDir && len(parts) == 4 && parts[3] == "ready":
 		e.Kind = KubeletFile
 	default:

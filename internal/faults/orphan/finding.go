@@ -36,9 +36,15 @@ func (p *Pod) Finding() fault.Finding {
 			p.contentText(),
 		},
 	}
-	finding.Details.Path = p.Path
+	finding.Details.Path, finding.Details.Place = p.Path, fault.PlacePodDirectory
 	if len(p.Refusals) == 0 {
 		finding.Details.Repair = fault.RemoveDirectory
+	} else {
+		text := p.Refusals[0]
+		if more := len(p.Refusals) - 1; more > 0 {
+			text += fmt.Sprintf(" (and %d more reasons)", more)
+		}
+		finding.Details.Refusal = fault.Refuse(p.reason, text)
 	}
 	if len(p.Volumes) == 1 {
 		_, finding.Volume, _ = strings.Cut(p.Volumes[0], "/")

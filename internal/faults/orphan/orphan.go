@@ -137,7 +137,8 @@ type Pod struct {
 	Actions []fault.Action `json:"steps,omitempty"`
 
 	allEntries     []Entry
-	containerDoubt string // why it is not proven that it has no container; empty: it is
+	reason         fault.RefusalReason // of the first refusal
+	containerDoubt string              // why it is not proven that it has no container; empty: it is
 	mounts         podUse
 }
 
@@ -173,6 +174,8 @@ const (
 	Directory   Kind = "directory"
 	Record      Kind = "record"      // the kubelet's notes on a CSI volume: vol_data.json
 	SubPath     Kind = "subPath"     // the empty file that a subPath was bound on
+	KeyFile     Kind = "keyFile"     // the kubelet's own copy of a key of a ConfigMap, Secret or the like
+	KeyLink     Kind = "keyLink"     // the kubelet's own link to such a copy
 	KubeletFile Kind = "kubeletFile" // etc-hosts and the like, which the kubelet removes with the directory
 	MountPoint  Kind = "mount"       // something is mounted on it
 	Other       Kind = "other"       // what may be data

@@ -18,15 +18,21 @@ func (p *Pod) planRemoval(looked *Coverage) {
 	rest := len(p.Volumes) == 0 && !p.SubPaths
 	for _, e := range p.allEntries {
 		switch e.Kind {
-		case MountPoint, Other:
-			p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.Reason))
+		case MountPoint:
+			p.addRefusal(fault.InUse, fmt.Sprintf("%q stays: %s", e.Path, e.Reason))
+		case Other:
+			p.addRefusal(fault.HasData, fmt.Sprintf("%q stays: %s", e.Path, e.Reason))
 		case Record:
 			if e.facts.NeededReason != "" {
-				p.addRefusal(fmt.Sprintf("%q stays: %s", e.Path, e.facts.NeededReason))
+				reason := fault.AwaitsDriver
+				if e.facts.Record == nil { // no driver can be called with it
+					reason = fault.InUse
+				}
+				p.addRefusal(reason, fmt.Sprintf("%q stays: %s", e.Path, e.facts.NeededReason))
 			}
 		case KubeletFile:
 			if rest {
-				p.addRefusal(fmt.Sprintf("no volume is left in it, and the kubelet's own file %q is for the kubelet to remove", e.Path))
+				p.addRefusal(fault.InUse, fmt.Sprintf("no volume is left in it, and the kubelet's own file %q is for the kubelet to remove", e.Path))
 			}
 		}
 	}
@@ -61,6 +67,11 @@ func (e Entry) removalAction(p *Pod, proof string) fault.Action {
 		action.Loss = fmt.Sprintf("nothing: it says that this was volume handle %q of driver %q", e.facts.Record.Handle, e.facts.Record.Driver)
 	case e.Kind == SubPath:
 		action.Safety, action.Loss = proof+"; it is the file that the kubelet had bound a subPath on", "nothing: the file is empty"
+	case e.Kind == KeyFile:
+		action.Safety = proof + "; it is the kubelet's copy of a key, in a volume that containers cannot write to"
+		action.Loss = "nothing: the ConfigMap, Secret or pod that it was copied from is not touched"
+	case e.Kind == KeyLink:
+		action.Safety, action.Loss = proof+"; it is the kubelet's link to its copy of a key", "nothing: a link has no content"
 	default:
 		action.Kind = fault.RemoveDirectory
 		action.Safety, action.Loss = proof+"; the kernel removes no directory that has something in it", "nothing: the directory is empty"

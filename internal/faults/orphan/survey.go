@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -266,21 +267,24 @@ func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *Coverage) {
 	pod.Mounts = pod.mounts.examples
 	if pod.mounts.total > 0 && len(pod.Mounts) > 0 {
 		m := pod.Mounts[0]
-		pod.addRefusal(fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", pod.mounts.total, m.Point,
+		pod.addRefusal(fault.InUse, fmt.Sprintf("mounts that show it to be in use: %d, the first at %q in mount namespace %d, %s", pod.mounts.total, m.Point,
 			m.Namespace, m.Reason))
 	}
 	if looked.Partial > 0 {
-		pod.addRefusal(fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
+		pod.addRefusal(fault.NotProven, fmt.Sprintf("%d mount namespaces could not be read, and may have something of it mounted", looked.Partial))
 	}
 	for _, what := range looked.Skipped {
-		pod.addRefusal("something of it may be mounted where it was not looked: " + what)
+		pod.addRefusal(fault.NotProven, "something of it may be mounted where it was not looked: "+what)
 	}
 	pod.planRemoval(looked)
 	pod.Entries = pod.allEntries[:min(len(pod.allEntries), maxListedEntries)]
 	pod.More = len(pod.allEntries) - len(pod.Entries)
 }
 
-func (p *Pod) addRefusal(why string) {
+func (p *Pod) addRefusal(reason fault.RefusalReason, why string) {
+	if p.reason == "" {
+		p.reason = reason
+	}
 	switch {
 	case len(p.Refusals) < maxRecordedReasons-1:
 		p.Refusals = append(p.Refusals, why)

@@ -47,6 +47,9 @@ func (s Stat) Has(mask uint32) bool { return s.Mask&mask == mask }
 // IsDir reports whether the file is a directory.
 func (s Stat) IsDir() bool { return s.Mode&unix.S_IFMT == unix.S_IFDIR }
 
+// IsLink reports whether the file is a symbolic link.
+func (s Stat) IsLink() bool { return s.Mode&unix.S_IFMT == unix.S_IFLNK }
+
 // IsRegular reports whether the file is a regular one.
 func (s Stat) IsRegular() bool { return s.Mode&unix.S_IFMT == unix.S_IFREG }
 

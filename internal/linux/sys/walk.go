@@ -270,6 +270,19 @@ func (s *walkState) target(link *FD, st Stat) (string, error) {
 	return string(buf[:n]), nil
 }
 
+// ReadlinkAt reads the symbolic link called name in directory f, and follows nothing.
+func (f *FD) ReadlinkAt(name string) (string, error) {
+	var buf [unix.PathMax]byte
+	n, err := retryInterrupted(func() (int, error) { return unix.Readlinkat(f.number, name, buf[:]) })
+	switch {
+	case err != nil:
+		return "", err
+	case n == len(buf):
+		return "", unix.ENAMETOOLONG
+	}
+	return string(buf[:n]), nil
+}
+
 // isMagic reports whether a link of the last directory leads to what its text does not
 // name. All links of procfs may, but for those in its root, such as /proc/self.
 func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
