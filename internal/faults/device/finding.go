@@ -32,12 +32,17 @@ func (c *Usage) Findings() []fault.Finding {
 
 // details are the facts about one mount of the device.
 func (c *Usage) details(h HolderInfo) fault.Details {
-	d := fault.Details{Device: c.Device.Name, Workload: h.Workload}
+	d := fault.Details{Device: c.Device.Name, Workload: h.Workload, Place: fault.PlaceDevice}
 	if len(h.PIDs) > 0 {
 		d.HeldBy = &fault.Process{PID: h.PIDs[0], Command: h.Command}
 	}
-	if h.Removable && c.Removable {
+	switch {
+	case h.Removable && c.Removable:
 		d.Repair = fault.Unmount
+	case h.Removable:
+		d.Refusal = fault.Refuse(fault.InUse, c.Why)
+	default:
+		d.Refusal = fault.Refuse(fault.NotProven, h.Why)
 	}
 	return d
 }

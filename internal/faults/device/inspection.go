@@ -38,7 +38,9 @@ type inspection struct {
 	// seesAll is whether this process sees all others.
 	seesAll bool
 	claims  map[string]Claim
-	asker   asker
+	// stagedVolumes are names of volumes by staging path.
+	stagedVolumes map[string]string
+	asker         asker
 }
 
 // claimNamespace asks once for each namespace and owner.
@@ -64,6 +66,8 @@ type asker interface {
 	claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim
 	// aliveReason says why a pod is alive; empty: it is not.
 	aliveReason(ctx context.Context, uid string) string
+	// stagedVolume is the name of the volume at a staging path, by the kubelet's record of it; empty: not known.
+	stagedVolume(ctx context.Context, point string) string
 }
 
 func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
@@ -77,7 +81,7 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	}
 	inspection := &inspection{
 		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]Process{},
-		aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: sys.SeesEverything(), claims: map[string]Claim{},
+		aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: sys.SeesEverything(), claims: map[string]Claim{}, stagedVolumes: map[string]string{},
 	}
 	inspection.asker = nodeAsker{inspection}
 	return inspection, nil

@@ -162,7 +162,7 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	tables := mountTables{layoutOf(n.node), n.table, table}
 	verdict := tables.judgeByTables(m)
-	holder.HostPath, holder.Volume = verdict.hostPath, volumeOf(verdict.hostPath)
+	holder.HostPath, holder.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
 	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
 	claim := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
 	if live == "" && verdict.hostPath != "" {

@@ -4,6 +4,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -81,6 +83,32 @@ func volumeOf(name string) string {
 		return path.Base(path.Dir(name))
 	}
 	return last
+}
+
+// volumeName is the name of the volume that the kubelet mounts at a path. The directory of a staging path is named by a
+// digest; the record beside it has the names.
+func (n *inspection) volumeName(ctx context.Context, name string) string {
+	if path.Base(name) != "globalmount" || !mountinfo.Within(n.node.PluginsDir(), name) {
+		return volumeOf(name)
+	}
+	volume, known := n.stagedVolumes[name]
+	if !known {
+		volume = n.asker.stagedVolume(ctx, name)
+		n.stagedVolumes[name] = volume
+	}
+	return cmp.Or(volume, volumeOf(name))
+}
+
+// stagedVolume reads the record beside a staging path. It is empty if there is none.
+func (l nodeAsker) stagedVolume(ctx context.Context, name string) (volume string) {
+	_ = l.node.Do(ctx, func() error {
+		record, err := kubelet.ReadVolumeRecordAt(l.table, name)
+		if err == nil {
+			volume = cmp.Or(record.PersistentVolume, record.Handle)
+		}
+		return err
+	}) // the name is for people
+	return volume
 }
 
 // addPatch says how such copies are prevented.

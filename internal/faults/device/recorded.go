@@ -32,7 +32,9 @@ type Evidence struct {
 	Processes map[int]Process `json:"processes,omitempty"`
 	// AlivePods says by UID why a pod is alive; empty: it is not.
 	AlivePods map[string]string `json:"alivePods,omitempty"`
-	SeesAll   bool              `json:"seesAll"`
+	// StagedVolumes are the names of volumes by staging path, from the kubelet's records.
+	StagedVolumes map[string]string `json:"stagedVolumes,omitempty"`
+	SeesAll       bool              `json:"seesAll"`
 	// Claims say by namespace and container whether the namespace may be entered for it.
 	Claims  map[string]Claim `json:"claims,omitempty"`
 	Devices []DeviceEvidence `json:"devices"`
@@ -78,7 +80,7 @@ func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *E
 func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 	evidence := &Evidence{
 		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
-		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims,
+		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims, StagedVolumes: n.stagedVolumes,
 	}
 	for _, r := range reports {
 		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Coverage.Mounts)}
@@ -101,11 +103,12 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 	inspection := &inspection{
 		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
 		processes: map[int]Process{}, aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: e.SeesAll,
-		claims: map[string]Claim{}, asker: recordedAsker{},
+		claims: map[string]Claim{}, stagedVolumes: map[string]string{}, asker: recordedAsker{},
 	}
 	maps.Copy(inspection.processes, e.Processes)
 	maps.Copy(inspection.aliveReasons, e.AlivePods)
 	maps.Copy(inspection.claims, e.Claims)
+	maps.Copy(inspection.stagedVolumes, e.StagedVolumes)
 	maps.Copy(inspection.unreadTables, e.Unread)
 	for inode, mounts := range e.Tables {
 		inspection.tables[inode] = mountinfo.NewTable(mounts)
@@ -153,6 +156,8 @@ func (recordedAsker) process(_ context.Context, pid int) Process {
 }
 
 func (recordedAsker) confirm(_ int, _ devholder.Holder, p Process) Process { return p }
+
+func (recordedAsker) stagedVolume(context.Context, string) string { return "" }
 
 func (recordedAsker) aliveReason(_ context.Context, uid string) string {
 	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)
