@@ -37,7 +37,7 @@ func init() {
 
 func lines(list ...func(Finding, Caller) []Command) []func(Finding, Caller) []Command { return list }
 
-// volumeRemedies are those of a volume that is broken as a whole. What a driver mounts, it mounts again for a new pod. A
+// volumeRemedies are those of a volume that is broken as a whole. A driver mounts its volume again for a new pod. A
 // mount of the node, or one that a workload has made, stays as it is.
 func volumeRemedies(first ...func(Finding, Caller) []Command) map[Place]remedy {
 	mounted := remedy{newPod: true, commands: append(lines(recoverPod), first...)}

@@ -129,7 +129,7 @@ func (s *deadMountScene) podProcess() (end func()) {
 	return end
 }
 
-// TestDeadMountInsideAnEmptyDir: nobody mounts it again. It stays while the pod runs, and goes once the pod goes.
+// TestDeadMountInsideAnEmptyDir: no driver mounts it again. It stays while the pod runs, and goes once the pod goes.
 func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	s := newDeadMountScene(t, false)
 	server := s.serve()
