@@ -227,7 +227,8 @@ func TestRecoverRefuses(t *testing.T) {
 // TestRecoverNeedsRights that it does not take from elsewhere.
 func TestRecoverNeedsRights(t *testing.T) {
 	p := program(t)
-	for _, args := range [][]string{{"recover", "--yes"}, {"release", "/dev/loop0"}, {"diagnose"}} {
+	callers[1].run(t, p, "", "diagnose").says(t, 2, "kubediag: diagnose: it has to see the mounts of all processes: run it as root")
+	for _, args := range [][]string{{"recover", "--yes"}, {"release", "/dev/loop0"}, {"diagnose", "--heal"}} {
 		r := callers[1].run(t, p, "", args...)
 		r.says(t, 2, "kubediag: "+args[0]+": it changes mounts, and has to see all of them to prove what it did: run it as root")
 	}

@@ -216,7 +216,8 @@ var sentences = []sentence{
 	line(`\S+, (?:OLD: )?scan of .*, \S+s ago, and looked at again now. To look again: \S*kubediag scan \S*--kubelet-root=.*`, always),
 	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s`, always),
 	line(`Unknown whether this kubelet renews stale binds \(kubelets from 1.19 do\)`, always),
-	line(`Without pod specs \(--pods\) a source that was moved away is not seen, and one that is gone for good looks replaced`, always),
+	line(`Without the specs of pods \(--pods\), a source that is missing or was moved away is not seen, nor a hostPath that does not answer: `+
+		`kubectl get pods -A -o json > pods\.json; \S+ scan .*--kubelet-root=.* --pods=pods\.json`, always),
 	line(`no kubelet process was used, root "ROOT", mount namespace \d+`, always),
 	// The repairs that would be made, and those that would not.
 	line(`4\. HeldDevice /dev/loop\d+ at ROOT/.*/pv-1`, whoSeesAll),
@@ -238,7 +239,7 @@ var sentences = []sentence{
 	line(`Planned: 3 faults found, 1 action planned; nothing would be lost`, whoSeesAll),
 	line(`Nothing was changed\. To carry out the plan:`, whoSeesAll),
 	line(`Not looked at: the subPaths of 1 pod: neither --pods, the kubelet nor the container runtime knows them: kubectl get pods .*`, whoSeesAll),
-	line(`kubediag: (?:recover|release|diagnose): it changes mounts, and has to see all of them to prove what it did: `+remedy, whoDoesNot),
+	line(`kubediag: (?:recover|release|diagnose): (?:it changes mounts, and has to see all of them to prove what it did|it has to see the mounts of all processes): `+remedy, whoDoesNot),
 	// The features.
 	line(`Linux \S+; kubediag is tested on 5\.10 and later`, always),
 	line(`without ([^:]+): (.*[^.])`, lacks),

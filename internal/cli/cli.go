@@ -61,6 +61,7 @@ func newCommand(proc string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "kubediag",
 		Short:         "Find out why a pod cannot start, run or go away because of a mount, and heal it",
+		Long:          "Start with: sudo kubediag scan\n\nFind out why a pod cannot start, run or go away because of a mount, and heal it.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version.String(),
@@ -71,11 +72,40 @@ func newCommand(proc string) *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc), node.NewReleaseCommand(proc),
-		node.NewDiagnoseCommand(proc), node.NewExplainCommand(), node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewFeaturesCommand(),
-		node.NewDecodeCommand(), demo.NewCommand(), node.NewLintCommand(),
-		node.NewBundleCommand(proc), newVersionCommand())
+	cobra.EnableCommandSorting = false // the help has them in the order in which they are needed
+	addGroup(root, "Start here:", node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc))
+	addGroup(root, "One thing:", node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewReleaseCommand(proc), node.NewExplainCommand())
+	addGroup(root, "For others:", node.NewBundleCommand(proc), node.NewDecodeCommand(), node.NewLintCommand())
+	const advanced = "Advanced:"
+	addGroup(root, advanced, node.NewDiagnoseCommand(proc), node.NewFeaturesCommand(), demo.NewCommand(), newVersionCommand())
+	root.SetHelpCommandGroupID(advanced)
+	root.SetCompletionCommandGroupID(advanced)
+	for _, name := range pluginVerbs {
+		root.AddCommand(newPluginHint(name))
+	}
 	return root
+}
+
+// addGroup adds commands that the help shows together.
+func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, cmd := range commands {
+		cmd.GroupID = title
+		root.AddCommand(cmd)
+	}
+}
+
+// pluginVerbs are those that only the plugin of kubectl has.
+var pluginVerbs = []string{"faults", "run", "get", "report", "cancel", "approve", "doctor"}
+
+// newPluginHint makes a command that says who has the verb.
+func newPluginHint(name string) *cobra.Command {
+	return &cobra.Command{
+		Use: name, Hidden: true, DisableFlagParsing: true,
+		RunE: func(*cobra.Command, []string) error {
+			return fmt.Errorf("it asks the API server: type kubectl kubediag %s", name)
+		},
+	}
 }
 
 // kernelWarning is what is said on a kernel that is older than any that is tested; empty on all others.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,10 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"probe of nothing":        {args: []string{"probe"}, want: "probe: PATH is missing, see kubediag probe --help"},
 		"probe of two":            {args: []string{"probe", "a", "b"}, want: `probe: one PATH at a time, not 2: ["a" "b"]`},
 		"unknown flag":            {args: []string{"scan", "--fast"}, want: "kubediag: scan: unknown flag: --fast, see kubediag scan --help\n"},
+		"interval of a watch":     {args: []string{"scan", "--watch", "5s"}, want: `scan: takes no arguments, not ["5s"]: type --watch=5s`},
+		"code that is several":    {args: []string{"scan", "--only", "Sta"}, want: `--only="Sta": may be any of StaleFileHandle, StaleSubPath`},
+		"file to decode":          {args: []string{"decode", "a b"}, want: `decode: takes no arguments, not ["a b"]: type kubediag decode < 'a b'`},
+		"verb of the plugin":      {args: []string{"faults", "-A"}, want: "kubediag: faults: it asks the API server: type kubectl kubediag faults\n"},
 		"argument":                {args: []string{"scan", "web"}, want: `scan: takes no arguments, not ["web"], see kubediag scan --help`},
 		"show of nothing":         {args: []string{"show"}, want: "show: N|NAME is missing, see kubediag show --help"},
 		"explain of what is none": {args: []string{"explain", "nope"}, want: `explain: "nope": is none of DeletedVolumeSource`},
@@ -169,5 +174,22 @@ func TestOldKernelIsWarnedOf(t *testing.T) {
 	}
 	if got := kernelWarning("5.10.0-46-cloud-amd64"); got != "" {
 		t.Errorf("warning %q of the oldest kernel that is tested", got)
+	}
+}
+
+// TestVerbsOfThePlugin: each that this program does not have says who has it.
+func TestVerbsOfThePlugin(t *testing.T) {
+	t.Parallel()
+	root, plugin := newCommand(""), newPlugin()
+	for _, cmd := range plugin.Commands() {
+		own, _, err := root.Find([]string{cmd.Name()})
+		if err != nil || own.Hidden != slices.Contains(pluginVerbs, cmd.Name()) {
+			t.Errorf("%s: %v, %v", cmd.Name(), own.Name(), err)
+		}
+	}
+	for _, name := range pluginVerbs {
+		if own, _, err := plugin.Find([]string{name}); err != nil || own == plugin {
+			t.Errorf("the plugin has no verb %s: %v", name, err)
+		}
 	}
 }

@@ -95,8 +95,8 @@ type Options struct {
 // Content names a ConfigMap or a Secret.
 type Content struct{ Kind, Namespace, Name string }
 
-// fixedSubPath is the first version whose kubelet compares a subPath bind with its source and renews it.
-var fixedSubPath = version.MustParseGeneric("1.19.0")
+// RenewsSubPaths is the first version whose kubelet compares a subPath bind with its source and renews it.
+var RenewsSubPaths = version.MustParseGeneric("1.19.0")
 
 // Check returns the risks of the pods of one workload. kind decides where in the object their spec is.
 func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) []Finding {
@@ -109,7 +109,7 @@ func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) 
 	c.findMounters()
 	var all []Finding
 	for _, of := range c.containers() {
-		if options.KubeletVersion == nil || options.KubeletVersion.LessThan(fixedSubPath) {
+		if options.KubeletVersion == nil || options.KubeletVersion.LessThan(RenewsSubPaths) {
 			all = append(all, c.mutableSubPaths(of)...)
 		}
 		all = append(all, c.propagation(of)...)

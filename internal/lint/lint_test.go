@@ -154,6 +154,7 @@ func TestDirectory(t *testing.T) {
 		"two files of one":       {"  - {name: cfg, mountPath: /opt/app/a, subPath: a}\n  - {name: cfg, mountPath: /opt/app/b, subPath: b}\n", []string{"/opt/app"}},
 		"of two":                 {"  - {name: cfg, mountPath: /opt/x/a, subPath: a}\n  - {name: cfg, mountPath: /opt/y/b, subPath: b}\n", []string{"/opt/x", "/opt/y"}},
 		"one of the image's":     {"  - {name: cfg, mountPath: /etc/a, subPath: a}\n", []string{"/mnt/cfg-dir-2"}},
+		"below /etc":             {"  - {name: cfg, mountPath: /etc/nginx/nginx.conf, subPath: a}\n", []string{"/mnt/cfg-dir-2"}},
 		"one of packages":        {"  - {name: cfg, mountPath: /etc/logrotate.d/a, subPath: a}\n", []string{"/mnt/cfg-dir-2"}},
 		"the root":               {"  - {name: cfg, mountPath: /a, subPath: a}\n", []string{"/mnt/cfg-dir-2"}},
 		"with another mount":     {"  - {name: cfg, mountPath: /opt/app/a, subPath: a}\n  - {name: data, mountPath: /opt/app/data}\n", []string{"/mnt/cfg-dir-2"}},

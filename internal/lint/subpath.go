@@ -13,9 +13,9 @@ import (
 )
 
 // systemDirs are directories with content of the image that it needs. Nothing is mounted over one, nor over any at the
-// top, nor over one that several packages share, whose name ends in .d.
+// top, nor over one that several packages share, whose name ends in .d, nor below /etc, where a program has its other files.
 var systemDirs = []string{
-	"/etc/ssl", "/etc/pki", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
+	"/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
 	"/usr/share", "/var/lib", "/var/run", "/var/log",
 }
 
@@ -98,7 +98,7 @@ func (c *check) hideable(of container, dir string, indexes []int) bool {
 			return false // the runtime can make no directory in a volume that is read-only
 		}
 	}
-	return strings.Count(dir, "/") > 1 && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
+	return strings.Count(dir, "/") > 1 && !inside(dir, "/etc") && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
 }
 
 // newVolume is the name of a volume that a patch adds: that of the old one with a mark.

@@ -9,13 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelog"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -39,10 +42,20 @@ func NewDecodeCommand() *cobra.Command {
 			"the last have \"cut\": true.",
 		Example: "  journalctl -u kubelet | kubediag decode\n" +
 			"  journalctl -u kubelet -f | kubediag decode -o json",
-		Args: verb.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return fmt.Errorf("takes no arguments, not %q: type %s < %s", args, cmd.CommandPath(), fault.Quote(args[0]))
+			}
+			return verb.NoArgs(cmd, args)
+		},
 	}
 	out := addFormat(cmd)
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
+		if file, ok := cmd.InOrStdin().(*os.File); ok {
+			if _, terminal := sys.Columns(file); terminal {
+				fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: decode: reads lines from this terminal; Ctrl-D ends")
+			}
+		}
 		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
 		if *out == jsonFormat {
 			d.render = decodedJSON

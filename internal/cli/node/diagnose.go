@@ -118,6 +118,8 @@ func (o *diagnoseOptions) validate() error {
 		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputFormats, ", "))
 	case o.from != "":
 		return nil
+	case !o.heal:
+		return cmp.Or(o.change.check(), checkPrivileges("it has to see the mounts of all processes"))
 	}
 	return o.change.validate()
 }

@@ -73,9 +73,9 @@ func codeOfWord(word string) (fault.Code, error) {
 	case 1:
 		return fault.Code(found[0]), nil
 	case 0:
-		found = verb.Codes()
+		return "", fmt.Errorf("%q: is none of %s", word, strings.Join(verb.Codes(), ", "))
 	}
-	return "", fmt.Errorf("%q: is none of %s", word, strings.Join(found, ", "))
+	return "", fmt.Errorf("%q: may be any of %s", word, strings.Join(found, ", "))
 }
 
 // codesWithTitles are the codes with their titles, for a shell to complete.

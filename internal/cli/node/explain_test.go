@@ -27,7 +27,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	for args, want := range map[string]string{
-		"stale":            `"stale": is none of StaleFileHandle, StaleSubPath`,
+		"stale":            `"stale": may be any of StaleFileHandle, StaleSubPath`,
 		"nope":             `"nope": is none of DeletedVolumeSource, DisconnectedFUSE`,
 		"hung --lang=de":   `--lang="de": must be en or zh`,
 		"one two":          "one CODE at a time",

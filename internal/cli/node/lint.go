@@ -32,7 +32,7 @@ func NewLintCommand() *cobra.Command {
 		Long: "lint reads Pods, PodTemplates, Deployments, StatefulSets, DaemonSets, ReplicaSets, Jobs, CronJobs and lists of\n" +
 			"them, in YAML or JSON of one or more documents. It asks no cluster. Objects of other kinds are counted.\n\n" +
 			"MutableSubPath: a subPath of a ConfigMap, Secret, projected or downwardAPI volume. A kubelet before 1.19 cannot\n" +
-			"start such a container again after the content was updated. HostPropagation: a mount of the host's directories of\n" +
+			"start such a container again after the content was updated: give --kubelet-version. HostPropagation: a mount of the host's directories of\n" +
 			"volumes that does not follow what is unmounted there, so that devices stay held. FUSEPropagation: a mount that\n" +
 			"another container or a driver fills, and that does not follow when it is mounted again.\n\n" +
 			"Each change is printed as a strategic merge patch of the object.\n\n" +
@@ -60,7 +60,7 @@ type lintOptions struct {
 func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
-	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: from 1.19 on a subPath is no risk\n(default: not known, and the oldest is assumed)")
+	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: before 1.19 a subPath is a risk\n(default: 1.19 or later)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
 	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
 		`must be one of ["text" "json" "github"]`, string(textFormat), string(jsonFormat), string(gitHubFormat))
@@ -74,7 +74,7 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 
 // lintOptionsOf turns the flags into what the rules take.
 func (o *lintOptions) lintOptionsOf() (lint.Options, error) {
-	options := lint.Options{KubeletRoot: o.root}
+	options := lint.Options{KubeletRoot: o.root, KubeletVersion: lint.RenewsSubPaths}
 	switch {
 	case len(o.files) == 0:
 		return options, errors.New("-f FILE is missing, see kubediag lint --help")

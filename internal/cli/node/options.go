@@ -96,7 +96,10 @@ func (o nodeOptions) findNode(ctx context.Context) (kubelet.LocalNode, error) {
 	}
 	at, err := o.findNodeOf(ctx, uid)
 	if uid != "" && errors.Is(err, kubelet.ErrNotFound) {
-		return o.findNodeOf(ctx, "")
+		at, err = o.findNodeOf(ctx, "")
+	}
+	if own := os.Geteuid(); own != 0 && errors.Is(err, kubelet.ErrNotFound) {
+		return at, fmt.Errorf("%w: user %d may not look for it: type sudo before the command, or %s", kubelet.ErrNotFound, own, asRootRemedy)
 	}
 	return at, err
 }

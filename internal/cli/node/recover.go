@@ -72,24 +72,32 @@ func (o *changeOptions) addRoot(cmd *cobra.Command) {
 }
 
 func (o *changeOptions) validate() error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return checkPrivileges("it changes mounts, and has to see all of them to prove what it did")
+}
+
+// check refuses flags that are wrong.
+func (o *changeOptions) check() error {
 	if o.yes && o.dryRun {
 		return errors.New("--yes: cannot be with --dry-run")
 	}
 	if err := checkAbsolute(o.dataRoot); err != nil {
 		return fmt.Errorf("--data-root=%q: %w", o.dataRoot, err)
 	}
-	return checkPrivileges()
+	return nil
 }
 
-// checkPrivileges refuses callers that may not see and change every mount.
-func checkPrivileges() error {
+// checkPrivileges refuses callers that may not see and change every mount. why says what for.
+func checkPrivileges(why string) error {
 	if _, err := sys.Procfs(); err != nil {
 		return fmt.Errorf("see mounts of other processes: %w: %s", err, verb.MountProc)
 	}
 	if os.Geteuid() == 0 && !processesHidden() {
 		return nil
 	}
-	return fmt.Errorf("it changes mounts, and has to see all of them to prove what it did: %s", asRootRemedy)
+	return fmt.Errorf("%s: %s", why, asRootRemedy)
 }
 
 // recoverOptions are the flags of recover.
@@ -151,7 +159,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	case len(rec.targets) == 0 && len(args) > 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.goneLines())), unseenError(report.Looked.NotLookedAt))
 	case len(rec.targets) == 0:
-		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.finalError())
+		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.nothingError())
 	}
 	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
 		return rec, err

@@ -23,11 +23,22 @@ func (r *recovery) nothingToRepair() string {
 	mark, colour, text := "✓", terminal.Green, "nothing to repair."
 	switch {
 	case view.Looked.KubeletDown:
-		mark, colour, text = "✗", terminal.Red, "no kubelet is running, and nothing else is broken."
-	case len(view.Looked.NotLookedAt) > 0:
-		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what was looked at."
+		mark, colour, text = "!", terminal.Yellow, "no kubelet is running. Nothing else is broken, and there is nothing to repair."
+	case view.hasUnknowns():
+		mark, colour, text = "!", terminal.Yellow, "nothing to repair in what could be looked at and judged."
 	}
-	return view.Marked("", mark, colour, view.Node+": "+text+" "+view.coverageText()) + view.gapsText()
+	if !view.hasFaults() { // else it is said below
+		text += " " + view.coverageText()
+	}
+	return view.Marked("", mark, colour, view.Node+": "+text) + view.gapsText()
+}
+
+// nothingError is how the verb ends with nothing to repair.
+func (r *scanReport) nothingError() error {
+	if r.hasUnknowns() {
+		return r.finalError()
+	}
+	return nil
 }
 
 func (r *recovery) goneLines() string {

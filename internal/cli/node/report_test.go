@@ -101,7 +101,7 @@ var reports = map[string]*scanReport{
 	}),
 	"renewed": reportOf(nil, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1, MountNamespace: 1},
-		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true, RenewedByKubelet: 1,
+		scanCounts:     scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true, RenewedByKubelet: 1, PodSpecs: podSpecs{Given: true, Pods: 3},
 	}),
 }
 

@@ -43,7 +43,12 @@ func NewScanCommand(proc string) *cobra.Command {
 			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
 			"  kubediag scan --pod shop/web-0 -v\n" +
 			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
-		Args: verb.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if _, err := time.ParseDuration(strings.Join(args, " ")); err == nil && options.watch != 0 {
+				return fmt.Errorf("takes no arguments, not %q: type --watch=%s", args, args[0])
+			}
+			return verb.NoArgs(cmd, args)
+		},
 	}
 	options.addFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
@@ -109,10 +114,12 @@ func (o *scanOptions) validate() error {
 	if err := o.validateSource(); err != nil {
 		return err
 	}
-	for _, code := range o.only {
-		if _, ok := fault.Lookup(fault.Code(code)); !ok {
-			return fmt.Errorf("--only=%q: is none of %s", code, strings.Join(verb.Codes(), ", "))
+	for i, word := range o.only {
+		code, err := codeOfWord(word)
+		if err != nil {
+			return fmt.Errorf("--only=%w", err)
 		}
+		o.only[i] = string(code)
 	}
 	if namespace, name, ok := strings.Cut(o.pod, "/"); ok && (namespace == "" || name == "") {
 		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME, or a UID", o.pod)

@@ -83,6 +83,8 @@ func (v scanView) verdictText() string {
 		text += " in what could be judged"
 	case gaps:
 		text += " in what was looked at"
+	case v.lacksSpecs() && !v.hasFaults():
+		text += " that shows without the specs of pods"
 	}
 	text += "."
 	if sum.NotJudged > 0 {
@@ -289,6 +291,9 @@ func (v scanView) gapsText() string {
 	return b.String()
 }
 
+// lacksSpecs reports whether there are pods, and no specs of them were given: then nothing says what they mount of the host.
+func (r *scanReport) lacksSpecs() bool { return !r.Looked.PodSpecs.Given && r.Looked.Pods > 0 }
+
 // caveatLines limit what the faults say.
 func (v scanView) caveatLines() (lines []string) {
 	l := v.Looked
@@ -298,8 +303,12 @@ func (v scanView) caveatLines() (lines []string) {
 	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
 		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
-	if (v.hasFaults() || v.verbose) && !l.PodSpecs.Given {
-		lines = append(lines, "Without pod specs (--pods) a source that was moved away is not seen, and one that is gone for good looks replaced.")
+	if v.lacksSpecs() {
+		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath that does not answer"
+		if v.from == "" {
+			text += ": " + getPods + v.program.commandLine("kubediag scan"+v.flags+" --pods=pods.json")
+		}
+		lines = append(lines, text)
 	}
 	return lines
 }
@@ -328,7 +337,11 @@ func (r *scanReport) briefLine() string {
 	case len(l.NotLookedAt) > 0:
 		text = "no fault seen, but not everything was looked at"
 	case !l.KubeletDown:
-		text = fmt.Sprintf("no fault: %s, %s, %s", verb.Count(l.Pods, "pod"), verb.Count(l.Binds, "subPath bind"), verb.Count(l.Volumes, "volume"))
+		seen := "no fault"
+		if r.lacksSpecs() {
+			seen = "no fault seen without specs"
+		}
+		text = fmt.Sprintf("%s: %s, %s, %s", seen, verb.Count(l.Pods, "pod"), verb.Count(l.Binds, "subPath bind"), verb.Count(l.Volumes, "volume"))
 	}
 	if l.KubeletDown {
 		text = strings.TrimSuffix("no kubelet runs; "+text, "; ")
