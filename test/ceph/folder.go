@@ -39,29 +39,31 @@ func newCluster() (*Cluster, error) {
 }
 
 // Sweep removes the folders of clusters whose owner is gone. Their daemons went with it; what these had started is
-// killed. It leaves living clusters, and other users', alone.
+// killed. It leaves living clusters, and other users', alone. It names on standard error what it cannot remove, and returns no error
+// for it.
 func Sweep() error {
-	dirs, err := filepath.Glob(filepath.Join(folders, prefix+"*"))
+	all, err := filepath.Glob(filepath.Join(folders, prefix+"*"))
 	if err != nil {
 		return fmt.Errorf("list folders of ceph: %w", err)
 	}
-	var errs []error
-	for _, dir := range dirs {
+	var dirs []string
+	for _, dir := range all {
 		var st unix.Stat_t
 		if unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() {
-			errs = append(errs, lock.SweepFolder(dir, tearDown))
+			dirs = append(dirs, dir)
 		}
 	}
-	return errors.Join(errs...)
+	lock.SweepFolders(dirs, tearDown)
+	return nil
 }
 
-// tearDown kills the cluster's processes and removes its folder, even if one cannot be killed: then this start reports that,
-// and no later one.
+// tearDown kills the cluster's processes and removes its folder, even if one cannot be killed: then this sweep names it, and no
+// later one.
 func tearDown(dir string) error { return errors.Join(killAll(dir), remove(dir)) }
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return reap.All(maxEnd, func(pid int) bool { return belongs(pid, dir) })
+	return reap.All(dir, func(pid int) bool { return belongs(pid, dir) })
 }
 
 // belongs reports whether a process has the cluster's environment. All threads are looked at, since the first of them can be

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubediag.org/kubediag/test/debian"
+	"kubediag.org/kubediag/test/reap"
 )
 
 // startNode starts containerd and the kubelet, and returns when pods can run.
@@ -93,7 +94,7 @@ func (c *Cluster) writeCNI() error {
 }
 
 func (c *Cluster) startKubelet(path string) error {
-	roots, err := cgroupRoots()
+	roots, err := reap.CgroupRoots()
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -106,28 +104,6 @@ func TestStartFails(t *testing.T) {
 	}
 	if Exists(t.Name()) {
 		t.Errorf("cluster %q is still there", t.Name())
-	}
-}
-
-// TestFrozenProcessesEnd has a process that was killed while it was frozen, as by a runtime that was killed before it thawed it.
-func TestFrozenProcessesEnd(t *testing.T) {
-	roots, err := cgroupRoots()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(roots, func(root string) bool { return filepath.Base(root) == "freezer" })
-	if at < 0 {
-		t.Skip("kernel lacks the freezer of control groups of version 1, the only one that keeps a killed process")
-	}
-	group := filepath.Join(roots[at], fmt.Sprint("kdcluster-test-", os.Getpid()))
-	container, frozen := filepath.Join(group, "container"), exec.Command("sleep", "1000")
-	if err := errors.Join(os.MkdirAll(container, 0o755), frozen.Start()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = frozen.Wait() }) // it was killed
-	if err := errors.Join(os.WriteFile(filepath.Join(container, "cgroup.procs"), []byte(strconv.Itoa(frozen.Process.Pid)), 0),
-		os.WriteFile(filepath.Join(container, "freezer.state"), []byte("FROZEN"), 0), frozen.Process.Kill(), removeCgroup(group)); err != nil {
-		t.Error(err)
 	}
 }
 

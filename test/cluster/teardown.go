@@ -43,7 +43,7 @@ func tearDown(dir string) error {
 
 // killAll kills the cluster's processes.
 func killAll(dir string) error {
-	return reap.All(30*time.Second, func(pid int) bool { return belongs(pid, dir) })
+	return reap.All(dir, func(pid int) bool { return belongs(pid, dir) })
 }
 
 // belongs says whether a process is one of the daemons and their children, by its environment, or of the containers,
@@ -100,7 +100,7 @@ func removeDevice(name string) error {
 
 // removeCgroups removes the cgroup id and all below it from every hierarchy.
 func removeCgroups(id string) error {
-	roots, err := cgroupRoots()
+	roots, err := reap.CgroupRoots()
 	if err != nil {
 		return err
 	}
@@ -111,31 +111,14 @@ func removeCgroups(id string) error {
 	return errors.Join(errs...)
 }
 
-// cgroupRoots lists where the hierarchies are mounted, of both versions.
-func cgroupRoots() ([]string, error) {
-	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
-	if err != nil {
-		return nil, fmt.Errorf("read mount table: %w", err)
-	}
-	var roots []string
-	for _, m := range mounts {
-		roots = append(roots, m.Mountpoint)
-	}
-	return roots, nil
-}
-
-// removeCgroup removes one cgroup from below. It stays busy for a moment after its last process died. A runtime freezes the processes
-// of a container as it kills them: if it was killed itself meanwhile, they end only when they are thawed.
+// removeCgroup removes one cgroup from below. It stays busy for a moment after its last process died.
 func removeCgroup(path string) error {
 	deadline := time.Now().Add(5 * time.Second)
 	for {
 		var dirs []string
 		err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-			switch {
-			case err == nil && d.IsDir():
+			if err == nil && d.IsDir() {
 				dirs = append(dirs, p)
-			case err == nil && d.Name() == "freezer.state":
-				return os.WriteFile(p, []byte("THAWED"), 0o644)
 			}
 			return err
 		})

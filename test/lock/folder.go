@@ -29,6 +29,16 @@ func MakeFolder(base, prefix string) (dir string, held *os.File, err error) {
 	return dir, held, nil
 }
 
+// SweepFolders is SweepFolder for several. It names on standard error those that cannot be removed: leftovers of a test that was
+// killed make no other test fail.
+func SweepFolders(dirs []string, remove func(dir string) error) {
+	for _, dir := range dirs {
+		if err := SweepFolder(dir, remove); err != nil {
+			fmt.Fprintf(os.Stderr, "left behind in %s: %v\n", dir, err)
+		}
+	}
+}
+
 // SweepFolder has a folder of MakeFolder removed if its owner is gone.
 func SweepFolder(dir string, remove func(dir string) error) error {
 	path := filepath.Join(dir, "lock")

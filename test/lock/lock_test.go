@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
@@ -33,4 +34,25 @@ func TestTryExistingMakesNoFile(t *testing.T) {
 		t.Fatalf("a lock that is free: %v", err)
 	}
 	second.Close()
+}
+
+// TestSweepGoesOnAfterALeftover has a folder that cannot be removed: the next one is, and no caller gets an error.
+func TestSweepGoesOnAfterALeftover(t *testing.T) {
+	t.Parallel()
+	var dirs, removed []string
+	for range 2 {
+		dir, held, err := MakeFolder(t.TempDir(), "sweep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held.Close()
+		dirs = append(dirs, dir)
+	}
+	SweepFolders(dirs, func(dir string) error {
+		removed = append(removed, dir)
+		return errors.New("its process does not end")
+	})
+	if !slices.Equal(removed, dirs) {
+		t.Errorf("removed %q, want %q", removed, dirs)
+	}
 }

@@ -8,13 +8,52 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// All kills the processes that belong to something, until none does. It gives up on any that are still found after limit.
-func All(limit time.Duration, belongs func(pid int) bool) error {
-	return repeat(limit, func() ([]int, error) { return killEach(belongs) })
+const (
+	// maxEnd is how long processes may take to end, and maxEndLeft how long those may that did not end in that time.
+	maxEnd, maxEndLeft = 30 * time.Second, 200 * time.Millisecond
+	// leftFile is in a folder whose processes did not end.
+	leftFile = "left-processes"
+)
+
+// AliveError names processes that were killed and do not end.
+type AliveError struct{ PIDs []int }
+
+// Error names each by its ID, its program and its state.
+func (e *AliveError) Error() string {
+	var names []string
+	for _, pid := range e.PIDs {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // it may have ended just now
+		about, _, _ := strings.Cut(string(stat), ") ")
+		state, _, _ := strings.Cut(strings.TrimPrefix(string(stat), about+") "), " ")
+		_, program, _ := strings.Cut(about, "(")
+		names = append(names, strings.TrimSpace(fmt.Sprint(pid, " ", program, " ", state)))
+	}
+	return fmt.Sprintf("kill processes %q: still running", names)
+}
+
+// All kills the processes that belong to what has its files in dir, until none does, and thaws their cgroups. It gives up on
+// any that are still found after 30 s, with an AliveError, and leaves a note in dir: the next call for dir only tries for a moment.
+func All(dir string, belongs func(pid int) bool) error {
+	return within(dir, func() ([]int, error) { return killEach(belongs) })
+}
+
+// within repeats kill for as long as dir is worth it.
+func within(dir string, kill func() ([]int, error)) error {
+	limit, note := maxEnd, filepath.Join(dir, leftFile)
+	if _, err := os.Lstat(note); err == nil {
+		limit = maxEndLeft
+	}
+	err := repeat(limit, kill)
+	if alive, ok := errors.AsType[*AliveError](err); ok {
+		return errors.Join(err, os.WriteFile(note, []byte(alive.Error()+"\n"), 0o600))
+	}
+	return err
 }
 
 // repeat calls kill, which gives the IDs of the processes that it has found and killed, until two calls in a row find none:
@@ -31,13 +70,13 @@ func repeat(limit time.Duration, kill func() ([]int, error)) error {
 			quiet = 0
 		}
 		if time.Now().After(deadline) && len(left) > 0 {
-			return fmt.Errorf("kill processes %v: still running", left)
+			return &AliveError{left}
 		}
 	}
 	return nil
 }
 
-// killEach kills those that belong, and gives their IDs. Each is held by a descriptor from before it is looked at, so that no
+// killEach kills those that belong, thaws their cgroups, and gives their IDs. Each is held by a descriptor from before it is looked at, so that no
 // other is hit that got its ID.
 func killEach(belongs func(pid int) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
@@ -59,6 +98,7 @@ func killEach(belongs func(pid int) bool) ([]int, error) {
 			if err := p.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				return pids, fmt.Errorf("kill process %d: %w", pid, err)
 			}
+			thaw(pid)
 		}
 		_ = p.Release() // gives the descriptor back; there is nothing that could fail
 	}

@@ -22,7 +22,7 @@ func TestRepeat(t *testing.T) {
 	}{
 		"none":            {found: [][]int{nil}, calls: 2},
 		"one that starts": {found: [][]int{{1}, nil, {2}, nil}, calls: 5},
-		"one that stays":  {found: [][]int{{7}}, why: "[7]: still running"},
+		"one that stays":  {found: [][]int{{4194305}}, why: `["4194305"]: still running`},
 		"cannot look":     {found: [][]int{nil}, err: broken, calls: 1, why: "no /proc"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,4 +41,26 @@ func TestRepeat(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLeftoverIsTriedOnlyForAMoment has a process that never ends: the second look at its folder does not wait as the first one
+// did, and a folder whose processes have ended by then is as any other.
+func TestLeftoverIsTriedOnlyForAMoment(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		found := []int{4194305} // no process has that ID
+		kill := func() ([]int, error) { return found, nil }
+		for _, want := range []time.Duration{maxEnd, maxEndLeft} {
+			began := time.Now()
+			err := within(dir, kill)
+			if _, ok := errors.AsType[*AliveError](err); !ok || time.Since(began) < want || time.Since(began) > want+time.Second {
+				t.Errorf("%v after %v, want it after %v", err, time.Since(began), want)
+			}
+		}
+		found = nil
+		if err := within(dir, kill); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -110,9 +110,7 @@ const machinePrefix = "kubediag-vm."
 // removeLeftovers removes the directories of machines whose starter was killed.
 func removeLeftovers() error {
 	all, err := filepath.Glob(filepath.Join(os.TempDir(), machinePrefix+"*"))
-	for _, dir := range all {
-		err = errors.Join(err, lock.SweepFolder(dir, os.RemoveAll))
-	}
+	lock.SweepFolders(all, os.RemoveAll)
 	return err
 }
 
