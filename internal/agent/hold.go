@@ -107,7 +107,7 @@ func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, act
 
 // findingOf returns the fault that an action is about, as far as budgets and breakers distinguish faults.
 func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
-	finding := fault.Finding{Code: a.Fault, Container: a.Container}
+	finding := fault.Finding{Code: a.Fault, Container: a.Container, Volume: a.Volume}
 	if pod != nil {
 		finding.Pod = fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -162,6 +163,37 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		if !errors.Is(got, err) || len(by.ended) != ended {
 			t.Errorf("%v: error %v, ended %+v", err, got, by.ended)
 		}
+	}
+}
+
+// countingGuard allows every repair, and has a guard count those that end.
+type countingGuard struct {
+	fixedHold
+	counts *guard.Guard
+}
+
+func (g *countingGuard) Ended(f fault.Finding, err error) { g.counts.Ended(f, err) }
+
+// TestFailureCountsForItsVolume: one failed repair is one for the breakers, however many volumes of the container have the fault.
+func TestFailureCountsForItsVolume(t *testing.T) {
+	t.Parallel()
+	reader := &onePodReader{diagnosis: v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}}
+	counts := guard.New(guard.Options{Node: "n", Otherwise: v1.RecoveryObserve, Freshness: &guard.Freshness{}, Log: logr.Discard()})
+	pods := &nodePods{}
+	pods.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}})
+	h := &repairHolder{guard: &countingGuard{counts: counts}, pods: pods, diagnoses: reader}
+	busy := errors.New("busy")
+	action := fault.Action{Kind: fault.Unmount, Fault: fault.StaleSubPath, Pod: &fault.Pod{UID: "u"}, Container: "app", Volume: "a"}
+	if _, err := h.holdRepairs(&countingRecoverer{err: busy}).Apply(t.Context(), processor.Request{}, action); !errors.Is(err, busy) {
+		t.Fatal(err)
+	}
+	total := int32(0)
+	for _, volume := range []string{"a", "b", "c"} {
+		f := fault.Finding{Code: fault.StaleSubPath, Pod: fault.Pod{UID: "u"}, Container: "app", Volume: volume}
+		total += counts.Recovery([]fault.Finding{f}, nil).FailedRepairs
+	}
+	if total != 1 {
+		t.Errorf("the MountFaults of three volumes have %d failed repairs, want 1", total)
 	}
 }
 

@@ -42,7 +42,9 @@ type Action struct {
 	Pod *Pod `json:"pod,omitempty"`
 	// Container is the name of the container of the pod that the action serves.
 	Container string `json:"container,omitempty"`
-	Fault     Code   `json:"fault,omitempty"`
+	// Volume is the name of the volume of the pod whose fault the action repairs. Failed repairs are counted by it.
+	Volume string `json:"volume,omitempty"`
+	Fault  Code   `json:"fault,omitempty"`
 	// Safety says why it is safe, Loss what could be lost. Lossless is set if that is neither data nor work.
 	Safety   string `json:"safety,omitempty"`
 	Loss     string `json:"loss,omitempty"`

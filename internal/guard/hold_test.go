@@ -124,18 +124,21 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 	}
 }
 
-// TestFailedApprovedRepairIsCounted: an action names no volume, and the MountFault has its failure.
+// TestFailedApprovedRepairIsCounted: once, at the volume of its action, although other volumes of the container have the fault too.
 func TestFailedApprovedRepairIsCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, pod := begin(t, &server{}), podOf(0)
 		g.Set(approving(2))
 		failed := faultOf(pod)
-		failed.Volume = ""
 		g.Ended(failed, errors.New("busy"))
-		r := g.Recovery([]fault.Finding{faultOf(pod), faultOf(pod)}, pod)
-		if r.FailedRepairs != 1 || r.LastFailureTime == nil {
-			t.Errorf("%+v", r)
+		for volume, want := range map[string]int32{failed.Volume: 1, "b": 0, "c": 0} {
+			f := faultOf(pod)
+			f.Volume = volume
+			r := g.Recovery([]fault.Finding{f, f}, pod)
+			if r.FailedRepairs != want || (r.LastFailureTime != nil) != (want > 0) {
+				t.Errorf("volume %q: %+v, want %d", volume, r, want)
+			}
 		}
 	})
 }

@@ -186,18 +186,14 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		if why := g.refusals[key]; why != "" && d.Mode == v1.RecoveryAutomatic {
 			r.Message = why
 		}
-		approved := key
-		approved.volume = "" // an action names no volume
-		for _, key := range []faultKey{key, approved} {
-			failed := g.failures[key]
-			if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
-				continue
-			}
-			counted[key] = true
-			r.FailedRepairs += int32(min(failed.count, 1000))
-			if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
-				r.LastFailureTime = &at
-			}
+		failed := g.failures[key]
+		if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
+			continue
+		}
+		counted[key] = true
+		r.FailedRepairs += int32(min(failed.count, 1000))
+		if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
+			r.LastFailureTime = &at
 		}
 	}
 	return r

@@ -148,6 +148,12 @@ func TestPlanHash(t *testing.T) {
 			}
 			return a
 		}, true},
+		"volumes": {func(a []fault.Action) []fault.Action {
+			for i := range a {
+				a[i].Volume = "config"
+			}
+			return a
+		}, true},
 		"another record": {func(a []fault.Action) []fault.Action { a[1].Record = "r2"; return a }, true},
 		"more records":   {func(a []fault.Action) []fault.Action { return slices.Insert(a, 1, a[1], a[1]) }, true},
 		"names of a pod": {func(a []fault.Action) []fault.Action { a[2].Pod.Name = "q"; return a }, true},

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/policy"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -68,6 +69,33 @@ func TestBreakerOpens(t *testing.T) {
 				t.Errorf("%+v, %+v", all, changes)
 			}
 		})
+	}
+}
+
+// TestBreakerAddsUpMountFaults: each MountFault has the failed repairs of its own volume alone, so the sum is that of the agent.
+func TestBreakerAddsUpMountFaults(t *testing.T) {
+	t.Parallel()
+	for failures, open := range map[[3]int32]bool{{1, 0, 0}: false, {1, 1, 0}: false, {1, 1, 1}: true, {3, 0, 0}: true} {
+		p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.RecoveryPolicySpec{
+			Mode: v1.RecoveryApprove, Breaker: &v1.RecoveryBreaker{FailedRepairs: number(3)},
+		}}
+		e := &pass{policy: policy.Compile(p)}
+		for _, n := range failures {
+			f := v1.MountFault{Status: v1.MountFaultStatus{
+				Code: "StaleSubPath", Node: "n1", Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"p"}, FailedRepairs: n},
+			}}
+			if n > 0 {
+				f.Status.Recovery.LastFailureTime = &metav1.Time{Time: noon}
+			}
+			e.faults = append(e.faults, f)
+		}
+		counts, err := newCluster(t, 1).r.count(t.Context(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, _ := decide(p, counts, noon.Add(time.Second)); (len(all) == 1) != open {
+			t.Errorf("failures %v: breakers %+v, want one that is open: %t", failures, all, open)
+		}
 	}
 }
 

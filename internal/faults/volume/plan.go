@@ -53,7 +53,7 @@ func (p *plannedAction) refusalText() string { return p.stays + ": " + p.refusal
 // actionOn is one about a mount of the volume that has a fault.
 func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, code fault.Code) plannedAction {
 	pod, at := v.Pod, faults.MountOf(m)
-	return plannedAction{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Fault: code}}
+	return plannedAction{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Volume: v.Name, Fault: code}}
 }
 
 // replacementOf is the choice to replace such a mount.

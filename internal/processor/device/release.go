@@ -113,7 +113,8 @@ func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, us
 	for _, copied := range usage.Copies() {
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Fault: fault.HeldDevice,
+			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Volume: copied.Volume,
+			Fault: fault.HeldDevice,
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}

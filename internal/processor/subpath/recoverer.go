@@ -155,7 +155,8 @@ func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
 			bind.PeerGroup)
 	}
 	return fault.Action{
-		Kind: fault.Unmount, Target: bind.State.Point, Mount: &mount, Container: bind.Container, Fault: fault.StaleSubPath,
+		Kind: fault.Unmount, Target: bind.State.Point, Mount: &mount, Container: bind.Container, Volume: bind.Volume.Name,
+		Fault: fault.StaleSubPath,
 		Safety: safety, Loss: "nothing", Lossless: true,
 	}
 }

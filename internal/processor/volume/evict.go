@@ -106,7 +106,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	evicted := podinfo.PodOf(pod)
 	return processor.Plan{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Fault: findings[0].Code,
+			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Volume: findings[0].Volume, Fault: findings[0].Code,
 			Safety: h.safetyReason(ctx, pod, findings, reasons), Loss: h.describeLoss(ctx, pod),
 		}},
 		Findings: findings,
