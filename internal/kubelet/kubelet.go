@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,6 +69,40 @@ type Node struct {
 	Since time.Time
 
 	process candidateProcess
+	tables  *readTables // nil: each call reads the table of its moment
+}
+
+// readTables are mount tables that are read at their first use, and stay as they were.
+type readTables struct {
+	// ofProcess is that of the kubelet's process, and inside that of a thread in the kubelet's namespace.
+	ofProcess, inside func() (*mountinfo.Table, error)
+}
+
+// ReadOnce returns the node with mount tables that are read once, at their first use. It is for one look at everything, by
+// which nothing is changed: the kernel takes a second to write the table of some thousand mounts that are stacked at one place.
+func (n *Node) ReadOnce() *Node {
+	once := *n
+	once.tables = &readTables{
+		ofProcess: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
+		inside:    sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }),
+	}
+	return &once
+}
+
+// TableInside is the mount table of the kubelet's mount namespace. It is called in there, see Do.
+func (n *Node) TableInside() (*mountinfo.Table, error) {
+	if n.tables != nil {
+		return n.tables.inside()
+	}
+	return mountns.Table(0)
+}
+
+// tableOf is the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
+func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
+	if n.tables != nil {
+		return n.tables.ofProcess()
+	}
+	return mountns.Table(pid)
 }
 
 // Local is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
@@ -97,7 +132,7 @@ func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {
 	if owned, err := ns.Owned(); err == nil {
 		ns = owned
 	}
-	table, err := mountns.Table(ns.PID)
+	table, err := n.tableOf(ns.PID)
 	return ns, table, err
 }
 
@@ -109,7 +144,7 @@ func (n *Node) Mounts(ctx context.Context) (*mountinfo.Table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return mountns.Table(n.PID)
+	return n.tableOf(n.PID)
 }
 
 // Do runs fn in the kubelet's mount namespace, see mountns.Namespace.Do. fn is not interrupted when ctx is done.

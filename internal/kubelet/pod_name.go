@@ -47,6 +47,13 @@ func (n *Node) readPodNames() (map[string]PodName, error) {
 	if n.PID != 0 {
 		prefix, table = n.process.rootPrefix(), n.process.dir+"/mountinfo"
 	}
+	if n.tables != nil {
+		mounts, err := n.tables.ofProcess()
+		if err != nil {
+			return nil, fmt.Errorf("read mounts of kubelet: %w", err)
+		}
+		return podNames(prefix, mounts)
+	}
 	text, err := os.ReadFile(table)
 	if err != nil {
 		return nil, fmt.Errorf("read mounts of kubelet: %w", err)

@@ -285,7 +285,7 @@ func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Fi
 
 // useNode has the scan ask the node that was found, and the recorder write down what it answers.
 func (s *scan) useNode(recorder *nodeRecorder) error {
-	s.source = nodeSource{s.node, newBoundedRuntime(s.node), s.orphanAge, recorder}
+	s.source = nodeSource{s.node.ReadOnce(), newBoundedRuntime(s.node), s.orphanAge, recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {

@@ -69,7 +69,7 @@ func (t mountTables) pathIsHidden(m mountinfo.Mount) bool {
 
 // mountedOnHost reports whether the host has the file system of m mounted.
 func (t mountTables) mountedOnHost(m mountinfo.Mount) bool {
-	return slices.ContainsFunc(t.hostTable.Mounts(), func(h mountinfo.Mount) bool { return sameFileSystem(h, m) })
+	return len(t.hostTable.OfDevice(m.Major, m.Minor)) > 0
 }
 
 func sameFileSystem(a, b mountinfo.Mount) bool { return a.Major == b.Major && a.Minor == b.Minor }
@@ -97,9 +97,9 @@ func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) string {
 // hostPathsOf lists where the host sees the directory called name in the file system of m.
 func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) []string {
 	var found []string
-	for _, h := range t.hostTable.Mounts() {
+	for _, h := range t.hostTable.OfDevice(m.Major, m.Minor) {
 		below, ok := mountinfo.Below(h.Root, name)
-		if !ok || !sameFileSystem(h, m) {
+		if !ok {
 			continue
 		}
 		at := path.Join(h.Point, below)
@@ -158,7 +158,7 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 		holder.Why = "it went while it was looked at"
 		return ""
 	}
-	holder.tableOrder = slices.IndexFunc(table.Mounts(), func(other mountinfo.Mount) bool { return other.ID == m.ID })
+	holder.tableOrder = table.Position(m.ID)
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	tables := mountTables{layoutOf(n.node), n.table, table}
 	verdict := tables.judgeByTables(m)

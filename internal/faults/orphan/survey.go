@@ -185,7 +185,7 @@ func (n *inspection) withPodsDirectory(ctx context.Context, fn func(pods *sys.FD
 		if n.host, err = mountns.Self(); err != nil {
 			return err
 		}
-		if n.table, err = mountns.Table(0); err != nil {
+		if n.table, err = n.node.TableInside(); err != nil {
 			return err
 		}
 		pods, err := mountns.Lookup(0, n.node.PodsDir())

@@ -177,8 +177,8 @@ func (r *Report) sortBinds(order []podinfo.SubPathMount) {
 // directory if there is one.
 func sourcePath(table *mountinfo.Table, podDir string, state mount.State) string {
 	first := ""
-	for _, m := range table.Mounts() {
-		if m.Major != state.Major || m.Minor != state.Minor || m.Deleted() || !mountinfo.Within(m.Root, state.Root) {
+	for _, m := range table.OfDevice(state.Major, state.Minor) {
+		if m.Deleted() || !mountinfo.Within(m.Root, state.Root) {
 			continue
 		}
 		if top, ok := table.Top(m.Point); !ok || top.ID != m.ID || m.ID == state.MountInfoID {

@@ -65,6 +65,9 @@ func (v *Health) mountFacts() []string {
 	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxHidden)] {
 		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
 	}
+	if more := len(v.HiddenMounts) - maxHidden; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more mounts beneath it at the same place", more))
+	}
 	if v.Record != nil {
 		all = append(all, "the kubelet's record names "+v.Record.String())
 	} else if v.NoRecordReason != "" {

@@ -69,13 +69,14 @@ func (h *hostMounts) withNamespace(m mountinfo.Mount) mountns.Mount {
 // mountStack lists the mounts at the point of m that lead up to it, the lowest first.
 func (h *hostMounts) mountStack(m mountinfo.Mount) []mountinfo.Mount {
 	stack := []mountinfo.Mount{m}
-	for len(stack) < len(h.table.Mounts()) {
-		below, ok := h.table.ByID(stack[0].Parent)
+	for at := m; len(stack) < len(h.table.Mounts()); {
+		below, ok := h.table.ByID(at.Parent)
 		if !ok || below.Point != m.Point || m.Point == "" {
 			break
 		}
-		stack = slices.Insert(stack, 0, below)
+		at, stack = below, append(stack, below)
 	}
+	slices.Reverse(stack)
 	return stack
 }
 

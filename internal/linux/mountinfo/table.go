@@ -5,6 +5,7 @@ package mountinfo
 
 import (
 	"strings"
+	"sync"
 )
 
 // Table answers questions about one mount table. It finds mounts the way the
@@ -15,6 +16,25 @@ type Table struct {
 	byID     map[int]int
 	children map[int][]int // parent ID -> indexes, in the text's order
 	roots    []int         // mounts whose parent is not in the table
+	way      func() wayIndex
+}
+
+// wayIndex has what a lookup of paths needs. It makes work over mounts that are stacked at one place linear in their number.
+type wayIndex struct {
+	// at is the index of the first mount on a mount with that ID at that point, and all those of every mount at a point.
+	at  map[place]int
+	all map[string][]int
+	// of has the indexes of the mounts of each file system.
+	of map[device][]int
+	// top is, by index, the highest of the mounts that are stacked on a mount at its point.
+	top []int
+}
+
+type device struct{ major, minor uint32 }
+
+type place struct {
+	parent int
+	point  string
 }
 
 // NewTable makes a table of mounts, which it keeps.
@@ -35,7 +55,42 @@ func NewTable(mounts []Mount) *Table {
 			t.children[parent] = append(t.children[parent], i)
 		}
 	}
+	t.way = sync.OnceValue(t.indexWay)
 	return t
+}
+
+func (t *Table) indexWay() wayIndex {
+	w := wayIndex{at: make(map[place]int, len(t.mounts)), all: map[string][]int{}, of: map[device][]int{}, top: make([]int, len(t.mounts))}
+	for i := range t.mounts {
+		m := &t.mounts[i]
+		w.all[m.Point] = append(w.all[m.Point], i)
+		w.of[device{m.Major, m.Minor}] = append(w.of[device{m.Major, m.Minor}], i)
+		if p := (place{m.Parent, m.Point}); m.Parent != m.ID {
+			if _, known := w.at[p]; !known {
+				w.at[p] = i
+			}
+		}
+		w.top[i] = -1
+	}
+	var below []int
+	for i := range t.mounts {
+		below = below[:0]
+		// A table that is no tree, as only a forged text holds, must not hang us.
+		for w.top[i] < 0 && len(below) < len(t.mounts) {
+			below = append(below, i)
+			next, ok := w.at[place{t.mounts[i].ID, t.mounts[i].Point}]
+			if !ok {
+				w.top[i] = i
+				break
+			}
+			i = next
+		}
+		top := max(w.top[i], 0)
+		for _, j := range below {
+			w.top[j] = top
+		}
+	}
+	return w
 }
 
 // Mounts is every mount, in the text's order. It is not to be changed.
@@ -56,13 +111,20 @@ func (t *Table) Children(id int) []Mount { return t.mountsAt(t.children[id]) }
 
 // All is every mount at point, visible or hidden, in the text's order.
 func (t *Table) All(point string) []Mount {
-	var found []Mount
-	for _, m := range t.mounts {
-		if m.Point == point {
-			found = append(found, m)
-		}
+	return t.mountsAt(t.way().all[point])
+}
+
+// OfDevice is every mount of the file system with that device number, visible or hidden, in the text's order.
+func (t *Table) OfDevice(major, minor uint32) []Mount {
+	return t.mountsAt(t.way().of[device{major, minor}])
+}
+
+// Position is the place of the mount with that ID in the text's order, -1 if there is none.
+func (t *Table) Position(id int) int {
+	if i, ok := t.byID[id]; ok {
+		return i
 	}
-	return found
+	return -1
 }
 
 // Under is every mount at dir or below it, visible or hidden, in the text's
@@ -105,6 +167,7 @@ func (t *Table) On(path string) (Mount, bool) {
 	}
 	// A table that is no tree, as only a forged text holds, must not hang us.
 	for range t.mounts {
+		at = t.way().top[at]
 		next := t.nextOnPath(at, path)
 		if next < 0 {
 			break
@@ -134,16 +197,22 @@ func (t *Table) rootIndex() int {
 }
 
 // nextOnPath is the mount on the one at index that a lookup of path meets first: the
-// one with the shortest point. A mount on the very root comes before all.
+// one with the shortest point. -1: none.
 func (t *Table) nextOnPath(index int, path string) int {
-	found := -1
-	for _, i := range t.children[t.mounts[index].ID] {
-		point := t.mounts[i].Point
-		if Within(point, path) && (found < 0 || len(point) < len(t.mounts[found].Point)) {
-			found = i
+	on := &t.mounts[index]
+	if len(t.children[on.ID]) == 0 || !Within(on.Point, path) {
+		return -1
+	}
+	for end := len(on.Point); end < len(path); {
+		next := strings.IndexByte(path[end+1:], '/')
+		if end += 1 + next; next < 0 {
+			end = len(path)
+		}
+		if i, ok := t.way().at[place{on.ID, path[:end]}]; ok {
+			return i
 		}
 	}
-	return found
+	return -1
 }
 
 func (t *Table) mountsAt(indexes []int) []Mount {

@@ -4,6 +4,8 @@
 package mountinfo
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -109,4 +111,68 @@ func TestTableWithoutARoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	NewTable(mounts).On("/p") // the same number twice: comes back
+}
+
+// TestOnFindsByWalking compares On with a walk over all children, for trees of mounts in all orders: stacked, hidden, side by side.
+func TestOnFindsByWalking(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	points := []string{"/", "/a", "/a/b", "/a/b/c", "/ab", "/d"}
+	for range 2000 {
+		mounts := []Mount{{ID: 1, Parent: 0, Point: "/"}}
+		for id := 2; id < 12; id++ {
+			on := mounts[random.IntN(len(mounts))]
+			point := points[random.IntN(len(points))]
+			taken := slices.ContainsFunc(mounts, func(m Mount) bool { return m.Parent == on.ID && m.Point == point })
+			if Within(on.Point, point) && !taken {
+				mounts = append(mounts, Mount{ID: id, Parent: on.ID, Point: point})
+			}
+		}
+		random.Shuffle(len(mounts), func(i, j int) { mounts[i], mounts[j] = mounts[j], mounts[i] })
+		table := NewTable(mounts)
+		for _, path := range append(points, "/a/b/c/x", "/x") {
+			if got, want := on(table, path), []int{walk(mounts, path)}; !slices.Equal(got, want) {
+				t.Fatalf("%q is on %v, want %v, of %+v", path, got, want, mounts)
+			}
+		}
+	}
+}
+
+// walk is the ID of the mount that a path lies on, found the slow way from the mount 1.
+func walk(mounts []Mount, path string) int {
+	at := 1
+	for {
+		next := Mount{Point: path + "/more"}
+		for _, m := range mounts {
+			if m.Parent == at && Within(m.Point, path) && len(m.Point) < len(next.Point) {
+				next = m
+			}
+		}
+		if next.ID == 0 {
+			return at
+		}
+		at = next.ID
+	}
+}
+
+// TestDeepStack asks for each of many mounts at one place. A walk over the stack for each would take minutes.
+func TestDeepStack(t *testing.T) {
+	t.Parallel()
+	const depth = 1 << 17
+	mounts := []Mount{{ID: 1, Point: "/"}}
+	for id := 2; id <= depth; id++ {
+		mounts = append(mounts, Mount{ID: id, Parent: id - 1, Point: "/a", Minor: 7})
+	}
+	table := NewTable(mounts)
+	for _, m := range mounts[1:] {
+		if top, ok := table.Top(m.Point); !ok || top.ID != depth {
+			t.Fatalf("top %+v, want number %d", top, depth)
+		}
+		if table.Position(m.ID) != m.ID-1 {
+			t.Fatalf("position %d of mount %d", table.Position(m.ID), m.ID)
+		}
+	}
+	if all, of := table.All("/a"), table.OfDevice(0, 7); len(all) != depth-1 || len(of) != depth-1 {
+		t.Errorf("%d mounts at the place, %d of the device", len(all), len(of))
+	}
 }

@@ -114,7 +114,7 @@ func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, us
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{
 			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Volume: copied.Volume,
-			Fault: fault.HeldDevice,
+			Fault:  fault.HeldDevice,
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}

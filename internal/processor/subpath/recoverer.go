@@ -156,7 +156,7 @@ func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
 	}
 	return fault.Action{
 		Kind: fault.Unmount, Target: bind.State.Point, Mount: &mount, Container: bind.Container, Volume: bind.Volume.Name,
-		Fault: fault.StaleSubPath,
+		Fault:  fault.StaleSubPath,
 		Safety: safety, Loss: "nothing", Lossless: true,
 	}
 }
