@@ -185,8 +185,11 @@ var sentences = []sentence{
 	line(`kubediag: probe: "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`kubediag: (?:scan|show|recover|release|diagnose|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
+	line(`Not judged: volume "(?:dead|stopped)" of pod \S+ at ROOT/.*: (?:process \d+ is in that mount namespace, and may not be looked into|`+
+		`no process was seen in that mount namespace, and not all processes may be looked into)`, whoDoesNot),
+	line(` *not known whether this kubelet renews subPath binds: there is no kubelet process`, always),
 	// The verdict and the table.
-	line(`[✗x] \S+: (\d+) faults in (\d+) places( in what was looked at)?\. \d pods? .*`, func(_ *scenery, c caller, said []string) bool {
+	line(`[✗x] \S+: (\d+) faults in (\d+) places( in what was looked at)?\.(?: \d places? could not be judged\.)? \d pods? .*`, func(_ *scenery, c caller, said []string) bool {
 		return (said[1] <= "3" || c.everything()) && said[1] == said[2] && (said[3] == "") == (c.everything() && !c.limited)
 	}),
 	line(`(\d+) faults: HungMount pod 5f0e5d0c-\S+; .*`, func(_ *scenery, c caller, said []string) bool {
