@@ -267,3 +267,22 @@ func (p *podWithSubPath) runInPod(t *testing.T) (end func()) {
 	t.Cleanup(end)
 	return end
 }
+
+// TestLastMountOfAFileSystemIsLeftAlone: the volume is unmounted already, so the dead bind may be the last mount of it.
+func TestLastMountOfAFileSystemIsLeftAlone(t *testing.T) {
+	p := newPodWithSubPath(t)
+	p.Delete("sub", sys.ENOENT, true)
+	p.goes()
+	must(t, systest.UnmountPath(p.Scene.Point, true))
+	must(t, systest.UnmountPath(p.Staging, true))
+	before := p.Mounts()
+	if found := p.scan(t); len(found) != 1 || found[0] != fault.StaleSubPath {
+		t.Errorf("scan %v", found)
+	}
+	if d := p.ask(t, p.spec); d.Status.Outcome == v1.OutcomeHealed || !strings.Contains(fmt.Sprintf("%+v", d.Status), "can wait for the server") {
+		t.Errorf("status %+v", d.Status)
+	}
+	if diff := cmp.Diff(before, p.Mounts()); diff != "" {
+		t.Errorf("mounts (-before +after):\n%s", diff)
+	}
+}

@@ -58,6 +58,9 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 	}
 	switch {
 	case b.Verdict != Stale:
+	case b.MayBeLastMount():
+		finding.Evidence = append(finding.Evidence, "it is left alone: no other mount of its file system is known, and the unmount of the last one "+
+			"can wait for the server")
 	case !b.KeepsPod:
 		finding.Details.Repair = fault.Replace
 	default:

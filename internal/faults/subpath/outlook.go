@@ -70,6 +70,12 @@ func (b *Bind) errno() sys.Errno {
 // names now.
 func (b Bind) LocalFileSystem() bool { return isLocalType(b.State.FSType) }
 
+// MayBeLastMount reports whether no other mount of the file system that was asked is known. The unmount of the last one can wait
+// for its server, so the bind is left alone.
+func (b Bind) MayBeLastMount() bool {
+	return b.comparison.Asked != nil && b.comparison.Asked.Volume == nil
+}
+
 // describePod says about a pod that is being deleted whether the bind may be unmounted.
 func (o Outlook) describePod() string {
 	if o.StillRuns != "" {

@@ -113,8 +113,11 @@ func checkStale(node *kubelet.Node, pod *corev1.Pod, st mount.State, asked Answe
 		return fmt.Errorf("check %q: %w: no subPath of the pod is known to belong there", st.Point, ErrNotStale)
 	}
 	target.answers = asked[st.Point]
-	if bind := target.judgeState(st); bind.Verdict != Stale {
+	switch bind := target.judgeState(st); {
+	case bind.Verdict != Stale:
 		return fmt.Errorf("check %q: %w: %s", st.Point, ErrNotStale, bind.Reason)
+	case bind.MayBeLastMount():
+		return fmt.Errorf("check %q: %w: it may be the last mount of its file system", st.Point, ErrNotStale)
 	}
 	return nil
 }

@@ -124,6 +124,9 @@ func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, 
 	for _, bind := range stale {
 		outlook, why := podinfo.RestartStateOf(pod, bind.Container)
 		switch {
+		case bind.MayBeLastMount():
+			reason = fmt.Sprintf("pod %s/%s has a stale subPath mount at %q, which is left alone: no other mount of its file system is known, and the "+
+				"unmount of the last one can wait for the server", pod.Namespace, pod.Name, bind.State.Point)
 		case bind.KeepsPod && bind.StillRuns == "", !bind.KeepsPod && outlook != podinfo.Finished:
 			left = append(left, bind)
 		case bind.KeepsPod:
