@@ -67,7 +67,7 @@ var reaches = []reach{
 		from: "./internal/faults/...", never: []string{"./internal/processor/...", "./internal/pipeline/..."},
 		why: "a judge of the node hands out plain data of package fault: what runs it is built on it, never the other way round",
 	},
-	judge("subpath"), judge("volume"), judge("device"), judge("orphan"), judge("fusedaemon"),
+	judge("subpath"), judge("volume"), judge("device"), judge("orphan"), judge("fusedaemon"), judge("leaving"),
 	family("inventory"), family("subpath", "subpath"), family("volume", "volume", "fusedaemon"), family("device", "device"),
 	family("orphan", "orphan"), family("external"),
 	{

@@ -11,6 +11,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/processor"
 )
 
 // summary says in one sentence what came of a Diagnosis that has ended, and what to do.
@@ -78,15 +79,19 @@ func causeAndNext(result, message, next string) string {
 }
 
 // Conclude writes into a Diagnosis that nothing has run for what findings say, as an execution that found them would:
-// faults, outcome and summary. none is the summary if there are none.
-func Conclude(d *v1.Diagnosis, findings []fault.Finding, none string) {
+// faults, outcome and summary. none is the summary if there are none, and nothing that could not be judged.
+func Conclude(d *v1.Diagnosis, findings []fault.Finding, unjudged []string, none string) {
 	r := report{Operations: []operationRun{{NoFault: len(findings) == 0}}}
 	if len(findings) == 0 {
 		r.last().Message = none
 	}
+	var end *terminalError
+	if err := processor.UnjudgedError(processor.Result{Findings: findings, Unjudged: unjudged}); err != nil {
+		end = &terminalError{reason: v1.ReasonNotJudged, message: "no fault was found, but " + err.Error()}
+	}
 	d.Status.Faults = Faults(findings)
-	d.Status.Outcome = outcome(d.Status.Faults, r, nil)
-	d.Status.Summary = summary(d, r, nil)
+	d.Status.Outcome = outcome(d.Status.Faults, r, end)
+	d.Status.Summary = summary(d, r, end)
 }
 
 // firstFault names the first fault of a state, where it is, and how many more there are.

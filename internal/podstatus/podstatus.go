@@ -100,7 +100,7 @@ func Sentence(pod *corev1.Pod, only string) string {
 	name := pod.Namespace + "/" + pod.Name
 	all := Why(pod, only)
 	switch {
-	case len(all) == 0 && pod.DeletionTimestamp != nil:
+	case pod.DeletionTimestamp != nil: // it is not started again
 		return fmt.Sprintf("No mount fault was found: pod %s is being deleted", name)
 	case len(all) == 0 && waits(pod, only):
 		return fmt.Sprintf("No mount fault was found: the kubelet still creates containers of pod %s; kubectl describe pod -n %s %s shows "+

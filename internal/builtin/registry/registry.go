@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	devicefault "kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
 	subpathfault "kubediag.org/kubediag/internal/faults/subpath"
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
@@ -102,7 +103,9 @@ func New(d Deps) (*processor.Registry, error) {
 	families := p.families()
 	return processor.NewRegistry(append(p.steps(),
 		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
-		processor.Step{Processor: &auto.Diagnoser{Pods: d.Pods, Lister: d.Lister, Families: families}},
+		processor.Step{Processor: &auto.Diagnoser{
+			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime},
+		}},
 		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
 		processor.Step{Processor: &inventory.NamespaceCollector{}},
 		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet}},

@@ -143,7 +143,11 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 		Spec:       o.spec(),
 	}
 	diagnosis.Spec.NodeName = scan.seen.Node
-	pipeline.Conclude(diagnosis, found, "no fault was found in what the bundle has")
+	var unjudged []string
+	for _, place := range scan.looked.Unproven {
+		unjudged = append(unjudged, place.String())
+	}
+	pipeline.Conclude(diagnosis, found, unjudged, "no fault was found in what the bundle has")
 	story := o.story(cmd.OutOrStdout())
 	story.printText(bundleHeading(scan.seen.Node, scan.seen.Time))
 	return o.finish(cmd, diagnosis, story, scan.looked.NotLookedAt)

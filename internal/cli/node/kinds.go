@@ -82,6 +82,15 @@ func (s *scan) addVolumeCoverage(survey *volume.Survey) {
 	l.Notes = append(l.Notes, survey.Coverage.Notes...)
 }
 
+// addLeavingPods takes in the pods that do not go though their time is over. Only the specs of pods say that one is to go.
+func (s *scan) addLeavingPods(ctx context.Context) error {
+	stuck, err := s.source.leaving(ctx, s.specs)
+	for _, p := range stuck {
+		s.looked.Unproven = append(s.looked.Unproven, unprovenPlace{Point: p.Path, Why: p.Why, Pod: p.Pod})
+	}
+	return err
+}
+
 // findOrphanedPods looks for directories of pods that are gone. Without the specs of all pods nothing is proven; what
 // speaks for it otherwise is told all the same, where only sources are missing or one thing else.
 func findOrphanedPods(ctx context.Context, s *scan) ([]fault.Finding, error) {

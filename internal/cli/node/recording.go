@@ -48,12 +48,14 @@ type nodeRecord struct {
 	// PodSpecs is whether the specs of pods were given.
 	PodSpecs bool `json:"podSpecs"`
 	// RuntimeNames and LogNames are names of pods, States those of containers.
-	RuntimeNames namesRecord   `json:"runtimeNames"`
-	LogNames     namesRecord   `json:"logNames"`
-	States       []cri.State   `json:"states,omitempty"`
-	StatesError  string        `json:"statesError,omitempty"`
-	Denied       int           `json:"denied"`
-	Gaps         []coverageGap `json:"gaps,omitempty"`
+	RuntimeNames namesRecord `json:"runtimeNames"`
+	LogNames     namesRecord `json:"logNames"`
+	States       []cri.State `json:"states,omitempty"`
+	StatesError  string      `json:"statesError,omitempty"`
+	// Leaving are the pods that do not go.
+	Leaving []leavingPod  `json:"leaving,omitempty"`
+	Denied  int           `json:"denied"`
+	Gaps    []coverageGap `json:"gaps,omitempty"`
 }
 
 // namesRecord is what a source of names has answered.
@@ -188,6 +190,10 @@ func (r recordedSource) orphans(context.Context, podFile) (*orphan.Survey, error
 		return nil, errNotRecorded
 	}
 	return r.nodeRecording.orphans.Judge(), nil
+}
+
+func (r recordedSource) leaving(context.Context, podFile) ([]leavingPod, error) {
+	return r.node.Leaving, nil
 }
 
 func (r recordedSource) runtimeNames(context.Context) (podNames, error) {

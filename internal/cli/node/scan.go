@@ -228,6 +228,15 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)
 	}
+	if !s.looked.Interrupted && len(options.only) == 0 {
+		_, err = s.runSearch(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.addLeavingPods(ctx) })
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		s.addInterrupted([]faultSearch{{description: "pods that are being deleted"}})
+	case err != nil:
+		return nil, err
+	}
 	if faults, err = s.filterFaults(ctx, faults, options); err != nil {
 		return nil, err
 	}

@@ -4,8 +4,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -30,6 +34,8 @@ type scanSource interface {
 	devices(ctx context.Context) ([]*device.Usage, error)
 	volumes(ctx context.Context, specs podFile) (*volume.Survey, error)
 	orphans(ctx context.Context, specs podFile) (*orphan.Survey, error)
+	// leaving says how far the pods are that are being deleted.
+	leaving(ctx context.Context, specs podFile) ([]leavingPod, error)
 	runtimeNames(ctx context.Context) (podNames, error)
 	logNames(ctx context.Context) (podNames, error)
 	states(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
@@ -125,6 +131,29 @@ func (n nodeSource) orphans(ctx context.Context, specs podFile) (*orphan.Survey,
 		n.recorder.record(func(has *nodeRecording) { has.orphans = new(s.Evidence()) })
 	}
 	return s, err
+}
+
+// leavingPod is a pod whose time is over and of which something is still there.
+type leavingPod struct {
+	Pod scanPod `json:"pod"`
+	// Path is its directory, Why the sentence about it.
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+func (n nodeSource) leaving(ctx context.Context, specs podFile) (stuck []leavingPod, err error) {
+	i := leaving.Inspector{Kubelet: n.node, Runtime: n.runtime}
+	pods := slices.DeleteFunc(slices.Collect(maps.Values(specs)), func(pod *corev1.Pod) bool { return pod == nil })
+	states, err := i.Inspect(ctx, pods...)
+	for _, s := range states {
+		if s.Stuck {
+			uid := string(s.Pod.UID)
+			stuck = append(stuck, leavingPod{scanPodOf(uid, s.Pod), n.node.PodDir(uid), s.Text})
+		}
+	}
+	slices.SortFunc(stuck, func(a, b leavingPod) int { return cmp.Compare(a.Path, b.Path) })
+	n.recorder.record(func(has *nodeRecording) { has.node.Leaving = stuck })
+	return stuck, err
 }
 
 func (n nodeSource) runtimeNames(ctx context.Context) (podNames, error) {

@@ -18,6 +18,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
@@ -343,6 +344,28 @@ func TestUnjudgedIsNotClean(t *testing.T) {
 		plan, proof, err := s.runRecoverer(t, request)
 		if err != nil || len(plan.Actions) != 1 || !strings.Contains(proof.Message, `it could not be judged: volume "v": host is down`) {
 			t.Errorf("plan %+v, proof %+v, %v", plan, proof, err)
+		}
+	}
+}
+
+// leavingPods are the states of pods.
+type leavingPods []leaving.State
+
+func (p leavingPods) Inspect(context.Context, ...*corev1.Pod) ([]leaving.State, error) { return p, nil }
+
+// TestPodsThatAreDeleted are clean only as long as the kubelet takes them down.
+func TestPodsThatAreDeleted(t *testing.T) {
+	t.Parallel()
+	s := newAutoScene()
+	for _, request := range []processor.Request{podRequest("a"), nodeRequest} {
+		d := &Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil), Leaving: leavingPods{{Text: "pod shop/a goes"}}}
+		result, err := d.Run(t.Context(), request)
+		if err != nil || !result.NoFault || request.Pod.Name != "" && result.Message != "No mount fault was found: pod shop/a goes" {
+			t.Errorf("%+v, %v", result, err)
+		}
+		d.Leaving = leavingPods{{Stuck: true, Text: "pod shop/a stays"}}
+		if result, err = d.Run(t.Context(), request); err != nil || result.NoFault || !slices.Equal(result.Unjudged, []string{"pod shop/a stays"}) {
+			t.Errorf("%+v, %v", result, err)
 		}
 	}
 }

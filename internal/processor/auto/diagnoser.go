@@ -10,8 +10,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podstatus"
 	"kubediag.org/kubediag/internal/printable"
@@ -25,6 +28,13 @@ type Diagnoser struct {
 	// Lister is nil if the pods of the node are not known: then only those that are named are looked at.
 	Lister   Lister
 	Families []Family
+	// Leaving is nil if nothing is known of pods that are being deleted.
+	Leaving LeavingPods
+}
+
+// LeavingPods says how far pods are that are being deleted: a *leaving.Inspector.
+type LeavingPods interface {
+	Inspect(ctx context.Context, pods ...*corev1.Pod) ([]leaving.State, error)
 }
 
 // Name is autoDiagnoser.
@@ -43,12 +53,15 @@ func (d *Diagnoser) Parameters() []string {
 // what was found can be repaired.
 func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
 	nothing := "" // what to say if nothing is found
+	var deleted []*corev1.Pod
 	if request.Pod != (processor.Pod{}) {
 		pod, elsewhere, err := podref.Load(ctx, d.Pods, request)
 		if err != nil || elsewhere != "" {
 			return processor.Result{NotApplicable: elsewhere}, err
 		}
-		nothing = podstatus.Sentence(pod, request.Pod.Container)
+		nothing, deleted = podstatus.Sentence(pod, request.Pod.Container), []*corev1.Pod{pod}
+	} else if d.Lister != nil {
+		deleted = d.Lister.PodsHere()
 	}
 	targets, err := d.listTargets(request)
 	if err != nil {
@@ -61,6 +74,9 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 			return processor.Result{}, context.Cause(ctx)
 		}
 		s.addResult(t, one, err)
+	}
+	if text := s.addLeaving(ctx, d.Leaving, deleted); request.Pod.Name != "" && text != "" {
+		nothing = "No mount fault was found: " + text
 	}
 	return s.finalResult(request, nothing, len(targets))
 }
@@ -144,6 +160,23 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 	if target.request.Pod.Name == "" || s.podIsNamed || check.Error != "" || len(check.Unjudged)+len(check.Codes) > 0 {
 		s.checks = append(s.checks, check)
 	}
+}
+
+// addLeaving adds the pods that are being deleted and do not go. text is what is said of the last that does.
+func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods []*corev1.Pod) (text string) {
+	if inspector == nil {
+		return ""
+	}
+	states, err := inspector.Inspect(ctx, pods...)
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	for _, state := range states {
+		if text = state.Text; state.Stuck {
+			s.result.Unjudged = append(s.result.Unjudged, state.Text)
+		}
+	}
+	return text
 }
 
 // withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.

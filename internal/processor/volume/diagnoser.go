@@ -17,7 +17,6 @@ import (
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -86,7 +85,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 		return processor.Result{}, err
 	}
 	all := slices.DeleteFunc(slices.Clone(survey.Volumes), func(v *volume.Health) bool { return !scope.includes(v) })
-	unjudged := unjudgedVolumes(all)
+	unjudged := scope.unjudged(survey)
 	broken := slices.DeleteFunc(slices.Clone(all), func(v *volume.Health) bool { return !v.Broken() })
 	if len(broken) > 0 {
 		result, err := d.faultResult(ctx, broken, survey)
@@ -96,12 +95,15 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	return processor.Result{NotApplicable: scope.noFaultReason(all, survey), Unjudged: unjudged}, nil
 }
 
-// unjudgedVolumes are the volumes of which nothing can be said, and which have no broken copy. One that went while it was looked at is none.
-func unjudgedVolumes(all []*volume.Health) (texts []string) {
-	for _, v := range all {
-		if v.UnknownReason != "" && v.Answer.State != probe.Gone && !v.Broken() {
-			texts = append(texts, fmt.Sprintf("volume %q of %s at %q: %s", v.Name, describePod(v.Pod), v.Point, v.UnknownReason))
+// unjudged lists the volumes and copies of which nothing can be said, and the parts of the node that could not be looked at.
+func (s searchScope) unjudged(survey *volume.Survey) (texts []string) {
+	for _, u := range survey.Coverage.Unjudged {
+		if s.container == "" || u.Container == "" || u.Container == s.container {
+			texts = append(texts, u.String())
 		}
+	}
+	for _, g := range survey.Coverage.Incomplete {
+		texts = append(texts, g.String())
 	}
 	return texts
 }

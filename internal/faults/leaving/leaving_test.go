@@ -1,0 +1,109 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package leaving
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+const uid = "7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"
+
+var deleted = time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
+
+// runtime has the records of the pod's containers.
+type runtime []cri.Container
+
+func (r runtime) PodRecords(context.Context, string) ([]cri.Container, error) { return r, nil }
+
+func leavingPod() *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid, DeletionTimestamp: new(metav1.NewTime(deleted))}}
+	return pod
+}
+
+// newRoot is a kubelet's root in which the pod has the directory of a volume, if that is not empty.
+func newRoot(t *testing.T, volume string) *kubelet.Node {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "pods", uid, volume), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	node, err := kubelet.Local(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// TestPodThatGoes is late 30 seconds after its grace period and the end of its last container, and no sooner.
+func TestPodThatGoes(t *testing.T) {
+	t.Parallel()
+	ended := func(at time.Duration) runtime { return runtime{{Name: "app", Exited: true, Finished: deleted.Add(at)}} }
+	for name, tc := range map[string]struct {
+		after   time.Duration
+		runtime runtime
+		volume  string
+		stuck   bool
+		want    string
+	}{
+		"in its grace period":      {-time.Second, nil, "volumes/kubernetes.io~secret/s", false, "is being deleted, and the kubelet is taking it down"},
+		"just over":                {29 * time.Second, nil, "volumes/kubernetes.io~secret/s", false, "and the kubelet is taking it down"},
+		"long over":                {31 * time.Second, ended(0), "volumes/kubernetes.io~secret/s", true, `its last container has ended, but this is still there: the directory of volume "s" at "`},
+		"a container ended late":   {time.Hour, ended(time.Hour - 29*time.Second), "volumes/kubernetes.io~secret/s", false, "and the kubelet is taking it down"},
+		"a container ended":        {time.Hour, ended(time.Hour - 31*time.Second), "volumes/kubernetes.io~secret/s", true, "its last container has ended"},
+		"a container runs":         {time.Hour, runtime{{Name: "app"}}, "volumes/kubernetes.io~secret/s", false, `and it still runs: container "app", which has not ended`},
+		"a raw block volume":       {time.Hour, ended(0), "volumeDevices/kubernetes.io~csi/pvc-1", true, `volume "pvc-1"`},
+		"no directory of a volume": {time.Hour, ended(0), "volumes", false, "nothing of it is mounted on this node any more"},
+		"no directory":             {time.Hour, ended(0), "", false, "nothing of it is mounted on this node any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := &Inspector{Kubelet: newRoot(t, tc.volume), Runtime: tc.runtime, Now: func() time.Time { return deleted.Add(tc.after) }}
+			states, err := i.Inspect(t.Context(), &corev1.Pod{}, leavingPod())
+			if err != nil || len(states) != 1 {
+				t.Fatalf("%+v, %v", states, err)
+			}
+			if s := states[0]; s.Stuck != tc.stuck || !strings.HasPrefix(s.Text, "pod shop/web is being deleted") || !strings.Contains(s.Text, tc.want) {
+				t.Errorf("%+v\nwant %v, %s", s, tc.stuck, tc.want)
+			}
+		})
+	}
+}
+
+// TestPodThatIsKept by a finalizer has nothing on the node.
+func TestPodThatIsKept(t *testing.T) {
+	t.Parallel()
+	pod := leavingPod()
+	pod.Finalizers = []string{"example.com/a", "example.com/b"}
+	states, err := (&Inspector{Kubelet: newRoot(t, "")}).Inspect(t.Context(), pod)
+	if err != nil || states[0].Stuck || !strings.HasSuffix(states[0].Text, "; its finalizers keep it: example.com/a, example.com/b") {
+		t.Errorf("%+v, %v", states, err)
+	}
+}
+
+// TestForgedUID cannot lead out of the directory of the pods.
+func TestForgedUID(t *testing.T) {
+	t.Parallel()
+	pod := leavingPod()
+	pod.UID = "../../etc"
+	if states, err := (&Inspector{Kubelet: newRoot(t, "")}).Inspect(t.Context(), pod); err == nil {
+		t.Errorf("%+v", states)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (&Inspector{Kubelet: newRoot(t, "")}).Inspect(canceled, leavingPod()); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+}
