@@ -86,7 +86,13 @@ var volumes = map[string]func(t *testing.T, dir string) map[string]func(){
 		if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
 			t.Fatalf("mkfs.ext4: %v: %s", err, out)
 		}
-		must(t, sys.NewMount(loopback.Attach(t, image), dir, "ext4", ""))
+		device := loopback.Attach(t, image)
+		t.Cleanup(func() { // after the unmount
+			if !loopback.Detach(t, device, image) {
+				t.Errorf("%s is still in use", device)
+			}
+		})
+		must(t, sys.NewMount(device, dir, "ext4", ""))
 		return localChanges(t, dir)
 	},
 }
