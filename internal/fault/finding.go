@@ -47,8 +47,6 @@ type Details struct {
 	Device string `json:"device,omitempty"`
 	// Path is the directory that is left of a pod.
 	Path string `json:"path,omitempty"`
-	// PersistentVolume is the name of the PersistentVolume, if Volume of the finding is the name that the pod's spec has.
-	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Place is what kind of thing is at fault, PodState what becomes of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`
