@@ -1,0 +1,261 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// answer is the word of one front door about a node: about the faults of its own kubelet root.
+type answer struct {
+	// Code is the fault; several are joined. Empty: there is none.
+	Code string
+	// Heal is safe if something is planned, and else what the table of a scan says. Doors that say less leave it empty.
+	Heal string
+	// Judged is whether all could be judged.
+	Judged bool
+}
+
+// oneAnswer is a state of a node, and the one answer to it.
+type oneAnswer struct {
+	// make makes the state, and returns the path to probe; empty: there is none.
+	make func(t *testing.T, w *brokenNode) (probe string)
+	code fault.Code
+	heal fault.Heal
+	// unjudged is whether the state cannot be judged.
+	unjudged bool
+	// notWatched is whether the sentinel does not look for the fault.
+	notWatched bool
+}
+
+// TestOneStateOneAnswer asks each front door about each state: scan, scan --brief, probe, the Diagnosis of the node and of the
+// pod, recover --dry-run and the sentinel.
+func TestOneStateOneAnswer(t *testing.T) {
+	for name, c := range oneAnswers {
+		t.Run(name, func(t *testing.T) {
+			w := newNode(t, volumetest.New(t))
+			probe := c.make(t, w)
+			w.writePods(t)
+			want := answer{Code: string(c.code), Heal: string(c.heal), Judged: !c.unjudged}
+			if diff := cmp.Diff(want, w.scanAnswer(t)); diff != "" {
+				t.Errorf("scan (-want +got):\n%s", diff)
+			}
+			w.checkBrief(t, want)
+			if probe != "" {
+				w.checkProbe(t, probe, want)
+			}
+			for door, args := range map[string][]string{"node": nil, "pod": {"--pod=" + w.Pod.Namespace + "/" + w.Pod.Name}} {
+				if diff := cmp.Diff(planned(want), w.diagnosisAnswer(t, args...)); diff != "" {
+					t.Errorf("Diagnosis of the %s (-want +got):\n%s", door, diff)
+				}
+			}
+			if diff := cmp.Diff(planned(want), w.recoverAnswer(t)); diff != "" {
+				t.Errorf("recover --dry-run (-want +got):\n%s", diff)
+			}
+			if !c.notWatched && !c.unjudged {
+				w.checkSentinel(t, want)
+			}
+		})
+	}
+}
+
+// planned is the answer of a door that says of the heal only whether there is a plan.
+func planned(a answer) answer {
+	if a.Heal != string(fault.HealSafe) {
+		a.Heal = ""
+	}
+	return a
+}
+
+// own reports whether a fault is of this node's pod or kubelet root.
+func (w *brokenNode) own(podUID, point string) bool {
+	return podUID == string(w.Pod.UID) || strings.HasPrefix(point, w.Root)
+}
+
+// joined are the codes, each once.
+func joined(codes []string) string {
+	slices.Sort(codes)
+	return strings.Join(slices.Compact(codes), "+")
+}
+
+// scanAnswer is that of scan -o json.
+func (w *brokenNode) scanAnswer(t *testing.T) answer {
+	t.Helper()
+	r := w.run(t, "scan", "--pods="+w.pods, "-o", "json")
+	var report struct {
+		Verdict struct {
+			Clean     bool
+			NotJudged int
+		}
+		Faults []struct {
+			Code  string
+			Heal  string
+			Pod   fault.Pod
+			Mount fault.Mount
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		t.Fatalf("%v: %s", err, r)
+	}
+	var codes, heals []string
+	for _, f := range report.Faults {
+		if w.own(f.Pod.UID, f.Mount.Point) {
+			codes, heals = append(codes, f.Code), append(heals, f.Heal)
+		}
+	}
+	if wantStatus := map[bool]int{true: 0, false: 2}[report.Verdict.Clean]; len(report.Faults) == 0 && r.status != wantStatus {
+		t.Errorf("scan: %s, want status %d", r, wantStatus)
+	}
+	return answer{Code: joined(codes), Heal: joined(heals), Judged: report.Verdict.NotJudged == 0}
+}
+
+// checkBrief checks that the one line of scan agrees.
+func (w *brokenNode) checkBrief(t *testing.T, want answer) {
+	t.Helper()
+	r := w.run(t, "scan", "--pods="+w.pods, "--brief")
+	switch {
+	case want.Code != "" && (r.status != 1 || !strings.Contains(r.out, want.Code)),
+		want.Code == "" && !want.Judged && r.status != 2, want.Code == "" && want.Judged && r.status != 0:
+		t.Errorf("scan --brief: %s, want %+v", r, want)
+	}
+}
+
+// checkProbe checks that the answer of a path agrees.
+func (w *brokenNode) checkProbe(t *testing.T, point string, want answer) {
+	t.Helper()
+	r := callers[0].run(t, w.s.program, "", "probe", point)
+	switch {
+	case want.Code != "" && (r.status != 1 || !strings.Contains(r.out, want.Code)),
+		want.Code == "" && !want.Judged && r.status != 2, want.Code == "" && want.Judged && r.status != 0:
+		t.Errorf("probe: %s, want %+v", r, want)
+	}
+}
+
+// diagnosisAnswer is that of a Diagnosis, which changes nothing.
+func (w *brokenNode) diagnosisAnswer(t *testing.T, args ...string) answer {
+	t.Helper()
+	r := w.run(t, "diagnose", append([]string{"--pods=" + w.pods, "--data-root=" + w.data, "-o", "yaml"}, args...)...)
+	d := &v1.Diagnosis{}
+	if err := yaml.Unmarshal([]byte(r.out), d); err != nil {
+		t.Fatalf("%v: %s", err, r)
+	}
+	a := answer{Judged: d.Status.Outcome != v1.OutcomeError}
+	var codes []string
+	for _, f := range d.Status.Faults {
+		var uid, point string
+		if f.Pod != nil {
+			uid = string(f.Pod.UID)
+		}
+		if f.Mount != nil {
+			point = f.Mount.Point
+		}
+		if w.own(uid, point) {
+			codes = append(codes, f.Code)
+		}
+	}
+	if a.Code = joined(codes); d.Status.Outcome == v1.OutcomePlanned {
+		a.Heal = string(fault.HealSafe)
+	}
+	return a
+}
+
+// recoverAnswer is that of recover --dry-run, as far as it plans.
+func (w *brokenNode) recoverAnswer(t *testing.T) answer {
+	t.Helper()
+	r := w.recover(t, "--dry-run", "-o", "json")
+	var report struct {
+		Repairs []struct {
+			Result string
+			Faults []struct {
+				Code  string
+				Pod   fault.Pod
+				Mount fault.Mount
+			}
+		}
+		Looked struct{ Unproven []struct{ Point string } }
+	}
+	if err := json.Unmarshal([]byte(r.out), &report); err != nil {
+		t.Fatalf("%v: %s", err, r)
+	}
+	a := answer{Judged: len(report.Looked.Unproven) == 0}
+	var codes []string
+	for _, one := range report.Repairs {
+		for _, f := range one.Faults {
+			if !w.own(f.Pod.UID, f.Mount.Point) {
+				continue
+			}
+			if codes = append(codes, f.Code); one.Result == "Planned" {
+				a.Heal = string(fault.HealSafe)
+			}
+		}
+	}
+	a.Code = joined(codes)
+	return a
+}
+
+// observed collects what the sentinel finds.
+type observed struct{ found chan fault.Finding }
+
+func (o observed) Found(f fault.Finding, _ time.Duration) { o.found <- f }
+func (observed) Repaired(sentinel.Repair)                 {}
+func (observed) Trouble(error)                            {}
+
+// observing is a guard that lets nothing be repaired.
+type observing struct{}
+
+func (observing) Mode(fault.Code, *corev1.Pod) sentinel.Mode { return sentinel.Observe }
+func (observing) Acquire(context.Context, fault.Finding, *corev1.Pod) bool {
+	return false
+}
+func (observing) Ended(fault.Finding, error) {}
+func (observing) Subscribe() <-chan struct{} { return nil }
+
+// checkSentinel has the sentinel watch the node until its first looks have ended.
+func (w *brokenNode) checkSentinel(t *testing.T, want answer) {
+	t.Helper()
+	connections, err := fuse.Open()
+	must(t, err)
+	defer connections.Close()
+	s := &sentinel.Sentinel{
+		Mode: sentinel.Observe, Guard: observing{}, Kubelet: w.Node, Pods: w, Observer: observed{make(chan fault.Finding, 1000)},
+		Binds: subpath.Sources{Prober: w.Inspector.Prober}, Volumes: w.Inspector, Connections: connections,
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		must(t, <-ended)
+	}()
+	kerneltest.Await(t, fmt.Sprintf("the sentinel to say %q", want.Code), func() bool {
+		faults, unknown := s.Faults()
+		var codes []string
+		for _, f := range faults {
+			if w.own(f.Pod.UID, f.Mount.Point) {
+				codes = append(codes, string(f.Code))
+			}
+		}
+		return len(unknown) == 0 && joined(codes) == want.Code
+	})
+}
