@@ -8,6 +8,8 @@
 VERSION ?= v0.1.0
 # KUBELET is the version of the kubelet of make cluster-up: 1.18.19, which has kubernetes#68211, or 1.36.3.
 KUBELET ?= 1.18.19
+# FUSE=1 gives the cluster of make cluster-up a CSI driver on FUSE.
+FUSE ?=
 FUZZTIME ?= 3s
 
 ARCHES   := amd64 arm64
@@ -40,7 +42,7 @@ demo: bin/kubediag ## Break two real mounts in a namespace of its own, find out 
 
 .PHONY: cluster-up
 cluster-up: ## Start a real cluster with KUBELET=1.18.19 or 1.36.3 and print its KUBECONFIG
-	@$(CLUSTER) up --kubelet $(KUBELET)
+	@$(CLUSTER) up --kubelet $(KUBELET) $(if $(FUSE),--fuse)
 
 .PHONY: cluster-down
 cluster-down: ## Stop what cluster-up started

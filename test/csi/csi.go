@@ -32,9 +32,11 @@ const (
 	// Name is the name of the driver.
 	Name = "fuse.csi.kubediag.org"
 
+	// Image is the driver's. It holds the program test/csi/driver and nothing else.
+	Image = "kubediag.org/test/csi-driver:1"
+
 	namespace = "csi-driver"
 	container = "driver"
-	image     = "kubediag.org/test/csi-driver:1"
 )
 
 // manifest is what a driver is installed with. In addition to the node's root directory, for its programs, it has the
@@ -64,7 +66,7 @@ spec:
       terminationGracePeriodSeconds: 1
       containers:
       - name: ` + container + `
-        image: ` + image + `
+        image: ` + Image + `
         imagePullPolicy: Never
         args: %[2]s
         securityContext: {privileged: true}
@@ -88,12 +90,8 @@ type Driver struct {
 // the node with its arguments, of which "{}" stands for the mount point, that stays in the foreground.
 func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 	t.Helper()
-	must(t, e.LoadBinaryImage(t.Context(), image, program.Build(t, "test/csi/driver", "-trimpath", "-ldflags=-s -w")))
-	root, err := filepath.EvalSymlinks(e.KubeletRoot())
-	must(t, err)
-	args, err := json.Marshal(append([]string{
-		"-host=/host", "-name=" + Name, "-node=" + e.NodeName(), "-root=" + root, "--",
-	}, daemon...))
+	must(t, e.LoadBinaryImage(t.Context(), Image, program.Build(t, "test/csi/driver", "-trimpath", "-ldflags=-s -w")))
+	text, err := Manifest(e.KubeletRoot(), e.NodeName(), daemon...)
 	must(t, err)
 	d := &Driver{env: e, dir: staged.Dir(e.KubeletRoot(), Name)}
 	t.Cleanup(func() {
@@ -102,9 +100,22 @@ func Install(t testing.TB, e *install.Env, daemon ...string) *Driver {
 			t.Logf("CSI driver: %v\n%s", err, text)
 		}
 	})
-	e.Kubectl(t, fmt.Sprintf(manifest, root, args), "apply", "-f", "-")
+	e.Kubectl(t, text, "apply", "-f", "-")
 	d.await(t, 0)
 	return d
+}
+
+// Manifest is what the driver is installed with on the node whose kubelet has that root directory. Install explains daemon.
+func Manifest(kubeletRoot, node string, daemon ...string) (string, error) {
+	root, err := filepath.EvalSymlinks(kubeletRoot)
+	if err != nil {
+		return "", fmt.Errorf("resolve kubelet root: %w", err)
+	}
+	args, err := json.Marshal(append([]string{"-host=/host", "-name=" + Name, "-node=" + node, "-root=" + root, "--"}, daemon...))
+	if err != nil {
+		return "", fmt.Errorf("write arguments of the driver: %w", err)
+	}
+	return fmt.Sprintf(manifest, root, args), nil
 }
 
 // await waits until the kubelet has registered a driver that is not the process of that ID.

@@ -43,7 +43,12 @@ spec:
 // file system, which has to be there before they start.
 func (d *Driver) AddVolume(t testing.TB, name, directory string) {
 	t.Helper()
-	d.env.Kubectl(t, fmt.Sprintf(volumeManifest, name, handle(name), directory), "apply", "-f", "-")
+	d.env.Kubectl(t, VolumeManifest(name, directory), "apply", "-f", "-")
+}
+
+// VolumeManifest is such a volume and its claim.
+func VolumeManifest(name, directory string) string {
+	return fmt.Sprintf(volumeManifest, name, handle(name), directory)
 }
 
 // handle is what the driver knows a volume by.

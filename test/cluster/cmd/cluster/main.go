@@ -25,7 +25,8 @@ import (
 
 const usage = `cluster runs a real Kubernetes cluster on this machine.
 
-  cluster up [--kubelet 1.18.19|1.36.3] [--name x]   start one and print how to reach it
+  cluster up [--kubelet 1.18.19|1.36.3] [--name x]   start one and print how to reach it;
+             [--fuse]                                with a CSI driver of bindfs, and the claim "model" of it
   cluster down [--name x]                            take it down
   cluster build                                      build and install all programs it can need
   cluster sweep                                      take down what killed clusters left behind
@@ -53,6 +54,7 @@ func run(ctx context.Context, args []string) error {
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	name := flags.String("name", "default", "")
 	kubelet := flags.String("kubelet", cluster.Kubernetes118, "")
+	fuse := flags.Bool("fuse", false, "")
 	serve := flags.Bool("serve", false, "") // what up calls itself with: stay, and own the cluster
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -63,9 +65,9 @@ func run(ctx context.Context, args []string) error {
 	o := cluster.Options{Name: *name, Kubelet: *kubelet}
 	switch {
 	case args[0] == "up" && *serve:
-		return own(ctx, o)
+		return own(ctx, o, *fuse)
 	case args[0] == "up":
-		return up(ctx, o)
+		return up(ctx, o, *fuse)
 	case args[0] == "down":
 		return cluster.Down(ctx, *name)
 	case args[0] == "build":
@@ -78,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 // own starts the cluster, says on standard output where it is, and keeps it until it is told to end it.
-func own(ctx context.Context, o cluster.Options) error {
+func own(ctx context.Context, o cluster.Options, fuse bool) error {
 	c, err := cluster.Start(ctx, o)
 	if err != nil {
 		return err
@@ -87,12 +89,17 @@ func own(ctx context.Context, o cluster.Options) error {
 	if err != nil {
 		return errors.Join(err, c.Stop())
 	}
+	if fuse {
+		if err := addDriver(ctx, c, kubectl); err != nil {
+			return errors.Join(err, c.Stop())
+		}
+	}
 	fmt.Printf("export KUBECONFIG=%s PATH=%s:\"$PATH\"\n", c.Kubeconfig(), filepath.Dir(kubectl))
 	return errors.Join(c.AwaitDown(ctx), c.Stop())
 }
 
 // up starts this program once more, apart from the terminal, to own the cluster, and passes on what it says.
-func up(ctx context.Context, o cluster.Options) error {
+func up(ctx context.Context, o cluster.Options, fuse bool) error {
 	if cluster.Exists(o.Name) {
 		return fmt.Errorf("start cluster %q: %w", o.Name, os.ErrExist)
 	}
@@ -105,7 +112,7 @@ func up(ctx context.Context, o cluster.Options) error {
 	}
 	defer stderr.Close()
 	defer os.Remove(stderr.Name())
-	cmd := exec.Command("/proc/self/exe", "up", "--serve", "--name="+o.Name, "--kubelet="+o.Kubelet)
+	cmd := exec.Command("/proc/self/exe", "up", "--serve", "--name="+o.Name, "--kubelet="+o.Kubelet, fmt.Sprintf("--fuse=%t", fuse))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
