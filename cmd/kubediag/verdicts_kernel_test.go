@@ -7,14 +7,21 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // verdicts are what the front doors say of one node, and of one mount of it.
@@ -129,4 +136,83 @@ func TestErrorsOfAVolume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// disk is a volume on ext4 on a loop device, in a pod whose spec is in a file.
+type disk struct {
+	*kubelettest.Scene
+	pod                          *corev1.Pod
+	program, device, point, pods string
+}
+
+// newDisk mounts the volume "data" of plugin at the kubelet's place for it. No plugin: the pod has it as a hostPath.
+func newDisk(t *testing.T, plugin, options string) *disk {
+	t.Helper()
+	d := &disk{Scene: kubelettest.New(t), pod: kubelettest.NewPod(), program: program(t)}
+	image := filepath.Join(t.TempDir(), "image")
+	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
+	d.device = attach(t, image)
+	tool(t, "mkfs.ext4", "-q", d.device)
+	source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}
+	d.point = d.Node.VolumePoint(kubelet.Volume{PodUID: string(d.pod.UID), Plugin: plugin, Name: "data"})
+	if plugin == "" {
+		d.point = filepath.Join(t.TempDir(), "data")
+		source = corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: d.point}}
+	}
+	must(t, os.MkdirAll(d.point, 0o755))
+	must(t, os.MkdirAll(d.Node.PodDir(string(d.pod.UID)), 0o755))
+	tool(t, "mount", "-o", options, d.device, d.point)
+	t.Cleanup(func() { _ = systest.UnmountPath(d.point, true) })
+	d.pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: source}}
+	d.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	d.pods = filepath.Join(t.TempDir(), "pods.json")
+	return d
+}
+
+// verdicts are those with the pod's spec as it is now.
+func (d *disk) verdicts(t *testing.T) *verdicts {
+	t.Helper()
+	list := corev1.PodList{Items: []corev1.Pod{*d.pod}}
+	list.APIVersion, list.Kind = "v1", "PodList"
+	text, err := json.Marshal(list)
+	must(t, errors.Join(err, os.WriteFile(d.pods, text, 0o600)))
+	return readVerdicts(t, d.program, d.Root, d.point, "--pods="+d.pods)
+}
+
+// TestFileSystemsOnDisks: those that fail are seen, whoever has mounted them.
+func TestFileSystemsOnDisks(t *testing.T) {
+	const local = "kubernetes.io/local-volume"
+	for _, plugin := range []string{kubelet.CSIPlugin, local, "example.com/flex", ""} {
+		t.Run("plugin "+plugin, func(t *testing.T) {
+			d := newDisk(t, plugin, "errors=remount-ro")
+			d.verdicts(t).checkClean(t)
+			must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
+			v := d.verdicts(t)
+			v.checkUnjudged(t, d.point, "read-only")
+			if v.probe.status != 2 {
+				t.Errorf("probe: %s, want status 2", v.probe)
+			}
+			d.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = true
+			if v := d.verdicts(t); v.scan.status != 0 || !v.report.Verdict.Clean {
+				t.Errorf("a pod that only reads: %s", v.scan)
+			}
+			d.pod.Spec.Containers[0].VolumeMounts[0].ReadOnly = false
+			must(t, systest.ShutDown(d.point))
+			d.verdicts(t).checkFault(t, fault.VolumeIOError)
+		})
+	}
+	t.Run("read-only on purpose", func(t *testing.T) { newDisk(t, local, "ro").verdicts(t).checkClean(t) })
+	t.Run("frozen", func(t *testing.T) {
+		d := newDisk(t, local, "rw")
+		tool(t, "fsfreeze", "-f", d.point)
+		thaw := sync.OnceFunc(func() { tool(t, "fsfreeze", "-u", d.point) })
+		t.Cleanup(thaw)
+		v := d.verdicts(t)
+		v.checkUnjudged(t, d.point, "a write to it does not end")
+		if v.probe.status != 2 {
+			t.Errorf("probe: %s, want status 2", v.probe)
+		}
+		thaw()
+		d.verdicts(t).checkClean(t)
+	})
 }

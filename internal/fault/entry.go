@@ -43,7 +43,7 @@ const (
 	SearchSubPaths Search = "subPaths"
 	// SearchSources: what containers that are not started mount from the host.
 	SearchSources Search = "sources"
-	// SearchVolumes: the volumes that are mounted, and hostPath volumes on file systems that can hang.
+	// SearchVolumes: the volumes that are mounted, and hostPath volumes on file systems that can hang or fail.
 	SearchVolumes Search = "volumes"
 	// SearchDevices: the block devices that the kubelet has unmounted.
 	SearchDevices Search = "devices"

@@ -59,13 +59,13 @@ const (
 
 // volumeWatcher watches the volumes of one node that can die under their pods. Package volume decides whether one is
 // dead, for the sentinel as for a Diagnosis. The watcher only decides when to scan. It scans at every scanInterval, and
-// when mounts of CSI volumes or of file systems that may hang come or go. It also scans when a FUSE connection is dead
+// when mounts of volumes or of file systems that may hang come or go. It also scans when a FUSE connection is dead
 // or requests wait at it. Only one goroutine uses it.
 type volumeWatcher struct {
 	*Sentinel
 	mounts     *mountList
 	seed       maphash.Seed
-	mountsHash uint64 // of the mounts that may hang, and of those of CSI volumes
+	mountsHash uint64 // of the mounts that are watched
 
 	polled connectionPoller
 	scanSchedule
@@ -172,17 +172,26 @@ func (w *volumeWatcher) onTick(ctx context.Context) error {
 	return nil
 }
 
-// onCSI is in the path of every CSI volume.
-var onCSI = "/" + strings.ReplaceAll(kubelet.CSIPlugin, "/", "~") + "/"
+// onCSI is in the path of every CSI volume, onVolume in that of every volume that the kubelet keeps.
+var (
+	onCSI    = "/" + strings.ReplaceAll(kubelet.CSIPlugin, "/", "~") + "/"
+	onVolume = "/volumes/"
+)
 
-// recordMounts records the mounts that may hang and those of CSI volumes. A scan is due if they have changed.
+// isWatched reports whether a mount may hang, or may be that of a volume which a scan judges.
+func isWatched(m *mountns.Mount) bool {
+	return mountns.MayHang(m.FSType) || strings.Contains(m.Point, onCSI) ||
+		mountns.OnDisk(m.Major, m.FSType) && strings.Contains(m.Point, onVolume)
+}
+
+// recordMounts records the mounts that are watched. A scan is due if they have changed.
 func (w *volumeWatcher) recordMounts(mounts []mountns.Mount) {
 	var h maphash.Hash
 	h.SetSeed(w.seed)
 	var connections []uint32
 	for i := range mounts {
 		m := &mounts[i]
-		if !mountns.MayHang(m.FSType) && !strings.Contains(m.Point, onCSI) {
+		if !isWatched(m) {
 			continue
 		}
 		maphash.WriteComparable(&h, [2]uint64{m.Unique, uint64(m.ID)})

@@ -116,7 +116,7 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 		return nil, err
 	}
 	took := time.Since(start)
-	verdict := volume.JudgeAnswer(answers[0])
+	verdict := volume.JudgeAnswer(answers[0], mount)
 	code, why := verdict.Code, verdict.Reason()
 	if verdict.UnknownReason != "" || below != "" && answers[0].State == asking.Missing {
 		return nil, unknownError(answers[0])

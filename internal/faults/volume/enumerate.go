@@ -63,7 +63,7 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	err := e.node.Do(ctx, func() error {
 		for point, m := range e.visibleMounts {
 			place, ok := e.node.ParseVolume(point)
-			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayHang(m.FSType)) {
+			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType)) {
 				volumes = append(volumes, e.volumeAt(place, e.withNamespace(m)))
 			}
 		}
@@ -158,8 +158,8 @@ func (e *enumerator) unmountedVolume(place kubelet.Volume) *Volume {
 	return v
 }
 
-// listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang. A path with a
-// symbolic link in it is taken by its letters.
+// listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang or fail, but
+// for the node's root. A path with a symbolic link in it is taken by its letters.
 func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	if e.pods == nil {
 		return nil, nil
@@ -181,7 +181,7 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 			if spec.HostPath == nil || !e.selection.includes(uid, spec.Name) {
 				continue
 			}
-			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayHang(m.FSType) && m.Point != "/" {
+			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayFail(m.Major, m.FSType) && m.Point != "/" {
 				volumes = append(volumes, e.hostPathVolume(pod, spec, m))
 			}
 		}

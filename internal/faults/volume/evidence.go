@@ -76,7 +76,7 @@ func (p *batchProber) askExpected(ctx context.Context, evidence []*Evidence) err
 	for _, e := range evidence {
 		switch {
 		case e.Plugin == HostPathPlugin:
-			if e.Answer.State == probe.Alive && e.pathBelowMount() != "" {
+			if e.Answer.State == probe.Alive && e.asksPath() {
 				requests = append(requests, probeRequest{probeTarget(e.Pod.UID, e.Mount, e.pathBelowMount(), true), e.setExpected})
 			}
 		case e.StagingAnswer.State == probe.Alive && e.stagedLocation().Known:

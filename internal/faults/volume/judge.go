@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -47,29 +48,45 @@ func Judge(evidence Evidence) Verdict {
 	if evidence.Mount.ID == 0 {
 		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", evidence.Point)}
 	}
-	root := judgeAnswer(evidence.Answer, evidence.countsLinks())
+	root := judgeMount(evidence.Answer, evidence.countsLinks(), evidence.Mount.Mount)
 	switch {
 	case evidence.Inside && (root.Code == fault.DeletedVolumeSource || evidence.Answer.State == probe.Denied):
 		return Verdict{} // no container is started with it, and its owner may refuse root
 	case root.UnknownReason != "" || evidence.Inside:
 		return root
 	case evidence.Plugin == HostPathPlugin:
-		if root.Code == "" && evidence.pathBelowMount() != "" {
-			return judgeHostPath(evidence)
+		if root.Code == "" && evidence.asksPath() {
+			root = judgeHostPath(evidence)
 		}
-		return root
 	case root.Code == "" || root.Code == fault.DeletedVolumeSource:
 		if v := compareWithStaged(evidence); v.Code != "" {
 			v.Reasons = append(v.Reasons, root.Reasons...)
 			return v
 		}
 	}
+	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
+		root.UnknownReason = readOnlyReason(evidence.Mount.Mount)
+	}
 	return root
 }
 
-// JudgeAnswer decides about a mount from its answer, if nothing else is known of it.
-func JudgeAnswer(a probe.Answer) Verdict {
-	return judgeAnswer(a, !strings.HasPrefix(a.FSType, "fuse"))
+// JudgeAnswer decides about a mount from its answer and its line of the mount table, if nothing else is known of it.
+func JudgeAnswer(a probe.Answer, m mountinfo.Mount) Verdict {
+	v := judgeMount(a, !strings.HasPrefix(a.FSType, "fuse"), m)
+	if v.Code == "" && v.UnknownReason == "" {
+		v.UnknownReason = readOnlyReason(m)
+	}
+	return v
+}
+
+// judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system.
+func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount) Verdict {
+	v := judgeAnswer(answer, countsLinks)
+	if v.Code == "" && hasOption(m.SuperOptions, "shutdown") {
+		return brokenVerdict(fault.VolumeIOError, "the kernel has shut the file system down: what is remembered of it can be read, and all "+
+			"else is an I/O error until it is unmounted")
+	}
+	return v
 }
 
 // judgeAnswer decides about a mount from the answer of its root. countsLinks is whether the file system is known to
@@ -226,5 +243,5 @@ func describeAnswer(answer probe.Answer) string {
 // stateWords are the states that no fault follows from, as people say them.
 var stateWords = map[probe.State]string{
 	probe.Denied: "access to it is denied", probe.NotProbed: "it could not be asked", probe.Broken: "it answers with an error",
-	probe.Gone: "it is gone now",
+	probe.Gone: "it is gone now", probe.Frozen: "it answers, but a write to it does not end: it is frozen, or its device is suspended",
 }

@@ -79,6 +79,12 @@ func (e *Evidence) changedBy(change func(*Evidence)) *Evidence {
 	return e
 }
 
+// options has the mount and its file system have these options.
+func (e *Evidence) options(of, super string) *Evidence {
+	e.Mount.Options, e.Mount.SuperOptions = of, super
+	return e
+}
+
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const gone, cut = fault.DeletedVolumeSource, fault.DisconnectedFUSE
@@ -127,6 +133,18 @@ func TestJudge(t *testing.T) {
 		"went meanwhile":       {evidence: stagedEvidence("/v", errorAnswer(probe.Gone, 0), aliveAnswer(), aliveAnswer()), unknown: "it is gone now"},
 		"was never asked":      {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()), unknown: "it was not asked"},
 		"nothing is mounted":   {evidence: stagedEvidence("/v", probe.Answer{}, aliveAnswer(), aliveAnswer()).changedBy(func(e *Evidence) { e.Mount = mountns.Mount{} }), unknown: `nothing is mounted at "/p"`},
+
+		"shut down":                    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw", "rw,shutdown"), code: fault.VolumeIOError, reason: "shut the file system down"},
+		"shut down, and denied":        {evidence: stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()).options("rw", "rw,shutdown"), code: fault.VolumeIOError, reason: "shut the file system down"},
+		"shut down, and not connected": {evidence: stagedEvidence("/v", errorAnswer(probe.Disconnected, sys.ENOTCONN), aliveAnswer(), aliveAnswer()).options("rw", "rw,shutdown"), code: cut, reason: "is gone"},
+		"read-only after an error":     {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw,emergency_ro"), unknown: "emergency_ro"},
+		"read-only on Linux 6.12":      {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "ro,errors=remount-ro"), unknown: "read-only"},
+		"read-only on purpose":         {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro")},
+		"read-only by its type": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw", "ro").changedBy(func(e *Evidence) {
+			e.Mount.FSType = "squashfs"
+		})},
+		"read-only, and broken": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).options("rw", "ro"), code: gone, reason: "inode 8 by now"},
+		"frozen":                {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()), unknown: "a write to it does not end"},
 
 		"hostPath, a mount":                     {evidence: hostPathEvidence("/m", aliveAnswer(), probe.Answer{})},
 		"hostPath, a mount without the right":   {evidence: hostPathEvidence("/m", errorAnswer(probe.Denied, sys.EACCES), probe.Answer{}), unknown: "access to it is denied"},
@@ -186,11 +204,11 @@ func TestJudgeHostPath(t *testing.T) {
 func TestJudgeAnswer(t *testing.T) {
 	t.Parallel()
 	for fsType, want := range map[string]fault.Code{"fuse.x": "", "ext4": fault.DeletedVolumeSource} {
-		if v := JudgeAnswer(aliveAnswer(unlinked, func(a *probe.Answer) { a.FSType = fsType })); v.Code != want {
+		if v := JudgeAnswer(aliveAnswer(unlinked, func(a *probe.Answer) { a.FSType = fsType }), mountinfo.Mount{}); v.Code != want {
 			t.Errorf("%s: %q, want %q", fsType, v.Code, want)
 		}
 	}
-	if v := JudgeAnswer(errorAnswer(probe.Denied, sys.EACCES)); v.UnknownReason == "" || v.Code != "" {
+	if v := JudgeAnswer(errorAnswer(probe.Denied, sys.EACCES), mountinfo.Mount{}); v.UnknownReason == "" || v.Code != "" {
 		t.Errorf("without the right to ask: %+v", v)
 	}
 }

@@ -142,6 +142,10 @@ func (v *Volume) pathBelowMount() string {
 	return below
 }
 
+// asksPath reports whether the path of a hostPath is asked beside the mount that it lies on. A path on a disk is looked up
+// when a container wants it.
+func (v *Volume) asksPath() bool { return v.pathBelowMount() != "" && mountns.MayHang(v.Mount.FSType) }
+
 // rootPath is the volume's directory in its file system, without the kernel's mark.
 func (v *Volume) rootPath() string { return path.Join(unmarkedRoot(v.Mount.Mount), v.pathBelowMount()) }
 

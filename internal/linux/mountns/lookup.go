@@ -182,3 +182,13 @@ func MayHang(fsType string) bool {
 	}
 	return false
 }
+
+// OnDisk reports whether a file system of that type, on that device, keeps its files on disks of this machine. Some that do
+// have a device number of their own.
+func OnDisk(major uint32, fsType string) bool {
+	return major != 0 || fsType == "btrfs" || fsType == "zfs" || fsType == "bcachefs"
+}
+
+// MayFail reports whether the file system of a mount may fail while others work: it waits for another machine or for a
+// process, or it lies on a disk.
+func MayFail(major uint32, fsType string) bool { return MayHang(fsType) || OnDisk(major, fsType) }

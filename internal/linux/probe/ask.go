@@ -39,6 +39,7 @@ func (p *targetProbe) probeTarget() error {
 	p.noteCachedStat(fd)
 	at, there := fd, p.askStat(fd, rootName) || len(p.Below) == 0
 	p.updateCachedStat(fd)
+	p.askWrite(fd)
 	if len(p.Below) > 0 {
 		at, there = p.askBelow(fd)
 		defer at.Close()
@@ -137,6 +138,17 @@ func (p *targetProbe) askStat(fd *sys.FD, what string) (there bool) {
 		return true
 	}
 	return p.readEntries(fd, what, absent) || !absent
+}
+
+// askWrite asks a file system of the kernel's own that has answered whether it can be written to. That changes nothing. An
+// error says nothing about the file system: who may write is not the question.
+func (p *targetProbe) askWrite(fd *sys.FD) {
+	if p.answer.State != Alive || !p.Local || p.answer.ReadOnly || !p.rootIsDir {
+		return
+	}
+	p.turn.askWrite("a write to the mount's root, which changes nothing")
+	_ = fd.AskWrite()
+	p.turn.endWrite()
 }
 
 // askFileSystem asks about the file system as a whole.

@@ -130,7 +130,7 @@ func (s *pass) hasWaitingThread(g *targetGroup) bool {
 		return false
 	}
 	for _, q := range g.questions {
-		s.answers.setState(q.Target, Hung, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
+		s.answers.setState(q.Target, w.state, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
 	}
 	return true
 }

@@ -40,6 +40,14 @@ type targetGroup struct {
 	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
 }
 
+// silentState is the state of a file system that does not answer the question.
+func (o overdue) silentState() State {
+	if o.Write {
+		return Frozen
+	}
+	return Hung
+}
+
 // lateQuestion is a question that has not been answered for a while.
 type lateQuestion struct {
 	overdue
@@ -194,10 +202,10 @@ func (s *pass) settleGroup(group *targetGroup) {
 		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short for a verdict")...)
 		return
 	}
-	s.answers.setState(at, Hung, waited, s.silenceEvidence(late, waited)...)
+	s.answers.setState(at, late.silentState(), waited, s.silenceEvidence(late, waited)...)
 	for _, q := range group.questions {
 		if s.answers.awaits(q.Target) {
-			s.answers.setState(q.Target, Hung, waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
+			s.answers.setState(q.Target, late.silentState(), waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
 		}
 	}
 }
@@ -214,6 +222,7 @@ func (s *pass) settleUnreached(g *targetGroup, l lateQuestion) {
 func (s *pass) waiterOf(g *targetGroup, l lateQuestion) waitingThread {
 	return waitingThread{
 		pid: g.lostProcess.PID, thread: l.Thread, gone: g.lostProcess.Gone, since: l.since, question: l.Question, owner: s.targets[l.Target].Owner,
+		state: l.silentState(),
 	}
 }
 

@@ -110,6 +110,7 @@ type probeTurn struct {
 	timer        *time.Timer
 	question     string
 	onWayToMount bool // that is the way to the mount
+	onWrite      bool // that is for the permission to write
 	stat         Stat
 	isLate       bool // for longer than lateAfter
 	parked       bool
@@ -122,6 +123,21 @@ func (t *probeTurn) askWay(question string) {
 	t.onWayToMount = true
 	t.mu.Unlock()
 	t.askQuestion(question)
+}
+
+// askWrite is askQuestion of the permission to write, after all else was answered.
+func (t *probeTurn) askWrite(question string) {
+	t.mu.Lock()
+	t.onWrite = true
+	t.mu.Unlock()
+	t.askQuestion(question)
+}
+
+// endWrite says that there was an answer to askWrite.
+func (t *probeTurn) endWrite() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.onWrite = false
 }
 
 // reachMount has come to the mount, and notes what the kernel remembers of it.
@@ -162,7 +178,7 @@ func (t *probeTurn) markLate() {
 }
 
 func (t *probeTurn) sendProgress() {
-	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.onWayToMount, Stat: t.stat}
+	o := overdue{Target: t.target, Question: t.question, Thread: t.thread, Way: t.onWayToMount, Write: t.onWrite, Stat: t.stat}
 	_ = t.emit(reply{Overdue: &o}) // the parent is gone
 }
 

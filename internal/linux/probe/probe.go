@@ -9,7 +9,8 @@
 // subprocess), with a bounded number of threads: one for the file systems that have
 // answered when they were asked last, and one for all others.
 //
-// Asking changes nothing: nothing is looked up below a mount, unless Below says
+// Asking changes nothing: a file system of the kernel's own is asked for the permission to write, and nothing is
+// written. Nothing is looked up below a mount, unless Below says
 // so, and then only if the mount itself answered. Only what was asked for is
 // looked at: a look at another mount of the same file system can make the kernel
 // forget directories that mounts are made of. Which mount is asked is made sure
@@ -64,6 +65,8 @@ const (
 	// left for it when the question was asked. Or an NFS client has waited, and
 	// given up.
 	Hung State = "Hung"
+	// Frozen: the file system answers, and a write to it does not end: it is frozen, or its device is suspended.
+	Frozen State = "Frozen"
 	// Stale: the server does not know the directory any more (ESTALE), or, of
 	// NFS, refuses this node (EACCES).
 	Stale State = "Stale"

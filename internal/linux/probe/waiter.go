@@ -19,6 +19,7 @@ type waitingThread struct {
 	since       time.Time
 	question    string
 	owner       string
+	state       State // what follows from that: Hung or Frozen
 }
 
 // there reports whether the thread still waits.

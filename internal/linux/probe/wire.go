@@ -47,6 +47,7 @@ type overdue struct {
 	Question string
 	Thread   int  // that waits
 	Way      bool // for the way to the mount, and not for its file system
+	Write    bool // the file system has answered everything else
 	Stat     Stat // what the kernel remembers of what is asked
 }
 

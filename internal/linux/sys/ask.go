@@ -4,7 +4,9 @@
 package sys
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +39,20 @@ func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 func (f *FD) FileSystemReadOnly() (bool, error) {
 	st, err := f.statfs()
 	return st.Flags&unix.ST_RDONLY != 0, err
+}
+
+// impossibleName is longer than a name can be in any file system, and short enough for a path.
+var impossibleName = strings.Repeat("x", 4000)
+
+// AskWrite asks whether the directory that f, opened with O_PATH, lies on can be written to now, and writes nothing: it
+// removes an entry whose name no file system can hold. The kernel first waits for the permission to write, which a file
+// system that is frozen does not give. EROFS: nothing may be written there. Nil: it may.
+func (f *FD) AskWrite() error {
+	err := RemoveDirAt(f, impossibleName)
+	if errors.Is(err, unix.ENAMETOOLONG) || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
 }
 
 // OpenEntries opens the directory that f, opened with O_PATH, lies on, so that

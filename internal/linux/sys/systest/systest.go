@@ -4,7 +4,7 @@
 // Package systest holds the system calls that only tests make, to set up mounts and to take them away. No program
 // links it. It checks nothing: callers name mounts that they made themselves.
 //
-// It rests on mount(2), umount2(2), pivot_root(2) and chroot(2).
+// It rests on mount(2), umount2(2), pivot_root(2), chroot(2) and the ioctl that shuts a file system down.
 package systest
 
 import (
@@ -56,3 +56,20 @@ func PivotRoot(path string) error {
 
 // Chroot makes path the root of the calling thread, or of the whole process outside sys.OnThread.
 func Chroot(path string) error { return unix.Chroot(path) }
+
+// shutDown is the number of EXT4_IOC_SHUTDOWN, of XFS_IOC_GOINGDOWN and of F2FS_IOC_SHUTDOWN, and withoutLog has the file
+// system write nothing more, not even its log.
+const (
+	shutDown   = 0x8004587d
+	withoutLog = 2
+)
+
+// ShutDown has the file system of the directory at path do no more I/O, as the kernel does after an error of the disk.
+func ShutDown(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unix.IoctlSetPointerInt(int(dir.Fd()), shutDown, withoutLog)
+}

@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// readOnlyTypes are file systems that nothing can write to.
+var readOnlyTypes = []string{"cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"}
+
+// readOnlyReason says that the kernel has made the file system of a mount read-only after an error; empty: it has not, as
+// far as the mount table shows. Whoever mounts a file system read-only gets a mount that is, too.
+func readOnlyReason(m mountinfo.Mount) string {
+	switch {
+	case !hasOption(m.Options, "rw") || slices.Contains(readOnlyTypes, m.FSType):
+		return ""
+	case hasOption(m.SuperOptions, "emergency_ro"):
+		return "the kernel has made its file system read-only after an error (emergency_ro): nothing can be written to it"
+	case hasOption(m.SuperOptions, "ro"):
+		return "its mount is writable and its file system is read-only, as the kernel makes it after an error: nothing can be written to it"
+	}
+	return ""
+}
+
+func hasOption(options, option string) bool {
+	return slices.Contains(strings.Split(options, ","), option)
+}
+
+// wantsReadOnly reports whether the pod's spec asks for nothing but to read the volume.
+func (v *Volume) wantsReadOnly() bool {
+	pod := v.spec.pod
+	if pod == nil {
+		return false
+	}
+	may := v.inSpec(pod)
+	return len(may) > 0 && !slices.ContainsFunc(may, func(s corev1.Volume) bool { return mayWrite(pod, s) })
+}
+
+// mayWrite reports whether a container of the pod is given a volume of its spec to write.
+func mayWrite(pod *corev1.Pod, s corev1.Volume) bool {
+	if s.PersistentVolumeClaim != nil && s.PersistentVolumeClaim.ReadOnly || s.CSI != nil && s.CSI.ReadOnly != nil && *s.CSI.ReadOnly {
+		return false
+	}
+	return slices.ContainsFunc(podinfo.ContainerNames(pod), func(container string) bool {
+		return slices.ContainsFunc(podinfo.VolumeMounts(pod, container), func(m corev1.VolumeMount) bool {
+			return m.Name == s.Name && !m.ReadOnly
+		})
+	})
+}
