@@ -76,7 +76,7 @@ func (s *volumeScene) floodMounts(mounts, namespaces int) {
 func TestFloodOfCopies(t *testing.T) {
 	for mounts, want := range map[int]string{
 		17_000: "mounts in 1 mount namespaces that have more of the kind that is looked for than there is room for",
-		1_000:  `container "evil" of pod evil/evil has more than 64 mounts of volumes that are looked at`,
+		1_000:  `mounts of volumes in container "evil" of pod evil/evil: there are more than 64`,
 	} {
 		t.Run(strconv.Itoa(mounts), func(t *testing.T) { testFloodOfCopies(t, mounts, want) })
 	}
