@@ -21,6 +21,8 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
@@ -215,4 +217,30 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		thaw()
 		d.verdicts(t).checkClean(t)
 	})
+}
+
+// TestVolumesOnTheNodesDisk: a pod has a plain directory in the place of a volume that is not mounted.
+func TestVolumesOnTheNodesDisk(t *testing.T) {
+	s, program := kubelettest.NewOnDisk(t), program(t)
+	pod := kubelettest.NewPod()
+	point := s.Node.VolumePoint(kubelet.Volume{PodUID: string(pod.UID), Plugin: kubelet.CSIPlugin, Name: "pvc-1"})
+	staging := s.Node.StagingPoints(volumetest.Driver, volumetest.Handle, "pvc-1")[0]
+	must(t, errors.Join(os.MkdirAll(point, 0o755), os.MkdirAll(staging, 0o755)))
+	record, err := json.Marshal(kubelet.VolumeRecord{Driver: volumetest.Driver, Handle: volumetest.Handle, PersistentVolume: "pvc-1"})
+	must(t, errors.Join(err, os.WriteFile(kubelet.VolumeRecordPath(point), record, 0o600)))
+	scan := func() *verdicts { return readVerdicts(t, program, s.Root, s.Root) }
+	scan().checkClean(t) // a pod that waits
+	data := filepath.Join(t.TempDir(), "data")
+	must(t, errors.Join(os.Mkdir(data, 0o755), sys.BindMount(point, data)))
+	container := kerneltest.Start(t, "copy")
+	must(t, systest.UnmountPath(data, false))
+	scan().checkUnjudged(t, point, "does not get into the volume")
+	container.End()
+	must(t, os.WriteFile(filepath.Join(staging, "written"), nil, 0o600))
+	must(t, sys.BindMount(staging, point))
+	t.Cleanup(func() { _ = systest.UnmountPath(point, true) })
+	v := scan()
+	if v.scan.status != 1 || !strings.Contains(v.json.out, string(fault.DeletedVolumeSource)) || !strings.Contains(v.json.out, "written") {
+		t.Errorf("a bind of the staging path that nothing is mounted at: %s", v.json)
+	}
 }

@@ -23,6 +23,7 @@ type copySearch struct {
 	volumes           []*Health // a volume that only a container has any more is added
 	volumesByDevice   map[device][]*Health
 	copiesByContainer map[string]int // of copies, by container
+	plain             map[device][]*plainDir
 }
 
 // findCopies adds to the volumes the copies of them that are broken or may be. It returns the volumes, and those that
@@ -41,15 +42,23 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 // for those of a kind that may hang and that the kubelet's namespace does not have, or no longer.
 func (s *copySearch) findElsewhere(ctx context.Context) error {
 	s.volumesByDevice = s.wantedDevices()
+	plain, err := s.plainDirs(ctx)
+	if err != nil {
+		return err
+	}
+	s.plain = plain
 	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
-		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || b.Major == 0 && b.MayHang &&
+		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || s.plain[d] != nil || b.Major == 0 && b.MayHang &&
 			(s.selection.PodUID != "" || !s.shownDevices[d]))
 	})
 	s.coverage.Namespaces = &survey
 	s.coverage.addSkipped(survey.Skipped)
 	if err != nil {
 		return err
+	}
+	for _, m := range candidates {
+		s.notePlainDir(m)
 	}
 	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool { return !s.mayBeCopy(m) })
 	if err := s.namespaces.findOwners(ctx, candidates); err != nil {

@@ -110,6 +110,8 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	volume.Record = record
 	if volume.Staging, volume.NoStagingReason = e.findStaging(record); volume.Staging != nil {
 		volume.Staging.location = e.locateInStaged(volume, volume.Staging.Mount, volume.Staging.Point)
+	} else {
+		volume.UnstagedDir = e.unstagedDir(record, found.Mount)
 	}
 	return volume
 }

@@ -4,6 +4,7 @@
 package volume
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -101,7 +102,7 @@ func (v *Health) remedyFacts() []string {
 	}
 	if len(v.WrittenToNodeDisk) > 0 {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
-			v.stagedLocation().Covered, v.WrittenToNodeDisk))
+			cmp.Or(v.stagedLocation().Covered, v.rootPath()), v.WrittenToNodeDisk))
 	}
 	if v.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("%d copies of it are left alone: they are in containers of other pods, such as the driver's, in services "+

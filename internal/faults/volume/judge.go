@@ -155,6 +155,10 @@ func judgeAlive(answer probe.Answer, countsLinks bool) Verdict {
 func compareWithStaged(evidence Evidence) Verdict {
 	location := evidence.stagedLocation()
 	switch {
+	case evidence.UnstagedDir != "":
+		return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: the pod has the directory %q of the node's own disk (%s, device %s), "+
+			"and no volume is mounted there; what the pod writes does not get into the volume", evidence.UnstagedDir, evidence.Mount.FSType,
+			deviceOf(evidence.Mount.Mount))
 	case location.OnNodeDisk:
 		return brokenVerdict(fault.DeletedVolumeSource, "data is being split: the pod has a directory of the node's own disk (%s, device "+
 			"%s) that the volume is mounted over; what the pod writes does not get into the volume", evidence.Mount.FSType, deviceOf(evidence.Mount.Mount))

@@ -58,6 +58,9 @@ type Volume struct {
 
 	// Inside is whether a workload has made the mount, inside a volume of the pod: Name is that volume's.
 	Inside bool
+	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
+	// disk.
+	UnstagedDir string `json:",omitempty"`
 
 	children int // mounts that lie on Mount
 	spec     podSpec

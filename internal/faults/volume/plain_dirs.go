@@ -1,0 +1,104 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"path"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// diskDir returns the directory of a file system that a path of the host is, as the mount table has it.
+func (h *hostMounts) diskDir(point string) (disk device, dir string, ok bool) {
+	on, ok := h.table.On(point)
+	if !ok {
+		return device{}, "", false
+	}
+	below, ok := mountinfo.Below(on.Point, point)
+	return deviceOf(on), path.Join(unmarkedRoot(on), below), ok
+}
+
+// unstagedDir returns the staging path of a volume if nothing is mounted there and the pod's mount is of that directory, or
+// of one in it; else it is empty.
+func (h *hostMounts) unstagedDir(of *kubelet.VolumeRecord, m mountinfo.Mount) string {
+	for _, point := range h.node.StagingPoints(of.Driver, of.Handle, of.PersistentVolume) {
+		if _, mounted := h.visibleMounts[point]; mounted || m.ID == 0 {
+			continue
+		}
+		if disk, dir, ok := h.diskDir(point); ok && disk == deviceOf(m) {
+			if _, in := mountinfo.Below(dir, unmarkedRoot(m)); in {
+				return point
+			}
+		}
+	}
+	return ""
+}
+
+// plainDir is the place of a volume that the kubelet has recorded and that nothing is mounted at.
+type plainDir struct {
+	place kubelet.Volume
+	point string
+	dir   string // in its file system
+	noted bool
+}
+
+// plainDirs lists the places of CSI volumes that are recorded and not mounted, by the device that they lie on. It is normal
+// for a pod that waits for its volumes.
+func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, error) {
+	uids := []string{e.selection.PodUID}
+	if e.selection.PodUID == "" {
+		var err error
+		if uids, err = e.node.PodUIDs(ctx); err != nil {
+			return nil, err
+		}
+	}
+	found := map[device][]*plainDir{}
+	err := e.node.Do(ctx, func() error {
+		for _, uid := range uids {
+			places, err := e.node.PodVolumes(uid)
+			if err != nil {
+				continue // the directory goes, or is on a file system that may hang: then it is no plain one
+			}
+			for _, place := range places {
+				e.addPlainDir(found, place)
+			}
+		}
+		return ctx.Err()
+	})
+	return found, err
+}
+
+func (e *enumerator) addPlainDir(to map[device][]*plainDir, place kubelet.Volume) {
+	if place.Plugin != kubelet.CSIPlugin || !e.selection.includes(place.PodUID, place.Name) {
+		return
+	}
+	point := e.node.VolumePoint(place)
+	if _, mounted := e.visibleMounts[point]; mounted {
+		return
+	}
+	if _, err := kubelet.ReadVolumeRecordAt(e.table, point); err != nil {
+		return
+	}
+	if disk, dir, ok := e.diskDir(point); ok {
+		to[disk] = append(to[disk], &plainDir{place: place, point: point, dir: dir})
+	}
+}
+
+// notePlainDir notes that a mount of another namespace is of a plain directory in the place of a volume: a container has it,
+// and what that writes goes to the node's own disk. There is no code for it, so the volume is not judged.
+func (s *copySearch) notePlainDir(m mountns.Mount) {
+	for _, p := range s.plain[deviceOf(m.Mount)] {
+		if _, in := mountinfo.Below(p.dir, unmarkedRoot(m.Mount)); !in || p.noted {
+			continue
+		}
+		p.noted = true
+		s.coverage.addUnjudged(Unjudged{Pod: s.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
+			"nothing is mounted there, and mount namespace %s has that directory of the node's own disk at %q: what is written there does not "+
+				"get into the volume", m.Namespace, m.Point)})
+	}
+}
