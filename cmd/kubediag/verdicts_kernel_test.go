@@ -244,3 +244,29 @@ func TestVolumesOnTheNodesDisk(t *testing.T) {
 		t.Errorf("a bind of the staging path that nothing is mounted at: %s", v.json)
 	}
 }
+
+// TestSubPathsThatShowTheWholeVolume: a container has the root of the volume where the pod's spec asks for a subPath.
+func TestSubPathsThatShowTheWholeVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare  func(dir string) error
+		innocent bool
+	}{
+		"another directory": {prepare: func(dir string) error { return os.Mkdir(dir, 0o755) }},
+		"nothing":           {prepare: func(string) error { return nil }},
+		"a link to it":      {prepare: func(dir string) error { return os.Symlink(".", dir) }, innocent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk(t, kubelet.CSIPlugin, "rw")
+			d.pod.Spec.Containers[0].VolumeMounts[0].SubPath = "sub"
+			must(t, c.prepare(filepath.Join(d.point, "sub")))
+			point := d.Point(d.pod, "data", "app", 0)
+			d.Stack(d.point, point)
+			v := d.verdicts(t)
+			if c.innocent {
+				v.checkClean(t)
+			} else {
+				v.checkUnjudged(t, point, "shows the whole volume")
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ package subpath
 import (
 	"errors"
 	"fmt"
+	"path"
 
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -17,6 +18,8 @@ import (
 type comparison struct {
 	Relation relation `json:"relation,omitempty"`
 	Observed string   `json:"seen,omitempty"`
+	// Whole is whether the bind shows the volume's own root, and the pod's spec asks for a subPath of it.
+	Whole bool `json:"whole,omitempty"`
 	// Asked is what the file system has answered; nil: it is local, or was not asked.
 	Asked *answers `json:"asked,omitempty"`
 }
@@ -28,7 +31,7 @@ func (s target) compareWithNow(state mount.State) comparison {
 		if s.answers == nil || !sameMount(s.answers.Bind.ID, state.ID) {
 			return comparison{}
 		}
-		return comparison{Relation: s.answers.relation(), Asked: s.answers}
+		return comparison{Relation: s.answers.relation(), Whole: s.answers.showsVolume(), Asked: s.answers}
 	}
 	bound, ok := boundRoot(state)
 	if !ok {
@@ -43,15 +46,21 @@ func (s target) compareWithNow(state mount.State) comparison {
 	if name == "" || !volume.isLocalTo(bound, state) {
 		return comparison{}
 	}
+	whole := s.pod != nil && path.Clean(name) != "." && sameInode(bound, volume.state)
 	now, err := volume.statName(name)
+	var c comparison
 	switch {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
-		return volume.compareAbsent(name)
+		c = volume.compareAbsent(name)
 	case err != nil:
-		return comparison{}
+	default:
+		c = s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
 	}
-	return s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
+	c.Whole = whole && c.Relation != sameFile
+	return c
 }
+
+func sameInode(a, b sys.Stat) bool { return a.Ino == b.Ino && a.Major == b.Major && a.Minor == b.Minor }
 
 // sameMount reports whether both mean one mount. The kernel's mark on its root may have come in between.
 func sameMount(a, b mount.ID) bool {

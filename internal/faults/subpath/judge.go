@@ -22,7 +22,8 @@ const (
 	// SourceGone: the source was deleted, and the volume has no such name any more. Without the bind the kubelet would
 	// put an empty directory in its place.
 	SourceGone Verdict = "SourceGone"
-	// Unproven: the kernel says deleted, but it cannot be proven that this is so; or the bind could not be looked at.
+	// Unproven: the kernel says deleted, but it cannot be proven that this is so; or the bind could not be looked at,
+	// or shows the whole volume.
 	Unproven Verdict = "Unproven"
 	// OfVolume: the volume itself is not right, and is judged with all binds of it as a volume.
 	OfVolume Verdict = "OfVolume"

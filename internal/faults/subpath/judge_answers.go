@@ -60,6 +60,15 @@ func (a *answers) comparable() bool {
 		a.Source.Stat.Major == a.Bind.Stat.Major && a.Source.Stat.Minor == a.Bind.Stat.Minor
 }
 
+// showsVolume reports whether the bind is of the root of the pod's volume, while its subPath names something else or nothing.
+func (a *answers) showsVolume() bool {
+	if !a.OfVolume || a.Source == nil || a.Volume == nil || a.relation() == sameFile {
+		return false
+	}
+	volume, bind := a.Volume.Stat, a.Bind.Stat
+	return volume.Fresh && bind.Fresh && volume.Major == bind.Major && volume.Minor == bind.Minor && volume.Inode == bind.Inode
+}
+
 // relation is how the bind compares with what the subPath names now.
 func (a *answers) relation() relation {
 	switch {

@@ -94,6 +94,9 @@ func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparis
 	if bind.Verdict, bind.Reason = judgeBind(st, now.Relation); now.Asked != nil {
 		bind.Verdict, bind.Reason = judgeAnswers(st, now.Asked)
 	}
+	if now.Whole && !st.Deleted && (bind.Verdict == Alive || bind.Verdict == Stale) {
+		bind.Verdict, bind.Reason = Unproven, "the bind shows the whole volume, and the pod's spec asks for a subPath of it"
+	}
 	if now.Observed != "" && bind.Verdict != Alive {
 		bind.Reason += ": " + now.Observed
 	}
