@@ -181,7 +181,7 @@ func (d *disk) verdicts(t *testing.T) *verdicts {
 	return readVerdicts(t, d.program, d.Root, d.point, "--pods="+d.pods)
 }
 
-// TestFileSystemsOnDisks: those that fail are seen, whoever has mounted them.
+// TestFileSystemsOnDisks: those that fail are seen, with each plugin and as a hostPath.
 func TestFileSystemsOnDisks(t *testing.T) {
 	const local = "kubernetes.io/local-volume"
 	for _, plugin := range []string{kubelet.CSIPlugin, local, "example.com/flex", ""} {

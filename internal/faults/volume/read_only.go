@@ -17,7 +17,7 @@ import (
 var readOnlyTypes = []string{"cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"}
 
 // readOnlyReason says that the kernel has made the file system of a mount read-only after an error; empty: it has not, as
-// far as the mount table shows. Whoever mounts a file system read-only gets a mount that is, too.
+// far as the mount table shows. A file system that is mounted read-only has a mount that is, too.
 func readOnlyReason(m mountinfo.Mount) string {
 	switch {
 	case !hasOption(m.Options, "rw") || slices.Contains(readOnlyTypes, m.FSType):

@@ -140,7 +140,7 @@ func (p *targetProbe) askStat(fd *sys.FD, what string) (there bool) {
 	return p.readEntries(fd, what, absent) || !absent
 }
 
-// askWrite asks a file system of the kernel's own that has answered whether it can be written to. That changes nothing. An
+// askWrite asks a file system of the kernel's own that has answered whether it can be written to, and changes nothing. An
 // error says nothing about the file system: who may write is not the question.
 func (p *targetProbe) askWrite(fd *sys.FD) {
 	if p.answer.State != Alive || !p.Local || p.answer.ReadOnly || !p.rootIsDir {
