@@ -4,6 +4,7 @@
 package fault
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -228,18 +229,44 @@ func TestEvictionHelps(t *testing.T) {
 	}
 }
 
+// hostile are texts that a shell or a terminal could act on.
+var hostile = []string{
+	"", "plain/path-1.2_3", "a b", "it's", `back\slash`, "$(touch pwned)", "`touch pwned`", "; touch pwned; #", "new\nline", "\x1b[2J", "\u202eright",
+	"\xff\xfe'", "é", "é'; touch pwned; #", "\xff'; touch pwned; #", "\n'\ntouch pwned\n'", `\'; touch pwned; #`, "\x01\\'; touch pwned; #", "*?[~#!", "目录 '",
+}
+
 func TestQuotedIsWhatAShellReads(t *testing.T) {
 	t.Parallel()
-	for _, s := range []string{
-		"", "plain/path-1.2_3", "a b", "it's", `back\slash`, "$(reboot)", "`x`", "; rm -rf /", "new\nline", "\x1b[2J", "\u202eright", "\xff\xfe'", "é", "*?[~#!",
-	} {
-		word := Quote(s)
-		if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			t.Errorf("%q gives %q, which a terminal acts on", s, word)
+	for _, s := range hostile {
+		checkQuoted(t, s)
+	}
+}
+
+func FuzzQuote(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	f.Fuzz(checkQuoted)
+}
+
+// checkQuoted has shells read a quoted text. dash has no form for text that cannot be printed: it must run nothing.
+func checkQuoted(t *testing.T, s string) {
+	if strings.ContainsRune(s, 0) { // no argument has it
+		return
+	}
+	word := Quote(s)
+	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		t.Errorf("%q gives %q, which a terminal acts on", s, word)
+	}
+	for _, shell := range []string{"bash", "dash"} {
+		cmd := exec.Command(shell, "-c", "printf '<%s>' "+word)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err != nil || string(out) != "<"+s+">" && (shell == "bash" || !strings.HasPrefix(word, "$'")) || strings.Count(string(out), "<") != 1+strings.Count(s, "<") {
+			t.Errorf("%q gives %s, which %s reads as %q (%v)", s, word, shell, out, err)
 		}
-		out, err := exec.Command("bash", "-c", "printf %s "+word).Output()
-		if err != nil || string(out) != s {
-			t.Errorf("%q gives %s, which a shell reads as %q (%v)", s, word, out, err)
+		if files, err := os.ReadDir(cmd.Dir); err != nil || len(files) > 0 {
+			t.Errorf("%q gives %s, of which %s has run a part: %v, %v", s, word, shell, files, err)
 		}
 	}
 }

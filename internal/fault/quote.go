@@ -10,8 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Quote returns a word of ASCII that a shell reads as s, on one line, without a character that a terminal acts on. A
-// text with other characters takes the form $'...', which bash and busybox know.
+// Quote returns a word that a shell reads as s, on one line, without a character that a terminal acts on. Text that can be
+// printed stands in single quotes, which dash, bash and busybox read alike. Other text takes the form $'...' of bash and
+// busybox, with every byte that is not a plain character in octal: dash takes that for another name, and runs nothing.
 func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:@%+,=", r))
@@ -19,18 +20,15 @@ func Quote(s string) string {
 	if s != "" && strings.TrimFunc(s, plain) == "" {
 		return s
 	}
-	if strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
 	var text strings.Builder
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '\'' || c == '\\':
-			text.WriteString(`\` + string(c))
-		case c < ' ' || c >= 0x7f:
-			fmt.Fprintf(&text, `\%03o`, c)
-		default:
+	for _, c := range []byte(s) {
+		if plain(rune(c)) {
 			text.WriteByte(c)
+		} else {
+			fmt.Fprintf(&text, `\%03o`, c)
 		}
 	}
 	return "$'" + text.String() + "'"
