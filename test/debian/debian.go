@@ -53,6 +53,7 @@ var packages = map[string]string{
 	"depmod":                            "kmod",
 	"xz":                                "xz-utils",
 	"mkfs.btrfs":                        "btrfs-progs",
+	"bindfs":                            "bindfs",
 }
 
 // Install installs the packages of the programs that are missing. It needs root only when something is missing. A
