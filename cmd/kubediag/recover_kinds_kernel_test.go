@@ -89,7 +89,7 @@ func TestRecoverOfAStaleHandle(t *testing.T) {
 const age = 2 * time.Hour
 
 // strand mounts a file system at the kubelet's directory of pods that has the directories of pods that are gone, as they were left
-// long ago: an empty one, and one with data. Such times cannot be set in a mounted file
+// long ago: one with empty directories and the kubelet's copies of keys, and one with data. Such times cannot be set in a mounted file
 // system, so they are written into the image.
 func (w *brokenNode) strand(t *testing.T) {
 	t.Helper()
@@ -102,6 +102,7 @@ func (w *brokenNode) strand(t *testing.T) {
 	}
 	// The record that was not written out before the node was reset.
 	must(t, os.WriteFile(filepath.Join(from, orphantest.Gone, "volumes/kubernetes.io~csi", orphantest.Volume, "vol_data.json"), nil, 0o600))
+	must(t, orphantest.WriteKeys(filepath.Join(from, orphantest.Gone, "volumes/kubernetes.io~configmap/cfg")))
 	must(t, os.WriteFile(filepath.Join(from, orphantest.Other, "volumes/kubernetes.io~empty-dir/cache/data"), []byte("x"), 0o600))
 	image := filepath.Join(t.TempDir(), "image")
 	must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))

@@ -34,8 +34,11 @@ func inKeyVolume(parts []string) bool {
 
 // isKeyFilePath recognises the path of a key: volumes/PLUGIN/NAME/TIME/KEY, where KEY may have several parts.
 func isKeyFilePath(parts []string) bool {
-	return inKeyVolume(parts) && len(parts) > 4 && timeName.MatchString(parts[3])
+	return inKeyVolume(parts) && len(parts) > 4 && timeName.MatchString(parts[3]) && mayBeKey(parts[4])
 }
+
+// mayBeKey reports whether the kubelet writes keys of that name: it keeps those with two dots in front for itself.
+func mayBeKey(name string) bool { return !strings.HasPrefix(name, "..") }
 
 // isKeyLink recognises a link of the kubelet's by its path and its target.
 func isKeyLink(parts []string, target string) bool {
@@ -43,7 +46,7 @@ func isKeyLink(parts []string, target string) bool {
 		return false
 	}
 	if name := parts[3]; name != dataLink && name != nextDataLink {
-		return target == dataLink+"/"+name
+		return mayBeKey(name) && target == dataLink+"/"+name
 	}
 	return timeName.MatchString(target)
 }

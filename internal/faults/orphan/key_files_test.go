@@ -13,12 +13,14 @@ func TestKeyFiles(t *testing.T) {
 	t.Parallel()
 	const volume, time = "volumes/kubernetes.io~configmap/cfg/", "..2026_11_25_21_33_17.1234567890"
 	for path, want := range map[string]bool{
-		volume + time + "/key":     true,
-		volume + time + "/dir/key": true,
-		volume + "key":             false,
-		volume + "..data/key":      false,
-		volume + "..2026/key":      false,
-		volume + time + "x/key":    false,
+		volume + time + "/key":                                 true,
+		volume + time + "/dir/key":                             true,
+		volume + "key":                                         false,
+		volume + "..data/key":                                  false,
+		volume + "..2026/key":                                  false,
+		volume + time + "/..key":                               false,
+		volume + time + "/a/..key":                             true,
+		volume + time + "x/key":                                false,
 		"volumes/kubernetes.io~empty-dir/cfg/" + time + "/key": false,
 		"volume-subpaths/kubernetes.io~configmap/cfg/" + time:  false,
 	} {
@@ -35,6 +37,8 @@ func TestKeyFiles(t *testing.T) {
 		{volume + "..data", time + "/key"}:            false,
 		{volume + "key", "..data/other"}:              false,
 		{volume + "key", "../..data/key"}:             false,
+		{volume + "..key", "..data/..key"}:            false,
+		{volume + time, "..data/" + time}:             false,
 		{volume + "dir/key", "..data/dir/key"}:        false,
 		{"volumes/kubernetes.io~csi/pv/..data", time}: false,
 	} {

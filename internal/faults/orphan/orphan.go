@@ -10,7 +10,7 @@
 // pod: see goneCache.
 //
 // It removes empty directories. By their names, and only as the kubelet makes them, it also removes the records of CSI
-// volumes and the empty files that subPaths are bound on. By a record that can be read a kubelet finishes with the
+// volumes, the empty files that subPaths are bound on, and the copies of the keys of ConfigMaps and the like. By a record that can be read a kubelet finishes with the
 // volume once the driver is there: it is removed only if the kubelet is known not to retry. Anything else may be data:
 // it is reported, and then nothing of that pod is removed. A kubelet that finds no volume left would remove all the
 // rest by itself, with its content. Nothing is removed of which anything is mounted in any mount namespace: rmdir(2)

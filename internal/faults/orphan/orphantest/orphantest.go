@@ -8,6 +8,7 @@ package orphantest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -127,6 +128,22 @@ func (s *Scene) Leave(uid string) {
 	s.File(uid, "etc-hosts", "127.0.0.1 localhost\n")
 	s.File(uid, "containers/app/0a1b2c3d", "")
 	s.File(uid, "plugins/kubernetes.io~empty-dir/cache/ready", "")
+}
+
+// KeyTime is the name of the directory that WriteKeys puts the keys in.
+const KeyTime = "..2026_11_25_21_33_17.1234567890"
+
+// WriteKeys fills the directory of a ConfigMap, Secret, projected or downwardAPI volume as the kubelet does: a key, and one
+// whose path has two parts.
+func WriteKeys(dir string) error {
+	return errors.Join(
+		os.MkdirAll(filepath.Join(dir, KeyTime, "dir"), 0o755),
+		os.WriteFile(filepath.Join(dir, KeyTime, "key"), []byte("first"), 0o644),
+		os.WriteFile(filepath.Join(dir, KeyTime, "dir/key"), []byte("second"), 0o644),
+		os.Symlink(KeyTime, filepath.Join(dir, "..data")),
+		os.Symlink("..data/key", filepath.Join(dir, "key")),
+		os.Symlink("..data/dir", filepath.Join(dir, "dir")),
+	)
 }
 
 // Path is a path in the directory of a pod.
