@@ -4,6 +4,7 @@
 package fault
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -187,14 +188,17 @@ func planOf(f Finding) string {
 		return "remove the empty directories that are left, and nothing that may be data"
 	case d.Refusal.Reason == AwaitsDriver:
 		text := f.Code.Entry().NoPlan
-		if newPodHelps(f) {
+		switch {
+		case newPodHelps(f) && d.SharedStaging > 0:
+			text += fmt.Sprintf("; a new pod on this node gets the same dead mount, because %d more use it", d.SharedStaging)
+		case newPodHelps(f):
 			text += "; an eviction of the pod does that too"
 		}
 		return text
 	case d.Refusal.Text != "" && d.Refusal.Reason != NoAnswer:
 		return "nothing: " + d.Refusal.Text
 	}
-	return f.Code.Entry().NoPlan
+	return cmp.Or(remedyOf(f).noPlan, f.Code.Entry().NoPlan)
 }
 
 // ShowProcesses is a command that shows what processes wait for.

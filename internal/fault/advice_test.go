@@ -41,6 +41,26 @@ func TestAdvice(t *testing.T) {
 			Finding{Code: MissingBindSource, Pod: pod, Details: Details{Place: PlaceSource, Container: ContainerDown}}, Caller{Automatic: true}, ImpactNow,
 			HealPerson, "its source does not exist", []string{"kubectl -n shop get pod web-0 -o yaml"},
 		},
+		"stale, and its pod is going": {
+			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Place: PlaceSubPath, PodState: PodDeleting, Repair: Unmount}},
+			Caller{Pods: " --pods=p.json"}, ImpactNextStart, HealSafe,
+			"the file it is bound to was deleted or replaced; its pod is going, and no container of it runs",
+			[]string{"kubediag recover --pods=p.json shop/web-0", "umount -- /k/p"},
+		},
+		"stale, and perhaps the last mount": {
+			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{
+				Place: PlaceSubPath, PodState: PodWanted, Container: ContainerRuns, Refusal: Refuse(InUse, "the unmount can wait"),
+			}}, Caller{}, ImpactNextStart, HealPerson, "the file it is bound to was deleted or replaced; left alone: the unmount can wait", nil,
+		},
+		"a missing socket": {
+			Finding{Code: MissingBindSource, Pod: pod, Details: Details{Place: PlaceSocket, Container: ContainerDown}}, Caller{}, ImpactNow,
+			HealPerson, "its source does not exist", []string{"kubectl -n shop get pod web-0 -o yaml"},
+		},
+		"disconnected, and staged for others": {
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
+				Place: PlaceVolume, PodState: PodWanted, Workload: set, Driver: driver, Refusal: waits, SharedStaging: 1,
+			}}, Caller{}, ImpactNow, HealDriver, gone + "; cephfs.csi.ceph.com has mounted nothing in its place", nil,
+		},
 		"disconnected": {
 			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{
 				Place: PlaceVolume, PodState: PodWanted, Workload: set, Driver: driver, Refusal: waits,
@@ -159,10 +179,17 @@ func TestEveryFaultHasAdvice(t *testing.T) {
 			for _, state := range []PodState{"", PodWanted, PodDeleting, PodEnded} {
 				for _, owner := range []Workload{{}, {"StatefulSet", "web"}, {"Node", "n1"}} {
 					for _, repair := range []ActionKind{"", Replace, Unmount, RemoveDirectory} {
-						f := Finding{Code: e.Code, Pod: pod, Mount: Mount{Point: "/p", FSType: "fuse", Device: "0:9"}, Details: Details{
-							Place: place, PodState: state, Workload: owner, Repair: repair, Device: "rbd1", Path: "/k", HeldBy: &Process{PID: 7},
-						}}
-						checkAdvice(t, f)
+						for _, shared := range []int{0, 3} {
+							f := Finding{Code: e.Code, Pod: pod, Mount: Mount{Point: "/p", FSType: "fuse", Device: "0:9"}, Details: Details{
+								Place: place, PodState: state, Workload: owner, Repair: repair, Device: "rbd1", Path: "/k", HeldBy: &Process{PID: 7},
+								SharedStaging: shared,
+							}}
+							checkAdvice(t, f)
+							if e.AwaitsDriver {
+								f.Details.Refusal = Refuse(AwaitsDriver, "nothing is staged")
+								checkAdvice(t, f)
+							}
+						}
 					}
 				}
 			}
@@ -194,12 +221,54 @@ func checkAdvice(t *testing.T, f Finding) {
 		}
 	}
 	for _, text := range texts {
+		for phrase, untrue := range map[string]bool{
+			"file or directory":                     d.Place == PlaceSocket,
+			"for which the volume is mounted again": d.SharedStaging > 0,
+			"an eviction of the pod does that":      d.SharedStaging > 0,
+			"delete the pod, which":                 d.SharedStaging > 0,
+			"the kubelet binds the current file":    d.Repair == Unmount || d.PodState == PodDeleting || d.PodState == PodEnded,
+		} {
+			if untrue && strings.Contains(text, phrase) {
+				t.Errorf("%s at %s, pod %q, plan %q, shared with %d: %s", f.Code, d.Place, d.PodState, d.Repair, d.SharedStaging, text)
+			}
+		}
 		if deletes := strings.Contains(text, "delete pod") || strings.Contains(text, "delete the pod"); deletes && (!comesBack || !mounted) {
 			t.Errorf("%s at %s, pod %q of %q: %s", f.Code, d.Place, d.PodState, d.Workload, text)
 		}
 	}
+	if umounts := slices.ContainsFunc(a.Commands, func(c Command) bool { return strings.HasPrefix(c.Line, "umount") }); f.Code == StaleSubPath && umounts != (d.Repair != "") {
+		t.Errorf("%s with the plan %q: umount is printed: %v", f.Code, d.Repair, umounts)
+	}
 	if EvictionHelps(f) && (!mounted || d.Repair != "" || d.PodState == PodDeleting || d.PodState == PodEnded) {
 		t.Errorf("%s at %s, pod %q: an eviction is said to help", f.Code, d.Place, d.PodState)
+	}
+}
+
+func TestAdviceOfSocketsAndSharedStaging(t *testing.T) {
+	t.Parallel()
+	shared := Details{Place: PlaceVolume, PodState: PodWanted, Workload: Workload{"StatefulSet", "web"}, SharedStaging: 2, Refusal: Refuse(AwaitsDriver, "x")}
+	for name, c := range map[string]struct {
+		finding    Finding
+		plan, next string
+	}{
+		"a missing socket": {
+			Finding{Code: MissingBindSource, Details: Details{Place: PlaceSocket}}, "nothing: the daemon that makes the socket has to be started, or the volume changed",
+			"start the daemon that makes the socket, or change the volume in the pod's template",
+		},
+		"a directory in the place of a socket": {
+			Finding{Code: SourceTypeMismatch, Details: Details{Place: PlaceSocket}},
+			"nothing: what lies in the place of the socket has to go, or the volume has to be changed",
+			"move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template",
+		},
+		"a dead staging path that others use": {
+			Finding{Code: DisconnectedFUSE, Details: shared}, waitsForDriver + "; a new pod on this node gets the same dead mount, because 2 more use it",
+			"have the driver mount the volume again and create another Diagnosis, or remove all pods of this node that use the volume: before that, a " +
+				"new pod here gets the same dead mount",
+		},
+	} {
+		if plan, next := Advise(c.finding, Caller{}).Plan, NextStep(c.finding); plan != c.plan || next != c.next {
+			t.Errorf("%s: plan %q, next %q", name, plan, next)
+		}
 	}
 }
 

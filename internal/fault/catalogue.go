@@ -97,14 +97,14 @@ var catalogue = []Entry{
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",
 		Severity: Critical,
-		Repair:   "none by mount: the missing file or directory has to be created, or the volume changed",
+		Repair:   "none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed",
 
 		Family:   FamilyBind,
 		Searches: []Search{SearchSubPaths, SearchSources, SearchVolumes},
 		Actions:  []ActionKind{Evict},
 		Fact:     "its source does not exist",
 		NoPlan:   "nothing: the missing file or directory has to be created, or the volume changed",
-		Next:     "create the missing file or directory, or change the volume in the pod's template",
+		Next:     "create the missing file or directory, start the daemon if it is a socket, or change the volume in the pod's template",
 	},
 	{
 		Code:     OrphanedPodVolumes,

@@ -50,6 +50,9 @@ type Details struct {
 	// Place is what kind of thing is at fault, PodState what becomes of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`
+	// SharedStaging is how many other pods of the node use the volume, if its staging path is dead. The kubelet has the
+	// driver stage a volume again only when no pod uses it.
+	SharedStaging int `json:"sharedStaging,omitempty"`
 	// Repair is the change that repairs the fault without loss of data or work. Empty: there is none now.
 	Repair ActionKind `json:"repair,omitempty"`
 	// Refusal says why there is no such change now. It is empty if Repair is set.

@@ -22,6 +22,8 @@ const (
 	PlaceContainer Place = "Container"
 	// PlaceSource: a file or directory that a container is to get, and that is not mounted yet.
 	PlaceSource Place = "Source"
+	// PlaceSocket: a socket that a container is to get. Only its daemon makes it.
+	PlaceSocket Place = "Socket"
 	// PlaceDevice: a block device.
 	PlaceDevice Place = "Device"
 	// PlacePodDirectory: the directory of a pod that is gone.
@@ -31,7 +33,8 @@ const (
 // Places lists every place. The caller owns the slice.
 func Places() []Place {
 	return []Place{
-		PlaceVolume, PlaceHostPath, PlaceInsideVolume, PlaceSubPath, PlaceContainer, PlaceSource, PlaceDevice, PlacePodDirectory,
+		PlaceVolume, PlaceHostPath, PlaceInsideVolume, PlaceSubPath, PlaceContainer, PlaceSource, PlaceSocket,
+		PlaceDevice, PlacePodDirectory,
 	}
 }
 

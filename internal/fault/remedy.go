@@ -11,8 +11,9 @@ type remedy struct {
 	newPod bool
 	// commands are lines for a shell, in the order in which a person would try them.
 	commands []func(Finding, Caller) []Command
-	// next is what a person does if kubediag repairs nothing. Nil: what the catalogue says.
-	next func(Finding) string
+	// next is what a person does if kubediag repairs nothing, and noPlan why it does not. Nil or empty: what the catalogue says.
+	next   func(Finding) string
+	noPlan string
 }
 
 // remedies has an entry for each code and each place where the code is found. It is set once, since its functions use it.
@@ -28,8 +29,18 @@ func init() {
 		StaleSubPath:        {PlaceSubPath: {commands: lines(recoverPod, unmountStaleBind)}},
 		MissingBindSource: {
 			PlaceSource: {commands: lines(showPod)}, PlaceSubPath: {commands: lines(showPod)}, PlaceHostPath: {commands: lines(showPod)},
+			PlaceSocket: {
+				commands: lines(showPod), noPlan: "nothing: the daemon that makes the socket has to be started, or the volume changed",
+				next: always("start the daemon that makes the socket, or change the volume in the pod's template"),
+			},
 		},
-		SourceTypeMismatch: {PlaceSource: {commands: lines(showPod)}, PlaceHostPath: {commands: lines(showPod)}},
+		SourceTypeMismatch: {
+			PlaceSource: {commands: lines(showPod)}, PlaceHostPath: {commands: lines(showPod)},
+			PlaceSocket: {
+				commands: lines(showPod), noPlan: "nothing: what lies in the place of the socket has to go, or the volume has to be changed",
+				next: always("move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template"),
+			},
+		},
 		HeldDevice:         {PlaceDevice: {commands: lines(releaseDevice, showHolders)}},
 		OrphanedPodVolumes: {PlacePodDirectory: {commands: lines(recoverDirectory, listDirectory)}},
 	}
@@ -49,6 +60,9 @@ func volumeRemedies(first ...func(Finding, Caller) []Command) map[Place]remedy {
 		PlaceVolume: mounted, PlaceSubPath: mounted, PlaceContainer: mounted, PlaceHostPath: other, PlaceInsideVolume: other,
 	}
 }
+
+// always is a next step that is the same for each finding.
+func always(text string) func(Finding) string { return func(Finding) string { return text } }
 
 // ioErrorRemedies are those of a volume that answers with an error: a disk or a server has to be repaired first.
 func ioErrorRemedies() map[Place]remedy {
@@ -120,6 +134,9 @@ func NextStep(f Finding) string {
 		return next(f)
 	}
 	text := f.Code.Entry().Next
+	if newPodHelps(f) && f.Details.SharedStaging > 0 {
+		return text + ", or remove all pods of this node that use the volume: before that, a new pod here gets the same dead mount"
+	}
 	if by := controller(f); by != "" && newPodHelps(f) {
 		text += fmt.Sprintf(", or delete the pod, which %s makes again", by)
 	}
@@ -146,10 +163,11 @@ func recoverPod(f Finding, c Caller) []Command {
 // asksFirst is the purpose of a command of kubediag that repairs.
 const asksFirst = "shows the plan, asks, repairs it and proves it"
 
-// deletePod has a controller make another pod. It is left out if nothing makes one, or if that would get the same mount.
+// deletePod has a controller make another pod. It is left out if nothing makes one, or if that would get the same mount, as on this
+// node while other pods use the volume that is staged.
 func deletePod(f Finding, c Caller) []Command {
 	switch by := controller(f); {
-	case f.Details.Repair != "" || !newPodHelps(f) || f.Details.Workload.Kind == "Node":
+	case f.Details.Repair != "" || !newPodHelps(f) || f.Details.SharedStaging > 0 || f.Details.Workload.Kind == "Node":
 		return nil
 	case by == "":
 		return showOwner(f, c)
@@ -168,13 +186,13 @@ func showPod(f Finding, _ Caller) []Command {
 	return podCommand(f, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})
 }
 
-// unmountStaleBind removes a bind of the kubelet's.
+// unmountStaleBind removes a bind of the kubelet's, if kubediag would.
 func unmountStaleBind(f Finding, c Caller) []Command {
-	if f.Mount.Point == "" || f.Details.Refusal.Reason == PodGoes {
+	if f.Mount.Point == "" || f.Details.Repair == "" {
 		return nil
 	}
 	purpose := "removes the stale bind; the kubelet binds the current file at the next start"
-	if f.Details.PodState == PodDeleting {
+	if f.Details.Repair == Unmount || f.Details.PodState == PodDeleting || f.Details.PodState == PodEnded {
 		purpose = "removes the stale bind, so that the kubelet can remove the pod's directory"
 	}
 	return []Command{{purpose, c.enter() + "umount -- " + Quote(f.Mount.Point), EffectRepair}}

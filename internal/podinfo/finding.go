@@ -39,6 +39,16 @@ func StateOf(pod *corev1.Pod) fault.PodState {
 	return fault.PodWanted
 }
 
+// SourcePlace is the place of a fault of a hostPath, or of subPath in it. A socket is a place of its own if it is missing, or if
+// something else is there. place is that of all other sources; h may be nil.
+func SourcePlace(code fault.Code, h *corev1.HostPathVolumeSource, subPath string, place fault.Place) fault.Place {
+	missing := code == fault.MissingBindSource && IsSocket(h, subPath)
+	if missing || code == fault.SourceTypeMismatch && HostPathType(h) == corev1.HostPathSocket {
+		return fault.PlaceSocket
+	}
+	return place
+}
+
 // DetailsOf are the facts that a pod's spec and status give about one of its containers.
 func DetailsOf(pod *corev1.Pod, container string) fault.Details {
 	d := fault.Details{Workload: kubelet.WorkloadOf(pod), PodState: StateOf(pod)}

@@ -4,6 +4,7 @@
 package podinfo
 
 import (
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,19 @@ func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
 // DirectoryOrCreate and FileOrCreate, and by the runtime, as an empty directory, for a volume without a type.
 func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
 	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
+}
+
+// IsSocket reports whether a hostPath, or subPath in it, is a socket by its type or its name.
+func IsSocket(h *corev1.HostPathVolumeSource, subPath string) bool {
+	switch HostPathType(h) {
+	case corev1.HostPathSocket:
+		return true
+	case corev1.HostPathCharDev, corev1.HostPathBlockDev:
+		return false
+	case corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate:
+		return path.Ext(subPath) == ".sock"
+	}
+	return h != nil && path.Ext(path.Join(h.Path, subPath)) == ".sock"
 }
 
 // HostPathType returns the type of a hostPath volume.

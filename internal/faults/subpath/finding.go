@@ -4,6 +4,7 @@
 package subpath
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,15 +53,16 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 		finding.Evidence = append(finding.Evidence, containerEvidence(pod, b.Container)...)
 		finding.Details = podinfo.DetailsOf(pod, b.Container)
 	}
-	finding.Details.Place = fault.PlaceSubPath
+	finding.Details.Place = podinfo.SourcePlace(finding.Code, b.Volume.HostPath, cmp.Or(b.Mount.SubPath, b.Mount.SubPathExpr), fault.PlaceSubPath)
 	if b.HabitReason != "" {
 		finding.Evidence = append(finding.Evidence, b.HabitReason)
 	}
 	switch {
 	case b.Verdict != Stale:
 	case b.MayBeLastMount():
-		finding.Evidence = append(finding.Evidence, "it is left alone: no other mount of its file system is known, and the unmount of the last one "+
-			"can wait for the server")
+		finding.Details.Refusal = fault.Refuse(fault.InUse, "no other mount of its file system is known, and the unmount of the last one can wait "+
+			"for the server")
+		finding.Evidence = append(finding.Evidence, "it is left alone: "+finding.Details.Refusal.Text)
 	case !b.KeepsPod:
 		finding.Details.Repair = fault.Replace
 	default:

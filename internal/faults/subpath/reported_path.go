@@ -63,9 +63,9 @@ func (c containerSources) reportedPaths(before []fault.Finding) []fault.Finding 
 	}
 	switch at, err := c.paths.statReported(name); {
 	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ENOTDIR):
-		return []fault.Finding{c.finding(fault.MissingBindSource, volume, fmt.Sprintf("nothing is at %q, which the kubelet looks for", name), whose)}
+		return []fault.Finding{c.hostPathFinding(fault.MissingBindSource, volume, "", fmt.Sprintf("nothing is at %q, which the kubelet looks for", name), whose)}
 	case err == nil && kind.matches != nil && !kind.matches(at):
-		return []fault.Finding{c.finding(fault.SourceTypeMismatch, volume,
+		return []fault.Finding{c.hostPathFinding(fault.SourceTypeMismatch, volume, "",
 			fmt.Sprintf("%q is a %s, and the kubelet takes a %s only", name, describeKind(at), kind.noun), whose)}
 	}
 	return nil

@@ -80,6 +80,53 @@ func TestReportedPaths(t *testing.T) {
 		if (want != "") != (len(found) == 1) || want != "" && (found[0].Code != fault.MissingBindSource || !strings.Contains(found[0].Evidence[0], want)) {
 			t.Errorf("%.200q: found %+v", message, found)
 		}
+		place := fault.PlaceSource
+		if want == "/run/x.sock" {
+			place = fault.PlaceSocket
+		}
+		if len(found) > 0 && found[0].Details.Place != place {
+			t.Errorf("%.200q: found at %s, want %s", message, found[0].Details.Place, place)
+		}
+	}
+}
+
+// hostPathNode answers for each hostPath with the same.
+type hostPathNode struct {
+	recordedPathLookup
+	stat sys.Stat
+	err  error
+}
+
+func (n hostPathNode) statHostPath(string) (sys.Stat, error) { return n.stat, n.err }
+
+// TestSocketsHaveTheirPlace: a socket that is missing, or that something else has taken the place of, is not advised to be created.
+func TestSocketsHaveTheirPlace(t *testing.T) {
+	t.Parallel()
+	directory := hostPathNode{stat: sys.Stat{Mode: 0o040755}}
+	missing := hostPathNode{err: Absence{}}
+	for name, c := range map[string]struct {
+		node hostPathNode
+		path string
+		kind corev1.HostPathType
+		code fault.Code
+		want fault.Place
+	}{
+		"no socket":              {missing, "/run/csi/plugin", corev1.HostPathSocket, fault.MissingBindSource, fault.PlaceSocket},
+		"no file with its name":  {missing, "/run/a.sock", corev1.HostPathFile, fault.MissingBindSource, fault.PlaceSocket},
+		"no file":                {missing, "/etc/a.conf", corev1.HostPathFile, fault.MissingBindSource, fault.PlaceSource},
+		"no directory":           {missing, "/run/a.sock", corev1.HostPathDirectory, fault.MissingBindSource, fault.PlaceSource},
+		"no device":              {missing, "/dev/a.sock", corev1.HostPathCharDev, fault.MissingBindSource, fault.PlaceSource},
+		"a directory, no socket": {directory, "/run/a", corev1.HostPathSocket, fault.SourceTypeMismatch, fault.PlaceSocket},
+		"a directory, no file":   {directory, "/run/a.sock", corev1.HostPathFile, fault.SourceTypeMismatch, fault.PlaceSource},
+	} {
+		c.node.recordedPathLookup = recordedPathLookup{&Lookups{}}
+		pod := waitsFor("ContainerCreating", "")
+		pod.Spec.Volumes = []corev1.Volume{hostPathOf("sock", c.path)}
+		pod.Spec.Volumes[0].HostPath.Type = &c.kind
+		found := podSources{testLayout(), pod, ""}.find(c.node, "app")
+		if len(found) != 1 || found[0].Code != c.code || found[0].Details.Place != c.want {
+			t.Errorf("%s: found %+v, want %s at %s", name, found, c.code, c.want)
+		}
 	}
 }
 

@@ -88,6 +88,17 @@ func (c containerSources) finding(code fault.Code, volume string, evidence ...st
 	return fault.Finding{Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: details, Evidence: evidence}
 }
 
+// hostPathFinding is finding of what a volume has at subPath. If the volume is a hostPath, that may be a socket.
+func (c containerSources) hostPathFinding(code fault.Code, volume, subPath string, evidence ...string) fault.Finding {
+	found := c.finding(code, volume, evidence...)
+	for _, v := range c.pod.Spec.Volumes {
+		if v.Name == volume {
+			found.Details.Place = podinfo.SourcePlace(code, v.HostPath, subPath, found.Details.Place)
+		}
+	}
+	return found
+}
+
 // missingVolumes looks for volumes that are not there, and hostPaths of another kind than the spec demands.
 func (c containerSources) missingVolumes() (found []fault.Finding) {
 	for _, v := range podinfo.VolumesOf(c.pod, c.name) {
@@ -95,7 +106,7 @@ func (c containerSources) missingVolumes() (found []fault.Finding) {
 		case v.HostPath != nil:
 			at, err := c.paths.statHostPath(v.HostPath.Path)
 			if code, evidence := judgeHostPath(v, startProgressOf(c.pod, c.name, v), at, err); code != "" {
-				found = append(found, c.finding(code, v.Name, evidence...))
+				found = append(found, c.hostPathFinding(code, v.Name, "", evidence...))
 			}
 		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(c.status):
 			if source := c.volumeDir(v); c.paths.pathMissing(source) {
@@ -133,7 +144,7 @@ func (c containerSources) missingSubPaths() (found []fault.Finding) {
 		if name == "" || !c.paths.missingInVolume(target, name) {
 			continue
 		}
-		found = append(found, c.finding(fault.MissingBindSource, expected.Volume.Name,
+		found = append(found, c.hostPathFinding(fault.MissingBindSource, expected.Volume.Name, name,
 			fmt.Sprintf("%q in %q is to be mounted at %q: nothing is there", name, expected.Volume.HostPath.Path, expected.Mount.MountPath),
 			"at a start the kubelet makes an empty directory of that name, where it can"))
 	}

@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -22,7 +23,7 @@ func (v *Health) Findings() []fault.Finding {
 		all = append(all, fault.Finding{
 			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
 			Evidence: slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts()),
-			Details:  v.faultDetails(v.place(), v.repairVolume(PlanOptions{})[0]),
+			Details:  v.faultDetails(podinfo.SourcePlace(v.Code, v.spec.hostPath, "", v.place()), v.repairVolume(PlanOptions{})[0]),
 		})
 	}
 	for _, c := range v.Copies {
@@ -44,6 +45,9 @@ func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.De
 	d := fault.Details{Daemon: v.Daemon, Place: place, PodState: podinfo.StateOf(v.spec.pod)}
 	if v.Record != nil {
 		d.Driver = v.Record.Driver
+	}
+	if v.isStagedDevice() && v.StagingAnswer.State != probe.Alive {
+		d.SharedStaging = v.SharedWithCount
 	}
 	if planned.refusal.Reason == "" {
 		d.Repair = planned.action.Kind

@@ -15,7 +15,7 @@
   mount      /k/\xff
   heal       person
   plan       nothing: the missing file or directory has to be created, or the volume changed
-  repair     none by mount: the missing file or directory has to be created, or the volume changed
+  repair     none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed
   runbook    kubediag explain MissingBindSource
 
 2. StaleSubPath (critical): A subPath is still bound to a file that was deleted or replaced
@@ -45,8 +45,6 @@
 
 Next:
   kubediag show 1                     # evidence, plan and commands of number 1
-  # number 2: removes the stale bind; the kubelet binds the current file at the next start
-  umount -- /var/lib/kubelet/pods/5f0e/volume-subpaths/configmap/app/0
   kubediag explain MissingBindSource  # cause, proof, repair by hand, prevention
 
 Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
