@@ -81,7 +81,8 @@ func (n *nodeRun) result() operationRun {
 	if o.Phase == v1.OperationNotApplicable {
 		o.Reason = v1.ReasonNotApplicable
 	}
-	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.plan.Actions) == 0 && len(d.Gone) == 0 {
+	found := d.Message != "" // a recoverer gives the reason for each fault that it leaves alone
+	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.plan.Actions) == 0 && len(d.Gone) == 0 && found {
 		o.Reason = v1.ReasonNothingRepaired
 	}
 	o.Findings, o.Gone = d.Findings, d.Gone

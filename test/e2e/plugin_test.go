@@ -61,6 +61,7 @@ func TestPlugin(t *testing.T) {
 	}
 
 	watch := e.watchFaults(t)
+	e.Wait(t, "the first list of faults", func(context.Context) bool { return watch.Text() != "" })
 	e.breakSubPath(t, pod, "second content")
 	e.Wait(t, "the fault to be shown", func(context.Context) bool {
 		return strings.Contains(watch.Text(), "✗ StaleSubPath default/"+pod.Name)
