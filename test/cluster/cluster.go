@@ -52,6 +52,9 @@ type Options struct {
 	// KubeletDisk makes the kubelet's root a symbolic link to a disk of its own: a new ext4 file system of 1 GiB on a loop
 	// device, below the cluster's folder. It excludes KubeletRoot and needs a kubelet.
 	KubeletDisk bool
+	// OwnMounts has the node run in a mount namespace of its own, so that no other process of the machine that copies its own
+	// namespace has what the node mounts. Only KubeletPID leads to these mounts. It excludes KubeletDisk and needs a kubelet.
+	OwnMounts bool
 	// SyncFrequency is how often the kubelet looks at a running pod's volumes. Default 5 s.
 	SyncFrequency time.Duration
 	// NodeName is the name of the node. Default "node-1".
@@ -74,6 +77,7 @@ type Cluster struct {
 	ca        *authority
 	rest      *rest.Config
 	apiServer *process
+	runtime   *process // nil without a node
 	kubelet   *process // nil without a node, and while it is stopped
 	stopped   *process // the kubelet that was stopped, until it is started again
 	daemons   daemons
@@ -123,6 +127,9 @@ func (o *Options) complete() error {
 	}
 	if o.KubeletDisk && (o.KubeletRoot != "" || o.Kubelet == "") {
 		return fmt.Errorf("check option KubeletDisk: not with kubelet %q and root %q", o.Kubelet, o.KubeletRoot)
+	}
+	if o.OwnMounts && (o.KubeletDisk || o.Kubelet == "") {
+		return fmt.Errorf("check option OwnMounts: not with kubelet %q and a disk of its own: %v", o.Kubelet, o.KubeletDisk)
 	}
 	if o.Kubelet != "" && os.Geteuid() != 0 {
 		return fmt.Errorf("check option Kubelet: %q needs root", o.Kubelet)

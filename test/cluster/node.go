@@ -68,7 +68,11 @@ func (c *Cluster) startContainerd(ctx context.Context, path string) error {
 	if err := errors.Join(containerdConfig.Execute(f, c.dir), f.Close(), c.writeCNI()); err != nil {
 		return fmt.Errorf("write containerd configuration: %w", err)
 	}
-	if _, err := c.spawn("containerd", path, "--config="+f.Name()); err != nil {
+	line := []string{path, "--config=" + f.Name()}
+	if c.o.OwnMounts {
+		line = slices.Concat(unshareMounts, line)
+	}
+	if c.runtime, err = c.spawnLine("containerd", line); err != nil {
 		return err
 	}
 	return c.wait(ctx, "containerd", c.runtimeReady)
@@ -116,8 +120,33 @@ func (c *Cluster) startKubelet(path string) error {
 		args = append(args, "--container-runtime=remote", "--container-runtime-endpoint=unix://"+c.RuntimeEndpoint(),
 			"--volume-plugin-dir="+c.path("volume-plugins"))
 	}
-	c.kubelet, err = c.spawn("kubelet", path, append(args, c.o.KubeletArgs...)...)
+	line := slices.Concat([]string{path}, args, c.o.KubeletArgs)
+	if c.o.OwnMounts {
+		line = slices.Concat(c.enterMounts(), line)
+	}
+	c.kubelet, err = c.spawnLine("kubelet", line)
 	return err
+}
+
+// unshareMounts begins the line of a program that has a mount namespace of its own: it sees what the machine mounts, and the machine
+// does not see what it mounts.
+var unshareMounts = []string{"unshare", "--mount", "--propagation=slave", "--"}
+
+// enterMounts begins the line of a program that is where the container runtime is.
+func (c *Cluster) enterMounts() []string {
+	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", c.runtime.cmd.Process.Pid), "--"}
+}
+
+// spawnLine starts the daemon that a line names. Programs that only prepare its process are looked up.
+func (c *Cluster) spawnLine(name string, line []string) (*process, error) {
+	path := line[0]
+	if !filepath.IsAbs(path) {
+		var err error
+		if path, err = debian.LookPath(path); err != nil {
+			return nil, err
+		}
+	}
+	return c.spawn(name, path, line[1:]...)
 }
 
 // kubeletConfig is a KubeletConfiguration that keeps the kubelet on the cluster's addresses and below its cgroup, away

@@ -26,6 +26,7 @@ func TestOptionsRefused(t *testing.T) {
 		"Kubelet":     {Kubelet: "1.2.3"},
 		"KubeletRoot": {KubeletRoot: "var/lib/kubelet"},
 		"KubeletDisk": {KubeletDisk: true},
+		"OwnMounts":   {OwnMounts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

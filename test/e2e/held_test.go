@@ -28,12 +28,12 @@ import (
 // heldSamples is the file with the Operations and the OperationSet for devices that are held.
 const heldSamples = "../../config/operations/held-device.yaml"
 
-// TestHeldDevice has Debian's node exporter keep the disks of pods that are gone. No other cluster runs beside it: a pod of that with the
-// host's root, such as a CSI driver's, would keep them as well.
+// TestHeldDevice has Debian's node exporter keep the disks of pods that are gone. The node has mounts of its own, and no other
+// cluster runs beside it: who copies the machine's mounts, or has its root, would keep the disks as well.
 func TestHeldDevice(t *testing.T) {
 	for _, version := range []string{cluster.Kubernetes118, cluster.Kubernetes136} {
 		t.Run("kubelet "+version, func(t *testing.T) {
-			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version})}
+			h := &heldDisk{env: start(t, cluster.Options{Kubelet: version, OwnMounts: true})}
 			must(t, h.LoadExporter(t.Context()))
 			h.Kubectl(t, "", "apply", "-f", heldSamples)
 			h.add(t)
