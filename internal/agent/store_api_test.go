@@ -187,9 +187,8 @@ func TestSaveStopsWithItsContext(t *testing.T) {
 	cancel()
 	s := newTestStore(t, env.Config)
 	s.backoff = saveBackoff
-	begin := time.Now()
-	if err := s.Save(ctx, d); err == nil || time.Since(begin) > 5*time.Second {
-		t.Errorf("error %v after %v", err, time.Since(begin))
+	if err := s.Save(ctx, d); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of its context", err)
 	}
 }
 

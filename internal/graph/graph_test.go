@@ -278,7 +278,7 @@ func TestManyPaths(t *testing.T) {
 	if index := g.PathIndex(path); index != math.MaxInt32 {
 		t.Errorf("index %d, want it saturated", index)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -112,6 +113,10 @@ func TestFinderPrefersTheHost(t *testing.T) {
 // TestOneLimitForAll: processes that answer just before they would be given up.
 func TestOneLimitForAll(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testOneLimitForAll)
+}
+
+func testOneLimitForAll(t *testing.T) {
 	var processes []candidateProcess
 	for i := range 10 {
 		processes = append(processes, candidateProcess{pid: i, dir: "/none/" + string(rune('a'+i)), mounts: "mnt:[2]"})
@@ -130,6 +135,7 @@ func TestOneLimitForAll(t *testing.T) {
 	if err != nil || len(found) == 0 || found[len(found)-1] != 99 || len(silent) < 8 {
 		t.Errorf("%v answered, %d did not, %v; want the one of another mount namespace among the first", found, len(silent), err)
 	}
+	time.Sleep(SearchTimeout) // in which all have answered
 }
 
 // TestFinderLetsOthersGo: who waits for a search that another has begun can give up.

