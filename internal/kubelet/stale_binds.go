@@ -105,7 +105,7 @@ var habitsAtEnd = []habit{
 
 // AtStart returns what the kubelet does about such a bind when it starts the container, and says so in a sentence for people.
 func (h Habits) AtStart(bind StaleBind) (Habit, string) {
-	does, since := h.find(habitsAtStart, bind)
+	does, since := h.findHabit(habitsAtStart, bind)
 	switch {
 	case h.err != nil:
 		return HabitUnknown, h.err.Error()
@@ -123,7 +123,7 @@ func (h Habits) AtStart(bind StaleBind) (Habit, string) {
 
 // AtEnd returns whether the kubelet unmounts such a bind when the pod goes, and says so in a sentence for people.
 func (h Habits) AtEnd(bind StaleBind) (Habit, string) {
-	does, _ := h.find(habitsAtEnd, bind)
+	does, _ := h.findHabit(habitsAtEnd, bind)
 	switch {
 	case h.err != nil:
 		return HabitUnknown, h.err.Error()
@@ -142,8 +142,8 @@ func (b StaleBind) answer() string {
 	return fmt.Sprintf(" that answers %q", b.Errno.Error())
 }
 
-// find finds the row that decides.
-func (h Habits) find(rows []habit, bind StaleBind) (does Habit, since string) {
+// findHabit finds the row that decides.
+func (h Habits) findHabit(rows []habit, bind StaleBind) (does Habit, since string) {
 	base, _, _ := strings.Cut(bind.FSType, ".")
 	for _, row := range rows {
 		if !slices.Contains(row.errnos, bind.Errno) || row.types != nil && !slices.Contains(row.types, base) {

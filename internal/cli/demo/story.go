@@ -43,14 +43,14 @@ const (
 // line prints a line as it is.
 func (s *story) line(text string) { fmt.Fprintln(s.out, text) }
 
-// act begins an act.
-func (s *story) act(title string) {
+// beginAct begins an act.
+func (s *story) beginAct(title string) {
 	s.number, s.began = 0, time.Now()
 	s.line(s.screen.Paint(terminal.Bold, title))
 }
 
-// step prints a step that has just happened, and how long it took since the one before.
-func (s *story) step(m mark, format string, args ...any) {
+// printStep prints a step that has just happened, and how long it took since the one before.
+func (s *story) printStep(m mark, format string, args ...any) {
 	s.number++
 	took := time.Since(s.began)
 	s.began = time.Now()
@@ -152,7 +152,7 @@ func (r *diagnosisRun) printPlan(d *v1.Diagnosis) {
 		}
 		r.planned = true
 		for _, f := range d.Status.Faults[:1] {
-			r.story.step(plain, "Diagnosis %s finds %s:", d.Name, f.Code)
+			r.story.printStep(plain, "Diagnosis %s finds %s:", d.Name, f.Code)
 			r.story.below("%s", f.Evidence[0])
 		}
 		for _, a := range run.Actions {

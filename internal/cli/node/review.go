@@ -82,7 +82,7 @@ func (o scanOptions) usableScan() (*keptScan, error) {
 
 // sameLook are the options of the last scan, with the flags of this one before them.
 func (o scanOptions) sameLook(flags keptFlags) scanOptions {
-	again := flags.options(o.proc)
+	again := flags.toOptions(o.proc)
 	again.verbose, again.out = o.verbose, o.out
 	if o.pid != 0 {
 		again.pid = o.pid

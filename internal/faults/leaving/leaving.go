@@ -31,8 +31,8 @@ import (
 // Grace is the time that a kubelet has for the mounts of a pod, after its grace period and the end of its last container.
 const Grace = 30 * time.Second
 
-// maxNamed bounds how many mounts and directories a sentence names.
-const maxNamed = 10
+// maxPlacesNamed bounds how many mounts and directories a sentence names.
+const maxPlacesNamed = 10
 
 // Inspector looks at pods that are being deleted.
 type Inspector struct {
@@ -131,8 +131,8 @@ func (i *Inspector) lastEnd(ctx context.Context, pod *corev1.Pod) (last time.Tim
 }
 
 func listText(texts []string) string {
-	text := strings.Join(texts[:min(len(texts), maxNamed)], "; ")
-	if more := len(texts) - maxNamed; more > 0 {
+	text := strings.Join(texts[:min(len(texts), maxPlacesNamed)], "; ")
+	if more := len(texts) - maxPlacesNamed; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	return text

@@ -91,7 +91,7 @@ func askIn(ctx context.Context, prober Prober, node *kubelet.Node, table *mounti
 			found[point] = q.add(target, bound, table)
 		}
 	}
-	return found, q.askAll(ctx)
+	return found, q.askQuestions(ctx)
 }
 
 // questions are what is asked about several binds, in an order: to look a name up can have the kernel forget the directory
@@ -164,8 +164,8 @@ func (s target) findSource(bound mountinfo.Mount, table *mountinfo.Table) (volum
 	return mountinfo.Mount{}, "", false
 }
 
-// askAll asks, and asks again where an inode number alone would decide.
-func (q *questions) askAll(ctx context.Context) error {
+// askQuestions asks, and asks again where an inode number alone would decide.
+func (q *questions) askQuestions(ctx context.Context) error {
 	if err := q.ask(ctx, q.sources); err != nil {
 		return err
 	}

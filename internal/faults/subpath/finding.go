@@ -66,7 +66,7 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 	case !b.KeepsPod:
 		finding.Details.Repair = fault.Replace
 	default:
-		finding.Evidence = append(finding.Evidence, b.describePod())
+		finding.Evidence = append(finding.Evidence, b.describeGoing())
 		if b.StillRuns == "" {
 			finding.Details.Repair = fault.Unmount
 		} else {

@@ -86,16 +86,16 @@ func namesMountPath(text, mountPath string) bool {
 // namesSource reports whether a message has the source of a mount: the place of a subPath bind or of a volume below the
 // kubelet's root, which the kubelet may know by another path, or the path of a hostPath.
 func (c containerSources) namesSource(text string, index int, m corev1.VolumeMount) bool {
-	source, _ := c.source(index, m)
+	source, _ := c.sourceOf(index, m)
 	if _, place, ok := strings.Cut(source, "/pods/"+string(c.pod.UID)+"/"); ok {
 		return containsPathEnd(text, "/pods/"+string(c.pod.UID)+"/"+place)
 	}
 	return source != "" && containsPath(text, source)
 }
 
-// source is where the source of a mount lies, and the place of its bind if the mount has a subPath. Empty: that is not
+// sourceOf is where the source of a mount lies, and the place of its bind if the mount has a subPath. Empty: that is not
 // known.
-func (c containerSources) source(index int, m corev1.VolumeMount) (name string, bound *target) {
+func (c containerSources) sourceOf(index int, m corev1.VolumeMount) (name string, bound *target) {
 	for _, expected := range podinfo.SubPathMounts(c.pod) {
 		if expected.Container == c.name && expected.Index == index {
 			bound := c.target(expected)
@@ -127,7 +127,7 @@ func (p containerSources) claimPoint() string {
 
 // kindOfSource says what the source of a mount is; empty: it could not be seen.
 func (c containerSources) kindOfSource(index int, m corev1.VolumeMount) string {
-	source, bound := c.source(index, m)
+	source, bound := c.sourceOf(index, m)
 	if source == "" {
 		return ""
 	}

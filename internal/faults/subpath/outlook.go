@@ -76,8 +76,8 @@ func (b Bind) MayBeLastMount() bool {
 	return b.comparison.Asked != nil && b.comparison.Asked.Volume == nil
 }
 
-// describePod says about a pod that is being deleted whether the bind may be unmounted.
-func (o Outlook) describePod() string {
+// describeGoing says about a pod that is being deleted whether the bind may be unmounted.
+func (o Outlook) describeGoing() string {
 	if o.StillRuns != "" {
 		return "the pod is being deleted, and may still use its mounts: " + o.StillRuns
 	}

@@ -31,9 +31,9 @@ const (
 var (
 	// reportReasons are the reasons to wait whose message the kubelet itself writes, before a runtime has a say.
 	reportReasons = []string{"CreateContainerConfigError", "ContainerCreating", "PodInitializing"}
-	// report is a whole message of the kubelet about one path, and reportOfKind one about the kind of what is there.
+	// pathReport is a whole message of the kubelet about one path, and reportOfKind one about the kind of what is there.
 	reportPrefix = `^(?:Error: )?(?:Mount[A-Za-z.]+ (?:initialization )?failed for volume "[^"]{1,253}" ?: )?`
-	report       = regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
+	pathReport   = regexp.MustCompile(reportPrefix + `(?:path "([^"]+)" does not exist|(?:l?stat|open) (.+): no such file or directory)$`)
 	reportOfKind = regexp.MustCompile(reportPrefix + `hostPath type check failed: (.+) is not a (directory|file|socket file|character device|block device)$`)
 	reportedKind = map[string]pathKind{
 		"directory": directoryKind, "file": fileKind, "socket file": socketKind, "character device": characterDevice, "block device": blockDevice,
@@ -78,7 +78,7 @@ func parseReport(message string) (name string, kind pathKind, ok bool) {
 	}
 	if m := reportOfKind.FindStringSubmatch(message); m != nil {
 		name, kind = m[1], reportedKind[m[2]]
-	} else if m := report.FindStringSubmatch(message); m != nil {
+	} else if m := pathReport.FindStringSubmatch(message); m != nil {
 		name = m[1] + m[2]
 	}
 	name, ok = plainPath(name)
