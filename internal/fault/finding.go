@@ -40,6 +40,10 @@ type Details struct {
 	Container ContainerState `json:"container,omitempty"`
 	// Driver is the name of the CSI driver of the volume.
 	Driver string `json:"driver,omitempty"`
+	// PersistentVolume is the name of the volume's PersistentVolume, and SpecVolume its name in the pod's spec if Volume has
+	// the former.
+	PersistentVolume string `json:"persistentVolume,omitempty"`
+	SpecVolume       string `json:"specVolume,omitempty"`
 	// Daemon is the process that serves the file system of the volume, HeldBy the one that holds the device.
 	Daemon *Process `json:"daemon,omitempty"`
 	HeldBy *Process `json:"heldBy,omitempty"`

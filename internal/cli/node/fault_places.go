@@ -33,7 +33,7 @@ func (r *scanReport) groupPlaces() []faultPlace {
 		return fmt.Sprintf("%s\x00%s\x00%s\x00%s", f.Code, f.Impact, f.Heal, f.Details.Driver)
 	}
 	exact := func(f *scanFault) string { return f.subjectKey() + "\x00" + f.Volume }
-	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.Volume }
+	volume := func(f *scanFault) string { return f.Pod.Namespace + "\x00" + f.kubeletVolume() }
 	whole := func(*scanFault) string { return "" }
 	var all []faultPlace
 	for _, faults := range verb.Group(faults, kind) {

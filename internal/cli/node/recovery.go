@@ -71,7 +71,7 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 		case found.Code == fault.HeldDevice:
 			g.pod, g.device = "", cmp.Or(found.Details.Device, found.Mount.Device)
 		case found.Code != fault.OrphanedPodVolumes:
-			g.volume = found.Volume
+			g.volume = found.kubeletVolume()
 		}
 		target := at[g]
 		if target == nil {

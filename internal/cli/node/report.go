@@ -4,6 +4,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -37,18 +38,30 @@ type scanFault struct {
 	Impact fault.Impact `json:"impact"`
 	Heal   fault.Heal   `json:"heal"`
 	// Summary and Plan are for people, as Evidence is.
-	Summary   string    `json:"summary"`
-	Plan      string    `json:"plan"`
-	Pod       scanPod   `json:"pod"`
-	Container string    `json:"container"`
-	Volume    string    `json:"volume"`
-	Mount     scanMount `json:"mount"`
+	Summary   string  `json:"summary"`
+	Plan      string  `json:"plan"`
+	Pod       scanPod `json:"pod"`
+	Container string  `json:"container"`
+	// Volume is the name in the pod's spec, as far as that is known; else the kubelet's.
+	Volume string    `json:"volume"`
+	Mount  scanMount `json:"mount"`
 	// Details are the facts that are known beside.
 	Details fault.Details `json:"details"`
 	// Holder is who holds a device.
 	Holder   string          `json:"holder,omitempty"`
 	Commands []fault.Command `json:"commands"`
 	Evidence []string        `json:"evidence"`
+}
+
+// kubeletVolume is the kubelet's name of the volume. Unlike Volume, it is the same whether the pod's spec is known or not.
+func (f *scanFault) kubeletVolume() string { return cmp.Or(f.Details.PersistentVolume, f.Volume) }
+
+// volumeText is the volume for people, with both of its names.
+func (f *scanFault) volumeText() string {
+	if name := f.Details.PersistentVolume; name != "" && name != f.Volume {
+		return f.Volume + " (PersistentVolume " + name + ")"
+	}
+	return f.Volume
 }
 
 type scanPod struct {
@@ -181,8 +194,9 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 		a := fault.Advise(finding, caller)
 		report.Faults = append(report.Faults, scanFault{
 			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
-			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container, Volume: finding.Volume,
-			Mount: mount, Details: finding.Details, Holder: finding.Holder,
+			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container,
+			Volume: cmp.Or(finding.Details.SpecVolume, finding.Volume),
+			Mount:  mount, Details: finding.Details, Holder: finding.Holder,
 			Commands: append([]fault.Command{}, a.Commands...), Evidence: append([]string{}, finding.Evidence...),
 		})
 	}

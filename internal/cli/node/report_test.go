@@ -137,7 +137,8 @@ func faultsOfManyCauses() []fault.Finding {
 			Code: fault.DisconnectedFUSE, Pod: pod("ml", "trainer-0"), Volume: "pvc-dead", Mount: fault.Mount{ID: 4, Device: "0:40", FSType: "fuse.ceph", Point: point("trainer-0")},
 			Details: fault.Details{
 				Driver: driver, Place: fault.PlaceVolume, PodState: fault.PodWanted, Workload: fault.Workload{Kind: "StatefulSet", Name: "trainer"},
-				Refusal: fault.Refuse(fault.AwaitsDriver, "the driver has nothing mounted for the whole node"),
+				Refusal:    fault.Refuse(fault.AwaitsDriver, "the driver has nothing mounted for the whole node"),
+				SpecVolume: "data", PersistentVolume: "pvc-dead",
 			},
 		},
 		fault.Finding{
@@ -269,6 +270,35 @@ func faultsOfOneCause(n int, workloads bool) (all []fault.Finding) {
 		})
 	}
 	return all
+}
+
+// TestOneVolumeHasOneName: rows about one volume have one name of it, whichever of its names the fault was found by.
+func TestOneVolumeHasOneName(t *testing.T) {
+	t.Parallel()
+	pod := fault.Pod{Namespace: "shop", Name: "web", UID: "u"}
+	dead := fault.Finding{Code: fault.DisconnectedFUSE, Pod: pod, Volume: "pvc-sw", Details: fault.Details{SpecVolume: "d", PersistentVolume: "pvc-sw"}}
+	stale := fault.Finding{Code: fault.StaleSubPath, Pod: pod, Container: "app", Volume: "d", Details: fault.Details{PersistentVolume: "pvc-sw"}}
+	unknown := fault.Finding{Code: fault.DisconnectedFUSE, Pod: pod, Volume: "pvc-sw", Details: fault.Details{PersistentVolume: "pvc-sw"}}
+	for name, c := range map[string]struct {
+		found               fault.Finding
+		column, reason, row string
+	}{
+		"the kubelet's name":    {dead, "d", "PersistentVolume pvc-sw: ", "d (PersistentVolume pvc-sw)"},
+		"the name in the spec":  {stale, "d", "app, PersistentVolume pvc-sw: ", "d (PersistentVolume pvc-sw)"},
+		"the spec is not known": {unknown, "pvc-sw", "the connection", "pvc-sw"},
+	} {
+		place := placesInOrder(reportOf([]fault.Finding{c.found}, scanCoverage{}).Faults)[0]
+		f := place.faults[0]
+		if place.volumeText() != c.column || !strings.HasPrefix(place.reasonText(false), c.reason) || f.volumeText() != c.row {
+			t.Errorf("%s: column %q, reason %q, row %q", name, place.volumeText(), place.reasonText(false), f.volumeText())
+		}
+		if f.kubeletVolume() != "pvc-sw" || !f.hasName("pvc-sw") || !f.hasName(c.column) {
+			t.Errorf("%s: the kubelet's name is %q, and names select %v, %v", name, f.kubeletVolume(), f.hasName("pvc-sw"), f.hasName(c.column))
+		}
+	}
+	if known, not := reportOf([]fault.Finding{dead}, scanCoverage{}), reportOf([]fault.Finding{unknown}, scanCoverage{}); known.Faults[0].identity() != not.Faults[0].identity() {
+		t.Error("a fault is another one once the spec of its pod is known")
+	}
 }
 
 func TestManyFaultsOfOneCauseTakeFewLines(t *testing.T) {

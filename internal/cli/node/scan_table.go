@@ -119,6 +119,23 @@ func (p faultPlace) volumeText() string {
 	}
 }
 
+// persistentVolumeText is the other name of the volume, or how many other names there are.
+func (p faultPlace) persistentVolumeText() string {
+	switch names := verb.Distinct(p.faults, func(f *scanFault) string {
+		if f.Details.PersistentVolume == f.Volume {
+			return ""
+		}
+		return f.Details.PersistentVolume
+	}); len(names) {
+	case 0:
+		return ""
+	case 1:
+		return "PersistentVolume " + printable.Quoted(names[0])
+	default:
+		return fmt.Sprintf("%d PersistentVolumes", len(names))
+	}
+}
+
 // reasonText is one sentence: the containers, the volume if it has no column, and what is wrong.
 func (p faultPlace) reasonText(volume bool) string {
 	const maxContainers = 3
@@ -139,6 +156,12 @@ func (p faultPlace) reasonText(volume bool) string {
 			text += " on "
 		}
 		text += at
+	}
+	if other := p.persistentVolumeText(); other != "" {
+		if text != "" {
+			text += ", "
+		}
+		text += other
 	}
 	if text != "" {
 		text += ": "

@@ -103,7 +103,7 @@ func (f *scanFault) hasName(name string) bool {
 	if name == "" {
 		return false
 	}
-	names := []string{f.Volume, f.Pod.UID, f.Pod.Name, string(f.Code), f.Details.Device, f.deviceText(), f.Mount.Point, f.Details.Workload.Name}
+	names := []string{f.Volume, f.Details.PersistentVolume, f.Pod.UID, f.Pod.Name, string(f.Code), f.Details.Device, f.deviceText(), f.Mount.Point, f.Details.Workload.Name}
 	if f.Pod.Name != "" {
 		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name)
 	}
@@ -200,7 +200,7 @@ func (v scanView) evidenceText(found *scanFault) string {
 	}
 	for _, line := range append([][2]string{
 		{"hurts", verb.Hurts[found.Impact]}, {"pod", found.Pod.String()}, {"workload", found.Details.Workload.String()}, {"container", found.Container},
-		{"volume", found.Volume}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", found.holderText()},
+		{"volume", found.volumeText()}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", found.holderText()},
 	}, found.reasonLines()...) {
 		writeRow(&text, 2, line[0], line[1])
 	}

@@ -28,7 +28,7 @@ func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 	}
 	for _, u := range l.Unproven {
 		if u.Point == f.Mount.Point || f.Details.Path != "" && u.Point == f.Details.Path ||
-			f.Volume != "" && u.Volume == f.Volume && u.Pod.UID == f.Pod.UID {
+			f.Volume != "" && u.Volume == f.kubeletVolume() && u.Pod.UID == f.Pod.UID {
 			return "this place could not be judged: " + u.Why
 		}
 	}
@@ -65,7 +65,7 @@ type faultIdentity struct {
 }
 
 func (f *scanFault) identity() faultIdentity {
-	k := faultIdentity{f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace, f.Details.Device}
+	k := faultIdentity{f.Code, f.Pod.UID, f.Container, f.kubeletVolume(), f.Mount.Point, f.Mount.Namespace, f.Details.Device}
 	if f.Code == fault.HeldDevice { // the pod is the holder's, whom only the container runtime knows
 		k.pod, k.container = "", ""
 	}

@@ -184,6 +184,6 @@ func compareScans(before, now *scanReport) (changes []faultChange) {
 
 // identityKey is the same for two findings of one fault in two scans.
 func (f *scanFault) identityKey() string {
-	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.Volume, f.Mount.Point, f.Mount.Namespace,
+	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.kubeletVolume(), f.Mount.Point, f.Mount.Namespace,
 		f.Mount.ID)
 }

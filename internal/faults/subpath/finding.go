@@ -6,6 +6,7 @@ package subpath
 import (
 	"cmp"
 	"fmt"
+	"path"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -52,6 +53,10 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 	if pod != nil {
 		finding.Evidence = append(finding.Evidence, containerEvidence(pod, b.Container)...)
 		finding.Details = podinfo.DetailsOf(pod, b.Container)
+	}
+	if pod != nil && podinfo.FromClaim(b.Volume) { // the kubelet's path has the name of the PersistentVolume
+		finding.Details.PersistentVolume = path.Base(path.Dir(path.Dir(b.State.Point)))
+		add("the PersistentVolume of volume %q is %q", b.Volume.Name, finding.Details.PersistentVolume)
 	}
 	finding.Details.Place = podinfo.SourcePlace(finding.Code, b.Volume.HostPath, cmp.Or(b.Mount.SubPath, b.Mount.SubPathExpr), fault.PlaceSubPath)
 	if b.HabitReason != "" {

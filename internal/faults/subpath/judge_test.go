@@ -7,8 +7,10 @@ import (
 	"os"
 	"testing"
 
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 func TestJudge(t *testing.T) {
@@ -64,6 +66,24 @@ func recordedTable(t *testing.T, name string) *mountinfo.Table {
 		t.Fatal(err)
 	}
 	return mountinfo.NewTable(mounts)
+}
+
+// TestFindingNamesThePersistentVolume: a bind of a claim's volume has the kubelet's name of it beside that in the spec.
+func TestFindingNamesThePersistentVolume(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"claim": "pvc-sw", "configmap": ""} {
+		pod := kubelettest.NewPod()
+		b := Bind{Verdict: Stale, SubPathMount: podinfo.SubPathMount{Container: "app"}}
+		b.State.Point = "/k/pods/u/volume-subpaths/pvc-sw/app/0"
+		for _, v := range pod.Spec.Volumes {
+			if v.Name == name {
+				b.Volume = v
+			}
+		}
+		if f := b.Finding(pod, 1); f.Volume != name || f.Details.PersistentVolume != want || f.Details.SpecVolume != "" {
+			t.Errorf("%s: volume %q, details %+v", name, f.Volume, f.Details)
+		}
+	}
 }
 
 func TestSourcePathIsOneOfTheHost(t *testing.T) {

@@ -85,6 +85,9 @@ type containerSources struct {
 func (c containerSources) finding(code fault.Code, volume string, evidence ...string) fault.Finding {
 	details := podinfo.DetailsOf(c.pod, c.name)
 	details.Place = fault.PlaceSource
+	if name, ok := podinfo.ClaimVolume(c.pod, volume, func(string, int) bool { return false }); ok && volume != "" && volume != name {
+		details.SpecVolume, details.PersistentVolume = name, volume
+	}
 	return fault.Finding{Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: details, Evidence: evidence}
 }
 

@@ -87,7 +87,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: found,
 		spec: podSpec{pod: e.podByUID(place.PodUID)},
 	}
-	volume.HiddenMounts = e.hiddenBelow(found.Mount)
+	volume.HiddenMounts, volume.SpecName = e.hiddenBelow(found.Mount), e.nameInSpec(place)
 	if found.ID != 0 {
 		volume.children = len(e.table.Children(found.ID))
 	}
@@ -114,6 +114,19 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 		volume.UnstagedDir = e.unstagedDir(record, found.Mount)
 	}
 	return volume
+}
+
+// nameInSpec is the name in the pod's spec of a volume that the kubelet calls by its PersistentVolume's.
+func (e *enumerator) nameInSpec(place kubelet.Volume) string {
+	pod := e.podByUID(place.PodUID)
+	if pod == nil {
+		return ""
+	}
+	name, _ := podinfo.ClaimVolume(pod, place.Name, func(container string, index int) bool {
+		_, bound := e.visibleMounts[e.node.SubPathPoint(kubelet.SubPath{PodUID: place.PodUID, Volume: place.Name, Container: container, Index: index})]
+		return bound
+	})
+	return name
 }
 
 // findStaging finds the mount that the driver has made for the whole node: at one of the places that the kubelet has it

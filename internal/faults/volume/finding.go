@@ -42,7 +42,9 @@ func (v *Volume) driverName() string {
 
 // faultDetails are the facts about the volume's own mount or a copy. planned decides whether it can be repaired.
 func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.Details {
-	d := fault.Details{Daemon: v.Daemon, Place: place, PodState: podinfo.StateOf(v.spec.pod)}
+	d := fault.Details{
+		Daemon: v.Daemon, Place: place, PodState: podinfo.StateOf(v.spec.pod), SpecVolume: v.SpecName, PersistentVolume: v.persistentVolume(),
+	}
 	if v.Record != nil {
 		d.Driver = v.Record.Driver
 	}
@@ -72,6 +74,9 @@ func (v *Health) mountFacts() []string {
 	}
 	if more := len(v.HiddenMounts) - maxHidden; more > 0 {
 		all = append(all, fmt.Sprintf("and %d more mounts beneath it at the same place", more))
+	}
+	if v.SpecName != "" {
+		all = append(all, fmt.Sprintf("the pod's spec calls the volume %q, and its PersistentVolume is %q", v.SpecName, v.Name))
 	}
 	if v.Record != nil {
 		all = append(all, "the kubelet's record names "+v.Record.String())
@@ -143,6 +148,7 @@ func (c *Copy) copyFinding() fault.Finding {
 	}
 	if c.Pod.UID != c.volume.Pod.UID {
 		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
+		finding.Details.SpecVolume = "" // of the volume's pod
 	}
 	finding.Evidence = append(finding.Evidence, c.Reasons...)
 	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,

@@ -42,6 +42,8 @@ type Volume struct {
 	Plugin string
 	// Name is the kubelet's name of it: that of the PersistentVolume if it comes from a claim.
 	Name string
+	// SpecName is the name in the pod's spec if Name is that of a PersistentVolume. Empty: it is not known.
+	SpecName string `json:",omitempty"`
 	// Point is the directory that the kubelet keeps it in, or the path of a hostPath.
 	Point string
 	// Mount is the visible mount at Point, or for a hostPath the one that Point lies on. The zero value: none.
@@ -85,6 +87,14 @@ func (v *Volume) place() fault.Place {
 		return fault.PlaceHostPath
 	}
 	return fault.PlaceVolume
+}
+
+// persistentVolume is the name of the volume's PersistentVolume; empty if it has none, or that is not known.
+func (v *Volume) persistentVolume() string {
+	if v.SpecName != "" || v.Plugin == localPlugin || v.Record != nil && v.Record.Lifecycle == "Persistent" && v.Record.PersistentVolume == v.Name {
+		return v.Name
+	}
+	return ""
 }
 
 // isNodes reports whether no driver mounts the volume again for a new pod.

@@ -5,8 +5,8 @@
 #  FAULT               HURTS       HEAL    POD OR DEVICE                             VOLUME
 1  HungMount           now         person  ml/trainer-1                              pvc-hung
      it does not answer; its daemon ceph-fuse[21087] is stopped
-2  DisconnectedFUSE    now         driver  ml/trainer-0                              pvc-dead
-     the connection to its FUSE daemon is gone; cephfs.csi.ceph.com has mounted nothing in its place
+2  DisconnectedFUSE    now         driver  ml/trainer-0                              data
+     PersistentVolume pvc-dead: the connection to its FUSE daemon is gone; cephfs.csi.ceph.com has mounted nothing in its place
 3  StaleSubPath        next start  safe    shop/web ×2                               nginx-conf
      nginx, sidecar: the file it is bound to was deleted or replaced
 4  HeldDevice          detach      safe    /dev/loop0 (7:0)                          pvc-held
@@ -30,7 +30,7 @@
   hurts      now
   pod        ml/trainer-0, uid uid-of-trainer-0
   workload   StatefulSet trainer
-  volume     pvc-dead
+  volume     data (PersistentVolume pvc-dead)
   mount      /var/lib/kubelet/pods/uid-of-trainer-0/volumes/kubernetes.io~csi/pvc/mount
   driver     cephfs.csi.ceph.com
   heal       driver
