@@ -12,10 +12,13 @@ import (
 	"time"
 )
 
+// maxWait is for how long a test waits for what is to come. Nothing needs that long: it bounds what would hang.
+const maxWait = 2 * time.Minute
+
 // Await waits until something is so.
 func Await(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(Patience(30 * time.Second)); !so(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(Patience(maxWait)); !so(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not so: %s", what)
 		}
@@ -56,7 +59,7 @@ func NobodyWaits(t testing.TB, pid int) (stop func()) {
 func AwaitLocked(t testing.TB, pid int) {
 	t.Helper()
 	const pause = 10 * time.Millisecond
-	for deadline, seen := time.Now().Add(Patience(30*time.Second)), 0; seen < int(Patience(200*time.Millisecond)/pause); time.Sleep(pause) {
+	for deadline, seen := time.Now().Add(Patience(maxWait)), 0; seen < int(Patience(200*time.Millisecond)/pause); time.Sleep(pause) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the memory of process %d is not locked", pid)
 		}
@@ -100,7 +103,7 @@ func readerWaits(t testing.TB, pid int) bool {
 // then. It asks for nothing that would have to be waited for.
 func AwaitExec(t testing.TB, pid int) (gone bool) {
 	t.Helper()
-	for deadline, alone := time.Now().Add(Patience(30*time.Second)), 0; ; time.Sleep(10 * time.Millisecond) {
+	for deadline, alone := time.Now().Add(Patience(maxWait)), 0; ; time.Sleep(10 * time.Millisecond) {
 		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(text) == 0 {
 			return true
 		}
