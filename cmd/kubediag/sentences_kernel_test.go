@@ -219,7 +219,7 @@ var sentences = []sentence{
 	line(`\S+, (?:OLD: )?scan of .*, \S+s ago, and looked at again now. To look again: \S*kubediag scan \S*--kubelet-root=.*`, always),
 	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s`, always),
 	line(`Unknown whether this kubelet renews stale binds \(kubelets from 1.19 do\)`, always),
-	line(`Without the specs of pods \(--pods\), a source that is missing or was moved away is not seen, nor a hostPath that does not answer: `+
+	line(`Without the specs of pods \(--pods\), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet: `+
 		`kubectl get pods -A -o json > pods\.json; \S+ scan .*--kubelet-root=.* --pods=pods\.json`, always),
 	line(`no kubelet process was used, root "ROOT", mount namespace \d+`, always),
 	// The repairs that would be made, and those that would not.

@@ -66,16 +66,16 @@ func podProcess(podUID string) (string, error) {
 		case procfs.Ended(err):
 		case err != nil:
 			return "", fmt.Errorf("read control group of process %d: %w", pid, err)
-		case namesPod(string(text), podUID):
+		case NamesPod(string(text), podUID):
 			return fmt.Sprintf("process %d, which is in a control group of the pod", pid), nil
 		}
 	}
 	return "", nil
 }
 
-// namesPod reports whether the text of a /proc/PID/cgroup has a name that a kubelet gives the control group of the pod,
+// NamesPod reports whether the text of a /proc/PID/cgroup has a name that a kubelet gives the control group of the pod,
 // anywhere in it. A process that may make control groups can choose such a name: then the pod is taken to run.
-func namesPod(cgroup, podUID string) bool {
+func NamesPod(cgroup, podUID string) bool {
 	name := "pod" + podUID
 	rest := strings.ReplaceAll(cgroup, "_", "-") // systemd's names of slices have the one for the other
 	for {

@@ -28,7 +28,7 @@ func TestNamesPod(t *testing.T) {
 		"0::/user.slice\n":                                                                                             false,
 		"":                                                                                                             false,
 	} {
-		if got := namesPod(cgroup, uid); got != want {
+		if got := NamesPod(cgroup, uid); got != want {
 			t.Errorf("%q names the pod: %v, want %v", cgroup, got, want)
 		}
 	}

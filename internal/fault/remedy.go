@@ -56,8 +56,10 @@ func volumeRemedies(first ...func(Finding, Caller) []Command) map[Place]remedy {
 	if len(first) == 0 { // one that does not answer may do so again, and keeps a pod that is deleted
 		mounted.commands, other.commands = append(mounted.commands, deletePod), append(other.commands, unmountDead)
 	}
+	copied := mounted
+	copied.next = startDaemonThenContainer
 	return map[Place]remedy{
-		PlaceVolume: mounted, PlaceSubPath: mounted, PlaceContainer: mounted, PlaceHostPath: other, PlaceInsideVolume: other,
+		PlaceVolume: mounted, PlaceSubPath: mounted, PlaceContainer: copied, PlaceHostPath: other, PlaceInsideVolume: other,
 	}
 }
 
@@ -131,7 +133,9 @@ func controller(f Finding) string {
 // NextStep is what a person does about a fault that kubediag does not repair.
 func NextStep(f Finding) string {
 	if next := remedyOf(f).next; next != nil {
-		return next(f)
+		if text := next(f); text != "" {
+			return text
+		}
 	}
 	text := f.Code.Entry().Next
 	if newPodHelps(f) && f.Details.SharedStaging > 0 {
@@ -150,6 +154,15 @@ func startDaemonFirst(f Finding) string {
 	}
 	return fmt.Sprintf("start the program again that mounts %q, and then unmount what is broken: until it mounts again, writes go to the "+
 		"node's own disk", f.Mount.Point)
+}
+
+// startDaemonThenContainer is about a container's copy of a mount that no driver makes again for a pod.
+func startDaemonThenContainer(f Finding) string {
+	if f.Details.Refusal.Reason != NodeMount || f.Code == HungMount {
+		return ""
+	}
+	return fmt.Sprintf("start the program again that mounts what container %q has at %q, and then have the container start again, which keeps the "+
+		"broken mount until then", f.Container, f.Mount.Point)
 }
 
 // recoverPod has kubediag repair it.

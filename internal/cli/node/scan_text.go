@@ -304,7 +304,7 @@ func (v scanView) caveatLines() (lines []string) {
 		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
 	if v.lacksSpecs() {
-		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath that does not answer"
+		text := "Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet"
 		if v.from == "" {
 			text += ": " + getPods + v.program.commandLine("kubediag scan"+v.flags+" --pods=pods.json")
 		}

@@ -24,13 +24,16 @@ type copySearch struct {
 	volumesByDevice   map[device][]*Health
 	copiesByContainer map[string]int // of copies, by container
 	plain             map[device][]*plainDir
+	unclaimed         unclaimed
+	prober            *batchProber
 }
 
 // findCopies adds to the volumes the copies of them that are broken or may be. It returns the volumes, and those that
-// only a container has any more.
-func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*Health, coverage *Coverage) ([]*Health, error) {
+// only a container has any more. A file system of a container that is dead and of no volume is added as one.
+func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*Health, prober *batchProber) ([]*Health, error) {
+	coverage := prober.coverage
 	search := &copySearch{
-		enumerator: e, volumes: volumes, coverage: coverage, copiesByContainer: map[string]int{},
+		enumerator: e, volumes: volumes, coverage: coverage, copiesByContainer: map[string]int{}, prober: prober,
 		namespaces: &namespaces{runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
 	}
 	search.findBinds()
@@ -47,10 +50,13 @@ func (s *copySearch) findElsewhere(ctx context.Context) error {
 		return err
 	}
 	s.plain = plain
+	if s.unclaimed, err = s.newUnclaimed(ctx); err != nil {
+		return err
+	}
 	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || s.plain[d] != nil || b.Major == 0 && b.MayHang &&
-			(s.selection.PodUID != "" || !s.shownDevices[d]))
+			(s.selection.PodUID != "" || !s.shownDevices[d]) || b.MayHang && s.unclaimed.onHost[d])
 	})
 	s.coverage.Namespaces = &survey
 	s.coverage.addSkipped(survey.Skipped)
@@ -64,13 +70,17 @@ func (s *copySearch) findElsewhere(ctx context.Context) error {
 	if err := s.namespaces.findOwners(ctx, candidates); err != nil {
 		return err
 	}
-	return s.node.Do(ctx, func() error {
+	err = s.node.Do(ctx, func() error {
 		s.namespaces.recordedFirst(candidates)
 		for _, m := range candidates {
 			s.attribute(m)
 		}
 		return ctx.Err()
 	})
+	if err != nil {
+		return err
+	}
+	return s.judgeUnclaimed(ctx)
 }
 
 // wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. If one pod is inspected,
@@ -98,10 +108,11 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 }
 
 // mayBeCopy reports whether a mount of another namespace is of the directory of one of the volumes, or of an earlier
-// file system of a volume: one that no volume has any more, or that is dead for others still.
+// file system of a volume: one that no volume has any more, or that is dead for others still. It may also be of a file
+// system that no volume has at all.
 func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 	d := deviceOf(m.Mount)
-	if (s.selection.PodUID != "" || !s.shownDevices[d] || s.volumesByDevice[d] != nil) && mountns.MayHang(m.FSType) {
+	if (s.selection.PodUID != "" || !s.shownDevices[d] || s.volumesByDevice[d] != nil || s.unclaimed.onHost[d]) && mountns.MayHang(m.FSType) {
 		return true
 	}
 	for _, v := range s.volumesByDevice[d] {
@@ -137,6 +148,7 @@ func (s *copySearch) attribute(found mountns.Mount) {
 	health := copied.volume
 	switch {
 	case health == nil: // it is of no volume
+		s.addUnclaimed(copied, other)
 	case other.workloadMade || copied.Pod.UID != "" && copied.Pod.UID != health.Pod.UID || other.outsideContainers:
 		health.ForeignCopies++ // it is for its owner to repair
 	case other.processesHidden: // root may find that it is foreign

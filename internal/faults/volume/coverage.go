@@ -44,7 +44,10 @@ type Unjudged struct {
 // String is the place and the reason, for people.
 func (u Unjudged) String() string {
 	text := fmt.Sprintf("volume %q of pod %s at %q", u.Volume, describePod(u.Pod), u.Point)
-	if u.Namespace != "" {
+	switch {
+	case u.Volume == "" && u.Namespace != "": // it is of no volume that is known
+		text = fmt.Sprintf("the mount of pod %s at %q in mount namespace %s", describePod(u.Pod), u.Point, u.Namespace)
+	case u.Namespace != "":
 		text = fmt.Sprintf("the mount of %s in mount namespace %s", text, u.Namespace)
 	}
 	return text + " could not be judged: " + u.Reason

@@ -21,7 +21,7 @@ func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
 		all = append(all, fault.Finding{
-			Code: v.Code, Pod: v.Pod, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
+			Code: v.Code, Pod: v.Pod, Container: v.Container, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
 			Evidence: slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts()),
 			Details:  v.faultDetails(podinfo.SourcePlace(v.Code, v.spec.hostPath, "", v.place()), v.repairVolume(PlanOptions{})[0]),
 		})

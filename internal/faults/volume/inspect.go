@@ -133,7 +133,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	for _, v := range n.volumes {
 		v.Replacement = host.findReplacement(ctx, &v.Evidence, v.Verdict)
 	}
-	if n.volumes, err = i.findCopies(ctx, enumerator, n.volumes, &n.coverage); err != nil {
+	if n.volumes, err = i.findCopies(ctx, enumerator, n.volumes, prober); err != nil {
 		return nil, err
 	}
 	if n.copies, err = prober.judgeCopies(ctx, n.volumes); err != nil {

@@ -32,6 +32,7 @@ const (
 type otherNamespace struct {
 	namespace mountns.Namespace // with a process, if there is one
 	pids      []int
+	cgroups   []string // of its processes, as /proc/PID/cgroup has them: those about which the runtime was asked
 	// owner is nil if the container is not known: ownerReason says why, for people.
 	owner       *cri.Owner
 	ownerReason string
@@ -148,6 +149,7 @@ func (n *namespaces) findOwner(ctx context.Context, other *otherNamespace) error
 		}
 		other.gone = false
 		asked[string(cgroup)] = true
+		other.cgroups = append(other.cgroups, string(cgroup))
 		owner, outside, reason := n.askOwner(ctx, string(cgroup))
 		other.processesHidden = false
 		switch {

@@ -40,7 +40,7 @@ type RemovalFacts struct {
 
 // isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
 func (v *Health) isDeadMount() bool {
-	return v.isNodes() && v.Plugin != localPlugin && v.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Mount.FSType, "fuse")
+	return v.isNodes() && v.Container == "" && v.Plugin != localPlugin && v.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Mount.FSType, "fuse")
 }
 
 // addRemovalFacts asks what decides on the removal of dead mounts. No file system is asked.
@@ -125,6 +125,9 @@ func (v *Health) planRemoval() []plannedAction {
 	planned := v.removalOf(v.Mount)
 	dead, living := v.deadAboveLiving()
 	switch {
+	case v.Container != "":
+		planned.refuse(fault.NodeMount, "no driver mounts it again: the program that mounted it has to do that, and the container keeps "+
+			"the broken mount until it starts again")
 	case v.Plugin == localPlugin:
 		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Name)
 	case v.Code == fault.VolumeIOError:

@@ -29,6 +29,9 @@ func (v *Volume) inSpec(pod *corev1.Pod) (may []corev1.Volume) {
 
 // Mounters lists the containers of its pod that mount the volume, by the pod's spec.
 func (v *Volume) Mounters(pod *corev1.Pod) []string {
+	if v.Container != "" {
+		return []string{v.Container}
+	}
 	may := v.inSpec(pod)
 	var names []string
 	for _, name := range podinfo.ContainerNames(pod) {

@@ -58,6 +58,9 @@ type Volume struct {
 	Staging         *Staging
 	NoStagingReason string
 
+	// Container has the mount, in its own mount namespace, and it is of no volume that is known: then Plugin and Name are
+	// empty. Empty: it is a mount of the kubelet's namespace.
+	Container string `json:",omitempty"`
 	// Inside is whether a workload has made the mount, inside a volume of the pod: Name is that volume's.
 	Inside bool
 	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
@@ -81,6 +84,8 @@ var kubeletPlugins = []string{
 // place is what kind of mount the volume's is.
 func (v *Volume) place() fault.Place {
 	switch {
+	case v.Container != "":
+		return fault.PlaceContainer
 	case v.Inside:
 		return fault.PlaceInsideVolume
 	case v.Plugin == HostPathPlugin, v.Plugin == localPlugin:

@@ -287,6 +287,9 @@ func faultCodeOf(v *volume.Health) fault.Code {
 // describeVolume describes a volume for people.
 func describeVolume(health *volume.Health) string {
 	text := fmt.Sprintf("volume %q of %s at %q: %s", health.Name, describePod(health.Pod), health.Point, faultCodeOf(health))
+	if health.Container != "" {
+		text = fmt.Sprintf("mount of container %q of %s at %q: %s", health.Container, describePod(health.Pod), health.Point, faultCodeOf(health))
+	}
 	if health.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"
 	}

@@ -53,6 +53,6 @@ Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
 ! Names of pods are missing: runtime: deadline\u202e exceeded
 ! Not looked at: 1 process: it refuses\x1b: ask.
 ! Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).
-! Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath that does not answer: kubectl get pods -A -o json > pods.json; kubediag scan --pods=pods.json
+! Without the specs of pods (--pods), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet: kubectl get pods -A -o json > pods.json; kubediag scan --pods=pods.json
 ! Note: no kubelet that serves \x1b was seen.
 no kubelet process was used, root "/k \x1b", mount namespace 4026531841.

@@ -1,0 +1,127 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build kernel
+
+package volume_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/sys/systest"
+)
+
+// unclaimedScene is a container that has a FUSE file system of the host, which is no volume that is known without the spec of
+// its pod.
+func unclaimedScene(t *testing.T) (s *volumeScene, host string, daemon *kerneltest.Actor) {
+	t.Helper()
+	s, host = bareScene(t, "vol1"), filepath.Join(t.TempDir(), "host")
+	s.must(os.Mkdir(host, 0o755))
+	daemon = kerneltest.FUSE(t, host)
+	s.runtime.of = &cri.Owner{
+		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+		Mounts: []cri.Mount{{HostPath: host, ContainerPath: "/data"}},
+	}
+	s.startProcess(host, "/data")
+	s.i.Pods = nil
+	return s, host, daemon
+}
+
+func (s *volumeScene) findings(of volume.Selection) (all []fault.Finding, survey *volume.Survey) {
+	s.t.Helper()
+	survey, err := s.i.Inspect(s.t.Context(), of)
+	s.must(err)
+	for _, v := range survey.Broken() {
+		all = append(all, v.Findings()...)
+	}
+	return all, survey
+}
+
+// TestDeadFileSystemOfNoVolume: a container has it, and no spec was given.
+func TestDeadFileSystemOfNoVolume(t *testing.T) {
+	s, host, daemon := unclaimedScene(t)
+	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+		t.Fatalf("while it lives: %+v, %+v", all, survey.Coverage)
+	}
+	daemon.Kill()
+	for _, onHost := range []bool{true, false} {
+		if !onHost {
+			s.must(systest.UnmountPath(host, true))
+		}
+		for _, of := range []volume.Selection{{}, {PodUID: string(s.pod.UID)}} {
+			all, survey := s.findings(of)
+			if len(all) != 1 {
+				t.Fatalf("on the host %v, %+v: findings %+v, %+v", onHost, of, all, survey.Coverage)
+			}
+			f := all[0]
+			if f.Code != fault.DisconnectedFUSE || f.Pod.UID != string(s.pod.UID) || f.Pod.Name != s.pod.Name || f.Container != "app" ||
+				f.Mount.Point != "/data" || f.Details.Place != fault.PlaceContainer || f.Details.Refusal.Reason != fault.NodeMount ||
+				!strings.Contains(strings.Join(f.Evidence, "; "), host) {
+				t.Errorf("finding %+v", f)
+			}
+			if next := fault.NextStep(f); !strings.Contains(next, "start the program again") || !strings.Contains(next, `container "app"`) {
+				t.Errorf("next: %q", next)
+			}
+			actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})
+			s.must(err)
+			if len(actions) > 0 || len(refusals) != 1 {
+				t.Errorf("actions %+v, refusals %q", actions, refusals)
+			}
+			if again := survey.Record().Judge(func(string) *corev1.Pod { return nil }); len(again.Broken()) != 1 || again.Broken()[0].Code != f.Code {
+				t.Errorf("judged again: %+v", again.Volumes)
+			}
+		}
+	}
+}
+
+// TestDeadFileSystemOfAHostPath: with the spec of the pod it is found as its volume, and the container's mount as a copy.
+func TestDeadFileSystemOfAHostPath(t *testing.T) {
+	s, host, daemon := unclaimedScene(t)
+	daemon.Kill()
+	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}}}
+	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
+	s.i.Pods = pods{string(s.pod.UID): s.pod}
+	all, _ := s.findings(volume.Selection{})
+	places := map[fault.Place]int{}
+	for _, f := range all {
+		places[f.Details.Place]++
+	}
+	if len(all) != 2 || places[fault.PlaceHostPath] != 1 || places[fault.PlaceContainer] != 1 || all[1].Volume != "host" {
+		t.Errorf("findings %+v", all)
+	}
+}
+
+// TestDeadFileSystemOfNoPod: what only the host has, or a process that is in no pod of this kubelet, is its owner's.
+func TestDeadFileSystemOfNoPod(t *testing.T) {
+	s, _, daemon := unclaimedScene(t)
+	kerneltest.Start(t, "daemon")
+	daemon.Kill()
+	for name, owner := range map[string]*cri.Owner{"no container": nil, "pod of another kubelet": {ContainerID: "c2", Container: "x", PodUID: "other"}} {
+		s.runtime.of = owner
+		if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+			t.Errorf("%s: %+v, %+v", name, all, survey.Coverage)
+		}
+	}
+}
+
+// TestHiddenDeadFileSystem: a living mount lies on the dead one in the container.
+func TestHiddenDeadFileSystem(t *testing.T) {
+	s, host, daemon := unclaimedScene(t)
+	lives := filepath.Join(t.TempDir(), "lives")
+	s.must(os.Mkdir(lives, 0o755))
+	kerneltest.FUSE(t, lives)
+	s.startProcess(host, "/data", lives, "/data")
+	daemon.Kill()
+	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+		t.Errorf("%+v, %+v", all, survey.Coverage)
+	}
+}
