@@ -29,10 +29,10 @@ func (w *brokenNode) heals(t *testing.T, code fault.Code, driver func()) {
 	t.Helper()
 	only := "--only=" + string(code)
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1, string(code))
-	w.unchanged(t, func() *result { return w.recover(t, "--yes", only) }).says(t, 1, string(code)+" default/web, volume pvc-1: refused because ", "Next: ")
+	w.unchanged(t, func() *result { return w.recover(t, "--yes", only) }).says(t, 1, string(code)+" default/web, volume claim: refused because ", "Next: ")
 	driver()
 	w.unchanged(t, func() *result { return w.recover(t, "--dry-run", only) }).says(t, 1, "would Replace "+w.Point, "lost: nothing")
-	w.recover(t, "--yes", only).says(t, 0, string(code)+" default/web, volume pvc-1: healed: a second scan no longer finds it")
+	w.recover(t, "--yes", only).says(t, 0, string(code)+" default/web, volume claim: healed: a second scan no longer finds it")
 	w.run(t, "scan", "--pods="+w.pods).says(t, 0, "nothing broken.")
 	if text := w.ReadHost(w.Point); text != "new" {
 		t.Errorf("the volume has %q", text)
