@@ -94,3 +94,12 @@ func TestDeadFUSEWithoutSpecs(t *testing.T) {
 		}
 	}
 }
+
+// TestDiagnoseOfAnUnknownPod says once that no source knows the pod.
+func TestDiagnoseOfAnUnknownPod(t *testing.T) {
+	n := newLeavingNode(t)
+	r := callers[0].run(t, n.program, "", "diagnose", "--pod=shop/nosuch", "--kubelet-root="+n.root)
+	if text := r.out + r.errors; r.status == 0 || strings.Count(text, "shop/nosuch") == 0 || strings.Count(text, "pod not found") != 1 {
+		t.Errorf("%s, want the reason once", r)
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
@@ -156,6 +157,11 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	if o.pod == "" && o.device == "" {
 		if gaps, err = engine.listPods(ctx); err != nil {
 			return err
+		}
+	}
+	if namespace, name, named := strings.Cut(o.pod, "/"); named && o.output == "text" { // else the Diagnosis says it, in each of its parts
+		if _, err := engine.pods.Pod(ctx, namespace, name); errors.Is(err, kubelet.ErrPodNotFound) {
+			return fmt.Errorf("get pod %s: %w", o.pod, err)
 		}
 	}
 	story := o.story(cmd.OutOrStdout())
