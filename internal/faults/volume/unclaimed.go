@@ -83,7 +83,8 @@ func (u *unclaimed) podOf(other *otherNamespace) string {
 // addUnclaimed notes a mount of a container that is of no volume.
 func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
 	d := deviceOf(c.Mount.Mount)
-	if s.selection.Volume != "" || other.workloadMade || !isRemote(c.FSType) || s.unclaimed.claimed[d] || s.isOfKubelet(c, other) {
+	if s.selection.Volume != "" || other.workloadMade || !isRemote(c.FSType) || s.unclaimed.claimed[d] || s.isOfKubelet(c, other) ||
+		cameWithHost(c, other) {
 		return
 	}
 	uid := s.unclaimed.podOf(other)
@@ -101,20 +102,36 @@ func (s *copySearch) isOfKubelet(c *Copy, other *otherNamespace) bool {
 	})
 }
 
+// cameWithHost reports whether the mount came with the root directory of the node, as in the container of an exporter: it is
+// a mount of the node, or of another kubelet there, and no volume of the pod.
+func cameWithHost(c *Copy, other *otherNamespace) bool {
+	record, _, ok := recordAbove(c, other)
+	return ok && path.Clean(record.HostPath) == "/"
+}
+
 // hostPlaceOf is the path of the host from which the runtime has mounted what is at the point of the copy; empty if it has
 // not.
-func hostPlaceOf(c *Copy, other *otherNamespace) (place string) {
-	if other.owner == nil {
+func hostPlaceOf(c *Copy, other *otherNamespace) string {
+	record, below, ok := recordAbove(c, other)
+	if !ok {
 		return ""
+	}
+	return path.Join(record.HostPath, below)
+}
+
+// recordAbove is the runtime's record of the mount that is next above the point of the copy, or at it, and the way from there.
+func recordAbove(c *Copy, other *otherNamespace) (record cri.Mount, below string, ok bool) {
+	if other.owner == nil {
+		return cri.Mount{}, "", false
 	}
 	longest := -1
 	for _, m := range other.owner.Mounts {
 		at := path.Clean("/" + m.ContainerPath)
-		if below, ok := mountinfo.Below(at, c.Point); ok && len(at) > longest {
-			longest, place = len(at), path.Join(m.HostPath, below)
+		if way, above := mountinfo.Below(at, c.Point); above && len(at) > longest {
+			longest, record, below, ok = len(at), m, way, true
 		}
 	}
-	return place
+	return record, below, ok
 }
 
 // judgeUnclaimed asks each of the file systems, and takes in those that are dead.

@@ -125,3 +125,14 @@ func TestHiddenDeadFileSystem(t *testing.T) {
 		t.Errorf("%+v, %+v", all, survey.Coverage)
 	}
 }
+
+// TestDeadFileSystemOfTheNode: a container that has the root directory of the node has all of its mounts, and those of other
+// kubelets there.
+func TestDeadFileSystemOfTheNode(t *testing.T) {
+	s, _, daemon := unclaimedScene(t)
+	s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/"}}
+	daemon.Kill()
+	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+		t.Errorf("%+v, %+v", all, survey.Coverage)
+	}
+}
