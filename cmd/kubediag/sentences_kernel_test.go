@@ -200,7 +200,7 @@ var sentences = []sentence{
 	line(`\d  (?:HungMount|DisconnectedFUSE) +now +person +pod 5f0e5d0c-\S+ +(stopped|dead)`, always),
 	line(`\d  StaleSubPath +next start +safe +pod 5f0e5d0c-\S+ +configmap`, always),
 	line(`\d  HeldDevice +detach +safe +/dev/loop\d+ \(7:\d+\) +pv-1`, whoSeesAll),
-	line(`     (?:app: the file it is bound to was deleted or replaced|the connection to its FUSE daemon is gone|it does not answer)`, always),
+	line(`     (?:app: the file it is bound to was deleted or replaced|the connection to its FUSE daemon is gone|it does not answer)(?:; left alone: .*)?`, always),
 	line(`     it does not answer; its daemon \S+\[(\d+)\] is stopped`, func(s *scenery, _ caller, said []string) bool {
 		return said[1] == fmt.Sprint(s.stopped.PID)
 	}),
@@ -232,10 +232,10 @@ var sentences = []sentence{
 		}),
 	line(`     lost: nothing`, whoSeesAll),
 	line(`1\. HungMount pod \S+, volume stopped: refused because kubediag does nothing by itself: the daemon or the server must answer again. Next: \S+ show 1`, whoSeesAll),
-	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing yet: .* Next: \S+ show 2`, whoSeesAll),
+	line(`2\. DisconnectedFUSE pod \S+, volume dead: refused because kubediag does nothing: .* Next: \S+ show 2`, whoSeesAll),
 	line(`3\. StaleSubPath pod \S+, container app, volume configmap: refused because its pod is not known: neither --pods, the kubelet nor the container runtime `+
 		`knows it. Next: kubectl get pods -A -o json > pods\.json; \S+ recover .*--kubelet-root=.* --pods=pods\.json 3`, whoSeesAll),
-	line(`  \S*kubediag (?:recover|release|diagnose) .*kube let .*`, whoSeesAll),
+	line(` +\S*kubediag (?:recover|release|diagnose) .*'--kubelet-root=ROOT'.*`, whoSeesAll),
 	line(`Succeeded      auto-(?:collector|diagnoser|recover), [0-9.]+ m?s`, whoSeesAll),
 	line(`(?:DisconnectedFUSE|HungMount|HeldDevice) \(present\)`, whoSeesAll),
 	line(`No action repairs (?:DisconnectedFUSE|HungMount) now\. See \S+ explain \S+`, whoSeesAll),

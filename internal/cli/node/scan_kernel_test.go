@@ -311,7 +311,7 @@ func TestBuiltProgramScans(t *testing.T) {
 		}
 		return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 	}
-	if status, out, errs := scan(); status != 0 || !strings.Contains(out, ": nothing broken. Looked at 2 pods (no specs), 4 subPath binds") || errs != "" {
+	if status, out, errs := scan(); status != 0 || !strings.Contains(out, ": nothing broken that shows without the specs of pods. Looked at 2 pods (no specs), 4 subPath binds") || errs != "" {
 		t.Errorf("healthy: status %d, %q, %q", status, out, errs)
 	}
 	updateConfigMap(s, pods[1])
