@@ -59,7 +59,9 @@ type volumeScene struct {
 	below   string
 	server  *kerneltest.Actor
 	runtime *oneContainerRuntime
-	i       *volume.Inspector
+	// groupEnd is the end of the name of the container's control group.
+	groupEnd string
+	i        *volume.Inspector
 }
 
 // oneContainerRuntime knows one container, for every process in the control group.
@@ -185,7 +187,7 @@ func (s *volumeScene) makeCgroup() string {
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
 	s.t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
-	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) // as the ID of a container
+	s.runtime.group = fmt.Sprintf("%032x%032x", os.Getpid(), containers.Add(1)) + s.groupEnd // as the ID of a container
 	group := filepath.Join(groups, s.runtime.group)
 	s.must(os.Mkdir(group, 0o755))
 	s.t.Cleanup(func() {

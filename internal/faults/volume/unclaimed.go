@@ -63,16 +63,13 @@ func (s *copySearch) newUnclaimed(ctx context.Context) (unclaimed, error) {
 	return u, err
 }
 
-// podOf is the UID of the pod of this kubelet whose container has the namespace: the runtime says so, or the kernel by the
-// control group of a process there. Empty: it is of no such pod.
+// podOf is the UID of the pod of this kubelet whose container has the namespace: the kernel says so by the control group of
+// a process there, and the runtime names no other pod. Empty: it is of no such pod.
 func (u *unclaimed) podOf(other *otherNamespace) string {
-	if other.owner != nil {
-		if slices.Contains(u.podUIDs, other.owner.PodUID) {
-			return other.owner.PodUID
-		}
-		return ""
-	}
 	for _, uid := range u.podUIDs {
+		if other.owner != nil && other.owner.PodUID != uid {
+			continue
+		}
 		if slices.ContainsFunc(other.cgroups, func(text string) bool { return cri.NamesPod(text, uid) }) {
 			return uid
 		}

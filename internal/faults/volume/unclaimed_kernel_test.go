@@ -6,12 +6,14 @@
 package volume_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -21,17 +23,20 @@ import (
 )
 
 // unclaimedScene is a container that has a FUSE file system of the host, which is no volume that is known without the spec of
-// its pod.
-func unclaimedScene(t *testing.T) (s *volumeScene, host string, daemon *kerneltest.Actor) {
+// its pod. over are pairs of paths that are mounted there after it.
+func unclaimedScene(t *testing.T, over ...string) (s *volumeScene, host string, daemon *kerneltest.Actor) {
 	t.Helper()
 	s, host = bareScene(t, "vol1"), filepath.Join(t.TempDir(), "host")
 	s.must(os.Mkdir(host, 0o755))
 	daemon = kerneltest.FUSE(t, host)
+	uid := fmt.Sprintf("7d0e5d0c-3a7c-4a53-9f0e-%012x", os.Getpid()) // no process of another test is in a control group of it
+	s.pod.UID, s.groupEnd = types.UID(uid), "-pod"+uid
+	s.must(os.MkdirAll(s.Node.PodDir(uid), 0o755))
 	s.runtime.of = &cri.Owner{
 		ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
 		Mounts: []cri.Mount{{HostPath: host, ContainerPath: "/data"}},
 	}
-	s.startProcess(host, "/data")
+	s.startProcess(append([]string{host, "/data"}, over...)...)
 	s.i.Pods = nil
 	return s, host, daemon
 }
@@ -105,21 +110,17 @@ func TestDeadFileSystemOfNoPod(t *testing.T) {
 	s, _, daemon := unclaimedScene(t)
 	kerneltest.Start(t, "daemon")
 	daemon.Kill()
-	for name, owner := range map[string]*cri.Owner{"no container": nil, "pod of another kubelet": {ContainerID: "c2", Container: "x", PodUID: "other"}} {
-		s.runtime.of = owner
-		if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
-			t.Errorf("%s: %+v, %+v", name, all, survey.Coverage)
-		}
+	s.runtime.of = &cri.Owner{ContainerID: "c2", Container: "x", PodUID: "other"}
+	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+		t.Errorf("pod of another kubelet: %+v, %+v", all, survey.Coverage)
 	}
 }
 
 // TestHiddenDeadFileSystem: a living mount lies on the dead one in the container.
 func TestHiddenDeadFileSystem(t *testing.T) {
-	s, host, daemon := unclaimedScene(t)
-	lives := filepath.Join(t.TempDir(), "lives")
-	s.must(os.Mkdir(lives, 0o755))
+	lives := t.TempDir()
 	kerneltest.FUSE(t, lives)
-	s.startProcess(host, "/data", lives, "/data")
+	s, _, daemon := unclaimedScene(t, lives, "/data")
 	daemon.Kill()
 	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
 		t.Errorf("%+v, %+v", all, survey.Coverage)
