@@ -47,7 +47,7 @@ const (
 	ReasonNotApplicable = "NotApplicable"
 	// ReasonNotJudged: no fault was found, and not everything could be judged.
 	ReasonNotJudged = "NotJudged"
-	// ReasonNothingRepaired: an operation that repairs has succeeded without an action, and left alone what was found.
+	// ReasonNothingRepaired: an operation that repairs has succeeded without an action, and left each fault alone.
 	ReasonNothingRepaired      = "NothingRepaired"
 	ReasonOperationFailed      = "OperationFailed"
 	ReasonOperationNotFound    = "OperationNotFound"

@@ -31,7 +31,7 @@ import (
 type answer struct {
 	// Code is the fault; several are joined. Empty: there is none.
 	Code string
-	// Heal is safe if something is planned, and else what the table of a scan says. Doors that say less leave it empty.
+	// Heal is safe if something is planned, and else the column HEAL of a scan. It is empty for doors without that column.
 	Heal string
 	// Judged is whether all could be judged.
 	Judged bool

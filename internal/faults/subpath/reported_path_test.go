@@ -58,7 +58,7 @@ func TestReportedPaths(t *testing.T) {
 		"stat /k/pods/other/x: no such file or directory":                                                "",
 		"stat /data/kubelet/plugins/kubernetes.io/csi/x/globalmount: no such file or directory":          "",
 		"stat /etc/shadow: no such file or directory":                                                    "",
-		"stat /proc/1/root/x: no such file or directory":                                                 "",
+		"stat /proc/1/cwd/x: no such file or directory":                                                  "",
 		"stat " + own + "/../x: no such file or directory":                                               "",
 		"stat /srv/../etc/shadow: no such file or directory":                                             "",
 		"stat srv/pv: no such file or directory":                                                         "",
