@@ -30,6 +30,8 @@ const (
 	completionName = "kubectl_complete-kubediag"
 )
 
+func init() { cobra.EnableCommandSorting = false } // the help has the verbs in the order in which they are needed
+
 // NewCommand makes the command that a program of this name is: kubediag, or the plugin of kubectl.
 func NewCommand(program string, args []string) *cobra.Command {
 	switch filepath.Base(program) {
@@ -72,7 +74,6 @@ func newCommand(proc string) *cobra.Command {
 		},
 	}
 	root.SetFlagErrorFunc(flagError)
-	cobra.EnableCommandSorting = false // the help has them in the order in which they are needed
 	addGroup(root, "Start here:", node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc))
 	addGroup(root, "One thing:", node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewReleaseCommand(proc), node.NewExplainCommand())
 	addGroup(root, "For others:", node.NewBundleCommand(proc), node.NewDecodeCommand(), node.NewLintCommand())
