@@ -20,17 +20,22 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// TestBindsOfFUSE that are stale before the sentinel starts, on a kubelet that renews binds of local file systems alone.
+// TestBindsOfFUSE that are stale before the sentinel starts, or become so later, on a kubelet that renews binds of local file
+// systems alone. No event reports the later ones: they are found when their pod is deleted.
 func TestBindsOfFUSE(t *testing.T) {
 	const found, repaired = "found StaleSubPath in app of web at 0", "repaired StaleSubPath in app of web: <nil>"
 	for name, c := range map[string]struct {
 		mode   Mode
 		answer sys.Errno
 		goes   bool
+		later  bool
 		want   []string
 	}{
-		"observed": {Observe, sys.ENOENT, false, []string{found}}, "forgotten": {Automatic, sys.ENOENT, false, []string{found, repaired}},
-		"replaced": {Automatic, 0, false, []string{found, repaired}}, "the pod goes": {Automatic, sys.ENOENT, true, []string{found, repaired}},
+		"observed":     {mode: Observe, answer: sys.ENOENT, want: []string{found}},
+		"forgotten":    {mode: Automatic, answer: sys.ENOENT, want: []string{found, repaired}},
+		"replaced":     {mode: Automatic, want: []string{found, repaired}},
+		"the pod goes": {mode: Automatic, answer: sys.ENOENT, goes: true, want: []string{found, repaired}},
+		"stale later":  {mode: Automatic, answer: sys.ENOENT, goes: true, later: true, want: []string{found, repaired}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := volumetest.New(t)
@@ -42,15 +47,26 @@ func TestBindsOfFUSE(t *testing.T) {
 			f.point = v.Scene.Point(f.pod, volumetest.Volume, "app", 0)
 			f.Bind(filepath.Join(v.Point, "sub"), f.point)
 			t.Cleanup(func() { _ = systest.UnmountPath(f.point, true) })
-			v.Delete("sub", c.answer, true)
-			if c.goes {
-				f.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			breakBind := func() {
+				v.Delete("sub", c.answer, true)
+				if c.goes {
+					f.pod = f.pod.DeepCopy()
+					f.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				}
+				f.put(f.pod)
 			}
 			f.put(f.pod)
+			if !c.later {
+				breakBind()
+			}
 			f.sentinel = &Sentinel{
 				Mode: c.mode, Guard: always{c.mode}, Kubelet: v.Scene.Node, Pods: f, Observer: f, Binds: subpath.Sources{Prober: v.Inspector.Prober},
 			}
 			f.start(t)
+			if c.later {
+				f.waitFor(t, "for the first inspection", func(s Status) bool { return s.Binds == 1 })
+				breakBind()
+			}
 			f.expect(t, c.want...)
 			if bound := f.mounted(t); bound != (c.mode == Observe) {
 				t.Errorf("bound: %v", bound)

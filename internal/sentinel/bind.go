@@ -193,7 +193,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 		return nil, fmt.Errorf("look at %q: %w", b.point, err)
 	}
 	found.AddOutlook(ctx, w.habits, w.Binds.Runtime, pod)
-	b.inspected, b.found, b.code = true, found, ""
+	b.inspected, b.found, b.code, b.askAgainAt = true, found, "", time.Now().Add(retryInterval)
 	if !mounted || found.LeftToKubelet() || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
 		if _, known := w.notified[b.point]; known { // the fault has ended, but a notification of it may still wait
 			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
@@ -203,7 +203,6 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
 	b.code = f.Code
 	notice := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
-	b.askAgainAt = notice.inspectedAt.Add(retryInterval)
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
@@ -221,10 +220,10 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	return notice, nil
 }
 
-// isGoing reports whether the pod of an asked bind is being deleted.
+// isGoing reports whether the pod of a bind is being deleted.
 func (w *bindWatcher) isGoing(b *bind) bool {
 	pod := w.Pods.PodByUID(b.sub.PodUID)
-	return b.isAsked() && pod != nil && pod.DeletionTimestamp != nil
+	return pod != nil && pod.DeletionTimestamp != nil
 }
 
 // currentFault returns the fault of the bind. Evidence and details are those of the pod as it is now.

@@ -131,9 +131,20 @@ func (w *bindWatcher) onTick(ctx context.Context) error {
 	if err := w.updateBinds(); err != nil {
 		return err
 	}
+	w.queueGoing(now)
 	w.queuePending(now)
 	w.statusChanged = true // a change of a pod changes what is a fault
 	return nil
+}
+
+// queueGoing queues the binds of pods that are being deleted whose file system has to be asked. Such a pod does not wait for the
+// next full scan: its bind may be all that keeps it, and its last container may have ended since the last inspection.
+func (w *bindWatcher) queueGoing(now time.Time) {
+	for _, b := range w.binds {
+		if b.isAsked() && !now.Before(b.askAgainAt) && w.isGoing(b) {
+			w.enqueue(b)
+		}
+	}
 }
 
 // queuePending queues the pending binds that need an inspection.
@@ -154,8 +165,6 @@ func (w *bindWatcher) queuePending(now time.Time) {
 				w.enqueue(b)
 			}
 		case b.code != "" && w.affectsContainer(b) && (!w.notified.has(b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
-			w.enqueue(b)
-		case b.code != "" && w.isGoing(b) && !now.Before(b.askAgainAt): // its last container may have ended
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
