@@ -16,6 +16,22 @@ func (d *Diagnosis) Ended() bool {
 	return d.Status.Phase == DiagnosisSucceeded || d.Status.Phase == DiagnosisFailed
 }
 
+// PodNamespace is the namespace of the pod that the Diagnosis is about, or of the pods whose repairs a record counts together. It is
+// empty if there is no such pod.
+func (d *Diagnosis) PodNamespace() string {
+	if d.Spec.PodReference != nil {
+		return d.Spec.PodReference.Namespace
+	}
+	if d.Spec.Mode == ModeRecord {
+		for i := range d.Status.Faults {
+			if p := d.Status.Faults[i].Pod; p != nil {
+				return p.Namespace
+			}
+		}
+	}
+	return ""
+}
+
 // OwningTrigger is the reference to the Trigger that made the Diagnosis, or nil.
 func (d *Diagnosis) OwningTrigger() *metav1.OwnerReference {
 	i := slices.IndexFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool {

@@ -23,17 +23,20 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds of what is written.
 const (
-	// perWindow is how many repairs of one fault code get a record of their own in a window. The others are counted in
-	// one record that is written at its end.
+	// perWindow is how many repairs of one fault code in the pods of one namespace get a record of their own in a window. The
+	// others are counted in one record that is written at its end.
 	perWindow = 6
 	// window is how long repairs are counted together.
 	window = time.Minute
-	// maxQueued is how many records wait to be sent. While there are as many, repairs are only counted.
+	// maxQueued is how many records wait to be sent. Namespaces share them. If a namespace has its share, its repairs are only counted.
 	maxQueued = 256
+	// maxLoaded is how many records of an earlier process are taken: those that waited, and the counts of each namespace.
+	maxLoaded = 4 * maxQueued
 	// persistInterval is how often the counts of a window are put on the disk.
 	persistInterval = time.Second
 	// sendTimeout bounds the sending of one record.
@@ -64,18 +67,26 @@ type Recorder struct {
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	windows map[fault.Code]*counted
+	windows map[windowKey]*counted
 	queue   []*queued
-	made    int // records, for their names
+	room    share.Room // of the queue
+	made    int        // records, for their names
+}
+
+// windowKey is what repairs are counted by: the code, and the namespace of the pods; empty for the node itself.
+type windowKey struct {
+	code      fault.Code
+	namespace string
 }
 
 // queued is a record that waits to be sent.
 type queued struct {
 	record *v1.Diagnosis
+	owner  share.Owner
 	saved  bool // whether it is on the disk
 }
 
-// counted are the repairs of one code in a window.
+// counted are the repairs of one code and namespace in a window.
 type counted struct {
 	ends   time.Time
 	single int // have records of their own
@@ -98,14 +109,16 @@ func New(o Options) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening data root: %w", err)
 	}
-	r := &Recorder{Options: o, spool: &spool{root: root}, wake: make(chan struct{}, 1), windows: map[fault.Code]*counted{}}
+	r := &Recorder{Options: o, spool: &spool{root: root}, wake: make(chan struct{}, 1), windows: map[windowKey]*counted{}, room: share.Room{Places: maxQueued}}
 	left, err := r.spool.load()
 	if err != nil {
 		_ = root.Close()
 		return nil, err
 	}
 	for _, d := range left {
-		r.queue = append(r.queue, &queued{record: d, saved: true})
+		owner := share.Owner{Namespace: d.PodNamespace()}
+		r.room.Take(owner) // those that were counted may be more than their share
+		r.queue = append(r.queue, &queued{record: d, owner: owner, saved: true})
 	}
 	return r, nil
 }
@@ -117,18 +130,20 @@ func (r *Recorder) Close() error { return r.spool.root.Close() }
 func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	code, now := repair.Fault.Code, time.Now()
-	w := r.windows[code]
-	if w == nil || now.After(w.ends) && r.flush(code, w) {
+	key, now := windowKey{repair.Fault.Code, repair.Fault.Pod.Namespace}, time.Now()
+	w := r.windows[key]
+	if w == nil || now.After(w.ends) && r.flush(key, w) {
 		w = &counted{ends: now.Add(window)}
-		r.windows[code] = w
+		r.windows[key] = w
 	}
-	if w.single < perWindow && len(r.queue) < maxQueued {
+	if w.single < perWindow && r.room.Take(key.account()) {
 		w.single++
-		name = r.name(code, now)
-		r.queue = append(r.queue, &queued{record: r.record(name, &fold{first: repair, last: repair, decision: decision})})
+		name = r.name(key.code, now)
+		r.queue = append(r.queue, &queued{
+			record: r.record(name, &fold{first: repair, last: repair, decision: decision}), owner: key.account(),
+		})
 	} else {
-		name = w.add(repair, decision, func() string { return r.name(code, now) })
+		name = w.add(repair, decision, func() string { return r.name(key.code, now) })
 	}
 	select {
 	case r.wake <- struct{}{}:
@@ -136,6 +151,9 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 	}
 	return name
 }
+
+// account is on whose account the records of the window wait.
+func (k windowKey) account() share.Owner { return share.Owner{Namespace: k.namespace} }
 
 // add counts a repair in the record of the rest.
 func (w *counted) add(repair sentinel.Repair, d v1.Decision, name func() string) string {
@@ -155,16 +173,16 @@ func (w *counted) add(repair sentinel.Repair, d v1.Decision, name func() string)
 }
 
 // flush ends a window: the record of its rest is queued. It reports whether there was room.
-func (r *Recorder) flush(code fault.Code, w *counted) bool {
+func (r *Recorder) flush(key windowKey, w *counted) bool {
 	if w.rest == nil {
-		delete(r.windows, code)
+		delete(r.windows, key)
 		return true
 	}
-	if len(r.queue) >= maxQueued {
+	if !r.room.Take(key.account()) {
 		return false
 	}
-	r.queue = append(r.queue, &queued{record: r.record(w.rest.name, w.rest)})
-	delete(r.windows, code)
+	r.queue = append(r.queue, &queued{record: r.record(w.rest.name, w.rest), owner: key.account()})
+	delete(r.windows, key)
 	return true
 }
 
@@ -217,8 +235,8 @@ func (r *Recorder) persist() {
 	r.mu.Lock()
 	var unsaved []*v1.Diagnosis
 	now := time.Now()
-	for code, w := range r.windows {
-		if now.After(w.ends) && r.flush(code, w) {
+	for key, w := range r.windows {
+		if now.After(w.ends) && r.flush(key, w) {
 			continue
 		}
 		if w.rest != nil && w.stored != w.rest.repeats.Count {

@@ -247,6 +247,61 @@ func TestStorm(t *testing.T) {
 	})
 }
 
+// repairOf is a repair in a pod of a namespace.
+func repairOf(namespace string, n int) sentinel.Repair {
+	r := repair(n, nil)
+	r.Fault.Pod.Namespace = namespace
+	return r
+}
+
+// singles counts the records that are of one repair in the pods of a namespace.
+func (s *server) singles(namespace string) (count int) {
+	for _, d := range s.all() {
+		if d.Status.Repeats == nil && d.PodNamespace() == namespace {
+			count++
+		}
+	}
+	return count
+}
+
+// TestEveryNamespaceIsRecorded: repairs of one tenant keep no repair of another from a record of its own, also not while the API server
+// is away. A record of many repairs has their namespace.
+func TestEveryNamespaceIsRecorded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		r, stop := s.start(t, t.TempDir())
+		for n := range 100 {
+			r.Add(repairOf("tenant", n), byPolicy)
+		}
+		r.Add(repairOf("shop", 0), byPolicy)
+		synctest.Wait()
+		if s.singles("shop") != 1 || s.singles("tenant") != perWindow {
+			t.Errorf("records: %d of shop, %d of the tenant", s.singles("shop"), s.singles("tenant"))
+		}
+		s.down.Store(true)
+		for range 2 * maxQueued / perWindow { // as many windows as fill the queue twice
+			time.Sleep(window + time.Second)
+			for n := range 2 * perWindow {
+				r.Add(repairOf("tenant", n), byPolicy)
+			}
+		}
+		r.Add(repairOf("shop", 1), byPolicy)
+		s.down.Store(false)
+		time.Sleep(2 * window)
+		synctest.Wait()
+		if s.singles("shop") != 2 {
+			t.Errorf("%d records of shop", s.singles("shop"))
+		}
+		for _, d := range s.all() {
+			if d.Status.Repeats != nil && d.PodNamespace() != "tenant" {
+				t.Errorf("%d repairs are of namespace %q", d.Status.Repeats.Count, d.PodNamespace())
+			}
+		}
+		stop()
+	})
+}
+
 // TestServerAway: what the API server does not take waits on the disk, over a restart, and is sent once.
 func TestServerAway(t *testing.T) {
 	t.Parallel()

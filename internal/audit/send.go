@@ -33,6 +33,7 @@ func (r *Recorder) send(ctx context.Context) error {
 			return err
 		}
 		r.mu.Lock()
+		r.room.Free(r.queue[0].owner)
 		r.queue = slices.Delete(r.queue, 0, 1)
 		r.mu.Unlock()
 		if err := r.spool.remove(d.Name); err != nil {

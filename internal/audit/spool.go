@@ -77,7 +77,7 @@ func (s *spool) load() ([]*v1.Diagnosis, error) {
 	for _, e := range entries {
 		d := &v1.Diagnosis{}
 		name, whole := strings.CutSuffix(e.Name(), wholeEnd)
-		if whole && len(all) < maxQueued && s.read(e.Name(), d) == nil && d.Name == name && d.Spec.Mode == v1.ModeRecord {
+		if whole && len(all) < maxLoaded && s.read(e.Name(), d) == nil && d.Name == name && d.Spec.Mode == v1.ModeRecord {
 			all = append(all, d)
 			continue
 		}

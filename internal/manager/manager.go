@@ -114,6 +114,7 @@ func addControllers(m manager.Manager, o options) error {
 			Client: c, Clock: real, Every: o.RetentionInterval,
 			Limits: retention.Limits{
 				TTL: o.DiagnosisTTL, PerNode: o.DiagnosesPerNode, MinimumAge: o.DiagnosisMinimumTTL, MaxDeletions: maxDeletions,
+				Namespace: o.Namespace,
 			},
 		},
 		&lease.Sweeper{Client: c, Reader: reader, Clock: real, Namespace: o.Namespace},

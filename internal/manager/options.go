@@ -82,7 +82,7 @@ func (o *options) bind(flags *pflag.FlagSet) {
 		"how often the agent of an unfinished Diagnosis is checked")
 	flags.DurationVar(&o.DiagnosisTTL, "diagnosis-ttl", o.DiagnosisTTL, "how long a Diagnosis is kept after its end, 0 for ever")
 	flags.IntVar(&o.DiagnosesPerNode, "maximum-diagnoses-per-node", o.DiagnosesPerNode,
-		"how many ended Diagnoses of one namespace on one node are kept, 0 for all")
+		"how many ended Diagnoses of one namespace on one node are kept, about the pods of one namespace; 0 for all")
 	flags.DurationVar(&o.DiagnosisMinimumTTL, "minimum-diagnosis-ttl-duration", o.DiagnosisMinimumTTL,
 		"how long a Diagnosis is kept after its end, even if there are too many")
 	flags.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")

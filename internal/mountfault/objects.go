@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/redact"
 	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // subject is what a MountFault is about. A volume that is dead in several mounts of a pod is one subject, and a stale
@@ -58,6 +59,7 @@ type candidate struct {
 	first  *sentinel.Fault
 	advice fault.Advice // on the first
 	mounts int
+	keeps  *entry // of an object whose fault is not known yet; nil for a fault that is there
 }
 
 // candidates returns an object for every fault, by name. A fault of a pod that is gone has none.
@@ -220,20 +222,41 @@ func bound(status *v1.MountFaultStatus) {
 	}
 }
 
-// choose returns at most so many of the objects, the worst and then the oldest, and one that counts all others.
-func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, most int, u underway) []*v1.MountFault {
-	all := slices.SortedFunc(maps.Values(found), func(a, b *candidate) int {
+// choose returns at most so many of the objects, and one that counts all others. Namespaces take turns, and in each of them its
+// pods, with the worst fault and then the oldest. Objects whose fault is not known yet take part: they are chosen or not.
+func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, kept []*entry, most int, u underway) []*v1.MountFault {
+	all := slices.Collect(maps.Values(found))
+	for _, e := range kept {
+		all = append(all, &candidate{MountFault: e.written, keeps: e})
+	}
+	slices.SortFunc(all, func(a, b *candidate) int {
 		return cmp.Or(cmp.Compare(impactRank(a.MountFault), impactRank(b.MountFault)), a.Status.Since.Compare(b.Status.Since.Time),
 			compareNames(client.ObjectKeyFromObject(a), client.ObjectKeyFromObject(b)))
 	})
+	turns := share.InTurns(all, (*candidate).faultOwner)
 	var chosen []*v1.MountFault
-	for _, c := range all[:min(len(all), most)] {
+	listed := map[*candidate]bool{}
+	for _, c := range turns[:min(len(turns), most)] {
+		listed[c] = true
+		if c.keeps != nil {
+			c.keeps.kept = true
+			continue
+		}
 		chosen = append(chosen, c.object(u))
 	}
-	if len(all) > most {
-		chosen = append(chosen, b.unlisted(all[most:]))
+	rest := slices.DeleteFunc(all, func(c *candidate) bool { return listed[c] || c.keeps != nil })
+	if len(rest) > 0 {
+		chosen = append(chosen, b.unlisted(rest))
 	}
 	return chosen
+}
+
+// faultOwner is the pod of a fault; none for a fault of the node.
+func (c *candidate) faultOwner() share.Owner {
+	if p := c.Status.Pod; p != nil {
+		return share.Owner{Namespace: p.Namespace, Pod: string(p.UID)}
+	}
+	return share.Owner{}
 }
 
 // unlistedName names the object that counts the faults without one.

@@ -22,7 +22,7 @@ import (
 // only is the one object of a fault.
 func (n *testNode) only(t *testing.T, present ...*sentinel.Fault) *v1.MountFault {
 	t.Helper()
-	chosen := n.Writer.objects.choose(n.Writer.objects.candidates(present), maxListed, nil)
+	chosen := n.Writer.objects.choose(n.Writer.objects.candidates(present), nil, maxListed, nil)
 	if len(chosen) != 1 {
 		t.Fatalf("%d objects", len(chosen))
 	}

@@ -32,7 +32,7 @@ import (
 const (
 	// Interval is the least time between two writes of one object.
 	Interval = 10 * time.Second
-	// maxListed is how many faults of a node have an object of their own.
+	// maxListed is how many faults of a node have an object of their own. Namespaces share them, and then pods.
 	maxListed = 200
 	// repeatInterval is how often an Event about a fault is repeated, and the objects are compared with those of the API server.
 	repeatInterval = 30 * time.Minute
@@ -176,20 +176,23 @@ func (w *Writer) want(ctx context.Context) {
 	if w.Faults != nil {
 		present, unknown = w.Faults()
 	}
-	found, kept, unlisted := w.objects.candidates(present), 0, w.objects.unlistedName()
+	found, unlisted := w.objects.candidates(present), w.objects.unlistedName()
+	var unsure []*entry
 	for name, e := range w.entries {
-		e.want, e.gone = nil, found[name] == nil
-		e.kept = e.written != nil && found[name] == nil && keeps(e.written, unknown)
+		unclear := found[name] == nil && e.last != nil && keeps(e.last, unknown)
+		waits := unclear && e.written != nil
+		e.want, e.gone = nil, found[name] == nil && !unclear
+		e.kept = waits && name == unlisted
 		switch {
 		case name == unlisted:
-		case e.kept:
-			kept++
+		case waits:
+			unsure = append(unsure, e)
 		case found[name] == nil:
 			e.since = metav1.Time{}
 		}
 	}
 	underway := w.underway(ctx, len(found))
-	for _, f := range w.objects.choose(found, max(maxListed-kept, 0), underway) {
+	for _, f := range w.objects.choose(found, unsure, maxListed, underway) {
 		e := w.entries.of(client.ObjectKeyFromObject(f))
 		e.want, e.last, e.since, e.kept, e.gone = f, f, f.Status.Since, false, false
 	}

@@ -39,14 +39,14 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 	})
 	left := map[countGroup]int{}
 	for _, d := range ended {
-		left[countGroupOf(d)]++
+		left[l.countGroupOf(d)]++
 	}
 	var chosen []deletion
 	for _, d := range ended {
 		if len(chosen) == l.MaxDeletions {
 			break
 		}
-		g := countGroupOf(d)
+		g := l.countGroupOf(d)
 		if cause := l.deletionCause(now.Sub(endTime(d)), left[g]); cause != "" {
 			chosen = append(chosen, deletion{d, cause})
 			left[g]--
@@ -56,14 +56,20 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 }
 
 // countGroup is what a limit on the number counts together. The node is empty if no agent took the Diagnosis: its
-// creator chose that name, and no agent has confirmed it. So one namespace never pushes out the records of another.
-type countGroup struct{ namespace, node string }
+// creator chose that name, and no agent has confirmed it. All that is made without a person is in kubediag's own namespace, for the
+// pods of all others. So the namespace of the pod counts, too, and one namespace never pushes out the records of another.
+type countGroup struct{ namespace, node, podNamespace string }
 
-func countGroupOf(d *v1.Diagnosis) countGroup {
-	if d.Spec.Mode != v1.ModeRecord && !meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
-		return countGroup{namespace: d.Namespace}
+func (l Limits) countGroupOf(d *v1.Diagnosis) countGroup {
+	g := countGroup{namespace: d.Namespace}
+	taken := d.Spec.Mode == v1.ModeRecord || meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted)
+	if taken {
+		g.node = d.Spec.NodeName
 	}
-	return countGroup{d.Namespace, d.Spec.NodeName}
+	if taken || d.Namespace == l.Namespace { // in other namespaces, a tenant chooses the pod of a Diagnosis that is refused
+		g.podNamespace = d.PodNamespace()
+	}
+	return g
 }
 
 // deletionCause says why a Diagnosis goes that ended so long ago, when that many are left of its group; empty: it

@@ -72,8 +72,10 @@ func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 type Limits struct {
 	// TTL is how long a Diagnosis is kept after its end. 0: for ever.
 	TTL time.Duration
-	// PerNode is how many that have ended are kept of one namespace on one node. 0: all.
+	// PerNode is how many that have ended are kept of one namespace on one node, about the pods of one namespace. 0: all.
 	PerNode int
+	// Namespace is kubediag's own.
+	Namespace string
 	// MinimumAge is how long after its end PerNode does not touch a Diagnosis.
 	MinimumAge time.Duration
 	// MaxDeletions bounds one pass.

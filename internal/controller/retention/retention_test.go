@@ -201,6 +201,56 @@ func TestRefusedOnesCountTogether(t *testing.T) {
 	}
 }
 
+// TestRepairsOfOneTenantKeepTheRecordsOfOthers: all records and all that policies and Triggers make is in kubediag's namespace.
+func TestRepairsOfOneTenantKeepTheRecordsOfOthers(t *testing.T) {
+	t.Parallel()
+	made := func(name, pods string, age time.Duration, change func(*v1.Diagnosis)) v1.Diagnosis {
+		return changedBy(oldDiagnosis("a", name, age), func(d *v1.Diagnosis) {
+			d.Namespace = "kubediag"
+			d.Spec.PodReference = &v1.PodReference{Namespace: pods, Name: "pod"}
+			if change != nil {
+				change(d)
+			}
+		})
+	}
+	refused := func(d *v1.Diagnosis) { d.Status.Conditions = nil }
+	counts := func(d *v1.Diagnosis) { // one record counts many repairs, and names no pod
+		namespace := d.Spec.PodReference.Namespace
+		makeRecord(d)
+		d.Spec.PodReference = nil
+		d.Status.Faults = []v1.Fault{{Code: "StaleSubPath", Pod: &v1.FaultPod{Namespace: namespace, Name: "last"}}}
+	}
+	all := []v1.Diagnosis{
+		made("eviction", "shop", 9*time.Hour, nil), made("record", "shop", 8*time.Hour, makeRecord), made("counts", "shop", 7*time.Hour, counts),
+		made("refused", "shop", 9*time.Hour, refused),
+	}
+	for i := range 60 {
+		for name, change := range map[string]func(*v1.Diagnosis){"record": makeRecord, "counts": counts, "taken": nil, "refused": refused} {
+			all = append(all, made(fmt.Sprint("tenant-", name, i), "tenant", time.Hour, change))
+		}
+	}
+	limits := limits
+	limits.Namespace, limits.MaxDeletions = "kubediag", 1000
+	for _, c := range limits.chooseDeletions(now, all) {
+		if c.diagnosis.PodNamespace() == "shop" {
+			t.Errorf("%s of shop is deleted: %s", c.diagnosis.Name, c.cause)
+		}
+	}
+	// In their own namespaces, tenants choose the pod of a Diagnosis that is refused: it makes no group.
+	for i := range all {
+		all[i].Namespace = "tenant"
+	}
+	deleted := 0
+	for _, c := range limits.chooseDeletions(now, all) {
+		if c.diagnosis.Status.Conditions == nil && c.diagnosis.Spec.Mode != v1.ModeRecord {
+			deleted++
+		}
+	}
+	if deleted != 61-limits.PerNode {
+		t.Errorf("%d of 61 refused ones are deleted", deleted)
+	}
+}
+
 func newKeeper(t *testing.T, funcs interceptor.Funcs, all ...v1.Diagnosis) *Keeper {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -1,0 +1,106 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountfault
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/sentinel"
+)
+
+// podOf is a pod of a namespace that has so many faults, one for each of its subPaths.
+func (n *testNode) podOf(namespace, name string, faults int) (all []*sentinel.Fault) {
+	p := n.pod(name)
+	n.mu.Lock()
+	p.Namespace = namespace
+	n.mu.Unlock()
+	for i := range faults {
+		all = append(all, changed(stale(p, "app"), func(f *sentinel.Fault) { f.Volume = fmt.Sprint("v", i) }))
+	}
+	return all
+}
+
+// listedIn counts the objects in a namespace.
+func (n *testNode) listedIn(t *testing.T, namespace string) (count int) {
+	t.Helper()
+	for name := range n.objects(t) {
+		if strings.HasPrefix(name, namespace+"/") {
+			count++
+		}
+	}
+	return count
+}
+
+// TestOneTenantLeavesRoomInTheList: a pod has faults for the whole list, older and worse than those of others, which come later.
+func TestOneTenantLeavesRoomInTheList(t *testing.T) {
+	run(t, func(t *testing.T, n *testNode) {
+		tenant := n.podOf("tenant", "many", 500)
+		for i := range tenant {
+			tenant[i] = down(tenant[i])
+		}
+		n.set(tenant...)
+		time.Sleep(time.Minute)
+		if listed := n.listedIn(t, "tenant"); listed != maxListed {
+			t.Errorf("a tenant alone has %d objects", listed)
+		}
+		late := append(n.podOf("shop", "web", 1), n.podOf("bank", "one", 80)...)
+		late = append(late, n.podOf("bank", "two", 1)...)
+		n.set(append(tenant, late...)...)
+		time.Sleep(time.Minute)
+		shop, bank, listed := n.listedIn(t, "shop"), n.listedIn(t, "bank"), n.listedIn(t, "tenant")
+		if shop != 1 || bank != 81 || listed != maxListed-82 {
+			t.Errorf("shop has %d objects, bank %d, the tenant %d", shop, bank, listed)
+		}
+		if rest := n.objects(t)["kubediag/n1-unlisted"].Status.Unlisted; rest != 500-(maxListed-82) {
+			t.Errorf("%d are counted", rest)
+		}
+	})
+}
+
+// TestOnePodLeavesRoomToItsNamespace: pods of a namespace take turns, too.
+func TestOnePodLeavesRoomToItsNamespace(t *testing.T) {
+	run(t, func(t *testing.T, n *testNode) {
+		n.set(append(n.podOf("shop", "many", 500), n.podOf("shop", "web", 1)...)...)
+		time.Sleep(time.Minute)
+		found := false
+		for _, f := range n.objects(t) {
+			found = found || f.Status.Pod != nil && f.Status.Pod.Name == "web"
+		}
+		if !found {
+			t.Error("the fault of the second pod has no object")
+		}
+	})
+}
+
+// TestWhatIsNotKnownYetLeavesRoom: after a restart, objects whose faults are not known yet do not keep others out. Those that give up
+// their place are not said to be gone.
+func TestWhatIsNotKnownYetLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		stop := n.start(t)
+		n.set(n.podOf("tenant", "many", 500)...)
+		time.Sleep(time.Minute)
+		stop()
+		n.Writer, n.present = n.writer(), nil
+		n.looking(fault.StaleSubPath)
+		n.said()
+		defer n.start(t)()
+		p := n.pod("web")
+		n.set(dead(p, ""))
+		time.Sleep(time.Minute)
+		if shop, listed := n.listedIn(t, "shop"), n.listedIn(t, "tenant"); shop != 1 || listed != maxListed-1 {
+			t.Errorf("shop has %d objects, the tenant %d", shop, listed)
+		}
+		for _, e := range n.said() {
+			if strings.Contains(e, ReasonFaultGone) {
+				t.Errorf("%q", e)
+			}
+		}
+	})
+}

@@ -1,0 +1,92 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package share divides what is finite: places, turns, and budgets that come back with time. It divides among namespaces
+// first, and the part of a namespace among its pods. A place is always kept for an owner who has none.
+//
+// All that is bounded and that several tenants use is divided here: a Room has places, Turns are a queue, a Bucket is a
+// budget. It knows no finding and no action, reads no clock, and imports the standard library and the rate limiter alone. Its
+// types have no lock: the user has one.
+package share
+
+// Owner is the pod on whose account something is taken. Without a namespace it is the node or the cluster itself.
+type Owner struct{ Namespace, Pod string }
+
+// Divisors of what is left.
+const (
+	// perNamespace: one namespace may have a quarter of the places.
+	perNamespace = 4
+	// perPod: one pod may have half of the places of its namespace.
+	perPod = 2
+)
+
+// Quarter is a quarter of a number, at least 1: the share of one namespace.
+func Quarter(n int) int { return max(1, n/perNamespace) }
+
+// Room has places, and counts who has them. A namespace may have a quarter of the places that others leave, and at least one, also
+// if all are taken. So no namespace takes all of them, and none is left without. A pod may have half of those of its
+// namespace. The node or the cluster itself is bounded by the number of places alone. The zero value has no place.
+type Room struct {
+	// Places is how many there are. There may be one more for each namespace.
+	Places int
+
+	taken   int
+	holders map[string]*holder // by namespace
+}
+
+// holder is how many places a namespace has, and each of its pods.
+type holder struct {
+	taken int
+	pods  map[string]int
+}
+
+// Taken is how many places are taken.
+func (r *Room) Taken() int { return r.taken }
+
+// May reports whether an owner may have one more place.
+func (r *Room) May(o Owner) bool {
+	left := r.Places - r.taken
+	if o.Namespace == "" {
+		return left > 0
+	}
+	h := r.holders[o.Namespace]
+	if h == nil {
+		return true
+	}
+	share := Quarter(left)
+	return h.taken < share && h.pods[o.Pod] < max(1, (share-h.taken)/perPod)
+}
+
+// Take takes a place, and reports whether the owner may have it.
+func (r *Room) Take(o Owner) bool {
+	if !r.May(o) {
+		return false
+	}
+	if r.holders == nil {
+		r.holders = map[string]*holder{}
+	}
+	h := r.holders[o.Namespace]
+	if h == nil {
+		h = &holder{pods: map[string]int{}}
+		r.holders[o.Namespace] = h
+	}
+	r.taken++
+	h.taken++
+	h.pods[o.Pod]++
+	return true
+}
+
+// Free gives a place back that the owner has taken.
+func (r *Room) Free(o Owner) {
+	h := r.holders[o.Namespace]
+	if h == nil || h.pods[o.Pod] == 0 {
+		return
+	}
+	r.taken--
+	if h.pods[o.Pod]--; h.pods[o.Pod] == 0 {
+		delete(h.pods, o.Pod)
+	}
+	if h.taken--; h.taken == 0 {
+		delete(r.holders, o.Namespace)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package share
+
+import "slices"
+
+// Turns is a queue in which namespaces take turns, and in each of them its pods. The items of a pod keep their order. A
+// namespace that comes later waits for one turn of each other one. The zero value is empty.
+type Turns[T any] struct {
+	length int
+	ring   []*line[T] // the namespace whose turn it is comes first
+}
+
+// line has the items of a namespace.
+type line[T any] struct {
+	namespace string
+	ring      []*podLine[T] // the pod whose turn it is comes first
+}
+
+type podLine[T any] struct {
+	pod   string
+	items []T
+}
+
+// Len is how many items wait.
+func (t *Turns[T]) Len() int { return t.length }
+
+// Namespaces is how many namespaces have items that wait.
+func (t *Turns[T]) Namespaces() int { return len(t.ring) }
+
+// Push adds an item.
+func (t *Turns[T]) Push(o Owner, item T) {
+	t.length++
+	i := slices.IndexFunc(t.ring, func(l *line[T]) bool { return l.namespace == o.Namespace })
+	if i < 0 {
+		i = len(t.ring)
+		t.ring = append(t.ring, &line[T]{namespace: o.Namespace})
+	}
+	l := t.ring[i]
+	for _, p := range l.ring {
+		if p.pod == o.Pod {
+			p.items = append(p.items, item)
+			return
+		}
+	}
+	l.ring = append(l.ring, &podLine[T]{pod: o.Pod, items: []T{item}})
+}
+
+// Pop takes out the item whose turn it is, of the namespaces that may have one. nil: all may.
+func (t *Turns[T]) Pop(may func(namespace string) bool) (item T, ok bool) {
+	i := t.next(may)
+	if i < 0 {
+		return item, false
+	}
+	l := t.ring[i]
+	p := l.ring[0]
+	item, p.items = p.items[0], p.items[1:]
+	l.ring = l.ring[1:]
+	if len(p.items) > 0 {
+		l.ring = append(l.ring, p)
+	}
+	t.ring = slices.Delete(t.ring, i, i+1)
+	if len(l.ring) > 0 {
+		t.ring = append(t.ring, l)
+	}
+	t.length--
+	return item, true
+}
+
+// Ready reports whether Pop would return an item.
+func (t *Turns[T]) Ready(may func(namespace string) bool) bool { return t.next(may) >= 0 }
+
+// next is the position of the namespace whose turn it is, -1 if there is none.
+func (t *Turns[T]) next(may func(namespace string) bool) int {
+	return slices.IndexFunc(t.ring, func(l *line[T]) bool { return may == nil || may(l.namespace) })
+}
+
+// InTurns orders items: the first of each namespace, then the second, and so on, and in each namespace by its pods in the
+// same way. The items of a pod, and the first ones of pods and namespaces, keep their order.
+func InTurns[T any](items []T, owner func(T) Owner) []T {
+	var turns Turns[T]
+	for _, item := range items {
+		turns.Push(owner(item), item)
+	}
+	ordered := make([]T, 0, len(items))
+	for item, ok := turns.Pop(nil); ok; item, ok = turns.Pop(nil) {
+		ordered = append(ordered, item)
+	}
+	return ordered
+}
