@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubeclient"
 )
@@ -51,8 +52,24 @@ func observeFreshness(f *guard.Freshness) func(toolscache.ListerWatcher, runtime
 func cacheOptions(node string) cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&v1.Diagnosis{}: {Label: labels.SelectorFromSet(labels.Set{v1.LabelNode: v1.NodeLabelValue(node)})},
-			&corev1.Pod{}:   {Field: fields.OneTermEqualSelector("spec.nodeName", node)},
+			&v1.Diagnosis{}: {
+				Label: labels.SelectorFromSet(labels.Set{v1.LabelNode: v1.NodeLabelValue(node)}), Transform: reduceObject,
+			},
+			&corev1.Pod{}: {Field: fields.OneTermEqualSelector("spec.nodeName", node), Transform: reduceObject},
 		},
 	}
+}
+
+// reduceObject keeps of an object what the agent reads from its cache. A run reads its Diagnosis from the API server, and has its
+// parameters and its status from there.
+func reduceObject(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		return extract.Pod(o), nil
+	case *v1.Diagnosis:
+		kubeclient.ReduceMetadata(&o.ObjectMeta)
+		o.Spec.Parameters = nil
+		o.Status = v1.DiagnosisStatus{Phase: o.Status.Phase, Outcome: o.Status.Outcome, CompletionTime: o.Status.CompletionTime}
+	}
+	return object, nil // else a tombstone
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -117,11 +118,14 @@ func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
 	return finding
 }
 
-// podOfAction returns the pod that an action concerns, or nil if there is none.
+// podOfAction returns the pod that an action concerns, or nil if there is none. The cache has no labels of a pod that is too large.
 func (k *repairHolder) podOfAction(ctx context.Context, request processor.Request, action fault.Action) (*corev1.Pod, error) {
 	if action.Pod != nil && action.Pod.UID != "" {
 		if pod := k.pods.PodByUID(action.Pod.UID); pod != nil {
-			return pod, nil
+			if !extract.Large(pod) {
+				return pod, nil
+			}
+			request.Pod.Namespace, request.Pod.Name = pod.Namespace, pod.Name
 		}
 	}
 	if request.Pod.Name == "" {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
@@ -28,7 +29,8 @@ type nodePods struct {
 	podIndex
 }
 
-// Pod returns a pod of this node. The cache may be behind; before a pod is called missing the API server is asked.
+// Pod returns a pod of this node, as far as the cache keeps it. The cache may be behind; before a pod is called missing the API server
+// is asked.
 func (p *nodePods) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	pod, err := p.findPod(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 	if err != nil {
@@ -52,7 +54,8 @@ func (p *nodePods) FreshPod(ctx context.Context, namespace, name string) (*corev
 func (p *nodePods) findPod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	err := p.cache.Get(ctx, key, pod)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || err == nil && extract.Large(pod) {
+		pod = &corev1.Pod{}
 		err = p.live.Get(ctx, key, pod)
 	}
 	if apierrors.IsNotFound(err) {

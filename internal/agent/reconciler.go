@@ -36,10 +36,11 @@ type runner interface {
 // time as there are workers, and whatever was missed or failed to be stored comes back. A run lasts as long as its call
 // of Reconcile; what happens to the Diagnosis meanwhile reaches it through runs.
 type reconciler struct {
-	node   string
-	cache  client.Reader
-	runner runner
-	runs   *activeRuns
+	node string
+	// cache has what is to be run, without parameters and results: a run reads its Diagnosis live.
+	cache, live client.Reader
+	runner      runner
+	runs        *activeRuns
 	// done is called when a run is no longer under way, with or without an error.
 	done func(types.UID)
 }
@@ -95,21 +96,22 @@ const approvalInterval = 5 * time.Minute
 // Reconcile runs a Diagnosis to its end, or until it waits for its approval: then it gives its worker back, and comes
 // again when the manager names an approval or the time is up, and in between to plan again.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	diagnosis, err := r.getDiagnosis(ctx, req.NamespacedName)
-	if diagnosis == nil {
+	known, err := r.getDiagnosis(ctx, r.cache, req.NamespacedName)
+	if known == nil {
 		return reconcile.Result{}, err
 	}
-	runCtx, ok := r.runs.startRun(ctx, diagnosis.UID)
+	runCtx, ok := r.runs.startRun(ctx, known.UID)
 	if !ok {
 		return reconcile.Result{}, nil
 	}
 	over := false
 	defer func() {
-		r.done(diagnosis.UID)
-		r.runs.endRun(diagnosis.UID, over)
+		r.done(known.UID)
+		r.runs.endRun(known.UID, over)
 	}()
-	// Before begin a deletion had nothing to stop; from here on it has. One in between is seen by looking again.
-	if again, err := r.getDiagnosis(ctx, req.NamespacedName); again == nil || again.UID != diagnosis.UID {
+	// Before startRun a deletion had nothing to stop; from here on it has. One in between is seen by looking again.
+	diagnosis, err := r.getDiagnosis(ctx, r.live, req.NamespacedName)
+	if diagnosis == nil || diagnosis.UID != known.UID {
 		return reconcile.Result{}, err
 	}
 	_, err = r.runner.Run(runCtx, diagnosis)
@@ -129,10 +131,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// getDiagnosis reads a Diagnosis from the cache; nil if there is none to run.
-func (r *reconciler) getDiagnosis(ctx context.Context, key types.NamespacedName) (*v1.Diagnosis, error) {
+// getDiagnosis reads a Diagnosis; nil if there is none to run.
+func (r *reconciler) getDiagnosis(ctx context.Context, from client.Reader, key types.NamespacedName) (*v1.Diagnosis, error) {
 	diagnosis := &v1.Diagnosis{}
-	if err := r.cache.Get(ctx, key, diagnosis); err != nil {
+	if err := from.Get(ctx, key, diagnosis); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if !r.mustRun(diagnosis) {

@@ -71,12 +71,13 @@ type scriptedRunner struct {
 	mu     sync.Mutex
 	ran    []types.UID
 	kept   []map[types.UID]bool
+	last   *v1.Diagnosis
 	during func(ctx context.Context) error
 }
 
 func (s *scriptedRunner) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
 	s.mu.Lock()
-	s.ran = append(s.ran, diagnosis.UID)
+	s.ran, s.last = append(s.ran, diagnosis.UID), diagnosis
 	s.mu.Unlock()
 	if s.during == nil {
 		return diagnosis, nil
@@ -91,7 +92,7 @@ func (s *scriptedRunner) Forget(keep map[types.UID]bool) error {
 
 func newTestReconciler(d *v1.Diagnosis, p *scriptedRunner) (*reconciler, *oneDiagnosisCache) {
 	s := &oneDiagnosisCache{d: d}
-	return &reconciler{node: "n1", cache: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
+	return &reconciler{node: "n1", cache: s, live: s, runner: p, runs: newRuns(), done: func(types.UID) {}}, s
 }
 
 func TestOnlyWhatIsDueRuns(t *testing.T) {
@@ -123,6 +124,42 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 			}
 			if len(p.ran) != tc.want {
 				t.Errorf("ran %d times, want %d", len(p.ran), tc.want)
+			}
+		})
+	}
+}
+
+// TestRunsWhatTheServerHas: the cache has neither parameters nor results, so a run takes its Diagnosis from the API server, unless it is
+// another one there, or over.
+func TestRunsWhatTheServerHas(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*v1.Diagnosis)
+		want   int
+	}{
+		"the same":     {func(*v1.Diagnosis) {}, 1},
+		"ended":        {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
+		"another":      {func(d *v1.Diagnosis) { d.UID = "u2" }, 0},
+		"gone":         {func(d *v1.Diagnosis) { d.Name = "other" }, 0},
+		"of this name": {func(d *v1.Diagnosis) { d.Annotations = map[string]string{v1.AnnotationApproval: "a"} }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			full := diagnosis("u1", "")
+			full.Spec.Parameters, full.Status.OperationResults = map[string]string{"p": "v"}, map[string]string{"k": "v"}
+			kept, err := reduceObject(full.DeepCopy())
+			if d := kept.(*v1.Diagnosis); err != nil || d.Spec.Parameters != nil || d.Status.OperationResults != nil {
+				t.Fatalf("the cache keeps %+v, %v", kept, err)
+			}
+			p := &scriptedRunner{}
+			r, _ := newTestReconciler(kept.(*v1.Diagnosis), p)
+			tc.change(full)
+			r.live = &oneDiagnosisCache{d: full}
+			if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+				t.Fatal(err)
+			}
+			if len(p.ran) != tc.want || tc.want > 0 && p.last.Spec.Parameters["p"] != "v" {
+				t.Errorf("ran %d times, want %d: %+v", len(p.ran), tc.want, p.last)
 			}
 		})
 	}

@@ -97,8 +97,8 @@ func (p *nodePods) PersistentVolumes(ctx context.Context, pod *corev1.Pod) []str
 }
 
 // podsPerPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of
-// the cluster into its memory to find those of one node.
-const podsPerPage = 500
+// the cluster into its memory to find those of one node. Tenants may put 1.5 MB into the metadata of each.
+const podsPerPage = 64
 
 // PodsNow lists the pods of this node as the API server has them now.
 func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {

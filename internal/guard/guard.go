@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/sentinel"
@@ -157,6 +158,12 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 	}
 	if d.Mode == v1.RecoveryApprove || d.Mode == v1.RecoveryAutomatic {
 		g.distrust(&d, code, now)
+	}
+	if pod != nil && extract.Large(pod) && d.Mode != v1.RecoveryOff {
+		d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
+			Why:  "the pod has so many volumes, mounts and labels that the agent does not keep them",
+			Next: "create a Diagnosis of the pod",
+		}
 	}
 	return d
 }

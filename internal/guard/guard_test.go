@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -138,6 +139,26 @@ func TestNoPolicyObserves(t *testing.T) {
 			t.Errorf("repairs, or %d requests", s.gets)
 		}
 		if r := g.Recovery([]fault.Finding{faultOf(p)}, p); r.Mode != v1.RecoveryObserve || r.Message != "no RecoveryPolicy selects the fault" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestLargePodIsNotRepaired: no policy can select a pod whose labels are not kept, so none allows a repair. A pod of the same name that is
+// small is repaired.
+func TestLargePodIsNotRepaired(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		g.Set(automatic(nil))
+		large := podOf(0)
+		large.Spec.Volumes = make([]corev1.Volume, 5000)
+		for pod, want := range map[*corev1.Pod]bool{extract.Pod(podOf(0)): true, extract.Pod(large): false} {
+			if got := g.Acquire(t.Context(), faultOf(pod), pod); got != want {
+				t.Errorf("repair allowed: %t, want %t", got, want)
+			}
+		}
+		if r := g.Recovery([]fault.Finding{faultOf(large)}, extract.Pod(large)); r.Mode != v1.RecoveryObserve || !strings.Contains(r.Message, "so many volumes") {
 			t.Errorf("%+v", r)
 		}
 	})

@@ -49,8 +49,8 @@ func (p Passes) Start(ctx context.Context) error {
 	}
 }
 
-// pageSize bounds one answer of the API server, unless an option does.
-const pageSize = client.Limit(500)
+// pageSize bounds one answer of the API server, unless an option does. Others write the objects, and may write 1.5 MB into each.
+const pageSize = client.Limit(64)
 
 // EachPage lists objects page by page, each into a copy of empty: what a list has from before stays if it is read again.
 func EachPage[L client.ObjectList](ctx context.Context, r client.Reader, empty L, visit func(page L), options ...client.ListOption) error {

@@ -4,20 +4,47 @@
 package manager
 
 import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
+
+// pageSize is how many objects are listed at once: with the largest that the API server takes, a page has 48 megabytes.
+const pageSize = 32
 
 // cacheOptions keep what the controllers look at and nothing else.
 func cacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
-			&v1.Diagnosis{}:  {Transform: stripDiagnosis},
-			&v1.MountFault{}: {Transform: stripMountFault},
+			&v1.Diagnosis{}:        {Transform: stripDiagnosis},
+			&v1.MountFault{}:       {Transform: stripMountFault},
+			&v1.RecoveryApproval{}: {Transform: stripApproval},
+		},
+		NewInformer: func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+			return toolscache.NewSharedIndexInformer(kubeclient.Pages(lw, pageSize, strip), of, resync, by)
 		},
 	}
+}
+
+// strip reduces an object of any kind that the manager lists.
+func strip(object any) (any, error) {
+	switch object.(type) {
+	case *v1.Diagnosis:
+		return stripDiagnosis(object)
+	case *v1.MountFault:
+		return stripMountFault(object)
+	case *v1.RecoveryApproval:
+		return stripApproval(object)
+	}
+	return cache.TransformStripManagedFields()(object)
 }
 
 // stripMountFault keeps of a MountFault what is counted and selected by, and none of its texts.
@@ -26,7 +53,7 @@ func stripMountFault(object any) (any, error) {
 	if !ok {
 		return object, nil // a tombstone
 	}
-	f.ManagedFields, f.Annotations = nil, nil
+	kubeclient.ReduceMetadata(&f.ObjectMeta)
 	f.Status.Summary, f.Status.Plan, f.Status.Holder, f.Status.Evidence, f.Status.Commands = "", "", "", nil, nil
 	if f.Status.Recovery != nil {
 		f.Status.Recovery.Message = ""
@@ -34,25 +61,56 @@ func stripMountFault(object any) (any, error) {
 	return f, nil
 }
 
-// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its results can be half a
+// stripApproval keeps of a RecoveryApproval what it allows and who owns it.
+func stripApproval(object any) (any, error) {
+	if a, ok := object.(*v1.RecoveryApproval); ok { // else a tombstone
+		kubeclient.ReduceMetadata(&a.ObjectMeta)
+	}
+	return object, nil
+}
+
+// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its parameters and its results can be half a
 // megabyte. The manager writes by patches of single fields, so what is not here is not touched.
 func stripDiagnosis(object any) (any, error) {
 	diagnosis, ok := object.(*v1.Diagnosis)
 	if !ok {
 		return object, nil // a tombstone
 	}
-	diagnosis.ManagedFields = nil
-	approval, named := diagnosis.Annotations[v1.AnnotationApproval]
-	if diagnosis.Annotations = nil; named {
-		diagnosis.Annotations = map[string]string{v1.AnnotationApproval: approval}
-	}
+	kubeclient.ReduceMetadata(&diagnosis.ObjectMeta)
+	diagnosis.Spec.Parameters = nil
 	diagnosis.Status = v1.DiagnosisStatus{
 		Phase: diagnosis.Status.Phase, Outcome: diagnosis.Status.Outcome, Conditions: diagnosis.Status.Conditions,
 		Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
 		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
 	}
-	if diagnosis.Ended() {
-		diagnosis.Spec.Parameters, diagnosis.Status.Conditions, diagnosis.Status.Target, diagnosis.Status.Summary = nil, nil, "", ""
+	if s := &diagnosis.Status; diagnosis.Ended() || statusBytes(s) > maxStatusBytes {
+		s.Conditions, s.Target, s.Summary = acceptedOnly(s.Conditions), "", ""
+		if statusBytes(s) > maxStatusBytes {
+			s.Approval = nil
+		}
 	}
 	return diagnosis, nil
+}
+
+// maxStatusBytes is more than the agents and the manager write of what is kept. An agent that was taken over may write more.
+const maxStatusBytes = 32 << 10
+
+// statusBytes is the length of the texts that are kept of a status.
+func statusBytes(s *v1.DiagnosisStatus) int {
+	bytes := len(s.Target) + len(s.Summary)
+	for i := range s.Conditions {
+		bytes += 128 + len(s.Conditions[i].Message)
+	}
+	if a := s.Approval; a != nil {
+		bytes += len(a.PlanHash) + len(a.Name) + len(a.UID) + len(a.Approver)
+	}
+	return bytes
+}
+
+// acceptedOnly keeps whether an agent took the Diagnosis: limits on the number of Diagnoses of a node count by that.
+func acceptedOnly(all []metav1.Condition) []metav1.Condition {
+	if c := meta.FindStatusCondition(all, v1.ConditionAccepted); c != nil {
+		return []metav1.Condition{{Type: c.Type, Status: c.Status}}
+	}
+	return nil
 }

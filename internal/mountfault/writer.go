@@ -25,6 +25,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/sentinel"
 )
@@ -148,19 +149,20 @@ func (w *Writer) update(ctx context.Context) error {
 func (w *Writer) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	var list v1.MountFaultList
-	if err := w.Reader.List(ctx, &list, client.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(w.Node)}); err != nil {
+	there := map[types.NamespacedName]bool{}
+	err := kubeclient.EachPage(ctx, w.Reader, &v1.MountFaultList{}, func(page *v1.MountFaultList) {
+		for i := range page.Items {
+			if f := page.Items[i].DeepCopy(); f.Status.Node == w.Node {
+				name := client.ObjectKeyFromObject(f)
+				there[name] = true
+				w.entries.of(name).adopt(f)
+			}
+		}
+	}, client.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(w.Node)})
+	if err != nil {
 		return fmt.Errorf("listing mountfaults of node %q: %w", w.Node, err)
 	}
 	w.listed = time.Now()
-	there := map[types.NamespacedName]bool{}
-	for i := range list.Items {
-		if f := &list.Items[i]; f.Status.Node == w.Node {
-			name := client.ObjectKeyFromObject(f)
-			there[name] = true
-			w.entries.of(name).adopt(f)
-		}
-	}
 	for name, e := range w.entries {
 		if !there[name] {
 			e.written = nil

@@ -166,9 +166,10 @@ func (r *Reconciler) getDiagnosis(ctx context.Context, approval *v1.RecoveryAppr
 	return diagnosis, nil
 }
 
-// addOwner makes an approval belong to its Diagnosis.
+// addOwner makes an approval belong to its Diagnosis. The cache may have left owners out if there are many, and the patch would remove
+// them.
 func (r *Reconciler) addOwner(ctx context.Context, approval *v1.RecoveryApproval, d *v1.Diagnosis) error {
-	if len(ownerUIDs(approval)) > 0 {
+	if len(ownerUIDs(approval)) > 0 || len(approval.OwnerReferences) >= kubeclient.MaxOwners {
 		return nil
 	}
 	was := approval.DeepCopy()

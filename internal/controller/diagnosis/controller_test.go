@@ -181,11 +181,11 @@ func TestBind(t *testing.T) {
 		want      string
 		reads     string
 	}{
-		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Node"},
-		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Pod"},
-		"pod and node":        {diagnosisOn("node-1", webPod), "node-1", "Diagnosis Pod"},
-		"init container":      {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "init"}), "node-1", "Diagnosis Pod"},
-		"node of a long name": {diagnosisOn(long, nil), long, "Diagnosis Node"},
+		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Diagnosis Node"},
+		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Diagnosis Pod"},
+		"pod and node":        {diagnosisOn("node-1", webPod), "node-1", "Diagnosis Diagnosis Pod"},
+		"init container":      {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "init"}), "node-1", "Diagnosis Diagnosis Pod"},
+		"node of a long name": {diagnosisOn(long, nil), long, "Diagnosis Diagnosis Node"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

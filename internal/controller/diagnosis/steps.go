@@ -26,12 +26,18 @@ func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
 	return nil
 }
 
-// validateSpec refuses what the schema should have refused. API servers before 1.25 check no CEL rules.
-func (r *Reconciler) validateSpec(_ context.Context, v *reconcileScope) error {
-	if hasStarted(v.before) {
+// validateSpec refuses what the schema should have refused. API servers before 1.25 check no CEL rules, and a Diagnosis may be older than
+// a bound. It is read live, once, as the cache has no parameters: the phase says that it was valid.
+func (r *Reconciler) validateSpec(ctx context.Context, v *reconcileScope) error {
+	if v.before.Status.Phase != "" {
 		return nil
 	}
-	if errs := v.diagnosis.Spec.Validate(); len(errs) > 0 {
+	now := &v1.Diagnosis{}
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.before), now); err != nil || now.UID != v.before.UID {
+		v.isDone = true
+		return client.IgnoreNotFound(err)
+	}
+	if errs := now.Spec.Validate(); len(errs) > 0 {
 		r.refuseDiagnosis(v, v1.ReasonInvalid, v1.Message(errs))
 	}
 	return nil

@@ -60,39 +60,47 @@ func (s *Sweeper) passes() kubeclient.Passes {
 
 // deleteOldLeases deletes the Leases of agents that were not renewed for an hour and whose nodes do not exist.
 func (s *Sweeper) deleteOldLeases(ctx context.Context) error {
-	var all coordinationv1.LeaseList
-	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent}); err != nil {
-		return fmt.Errorf("listing leases in namespace %q: %w", s.Namespace, err)
-	}
 	var errs []error
-	for i := range all.Items {
-		if l := &all.Items[i]; s.Clock.Since(renewTime(l)) > leaseRetention {
-			errs = append(errs, s.deleteLease(ctx, l))
+	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
+		for i := range page.Items {
+			if l := &page.Items[i]; s.Clock.Since(renewTime(l)) > leaseRetention {
+				errs = append(errs, s.deleteLease(ctx, l))
+			}
 		}
+	}, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelAgent})
+	if err != nil {
+		return fmt.Errorf("listing leases in namespace %q: %w", s.Namespace, err)
 	}
 	return errors.Join(append(errs, s.deleteOldSlots(ctx))...)
 }
 
 // deleteOldSlots deletes the slots of budgets that have not counted for a while. The clocks of nodes may differ.
 func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
-	var all coordinationv1.LeaseList
-	if err := s.Reader.List(ctx, &all, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot}); err != nil {
+	var errs []error
+	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
+		for i := range page.Items {
+			errs = append(errs, s.deleteSlot(ctx, &page.Items[i]))
+		}
+	}, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot})
+	if err != nil {
 		return fmt.Errorf("listing slots of budgets in namespace %q: %w", s.Namespace, err)
 	}
-	var errs []error
-	for i := range all.Items {
-		l, period := &all.Items[i], time.Duration(0)
-		if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
-			period = time.Duration(*seconds) * time.Second
-		}
-		if s.Clock.Since(renewTime(l)) <= period+slotRetention {
-			continue
-		}
-		if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
-			errs = append(errs, fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err))
-		}
-	}
 	return errors.Join(errs...)
+}
+
+// deleteSlot deletes a slot if it has not counted for a while.
+func (s *Sweeper) deleteSlot(ctx context.Context, l *coordinationv1.Lease) error {
+	period := time.Duration(0)
+	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
+		period = time.Duration(*seconds) * time.Second
+	}
+	if s.Clock.Since(renewTime(l)) <= period+slotRetention {
+		return nil
+	}
+	if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
+		return fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err)
+	}
+	return nil
 }
 
 // renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object

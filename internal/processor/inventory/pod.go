@@ -35,6 +35,11 @@ func (c *PodCollector) Run(ctx context.Context, request processor.Request) (proc
 	if err != nil {
 		return processor.Result{}, err
 	}
+	if source, ok := c.Pods.(kubelet.FreshPods); ok { // a cache keeps only a part of a pod
+		if pod, err = source.FreshPod(ctx, pod.Namespace, pod.Name); err != nil {
+			return processor.Result{}, err
+		}
+	}
 	pod = pod.DeepCopy()
 	CleanPod(pod)
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))

@@ -4,7 +4,9 @@
 package inventory
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -201,5 +203,37 @@ func TestPodThatIsNotThere(t *testing.T) {
 				t.Errorf("error %v, want one that names the pod and is not tried again", err)
 			}
 		})
+	}
+}
+
+// partialPods are pods of which a cache keeps a part.
+type partialPods struct {
+	kubelettest.Pods
+	fresh *corev1.Pod
+}
+
+func (p *partialPods) FreshPod(context.Context, string, string) (*corev1.Pod, error) {
+	if p.fresh == nil {
+		return nil, errors.New("no answer")
+	}
+	return p.fresh, nil
+}
+
+// TestDetailIsOfTheWholePod: the detail has what the cache does not keep, or there is none.
+func TestDetailIsOfTheWholePod(t *testing.T) {
+	t.Parallel()
+	pod := kubelettest.WalkthroughPod(t)
+	part := pod.DeepCopy()
+	part.Spec.Containers[0].Image = ""
+	pods := &partialPods{fresh: pod}
+	pods.Set(part)
+	request := processor.Request{Node: "any", Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
+	result, err := (&PodCollector{Pods: pods}).Run(t.Context(), request)
+	if err != nil || !strings.Contains(result.Values[KeyPod], pod.Spec.Containers[0].Image) {
+		t.Errorf("detail %.200q, %v", result.Values[KeyPod], err)
+	}
+	pods.fresh = nil
+	if result, err := (&PodCollector{Pods: pods}).Run(t.Context(), request); err == nil {
+		t.Errorf("detail %.200q, want an error", result.Values[KeyPod])
 	}
 }

@@ -27,8 +27,8 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 )
 
-// eventsAtOnce is how many Events one request lists.
-const eventsAtOnce = 500
+// eventsAtOnce is how many Events one request lists. Tenants may write 1.5 MB into each.
+const eventsAtOnce = 64
 
 // Delays before a watch that failed is begun again.
 const (
