@@ -13,7 +13,7 @@ FUSE ?=
 FUZZTIME ?= 3s
 
 ARCHES   := amd64 arm64
-PROGRAMS := manager agent kubediag
+PROGRAMS := manager agent kubediag kubectl-kubediag
 # The race detector needs a C compiler; without one the unit tier runs without it.
 RACE     := $(if $(shell command -v gcc),-race)
 TAGS     := api,kernel,ceph,cluster,vm
@@ -124,8 +124,9 @@ fmt: ## Format the code
 	gofmt -w $$(git ls-files -co --exclude-standard '*.go')
 
 .PHONY: vet
-vet: ## Run go vet on every tier
+vet: ## Run go vet on every tier, and compile the plugin for the systems that people work on
 	go vet -tags $(TAGS) ./...
+	set -e; for system in darwin/arm64 windows/amd64; do GOOS=$${system%/*} GOARCH=$${system#*/} CGO_ENABLED=0 go build -o /dev/null ./cmd/kubectl-kubediag; done
 
 .PHONY: lint
 lint: ## Run golangci-lint on every tier

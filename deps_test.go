@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"os/exec"
 	"path"
 	"slices"
@@ -84,14 +85,13 @@ var reaches = []reach{
 		why: "the verbs of a node work while the API server is dead",
 	},
 	{
-		from:  "./internal/cli/cluster",
-		never: []string{"./internal/agent/...", "./internal/pipeline/...", "./internal/cli/node"},
-		why:   "the verbs of a cluster ask the API server, and leave the node to its agent",
+		from:  "./cmd/kubectl-kubediag",
+		never: []string{"./internal/linux/sys", "./internal/agent/...", "./internal/pipeline/...", "./internal/cli/node"},
+		why:   "the verbs of a cluster ask the API server from any system, and leave the node to its agent",
 	},
 	{
-		from:  "./cmd/kubediag",
-		never: []string{"k8s.io/client-go/kubernetes/...", "k8s.io/cli-runtime/pkg/genericclioptions", "sigs.k8s.io/controller-runtime/..."},
-		why:   "they set up all kinds of Kubernetes before main, and the verbs of a node start in milliseconds",
+		from: "./cmd/kubediag", never: slices.Concat(client, []string{"k8s.io/cli-runtime/..."}),
+		why: "the verbs of a node work while the API server is dead, and start in milliseconds",
 	},
 	{
 		from: "./internal/kubeclient", within: []string{"./internal/kubeclient", "./internal/printable", "./api/..."},
@@ -145,8 +145,8 @@ type door struct {
 var doors = []door{
 	{
 		to:   []string{"golang.org/x/sys/unix", "syscall"},
-		from: []string{"./internal/linux/sys", "./internal/linux/sys/systest", "./cmd/...", "./test/..."},
-		why:  "system calls are typed, and descriptors owned, in one place; only a main package names signals, and tests from outside share no code with what they test",
+		from: []string{"./internal/linux/sys", "./internal/linux/sys/systest", "./internal/cli/terminal", "./cmd/...", "./test/..."},
+		why:  "system calls are typed, and descriptors owned, in one place; the plugin flushes terminals of other systems; only a main package names signals, and tests from outside share no code with what they test",
 	},
 	{
 		to:   []string{"os/exec"},
@@ -186,6 +186,19 @@ func TestNobodyReachesWhatTheyMustNot(t *testing.T) {
 					t.Errorf("%s reaches %s: %s\n\t%s", p, reached, rule.why, chain)
 				}
 			}
+		}
+	}
+}
+
+// TestPluginIsForEverySystem that people work on: each package that it needs has files for it. make vet compiles them.
+func TestPluginIsForEverySystem(t *testing.T) {
+	t.Parallel()
+	for _, system := range []string{"darwin/arm64", "windows/amd64"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/kubectl-kubediag")
+		goos, goarch, _ := strings.Cut(system, "/")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos, "GOARCH="+goarch)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", system, err, out)
 		}
 	}
 }

@@ -258,16 +258,16 @@ func attach(t *testing.T, image string) string {
 	return ""
 }
 
-// verb is one that is run, and how it is to end for a caller who sees everything, and for one who does not.
-type verb struct {
+// verbCall is a verb that is run, and how it is to end for a caller who sees everything, and for one who does not.
+type verbCall struct {
 	args              []string
 	stdin             string
 	full, part, blind int // status; blind where /proc is missing
 }
 
-func (s *scenery) verbs() []verb {
+func (s *scenery) verbs() []verbCall {
 	root := "--kubelet-root=" + s.Root
-	return []verb{
+	return []verbCall{
 		{[]string{"scan", root}, "", 1, 2, 2},
 		{[]string{"scan", "-v", root}, "", 1, 2, 2},
 		{[]string{"scan", "--brief", root}, "", 1, 2, 2},

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubediag finds and repairs broken mounts from a shell. As kubectl-kubediag it is a plugin of kubectl.
+// Command kubediag finds and repairs broken mounts of a node from a shell on it.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -19,7 +20,7 @@ func main() {
 	subprocess.Main(registry.Jobs()...)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second one ends us at once
-	status := cli.Run(ctx, cli.NewCommand(os.Args[0], os.Args[1:]))
+	status := verb.Run(ctx, cli.NewCommand())
 	stop()
 	os.Exit(status)
 }

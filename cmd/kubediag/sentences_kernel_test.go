@@ -256,7 +256,7 @@ var sentences = []sentence{
 }
 
 // ends returns the status with which a verb is to end for a caller; -1: that depends on the machine.
-func (v verb) ends(c caller) int {
+func (v verbCall) ends(c caller) int {
 	switch sees := c.everything(); {
 	case c.proc == "none":
 		return v.blind
@@ -267,7 +267,7 @@ func (v verb) ends(c caller) int {
 }
 
 // check takes apart what the program has printed.
-func (s *scenery) check(t *testing.T, c caller, v verb, r *result) {
+func (s *scenery) check(t *testing.T, c caller, v verbCall, r *result) {
 	t.Helper()
 	if want := v.ends(c); want >= 0 && v.args[0] != "show" && r.status != want && !strings.Contains(r.errors, "too short for a verdict") {
 		t.Errorf("%q: status %d, want %d\n%s", v.args, r.status, want, r)
@@ -326,7 +326,7 @@ var deviceLine = regexp.MustCompile(`^(/dev/\S+) \(`)
 // strangersWait is said if a process did not answer. The scenery has none: tests of other packages stop theirs for seconds.
 var strangersWait = regexp.MustCompile(`waited up to \S+ for process \d+ \(kubelet\), in vain|they do not answer: see what these processes wait for: ps`)
 
-func (s *scenery) judge(t *testing.T, c caller, v verb, said string) {
+func (s *scenery) judge(t *testing.T, c caller, v verbCall, said string) {
 	t.Helper()
 	text := strings.TrimPrefix(said, "! ")
 	for _, one := range sentences {

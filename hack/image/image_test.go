@@ -63,7 +63,7 @@ func TestArchiveLoads(t *testing.T) {
 	}{
 		"manager": {"65532:65532", map[string]string{"manager 555": "binary of manager"}},
 		"agent":   {"0:0", map[string]string{"agent 555": "binary of agent", "kubediag 555": "binary of kubediag"}},
-		"cli":     {"0:0", map[string]string{"kubediag 555": "binary of kubediag"}},
+		"cli":     {"0:0", map[string]string{"kubediag 555": "binary of kubediag", "kubectl-kubediag 555": "binary of kubectl-kubediag"}},
 	}
 	for _, i := range images {
 		tag, err := name.NewTag("example.org/k/" + i.name + ":v1.2.3")

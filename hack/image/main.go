@@ -33,7 +33,7 @@ var images = []image{
 		description: "Runs diagnoses on its node and repairs mounts. Needs to be privileged, with the PID namespace of the host.",
 	},
 	{
-		name: "cli", binaries: []string{"kubediag"}, user: "0:0",
+		name: "cli", binaries: []string{"kubediag", "kubectl-kubediag"}, user: "0:0",
 		description: "The command kubediag, for kubectl debug node. Needs to be privileged, with the PID namespace of the host.",
 	},
 }

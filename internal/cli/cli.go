@@ -1,21 +1,15 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is the kubediag command: it puts the verbs together and does nothing itself. Verbs that work on a node,
-// without an API server, are in package node. Those that ask an API server are in package cluster.
+// Package cli is the command kubediag, for a node: it puts the verbs of package node together and does nothing itself. They need no
+// API server. The verbs that ask one are a program of their own, in package cluster.
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"kubediag.org/kubediag/internal/bundle"
-	"kubediag.org/kubediag/internal/cli/cluster"
 	"kubediag.org/kubediag/internal/cli/demo"
 	"kubediag.org/kubediag/internal/cli/node"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -24,39 +18,10 @@ import (
 	"kubediag.org/kubediag/internal/version"
 )
 
-// Names by which kubectl calls this program.
-const (
-	pluginName     = "kubectl-kubediag"
-	completionName = "kubectl_complete-kubediag"
-)
-
 func init() { cobra.EnableCommandSorting = false } // the help has the verbs in the order in which they are needed
 
-// NewCommand makes the command that a program of this name is: kubediag, or the plugin of kubectl.
-func NewCommand(program string, args []string) *cobra.Command {
-	switch filepath.Base(program) {
-	case pluginName:
-		return newPlugin()
-	case completionName:
-		root := newPlugin()
-		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args...))
-		return root
-	}
-	return newCommand("")
-}
-
-// newPlugin makes the plugin of kubectl.
-func newPlugin() *cobra.Command {
-	root := cluster.NewCommand()
-	root.Version = version.String()
-	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(node.NewExplainCommand(), newVersionCommand())
-	return root
-}
-
-func flagError(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%w, see %s --help", err, cmd.CommandPath())
-}
+// NewCommand makes the command kubediag.
+func NewCommand() *cobra.Command { return newCommand("") }
 
 // newCommand makes one whose verbs look for kubelets in the process file system at proc; empty: /proc.
 func newCommand(proc string) *cobra.Command {
@@ -73,12 +38,12 @@ func newCommand(proc string) *cobra.Command {
 			}
 		},
 	}
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(verb.FlagError)
 	addGroup(root, "Start here:", node.NewScanCommand(proc), node.NewShowCommand(proc), node.NewRecoverCommand(proc))
-	addGroup(root, "One thing:", node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewReleaseCommand(proc), node.NewExplainCommand())
+	addGroup(root, "One thing:", node.NewProbeCommand(), node.NewHoldersCommand(proc), node.NewReleaseCommand(proc), verb.NewExplainCommand("kubediag"))
 	addGroup(root, "For others:", node.NewBundleCommand(proc), node.NewDecodeCommand(), node.NewLintCommand())
 	const advanced = "Advanced:"
-	addGroup(root, advanced, node.NewDiagnoseCommand(proc), node.NewFeaturesCommand(), demo.NewCommand(), newVersionCommand())
+	addGroup(root, advanced, node.NewDiagnoseCommand(proc), node.NewFeaturesCommand(), demo.NewCommand(), verb.NewVersionCommand())
 	root.SetHelpCommandGroupID(advanced)
 	root.SetCompletionCommandGroupID(advanced)
 	for _, name := range pluginVerbs {
@@ -116,74 +81,4 @@ func kernelWarning(release string) string {
 	}
 	return fmt.Sprintf("Linux %s is older than %s, the oldest that kubediag is tested on; kubediag features shows what works here",
 		printable.Quoted(release), sys.OldestKernel)
-}
-
-// Exit statuses of the command.
-const (
-	// statusDone: what was asked for was done; where faults were looked for, there are none.
-	statusDone = iota
-	// statusFaults: the scan found faults.
-	statusFaults
-	// statusFailed: what was asked for could not be done, or not wholly. There may be faults or not.
-	statusFailed
-	// statusRefused: it could have been done, and must not be.
-	statusRefused
-)
-
-// Run runs the command, writes its error behind the name of the verb if there is one, and gives the exit status.
-func Run(ctx context.Context, cmd *cobra.Command) int {
-	refuseUnknown(cmd)
-	ran, err := cmd.ExecuteContextC(ctx)
-	switch {
-	case err == nil:
-		return statusDone
-	case errors.Is(err, verb.ErrFaults):
-		return statusFaults
-	}
-	status := statusFailed
-	if errors.Is(err, verb.ErrRefused) || errors.Is(err, bundle.ErrExists) {
-		status = statusRefused
-	}
-	if ran.HasParent() {
-		err = fmt.Errorf("%s: %w", ran.Name(), err)
-	}
-	lines := strings.Split(strings.TrimRight(err.Error(), "\n"), "\n") // several errors at once
-	for i, line := range lines {
-		text := strings.TrimLeft(line, "\t") // cobra indents what it suggests
-		lines[i] = strings.Repeat("  ", len(line)-len(text)) + printable.Quoted(text)
-	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "kubediag:", strings.Join(lines, "\n"))
-	return status
-}
-
-// refuseUnknown has the commands help and completion, which cobra makes, refuse what they do not know: they would print their help
-// and end well. Cobra makes them late, and completion for the output that there is by then.
-func refuseUnknown(root *cobra.Command) {
-	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() {
-		switch cmd.Name() {
-		case "help":
-			cmd.Args = func(cmd *cobra.Command, args []string) error {
-				if _, _, err := cmd.Root().Find(args); err != nil {
-					return err
-				}
-				return nil
-			}
-		case "completion":
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // what only has commands checks no arguments
-		}
-	}
-}
-
-func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  verb.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
-			return err
-		},
-	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/cluster"
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
@@ -27,7 +28,7 @@ func run(t *testing.T, stdin string, args ...string) (status int, stdout, stderr
 	cmd.SetIn(strings.NewReader(stdin))
 	cmd.SetOut(&out)
 	cmd.SetErr(&errs)
-	status = Run(t.Context(), cmd)
+	status = verb.Run(t.Context(), cmd)
 	return status, out.String(), errs.String()
 }
 
@@ -89,8 +90,8 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			status, stdout, stderr := run(t, c.stdin, c.args...)
-			if status != statusFailed || stdout != "" {
-				t.Errorf("status %d, output %q, want status %d and none", status, stdout, statusFailed)
+			if status != verb.StatusFailed || stdout != "" {
+				t.Errorf("status %d, output %q, want status %d and none", status, stdout, verb.StatusFailed)
 			}
 			if !strings.HasPrefix(stderr, "kubediag: ") || !strings.Contains(stderr, c.want) {
 				t.Errorf("error %q, want one that speaks of %q", stderr, c.want)
@@ -101,9 +102,9 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 
 func TestStatuses(t *testing.T) {
 	t.Parallel()
-	for _, verb := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash", "explain", "explain hung", "explain HungMount --lang zh"} {
-		if status, stdout, stderr := run(t, "", strings.Fields(verb)...); status != statusDone || stdout == "" || stderr != "" {
-			t.Errorf("%s: status %d, output %q, error %q", verb, status, stdout, stderr)
+	for _, line := range []string{"version", "--version", "features", "help", "help probe", "completion", "completion bash", "explain", "explain hung", "explain HungMount --lang zh"} {
+		if status, stdout, stderr := run(t, "", strings.Fields(line)...); status != verb.StatusDone || stdout == "" || stderr != "" {
+			t.Errorf("%s: status %d, output %q, error %q", line, status, stdout, stderr)
 		}
 	}
 	for _, c := range []struct {
@@ -111,13 +112,13 @@ func TestStatuses(t *testing.T) {
 		status int
 		said   string
 	}{
-		{verb.ErrFaults, statusFaults, ""}, {fmt.Errorf("show: %w: it is not yours", verb.ErrRefused), statusRefused, "kubediag: show: refused: it is not yours\n"},
+		{verb.ErrFaults, verb.StatusFaults, ""}, {fmt.Errorf("show: %w: it is not yours", verb.ErrRefused), verb.StatusRefused, "kubediag: show: refused: it is not yours\n"},
 	} {
 		var errs bytes.Buffer
 		cmd := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return c.ends }}
 		cmd.SetArgs(nil)
 		cmd.SetErr(&errs)
-		if status := Run(t.Context(), cmd); status != c.status || errs.String() != c.said {
+		if status := verb.Run(t.Context(), cmd); status != c.status || errs.String() != c.said {
 			t.Errorf("%v: status %d, error %q, want %d", c.ends, status, &errs, c.status)
 		}
 	}
@@ -131,37 +132,8 @@ func TestAShellCompletes(t *testing.T) {
 		"explain hung --lang ": "en\nzh\n", "holders /dev/": ":4\n", "show 1 ": ":4\n", "sc": "scan\t",
 	} {
 		status, stdout, _ := run(t, "", append([]string{"__complete"}, strings.Split(args, " ")...)...)
-		if status != statusDone || !strings.Contains(stdout, want) {
+		if status != verb.StatusDone || !strings.Contains(stdout, want) {
 			t.Errorf("%q: status %d, %q, want %q in it", args, status, stdout, want)
-		}
-	}
-}
-
-// TestProgramsByName: the name by which the program is called decides which verbs it has.
-func TestProgramsByName(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		program string
-		args    []string
-		status  int
-		want    string
-	}{
-		{"/usr/local/bin/kubediag", []string{"help"}, statusDone, "\n  scan "},
-		{"/usr/local/bin/kubectl-kubediag", []string{"help"}, statusDone, "\n  faults "},
-		{"kubectl-kubediag", []string{"explain", "hung"}, statusDone, "HungMount"},
-		{"kubectl-kubediag", []string{"run"}, statusFailed, "kubediag: run: TARGET is missing, see kubectl kubediag run --help\n"},
-		{"kubectl-kubediag", []string{"faults", "--fast"}, statusFailed, "kubediag: faults: unknown flag: --fast, see kubectl kubediag faults --help\n"},
-		{"kubectl_complete-kubediag", []string{"explain", "Hu"}, statusDone, "HungMount\t"},
-	} {
-		var out bytes.Buffer
-		cmd := NewCommand(c.program, c.args)
-		if !strings.Contains(c.program, "complete") {
-			cmd.SetArgs(c.args)
-		}
-		cmd.SetOut(&out)
-		cmd.SetErr(&out)
-		if status := Run(t.Context(), cmd); status != c.status || !strings.Contains(out.String(), c.want) {
-			t.Errorf("%s %q: status %d, want %d, %q in:\n%s", c.program, c.args, status, c.status, c.want, &out)
 		}
 	}
 }
@@ -180,7 +152,7 @@ func TestOldKernelIsWarnedOf(t *testing.T) {
 // TestVerbsOfThePlugin: each that this program does not have says who has it.
 func TestVerbsOfThePlugin(t *testing.T) {
 	t.Parallel()
-	root, plugin := newCommand(""), newPlugin()
+	root, plugin := newCommand(""), cluster.NewCommand(cluster.Name, nil)
 	for _, cmd := range plugin.Commands() {
 		own, _, err := root.Find([]string{cmd.Name()})
 		if err != nil || own.Hidden != slices.Contains(pluginVerbs, cmd.Name()) {

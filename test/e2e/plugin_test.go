@@ -121,7 +121,7 @@ func (e *env) healsAsPrinted(t *testing.T, pod *corev1.Pod) {
 func (e *env) link(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, os.Symlink(e.Build(t, "kubediag"), filepath.Join(dir, "kubectl-kubediag")))
+	must(t, os.Symlink(e.Build(t, "kubectl-kubediag"), filepath.Join(dir, "kubectl-kubediag")))
 	e.environ = append(os.Environ(), "KUBECONFIG="+e.Kubeconfig(), "PATH="+dir+":"+os.Getenv("PATH"), "LANG=C.UTF-8")
 }
 

@@ -42,13 +42,12 @@ type plugin struct {
 // install starts everything but the agent.
 func install(t *testing.T) *plugin {
 	t.Helper()
-	p := &plugin{Node: fakenode.New(t), path: filepath.Join(t.TempDir(), "kubectl-kubediag")}
+	p := &plugin{Node: fakenode.New(t)}
 	p.Build(t, "manager", "")
 	p.Build(t, "agent", "")
 	p.Build(t, "kubediag", "")
-	if err := os.Symlink(p.Program("kubediag"), p.path); err != nil {
-		t.Fatal(err)
-	}
+	p.Build(t, "kubectl-kubediag", "")
+	p.path = p.Program("kubectl-kubediag")
 	p.Launch(t, "manager")
 	apitest.Eventually(t, func() error { // the manager installs it
 		set := &v1.OperationSet{}

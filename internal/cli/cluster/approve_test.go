@@ -76,10 +76,9 @@ func TestApprove(t *testing.T) {
 			}))
 			defer server.Close()
 			var out strings.Builder
-			cmd := NewCommand()
+			cmd := NewCommand(Name, append([]string{"approve", "web", "-n", "shop", "--server=" + server.URL}, tc.args...))
 			cmd.SetOut(&out)
 			cmd.SetErr(&out)
-			cmd.SetArgs(append([]string{"approve", "web", "-n", "shop", "--server=" + server.URL}, tc.args...))
 			err := cmd.ExecuteContext(t.Context())
 			if (err == nil) != tc.created || tc.want != nil && !errors.Is(err, tc.want) || !strings.Contains(out.String(), tc.says) {
 				t.Errorf("error %v, output:\n%s", err, &out)

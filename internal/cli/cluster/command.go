@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,13 +13,26 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/version"
 )
 
 // Name is how users call the program.
 const Name = "kubectl kubediag"
 
-// NewCommand makes the command kubectl kubediag.
-func NewCommand() *cobra.Command {
+// completionName is the name by which kubectl calls the program to complete a line.
+const completionName = "kubectl_complete-kubediag"
+
+// NewCommand makes the command kubectl kubediag of a program that was called by this name with these arguments.
+func NewCommand(program string, args []string) *cobra.Command {
+	root := newPlugin()
+	if strings.TrimSuffix(filepath.Base(program), ".exe") == completionName {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	root.SetArgs(args)
+	return root
+}
+
+func newPlugin() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-kubediag",
 		Short: "Show, explain and heal the mount faults of a cluster",
@@ -28,11 +42,13 @@ func NewCommand() *cobra.Command {
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: Name},
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       version.String(),
 	}
+	root.SetFlagErrorFunc(verb.FlagError)
 	c := &connection{}
 	c.addFlags(root.PersistentFlags())
 	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
-		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c))
+		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c), verb.NewExplainCommand(Name), verb.NewVersionCommand())
 	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaces))
 	return root
 }

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelog"
-	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -52,7 +52,7 @@ func NewDecodeCommand() *cobra.Command {
 	out := addFormat(cmd)
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error {
 		if file, ok := cmd.InOrStdin().(*os.File); ok {
-			if _, terminal := sys.Columns(file); terminal {
+			if _, typed := terminal.Size(file); typed {
 				fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: decode: reads lines from this terminal; Ctrl-D ends")
 			}
 		}

@@ -115,7 +115,7 @@ func (o *scanOptions) validate() error {
 		return err
 	}
 	for i, word := range o.only {
-		code, err := codeOfWord(word)
+		code, err := verb.CodeOfWord(word)
 		if err != nil {
 			return fmt.Errorf("--only=%w", err)
 		}

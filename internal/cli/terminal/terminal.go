@@ -16,8 +16,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/text/width"
-
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Screen is where text is shown. The zero value is a pipe with all characters, no colour and lines of any length.
@@ -40,7 +38,7 @@ const (
 func New(w io.Writer, env func(string) string) Screen {
 	s := Screen{ASCII: !utf8Locale(env)}
 	if f, ok := w.(*os.File); ok {
-		s.Width, s.Terminal = sys.Columns(f)
+		s.Width, s.Terminal = Size(f)
 	}
 	if s.Terminal && s.Width == 0 {
 		s.Width = usual

@@ -12,8 +12,8 @@ import (
 	"os"
 	"strings"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/linux/bounded"
-	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // Await makes a call that may wait for another program, and ends with ctx.
@@ -30,12 +30,12 @@ func Await[T any](ctx context.Context, call func() (T, error)) (T, error) {
 func Ask(ctx context.Context, in io.Reader, out io.Writer, question string) (yes, asked bool, err error) {
 	file, ok := in.(*os.File)
 	if ok {
-		_, ok = sys.Columns(file)
+		_, ok = terminal.Size(file)
 	}
 	if !ok {
 		return false, false, nil
 	}
-	if err := sys.FlushInput(file); err != nil {
+	if err := terminal.FlushInput(file); err != nil {
 		return false, true, fmt.Errorf("drop what was typed before the question: %w", err)
 	}
 	if err := Write(out, question+" [y/N] "); err != nil {

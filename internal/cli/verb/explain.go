@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package verb
 
 import (
 	"fmt"
@@ -13,25 +13,23 @@ import (
 
 	"kubediag.org/kubediag/docs/runbook"
 	"kubediag.org/kubediag/internal/cli/terminal"
-	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// NewExplainCommand makes the verb explain.
-func NewExplainCommand() *cobra.Command {
+// NewExplainCommand makes the verb explain, of the program that users call by this name.
+func NewExplainCommand(program string) *cobra.Command {
 	var language string
 	cmd := &cobra.Command{
 		Use:   "explain [CODE]",
 		Short: "Explain a fault: cause, proof, repair, and what to do by hand",
 		Long: "explain prints the runbook of a fault, which is part of this program. CODE may be in lower case, and shorter if only\n" +
 			"one code begins so. Without it, explain lists the codes.",
-		Example: "  kubediag explain StaleSubPath\n" +
-			"  kubediag explain hung --lang zh",
-		Args:              verb.Takes("CODE", 0),
-		ValidArgsFunction: verb.CompleteArg(codesWithTitles),
+		Example:           "  " + program + " explain StaleSubPath\n  " + program + " explain hung --lang zh",
+		Args:              Takes("CODE", 0),
+		ValidArgsFunction: CompleteArg(codesWithTitles),
 	}
 	cmd.Flags().StringVar(&language, "lang", "en", "language: "+strings.Join(runbook.Languages(), " or "))
-	verb.CompleteFlag(cmd, "lang", runbook.Languages)
+	CompleteFlag(cmd, "lang", runbook.Languages)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !slices.Contains(runbook.Languages(), language) {
 			return fmt.Errorf("--lang=%q: must be %s", language, strings.Join(runbook.Languages(), " or "))
@@ -39,9 +37,9 @@ func NewExplainCommand() *cobra.Command {
 		output := cmd.OutOrStdout()
 		screen := terminal.New(output, os.Getenv)
 		if len(args) == 0 {
-			return verb.Write(output, codeList())
+			return Write(output, codeList())
 		}
-		code, err := codeOfWord(args[0])
+		code, err := CodeOfWord(args[0])
 		if err != nil {
 			return err
 		}
@@ -50,18 +48,19 @@ func NewExplainCommand() *cobra.Command {
 			return err
 		}
 		if language == "en" {
-			return verb.Write(output, screen.Text(screen.Markdown(page)))
+			return Write(output, screen.Text(screen.Markdown(page)))
 		}
 		screen.ASCII = false // it would be nothing but escapes
-		return verb.Write(output, screen.Markdown(page))
+		return Write(output, screen.Markdown(page))
 	}
 	return cmd
 }
 
-// codeOfWord is the code that a word means.
-func codeOfWord(word string) (fault.Code, error) {
+// CodeOfWord is the code that a word means: its name in any case, or as much of it as only this code begins with. The error names the
+// codes that it may be.
+func CodeOfWord(word string) (fault.Code, error) {
 	var found []string
-	for _, name := range verb.Codes() {
+	for _, name := range Codes() {
 		switch lower := strings.ToLower(name); {
 		case lower == strings.ToLower(word):
 			return fault.Code(name), nil
@@ -73,7 +72,7 @@ func codeOfWord(word string) (fault.Code, error) {
 	case 1:
 		return fault.Code(found[0]), nil
 	case 0:
-		return "", fmt.Errorf("%q: is none of %s", word, strings.Join(verb.Codes(), ", "))
+		return "", fmt.Errorf("%q: is none of %s", word, strings.Join(Codes(), ", "))
 	}
 	return "", fmt.Errorf("%q: may be any of %s", word, strings.Join(found, ", "))
 }

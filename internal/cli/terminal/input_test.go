@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package sys
+package terminal
 
 import (
 	"os"
@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestColumns(t *testing.T) {
+func TestSize(t *testing.T) {
 	t.Parallel()
 	plain, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if columns, terminal := Columns(plain); columns != 0 || terminal {
+	if columns, is := Size(plain); columns != 0 || is {
 		t.Errorf("a file is a terminal of %d columns", columns)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -30,14 +30,14 @@ func TestColumns(t *testing.T) {
 		if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: want}); err != nil {
 			t.Fatal(err)
 		}
-		if columns, is := Columns(terminal); columns != int(want) || !is {
+		if columns, is := Size(terminal); columns != int(want) || !is {
 			t.Errorf("%d columns, terminal %t, want %d", columns, is, want)
 		}
 	}
 	if err := plain.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, is := Columns(plain); is {
+	if _, is := Size(plain); is {
 		t.Error("a closed file is a terminal")
 	}
 }
