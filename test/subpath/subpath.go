@@ -29,6 +29,9 @@ func Build(ctx context.Context, version, dir string) error {
 		return fmt.Errorf("find sources of program: %w", err)
 	}
 	from := strings.TrimSpace(string(source))
+	if dir, err = filepath.Abs(dir); err != nil { // it is built in another directory
+		return err
+	}
 	text, err := os.ReadFile(filepath.Join(from, "testdata", "kubelet.go"))
 	if err != nil {
 		return err
