@@ -72,27 +72,68 @@ type Node struct {
 	tables  *readTables // nil: each call reads the table of its moment
 }
 
-// readTables are mount tables that are read at their first use, and stay as they were.
+// readTables is what is read of mounts at its first use, and stays as it was.
 type readTables struct {
-	// ofProcess is that of the kubelet's process, and inside that of a thread in the kubelet's namespace.
-	ofProcess, inside func() (*mountinfo.Table, error)
+	// table is the mount table of the kubelet's process, unique has the numbers of its mounts that are never used again.
+	table  func() (*mountinfo.Table, error)
+	unique func() map[int]uint64
+	pass   func() *mountns.Pass
 }
 
-// ReadOnce returns the node with mount tables that are read once, at their first use. It is for one look at everything, by
+// ReadOnce returns the node with a mount table that is read once, at its first use. It is for one look at everything, by
 // which nothing is changed: the kernel takes a second to write the table of some thousand mounts that are stacked at one place.
 func (n *Node) ReadOnce() *Node {
 	once := *n
 	once.tables = &readTables{
-		ofProcess: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
-		inside:    sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }),
+		table:  sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
+		unique: sync.OnceValue(n.readUniqueIDs),
+		pass:   sync.OnceValue(once.beginPass),
 	}
 	return &once
+}
+
+// readUniqueIDs is empty if the numbers cannot be read.
+func (n *Node) readUniqueIDs() (numbers map[int]uint64) {
+	if ns, err := n.Namespace(); err == nil {
+		_ = ns.Do(func() (err error) {
+			numbers, err = mountns.UniqueIDs()
+			return err
+		})
+	}
+	return numbers
+}
+
+func (n *Node) beginPass() *mountns.Pass {
+	ns, err := n.Namespace()
+	table, errTable := n.tables.table()
+	if err != nil || errTable != nil {
+		return mountns.NewPass(mountns.Namespace{}, nil)
+	}
+	return mountns.NewPass(ns, table)
+}
+
+// Pass is the look at the mounts of the machine that all searches share. It is nil if the node is not ReadOnce: then each
+// search looks by itself.
+func (n *Node) Pass() *mountns.Pass {
+	if n.tables == nil {
+		return nil
+	}
+	return n.tables.pass()
+}
+
+// UniqueID is the number of a mount of the kubelet's namespace that is never used again, by its number in mountinfo. It is 0
+// if the kernel has none (before 6.8), or if the node is not ReadOnce: then those that need it look it up.
+func (n *Node) UniqueID(mount int) uint64 {
+	if n.tables == nil {
+		return 0
+	}
+	return n.tables.unique()[mount]
 }
 
 // TableInside is the mount table of the kubelet's mount namespace. It is called in there, see Do.
 func (n *Node) TableInside() (*mountinfo.Table, error) {
 	if n.tables != nil {
-		return n.tables.inside()
+		return n.tables.table()
 	}
 	return mountns.Table(0)
 }
@@ -100,7 +141,7 @@ func (n *Node) TableInside() (*mountinfo.Table, error) {
 // tableOf is the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
 func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
 	if n.tables != nil {
-		return n.tables.ofProcess()
+		return n.tables.table()
 	}
 	return mountns.Table(pid)
 }

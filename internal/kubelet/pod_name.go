@@ -48,7 +48,7 @@ func (n *Node) readPodNames() (map[string]PodName, error) {
 		prefix, table = n.process.rootPrefix(), n.process.dir+"/mountinfo"
 	}
 	if n.tables != nil {
-		mounts, err := n.tables.ofProcess()
+		mounts, err := n.tables.table()
 		if err != nil {
 			return nil, fmt.Errorf("read mounts of kubelet: %w", err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -31,8 +32,15 @@ func (n *Node) LocalVolumePoint(persistentVolume string) string {
 // PodVolumes lists the volumes that the kubelet has a directory of for a pod, or a link if it is a raw block volume. It is
 // called inside the kubelet's namespace, and asks no file system that may hang.
 func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
+	kinds, err := listLocal(n.PodDir(podUID))
+	if err != nil {
+		return nil, fmt.Errorf("list volumes of pod with UID %q: %w", podUID, err)
+	}
 	var all []Volume
 	for _, kind := range []string{volumesDir, devicesDir} {
+		if !slices.Contains(kinds, kind) {
+			continue
+		}
 		dir := path.Join(n.PodDir(podUID), kind)
 		plugins, err := listLocal(dir)
 		if err != nil {

@@ -121,7 +121,7 @@ func newHolderLook(n *kubelet.Node) *holderInspection {
 
 // newInspector asks the runtime of the kubelet; if no kubelet is known, nothing is known about containers.
 func newInspector(n *kubelet.Node, runtime *boundedRuntime) *device.Inspector {
-	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Runner: &subprocess.Runner{}}}
+	i := &device.Inspector{Kubelet: n, Finder: &devholder.Finder{Runner: &subprocess.Runner{}, Pass: n.Pass()}}
 	if n.PID != 0 {
 		i.Runtime = runtime
 	}

@@ -24,7 +24,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -146,7 +145,7 @@ func (i *Inspector) findRemains(ctx context.Context, pods []*corev1.Pod) ([][]st
 	}
 	all := make([][]string, len(pods))
 	err = node.Do(ctx, func() error {
-		table, err := mountns.Table(0)
+		table, err := node.TableInside()
 		if err != nil {
 			return err
 		}

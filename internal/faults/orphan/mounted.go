@@ -42,7 +42,7 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	}
 	above := parentMounts{}
 	room := maxParents
-	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
+	survey, err := n.node.Pass().EachMount(func(b *mountns.MountBrief) bool {
 		return b.Major == n.podsDirectory.major && b.Minor == n.podsDirectory.minor
 	}, func(m *mountns.Mount) {
 		if uid := n.podsDirectory.podOfRoot(m); uid != "" {
@@ -59,7 +59,7 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 	}
 	if err == nil && len(above) > 0 {
 		var again mountns.Survey
-		again, err = mountns.EachMount(func(b *mountns.MountBrief) bool {
+		again, err = n.node.Pass().EachMount(func(b *mountns.MountBrief) bool {
 			in := above[b.Namespace.Key()]
 			return in != nil && in[b.Parent] != nil
 		}, func(m *mountns.Mount) {

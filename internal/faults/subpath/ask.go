@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -75,7 +76,7 @@ func askIn(ctx context.Context, prober Prober, node *kubelet.Node, table *mounti
 	if points == nil {
 		points = mountPoints(table.Under(node.PodsDir()))
 	}
-	q := questions{prober: prober, namespace: ns}
+	q := questions{prober: prober, node: node, namespace: ns}
 	found := Answers{}
 	for _, point := range points {
 		place, ok := node.ParseSubPath(point)
@@ -98,6 +99,7 @@ func askIn(ctx context.Context, prober Prober, node *kubelet.Node, table *mounti
 // that was bound by it, as the kubelet's own lookup can. So that is asked before the bind.
 type questions struct {
 	prober         Prober
+	node           *kubelet.Node
 	namespace      mountns.Namespace
 	sources, binds []question
 }
@@ -114,7 +116,8 @@ func (q *questions) add(target target, bound mountinfo.Mount, table *mountinfo.T
 	a := &answers{}
 	uid := target.place.PodUID
 	ask := func(m mountinfo.Mount, below string, to *probe.Answer) question {
-		return question{probe.Target{Namespace: q.namespace, Point: m.Point, Below: below, Bind: true, Owner: uid}, to, a}
+		id := mount.IDOf(mountns.Mount{Mount: m, Unique: q.node.UniqueID(m.ID)})
+		return question{probe.Target{Namespace: q.namespace, ID: id, Point: m.Point, Below: below, Bind: true, Owner: uid}, to, a}
 	}
 	q.binds = append(q.binds, ask(bound, "", &a.Bind))
 	volume, below, ofVolume := target.findSource(bound, table)

@@ -109,7 +109,7 @@ func inspectPod(node *kubelet.Node, pod *corev1.Pod, container string, asked Ans
 	if err != nil {
 		return nil, err
 	}
-	table, err := mountns.Table(0)
+	table, err := node.TableInside()
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (s *copySearch) findElsewhere(ctx context.Context) error {
 	if s.unclaimed, err = s.newUnclaimed(ctx); err != nil {
 		return err
 	}
-	candidates, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
+	candidates, survey, err := s.node.Pass().MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || s.plain[d] != nil || b.Major == 0 && b.MayHang &&
 			(s.selection.PodUID != "" || !s.shownDevices[d]) || b.MayHang && s.unclaimed.onHost[d])

@@ -63,7 +63,7 @@ func (h *hostMounts) indexMounts() {
 
 // withNamespace is a mount of the table with its namespace.
 func (h *hostMounts) withNamespace(m mountinfo.Mount) mountns.Mount {
-	return mountns.Mount{Mount: m, Namespace: h.namespace}
+	return mountns.Mount{Mount: m, Unique: h.node.UniqueID(m.ID), Namespace: h.namespace}
 }
 
 // mountStack lists the mounts at the point of m that lead up to it, the lowest first.

@@ -21,7 +21,7 @@ func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 	searches, survey, err := f.searchAbandoned(host)
 	var reports []*Report
 	if err == nil && len(searches) > 0 {
-		reports, err = finishAll(ctx, searches)
+		reports, err = finishAll(ctx, f.Pass, searches)
 	}
 	if err != nil {
 		return nil, survey, fmt.Errorf("find devices that the host no longer mounts: %w", err)
@@ -31,7 +31,7 @@ func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 
 // searchAbandoned begins the search for each of those devices.
 func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mountns.Survey, error) {
-	mounted, survey, err := mountns.FileSystems()
+	mounted, survey, err := f.Pass.FileSystems()
 	if err != nil {
 		return nil, survey, err
 	}
@@ -68,8 +68,8 @@ func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mount
 }
 
 // finishAll does what all the searches have in common once.
-func finishAll(ctx context.Context, searches []*holderSearch) ([]*Report, error) {
-	if err := scanMounts(searches); err != nil {
+func finishAll(ctx context.Context, pass *mountns.Pass, searches []*holderSearch) ([]*Report, error) {
+	if err := scanMounts(pass, searches); err != nil {
 		return nil, err
 	}
 	var reports []*Report

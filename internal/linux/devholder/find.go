@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -22,6 +23,8 @@ type Finder struct {
 	// WithProcesses has processes, overlays and loop devices looked at also where
 	// mounts explain by themselves why the device is busy.
 	WithProcesses bool
+	// Pass is the look at the mounts of the machine; nil: each search looks by itself.
+	Pass *mountns.Pass
 }
 
 // Find says who holds a device. Whatever mounts it, its partitions, the disk
@@ -31,7 +34,7 @@ type Finder struct {
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
 	search, err := f.newSearch(device)
 	if err == nil {
-		err = scanMounts([]*holderSearch{search})
+		err = scanMounts(f.Pass, []*holderSearch{search})
 	}
 	if err == nil {
 		err = search.searchNonMounts(ctx)
@@ -47,6 +50,7 @@ type holderSearch struct {
 	sys           blockdev.Sys
 	runner        *subprocess.Runner
 	withProcesses bool
+	pass          *mountns.Pass
 	allDevices    []blockdev.Device // of the machine
 
 	deviceSigns
@@ -69,7 +73,7 @@ func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
 // live superblocks, and the kernel's own uses.
 func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
 	search := &holderSearch{
-		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, allDevices: all,
+		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, pass: f.Pass, allDevices: all,
 		deviceSigns: newDeviceSigns(d, all), reportBuilder: newReportBuilder(d),
 	}
 	if err := search.testBusy(); err != nil {

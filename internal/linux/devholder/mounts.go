@@ -13,11 +13,11 @@ import (
 
 // scanMounts goes over the mounts of the machine once for all the searches, and finds
 // out what keeps the namespaces alive that have a mount of one.
-func scanMounts(searches []*holderSearch) error {
-	if err := placeBtrfs(searches); err != nil {
+func scanMounts(pass *mountns.Pass, searches []*holderSearch) error {
+	if err := placeBtrfs(pass, searches); err != nil {
 		return err
 	}
-	found, survey, err := mountns.MatchingMounts(func(b *mountns.MountBrief) bool {
+	found, survey, err := pass.MatchingMounts(func(b *mountns.MountBrief) bool {
 		number := blockdev.Number{Major: b.Major, Minor: b.Minor}
 		return slices.ContainsFunc(searches, func(s *holderSearch) bool { return s.superblockNumbers[number] })
 	})
@@ -33,7 +33,7 @@ func scanMounts(searches []*holderSearch) error {
 	holders := map[uint64][]mountns.Holder{}
 	if len(namespaces) > 0 {
 		var asked mountns.Survey
-		if holders, asked, err = mountns.Holders(namespaces); err != nil {
+		if holders, asked, err = pass.Holders(namespaces); err != nil {
 			return err
 		}
 		survey.AddDenied(asked.DeniedPIDs)
@@ -48,11 +48,11 @@ func scanMounts(searches []*holderSearch) error {
 
 // placeBtrfs finds out the number of each btrfs that is searched for: it is that of
 // no device, and only its mounts show it.
-func placeBtrfs(searches []*holderSearch) error {
+func placeBtrfs(pass *mountns.Pass, searches []*holderSearch) error {
 	if !slices.ContainsFunc(searches, func(s *holderSearch) bool { return len(s.btrfs) > 0 }) {
 		return nil
 	}
-	all, _, err := mountns.FileSystems()
+	all, _, err := pass.FileSystems()
 	for _, fs := range all {
 		if fs.FSType != "btrfs" {
 			continue

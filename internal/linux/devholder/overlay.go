@@ -28,7 +28,7 @@ type searchedOverlay struct {
 // and nothing explains it, an overlay may be the reason whose layer cannot be
 // found: the layer's file system was unmounted, and lives on for it.
 func (s *holderSearch) findOverlays(ctx context.Context) error {
-	all, _, err := mountns.FileSystems()
+	all, _, err := s.pass.FileSystems()
 	if err != nil {
 		return err
 	}

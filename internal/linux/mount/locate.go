@@ -20,7 +20,7 @@ import (
 // ErrNotMounted: none. State does not say what the root's own inode says.
 func LocateAll(wanted []ID, then func(i int, st State, err error)) {
 	l := batchLocator{readTable: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }),
-		readUniqueIDs: sync.OnceValues(uniqueNumbers)}
+		readUniqueIDs: sync.OnceValues(mountns.UniqueIDs)}
 	for i, id := range wanted {
 		st, err := l.locateMount(id)
 		if err != nil {
@@ -93,25 +93,4 @@ func (l *batchLocator) loadMount(unique uint64) (State, error) {
 	st := stateFromStat(sys.Stat{}, &l.stat, string(l.stat.Point()))
 	st.Gone = false // which only the inode shows
 	return st, nil
-}
-
-// uniqueNumbers returns the number that is never used again of each mount, by its
-// number in mountinfo.
-func uniqueNumbers() (map[int]uint64, error) {
-	ids, err := sys.ListAllMounts(nil, 0)
-	if err != nil {
-		return nil, err
-	}
-	var stat sys.MountStat
-	numbers := make(map[int]uint64, len(ids))
-	for _, id := range ids {
-		err := stat.Load(sys.MountRef{Mount: id}, sys.StatmountBasic)
-		if err != nil && !errors.Is(err, sys.ENOENT) {
-			return nil, err
-		}
-		if err == nil {
-			numbers[stat.ReusedID()] = id
-		}
-	}
-	return numbers, nil
 }

@@ -95,6 +95,7 @@ const maxTableBytes = 8 << 20
 // any user can make, is sys.ErrTooLarge.
 func (n Namespace) Table() (t *mountinfo.Table, err error) {
 	err = n.Do(func() error {
+		noteReadOf(n)
 		text, err := sys.ReadProcUpTo(tablePath(0), nil, maxTableBytes)
 		if err != nil {
 			return fmt.Errorf("read mountinfo of mount namespace %s: %w", n, err)

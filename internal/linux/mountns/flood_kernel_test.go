@@ -26,7 +26,7 @@ func floodSize() int {
 
 // scannerBackends are the ways through the machine that the kernel has.
 func scannerBackends(l scanLimits) map[string]scanner {
-	all := map[string]scanner{"procfs": {procScan{l}, l}}
+	all := map[string]scanner{"procfs": {procScan{limits: l}, l}}
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
 		all["kernel"] = newScanner(l)
 	}

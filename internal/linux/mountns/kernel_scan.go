@@ -15,7 +15,10 @@ import (
 )
 
 // kernelScan goes through the machine by the kernel's own calls.
-type kernelScan struct{ limits scanLimits }
+type kernelScan struct {
+	limits scanLimits
+	kept   *keptBriefs // nil: nothing is kept
+}
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
@@ -59,14 +62,39 @@ func (k kernelScan) namespaces() ([]Namespace, Survey, error) {
 }
 
 func (k kernelScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
+	var stat sys.MountStat
+	visit := func(b *MountBrief) error {
+		if !wanted(b) {
+			return nil
+		}
+		mount, err := b.fullMount(&stat)
+		switch {
+		case err == nil:
+			found(&mount)
+		case !procfs.Ended(err):
+			return err
+		}
+		return nil
+	}
+	if k.kept == nil {
+		return k.listMounts(visit)
+	}
+	return k.kept.visitAll(k.listMounts, visit)
+}
+
+// listMounts calls visit with every mount of every namespace that is not known.
+func (k kernelScan) listMounts(visit func(*MountBrief) error) (Survey, error) {
 	survey := Survey{Backend: "kernel"}
 	all, err := k.listNamespaces(&survey)
 	if err != nil {
 		return survey, err
 	}
-	reader := mountReader{wanted: wanted, found: found}
+	reader := mountReader{visit: visit}
 	left, unlisted := k.limits.mounts, 0
 	for _, c := range all {
+		if k.kept.isHost(c.Namespace) {
+			continue
+		}
 		if c.mounts > left {
 			unlisted++
 			continue
@@ -96,15 +124,15 @@ const (
 
 // mountReader reads the mounts of one namespace after another.
 type mountReader struct {
-	wanted  func(*MountBrief) bool
-	found   func(*Mount)
-	ids     []uint64     // what listmount writes to
-	window  []MountBrief // those to be read next
+	visit   func(*MountBrief) error // is called with each, in their order
+	ids     []uint64                // what listmount writes to
+	window  []MountBrief            // those to be read next
 	readers [maxThreads]briefReader
 }
 
 // readNamespace reads the mounts of a namespace, and returns how many it has. The last of them wait for passWindow.
 func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
+	noteReadOf(c.Namespace)
 	ids, err := sys.ListAllMounts(slices.Grow(r.ids[:0], c.mounts+64), c.ID)
 	if err != nil {
 		return 0, err
@@ -122,8 +150,7 @@ func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 	return len(ids), nil
 }
 
-// passWindow reads the mounts of the window, and passes on those that are wanted, in their order. Mounts that are gone by
-// now are passed over.
+// passWindow reads the mounts of the window, and passes them on in their order. Mounts that are gone by now are passed over.
 func (r *mountReader) passWindow() error {
 	threads := min(1+len(r.window)/mountsPerThread, runtime.GOMAXPROCS(0), maxThreads)
 	errs := make([]error, threads)
@@ -138,13 +165,10 @@ func (r *mountReader) passWindow() error {
 	}
 	for i := range r.window {
 		brief := &r.window[i]
-		if brief.unique == 0 || !r.wanted(brief) {
+		if brief.unique == 0 {
 			continue
 		}
-		mount, err := loadMount(&r.readers[0].stat, brief.Namespace, brief.unique)
-		if err == nil {
-			r.found(&mount)
-		} else if !procfs.Ended(err) {
+		if err := r.visit(brief); err != nil {
 			return err
 		}
 	}
@@ -198,6 +222,14 @@ func (r *briefReader) mayHang(ref sys.MountRef) (bool, error) {
 		r.mayHangByMagic[magic] = hangs
 	}
 	return hangs, nil
+}
+
+// fullMount is everything about the mount.
+func (b *MountBrief) fullMount(stat *sys.MountStat) (Mount, error) {
+	if b.known != nil {
+		return Mount{Mount: *b.known, Namespace: b.Namespace}, nil
+	}
+	return loadMount(stat, b.Namespace, b.unique)
 }
 
 // loadMount reads everything about a mount. ENOENT: it is gone.

@@ -95,6 +95,9 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if err == nil || !cacheMiss(err) {
 		return fd, err
 	}
+	if fd, err = lookupStepwise(root, part); !errors.Is(err, ErrMayBlock) {
+		return fd, err
+	}
 	mounts, err := readMounts(w.pid)
 	if err != nil {
 		return nil, err
@@ -106,6 +109,26 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 		return sys.Lookup(part)
 	}
 	return sys.LookupIn(root, part)
+}
+
+// lookupStepwise opens part one component after the other, and asks only directories on file systems that cannot hang. It
+// reads no mount table, which takes long if many mounts are stacked at one place. ErrMayBlock: a directory on the way is, or may
+// be, on another file system.
+func lookupStepwise(root *sys.FD, part string) (*sys.FD, error) {
+	if sys.HasStatmount.Probe() != nil { // the table alone shows what a directory is on
+		return nil, ErrMayBlock
+	}
+	check := func(name string, at *sys.FD) error {
+		if name == part { // which is not asked
+			return nil
+		}
+		return NotHanging(name, at)
+	}
+	fd, err := sys.Walk{Root: root, NoLinks: true, Check: check}.Open(part)
+	if errors.Is(err, sys.ENAMETOOLONG) { // of one step after the other there is no longer way
+		err = ErrMayBlock
+	}
+	return fd, err
 }
 
 // cacheMiss reports whether err says nothing about the path: the cache did not

@@ -110,6 +110,7 @@ func Self() (Namespace, error) {
 // needed; pid 0 is the calling thread. It needs no right to trace the process,
 // so it serves for PID 1. Mounts outside the process' root are not in it.
 func Read(pid int, buf []byte) ([]byte, error) {
+	noteRead(pid)
 	text, err := sys.ReadProc(tablePath(pid), buf)
 	if err != nil {
 		return nil, fmt.Errorf("read mountinfo of %s: %w", describeProcess(pid), err)

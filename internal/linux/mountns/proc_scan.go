@@ -14,7 +14,10 @@ import (
 
 // procScan goes through the machine by way of /proc: one mountinfo is read for
 // each namespace, not for each process.
-type procScan struct{ limits scanLimits }
+type procScan struct {
+	limits scanLimits
+	kept   *keptTables // nil: nothing is kept
+}
 
 // tableReader calls back with lines of one namespace's mount table: with all of them, or
 // again and again where the table is long. The text is valid until it returns.
@@ -52,6 +55,13 @@ type procPass struct {
 // readAllTables reads the mount table of every namespace that can be found. If the
 // process ends through which one was to be read, it looks for others.
 func (p procScan) readAllTables(look tableReader) (Survey, error) {
+	if p.kept == nil {
+		return p.readNow(look)
+	}
+	return p.kept.readAll(p.readNow, look)
+}
+
+func (p procScan) readNow(look tableReader) (Survey, error) {
 	t := procPass{
 		limits: p.limits, buf: make([]byte, p.limits.headBytes), headBytesLeft: p.limits.allHeadBytes, tableBytesLeft: p.limits.allTableBytes,
 		readTable: look, entries: map[uint64]*nsEntry{}, knownMountIDs: map[int]bool{}, survey: Survey{Backend: "procfs"},
@@ -174,6 +184,7 @@ func withTable(pid int, read func(*sys.FD) error) error {
 		return err
 	}
 	defer f.Close()
+	noteRead(pid)
 	return read(f)
 }
 

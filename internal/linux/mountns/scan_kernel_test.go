@@ -26,7 +26,7 @@ import (
 func onEveryBackend(t *testing.T, test func(t *testing.T, s scanner)) {
 	t.Helper()
 	t.Run("procfs", func(t *testing.T) {
-		test(t, scanner{procScan{standardLimits}, standardLimits})
+		test(t, scanner{procScan{limits: standardLimits}, standardLimits})
 	})
 	t.Run("kernel", func(t *testing.T) {
 		kerneltest.Needs(t, sys.HasNamespaceWalk)

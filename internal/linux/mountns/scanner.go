@@ -91,9 +91,9 @@ type backend interface {
 // newScanner chooses the way by what the kernel can do and lets us do.
 func newScanner(l scanLimits) scanner {
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
-		return scanner{kernelScan{l}, l}
+		return scanner{kernelScan{limits: l}, l}
 	}
-	return scanner{procScan{l}, l}
+	return scanner{procScan{limits: l}, l}
 }
 
 // Namespaces is every mount namespace of the machine. PID is 0 if no process
@@ -116,14 +116,8 @@ type MountBrief struct {
 	// MayHang is MayHang of the file system's type.
 	MayHang bool
 
-	unique uint64 // as in Mount; 0 if the mount is gone
-}
-
-// MatchingMounts is every mount, in every namespace, that is wanted. How much room they
-// take is bounded, for each namespace and in all: Survey.Skipped says how many
-// mounts were left out.
-func MatchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
-	return newScanner(standardLimits).matchingMounts(wanted)
+	unique uint64           // as in Mount; 0 if the mount is gone
+	known  *mountinfo.Mount // all of it; nil: it is to be read
 }
 
 func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
@@ -140,10 +134,9 @@ func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey,
 	return sortMounts(found), survey, err
 }
 
-// EachMount calls found with every mount, in every namespace, that is wanted. The mount
-// is not kept, so that there may be any number.
+// EachMount is that of a Pass that is shared with no other search.
 func EachMount(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
-	return newScanner(standardLimits).backend.scan(wanted, found)
+	return (*Pass)(nil).EachMount(wanted, found)
 }
 
 // FileSystem is a file system that is mounted somewhere on the machine.
@@ -154,9 +147,8 @@ type FileSystem struct {
 	Namespaces []Namespace
 }
 
-// FileSystems is every file system that is mounted in any namespace, in the
-// order of their device numbers.
-func FileSystems() ([]FileSystem, Survey, error) { return newScanner(standardLimits).fileSystems() }
+// FileSystems is that of a Pass that is shared with no other search.
+func FileSystems() ([]FileSystem, Survey, error) { return (*Pass)(nil).FileSystems() }
 
 func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 	at := map[uint64]int{} // device -> index in found
