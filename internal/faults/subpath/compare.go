@@ -33,7 +33,7 @@ func (s target) compareWithNow(state mount.State) comparison {
 		}
 		return comparison{Relation: s.answers.relation(), Whole: s.answers.showsVolume(), Asked: s.answers}
 	}
-	bound, ok := boundRoot(state)
+	bound, ok := s.boundRoot(state)
 	if !ok {
 		return comparison{}
 	}
@@ -78,7 +78,7 @@ func (s target) withoutSpecDoubt(c comparison) comparison {
 }
 
 // boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
-func boundRoot(state mount.State) (sys.Stat, bool) {
+func (s target) boundRoot(state mount.State) (sys.Stat, bool) {
 	fd, err := mountns.Lookup(0, state.Point)
 	if err != nil {
 		return sys.Stat{}, false
@@ -91,7 +91,7 @@ func boundRoot(state mount.State) (sys.Stat, bool) {
 	if state.UniqueID != 0 && bound.Has(sys.StatUniqueID) {
 		return bound, bound.MountID == state.UniqueID
 	}
-	again, err := mount.Inspect(state.Point)
+	again, err := mount.InspectIn(state.Point, s.node.TableInside)
 	return bound, err == nil && again.Same(state.ID)
 }
 

@@ -21,7 +21,7 @@ func Parent(node *kubelet.Node, pod *corev1.Pod, point string) (dir *sys.FD, nam
 	if !ok {
 		return nil, "", errNoVolume
 	}
-	state, err := mount.Inspect(point)
+	state, err := mount.InspectIn(point, node.TableInside)
 	if err != nil {
 		return nil, "", err
 	}

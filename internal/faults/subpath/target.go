@@ -34,7 +34,7 @@ func InspectBind(node *kubelet.Node, pod *corev1.Pod, point string, asked Answer
 
 // inspect is InspectBind of what belongs at point.
 func (s target) inspect(point string) (bind Bind, there bool, err error) {
-	st, err := mount.Inspect(point)
+	st, err := mount.InspectIn(point, s.node.TableInside)
 	switch {
 	case errors.Is(err, mount.ErrNotMounted), errors.Is(err, sys.ENOENT):
 		return bind, false, nil

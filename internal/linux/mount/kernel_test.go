@@ -10,6 +10,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -380,4 +381,29 @@ func healRole(args []string, ready func(string)) error {
 	}
 	ready("healed")
 	return nil
+}
+
+// TestInspectInReadsNoTable has a mount inspected by a table that was read, as on a kernel that has nothing else.
+func TestInspectInReadsNoTable(t *testing.T) {
+	dir := t.TempDir()
+	must(t, Tmpfs(dir, 1<<20))
+	t.Cleanup(func() { _ = systest.UnmountPath(dir, true) })
+	want, err := Inspect(dir)
+	must(t, err)
+	own, err := mountns.Self()
+	must(t, err)
+	table := sync.OnceValues(readOwnTable)
+	_, err = table()
+	must(t, err)
+	withSource(t, tableSource{}, func(t *testing.T) {
+		reads, stop := mountns.CountReads(own)
+		defer stop()
+		got, err := InspectIn(dir, table)
+		if must(t, err); !got.Same(want.ID) {
+			t.Errorf("found %v, want %v", got.ID, want.ID)
+		}
+		if n := reads(); n != 0 {
+			t.Errorf("the table was read %d times, want never", n)
+		}
+	})
 }

@@ -19,7 +19,7 @@ import (
 // is not there any more, the result is the one that shows at its Point.
 // ErrNotMounted: none. State does not say what the root's own inode says.
 func LocateAll(wanted []ID, then func(i int, st State, err error)) {
-	l := batchLocator{readTable: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(0) }),
+	l := batchLocator{readTable: sync.OnceValues(readOwnTable),
 		readUniqueIDs: sync.OnceValues(mountns.UniqueIDs)}
 	for i, id := range wanted {
 		st, err := l.locateMount(id)

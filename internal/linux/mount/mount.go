@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -110,13 +111,21 @@ type State struct {
 // point is absolute and clean and has no symbolic link in it (ELOOP).
 // ErrNotMounted: there is a file or directory, but no mount. ENOENT: nothing.
 // ErrMayBlock: it could not be looked up without trusting another file system.
-func Inspect(point string) (State, error) {
+func Inspect(point string) (State, error) { return InspectIn(point, readOwnTable) }
+
+// InspectIn is Inspect with the mount table of that namespace, which is asked before Linux 6.8: Inspect reads it each time there.
+// A mount that the table does not have yet is ErrNotMounted.
+func InspectIn(point string, table func() (*mountinfo.Table, error)) (State, error) {
+	source := chooseMountSource()
+	if _, ok := source.(tableSource); ok {
+		source = tableSource{table}
+	}
 	fd, err := mountns.Lookup(0, point)
 	if err != nil {
 		return State{}, &Error{Op: "look up", Target: point, Err: err}
 	}
 	defer fd.Close()
-	st, err := chooseMountSource().identify(fd, point)
+	st, err := source.identify(fd, point)
 	if err != nil {
 		return State{}, &Error{Op: "inspect", Target: point, Err: err}
 	}
