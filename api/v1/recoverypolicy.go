@@ -54,11 +54,14 @@ func (b *RecoveryBudgets) validate(at *field.Path) field.ErrorList {
 	for _, of := range []struct {
 		name string
 		*RepairBudget
-	}{{"node", b.Node}, {"cluster", b.Cluster}, {"workload", b.Workload}} {
+	}{{"node", b.Node}, {"namespace", b.Namespace}, {"cluster", b.Cluster}, {"workload", b.Workload}} {
 		if of.RepairBudget != nil {
 			errs = append(errs, validateRange(at.Child(of.name, "atOnce"), of.AtOnce, 1, MaxAtOnce)...)
 			errs = append(errs, validateRange(at.Child(of.name, "perHour"), of.PerHour, 1, MaxPerHour)...)
 		}
+	}
+	if b.Namespace != nil && b.Node == nil {
+		errs = append(errs, field.Required(at.Child("node"), "namespace is a share of it"))
 	}
 	return errs
 }
@@ -162,10 +165,15 @@ func (b *RecoveryBreaker) Pool(node map[string]string) string {
 	return node[b.NodePoolLabel]
 }
 
-// Breaker returns the state of the breaker of a fault code in a pool, or nil if it has never opened.
+// Breaker returns the state of the breaker of a fault code in a pool for all namespaces, or nil if it has never opened.
 func (s *RecoveryPolicyStatus) Breaker(code, pool string) *BreakerStatus {
+	return s.BreakerOf(code, pool, "")
+}
+
+// BreakerOf returns the state of the breaker of a fault code in a pool for one namespace, or nil if it has never opened.
+func (s *RecoveryPolicyStatus) BreakerOf(code, pool, namespace string) *BreakerStatus {
 	for i := range s.Breakers {
-		if b := &s.Breakers[i]; b.Code == code && b.Pool == pool {
+		if b := &s.Breakers[i]; b.Code == code && b.Pool == pool && b.Namespace == namespace {
 			return b
 		}
 	}

@@ -202,14 +202,21 @@ type CordonEscalation struct {
 }
 
 // RecoveryBudgets bound the repairs. Several hold together.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.__namespace__) || has(self.node)",message="namespace needs node"
 type RecoveryBudgets struct {
 	// node is the budget of each node.
 	// +optional
 	Node *RepairBudget `json:"node,omitempty"`
-	// cluster is the budget of all nodes together.
+	// namespace is the budget of the pods of each namespace on a node, while another namespace waits there for a repair that is within its
+	// own. Default: a quarter of node, at least 1. It needs node.
+	// +optional
+	Namespace *RepairBudget `json:"namespace,omitempty"`
+	// cluster is the budget of all nodes together. A node may use a quarter of it in the time in which atOnce comes back, if atOnce is
+	// 16 or more.
 	// +optional
 	Cluster *RepairBudget `json:"cluster,omitempty"`
-	// workload is the budget of all pods of one workload together.
+	// workload is the budget of all pods of one workload together. A pod without a controller is a workload of its own.
 	// +optional
 	Workload *RepairBudget `json:"workload,omitempty"`
 }
@@ -250,14 +257,15 @@ type RecoveryWindow struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.failedRepairs) || has(self.maximumNodesPercent)",message="failedRepairs or maximumNodesPercent must be set"
 type RecoveryBreaker struct {
-	// failedRepairs in a row open the breaker, 1 to 100. Each node counts its own row, and those of a pool are added up. Unset:
-	// their number does not matter.
+	// failedRepairs in a row open the breaker of a namespace, 1 to 100. Each node counts a row for each namespace, and those of a pool are
+	// added up. One node counts for one less, unless the pool has no other. Failures in several namespaces open the breaker for
+	// all. Unset: their number does not matter.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	FailedRepairs *int32 `json:"failedRepairs,omitempty"`
-	// maximumNodesPercent opens the breaker if a greater share of the pool's nodes has the fault at once, in percent, 1 to 99.
-	// Unset: the share does not matter.
+	// maximumNodesPercent opens the breaker of a namespace if a greater share of the pool's nodes has the fault in its pods at once, in
+	// percent, 1 to 99. Faults in several namespaces open it for all. Unset: the share does not matter.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
@@ -292,7 +300,8 @@ type RecoveryPolicyStatus struct {
 	// openBreakers counts the open breakers.
 	// +optional
 	OpenBreakers int32 `json:"openBreakers,omitempty"`
-	// breakers are those that are open or have been, 100 at most. There is one for each code and pool.
+	// breakers are those that are open or have been, 100 at most. There is one for each code, pool and namespace, and one for all
+	// namespaces together.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
 	// +listType=atomic
@@ -330,6 +339,10 @@ type BreakerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Pool string `json:"pool,omitempty"`
+	// namespace is the one in whose pods no fault is repaired; empty if none is in any namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
 	// state is Open or Closed.
 	// +required
 	State BreakerState `json:"state"`

@@ -1434,6 +1434,11 @@ func (in *RecoveryBudgets) DeepCopyInto(out *RecoveryBudgets) {
 		*out = new(RepairBudget)
 		**out = **in
 	}
+	if in.Namespace != nil {
+		in, out := &in.Namespace, &out.Namespace
+		*out = new(RepairBudget)
+		**out = **in
+	}
 	if in.Cluster != nil {
 		in, out := &in.Cluster, &out.Cluster
 		*out = new(RepairBudget)

@@ -117,7 +117,7 @@ func New(o Options) (*Recorder, error) {
 	}
 	for _, d := range left {
 		owner := share.Owner{Namespace: d.PodNamespace()}
-		r.room.Take(owner) // those that were counted may be more than their share
+		r.room.Add(owner)
 		r.queue = append(r.queue, &queued{record: d, owner: owner, saved: true})
 	}
 	return r, nil

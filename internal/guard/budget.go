@@ -5,17 +5,15 @@ package guard
 
 import (
 	"fmt"
-	"maps"
-	"math"
 	"time"
 
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/policy"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // maxPlaces is how many places of repairs are remembered for their cooldown.
@@ -26,83 +24,126 @@ type place struct{ podUID, container, point string }
 
 func placeOf(f fault.Finding) place { return place{f.Pod.UID, f.Container, f.Mount.Point} }
 
-// cooldowns are when places were repaired last.
-type cooldowns map[place]time.Time
+// cooldowns are when places were repaired last. Namespaces share their number.
+type cooldowns struct {
+	places map[place]cooldown
+	room   share.Room
+}
+
+type cooldown struct {
+	last  time.Time
+	owner share.Owner
+}
 
 // waiting says which policy's cooldown has not passed at a place; empty if that of all has.
-func (c cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) string {
-	last, ok := c[at]
+func (c *cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) string {
+	repaired, ok := c.places[at]
 	if !ok {
 		return ""
 	}
 	for _, p := range policies {
-		if cooldown := p.Spec.Cooldown(); now.Sub(last) < cooldown {
-			return fmt.Sprintf("policy %s wants %s between two repairs of a mount", p.Name, cooldown)
+		if wait := p.Spec.Cooldown(); now.Sub(repaired.last) < wait {
+			return fmt.Sprintf("policy %s wants %s between two repairs of a mount", p.Name, wait)
 		}
 	}
 	return ""
 }
 
 // set records when a place was repaired last.
-func (c cooldowns) set(at place, now time.Time) {
-	if len(c) >= maxPlaces {
-		maps.DeleteFunc(c, func(_ place, last time.Time) bool {
-			return now.Sub(last) > time.Duration(v1.MaxCooldownSeconds)*time.Second
-		})
+func (c *cooldowns) set(at place, namespace string, now time.Time) {
+	repaired, ok := c.places[at]
+	if !ok {
+		repaired.owner = share.Owner{Namespace: namespace, Pod: at.podUID}
+		if !c.room.May(repaired.owner) {
+			for old, of := range c.places {
+				if now.Sub(of.last) > time.Duration(v1.MaxCooldownSeconds)*time.Second {
+					c.room.Free(of.owner)
+					delete(c.places, old)
+				}
+			}
+		}
+		if !c.room.Take(repaired.owner) {
+			return
+		}
 	}
-	if len(c) < maxPlaces {
-		c[at] = now
-	}
+	repaired.last = now
+	c.places[at] = repaired
 }
 
-// nodeBudgets are the budgets of the node, by policy.
-type nodeBudgets map[string]*rate.Limiter
+// waitsFor is how long a namespace counts as waiting for a repair after it was refused. Sentinels ask every few seconds.
+const waitsFor = time.Minute
 
-// limiter returns the budget of a policy, with the tokens that are left if the policy has changed; nil if it has none.
-func (n nodeBudgets) limiter(p *policy.Policy, now time.Time) *rate.Limiter {
+// nodeBudgets are the budgets of the node, by policy. Namespaces share each of them.
+type nodeBudgets map[string]*share.Bucket
+
+// bucket returns the budget of a policy, with what is left of it if the policy has changed; nil if it has none.
+func (n nodeBudgets) bucket(p *policy.Policy, now time.Time) *share.Bucket {
 	b := p.Spec.Budgets
 	if b == nil || b.Node == nil {
 		return nil
 	}
-	perSecond, atOnce := rate.Limit(float64(b.Node.PerHour)/time.Hour.Seconds()), int(b.Node.AtOnce)
-	l := n[p.Name]
-	if l == nil {
-		l = rate.NewLimiter(perSecond, atOnce)
-		n[p.Name] = l
+	all := paceOf(b.Node)
+	each := all.Quarter()
+	if b.Namespace != nil {
+		each = paceOf(b.Namespace)
 	}
-	if l.Limit() != perSecond {
-		l.SetLimitAt(now, perSecond)
+	bucket := n[p.Name]
+	if bucket == nil {
+		bucket = share.NewBucket(all, each)
+		n[p.Name] = bucket
 	}
-	if l.Burst() != atOnce {
-		l.SetBurstAt(now, atOnce)
+	bucket.Set(all, each, now)
+	return bucket
+}
+
+func paceOf(b *v1.RepairBudget) share.Pace {
+	return share.Pace{AtOnce: int(b.AtOnce), PerHour: float64(b.PerHour)}
+}
+
+// ownerOf is on whose account a repair is: the pod, or the node itself.
+func ownerOf(pod *corev1.Pod) share.Owner {
+	if pod == nil {
+		return share.Owner{}
 	}
-	return l
+	return share.Owner{Namespace: pod.Namespace, Pod: string(pod.UID)}
 }
 
 // take takes a repair of a pod from all budgets, or from none. Otherwise it says which is used up, or pending if the
-// API server is being asked for a share. The caller holds the lock.
+// API server is being asked for a slot. The caller holds the lock.
 func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) (refusal policy.Reason, pending bool) {
+	owner := ownerOf(pod)
 	for _, p := range policies {
-		if l := g.budgets.limiter(p, now); l != nil && l.TokensAt(now) < 1 {
-			return usedUp(p, "the node", now.Add(untilToken(l, now))), false
+		b := g.budgets.bucket(p, now)
+		if b == nil {
+			continue
 		}
-	}
-	var shares []*share
-	for _, p := range policies {
-		for _, s := range sharesOf(p, pod) {
-			if !g.slots.allow(s, now) {
-				return usedUp(p, s.of, s.next(now)), !g.slots.usedUp(s, now)
+		if answer := b.May(owner, now); !answer.OK {
+			b.Wait(owner, now, waitsFor)
+			if answer.Yields {
+				return policy.Reason{
+					Why:   fmt.Sprintf("the budget of policy %s for the node is kept for other namespaces and pods", p.Name),
+					Until: answer.Until,
+				}, false
 			}
-			shares = append(shares, s)
+			return usedUp(p, "the node", answer.Until), false
+		}
+	}
+	var budgets []*slotBudget
+	for _, p := range policies {
+		for _, s := range slotBudgetsOf(p, pod) {
+			if allowed, pending := g.slots.allow(s, owner.Namespace, now); !allowed {
+				return usedUp(p, s.of, s.next(now)), pending
+			}
+			budgets = append(budgets, s)
 		}
 	}
 	for _, p := range policies {
-		if l := g.budgets.limiter(p, now); l != nil {
-			l.AllowN(now, 1)
+		if b := g.budgets.bucket(p, now); b != nil {
+			b.Take(owner, now)
 		}
 	}
-	for _, s := range shares {
-		g.slots.take(s)
+	for _, s := range budgets {
+		g.slots.take(s, owner.Namespace)
 	}
 	return policy.Reason{}, false
 }
@@ -111,26 +152,25 @@ func usedUp(p *policy.Policy, of string, until time.Time) policy.Reason {
 	return policy.Reason{Why: fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, of), Until: until}
 }
 
-// untilToken is how long a budget takes until it allows one repair more.
-func untilToken(l *rate.Limiter, now time.Time) time.Duration {
-	return time.Duration(math.Ceil((1-l.TokensAt(now))/float64(l.Limit()))) * time.Second
-}
-
-// sharesOf are the budgets of a policy that nodes share, for a repair of a pod.
-func sharesOf(selected *policy.Policy, pod *corev1.Pod) []*share {
+// slotBudgetsOf are the budgets of a policy that nodes share, for a repair of a pod. A pod without a controller is a workload of its own:
+// it may break again and again as a workload does, and no other pod of the namespace pays for it.
+func slotBudgetsOf(selected *policy.Policy, pod *corev1.Pod) []*slotBudget {
 	b := selected.Spec.Budgets
 	if b == nil {
 		return nil
 	}
-	var all []*share
+	var all []*slotBudget
 	if b.Cluster != nil {
-		all = append(all, newShare(selected, "the cluster", "", b.Cluster))
+		s := newSlotBudget(selected, "the cluster", share.Owner{}, b.Cluster)
+		s.divide(int(b.Cluster.AtOnce))
+		all = append(all, s)
 	}
-	if pod == nil {
+	if pod == nil || b.Workload == nil {
 		return all
 	}
-	if w := kubelet.WorkloadOf(pod); b.Workload != nil && w != (fault.Workload{}) {
-		all = append(all, newShare(selected, w.String(), pod.Namespace, b.Workload))
+	of, owner := "pod "+pod.Name, ownerOf(pod)
+	if w := kubelet.WorkloadOf(pod); w != (fault.Workload{}) {
+		of, owner.Pod = w.String(), ""
 	}
-	return all
+	return append(all, newSlotBudget(selected, of, owner, b.Workload))
 }

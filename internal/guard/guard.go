@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/sentinel"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Options are what a Guard works with.
@@ -69,8 +70,8 @@ func New(o Options) *Guard {
 	return &Guard{
 		Options: o, requests: r,
 		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: map[string]*object{}},
-		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}},
-		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{}, failures: failures{},
+		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
+		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[place]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: newFailures(),
 		refusals: map[faultKey]string{}, allowed: map[faultKey]v1.Decision{}, answered: make(chan struct{}),
 	}
 }
@@ -157,7 +158,7 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 		g.objects.want(nodeKey)
 	}
 	if d.Mode == v1.RecoveryApprove || d.Mode == v1.RecoveryAutomatic {
-		g.distrust(&d, code, now)
+		g.distrust(&d, code, ownerOf(pod).Namespace, now)
 	}
 	if pod != nil && extract.Large(pod) && d.Mode != v1.RecoveryOff {
 		d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
@@ -169,7 +170,7 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 }
 
 // distrust allows no repair if the agent's knowledge is too old, or if the agent itself has seen too many repairs fail.
-func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
+func (g *Guard) distrust(d *policy.Decision, code fault.Code, namespace string, now time.Time) {
 	oldest := time.Duration(v1.DefaultStalenessSeconds) * time.Second
 	for i, p := range d.Policies {
 		if i == 0 || p.Spec.MaximumStaleness() < oldest {
@@ -184,16 +185,17 @@ func (g *Guard) distrust(d *policy.Decision, code fault.Code, now time.Time) {
 		return
 	}
 	for _, p := range d.Policies {
-		b := p.Spec.Breaker
-		if b == nil || b.FailedRepairs == nil {
-			continue
-		}
-		if row := g.failures.row(code, now); row >= int(*b.FailedRepairs) {
-			d.Mode, d.Reason = v1.RecoveryObserve, policy.Reason{
-				Why:  fmt.Sprintf("%d repairs of %s in a row have failed on the node: the breaker of policy %s opens", row, code, p.Name),
-				Next: policy.CloseBreaker(p.Name),
-			}
+		if reason := g.failures.broken(code, p, namespace, now); reason.Why != "" {
+			d.Mode, d.Reason = v1.RecoveryObserve, reason
 			return
 		}
+	}
+}
+
+// rowReason says that a row of failed repairs opens the breaker of a policy.
+func rowReason(row int, code fault.Code, where string, p *policy.Policy) policy.Reason {
+	return policy.Reason{
+		Why:  fmt.Sprintf("%d repairs of %s in a row have failed on the node %s: the breaker of policy %s opens", row, code, where, p.Name),
+		Next: policy.CloseBreaker(p.Name),
 	}
 }

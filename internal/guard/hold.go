@@ -79,6 +79,9 @@ func (g *Guard) AcquireRequested(ctx context.Context, r Request) (policy.Reason,
 		if pending {
 			return policy.Reason{}, g.answered
 		}
+		if refusal.Why == "" {
+			g.failures.noteAllowed(r.Code, ownerOf(r.Pod), d.Names())
+		}
 		return refusal, nil
 	})
 }

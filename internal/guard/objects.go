@@ -60,7 +60,7 @@ func (s *objects) get(key string, now time.Time) *metav1.ObjectMeta {
 
 // want has an object read.
 func (s *objects) want(key string) {
-	s.requests.add("object "+key, func(ctx context.Context) error { return s.read(ctx, key) })
+	s.requests.add("object "+key, key, func(ctx context.Context) error { return s.read(ctx, key) })
 }
 
 // read asks the API server. A namespace that does not exist has no labels.

@@ -6,7 +6,6 @@ package guard
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -21,55 +20,9 @@ import (
 const (
 	// maxWait is how long a repair waits for an answer of the API server. If none comes, no repair waits for a while.
 	maxWait, noWait = 300 * time.Millisecond, 5 * time.Second
-	// rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still
-	// there.
-	rowMemory = time.Hour
 	// maxFaults is how many faults are remembered.
 	maxFaults = 10000
 )
-
-// faultKey identifies a fault as a MountFault does.
-type faultKey struct {
-	code                      fault.Code
-	podUID, container, volume string
-}
-
-func keyOf(f fault.Finding) faultKey { return faultKey{f.Code, f.Pod.UID, f.Container, f.Volume} }
-
-// failure counts the failed repairs of a fault.
-type failure struct {
-	count int
-	last  time.Time
-}
-
-// failures are the failed repairs of faults since the last success of the same code.
-type failures map[faultKey]failure
-
-// add counts a failed repair.
-func (f failures) add(key faultKey, now time.Time) {
-	if len(f) >= maxFaults {
-		maps.DeleteFunc(f, func(_ faultKey, f failure) bool { return now.Sub(f.last) > rowMemory })
-	}
-	if failed := f[key]; failed.count > 0 || len(f) < maxFaults {
-		f[key] = failure{failed.count + 1, now}
-	}
-}
-
-// row is how many repairs of a code have failed since one succeeded.
-func (f failures) row(code fault.Code, now time.Time) int {
-	n := 0
-	for key, failed := range f {
-		if key.code == code && now.Sub(failed.last) <= rowMemory {
-			n += failed.count
-		}
-	}
-	return n
-}
-
-// clear forgets the failed repairs of a code.
-func (f failures) clear(code fault.Code) {
-	maps.DeleteFunc(f, func(key faultKey, _ failure) bool { return key.code == code })
-}
 
 // Acquire reports whether a fault of a pod may be repaired now, and takes the repair from the budgets. It may wait for
 // a moment if the API server has to be asked. It implements sentinel.Guard.
@@ -116,6 +69,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 		if len(decision.Policies) == 0 {
 			decision.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
 		}
+		g.failures.noteAllowed(finding.Code, ownerOf(pod), decision.Names())
 		g.allowed[keyOf(finding)] = v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why}
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
@@ -141,14 +95,14 @@ func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 func (g *Guard) Ended(finding fault.Finding, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
-	g.repaired.set(placeOf(finding), now)
+	now, of := time.Now(), g.failures.noted(finding)
+	g.repaired.set(placeOf(finding), of.namespace, now)
 	if err == nil {
-		g.failures.clear(finding.Code)
+		g.failures.succeeded(finding.Code, of)
 		delete(g.refusals, keyOf(finding))
 		return
 	}
-	g.failures.add(keyOf(finding), now)
+	g.failures.addFailure(keyOf(finding), of, now)
 }
 
 // forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The
@@ -160,11 +114,11 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 	pool := now.Pool(g.objects.get(nodeKey, time.Now()))
 	for i := range now.Status.Breakers {
 		b := &now.Status.Breakers[i]
-		known := before.Status.Breaker(b.Code, b.Pool)
+		known := before.Status.BreakerOf(b.Code, b.Pool, b.Namespace)
 		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
 			continue
 		}
-		g.failures.clear(fault.Code(b.Code))
+		g.failures.closed(fault.Code(b.Code), now.Name, b.Namespace)
 	}
 }
 
@@ -186,8 +140,8 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		if why := g.refusals[key]; why != "" && d.Mode == v1.RecoveryAutomatic {
 			r.Message = why
 		}
-		failed := g.failures[key]
-		if failed.count == 0 || counted[key] || now.Sub(failed.last) > rowMemory {
+		failed := g.failures.faults[key]
+		if failed == nil || counted[key] || now.Sub(failed.last) > rowMemory {
 			continue
 		}
 		counted[key] = true

@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"kubediag.org/kubediag/internal/share"
 )
 
 // requestTimeout bounds one request, and retryDelay is the least time between one that failed and the next of the same key.
 const requestTimeout, retryDelay = 5 * time.Second, 2 * time.Second
 
-// requests are made of the API server one after another, in the background. A key is asked once at a time.
+// requests are made of the API server one after another, in the background. A key is asked once at a time, and namespaces take turns.
 type requests struct {
 	mu      sync.Mutex
-	queue   []string
+	queue   share.Turns[string]
 	pending map[string]func(context.Context) error
 	failed  map[string]time.Time
 	wake    chan struct{}
@@ -27,14 +29,15 @@ func newRequests() *requests {
 	return &requests{pending: map[string]func(context.Context) error{}, failed: map[string]time.Time{}, wake: make(chan struct{}, 1)}
 }
 
-// add has a request made, unless the same one waits, or has failed a short time ago.
-func (r *requests) add(key string, do func(context.Context) error) {
+// add has a request made for a namespace, unless the same one waits, or has failed a short time ago.
+func (r *requests) add(key, namespace string, do func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at, ok := r.failed[key]; r.pending[key] != nil || ok && time.Since(at) < retryDelay {
 		return
 	}
-	r.pending[key], r.queue = do, append(r.queue, key)
+	r.pending[key] = do
+	r.queue.Push(share.Owner{Namespace: namespace}, key)
 	select {
 	case r.wake <- struct{}{}:
 	default: // it wakes already
@@ -65,11 +68,10 @@ func (r *requests) run(ctx context.Context, log logr.Logger, answered func()) {
 func (r *requests) next() (string, func(context.Context) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue) == 0 {
+	key, ok := r.queue.Pop(nil)
+	if !ok {
 		return "", nil
 	}
-	key := r.queue[0]
-	r.queue = r.queue[1:]
 	return key, r.pending[key]
 }
 

@@ -6,6 +6,7 @@ package guard
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -22,6 +23,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/policy"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Budgets of the cluster and of workloads are shared by slots. Time is cut into periods in which a whole budget atOnce comes back.
@@ -32,8 +34,11 @@ const (
 	maxSlotTries = 3
 	// slotPrefix begins the names of slots.
 	slotPrefix = "kubediag-slot-"
-	// maxRememberedBudgets is how many budgets are remembered.
-	maxRememberedBudgets = 1000
+	// maxSlotClaims is how many budgets are remembered in a period. Namespaces share them.
+	maxSlotClaims = 1000
+	// minDivided is the least atOnce of a budget of the cluster that is divided: a node may have a quarter of its slots, and one namespace
+	// three quarters. The last quarter is for all in the last quarter of the period.
+	minDivided, divisor = 16, 4
 )
 
 // slotBackoff is the wait after all slots that were tried were taken: from 2.5 to 5 seconds at first, and from 2.5 to
@@ -47,83 +52,183 @@ type slots struct {
 	requests        *requests
 
 	mu     sync.Mutex
-	claims map[string]*claim // by key of the share
+	claims map[string]*claim // by key of the budget
+	room   share.Room        // of the claims
 }
 
-// share is a budget that nodes share.
-type share struct {
-	key string // unique for the budget, its numbers included
-	of  string // for people
+// slotBudget is a budget that nodes share by slots.
+type slotBudget struct {
+	key   string // unique for the budget, its numbers included
+	of    string // for people
+	owner share.Owner
 	// slots in each period, each good for so many repairs.
 	slots, repairs int
 	period         time.Duration
+	// divided is set if nodes and namespaces have shares of it.
+	divided bool
 }
 
-func newShare(p *policy.Policy, of, namespace string, b *v1.RepairBudget) *share {
-	sum := sha256.Sum256([]byte(strings.Join([]string{string(p.UID), of, namespace, fmt.Sprint(b.AtOnce, b.PerHour)}, "\x00")))
+func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairBudget) *slotBudget {
+	parts := []string{string(p.UID), of, owner.Namespace, fmt.Sprint(b.AtOnce, b.PerHour)}
+	if owner.Pod != "" {
+		parts = append(parts, owner.Pod)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	// A slot that is good for more repairs saves writes, and leaves fewer nodes that may repair at once.
 	repairs := int(math.Sqrt(float64(b.AtOnce)))
-	return &share{
-		key: hex.EncodeToString(sum[:8]), of: of, repairs: repairs, slots: int(b.AtOnce) / repairs,
+	return &slotBudget{
+		key: hex.EncodeToString(sum[:8]), of: of, owner: owner, repairs: repairs, slots: int(b.AtOnce) / repairs,
 		period: time.Hour * time.Duration(b.AtOnce) / time.Duration(b.PerHour),
 	}
 }
 
+// divide gives nodes and namespaces shares of the budget, if it is large enough. Twice as many slots leave more of them to others.
+func (s *slotBudget) divide(atOnce int) {
+	if atOnce < minDivided {
+		return
+	}
+	s.divided = true
+	s.repairs /= 2
+	s.slots = atOnce / s.repairs
+}
+
 // number is the number of the period that a time is in.
-func (s *share) number(now time.Time) int64 { return now.UnixNano() / int64(s.period) }
+func (s *slotBudget) number(now time.Time) int64 { return now.UnixNano() / int64(s.period) }
 
-// next is when the next period begins, with a whole budget.
-func (s *share) next(now time.Time) time.Time { return time.Unix(0, (s.number(now)+1)*int64(s.period)) }
+// next is when more of the budget is free for all: in the last quarter of the period, or when the next one begins with a whole budget.
+func (s *slotBudget) next(now time.Time) time.Time {
+	begun := s.number(now) * int64(s.period)
+	if at := time.Unix(0, begun+int64(s.period)/divisor*(divisor-1)); s.divided && now.Before(at) {
+		return at
+	}
+	return time.Unix(0, begun+int64(s.period))
+}
 
-// claim is what an agent has of a share in a period.
+// kept is how many of so many repairs or slots are for others than one namespace now.
+func (s *slotBudget) kept(n int, now time.Time) int {
+	lastQuarter := now.UnixNano()%int64(s.period) >= int64(s.period)/divisor*(divisor-1)
+	if !s.divided || lastQuarter {
+		return 0
+	}
+	return n / divisor
+}
+
+// most is how many slots a node may have in a period.
+func (s *slotBudget) most() int {
+	if s.divided {
+		return share.Quarter(s.slots)
+	}
+	return s.slots
+}
+
+// chooseSlots returns the slots that a namespace may have now, in random order. The others are for other namespaces. All nodes leave the
+// same ones, without a word between them: a digest chooses these.
+func (s *slotBudget) chooseSlots(namespace string, now time.Time) []int {
+	sum := sha256.Sum256([]byte(strings.Join([]string{s.key, fmt.Sprint(s.number(now)), namespace}, "\x00")))
+	order := rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]))).Perm(s.slots)
+	order = order[s.kept(s.slots, now):]
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return order
+}
+
+// claim is what an agent has of a budget in a period.
 type claim struct {
 	period int64
-	left   int
+	ends   time.Time
+	owner  share.Owner
+	// slots, and the repairs that they are good for: all, and those that are left.
+	slots, got, left int
+	namespaces       map[string]*claimant
+}
+
+// claimant is a namespace that has a part in a claim.
+type claimant struct {
+	taken int
 	// notBefore is when a slot may be asked for again.
 	notBefore time.Time
 	backoff   wait.Backoff
 }
 
-// allow reports whether the agent may make a repair from a shared budget. If not, it asks for a slot.
-func (o *slots) allow(s *share, now time.Time) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c := o.claims[s.key]
-	if c == nil || c.period != s.number(now) {
-		if len(o.claims) >= maxRememberedBudgets {
-			clear(o.claims)
-		}
-		c = &claim{period: s.number(now), backoff: slotBackoff}
-		o.claims[s.key] = c
+// of is the part of a namespace.
+func (c *claim) of(namespace string) *claimant {
+	n := c.namespaces[namespace]
+	if n == nil {
+		n = &claimant{backoff: slotBackoff}
+		c.namespaces[namespace] = n
 	}
-	if c.left > 0 {
-		return true
-	}
-	if !now.Before(c.notBefore) {
-		o.requests.add("slot "+s.key, func(ctx context.Context) error { return o.claim(ctx, s) })
-	}
-	return false
+	return n
 }
 
-// usedUp reports whether no slot was left when the agent last asked. allow was called before.
-func (o *slots) usedUp(s *share, now time.Time) bool {
+// claimOf returns what the agent has of a budget in the present period; nil if the namespace has too many budgets.
+func (o *slots) claimOf(s *slotBudget, now time.Time) *claim {
+	c := o.claims[s.key]
+	if c != nil && c.period == s.number(now) {
+		return c
+	}
+	o.forgetClaim(s.key)
+	if !o.room.May(s.owner) {
+		for key, other := range o.claims {
+			if !now.Before(other.ends) {
+				o.forgetClaim(key)
+			}
+		}
+	}
+	if !o.room.Take(s.owner) {
+		return nil
+	}
+	c = &claim{
+		period: s.number(now), ends: time.Unix(0, (s.number(now)+1)*int64(s.period)), owner: s.owner, namespaces: map[string]*claimant{},
+	}
+	o.claims[s.key] = c
+	return c
+}
+
+// forgetClaim forgets a claim.
+func (o *slots) forgetClaim(key string) {
+	if c := o.claims[key]; c != nil {
+		o.room.Free(c.owner)
+		delete(o.claims, key)
+	}
+}
+
+// allow reports whether the agent may make a repair in a namespace from a budget. If not, it asks for a slot, unless the node or the
+// namespace has its share. pending is set while it asks.
+func (o *slots) allow(s *slotBudget, namespace string, now time.Time) (allowed, pending bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return now.Before(o.claims[s.key].notBefore)
+	c := o.claimOf(s, now)
+	if c == nil {
+		return false, false
+	}
+	n := c.of(namespace)
+	if c.left > s.kept(c.got, now) || c.left > 0 && n.taken < share.Quarter(c.got) {
+		return true, false
+	}
+	if c.slots >= s.most() || now.Before(n.notBefore) {
+		return false, false
+	}
+	o.requests.add("slot "+s.key+" "+namespace, namespace, func(ctx context.Context) error { return o.claim(ctx, s, namespace) })
+	return false, true
 }
 
 // take takes a repair that allow has allowed.
-func (o *slots) take(s *share) {
+func (o *slots) take(s *slotBudget, namespace string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.claims[s.key].left--
+	c := o.claims[s.key]
+	c.left--
+	c.of(namespace).taken++
 }
 
-// claim tries to create some of the slots of the present period, in random order.
-func (o *slots) claim(ctx context.Context, s *share) error {
+// claim tries to create some of the slots of the present period.
+func (o *slots) claim(ctx context.Context, s *slotBudget, namespace string) error {
 	now := time.Now()
 	number := s.number(now)
-	for _, i := range rand.Perm(s.slots)[:min(s.slots, maxSlotTries)] {
+	if o.hasShare(s, number) {
+		return nil
+	}
+	order := s.chooseSlots(namespace, now)
+	for _, i := range order[:min(len(order), maxSlotTries)] {
 		err := o.client.Create(ctx, o.lease(s, number, i, now))
 		if apierrors.IsAlreadyExists(err) {
 			continue
@@ -131,29 +236,41 @@ func (o *slots) claim(ctx context.Context, s *share) error {
 		if err != nil {
 			return fmt.Errorf("creating slot of a budget: %w", err)
 		}
-		o.record(s, number, s.repairs)
+		o.record(s, namespace, number, s.repairs)
 		return nil
 	}
-	o.record(s, number, 0)
+	o.record(s, namespace, number, 0)
 	return nil
 }
 
+// hasShare reports whether the agent has as many slots as a node may have. Another namespace may have asked at the same time.
+func (o *slots) hasShare(s *slotBudget, number int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.claims[s.key]
+	return c == nil || c.period != number || c.slots >= s.most()
+}
+
 // record records the answer to a claim.
-func (o *slots) record(s *share, number int64, repairs int) {
+func (o *slots) record(s *slotBudget, namespace string, number int64, repairs int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := o.claims[s.key]
 	if c == nil || c.period != number {
 		return
 	}
-	if c.left += repairs; repairs > 0 {
-		c.backoff = slotBackoff
+	n := c.of(namespace)
+	if repairs == 0 {
+		n.notBefore = time.Now().Add(n.backoff.Step())
 		return
 	}
-	c.notBefore = time.Now().Add(c.backoff.Step())
+	c.slots++
+	c.got += repairs
+	c.left += repairs
+	n.backoff = slotBackoff
 }
 
-func (o *slots) lease(s *share, number int64, i int, now time.Time) *coordinationv1.Lease {
+func (o *slots) lease(s *slotBudget, number int64, i int, now time.Time) *coordinationv1.Lease {
 	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

@@ -81,6 +81,7 @@ func TestPolicySchema(t *testing.T) {
 		"mode":     {Mode: "Sometimes"},
 		"breaker":  {Mode: v1.RecoveryOff, Breaker: &v1.RecoveryBreaker{NodePoolLabel: "zone"}},
 		"budget":   {Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Node: &v1.RepairBudget{}}},
+		"share":    {Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Namespace: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}},
 		"age":      {Mode: v1.RecoveryOff, MaximumStalenessSeconds: &n},
 		"evict":    {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: 59}}},
 		"cordon":   {Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Cordon: &v1.CordonEscalation{AfterSeconds: 604801}}},

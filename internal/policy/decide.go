@@ -20,7 +20,7 @@ func optsOut(o *metav1.ObjectMeta) bool {
 	return strings.EqualFold(o.Annotations[v1.AnnotationRecovery], "off")
 }
 
-// Fault is the fault that is to be decided about. Only the labels and annotations of the objects count.
+// Fault is the fault that is to be decided about. Only the labels and annotations of the objects count, and the namespace of the pod.
 type Fault struct {
 	Code string
 	// Pod suffers. nil: the fault is of no pod.
@@ -205,7 +205,11 @@ func (p *Policy) breaks(f *Fault) Reason {
 	if p.Spec.Breaker == nil {
 		return Reason{}
 	}
-	b := p.Status.Breaker(f.Code, p.Pool(f.Node))
+	pool := p.Pool(f.Node)
+	b := p.Status.Breaker(f.Code, pool)
+	if f.Pod != nil && (b == nil || b.State != v1.BreakerOpen) {
+		b = p.Status.BreakerOf(f.Code, pool, f.Pod.Namespace)
+	}
 	if b == nil || b.State != v1.BreakerOpen {
 		return Reason{}
 	}

@@ -208,6 +208,7 @@ func TestProblems(t *testing.T) {
 		"breaker":  {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Breaker: &v1.RecoveryBreaker{}}, "spec.breaker"},
 		"label":    {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Breaker: &v1.RecoveryBreaker{FailedRepairs: &n, NodePoolLabel: "a b"}}, "nodePoolLabel"},
 		"budget":   {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 1}}}, "spec.budgets.workload.perHour"},
+		"share":    {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Budgets: &v1.RecoveryBudgets{Namespace: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}}, "spec.budgets.node: Required"},
 		"age":      {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, MaximumStalenessSeconds: &zero}, "maximumStalenessSeconds"},
 		"schedule": {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Windows: []v1.RecoveryWindow{{Schedule: "TZ=UTC", DurationSeconds: 60}}}, "spec.windows[0].schedule"},
 		"evict":    {v1.RecoveryPolicySpec{Mode: v1.RecoveryOff, Escalation: &v1.RecoveryEscalation{Evict: &v1.EvictEscalation{AfterSeconds: 59}}}, "spec.escalation.evict.afterSeconds: Invalid value: 59"},

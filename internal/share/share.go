@@ -62,6 +62,12 @@ func (r *Room) Take(o Owner) bool {
 	if !r.May(o) {
 		return false
 	}
+	r.Add(o)
+	return true
+}
+
+// Add counts a place that an owner has already, whether it may or not.
+func (r *Room) Add(o Owner) {
 	if r.holders == nil {
 		r.holders = map[string]*holder{}
 	}
@@ -73,7 +79,6 @@ func (r *Room) Take(o Owner) bool {
 	r.taken++
 	h.taken++
 	h.pods[o.Pod]++
-	return true
 }
 
 // Free gives a place back that the owner has taken.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
 const (
@@ -36,14 +37,14 @@ func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time)
 		keys[key] = true
 	}
 	for _, b := range p.Status.Breakers {
-		keys[breakerKey{b.Code, b.Pool}] = true
+		keys[breakerKey{b.Code, b.Pool, b.Namespace}] = true
 	}
 	order := slices.SortedFunc(maps.Keys(keys), func(a, b breakerKey) int {
-		return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.pool, b.pool))
+		return cmp.Or(cmp.Compare(a.code, b.code), cmp.Compare(a.pool, b.pool), cmp.Compare(a.namespace, b.namespace))
 	})
 	for _, key := range order {
-		b := v1.BreakerStatus{Code: key.code, Pool: key.pool, State: v1.BreakerClosed}
-		if known := p.Status.Breaker(key.code, key.pool); known != nil {
+		b := v1.BreakerStatus{Code: key.code, Pool: key.pool, Namespace: key.namespace, State: v1.BreakerClosed}
+		if known := p.Status.BreakerOf(key.code, key.pool, key.namespace); known != nil {
 			b = *known
 		}
 		c := counts[key]
@@ -57,11 +58,27 @@ func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time)
 			all = append(all, b)
 		}
 	}
-	if over := len(all) - v1.MaxBreakers; over > 0 { // open ones first
-		slices.SortStableFunc(all, func(a, b v1.BreakerStatus) int { return -cmp.Compare(a.State, b.State) })
-		all = all[:v1.MaxBreakers]
+	return chosen(all), changes
+}
+
+// chosen are those breakers that there is room for: open ones first, and of these the ones for all namespaces. Namespaces share the rest.
+func chosen(all []v1.BreakerStatus) []v1.BreakerStatus {
+	if len(all) <= v1.MaxBreakers {
+		return all
 	}
-	return all, changes
+	var first, ofNamespaces, closed []v1.BreakerStatus
+	for _, b := range all {
+		switch {
+		case b.State != v1.BreakerOpen:
+			closed = append(closed, b)
+		case b.Namespace == "":
+			first = append(first, b)
+		default:
+			ofNamespaces = append(ofNamespaces, b)
+		}
+	}
+	owner := func(b v1.BreakerStatus) share.Owner { return share.Owner{Namespace: b.Namespace} }
+	return slices.Concat(first, share.InTurns(ofNamespaces, owner), share.InTurns(closed, owner))[:v1.MaxBreakers]
 }
 
 // step opens or closes one breaker if that is due, and returns the change.
@@ -73,7 +90,7 @@ func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Ti
 		if why == "" {
 			return nil
 		}
-		b.State, b.ClosedTime, b.NodesWhenClosed = v1.BreakerClosed, &at, int32(len(c.nodes))
+		b.State, b.ClosedTime, b.NodesWhenClosed = v1.BreakerClosed, &at, int32(c.faulty())
 		return &change{*b, why}
 	}
 	if !tooMany(spec, c) {
@@ -117,17 +134,30 @@ func opens(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.T
 		closed = b.ClosedTime.Time
 	}
 	if spec.FailedRepairs != nil && now.Sub(closed) >= grace {
-		if n := c.failures(closed); n >= *spec.FailedRepairs {
-			return v1.ReasonFailedRepairs, fmt.Sprintf("%d repairs in a row have failed", n)
+		if n, enough := c.failures(closed, *spec.FailedRepairs); enough {
+			return v1.ReasonFailedRepairs, fmt.Sprintf("%d repairs in a row have failed", n) + breakerScope(b)
 		}
 	}
-	if tooMany(spec, c) && len(c.nodes) > int(b.NodesWhenClosed) {
-		return v1.ReasonTooManyNodes, fmt.Sprintf("%d of %d nodes have the fault, which is more than %d%%", len(c.nodes), c.size, *spec.MaximumNodesPercent)
+	if n := c.faulty(); tooMany(spec, c) && n > int(b.NodesWhenClosed) {
+		return v1.ReasonTooManyNodes, fmt.Sprintf("%d of %d nodes have the fault, which is more than %d%%", n, c.size, *spec.MaximumNodesPercent) + breakerScope(b)
 	}
 	return "", ""
 }
 
-// tooMany reports whether a greater share of the nodes has the fault than the policy allows.
+// breakerScope says whose pods a breaker is about; nothing for that of all namespaces.
+func breakerScope(b *v1.BreakerStatus) string {
+	if b.Namespace == "" {
+		return ""
+	}
+	return ", in pods of namespace " + b.Namespace
+}
+
+// tooMany reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of those that are
+// too many must have it without the namespace that has it on most nodes.
 func tooMany(spec *v1.RecoveryBreaker, c *counted) bool {
-	return spec.MaximumNodesPercent != nil && len(c.nodes) >= spec.MinimumNodes() && 100*len(c.nodes) > int(*spec.MaximumNodesPercent)*c.size
+	if spec.MaximumNodesPercent == nil {
+		return false
+	}
+	least := max(spec.MinimumNodes(), int(*spec.MaximumNodesPercent)*c.size/100+1)
+	return c.faulty() >= least && (!c.several || c.faultyElsewhere() >= (least+1)/2)
 }

@@ -19,26 +19,41 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func number(n int32) *int32 { return &n }
 
-// on makes a count of nodes of a pool that have a fault.
+// on makes a count of nodes of a pool that have a fault in one namespace.
 func on(nodes, size int) *counted {
-	c := &counted{nodes: map[string]bool{}, size: size}
+	return (&counted{nodes: map[string]map[string]bool{}, size: size}).in("shop", 0, nodes)
+}
+
+// in adds nodes, from one on, that have the fault in a namespace.
+func (c *counted) in(namespace string, from, nodes int) *counted {
+	c.nodes[namespace] = map[string]bool{}
 	for i := range nodes {
-		c.nodes[fmt.Sprint(i)] = true
+		c.nodes[namespace][fmt.Sprint(from+i)] = true
 	}
 	return c
 }
 
-// withFailures adds failed repairs of faults.
+// forAll makes it the count of all namespaces.
+func (c *counted) forAll() *counted {
+	c.several = true
+	return c
+}
+
+// withFailures adds failed repairs of faults, each on another node.
 func (c *counted) withFailures(at time.Time, repairs ...int32) *counted {
-	for _, n := range repairs {
-		c.failed = append(c.failed, failed{n, at})
+	return c.failedIn("shop", at, repairs...)
+}
+
+func (c *counted) failedIn(namespace string, at time.Time, repairs ...int32) *counted {
+	for i, n := range repairs {
+		c.failed = append(c.failed, failed{namespace, fmt.Sprint("node-", i), n, at})
 	}
 	return c
 }
 
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
-	row := &v1.RecoveryBreaker{FailedRepairs: number(3)}
+	row, once := &v1.RecoveryBreaker{FailedRepairs: number(3)}, &v1.RecoveryBreaker{FailedRepairs: number(1)}
 	share := &v1.RecoveryBreaker{MaximumNodesPercent: number(25)}
 	for name, tc := range map[string]struct {
 		spec  *v1.RecoveryBreaker
@@ -47,7 +62,21 @@ func TestBreakerOpens(t *testing.T) {
 	}{
 		"no failure":            {row, on(10, 10), ""},
 		"two failures":          {row, on(1, 10).withFailures(noon, 2), ""},
-		"three of one fault":    {row, on(1, 10).withFailures(noon, 3), v1.ReasonFailedRepairs},
+		"three of one node":     {row, on(1, 1).withFailures(noon, 3), v1.ReasonFailedRepairs},
+		"one node of ten":       {row, on(1, 10).withFailures(noon, 1000), ""},
+		"two nodes of ten":      {row, on(2, 10).withFailures(noon, 1000, 1), v1.ReasonFailedRepairs},
+		"one is enough":         {once, on(1, 1).withFailures(noon, 1), v1.ReasonFailedRepairs},
+		"one of one node":       {once, on(1, 10).withFailures(noon, 9), ""},
+		"one of two nodes":      {once, on(2, 10).withFailures(noon, 1, 1), v1.ReasonFailedRepairs},
+		"one namespace of all":  {row, on(3, 10).withFailures(noon, 2, 2, 2).forAll(), ""},
+		"a little of another":   {row, on(3, 10).withFailures(noon, 2, 2, 2).failedIn("tenant", noon, 1).forAll(), ""},
+		"two namespaces":        {row, on(3, 10).withFailures(noon, 2, 2, 2).failedIn("tenant", noon, 1, 1).forAll(), v1.ReasonFailedRepairs},
+		"three namespaces":      {row, on(3, 10).withFailures(noon, 1).failedIn("a", noon, 0, 1).failedIn("b", noon, 0, 0, 1).forAll(), v1.ReasonFailedRepairs},
+		"of no namespace":       {row, on(0, 10).failedIn("", noon, 2, 2).forAll(), v1.ReasonFailedRepairs},
+		"nodes of one for all":  {share, on(9, 10).forAll(), ""},
+		"and one of another":    {share, on(9, 10).in("tenant", 9, 1).forAll(), ""},
+		"nodes of two":          {share, on(3, 10).in("tenant", 3, 2).forAll(), v1.ReasonTooManyNodes},
+		"nodes of no namespace": {share, on(0, 10).in("", 0, 3).forAll(), v1.ReasonTooManyNodes},
 		"three of three":        {row, on(3, 10).withFailures(noon, 1, 1, 1), v1.ReasonFailedRepairs},
 		"a share":               {share, on(3, 11), v1.ReasonTooManyNodes},
 		"exactly the share":     {share, on(3, 12), ""},
@@ -58,7 +87,7 @@ func TestBreakerOpens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: tc.spec}}
-			all, changes := decide(p, map[breakerKey]*counted{{"StaleSubPath", "a"}: tc.count}, noon.Add(time.Second))
+			all, changes := decide(p, map[breakerKey]*counted{{code: "StaleSubPath", pool: "a"}: tc.count}, noon.Add(time.Second))
 			if tc.want == "" {
 				if len(all)+len(changes) > 0 {
 					t.Errorf("%+v", all)
@@ -113,7 +142,7 @@ func TestBreakerCloses(t *testing.T) {
 		}
 	}
 	set := func(at time.Time) { p.Spec.Breaker.ResetTime = &metav1.Time{Time: at} }
-	failing := on(1, 10).withFailures(noon.Add(-time.Second), 3)
+	failing := on(2, 10).withFailures(noon.Add(-time.Second), 2, 1)
 	step(v1.BreakerOpen, true, failing)
 	now = now.Add(24 * time.Hour)
 	step(v1.BreakerOpen, false, failing)  // a person has to close it
@@ -126,7 +155,7 @@ func TestBreakerCloses(t *testing.T) {
 	step(v1.BreakerClosed, true, failing)
 	now = now.Add(time.Minute)
 	step(v1.BreakerClosed, false, failing) // the old failures do not count
-	step(v1.BreakerOpen, true, on(1, 10).withFailures(now, 3))
+	step(v1.BreakerOpen, true, on(2, 10).withFailures(now, 2, 1))
 	p.Spec.Breaker.ResetTime, p.Spec.Breaker.ResetAfterSeconds = nil, number(60)
 	now = now.Add(59 * time.Second)
 	step(v1.BreakerOpen, false, failing)
@@ -170,7 +199,7 @@ func TestBreakerOfClockAhead(t *testing.T) {
 	if made := step(closed, spec, on(0, 10), noon); made != nil || !closed.ClosedTime.Time.Equal(noon) {
 		t.Errorf("%+v", closed)
 	}
-	if made := step(closed, spec, on(1, 10).withFailures(later, 3), later); made == nil || closed.State != v1.BreakerOpen {
+	if made := step(closed, spec, on(2, 10).withFailures(later, 2, 1), later); made == nil || closed.State != v1.BreakerOpen {
 		t.Errorf("failed repairs do not open it: %+v", closed)
 	}
 }
@@ -180,7 +209,7 @@ func TestBreakersAreBounded(t *testing.T) {
 	p := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Breaker: &v1.RecoveryBreaker{FailedRepairs: number(1)}}}
 	counts := map[breakerKey]*counted{}
 	for i := range 2 * v1.MaxBreakers {
-		counts[breakerKey{"StaleSubPath", fmt.Sprint(i)}] = on(1, 10).withFailures(noon, 1)
+		counts[breakerKey{code: "StaleSubPath", pool: fmt.Sprint(i)}] = on(1, 1).withFailures(noon, 1)
 	}
 	if all, _ := decide(p, counts, noon); len(all) != v1.MaxBreakers {
 		t.Errorf("%d breakers", len(all))

@@ -94,6 +94,9 @@ func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
 		if c.Pool != "" {
 			where = fmt.Sprintf(" in pool %s", c.Pool)
 		}
+		if c.Namespace != "" {
+			where += fmt.Sprintf(" in namespace %s", c.Namespace)
+		}
 		command := "kubectl get rp " + p.Name + " -o yaml"
 		if c.State == v1.BreakerOpen {
 			openings.WithLabelValues(c.Code, c.Reason).Inc()

@@ -1,0 +1,167 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package guard
+
+import (
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/policy"
+	"kubediag.org/kubediag/internal/share"
+)
+
+// rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still there.
+const rowMemory = time.Hour
+
+// faultKey is a fault that is to be repaired, as one MountFault has it.
+type faultKey struct {
+	code                      fault.Code
+	podUID, container, volume string
+}
+
+func keyOf(f fault.Finding) faultKey { return faultKey{f.Code, f.Pod.UID, f.Container, f.Volume} }
+
+// failure counts the repairs of a fault that have failed since the last one in its namespace that succeeded.
+type failure struct {
+	count int
+	last  time.Time
+	selected
+}
+
+// selected is the namespace of a fault that is repaired, and the policies that select it. nil: they are not known, so all count.
+type selected struct {
+	namespace string
+	policies  []string
+}
+
+// of reports whether a policy selects the fault.
+func (s selected) of(policy string) bool {
+	return s.policies == nil || slices.Contains(s.policies, policy)
+}
+
+// failures are the failed repairs of each fault. Those of a namespace under a policy are a row. Namespaces share their number.
+type failures struct {
+	faults map[faultKey]*failure
+	room   share.Room
+	// allowed are the repairs that may be under way.
+	allowed map[podFault]selected
+}
+
+// podFault is a fault in a pod.
+type podFault struct {
+	code   fault.Code
+	podUID string
+}
+
+func newFailures() failures {
+	return failures{faults: map[faultKey]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[podFault]selected{}}
+}
+
+// noteAllowed notes which policies have allowed a repair that is about to begin.
+func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []string) {
+	if len(f.allowed) >= maxFaults {
+		clear(f.allowed)
+	}
+	f.allowed[podFault{code, pod.Pod}] = selected{pod.Namespace, policies}
+}
+
+// noted returns what is known of a repair that has ended.
+func (f *failures) noted(finding fault.Finding) selected {
+	if of, ok := f.allowed[podFault{finding.Code, finding.Pod.UID}]; ok {
+		return of
+	}
+	return selected{namespace: finding.Pod.Namespace}
+}
+
+// addFailure counts a failed repair.
+func (f *failures) addFailure(key faultKey, of selected, now time.Time) {
+	failed := f.faults[key]
+	if failed == nil {
+		if !f.room.May(key.accountIn(of.namespace)) {
+			f.forget(func(_ faultKey, old *failure) bool { return now.Sub(old.last) > rowMemory })
+		}
+		if !f.room.Take(key.accountIn(of.namespace)) {
+			return
+		}
+		failed = &failure{}
+		f.faults[key] = failed
+		failed.namespace = of.namespace
+	}
+	failed.count++
+	failed.last, failed.policies = now, of.policies
+}
+
+func (k faultKey) accountIn(namespace string) share.Owner {
+	return share.Owner{Namespace: namespace, Pod: k.podUID}
+}
+
+// forget forgets failures.
+func (f *failures) forget(is func(key faultKey, failed *failure) bool) {
+	for key, failed := range f.faults {
+		if is(key, failed) {
+			f.room.Free(key.accountIn(failed.namespace))
+			delete(f.faults, key)
+		}
+	}
+}
+
+// rows adds up the failed repairs of a code under a policy, by namespace.
+func (f *failures) rows(code fault.Code, policy string, now time.Time) map[string]int {
+	rows := map[string]int{}
+	for key, failed := range f.faults {
+		if key.code == code && failed.of(policy) && now.Sub(failed.last) <= rowMemory {
+			rows[failed.namespace] += failed.count
+		}
+	}
+	return rows
+}
+
+// succeeded ends the rows of a namespace under some policies; nil: under all. Those of other namespaces and policies go on.
+func (f *failures) succeeded(code fault.Code, of selected) {
+	f.forget(func(key faultKey, failed *failure) bool {
+		if key.code != code || failed.namespace != of.namespace {
+			return false
+		}
+		return of.policies == nil || failed.under(of.policies)
+	})
+}
+
+// closed ends the rows of a policy whose breaker was closed: of one namespace, or of all if it is empty.
+func (f *failures) closed(code fault.Code, policy, namespace string) {
+	f.forget(func(key faultKey, failed *failure) bool {
+		return key.code == code && (namespace == "" || failed.namespace == namespace) && failed.under([]string{policy})
+	})
+}
+
+// under takes away policies, and reports whether the failure counts for no other.
+func (f *failure) under(ended []string) bool {
+	if f.policies != nil {
+		f.policies = slices.DeleteFunc(slices.Clone(f.policies), func(name string) bool { return slices.Contains(ended, name) })
+	}
+	return len(f.policies) == 0
+}
+
+// broken says why the row of a namespace under a policy is too long; no Why if it is not. A code is broken for all namespaces if
+// the failures come from several of them.
+func (f *failures) broken(code fault.Code, p *policy.Policy, namespace string, now time.Time) policy.Reason {
+	b := p.Spec.Breaker
+	if b == nil || b.FailedRepairs == nil {
+		return policy.Reason{}
+	}
+	rows, most := f.rows(code, p.Name, now), int(*b.FailedRepairs)
+	all := 0
+	for _, n := range rows {
+		all += n
+	}
+	switch {
+	case rows[namespace] >= most && namespace != "":
+		return rowReason(rows[namespace], code, "in namespace "+namespace, p)
+	case rows[namespace] >= most:
+		return rowReason(rows[namespace], code, "of no pod", p)
+	case share.Several(rows, most):
+		return rowReason(all, code, "in several namespaces", p)
+	}
+	return policy.Reason{}
+}

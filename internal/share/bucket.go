@@ -1,0 +1,161 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package share
+
+import (
+	"maps"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Pace is how much may be taken without a pause, and how much comes back.
+type Pace struct {
+	AtOnce  int
+	PerHour float64
+}
+
+// Quarter is the share of one namespace, if no other is set.
+func (p Pace) Quarter() Pace { return Pace{Quarter(p.AtOnce), max(1, p.PerHour/perNamespace)} }
+
+func (p Pace) limit() rate.Limit { return rate.Limit(p.PerHour / time.Hour.Seconds()) }
+
+// perKept: of a budget, an eighth is kept for namespaces that have something left of their share.
+const perKept = 8
+
+// Bucket is a budget that comes back with time. One namespace may have all of it but the eighth that is kept for others. It stays
+// within its share only while another namespace waits that has something left of its own. The pods of a namespace share in the same
+// way.
+type Bucket struct {
+	all        *rate.Limiter
+	each       Pace
+	namespaces accounts
+}
+
+// accounts are what each of several owners has taken, and which of them wait.
+type accounts map[string]*account
+
+type account struct {
+	share *rate.Limiter
+	// waits is until when the owner is taken to wait. One that is still there asks again before that.
+	waits time.Time
+	pods  accounts
+}
+
+// NewBucket makes a full bucket. each is the share of one namespace.
+func NewBucket(all, each Pace) *Bucket {
+	return &Bucket{all: rate.NewLimiter(all.limit(), all.AtOnce), each: each, namespaces: accounts{}}
+}
+
+// Set changes the paces, and keeps what was taken.
+func (b *Bucket) Set(all, each Pace, now time.Time) {
+	adjust(b.all, all, now)
+	if b.each == each {
+		return
+	}
+	b.each = each
+	for _, a := range b.namespaces {
+		adjust(a.share, each, now)
+		for _, p := range a.pods {
+			adjust(p.share, each.Quarter(), now)
+		}
+	}
+}
+
+// adjust gives a limiter a pace.
+func adjust(l *rate.Limiter, p Pace, now time.Time) {
+	if l.Limit() != p.limit() {
+		l.SetLimitAt(now, p.limit())
+	}
+	if l.Burst() != p.AtOnce {
+		l.SetBurstAt(now, p.AtOnce)
+	}
+}
+
+// Answer says whether something may be taken from a Bucket.
+type Answer struct {
+	// OK is set if it may. Otherwise Until is when to ask again: not before may the answer change.
+	OK    bool
+	Until time.Time
+	// Yields is set if there is something, and others have a better right to it.
+	Yields bool
+}
+
+// May reports whether an owner may take one. It changes nothing.
+func (b *Bucket) May(o Owner, now time.Time) Answer {
+	a := b.namespaces.of(o.Namespace, b.each)
+	needed := 1
+	if a.share.TokensAt(now) < 1 {
+		needed += b.all.Burst() / perKept
+	}
+	if b.all.TokensAt(now) < float64(needed) {
+		return Answer{Until: comesBack(b.all, needed, now), Yields: b.all.TokensAt(now) >= 1}
+	}
+	if b.namespaces.yields(o.Namespace, a, now) {
+		return Answer{Until: comesBack(a.share, 1, now), Yields: true}
+	}
+	if p := a.pods.of(o.Pod, b.each.Quarter()); a.pods.yields(o.Pod, p, now) {
+		return Answer{Until: comesBack(p.share, 1, now), Yields: true}
+	}
+	return Answer{OK: true}
+}
+
+// Wait notes that an owner has asked and waits, as long as it asks again within this time.
+func (b *Bucket) Wait(o Owner, now time.Time, within time.Duration) {
+	a := b.namespaces.keepAccount(o.Namespace, b.each, now)
+	a.waits = now.Add(within)
+	a.pods.keepAccount(o.Pod, b.each.Quarter(), now).waits = a.waits
+}
+
+// Take takes one. An owner that waited waits no more.
+func (b *Bucket) Take(o Owner, now time.Time) {
+	a := b.namespaces.keepAccount(o.Namespace, b.each, now)
+	p := a.pods.keepAccount(o.Pod, b.each.Quarter(), now)
+	for _, l := range []*rate.Limiter{b.all, a.share, p.share} {
+		l.AllowN(now, 1)
+	}
+	a.waits, p.waits = time.Time{}, time.Time{}
+}
+
+// of is the account of an owner. One without an account has a full share.
+func (s accounts) of(name string, share Pace) *account {
+	if a := s[name]; a != nil {
+		return a
+	}
+	return &account{share: rate.NewLimiter(share.limit(), share.AtOnce), pods: accounts{}}
+}
+
+// keepAccount is the account of an owner, which is kept from now on. Accounts in which nothing is noted are dropped.
+func (s accounts) keepAccount(name string, share Pace, now time.Time) *account {
+	if s[name] == nil {
+		maps.DeleteFunc(s, func(_ string, a *account) bool { return a.untouched(now) && !a.waits.After(now) })
+		s[name] = s.of(name, share)
+	}
+	return s[name]
+}
+
+// yields reports whether an owner has used up its share while another waits that has not.
+func (s accounts) yields(name string, a *account, now time.Time) bool {
+	if a.share.TokensAt(now) >= 1 {
+		return false
+	}
+	for other, b := range s {
+		if other != name && b.waits.After(now) && b.share.TokensAt(now) >= 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// untouched reports whether an owner has taken nothing lately.
+func (a *account) untouched(now time.Time) bool {
+	return a.share.TokensAt(now) >= float64(a.share.Burst())
+}
+
+// comesBack is when a limiter has so many tokens.
+func comesBack(l *rate.Limiter, tokens int, now time.Time) time.Time {
+	seconds := max(0, float64(tokens)-l.TokensAt(now)) / float64(l.Limit())
+	return now.Add(time.Duration(math.Ceil(seconds*1000-1e-6)) * time.Millisecond)
+}
