@@ -27,6 +27,9 @@ const DefaultOperationSet = "auto"
 // EvictOperationSet is the OperationSet that evicts the pod of a Diagnosis if a volume of it cannot be repaired.
 const EvictOperationSet = "pod-evict-op-set"
 
+// ParamEvictAllowed is the parameter that allows a Diagnosis to evict its pod, if it is "true". Its creator needs the right to do so.
+const ParamEvictAllowed = "param.recover.kubernetes.pod_evict.allowed"
+
 // ParamDevice is the parameter by which a Diagnosis names a device of its node.
 const ParamDevice = "param.diagnoser.system.held_device.device"
 

@@ -192,7 +192,8 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
 	}
 	request := processor.Request{
-		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name}, Values: map[string]string{volume.ParamEvictWaitSeconds: "1"},
+		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name},
+		Values: map[string]string{volume.ParamEvictAllowed: "true", volume.ParamEvictWaitSeconds: "1"},
 	}
 	plan, err := h.Plan(t.Context(), request)
 	if err != nil || len(plan.Actions) != 1 {

@@ -50,7 +50,10 @@ var (
 		"param.diagnoser.system.held_device.message",
 	}
 	orphanRepair = []string{"param.recover.kubernetes.orphaned_pods.uid", "param.recover.kubernetes.orphaned_pods.limit"}
-	eviction     = []string{"param.recover.kubernetes.pod_evict.daemon_set", "param.recover.kubernetes.pod_evict.wait_seconds"}
+	eviction     = []string{
+		"param.recover.kubernetes.pod_evict.allowed", "param.recover.kubernetes.pod_evict.daemon_set",
+		"param.recover.kubernetes.pod_evict.wait_seconds",
+	}
 	subpathStart = []string{
 		"param.recover.kubernetes.subpath_remount.bring_forward", "param.recover.kubernetes.subpath_remount.wait_seconds",
 	}

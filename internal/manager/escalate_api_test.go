@@ -65,7 +65,7 @@ func TestPolicyHasPodsEvicted(t *testing.T) {
 			}
 			for _, d := range list.Items {
 				if d.Spec.OperationSet != "pod-evict-op-set" || d.Spec.Mode != want[d.Spec.PodReference.Name] || d.Labels[v1.LabelNode] != node ||
-					d.Labels[v1.LabelOrigin] != v1.OriginPolicy || d.Annotations[v1.AnnotationPolicies] != "hung" {
+					d.Labels[v1.LabelOrigin] != v1.OriginPolicy || d.Annotations[v1.AnnotationPolicies] != "hung" || d.Spec.Parameters[v1.ParamEvictAllowed] != "true" {
 					return fmt.Errorf("%+v, %+v", d.ObjectMeta, d.Spec)
 				}
 			}

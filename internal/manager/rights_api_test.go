@@ -77,6 +77,7 @@ const (
 	careful     = "parameters: {param.recover.kubernetes.volume_rebind.abort: 'false', param.recover.system.held_device.detach: 'false'}"
 	detach      = "parameters: {param.recover.system.held_device.detach: auto}"
 	evicting    = "parameters: {param.recover.kubernetes.pod_evict.daemon_set: 'true'}"
+	allowing    = "parameters: {param.recover.kubernetes.pod_evict.allowed: 'true'}"
 	event       = "sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: a}}}"
 	injecting   = "sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parametersFrom: [{name: param.recover.kubernetes.pod_evict.daemon_set, label: a}]}}"
 	planHash    = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
@@ -119,6 +120,8 @@ var rights = map[string]asked{
 	"no abort and no detach":         {"dev", "Diagnosis", subPath + ", " + mine + ", " + careful, ""},
 	"detach":                         {"dev", "Diagnosis", subPath + ", " + mine + ", " + detach, `spec.parameters[param.recover.system.held_device.detach]: "auto"`},
 	"eviction":                       {"dev", "Diagnosis", subPath + ", " + mine + ", " + evicting, `spec.parameters[param.recover.kubernetes.pod_evict.daemon_set]: "true": this takes the right to create pods/eviction of NS/web`},
+	"eviction allowed":               {"dev", "Diagnosis", mine + ", " + allowing, `spec.parameters[param.recover.kubernetes.pod_evict.allowed]: "true": this takes the right to create pods/eviction of NS/web`},
+	"allowed by who may evict":       {"evictor", "Diagnosis", mine + ", " + allowing, ""},
 	"eviction by who repairs":        {"operator", "Diagnosis", subPath + ", " + mine + ", " + evicting, "create pods/eviction of NS/web"},
 	"eviction by who may evict":      {"evictor", "Diagnosis", subPath + ", " + mine + ", " + evicting, ""},
 	"eviction in another namespace":  {"evictor", "Diagnosis", subPath + ", " + theirs + ", " + evicting, `spec.podReference: "kube-system/web"`},
@@ -147,6 +150,7 @@ var rights = map[string]asked{
 	"trigger with repair on one":    {"n1", "Trigger", subPath + ", nodeName: n1, " + event, "on all nodes"},
 	"trigger without pods":          {"no pods", "Trigger", subPath + ", " + event, "spec.sourceTemplate: any pod can be named: this takes the right to get pods in all namespaces"},
 	"trigger that evicts":           {"operator", "Trigger", subPath + ", " + event + ", " + evicting, "create pods/eviction in all namespaces"},
+	"trigger that allows eviction":  {"operator", "Trigger", subPath + ", " + event + ", " + allowing, "create pods/eviction in all namespaces"},
 	"trigger that evicts by alerts": {"operator", "Trigger", subPath + ", " + injecting, "param.recover.kubernetes.pod_evict.daemon_set takes the right to create pods/eviction"},
 	"trigger of alerts":             {"operator", "Trigger", subPath + ", sourceTemplate: {prometheusAlertTemplate: {regexp: {}, parameterInjectionLabels: [a]}}", ""},
 	"trigger that may evict":        {"all", "Trigger", subPath + ", " + event + ", " + evicting, ""},

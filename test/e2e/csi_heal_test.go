@@ -32,7 +32,7 @@ import (
 // volumeHealth is the file with the Operations and the OperationSet that the Diagnoses run.
 const volumeHealth = "../../config/operations/volume-health.yaml"
 
-// healVolume asks for a pod's volumes.
+// healVolume asks for a pod's volumes. The pod may be evicted.
 const healVolume = `
 apiVersion: diagnosis.kubediag.org/v1
 kind: Diagnosis
@@ -41,6 +41,7 @@ spec:
   operationSet: volume-health-op-set
   nodeName: %s
   podReference: {namespace: default, name: %s}
+  parameters: {param.recover.kubernetes.pod_evict.allowed: "true"}
 `
 
 // diagnose runs a Diagnosis of a pod to its end.
@@ -54,6 +55,26 @@ func (v *cephVolume) diagnosed(t *testing.T, name string, p *corev1.Pod, wanted 
 	t.Helper()
 	v.Kubectl(t, fmt.Sprintf(healVolume, name, v.NodeName(), p.Name), "apply", "-f", "-")
 	return v.AwaitDiagnosis(t, name, wanted)
+}
+
+// checkUnasked makes a Diagnosis whose agent may evict its pod, and which does not ask for that.
+func (v *cephVolume) checkUnasked(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	unasked, _, _ := strings.Cut(healVolume, "  parameters:")
+	v.Kubectl(t, fmt.Sprintf(unasked, "unasked", v.NodeName(), p.Name), "apply", "-f", "-")
+	d := v.AwaitDiagnosis(t, "unasked", (*v1.Diagnosis).Ended)
+	checkContains(t, messages(d, "pod-evict-recover"), `set its parameter param.recover.kubernetes.pod_evict.allowed to "true"`)
+	v.checkStays(t, p)
+}
+
+// checkStays fails if a pod is gone or going.
+func (v *cephVolume) checkStays(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	var now corev1.Pod
+	must(t, v.Get(t.Context(), client.ObjectKeyFromObject(p), &now))
+	if now.UID != p.UID || now.DeletionTimestamp != nil {
+		t.Errorf("the pod goes: %+v", now.ObjectMeta)
+	}
 }
 
 // messages are what the runs of an operation say.
@@ -382,6 +403,7 @@ func (v *cephVolume) evict(t *testing.T) {
 	v.Kubectl(t, "", "delete", "pdb", "-n", "default", "keep-readers")
 
 	old := v.pods
+	v.checkUnasked(t, &old[0])
 	d := v.diagnose(t, "evicted", &old[0])
 	if d.Status.Phase != v1.DiagnosisSucceeded || d.Status.Outcome != v1.OutcomeHealed {
 		t.Errorf("phase %q, outcome %q", d.Status.Phase, d.Status.Outcome)
@@ -413,11 +435,7 @@ func (v *cephVolume) checkBudgetHolds(t *testing.T) {
 				strings.Contains(e.Message, "Cannot evict pod as it would violate")
 		})
 	})
-	var now corev1.Pod
-	must(t, v.Get(t.Context(), client.ObjectKeyFromObject(&v.pods[0]), &now))
-	if now.UID != v.pods[0].UID || now.DeletionTimestamp != nil {
-		t.Errorf("the pod goes: %+v", now.ObjectMeta)
-	}
+	v.checkStays(t, &v.pods[0])
 	v.Kubectl(t, "", "delete", "diag", "-n", "default", "held")
 }
 

@@ -332,6 +332,8 @@ func TestRefusals(t *testing.T) {
 		{2, "run rbd0@nope", `nodes nope: not found`},
 		{2, "run deployment/web", `"deployment/web": must be pod/NAME, node/NAME, pvc/NAME or DEVICE@NODE`},
 		{2, "run pod/core2 --heal=yes", `--heal="yes": must be ask, auto or never`},
+		{2, "run node/stage-node --evict", `--evict: node stage-node is no pod: name a pod or a claim`},
+		{2, "run rbd0@stage-node --evict", `--evict: device rbd0 of stage-node is no pod`},
 		{2, "run pod/core2 --plan-hash=f", `--plan-hash="f": must be the 64 hexadecimal digits`},
 		{2, "run", `run: TARGET is missing, see kubectl kubediag run --help`},
 		{2, "bundle", `bundle: --node is missing: name the node`},

@@ -27,7 +27,7 @@ func (p parts) steps() []processor.Step {
 }
 
 // families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and
-// only one that a Diagnosis names.
+// only if the Diagnosis names it and allows that.
 func (p parts) families() []auto.Family {
 	dead := fault.FamilyVolume.Codes()
 	return []auto.Family{

@@ -68,7 +68,7 @@ var parameters = map[string][]string{
 	},
 	builtin.IdleDeviceRecover:  {"param.recover.system.idle_device.limit", "param.recover.system.idle_device.minimum_idle_seconds"},
 	builtin.OrphanedPodRecover: {"param.recover.kubernetes.orphaned_pods.limit", "param.recover.kubernetes.orphaned_pods.uid"},
-	builtin.PodEvictRecover:    {"param.recover.kubernetes.pod_evict.daemon_set", "param.recover.kubernetes.pod_evict.wait_seconds"},
+	builtin.PodEvictRecover:    {"param.recover.kubernetes.pod_evict.allowed", "param.recover.kubernetes.pod_evict.daemon_set", "param.recover.kubernetes.pod_evict.wait_seconds"},
 	builtin.SubpathRemountRecover: {
 		"param.recover.kubernetes.subpath_remount.bring_forward", "param.recover.kubernetes.subpath_remount.wait_seconds",
 	},

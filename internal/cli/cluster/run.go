@@ -33,7 +33,7 @@ const (
 type runOptions struct {
 	*connection
 	container, heal, plan string
-	artifacts             bool
+	artifacts, evict      bool
 	patience              time.Duration
 	out                   *outputFormat
 }
@@ -58,6 +58,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.StringVar(&options.heal, "heal", healAsk, "what to do with a plan: ask (without a terminal: never), auto (repair it if nothing can be lost), never")
 	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
 	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
+	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	options.out = addFormat(cmd, formatJSON, formatYAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
@@ -92,6 +93,9 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 	}
 	if o.plan != "" && len(targets) > 1 {
 		return fmt.Errorf("--plan-hash: %d pods use this claim, and a plan is for one: name the pod", len(targets))
+	}
+	if o.evict && targets[0].spec.PodReference == nil {
+		return fmt.Errorf("--evict: %s is no pod: name a pod or a claim", targets[0].name)
 	}
 	var worst error
 	for i, t := range targets {
@@ -181,6 +185,9 @@ func (r *targetRunner) commandWithFlag(flag string) string {
 	if r.container != "" {
 		args = append(args, "-c", r.container)
 	}
+	if r.evict {
+		args = append(args, "--evict")
+	}
 	return r.commandLine(append(args, flag)...)
 }
 
@@ -210,6 +217,9 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 	diagnosis := r.target.newDiagnosis(mode, hash)
 	if r.artifacts {
 		diagnosis.Spec.Artifacts = v1.ArtifactsInStatus
+	}
+	if r.evict {
+		diagnosis.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
 	}
 	if err := r.createObject(ctx, diagnoses.inNamespace(diagnosis.Namespace), diagnosis); err != nil {
 		return nil, err

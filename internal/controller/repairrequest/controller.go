@@ -256,5 +256,8 @@ func (q *request) diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
 		OperationSet: q.set, Mode: q.mode, NodeName: f.Status.Node,
 		PodReference: &v1.PodReference{Namespace: pod.Namespace, Name: pod.Name},
 	}
+	if q.set == v1.EvictOperationSet {
+		d.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
+	}
 	return d
 }

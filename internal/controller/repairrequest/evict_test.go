@@ -53,7 +53,7 @@ func TestEvicts(t *testing.T) {
 			}
 			if tc.mode != "" && (made[0].Spec.OperationSet != "pod-evict-op-set" || made[0].Spec.Mode != tc.mode ||
 				made[0].Spec.PodReference.Name != "web" || made[0].Spec.NodeName != "n1" || made[0].Labels[v1.LabelOrigin] != v1.OriginPolicy ||
-				made[0].Annotations[v1.AnnotationPolicies] != "a,b") {
+				made[0].Annotations[v1.AnnotationPolicies] != "a,b" || made[0].Spec.Parameters["param.recover.kubernetes.pod_evict.allowed"] != "true") {
 				t.Errorf("%+v, %+v", made[0].ObjectMeta, made[0].Spec)
 			}
 		})
@@ -65,7 +65,7 @@ func TestEvictsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, faultOf("safe", nil), lasting("one", nil), lasting("two", nil))
 	for _, name := range []string{"safe", "one", "two"} {
-		if result, made := c.visit(t, name); len(made) != 1 || made[0].Spec.OperationSet != v1.DefaultOperationSet || result.RequeueAfter != Interval {
+		if result, made := c.visit(t, name); len(made) != 1 || made[0].Spec.OperationSet != v1.DefaultOperationSet || len(made[0].Spec.Parameters) > 0 || result.RequeueAfter != Interval {
 			t.Fatalf("%s: %+v, %+v", name, result, made)
 		}
 	}

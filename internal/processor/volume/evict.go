@@ -60,7 +60,7 @@ type Judge interface {
 //
 // It is the last resort for a pod whose volume cannot be repaired on its node: it asks the API server to evict the pod,
 // so that its controller makes another. It evicts only the pod of the Diagnosis, by name and UID, and only while a
-// judge finds such a volume. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods
+// judge finds such a volume, and only if a parameter of the Diagnosis allows it. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods
 // alone that no controller would make again. It rests on the Eviction API, which is handed in.
 type EvictRecoverer struct {
 	Pods    kubelet.Pods
@@ -75,12 +75,16 @@ func (*EvictRecoverer) Name() string { return "podEvictRecover" }
 
 // Parameters are those that it reads.
 func (*EvictRecoverer) Parameters() []string {
-	return []string{ParamEvictDaemonSet, ParamEvictWaitSeconds}
+	return []string{ParamEvictAllowed, ParamEvictDaemonSet, ParamEvictWaitSeconds}
 }
 
 // evictionsNotAllowed says how to allow it.
 const evictionsNotAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
 	"pods/eviction, as config/overlays/eviction does"
+
+// evictionNotAsked says how a Diagnosis allows it.
+const evictionNotAsked = "the Diagnosis does not allow that: to allow it, set its parameter " + ParamEvictAllowed + ` to "true", as ` +
+	"kubectl kubediag run --evict does; this takes the right to create pods/eviction of the pod"
 
 // Plan looks again, and plans one eviction if that is allowed, needed, and does no more harm than it has to.
 func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
@@ -99,7 +103,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	if len(findings) == 0 {
 		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
-	if why := EvictionRefusal(pod, h.Evictor != nil, options.daemonSet); why != "" {
+	if why := h.refusal(pod, options); why != "" {
 		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
@@ -119,6 +123,15 @@ func nothingToEvict(pod *corev1.Pod, reasons []string) string {
 		text += ": " + strings.Join(reasons, "; ")
 	}
 	return text
+}
+
+// refusal says why the pod of a Diagnosis with these options is not evicted; empty: it may be.
+func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
+	why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet)
+	if why == "" && !o.allowed {
+		return evictionNotAsked
+	}
+	return why
 }
 
 // EvictionRefusal says why a pod is not evicted, whatever its volumes are like; empty: it may be. allowed is whether the agent may

@@ -64,7 +64,7 @@ func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, wa
 	case elsewhere != "":
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if why := EvictionRefusal(pod, h.Evictor != nil, options.daemonSet); why != "" {
+	if why := h.refusal(pod, options); why != "" {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
 	}
 	findings, reasons, err := h.Judge.Unrepairable(ctx, want.UID)

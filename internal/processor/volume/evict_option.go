@@ -10,6 +10,8 @@ import (
 
 // Parameters. They choose how, never what.
 const (
+	// ParamEvictAllowed is "true" or "false" (default): whether the pod may be evicted at all.
+	ParamEvictAllowed = "param.recover.kubernetes.pod_evict.allowed"
 	// ParamEvictDaemonSet is "true" or "false" (default): whether a pod of a DaemonSet is evicted as well.
 	ParamEvictDaemonSet = "param.recover.kubernetes.pod_evict.daemon_set"
 	// ParamEvictWaitSeconds is for how many seconds, 0 to 3600, the pod is waited for until it has gone. Default: 45,
@@ -19,10 +21,13 @@ const (
 
 type evictOptions struct {
 	restart.Options
-	daemonSet bool
+	allowed, daemonSet bool
 }
 
 func evictOptionsOf(values map[string]string) (o evictOptions, err error) {
+	if o.allowed, err = processor.ParseBool(values, ParamEvictAllowed, false); err != nil {
+		return o, err
+	}
 	if o.daemonSet, err = processor.ParseBool(values, ParamEvictDaemonSet, false); err != nil {
 		return o, err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,7 +74,9 @@ func (s *evictScene) recoverer() *EvictRecoverer {
 	return &EvictRecoverer{Pods: s, Kubelet: s, Judge: s, Evictor: s}
 }
 
-var evictRequest = processor.Request{Node: "n1", Pod: processor.Pod{Namespace: "default", Name: "web-1"}}
+var evictRequest = processor.Request{
+	Node: "n1", Pod: processor.Pod{Namespace: "default", Name: "web-1"}, Values: map[string]string{ParamEvictAllowed: "true"},
+}
 
 // newEvictScene is a pod of a ReplicaSet with a dead volume.
 func newEvictScene(t *testing.T, change func(*corev1.Pod)) *evictScene {
@@ -182,7 +185,8 @@ func TestEvictPlanSaysWhatItCosts(t *testing.T) {
 				c.scene(s)
 			}
 			r := evictRequest
-			r.Values = c.values
+			r.Values = map[string]string{ParamEvictAllowed: "true"}
+			maps.Copy(r.Values, c.values)
 			p, err := s.recoverer().Plan(t.Context(), r)
 			if err != nil || len(p.Actions) != 1 {
 				t.Fatalf("plan %+v, %v", p, err)
@@ -254,6 +258,7 @@ func TestEvictPlanFails(t *testing.T) {
 	for name, r := range map[string]processor.Request{
 		"no pod named":    {Node: "n1"},
 		"no such pod":     {Node: "n1", Pod: processor.Pod{Namespace: "default", Name: "x"}},
+		"allowed, bad":    {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictAllowed: "1"}},
 		"daemon set, bad": {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictDaemonSet: "yes"}},
 		"wait, bad":       {Node: "n1", Pod: evictRequest.Pod, Values: map[string]string{ParamEvictWaitSeconds: "3601"}},
 	} {
@@ -298,6 +303,25 @@ func TestEvictApply(t *testing.T) {
 				t.Errorf("evicted %q", s.evicted)
 			}
 		})
+	}
+}
+
+// TestEvictionIsAskedFor by a parameter of the Diagnosis. Without it, a pod is not evicted, also by a plan that has it.
+func TestEvictionIsAskedFor(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string]map[string]string{
+		"no parameter": nil, "false": {ParamEvictAllowed: "false"}, "empty": {ParamEvictAllowed: ""},
+		"another one": {ParamEvictDaemonSet: "true", ParamEvictWaitSeconds: "1"},
+	} {
+		s, r := newEvictScene(t, nil), evictRequest
+		r.Values = values
+		plan, err := s.recoverer().Plan(t.Context(), r)
+		if err != nil || len(plan.Actions) > 0 || len(plan.Findings) == 0 || !strings.Contains(plan.NotApplicable, `set its parameter `+ParamEvictAllowed+` to "true"`) {
+			t.Errorf("%s: plan %+v, %v", name, plan, err)
+		}
+		if done, err := s.recoverer().Apply(t.Context(), r, evictAction()); !processor.IsStalled(err) || len(s.evicted) > 0 {
+			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
+		}
 	}
 }
 
