@@ -4,6 +4,7 @@
 package v1
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,6 +119,23 @@ type RecoveryApprovalStatus struct {
 // Expires returns when an approval stops to count.
 func (a *RecoveryApproval) Expires() time.Time {
 	return a.CreationTimestamp.Add(seconds(a.Spec.ExpirationSeconds, DefaultApprovalExpirationSeconds))
+}
+
+// Owners are the UIDs of the Diagnoses that an approval belongs to.
+func (a *RecoveryApproval) Owners() (uids []types.UID) {
+	for _, o := range a.OwnerReferences {
+		if o.Kind == "Diagnosis" && o.APIVersion == GroupVersion.String() {
+			uids = append(uids, o.UID)
+		}
+	}
+	return uids
+}
+
+// IsFor reports whether an approval is for this Diagnosis: it names it, with no other UID, and belongs to no other.
+func (a *RecoveryApproval) IsFor(d *Diagnosis) bool {
+	of, owners := a.Spec.Diagnosis, a.Owners()
+	return a.Namespace == d.Namespace && of.Name == d.Name && (of.UID == "" || of.UID == d.UID) &&
+		(len(owners) == 0 || slices.Contains(owners, d.UID))
 }
 
 // Settled reports whether the state of an approval is final.

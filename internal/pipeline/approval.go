@@ -55,6 +55,9 @@ func (a *approval) await(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
+	if given != nil && !given.IsFor(a.d) { // who may update the Diagnosis chooses the name that the annotation has
+		given = nil
+	}
 	now := time.Now()
 	why := a.unusable(given, now)
 	if given != nil && why == "" {
@@ -117,8 +120,6 @@ func (a *approval) unusable(given *v1.RecoveryApproval, now time.Time) string {
 	}
 	used := given.Status.State == v1.ApprovalUsed
 	switch {
-	case given.Spec.Diagnosis.Name != a.d.Name || given.Namespace != a.d.Namespace || given.Spec.Diagnosis.UID != "" && given.Spec.Diagnosis.UID != a.d.UID:
-		return fmt.Sprintf("it approves another Diagnosis than %s with UID %s", a.d.Name, a.d.UID)
 	case given.Spec.PlanHash != a.hash():
 		return "it approves another plan: that of the Diagnosis has hash " + a.hash()
 	case used && given.Status.DiagnosisUID == a.d.UID: // the agent was stopped after it had taken it

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -137,13 +138,10 @@ func TestUnusableApprovals(t *testing.T) {
 		change func(a *v1.RecoveryApproval)
 		why    string
 	}{
-		"another plan":      {func(a *v1.RecoveryApproval) { a.Spec.PlanHash = strings.Repeat("0a", 32) }, "it approves another plan"},
-		"another Diagnosis": {func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.Name = "e" }, "it approves another Diagnosis"},
-		"another namespace": {func(a *v1.RecoveryApproval) { a.Namespace = "other" }, "it approves another Diagnosis"},
-		"an earlier one":    {func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.UID = "before" }, "it approves another Diagnosis"},
-		"late":              {func(a *v1.RecoveryApproval) { a.CreationTimestamp.Time = a.CreationTimestamp.Add(-2 * time.Hour) }, "it came too late: it expired"},
-		"used by another":   {func(a *v1.RecoveryApproval) { a.Status.State, a.Status.DiagnosisUID = v1.ApprovalUsed, "other" }, ""},
-		"refused before":    {func(a *v1.RecoveryApproval) { a.Status.State, a.Status.Message = v1.ApprovalRefused, "no" }, "no"},
+		"another plan":    {func(a *v1.RecoveryApproval) { a.Spec.PlanHash = strings.Repeat("0a", 32) }, "it approves another plan"},
+		"late":            {func(a *v1.RecoveryApproval) { a.CreationTimestamp.Time = a.CreationTimestamp.Add(-2 * time.Hour) }, "it came too late: it expired"},
+		"used by another": {func(a *v1.RecoveryApproval) { a.Status.State, a.Status.DiagnosisUID = v1.ApprovalUsed, "other" }, ""},
+		"refused before":  {func(a *v1.RecoveryApproval) { a.Status.State, a.Status.Message = v1.ApprovalRefused, "no" }, "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -158,6 +156,41 @@ func TestUnusableApprovals(t *testing.T) {
 			}
 			if len(w.saved) != 2 {
 				t.Errorf("%d writes", len(w.saved))
+			}
+		})
+	}
+}
+
+// TestApprovalsOfOthersAreLeftAlone: the annotation that names an approval is the user's. Only the Diagnosis that an approval is for
+// settles it.
+func TestApprovalsOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(a *v1.RecoveryApproval){
+		"another Diagnosis": func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.Name = "e" },
+		"another namespace": func(a *v1.RecoveryApproval) { a.Namespace = "other" },
+		"an earlier one":    func(a *v1.RecoveryApproval) { a.Spec.Diagnosis.UID = "before" },
+		"of an earlier one": func(a *v1.RecoveryApproval) {
+			a.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Diagnosis", Name: "d", UID: "before"}}
+		},
+		"expired": func(a *v1.RecoveryApproval) {
+			a.Spec.Diagnosis.Name, a.CreationTimestamp.Time = "e", a.CreationTimestamp.Add(-2*time.Hour)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, k, d := approvable(t)
+			d = w.awaits(t, d)
+			k.given = approvalOf(d)
+			change(k.given)
+			before := k.given.DeepCopy()
+			w.awaits(t, d)
+			if diff := cmp.Diff(before, k.given); diff != "" || k.settled != 0 {
+				t.Errorf("settled %d times (-before +after):\n%s", k.settled, diff)
+			}
+			k.given = approvalOf(d)
+			k.given.Spec.Diagnosis.UID = d.UID
+			if d, err := w.try(t, d); err != nil || d.Status.Outcome != v1.OutcomeHealed {
+				t.Errorf("with an approval of its own: %v, %+v", err, d.Status)
 			}
 		})
 	}

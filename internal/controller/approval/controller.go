@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -169,7 +168,7 @@ func (r *Reconciler) getDiagnosis(ctx context.Context, approval *v1.RecoveryAppr
 // addOwner makes an approval belong to its Diagnosis. The cache may have left owners out if there are many, and the patch would remove
 // them.
 func (r *Reconciler) addOwner(ctx context.Context, approval *v1.RecoveryApproval, d *v1.Diagnosis) error {
-	if len(ownerUIDs(approval)) > 0 || len(approval.OwnerReferences) >= kubeclient.MaxOwners {
+	if len(approval.Owners()) > 0 || len(approval.OwnerReferences) >= kubeclient.MaxOwners {
 		return nil
 	}
 	was := approval.DeepCopy()
@@ -182,16 +181,6 @@ func (r *Reconciler) addOwner(ctx context.Context, approval *v1.RecoveryApproval
 	return nil
 }
 
-// ownerUIDs are the UIDs of the Diagnoses that an approval belongs to.
-func ownerUIDs(a *v1.RecoveryApproval) (uids []types.UID) {
-	for _, o := range a.OwnerReferences {
-		if o.Kind == "Diagnosis" && o.APIVersion == v1.GroupVersion.String() {
-			uids = append(uids, o.UID)
-		}
-	}
-	return uids
-}
-
 // verdictInTurn is the verdict about an approval that counts: it waits while another one that counts is named in the
 // Diagnosis.
 func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, diagnosis *v1.Diagnosis) (approvalVerdict, error) {
@@ -202,7 +191,7 @@ func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, 
 		if client.IgnoreNotFound(err) != nil {
 			return approvalVerdict{}, fmt.Errorf("reading approval %s/%s: %w", a.Namespace, named, err)
 		}
-		if err == nil && !other.Settled() && judgeApproval(other, diagnosis, r.Clock.Now()).deliverToAgent {
+		if err == nil && !other.Settled() && other.IsFor(diagnosis) && judgeApproval(other, diagnosis, r.Clock.Now()).deliverToAgent {
 			return approvalVerdict{message: "RecoveryApproval " + named + " approves the same plan, and came before"}, nil
 		}
 	}
@@ -224,7 +213,7 @@ func (r *Reconciler) deliverApproval(ctx context.Context, approval *v1.RecoveryA
 
 // deleteUnowned deletes an approval that was refused, has expired and belongs to no Diagnosis.
 func (r *Reconciler) deleteUnowned(ctx context.Context, approval *v1.RecoveryApproval) (reconcile.Result, error) {
-	if len(ownerUIDs(approval)) > 0 {
+	if len(approval.Owners()) > 0 {
 		return reconcile.Result{}, nil
 	}
 	if left := approval.Expires().Add(keepUnowned).Sub(r.Clock.Now()); left > 0 {

@@ -193,6 +193,19 @@ func TestSecondApproval(t *testing.T) {
 	}
 }
 
+// TestApprovalOfAnotherIsNoEarlierOne: who may update the Diagnosis can name any approval in it. That of another Diagnosis does not count,
+// also if its plan is the same.
+func TestApprovalOfAnotherIsNoEarlierOne(t *testing.T) {
+	t.Parallel()
+	other, d := givenApproval("other"), waitingDiagnosis()
+	other.Spec.Diagnosis.Name = "e"
+	d.Annotations = map[string]string{v1.AnnotationApproval: "other"}
+	s := newApprovalScene(t, d, other, givenApproval("yes"))
+	if a, diagnosis, _ := s.reconcileOnce(t, "yes"); diagnosis.Annotations[v1.AnnotationApproval] != "yes" {
+		t.Errorf("status %+v, annotations %v", a.Status, diagnosis.Annotations)
+	}
+}
+
 // TestUnownedAreDeleted a day after they have expired; those of a Diagnosis go with it.
 func TestUnownedAreDeleted(t *testing.T) {
 	t.Parallel()

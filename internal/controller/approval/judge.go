@@ -62,6 +62,6 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 
 // ownedBy reports whether an approval belongs to the Diagnosis, or to none yet.
 func ownedBy(a *v1.RecoveryApproval, d *v1.Diagnosis) bool {
-	owners := ownerUIDs(a)
+	owners := a.Owners()
 	return len(owners) == 0 || slices.Contains(owners, d.UID)
 }
