@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// Repair is a plan that is not carried out yet, or not to its end.
+// Repair is a plan whose first action has begun, and which is not carried out to its end.
 type Repair struct {
 	// UID is that of the run.
 	UID     string
@@ -27,7 +27,8 @@ type Repair struct {
 }
 
 // Underway reads from the journals below a data root, of which another process may be the owner, which repairs are under
-// way. It changes nothing. A journal that cannot be read is a Repair of which nothing is known, unless its last record is
+// way. A plan that waits, such as a week for its approval, is none: its owner plans again before it changes something, and only one
+// program of a node repairs at a time. It changes nothing. A journal that cannot be read is a Repair of which nothing is known, unless its last record is
 // that of the end. No directory means no journals.
 func Underway(dataRoot string) ([]Repair, error) {
 	root, err := os.OpenRoot(dataRoot)
@@ -53,8 +54,8 @@ func Underway(dataRoot string) ([]Repair, error) {
 		case notExist(err): // it was removed meanwhile
 		case err != nil:
 			all = append(all, Repair{UID: uid, Unknown: true})
-		case len(plans.unfinished()) > 0:
-			all = append(all, Repair{UID: uid, Actions: plans.unfinished()})
+		case len(plans.underway()) > 0:
+			all = append(all, Repair{UID: uid, Actions: plans.underway()})
 		}
 	}
 	return all, nil
@@ -71,15 +72,15 @@ func Planned(dataRoot, uid string) ([]fault.Action, error) {
 	return plans.actions(func(int32) bool { return true }), err
 }
 
-// journalPlans are the actions of the plans in a journal, and whether the operations have ended, by node.
+// journalPlans are the actions of the plans in a journal, and whether one has begun and the operations have ended, by node.
 type journalPlans struct {
-	planned map[int32][]fault.Action
-	ended   map[int32]bool
+	planned      map[int32][]fault.Action
+	begun, ended map[int32]bool
 }
 
-// unfinished are the actions of plans whose operations have not ended.
-func (p journalPlans) unfinished() []fault.Action {
-	return p.actions(func(node int32) bool { return !p.ended[node] })
+// underway are the actions of plans of which one has begun, and whose operations have not ended.
+func (p journalPlans) underway() []fault.Action {
+	return p.actions(func(node int32) bool { return p.begun[node] && !p.ended[node] })
 }
 
 func (p journalPlans) actions(of func(node int32) bool) (all []fault.Action) {
@@ -93,7 +94,7 @@ func (p journalPlans) actions(of func(node int32) bool) (all []fault.Action) {
 
 // readPlans reads the plans in a journal. A journal that cannot be read and has ended has none.
 func readPlans(root *os.Root, name string) (journalPlans, error) {
-	plans := journalPlans{map[int32][]fault.Action{}, map[int32]bool{}}
+	plans := journalPlans{map[int32][]fault.Action{}, map[int32]bool{}, map[int32]bool{}}
 	file, err := root.Open(name)
 	if err != nil {
 		return plans, err
@@ -116,7 +117,9 @@ func readPlans(root *os.Root, name string) (journalPlans, error) {
 		case err != nil:
 			return journalPlans{}, err
 		case r.Kind == kindPlan && r.Plan != nil:
-			plans.planned[r.Node] = r.Plan.Actions
+			plans.planned[r.Node], plans.begun[r.Node] = r.Plan.Actions, false
+		case r.Kind == kindApply:
+			plans.begun[r.Node] = true
 		case r.Kind == kindDone:
 			plans.ended[r.Node] = true
 		}

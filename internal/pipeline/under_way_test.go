@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestUnderway has other programs see a repair from its plan to its end, and none that was only planned.
+// TestUnderway has other programs see a repair from its first action to its end, and none that was only planned or waits.
 func TestUnderway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func TestUnderway(t *testing.T) {
 		return nil
 	}
 	mustRun(t, newRunner(t, dir), j)
-	if seen = append(seen, underway()); len(seen) != 3 || seen[0] != 1 || seen[1] != 1 || seen[2] != 0 {
+	if seen = append(seen, underway()); len(seen) != 3 || seen[0] != 0 || seen[1] != 1 || seen[2] != 0 {
 		t.Errorf("seen before it, after it and at the end: %v", seen)
 	}
 }

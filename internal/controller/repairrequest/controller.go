@@ -191,13 +191,15 @@ func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (
 	return again, nil
 }
 
-// busy reports whether a Diagnosis about the pod has not ended.
+// busy reports whether a Diagnosis of kubediag's namespace about the pod has not ended. Those of other namespaces do not count: a tenant's
+// plan that waits for an approval would keep the policies from the pod for as long.
 func (r *Reconciler) busy(ctx context.Context, f *v1.MountFault) (bool, error) {
-	if f.Status.Diagnosis != "" {
+	if strings.HasPrefix(f.Status.Diagnosis, r.Namespace+"/") {
 		return true, nil // its end changes the MountFault
 	}
 	var list v1.DiagnosisList
-	err := r.Client.List(ctx, &list, client.MatchingFields{unfinishedIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)}, client.Limit(1))
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{unfinishedIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)},
+		client.Limit(1))
 	if err != nil {
 		return false, fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}
@@ -211,7 +213,7 @@ func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, 
 		return 0, nil
 	}
 	var list v1.DiagnosisList
-	err := r.Client.List(ctx, &list, client.MatchingFields{evictionIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)})
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{evictionIndex: key(f.Status.Pod.Namespace, f.Status.Pod.Name)})
 	if err != nil {
 		return 0, fmt.Errorf("listing evictions: %w", err)
 	}

@@ -153,7 +153,7 @@ func TestAsksForNothingElse(t *testing.T) {
 		"no policy":       func(s *v1.MountFaultStatus) { s.Recovery = nil },
 		"no repair known": func(s *v1.MountFaultStatus) { s.Heal = v1.HealDriver },
 		"of the node":     func(s *v1.MountFaultStatus) { s.Pod = nil },
-		"in work":         func(s *v1.MountFaultStatus) { s.Diagnosis = "team/d" },
+		"in work":         func(s *v1.MountFaultStatus) { s.Diagnosis = "kubediag/d" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -166,6 +166,33 @@ func TestAsksForNothingElse(t *testing.T) {
 	c := newCluster(t)
 	if result, made := c.visit(t, "gone"); len(made) != 0 || result.RequeueAfter != 0 {
 		t.Errorf("%+v, %+v", result, made)
+	}
+}
+
+// TestTenantsBlockNoPolicy: a Diagnosis of another namespace about the same pod, such as one that waits for its approval for a week, keeps
+// no policy from the pod.
+func TestTenantsBlockNoPolicy(t *testing.T) {
+	t.Parallel()
+	waits := &v1.Diagnosis{}
+	waits.Namespace, waits.Name = "team", "waits"
+	waits.Spec = v1.DiagnosisSpec{Mode: v1.ModeApprove, PodReference: &v1.PodReference{Namespace: "team", Name: "web"}}
+	waits.Status.Phase, waits.Status.Outcome = v1.DiagnosisRunning, v1.OutcomeAwaitingApproval
+	of := func(s *v1.MountFaultStatus) { s.Diagnosis = "team/waits" }
+	c := newCluster(t, waits, faultOf("one", of), lasting("two", of))
+	if _, all := c.visit(t, "one"); len(all) != 2 { // with the tenant's
+		t.Fatalf("no Diagnosis of the policy: %+v", all)
+	}
+	ours := &v1.DiagnosisList{}
+	if err := c.List(t.Context(), ours, client.InNamespace("kubediag")); err != nil || len(ours.Items) != 1 {
+		t.Fatalf("%+v, %v", ours.Items, err)
+	}
+	ours.Items[0].Status.Phase = v1.DiagnosisFailed
+	if err := c.Status().Update(t.Context(), &ours.Items[0]); err != nil {
+		t.Fatal(err)
+	}
+	c.clock.Step(Interval)
+	if _, all := c.visit(t, "two"); len(all) != 3 {
+		t.Errorf("no eviction by the policy: %+v", all)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestEvicts(t *testing.T) {
 		"no escalation":  {func(s *v1.MountFaultStatus) { s.Recovery.EvictAfterSeconds = 0 }, "", 0},
 		"refused":        {func(s *v1.MountFaultStatus) { s.Recovery.EvictionRefusal = "evicting pods is not allowed" }, "", 0},
 		"of the node":    {func(s *v1.MountFaultStatus) { s.Pod = nil }, "", 0},
-		"in work":        {func(s *v1.MountFaultStatus) { s.Diagnosis = "team/d" }, "", Interval},
+		"in work":        {func(s *v1.MountFaultStatus) { s.Diagnosis = "kubediag/d" }, "", Interval},
 		"a second short": {func(s *v1.MountFaultStatus) { s.Since = metav1.NewTime(s.Since.Add(time.Second)) }, "", time.Second},
 		"a clock ahead":  {func(s *v1.MountFaultStatus) { s.Since = metav1.NewTime(start.Add(time.Hour)) }, "", evictAfter},
 	} {
