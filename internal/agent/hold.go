@@ -69,7 +69,7 @@ func (h heldRecoverer) Held(ctx context.Context, request processor.Request, acti
 	if d.Labels[v1.LabelOrigin] == v1.OriginPolicy {
 		return "", nil
 	}
-	held, err := h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d))
+	held, err := h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
 	if err != nil || held.Why == "" {
 		return "", err
 	}
@@ -90,7 +90,7 @@ func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, act
 			Code: action.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: action.Kind == fault.Evict,
 		})
 	} else {
-		held, err = h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d))
+		held, err = h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
 	}
 	if err != nil {
 		return fault.Applied{}, &processor.WaitingError{Err: err, After: holdRetry}
@@ -149,9 +149,11 @@ func (k *repairHolder) readDiagnosis(ctx context.Context, of processor.Diagnosis
 }
 
 // consentOf reports whether a person has allowed the repair of a Diagnosis that no policy has asked for. In mode
-// Approve nothing is repaired before a person has approved it.
-func consentOf(diagnosis *v1.Diagnosis) guard.Consent {
+// Approve nothing is repaired before a person has approved it. pod is nil for a fault of no pod.
+func consentOf(diagnosis *v1.Diagnosis, pod *corev1.Pod) guard.Consent {
 	switch {
+	case diagnosis.OwningTrigger() == nil && pod != nil && pod.Namespace != diagnosis.Namespace:
+		return guard.MadeElsewhere
 	case diagnosis.OwningTrigger() == nil:
 		return guard.MadeByPerson
 	case diagnosis.Spec.Mode == v1.ModeApprove:

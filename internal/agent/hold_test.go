@@ -90,6 +90,7 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 	}}}
 	approved := *trigger.DeepCopy()
 	approved.Spec.Mode = v1.ModeApprove
+	elsewhere := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: "another"}}
 	byPolicy := v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1.LabelOrigin: v1.OriginPolicy}}}
 	policyApproved := *byPolicy.DeepCopy()
 	policyApproved.Spec.Mode = v1.ModeApprove
@@ -105,6 +106,9 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 		by        guard.Consent
 	}{
 		"a person's":             {request: byName, pod: "named", done: 1, by: person},
+		"of another namespace":   {request: byName, diagnosis: elsewhere, pod: "named", done: 1, by: guard.MadeElsewhere},
+		"and of no pod":          {diagnosis: elsewhere, done: 1, by: person},
+		"and of another pod":     {request: byName, diagnosis: elsewhere, action: fault.Action{Pod: &fault.Pod{UID: "u"}}, pod: "indexed", done: 1, by: guard.MadeElsewhere},
 		"a Trigger's":            {request: byName, diagnosis: trigger, pod: "named", done: 1},
 		"a Trigger's, approved":  {request: byName, diagnosis: approved, pod: "named", done: 1, by: guard.PlanApproved},
 		"a policy's":             {request: byName, diagnosis: byPolicy, pod: "named", done: 1},

@@ -24,11 +24,14 @@ const (
 	NoConsent Consent = iota
 	// PlanApproved: a Trigger has made it, and a person has approved its plan.
 	PlanApproved
-	// MadeByPerson: a person has made it.
+	// MadeElsewhere: a person has made it, in another namespace than that of the pod.
+	MadeElsewhere
+	// MadeByPerson: a person has made it, in the namespace of the pod.
 	MadeByPerson
 )
 
 // Hold says why the repair of a fault by a Diagnosis is held; no Why if it is not. A paused policy holds all repairs.
+// That the owner of the pod opts out holds all but those of people in the namespace of the pod, where the owner decides who they are.
 // The other rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits
 // until enough is known to decide.
 func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (policy.Reason, error) {
@@ -39,7 +42,11 @@ func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by C
 			return policy.Reason{}, answered
 		case decision.Paused != "":
 			return policy.Paused(decision.Paused), nil
-		case by == MadeByPerson || !decision.OptOut && len(decision.Policies) == 0:
+		case by == MadeByPerson:
+			return policy.Reason{}, nil
+		case decision.OptOut.Why != "":
+			return decision.OptOut, nil
+		case by == MadeElsewhere || len(decision.Policies) == 0:
 			return policy.Reason{}, nil
 		case decision.Mode == v1.RecoveryAutomatic || decision.Mode == v1.RecoveryApprove && by == PlanApproved:
 			return policy.Reason{}, nil

@@ -175,6 +175,44 @@ func TestConsent(t *testing.T) {
 	})
 }
 
+// TestOptOutHoldsOtherNamespaces: the annotation of the pod or of its namespace holds every Diagnosis but that of a person in the namespace of the pod,
+// whatever the policies say, and the reason is the annotation.
+func TestOptOutHoldsOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	off := map[string]string{v1.AnnotationRecovery: "off"}
+	for name, p := range map[string]*v1.RecoveryPolicy{
+		"no policy": nil, "automatic": automatic(nil), "observe": automatic(func(s *v1.RecoveryPolicySpec) { s.Mode = v1.RecoveryObserve }),
+		"off": automatic(func(s *v1.RecoveryPolicySpec) { s.Mode = v1.RecoveryOff }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for _, by := range []Consent{NoConsent, PlanApproved, MadeElsewhere, MadeByPerson} {
+					for object, want := range map[string]string{"pod": "the pod has the annotation", "namespace": "the namespace has the annotation"} {
+						s, opted := &server{}, podOf(0)
+						if object == "pod" {
+							opted.Annotations = off
+						} else {
+							s.annotations = off
+						}
+						g := begin(t, s)
+						if p != nil {
+							g.Set(p)
+						}
+						held, err := g.Hold(t.Context(), fault.StaleSubPath, opted, by)
+						if err != nil || strings.HasPrefix(held.Why, want) == (by == MadeByPerson) || (held.Why == "") != (by == MadeByPerson) {
+							t.Errorf("%s, consent %d: %q, %v", object, by, held, err)
+						}
+						if held, err := g.Hold(t.Context(), fault.StaleSubPath, podOf(1), MadeElsewhere); object == "pod" && (held.Why != "" || err != nil) {
+							t.Errorf("another pod: %q, %v", held, err)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestRequestedEviction: the escalation of all policies and, in mode Approve, a person have to allow it.
 func TestRequestedEviction(t *testing.T) {
 	t.Parallel()

@@ -36,9 +36,9 @@ type Decision struct {
 	Reason
 	// Policies select the fault, in the order of their names.
 	Policies []*Policy
-	// Paused is the name of a policy that is paused, and OptOut is set if the owner of the pod wants no repair.
+	// Paused is the name of a policy that is paused, and OptOut says that the owner of the pod wants no repair; no Why if it is not so.
 	Paused string
-	OptOut bool
+	OptOut Reason
 	// NeedsNamespace and NeedsNode are set if the decision may be another one when the namespace or the node is known.
 	NeedsNamespace, NeedsNode bool
 }
@@ -106,15 +106,18 @@ func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
 	}
 }
 
+func (d *Decision) optOut(object string) {
+	d.OptOut = optedOut(object)
+	d.restrict(v1.RecoveryObserve, d.OptOut)
+}
+
 // consider takes into account what the owner of the pod wants, and what is not known.
 func (d *Decision) consider(f *Fault) {
 	if f.Pod != nil && optsOut(f.Pod) {
-		d.OptOut = true
-		d.restrict(v1.RecoveryObserve, optedOut("pod"))
+		d.optOut("pod")
 	}
 	if f.Pod != nil && f.Namespace != nil && optsOut(f.Namespace) {
-		d.OptOut = true
-		d.restrict(v1.RecoveryObserve, optedOut("namespace"))
+		d.optOut("namespace")
 	}
 	if f.Pod != nil && f.Namespace == nil && rank(d.Mode) > rank(v1.RecoveryObserve) {
 		d.NeedsNamespace = true

@@ -169,7 +169,7 @@ func TestPausedAndOptOut(t *testing.T) {
 	f := stale()
 	f.Pod.Annotations = map[string]string{v1.AnnotationRecovery: "off"}
 	paused := named("p", v1.RecoveryOff, func(p *v1.RecoveryPolicy) { p.Spec.Paused = true })
-	if d := Decide(f, []*Policy{paused}, v1.RecoveryObserve, noon); d.Paused != "p" || !d.OptOut {
+	if d := Decide(f, []*Policy{paused}, v1.RecoveryObserve, noon); d.Paused != "p" || d.OptOut.Why == "" {
 		t.Errorf("%+v", d)
 	}
 }
