@@ -56,12 +56,12 @@ func TestTenantOfTwoNamespaces(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	w.applyPolicy(t)
 	other := w.Namespace(t)
-	users := map[string]client.Client{}
+	users, see := map[string]client.Client{}, w.role(t, getPods)
 	for _, who := range []string{"mallory", "member", "evictor"} {
 		user := who + " " + w.ns
 		w.bind(t, user, "kubediag-pod-repairer", false)
-		w.bind(t, user, "view", false)
-		w.elsewhere(t, other, user, "view")
+		w.bind(t, user, see, false)
+		w.elsewhere(t, other, user, see)
 		if who != "mallory" {
 			w.elsewhere(t, other, user, "kubediag-pod-repairer")
 		}

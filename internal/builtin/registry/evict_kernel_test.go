@@ -40,18 +40,22 @@ func TestPodIsEvictedOnlyIfAsked(t *testing.T) {
 	must(t, p.store.Load(strings.NewReader(operations.VolumeHealth)))
 	evict, err := operations.Files.ReadFile("pod-evict.yaml")
 	must(t, err)
-	must(t, p.store.Load(bytes.NewReader(evict)))
+	_, set, _ := bytes.Cut(evict, []byte("\n---\n")) // its Operation is in the other file, too
+	must(t, p.store.Load(bytes.NewReader(set)))
 	p.Stop()
 	const key = "param.recover.kubernetes.pod_evict.allowed"
-	for _, set := range []string{"", "volume-health-op-set", "pod-evict-op-set"} {
-		for _, mode := range []v1.DiagnosisMode{v1.ModePlan, v1.ModeRecover} {
-			for _, parameters := range []map[string]string{nil, {key: "false"}, {"param.recover.kubernetes.pod_evict.daemon_set": "true"}} {
-				p.pod.OperationSet, p.pod.Mode, p.pod.Parameters = set, mode, parameters
-				d := p.ask(t, p.pod)
-				last := d.Status.Operations[len(d.Status.Operations)-1]
-				if len(e.evicted) > 0 || len(last.Actions) > 0 || !strings.Contains(last.Message+d.Status.Summary, key) {
-					t.Errorf("set %q, mode %q, %v: evicted %q, operation %+v", set, mode, parameters, e.evicted, last)
-				}
+	asked := map[string][]v1.DiagnosisSpec{
+		"": {{Mode: v1.ModePlan}, {Parameters: map[string]string{key: "false"}}}, "volume-health-op-set": {{}},
+		"pod-evict-op-set": {{Parameters: map[string]string{"param.recover.kubernetes.pod_evict.daemon_set": "true"}}},
+	}
+	for set, specs := range asked {
+		p.pod.OperationSet = set
+		for _, spec := range specs {
+			p.pod.Mode, p.pod.Parameters = spec.Mode, spec.Parameters
+			d := p.ask(t, p.pod)
+			last := d.Status.Operations[len(d.Status.Operations)-1]
+			if len(e.evicted) > 0 || len(last.Actions) > 0 || !strings.Contains(last.Message+d.Status.Summary, key) {
+				t.Errorf("set %q, %+v: evicted %q, operation %+v", set, spec, e.evicted, last)
 			}
 		}
 		p.pod.Mode, p.pod.Parameters = v1.ModeRecover, map[string]string{key: "true"}

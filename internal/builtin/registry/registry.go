@@ -88,7 +88,7 @@ func New(d Deps) (*processor.Registry, error) {
 	}
 	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime}
 	p := parts{
-		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet},
+		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},
 		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet, Sources: binds},
 		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Sources: binds},
 		volumes: &volume.Diagnoser{
@@ -107,8 +107,8 @@ func New(d Deps) (*processor.Registry, error) {
 			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime},
 		}},
 		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
-		processor.Step{Processor: &inventory.NamespaceCollector{}},
-		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet}},
+		processor.Step{Processor: &inventory.NamespaceCollector{Pods: d.Pods}},
+		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Pods: d.Pods}},
 		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
 		processor.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)

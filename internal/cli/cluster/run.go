@@ -57,7 +57,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.StringVarP(&options.container, "container", "c", "", "only this container of the pod")
 	f.StringVar(&options.heal, "heal", healAsk, "what to do with a plan: ask (without a terminal: never), auto (repair it if nothing can be lost), never")
 	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
-	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mount table and the Pod into the Diagnosis, for report --artifacts")
+	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mounts of the pod, or of the node, and the Pod into the Diagnosis, for report --artifacts")
 	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	options.out = addFormat(cmd, formatJSON, formatYAML)

@@ -7,9 +7,11 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -20,9 +22,10 @@ const KeyDevices = "collector.system.block_device.list"
 // DeviceCollector is the processor blockDeviceCollector.
 //
 // It collects the block devices of the node: their kind, their live file systems, whether they are busy, and their
-// mounts. It rests on packages blockdev and mountns.
+// mounts. With a pod, it collects those with a mount in the kubelet's directory of that pod. It rests on packages blockdev and mountns.
 type DeviceCollector struct {
 	Kubelet kubelet.Locator
+	Pods    kubelet.Pods
 	Sys     blockdev.Sys
 }
 
@@ -48,7 +51,11 @@ type deviceDocument struct {
 }
 
 // Run lists them by name.
-func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func (c *DeviceCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	podUID, elsewhere, err := findScope(ctx, c.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
 	n, err := c.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
@@ -65,6 +72,11 @@ func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (process
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mounted file systems: %w", err)
 	}
+	if podUID != "" {
+		if devices, err = podDevices(ctx, n, podUID, devices); err != nil {
+			return processor.Result{}, err
+		}
+	}
 	list := make([]deviceDocument, 0, len(devices))
 	for _, d := range devices {
 		if err := ctx.Err(); err != nil {
@@ -75,6 +87,20 @@ func (c *DeviceCollector) Run(ctx context.Context, _ processor.Request) (process
 	values := map[string]string{}
 	err = processor.AddJSON(values, map[string]any{KeyDevices: list})
 	return processor.Result{Values: values}, err
+}
+
+// podDevices are the devices that have a mount in the kubelet's directory of a pod.
+func podDevices(ctx context.Context, n *kubelet.Node, podUID string, devices []blockdev.Device) ([]blockdev.Device, error) {
+	table, err := n.Mounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mounts := table.Under(n.PodDir(podUID))
+	return slices.DeleteFunc(devices, func(d blockdev.Device) bool {
+		return !slices.ContainsFunc(mounts, func(m mountinfo.Mount) bool {
+			return isOnDevice(m, d, []string{d.Name})
+		})
+	}), nil
 }
 
 func (c *DeviceCollector) describe(device blockdev.Device, host mountns.Namespace, mounted []mountns.FileSystem) deviceDocument {
@@ -95,7 +121,7 @@ func (c *DeviceCollector) describe(device blockdev.Device, host mountns.Namespac
 		out.Error = err.Error()
 	}
 	for _, fs := range mounted {
-		if !isOnDevice(fs, device, members) {
+		if !isOnDevice(fs.Mount.Mount, device, members) {
 			continue
 		}
 		out.Namespaces += len(fs.Namespaces)
@@ -109,7 +135,7 @@ func (c *DeviceCollector) describe(device blockdev.Device, host mountns.Namespac
 
 // isOnDevice reports whether a mounted file system is on the device. A btrfs shows a number of its own, and the node of
 // one of its devices.
-func isOnDevice(fs mountns.FileSystem, d blockdev.Device, members []string) bool {
+func isOnDevice(fs mountinfo.Mount, d blockdev.Device, members []string) bool {
 	if fs.FSType != "btrfs" {
 		return fs.Major == d.Major && fs.Minor == d.Minor
 	}

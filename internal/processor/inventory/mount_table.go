@@ -17,40 +17,44 @@ import (
 // KeyMountTable is that of the result.
 const KeyMountTable = "collector.system.mountinfo"
 
-// detailKey is where an earlier operation leaves what is known about the pod.
-const detailKey = "collector.kubernetes.pod.detail"
-
 // MountTableCollector is the processor mountInfoCollector.
 //
-// It collects the mount table of the kubelet's mount namespace, as the kernel writes it (proc_pid_mountinfo(5)).
+// It collects the mount table of the kubelet's mount namespace, as the kernel writes it (proc_pid_mountinfo(5)). With a pod, it collects
+// the mounts in the kubelet's directory of that pod.
 type MountTableCollector struct {
 	Kubelet kubelet.Locator
+	Pods    kubelet.Pods
 }
 
 // Name is mountInfoCollector.
 func (c *MountTableCollector) Name() string { return "mountInfoCollector" }
 
-// Run returns the whole table.
-func (c *MountTableCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+// Run returns the whole table, or that of the pod.
+func (c *MountTableCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	podUID, elsewhere, err := findScope(ctx, c.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
 	n, err := c.Kubelet.Node(ctx)
 	if err != nil {
 		return processor.Result{}, err
 	}
 	text, err := n.ReadMounts()
+	if err == nil && podUID != "" {
+		text, err = podLines(n, text, podUID)
+	}
 	if err != nil {
 		return processor.Result{}, err
 	}
 	return processor.Result{Values: map[string]string{KeyMountTable: string(text)}}, nil
 }
 
-// Excerpt keeps the lines that matter for as long as there is room: first those of the pod, then those of mounts whose
-// root is deleted, then the rest, all in their order.
-func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit int) string {
-	uid := podUIDOf(r.Values[detailKey])
+// Excerpt keeps the lines that matter for as long as there is room: first those of mounts whose root is deleted, then the
+// rest, all in their order.
+func (*MountTableCollector) Excerpt(_ processor.Request, _, value string, limit int) string {
 	lines := slices.Collect(strings.Lines(value))
 	keep := make([]bool, len(lines))
 	for _, matters := range []func(string) bool{
-		func(line string) bool { return uid != "" && strings.Contains(line, uid) },
 		deletedLine,
 		func(string) bool { return true },
 	} {
@@ -71,20 +75,6 @@ func (*MountTableCollector) Excerpt(r processor.Request, _, value string, limit 
 		}
 	}
 	return b.String()
-}
-
-// podUIDOf reads the UID of the pod from what an earlier operation has found out, which any user may have written: it
-// chooses lines to show, and nothing else.
-func podUIDOf(detail string) string {
-	var pod struct {
-		Metadata struct {
-			UID string `json:"uid"`
-		} `json:"metadata"`
-	}
-	if json.Unmarshal([]byte(detail), &pod) != nil {
-		return ""
-	}
-	return pod.Metadata.UID
 }
 
 // deletedLine looks at the fourth column, the root of the mount.

@@ -72,23 +72,20 @@ func longTable() (text string, matter []string) {
 func TestExcerptOfMountTable(t *testing.T) {
 	t.Parallel()
 	text, matter := longTable()
-	request := processor.Request{Values: map[string]string{detailKey: `{"metadata":{"uid":"` + podUIDInTable + `"}}`}}
 	c := &MountTableCollector{}
 	for name, test := range map[string]struct {
-		request processor.Request
-		limit   int
-		want    []string // in the excerpt
-		not     []string
+		limit int
+		want  []string // in the excerpt
+		not   []string
 	}{
-		"room for some":         {request: request, limit: 4096, want: matter},
-		"room for the pod's":    {request: request, limit: 150, want: matter[1:2], not: matter[2:]},
-		"the pod is not known":  {limit: 250, want: []string{matter[0], matter[2]}},
-		"what is known is junk": {request: processor.Request{Values: map[string]string{detailKey: "[]"}}, limit: 250, want: matter[:1]},
-		"no room":               {request: request, limit: 0, not: matter},
+		"room for some":        {limit: 4096, want: []string{matter[0], matter[2]}},
+		"room for the deleted": {limit: 250, want: []string{matter[0], matter[2]}, not: matter[1:2]},
+		"room for one":         {limit: 150, want: matter[:1], not: matter[1:]},
+		"no room":              {limit: 0, not: matter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := c.Excerpt(test.request, KeyMountTable, text, test.limit)
+			got := c.Excerpt(processor.Request{}, KeyMountTable, text, test.limit)
 			if encoded, _ := json.Marshal(got); len(encoded)-2 > test.limit {
 				t.Errorf("excerpt takes %d bytes of a status, %d at most", len(encoded)-2, test.limit)
 			}
@@ -104,20 +101,40 @@ func TestExcerptOfMountTable(t *testing.T) {
 			}
 		})
 	}
-	if got := c.Excerpt(request, KeyMountTable, text, 2*len(text)); got != text {
+	if got := c.Excerpt(processor.Request{}, KeyMountTable, text, 2*len(text)); got != text {
 		t.Error("with room for all of it, the excerpt is not all of it")
 	}
 }
 
 func FuzzMountTableExcerpt(f *testing.F) {
 	text, _ := longTable()
-	f.Add(text[len(text)-2000:], podUIDInTable, 500)
-	f.Add("\n\n//deleted \n", "", 3)
-	f.Fuzz(func(t *testing.T, text, uid string, limit int) {
-		detail, _ := json.Marshal(map[string]any{"metadata": map[string]string{"uid": uid}})
-		got := (&MountTableCollector{}).Excerpt(processor.Request{Values: map[string]string{detailKey: string(detail)}}, KeyMountTable, text, limit)
+	f.Add(text[len(text)-2000:], 500)
+	f.Add("\n\n//deleted \n", 3)
+	f.Fuzz(func(t *testing.T, text string, limit int) {
+		got := (&MountTableCollector{}).Excerpt(processor.Request{}, KeyMountTable, text, limit)
 		if len(got) > max(0, limit) {
 			t.Errorf("%d bytes, %d at most", len(got), limit)
 		}
 	})
+}
+
+// TestPodLines: with a pod, the lines are those of the kubelet's directory of that pod, whatever else names its UID.
+func TestPodLines(t *testing.T) {
+	t.Parallel()
+	n, err := kubelet.Local(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := strings.TrimSuffix(n.PodDir(podUIDInTable), podUIDInTable)
+	line := func(root, point, source string) string {
+		return "30 22 254:1 " + root + " " + point + " rw shared:1 - ext4 " + source + " rw\n"
+	}
+	own := line("/", dir+podUIDInTable+"/volumes/kubernetes.io~csi/a/mount", "/dev/vda1") +
+		line("/x//deleted", dir+podUIDInTable+"/volume-subpaths/c/d/1", "/dev/vda1")
+	all := line("/", "/", "/dev/vda1") + own + line("/", dir+podUIDInTable, "/dev/vda1") + line("/", dir+podUIDInTable+"0/volumes/a", "/dev/vda1") +
+		line("/pods/"+podUIDInTable+"/x", dir+"7b6b3f0a-52f5-4d3b-9d0f-0a4b7f5b1c22/volumes/b", "server:/"+podUIDInTable)
+	got, err := podLines(n, []byte(all), podUIDInTable)
+	if err != nil || string(got) != own {
+		t.Errorf("%v, got:\n%swant:\n%s", err, got, own)
+	}
 }

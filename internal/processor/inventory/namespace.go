@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -26,8 +27,10 @@ const maxHoldersNamed = 16
 // NamespaceCollector is the processor mountNamespaceCollector.
 //
 // It collects the mount namespaces of the node. For each it gives the number of mounts, and what keeps it alive if no
-// process is in it. It rests on package mountns.
-type NamespaceCollector struct{}
+// process is in it. With a pod, it collects those of the pod's processes. It rests on package mountns.
+type NamespaceCollector struct {
+	Pods kubelet.Pods
+}
 
 // Name is mountNamespaceCollector.
 func (*NamespaceCollector) Name() string { return "mountNamespaceCollector" }
@@ -54,7 +57,11 @@ type holderDocument struct {
 }
 
 // Run lists them by number.
-func (*NamespaceCollector) Run(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func (c *NamespaceCollector) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+	podUID, elsewhere, err := findScope(ctx, c.Pods, r)
+	if err != nil || elsewhere != "" {
+		return processor.Result{NotApplicable: elsewhere}, err
+	}
 	spaces, _, err := mountns.Namespaces()
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
@@ -72,7 +79,14 @@ func (*NamespaceCollector) Run(ctx context.Context, _ processor.Request) (proces
 	}
 	list := make([]namespaceDocument, 0, len(spaces))
 	for _, ns := range spaces {
-		list = append(list, describeNamespace(ns, counts[ns.Inode], holders[ns.Inode]))
+		held := holders[ns.Inode]
+		if podUID != "" {
+			held = slices.DeleteFunc(held, func(h mountns.Holder) bool { return h.Kind != mountns.Process || !inPod(h.PID, podUID) })
+			if len(held) == 0 {
+				continue
+			}
+		}
+		list = append(list, describeNamespace(ns, counts[ns.Inode], held))
 	}
 	said := fmt.Sprintf("%d mounts in %d mount namespaces (%s); %d processes may not be looked into, %d namespaces were read only in part",
 		survey.Mounts, survey.Namespaces, survey.Backend, max(survey.Denied, asked.Denied), survey.Partial)
