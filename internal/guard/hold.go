@@ -31,7 +31,7 @@ const (
 )
 
 // Hold says why the repair of a fault by a Diagnosis is held; no Why if it is not. A paused policy holds all repairs.
-// That the owner of the pod opts out holds all but those of people in the namespace of the pod, where the owner decides who they are.
+// An owner who opts out holds all Diagnoses but those of people in the namespace of the pod, where the owner decides who they are.
 // The other rules hold for Triggers, except that a Trigger needs no policy. pod is nil for a fault of no pod. It waits
 // until enough is known to decide.
 func (g *Guard) Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by Consent) (policy.Reason, error) {

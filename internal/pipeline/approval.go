@@ -55,7 +55,7 @@ func (a *approval) await(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
-	if given != nil && !given.IsFor(a.d) { // who may update the Diagnosis chooses the name that the annotation has
+	if given != nil && !given.IsFor(a.d) { // a user who may update the Diagnosis chooses the annotation
 		given = nil
 	}
 	now := time.Now()

@@ -193,8 +193,8 @@ func TestSecondApproval(t *testing.T) {
 	}
 }
 
-// TestApprovalOfAnotherIsNoEarlierOne: who may update the Diagnosis can name any approval in it. That of another Diagnosis does not count,
-// also if its plan is the same.
+// TestApprovalOfAnotherIsNoEarlierOne: a user who may update the Diagnosis can name any approval in it. An approval of another Diagnosis
+// does not count, also if its plan is the same.
 func TestApprovalOfAnotherIsNoEarlierOne(t *testing.T) {
 	t.Parallel()
 	other, d := givenApproval("other"), waitingDiagnosis()

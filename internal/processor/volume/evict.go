@@ -103,7 +103,7 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (process
 	if len(findings) == 0 {
 		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
-	if why := h.refusal(pod, options); why != "" {
+	if why := h.reasonToKeep(pod, options); why != "" {
 		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
 		return processor.Plan{Findings: findings, NotApplicable: why}, nil
 	}
@@ -125,8 +125,8 @@ func nothingToEvict(pod *corev1.Pod, reasons []string) string {
 	return text
 }
 
-// refusal says why the pod of a Diagnosis with these options is not evicted; empty: it may be.
-func (h *EvictRecoverer) refusal(pod *corev1.Pod, o evictOptions) string {
+// reasonToKeep says why the pod of a Diagnosis with these options is not evicted; empty: it may be.
+func (h *EvictRecoverer) reasonToKeep(pod *corev1.Pod, o evictOptions) string {
 	why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet)
 	if why == "" && !o.allowed {
 		return evictionNotAsked

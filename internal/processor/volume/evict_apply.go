@@ -64,7 +64,7 @@ func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, wa
 	case elsewhere != "":
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	if why := h.refusal(pod, options); why != "" {
+	if why := h.reasonToKeep(pod, options); why != "" {
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %s", evictedIdentity(want), why))
 	}
 	findings, reasons, err := h.Judge.Unrepairable(ctx, want.UID)
