@@ -193,7 +193,7 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	case setsErr != nil:
 		return []string{w.unknownText(err)}, nil
 	case len(sets.Items) == 0:
-		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil
+		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil //nolint:nilerr // DaemonSets are read instead
 	default:
 		a = compareDaemonSets(sets.Items, found.Items, now)
 	}

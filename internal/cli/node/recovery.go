@@ -280,25 +280,49 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 			unjudged = cmp.Or(unjudged, after.whyUnjudged(f, r.hadSpecs))
 		}
 		switch {
-		case !there && unjudged != "" && target.progress == progressGone:
-			target.progress, target.reason = progressNotJudged, unjudged
-		case !there && unjudged != "" && (target.progress == progressRepaired || target.progress == progressFailed):
-			target.reason = strings.TrimPrefix(target.reason+"; a second scan cannot say whether it is gone, as "+unjudged, "; ")
-		case target.progress == progressFailed && !there && target.done != nil && !changedNothing(target.done):
-			target.progress, target.reason = progressHealed, "a second scan no longer finds it, but: "+target.reason
-		case target.progress == progressRepaired && there:
-			target.progress, target.reason = progressFailed, "it was repaired, but a second scan finds it again"
-		case target.progress == progressGone && there && diagnosisReason(target.done) == v1.ReasonPlanChanged:
-			target.setRefused("%s", target.reason)
-		case target.progress == progressGone && there:
-			target.progress, target.reason = progressFailed, "a second scan still finds it: "+target.reason
-		case target.progress == progressRepaired:
-			target.progress, target.reason = progressHealed, target.proofText()
-		case target.progress == progressGone:
-			target.reason = "it was gone before this command has changed anything"
+		case there:
+			target.isThere()
+		case unjudged != "":
+			target.isUnjudged(unjudged)
+		default:
+			target.isGone()
 		}
 	}
 	return nil
+}
+
+// isThere sets what became of a fault that a second scan finds.
+func (t *repairTarget) isThere() {
+	switch {
+	case t.progress == progressRepaired:
+		t.progress, t.reason = progressFailed, "it was repaired, but a second scan finds it again"
+	case t.progress == progressGone && diagnosisReason(t.done) == v1.ReasonPlanChanged:
+		t.setRefused("%s", t.reason)
+	case t.progress == progressGone:
+		t.progress, t.reason = progressFailed, "a second scan still finds it: "+t.reason
+	}
+}
+
+// isUnjudged sets what became of a fault that a second scan could not look for.
+func (t *repairTarget) isUnjudged(why string) {
+	switch t.progress {
+	case progressGone:
+		t.progress, t.reason = progressNotJudged, why
+	case progressRepaired, progressFailed:
+		t.reason = strings.TrimPrefix(t.reason+"; a second scan cannot say whether it is gone, as "+why, "; ")
+	}
+}
+
+// isGone sets what became of a fault that a second scan has looked for and not found.
+func (t *repairTarget) isGone() {
+	switch {
+	case t.progress == progressFailed && t.done != nil && !changedNothing(t.done):
+		t.progress, t.reason = progressHealed, "a second scan no longer finds it, but: "+t.reason
+	case t.progress == progressRepaired:
+		t.progress, t.reason = progressHealed, t.proofText()
+	case t.progress == progressGone:
+		t.reason = "it was gone before this command has changed anything"
+	}
 }
 
 // proofText is what was seen after a repair.

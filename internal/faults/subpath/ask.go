@@ -63,21 +63,19 @@ func Ask(ctx context.Context, prober Prober, node *kubelet.Node, podOf func(uid 
 	if err != nil {
 		return nil, err
 	}
-	return askIn(ctx, prober, node, table, podOf, points)
+	return questions{prober: prober, node: node}.askIn(ctx, table, podOf, points)
 }
 
 // askIn is Ask of a mount table.
-func askIn(ctx context.Context, prober Prober, node *kubelet.Node, table *mountinfo.Table, podOf func(uid string) *corev1.Pod,
-	points []string) (Answers, error) {
-	ns, err := node.Namespace()
-	if err != nil || prober == nil {
+func (q questions) askIn(ctx context.Context, table *mountinfo.Table, podOf func(uid string) *corev1.Pod, points []string) (found Answers, err error) {
+	node := q.node
+	if q.namespace, err = node.Namespace(); err != nil || q.prober == nil {
 		return nil, err
 	}
 	if points == nil {
 		points = mountPoints(table.Under(node.PodsDir()))
 	}
-	q := questions{prober: prober, node: node, namespace: ns}
-	found := Answers{}
+	found = Answers{}
 	for _, point := range points {
 		place, ok := node.ParseSubPath(point)
 		bound, there := table.Top(point)

@@ -99,7 +99,7 @@ func askPod(ctx context.Context, node *kubelet.Node, prober Prober, pod *corev1.
 	if err != nil {
 		return nil, habits, err
 	}
-	asked, err := askIn(ctx, prober, node, table, func(string) *corev1.Pod { return pod }, mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))))
+	asked, err := questions{prober: prober, node: node}.askIn(ctx, table, func(string) *corev1.Pod { return pod }, mountPoints(table.Under(node.SubPathsDir(string(pod.UID)))))
 	return asked, habits, err
 }
 

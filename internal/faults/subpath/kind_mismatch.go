@@ -117,12 +117,12 @@ func (c containerSources) sourceOf(index int, m corev1.VolumeMount) (name string
 }
 
 // claimPoint is where the kubelet has the volume of the pod's claim, if the pod has one claim and one such volume.
-func (p containerSources) claimPoint() string {
-	volumes, known := p.claimVolumes()
-	if !known || len(volumes) != 1 || len(podinfo.Claims(p.pod)) != 1 {
+func (c containerSources) claimPoint() string {
+	volumes, known := c.claimVolumes()
+	if !known || len(volumes) != 1 || len(podinfo.Claims(c.pod)) != 1 {
 		return ""
 	}
-	return p.node.VolumePoint(volumes[0])
+	return c.node.VolumePoint(volumes[0])
 }
 
 // kindOfSource says what the source of a mount is; empty: it could not be seen.

@@ -57,7 +57,7 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	if err != nil {
 		return nil, fmt.Errorf("sweep subPath binds of %s: %w", node, err)
 	}
-	asked, err := askIn(ctx, from.Prober, node, table, podOf, nil)
+	asked, err := questions{prober: from.Prober, node: node}.askIn(ctx, table, podOf, nil)
 	if err == nil {
 		err = node.Do(ctx, func() error { return survey.inspectAll(ctx, node, knowledge{table, podOf, asked}) })
 	}
