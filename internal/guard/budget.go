@@ -19,10 +19,17 @@ import (
 // maxPlaces is how many places of repairs are remembered for their cooldown.
 const maxPlaces = 10000
 
-// place is where a repair is made.
-type place struct{ podUID, container, point string }
+// place is where a repair is made: a mount, or a volume of the pod with all that is mounted from it.
+type place struct{ podUID, container, point, volume string }
 
-func placeOf(f fault.Finding) place { return place{f.Pod.UID, f.Container, f.Mount.Point} }
+func placeOf(f fault.Finding) place {
+	return place{podUID: f.Pod.UID, container: f.Container, point: f.Mount.Point}
+}
+
+func wholeVolume(f fault.Finding) place { return place{podUID: f.Pod.UID, volume: f.Volume} }
+
+// partTime is how long after the repair of a volume the repairs of its copies in containers are part of it.
+const partTime = time.Minute
 
 // cooldowns are when places were repaired last. Namespaces share their number.
 type cooldowns struct {
@@ -47,6 +54,14 @@ func (c *cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) 
 		}
 	}
 	return ""
+}
+
+// isPart reports whether the repair of a fault is part of one that was taken from the budgets: the mount of a container, whose volume was
+// repaired a moment ago. Each mount is part of it once. Else a budget that allows one repair of a workload would leave its containers
+// with the dead mount after the repair of their volume.
+func (c *cooldowns) isPart(f fault.Finding, now time.Time) bool {
+	whole, ok := c.places[wholeVolume(f)]
+	return ok && f.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !c.places[placeOf(f)].last.After(whole.last)
 }
 
 // set records when a place was repaired last.

@@ -98,6 +98,48 @@ func TestWorkloadBudget(t *testing.T) {
 	})
 }
 
+// TestVolumeAndItsCopiesAreOneRepair of the budgets, and each copy is part of it once.
+func TestVolumeAndItsCopiesAreOneRepair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := begin(t, &server{})
+		g.Set(automatic(func(s *v1.RecoveryPolicySpec) {
+			s.Budgets = &v1.RecoveryBudgets{Workload: &v1.RepairBudget{AtOnce: 1, PerHour: 1}}
+		}))
+		p := podOf(0)
+		find := func(place fault.Place, volume, container, point string) fault.Finding {
+			return fault.Finding{
+				Code: fault.DisconnectedFUSE, Pod: fault.Pod{UID: string(p.UID)}, Volume: volume, Container: container,
+				Mount: fault.Mount{Point: point}, Details: fault.Details{Place: place},
+			}
+		}
+		repaired := func(f fault.Finding) bool {
+			allowed := g.Acquire(t.Context(), f, p)
+			if allowed {
+				time.Sleep(time.Second)
+				g.Ended(f, nil)
+			}
+			return allowed
+		}
+		app, side := find(fault.PlaceContainer, "v", "app", "/data"), find(fault.PlaceContainer, "v", "side", "/data")
+		if !repaired(find(fault.PlaceVolume, "v", "", "/kubelet/v")) || !repaired(app) || !repaired(side) {
+			t.Error("a container keeps its dead mount")
+		}
+		for name, f := range map[string]fault.Finding{
+			"the same mount": app, "a mount of another volume": find(fault.PlaceContainer, "w", "app", "/w"),
+			"a bind of the volume": find(fault.PlaceSubPath, "v", "app", "/kubelet/0"), "the volume": find(fault.PlaceVolume, "v", "", "/kubelet/v"),
+		} {
+			if repaired(f) {
+				t.Errorf("%s is repaired beyond the budget", name)
+			}
+		}
+		time.Sleep(partTime)
+		if repaired(find(fault.PlaceContainer, "v", "late", "/data")) {
+			t.Error("a mount that died later is repaired beyond the budget")
+		}
+	})
+}
+
 func TestCooldown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	decision := g.decide(finding.Code, pod, now)
 	refusal, pending := decision.Why, decision.NeedsNamespace || decision.NeedsNode
 	if decision.Mode == v1.RecoveryAutomatic {
-		if refusal = g.repaired.waiting(placeOf(finding), decision.Policies, now); refusal == "" {
+		if refusal = g.repaired.waiting(placeOf(finding), decision.Policies, now); refusal == "" && !g.repaired.isPart(finding, now) {
 			var reason policy.Reason
 			reason, pending = g.take(pod, decision.Policies, now)
 			refusal = reason.Why
@@ -98,6 +98,9 @@ func (g *Guard) Ended(finding fault.Finding, err error) {
 	now, of := time.Now(), g.failures.noted(finding)
 	g.repaired.set(placeOf(finding), of.namespace, now)
 	if err == nil {
+		if finding.Container == "" {
+			g.repaired.set(wholeVolume(finding), of.namespace, now)
+		}
 		g.failures.succeeded(finding.Code, of)
 		delete(g.refusals, keyOf(finding))
 		return
