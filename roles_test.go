@@ -119,6 +119,28 @@ func TestOnlyTheReceiverAsksAboutTokens(t *testing.T) {
 	}
 }
 
+// TestOnlyTheReceiverReadsItsSecret holds for all manifests: no role may read or change a Secret, but the one that comes with the
+// receiver of alerts, and that one names its Secret.
+func TestOnlyTheReceiverReadsItsSecret(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, o := range rbacObjects(t) {
+		for _, rule := range o.Rules {
+			if !slices.Contains(rule.Resources, "secrets") && !slices.Contains(rule.Resources, "*") {
+				continue
+			}
+			found++
+			named := slices.Equal(rule.ResourceNames, []string{"kubediag-alerts"}) && slices.Equal(rule.Verbs, []string{"get", "update"})
+			if o.file != "config/components/alert-receiver/certificate.yaml" || o.Kind != "Role" || !named {
+				t.Errorf("%s: %s reaches Secrets: %+v", o.file, o.Name, rule)
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("found %d rules about Secrets", found)
+	}
+}
+
 // changes reports whether a rule allows more than to read a core resource and what lies beneath it.
 func changes(r rbacv1.PolicyRule, name string) bool {
 	core := slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")

@@ -37,6 +37,8 @@ func TestOptionsValidate(t *testing.T) {
 		"negative ages":      {func(o *options) { o.DiagnosisTTL, o.DiagnosisMinimumTTL = -1, -1 }, []string{"--diagnosis-ttl=-1ns", "--minimum-diagnosis-ttl-duration=-1ns"}},
 		"negative number":    {func(o *options) { o.DiagnosesPerNode = -1 }, []string{"--maximum-diagnoses-per-node=-1"}},
 		"alerts":             {func(o *options) { o.AlertBindAddress = "8443" }, []string{"--alert-bind-address=8443"}},
+		"no audience":        {func(o *options) { o.AlertAudiences = nil }, []string{"--alert-token-audiences=", "at least one"}},
+		"an empty audience":  {func(o *options) { o.AlertAudiences = []string{"a", ""} }, []string{"--alert-token-audiences=a,"}},
 		"half of a pair":     {func(o *options) { o.AlertKeyFile = "k" }, []string{"--alert-tls-cert-file=", "--alert-tls-key-file"}},
 		"retention all time": {func(o *options) { o.RetentionInterval = 0 }, []string{"--retention-interval=0s"}},
 	} {
@@ -66,7 +68,7 @@ func TestFlags(t *testing.T) {
 		"namespace": "", "leader-elect": "true", "metrics-bind-address": ":8080", "health-probe-bind-address": ":8081",
 		"diagnosis-ttl": "240h0m0s", "minimum-diagnosis-ttl-duration": "30m0s", "maximum-diagnoses-per-node": "50",
 		"agent-lease-duration": "40s", "agent-check-interval": "10s", "retention-interval": "1m0s", "alert-bind-address": "0",
-		"alert-tls-cert-file": "", "alert-tls-key-file": "", "alert-secret-file": "", "kubeconfig": "", "verbosity": "0",
+		"alert-tls-cert-file": "", "alert-tls-key-file": "", "alert-secret-file": "", "alert-token-audiences": "[kubediag,api-server]", "kubeconfig": "", "verbosity": "0",
 	} {
 		if f := flags.Lookup(name); f == nil || f.DefValue != want {
 			t.Errorf("--%s = %+v, want default %q", name, f, want)

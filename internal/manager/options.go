@@ -6,6 +6,8 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/controller/lease"
 	"kubediag.org/kubediag/internal/controller/recoverypolicy"
 	"kubediag.org/kubediag/internal/flags"
+	"kubediag.org/kubediag/internal/trigger/alertmanager"
 )
 
 // options are the settings of the manager. Each has a flag, and an environment variable of the flag's name in capitals
@@ -39,8 +42,10 @@ type options struct {
 	RetentionInterval time.Duration
 	// AlertBindAddress is the TCP address of the receiver of alerts; "0" turns it off.
 	AlertBindAddress string
-	// AlertCertFile and AlertKeyFile are for HTTPS there. Empty: HTTP.
+	// AlertCertFile and AlertKeyFile are for HTTPS there. Empty: the manager makes a certificate.
 	AlertCertFile, AlertKeyFile string
+	// AlertAudiences are those of the tokens that the API server is asked about.
+	AlertAudiences []string
 	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server is asked about each
 	// token.
 	AlertSecretFile string
@@ -65,6 +70,7 @@ func defaultOptions() options {
 		DiagnosisMinimumTTL:    30 * time.Minute,
 		RetentionInterval:      time.Minute,
 		AlertBindAddress:       flags.Off,
+		AlertAudiences:         []string{"kubediag", alertmanager.AudienceOfServer},
 		TriggerInterval:        triggerInterval,
 		PolicyInterval:         recoverypolicy.Interval,
 		LeaseAgeInterval:       lease.AgeInterval,
@@ -87,10 +93,12 @@ func (o *options) bind(flags *pflag.FlagSet) {
 		"how long a Diagnosis is kept after its end, even if there are too many")
 	flags.DurationVar(&o.RetentionInterval, "retention-interval", o.RetentionInterval, "time between two looks for Diagnoses to delete")
 	flags.StringVar(&o.AlertBindAddress, "alert-bind-address", o.AlertBindAddress, "address at which alerts are received, 0 for none")
-	flags.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received by HTTPS")
+	flags.StringVar(&o.AlertCertFile, "alert-tls-cert-file", o.AlertCertFile, "certificate with which alerts are received; without it the manager makes one")
 	flags.StringVar(&o.AlertKeyFile, "alert-tls-key-file", o.AlertKeyFile, "key of that certificate")
 	flags.StringVar(&o.AlertSecretFile, "alert-secret-file", o.AlertSecretFile,
 		"file with the bearer token of all senders of alerts; without it the API server is asked about each token")
+	flags.StringSliceVar(&o.AlertAudiences, "alert-token-audiences", o.AlertAudiences,
+		"audiences of the tokens that the API server is asked about; "+alertmanager.AudienceOfServer+" stands for its own")
 }
 
 // validate checks the settings. Every error names the flag and the value.
@@ -118,6 +126,9 @@ func (o *options) validate() error {
 	}
 	if (o.AlertCertFile == "") != (o.AlertKeyFile == "") {
 		errs = append(errs, flags.Invalid("alert-tls-cert-file", o.AlertCertFile, "must be set together with --alert-tls-key-file"))
+	}
+	if len(o.AlertAudiences) == 0 || slices.Contains(o.AlertAudiences, "") {
+		errs = append(errs, flags.Invalid("alert-token-audiences", strings.Join(o.AlertAudiences, ","), "must name at least one audience, and no empty one"))
 	}
 	if o.DiagnosesPerNode < 0 {
 		errs = append(errs, flags.Invalid("maximum-diagnoses-per-node", o.DiagnosesPerNode, "must not be negative"))

@@ -54,7 +54,12 @@ func addTriggers(m manager.Manager, settings options) error {
 // newReceiver makes the receiver of alerts. Without a secret of its own, it asks the API server about senders, for
 // which the manager needs rights that config/components/alert-receiver gives.
 func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanager.Receiver, error) {
-	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, To: to}
+	core, err := corev1.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("making client of Secrets: %w", err)
+	}
+	own := &alertmanager.OwnCertificate{Secrets: core.Secrets(o.Namespace), Namespace: o.Namespace}
+	r := &alertmanager.Receiver{CertFile: o.AlertCertFile, KeyFile: o.AlertKeyFile, Own: own, To: to}
 	if o.AlertBindAddress != flags.Off {
 		r.Address = o.AlertBindAddress
 	}
@@ -74,6 +79,6 @@ func newReceiver(m manager.Manager, o options, to trigger.Offerer) (*alertmanage
 	if err != nil {
 		return nil, fmt.Errorf("making client of access reviews: %w", err)
 	}
-	r.Auth = alertmanager.NewReviewer(tokens.TokenReviews(), access.SubjectAccessReviews())
+	r.Auth = alertmanager.NewReviewer(tokens.TokenReviews(), access.SubjectAccessReviews(), o.AlertAudiences...)
 	return r, nil
 }

@@ -7,6 +7,8 @@ package manager
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,10 +25,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger/alertmanager"
 	"kubediag.org/kubediag/test/apitest"
 	"kubediag.org/kubediag/test/cluster"
 	"kubediag.org/kubediag/test/freeport"
@@ -314,6 +318,8 @@ func TestAlertTrigger(t *testing.T) {
 	node := w.node(t)
 	pod := w.pod(t, node)
 	sender, stranger := w.serviceAccount(t, true), w.serviceAccount(t, false)
+	ofServer, ofVault := sender, w.serviceAccount(t, true, "vault")
+	sender = w.serviceAccount(t, true, "kubediag")
 	post := func(token, labels string) int {
 		t.Helper()
 		return w.post(t, token, `[{"labels": {"alertname": "VolumeBroken", "namespace": "`+w.ns+`", `+labels+`}}]`)
@@ -325,7 +331,7 @@ func TestAlertTrigger(t *testing.T) {
 		}
 		return nil
 	})
-	for token, want := range map[string]int{"": 401, "forged": 401, stranger: 403} {
+	for token, want := range map[string]int{"": 401, "forged": 401, stranger: 403, ofVault: 401, ofServer: 200} {
 		if code := post(token, mine); code != want {
 			t.Errorf("token %.10q: status %d, want %d", token, code, want)
 		}
@@ -352,17 +358,26 @@ func TestAlertTrigger(t *testing.T) {
 	}
 }
 
-// post sends a body, and returns the status; 0: there is no listener.
+// post sends a body to the receiver, whose certificate is in its Secret, and returns the status; 0: there is no listener.
 func (w *world) post(t testing.TB, token, body string) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+w.options.AlertBindAddress+"/api/v1/alerts", strings.NewReader(body))
+	secret, err := apitest.Clientset(t, w.Config).CoreV1().Secrets(w.ns).Get(t.Context(), alertmanager.ServiceName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(secret.Data[corev1.TLSCertKey])
+	name := alertmanager.ServiceName + "." + w.ns + ".svc"
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: name, MinVersion: tls.VersionTLS12}}}
+	defer client.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.options.AlertBindAddress+"/api/v1/alerts", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Do(r)
 	if err != nil {
 		return 0
 	}
@@ -382,10 +397,21 @@ func (w *world) mayReview(t *testing.T) {
 		w.MustCreate(t, apitest.Objects(t, string(text))[0]) // the role, without its binding
 	}
 	w.bind(t, w.config.Impersonate.UserName, "kubediag-manager-reviewer", true)
+	text, err := os.ReadFile("../../config/components/alert-receiver/certificate.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range apitest.Objects(t, string(text)) { // the Secret, the role, its binding
+		o.SetNamespace(w.ns)
+		if o.GetKind() == "RoleBinding" {
+			o.Object["subjects"] = []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": "User", "name": w.config.Impersonate.UserName}}
+		}
+		w.MustCreate(t, o)
+	}
 }
 
-// serviceAccount makes one, which may send alerts or not, and returns its token.
-func (w *world) serviceAccount(t *testing.T, sends bool) string {
+// serviceAccount makes one, which may send alerts or not, and returns its token for some audiences, or else for the API server.
+func (w *world) serviceAccount(t *testing.T, sends bool, audiences ...string) string {
 	t.Helper()
 	set := apitest.Clientset(t, w.Config)
 	account, err := set.CoreV1().ServiceAccounts(w.ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{GenerateName: "sender-"}}, metav1.CreateOptions{})
@@ -397,7 +423,7 @@ func (w *world) serviceAccount(t *testing.T, sends bool) string {
 	}
 	seconds := int64(600)
 	token, err := set.CoreV1().ServiceAccounts(w.ns).CreateToken(t.Context(), account.Name, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: audiences},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -418,12 +444,14 @@ func TestAlertOverlay(t *testing.T) {
 	}
 	var found []string
 	for _, o := range apitest.Objects(t, string(text)) {
-		if found = append(found, o.GetKind()+" "+o.GetName()); o.GetName() == "kubediag-alerts" {
+		found = append(found, o.GetKind()+" "+o.GetName())
+		// The API server checks the policy. Whether a network plugin obeys it is not shown here.
+		if o.GetName() == "kubediag-alerts" || o.GetKind() == "NetworkPolicy" {
 			o.SetNamespace(w.ns)
 			w.MustCreate(t, o)
 		}
 	}
-	for _, want := range []string{"Service kubediag-alerts", "ClusterRole kubediag-alert-sender", "ClusterRoleBinding kubediag-manager-reviewer"} {
+	for _, want := range []string{"Service kubediag-alerts", "Secret kubediag-alerts", "NetworkPolicy kubediag-manager", "ClusterRole kubediag-alert-sender", "ClusterRoleBinding kubediag-manager-reviewer"} {
 		if !slices.Contains(found, want) {
 			t.Errorf("no %s", want)
 		}

@@ -16,11 +16,13 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/trigger/alertmanager"
 	"kubediag.org/kubediag/test/debian"
 	"kubediag.org/kubediag/test/fakenode"
 	"kubediag.org/kubediag/test/freeport"
@@ -58,11 +60,29 @@ func newWorld(t *testing.T) *world {
 	w.Build(t, "manager", "")
 	w.Build(t, "agent", "")
 	secretFile := write(t, t.TempDir(), "secret", secret)
+	empty := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: alertmanager.ServiceName}}
+	if err := w.Create(t.Context(), empty); err != nil { // as config/components/alert-receiver does
+		t.Fatal(err)
+	}
 	w.LaunchWith(t, "manager", "--metrics-bind-address="+at[0], "--alert-bind-address="+at[1], "--alert-secret-file="+secretFile)
 	w.agent = w.LaunchAgent(t, "Observe")
-	w.alertmanager = startAlertmanager(t, at[2], at[1], secretFile)
+	w.alertmanager = startAlertmanager(t, at[2], at[1], secretFile, w.authority(t))
 	w.prometheus = startPrometheus(t, at[3], at[2], at[0], w.agent.Address())
 	return w
+}
+
+// authority waits for the certificate that the manager makes, and writes it to a file.
+func (w *world) authority(t *testing.T) string {
+	t.Helper()
+	kept := &corev1.Secret{}
+	await(t, "the certificate of the receiver", func() error {
+		err := w.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: alertmanager.ServiceName}, kept)
+		if err == nil && len(kept.Data[corev1.TLSCertKey]) == 0 {
+			err = errors.New("the Secret is empty")
+		}
+		return err
+	})
+	return write(t, t.TempDir(), "ca.crt", string(kept.Data[corev1.TLSCertKey]))
 }
 
 // faults waits until Prometheus has a number of stale subPaths.

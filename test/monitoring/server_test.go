@@ -176,7 +176,7 @@ scrape_configs: [{job_name: kubediag, static_configs: [{targets: ["`+strings.Joi
 }
 
 // startAlertmanager sends alerts to the manager, again each second.
-func startAlertmanager(t *testing.T, address, manager, secretFile string) server {
+func startAlertmanager(t *testing.T, address, manager, secretFile, authority string) server {
 	t.Helper()
 	dir := t.TempDir()
 	config := write(t, dir, "alertmanager.yml", `
@@ -184,8 +184,10 @@ route: {receiver: kubediag, group_by: ["..."], group_wait: 0s, group_interval: 1
 receivers:
 - name: kubediag
   webhook_configs:
-  - url: http://`+manager+`/alertmanager
-    http_config: {authorization: {credentials_file: `+secretFile+`}}
+  - url: https://`+manager+`/alertmanager
+    http_config:
+      authorization: {credentials_file: `+secretFile+`}
+      tls_config: {ca_file: `+authority+`, server_name: kubediag-alerts.default.svc}
 `)
 	return start(t, address, "prometheus-alertmanager", "--config.file="+config, "--storage.path="+filepath.Join(dir, "data"),
 		"--web.listen-address="+address, "--cluster.listen-address=")

@@ -59,7 +59,23 @@ func (r *Receiver) handler() http.Handler {
 			http.Error(w, failed.message, failed.code)
 		})
 	}
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		of := connOf(request.Context())
+		of.setServing(true)
+		defer of.setServing(false)
+		mux.ServeHTTP(closing{w}, request)
+	})
+}
+
+// closing ends the connection with each answer that is not 200, so that only those who have a right keep theirs.
+type closing struct{ http.ResponseWriter }
+
+// WriteHeader begins the answer.
+func (c closing) WriteHeader(code int) {
+	if code != http.StatusOK {
+		c.Header().Set("Connection", "close")
+	}
+	c.ResponseWriter.WriteHeader(code)
 }
 
 // receive answers one request. Alertmanager sends again what is answered by 503, and nothing that is answered by 4xx.
@@ -118,10 +134,16 @@ func (r *Receiver) authenticate(request *http.Request) *failure {
 	if !strings.EqualFold(scheme, "Bearer") || token == "" {
 		return &failure{http.StatusUnauthorized, "a bearer token is missing"}
 	}
+	of := connOf(request.Context())
 	err := r.Auth.Authenticate(request.Context(), strings.TrimSpace(token))
 	switch {
 	case err == nil:
+		of.letIn()
 		return nil
+	case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrForbidden):
+		of.countRefusal()
+	}
+	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		return &failure{http.StatusUnauthorized, err.Error()}
 	case errors.Is(err, ErrForbidden):

@@ -5,8 +5,8 @@
 // arrays that Prometheus sends to an Alertmanager of API v1 or v2. It listens on the leader only, and only if it has an
 // address.
 //
-// A sender must prove its right; a body has at most 1 MiB, and a sender that is slow is cut off. An alert that is
-// resolved starts nothing and ends nothing.
+// A sender must prove its right; a body has at most 1 MiB, and a sender that is slow is cut off. A connection ends with the first
+// answer that is not 200. An alert that is resolved starts nothing and ends nothing.
 package alertmanager
 
 import (
@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/net/netutil"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -30,7 +29,6 @@ import (
 const (
 	maxBodyBytes   = 1 << 20
 	maxHeaderBytes = 16 << 10
-	maxConnections = 64
 	headerTimeout  = 5 * time.Second
 	readTimeout    = 15 * time.Second
 	writeTimeout   = 30 * time.Second
@@ -42,8 +40,10 @@ const (
 type Receiver struct {
 	// Address to listen at. Empty: none, and no Trigger for alerts can be used.
 	Address string
-	// CertFile and KeyFile are for HTTPS, and are read again when they change. Empty: HTTP.
+	// CertFile and KeyFile are for HTTPS, and are read again when they change.
 	CertFile, KeyFile string
+	// Own is the certificate if there are no files. Nil: HTTP, which no program uses.
+	Own *OwnCertificate
 	// Auth decides who may send.
 	Auth Authenticator
 	// To takes what Triggers match.
@@ -81,26 +81,48 @@ func (r *Receiver) Start(ctx context.Context) error {
 
 // serve serves on a listener and closes it.
 func (r *Receiver) serve(ctx context.Context, listener net.Listener) error {
-	log := logr.FromContextOrDiscard(ctx).WithName("alerts")
-	listener = netutil.LimitListener(listener, maxConnections)
-	if r.CertFile != "" {
-		watcher, err := certwatcher.New(r.CertFile, r.KeyFile)
-		if err != nil {
-			_ = listener.Close()
-			return fmt.Errorf("reading certificate of the alert receiver: %w", err)
-		}
-		go func() {
-			if err := watcher.Start(ctx); err != nil {
-				log.Error(err, "Could not watch the certificate of the alert receiver")
-			}
-		}()
-		listener = tls.NewListener(listener, &tls.Config{GetCertificate: watcher.GetCertificate, MinVersion: tls.VersionTLS12})
+	listener, err := r.secure(ctx, newPlaces(listener))
+	if err != nil {
+		return err
+	}
+	if auth, ok := r.Auth.(interface{ Renew(ctx context.Context) }); ok {
+		go auth.Renew(ctx)
 	}
 	server := manager.Server{Name: "alerts", Server: r.server(), Listener: listener, ShutdownTimeout: new(stopTimeout)}
 	if err := server.Start(ctx); err != nil {
 		return fmt.Errorf("serving alerts: %w", err)
 	}
 	return nil
+}
+
+// secure has a listener talk TLS. It closes it if it returns an error.
+func (r *Receiver) secure(ctx context.Context, listener net.Listener) (net.Listener, error) {
+	log := logr.FromContextOrDiscard(ctx).WithName("alerts")
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	switch {
+	case r.CertFile != "":
+		watcher, err := certwatcher.New(r.CertFile, r.KeyFile)
+		if err != nil {
+			_ = listener.Close()
+			return nil, fmt.Errorf("reading certificate of the alert receiver: %w", err)
+		}
+		go func() {
+			if err := watcher.Start(ctx); err != nil {
+				log.Error(err, "Could not watch the certificate of the alert receiver")
+			}
+		}()
+		config.GetCertificate = watcher.GetCertificate
+	case r.Own != nil:
+		certificate, err := r.Own.obtain(ctx, log)
+		if err != nil {
+			_ = listener.Close()
+			return nil, fmt.Errorf("making certificate of the alert receiver: %w", err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	default:
+		return listener, nil
+	}
+	return tls.NewListener(listener, config), nil
 }
 
 func (r *Receiver) server() *http.Server {
@@ -115,6 +137,7 @@ func (r *Receiver) server() *http.Server {
 	}
 	return &http.Server{
 		Handler: r.handler(), ReadHeaderTimeout: min(headerTimeout, r.slow), ReadTimeout: r.slow, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes, ConnContext: attach,
+		DisableGeneralOptionsHandler: true, // it answers "OPTIONS *" with 200, and the connection stays
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -27,8 +26,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -341,77 +338,5 @@ func TestSecretFile(t *testing.T) {
 		if (err == nil) != tc.ok || tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && errors.Is(err, ErrUnauthenticated) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// reviews answers as an API server does, and counts.
-type reviews struct {
-	asked int
-	err   error
-}
-
-func (r *reviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
-	r.asked++
-	review.Status.Authenticated = review.Spec.Token != "forged"
-	review.Status.User = authenticationv1.UserInfo{Username: review.Spec.Token, Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
-	return review, r.err
-}
-
-type access struct {
-	spec authorizationv1.SubjectAccessReviewSpec
-}
-
-func (a *access) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
-	a.spec = r.Spec
-	r.Status.Allowed = r.Spec.User == "sender"
-	return r, nil
-}
-
-func TestReviewer(t *testing.T) {
-	t.Parallel()
-	tokens, rights := &reviews{}, &access{}
-	r := NewReviewer(tokens, rights)
-	for name, want := range map[string]error{"forged": ErrUnauthenticated, "another": ErrForbidden, strings.Repeat("x", 1<<20): ErrUnauthenticated} {
-		if err := r.Authenticate(t.Context(), name); !errors.Is(err, want) {
-			t.Errorf("%.20s: %v", name, err)
-		}
-	}
-	asked := tokens.asked
-	for range 100 {
-		if err := r.Authenticate(t.Context(), "sender"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if tokens.asked != asked+1 {
-		t.Errorf("one sender was asked about %d times", tokens.asked-asked)
-	}
-	a := rights.spec.ResourceAttributes
-	if a.Group != v1.Group || a.Resource != "alerts" || a.Verb != "create" || rights.spec.Groups[0] != "g" || rights.spec.Extra["k"][0] != "v" {
-		t.Errorf("asked for %+v of %+v", a, rights.spec)
-	}
-	tokens.err = errors.New("down")
-	if err := r.Authenticate(t.Context(), "new"); err == nil || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden) {
-		t.Errorf("a server that fails: %v", err)
-	}
-	for i := range 2 * maxRememberTokens {
-		r.remember([32]byte{byte(i), byte(i >> 8)})
-	}
-	if len(r.passed) > maxRememberTokens {
-		t.Errorf("%d tokens are remembered", len(r.passed))
-	}
-}
-
-// Tokens that are guessed do not reach the API server faster than its limit.
-func TestGuesses(t *testing.T) {
-	t.Parallel()
-	tokens := &reviews{}
-	r := NewReviewer(tokens, &access{})
-	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer stop()
-	for i := range 1000 {
-		_ = r.Authenticate(ctx, fmt.Sprint("guess", i))
-	}
-	if tokens.asked > 2*reviewsAtOnce {
-		t.Errorf("%d guesses were asked about", tokens.asked)
 	}
 }

@@ -1,0 +1,148 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package alertmanager
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// ServiceName is the name of the Service of the receiver, and of the Secret with its certificate.
+const ServiceName = "kubediag-alerts"
+
+const (
+	certificateLife = 10 * 365 * 24 * time.Hour
+	// leastLife is how long a stored certificate must still be valid. A younger one is made otherwise.
+	leastLife = 365 * 24 * time.Hour
+	// askAgain is the time between two calls of an API server that fails.
+	askAgain = 2 * time.Second
+)
+
+// Secrets reads and writes the Secrets of a namespace.
+type Secrets interface {
+	Get(ctx context.Context, name string, o metav1.GetOptions) (*corev1.Secret, error)
+	Update(ctx context.Context, s *corev1.Secret, o metav1.UpdateOptions) (*corev1.Secret, error)
+}
+
+// OwnCertificate is a self-signed certificate that the manager makes. A Secret keeps it, which config/components/alert-receiver
+// brings without data: the manager may neither create a Secret nor read another one.
+type OwnCertificate struct {
+	// Secrets are those of Namespace.
+	Secrets Secrets
+	// Namespace is that of the Service whose names the certificate has.
+	Namespace string
+}
+
+// obtain returns the certificate of the Secret, or makes one and stores it. Without that Secret, or without rights on it, the certificate
+// is in memory only. The log says how senders check it.
+func (o *OwnCertificate) obtain(ctx context.Context, log logr.Logger) (tls.Certificate, error) {
+	var found tls.Certificate
+	var kept error
+	err := wait.PollUntilContextCancel(ctx, askAgain, true, func(ctx context.Context) (bool, error) {
+		var err error
+		found, err = o.stored(ctx)
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+			kept = err
+			found, _, err = o.generate()
+			return true, err
+		case err != nil:
+			log.Info("Could not read the certificate of the alert receiver: asking again", "error", err.Error())
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	secret := o.Namespace + "/" + ServiceName
+	if kept != nil {
+		secret = "none, a restart makes another certificate: " + kept.Error()
+	}
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: found.Certificate[0]})
+	log.Info("Receiving alerts by HTTPS with a self-signed certificate", "secret", secret,
+		"caFile", "echo "+base64.StdEncoding.EncodeToString(text)+" | base64 -d >kubediag-ca.crt")
+	return found, nil
+}
+
+// stored returns the certificate in the Secret, and stores one if it has none that can be used.
+func (o *OwnCertificate) stored(ctx context.Context) (tls.Certificate, error) {
+	secret, err := o.Secrets.Get(ctx, ServiceName, metav1.GetOptions{})
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	found, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err == nil && o.isUsable(found.Leaf) {
+		return found, nil
+	}
+	made, data, err := o.generate()
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	secret.Data = data
+	_, err = o.Secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	return made, err
+}
+
+// isUsable reports whether a certificate has all names, and is valid for another year.
+func (o *OwnCertificate) isUsable(c *x509.Certificate) bool {
+	for _, name := range o.serviceNames() {
+		if c.VerifyHostname(name) != nil {
+			return false
+		}
+	}
+	return time.Until(c.NotAfter) > leastLife
+}
+
+// serviceNames are those of the Service within the cluster.
+func (o *OwnCertificate) serviceNames() []string {
+	name := ServiceName + "." + o.Namespace
+	return []string{name + ".svc", name + ".svc.cluster.local", name, ServiceName}
+}
+
+// generate makes a certificate, and the data of the Secret that keeps it.
+func (o *OwnCertificate) generate() (tls.Certificate, map[string][]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("making key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("making serial number: %w", err)
+	}
+	began := time.Now().Add(-time.Hour) // clocks differ
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: ServiceName}, DNSNames: o.serviceNames(), NotBefore: began, NotAfter: began.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("signing certificate: %w", err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return tls.Certificate{}, nil, fmt.Errorf("encoding key: %w", err)
+	}
+	data := map[string][]byte{
+		corev1.TLSCertKey:       pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
+	}
+	made, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+	return made, data, err
+}
