@@ -7,6 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// MaxParameterCharacters bounds the names and the values of all parameters together, in characters.
+const MaxParameterCharacters = 65536
+
 // Bounds of a Diagnosis, in bytes and seconds.
 const (
 	MaxValueBytes                  = 256 << 10
@@ -66,6 +69,8 @@ const (
 	ReasonNodeNotFound         = "NodeNotFound"
 	// ReasonAgentLost: the agent that ran the Diagnosis has stopped renewing its Lease.
 	ReasonAgentLost = "AgentLost"
+	// ReasonNoPlace: as many Diagnoses of the namespace or of the node as may run at once have not ended.
+	ReasonNoPlace = "NoPlace"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
 	// ReasonPlanChanged: the plan is not the one that spec.planHash names or that was approved, so nothing was changed.
@@ -167,6 +172,11 @@ const (
 // +kubebuilder:printcolumn:name="Container",type=string,priority=1,JSONPath=`.spec.podReference.container`
 // +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Summary",type=string,priority=1,JSONPath=`.status.summary`
+//
+// Parameters cannot be changed, so the rule is for new objects, which have no status. It lets others be ended that were stored before there
+// was a bound: with each status the API server checks all of the object.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.status) || !has(self.spec.parameters) || self.spec.parameters.map(k, size(k) + size(self.spec.parameters[k])).sum() <= 65536",message="spec.parameters must not have more than 65536 characters in all"
 type Diagnosis struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -235,7 +245,8 @@ type DiagnosisSpec struct {
 	// podReference is the pod. Operations that look at a pod need it.
 	// +optional
 	PodReference *PodReference `json:"podReference,omitempty"`
-	// parameters are passed to every operation, 64 at most. They never choose what is changed.
+	// parameters are passed to every operation, 64 at most, with 65536 characters in all, names and values. They never choose what is
+	// changed.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`

@@ -5,12 +5,12 @@ package v1
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -124,13 +124,15 @@ func validateParameters(at *field.Path, parameters map[string]string) field.Erro
 	if len(parameters) > MaxParameters {
 		return field.ErrorList{field.TooMany(at, len(parameters), MaxParameters)}
 	}
-	var errs field.ErrorList
-	for _, key := range slices.Sorted(maps.Keys(parameters)) {
-		if len(parameters[key]) > MaxValueBytes {
-			errs = append(errs, field.TooLong(at.Key(key), "", MaxValueBytes))
-		}
+	characters := 0
+	for key, value := range parameters {
+		characters += utf8.RuneCountInString(key) + utf8.RuneCountInString(value)
 	}
-	return errs
+	if characters > MaxParameterCharacters {
+		return field.ErrorList{field.Invalid(at, fmt.Sprintf("%d characters", characters),
+			fmt.Sprintf("must not have more than %d characters in all", MaxParameterCharacters))}
+	}
+	return nil
 }
 
 func validateName(at *field.Path, name string, check func(string) []string) field.ErrorList {

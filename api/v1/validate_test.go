@@ -85,9 +85,10 @@ func TestParametersAreBounded(t *testing.T) {
 		parameters map[string]string
 		want       string
 	}{
-		"too many":     {many, "Too many: 65"},
-		"too long":     {map[string]string{"a.b": strings.Repeat("x", MaxValueBytes+1)}, "spec.parameters[a.b]"},
-		"just allowed": {map[string]string{"a.b": strings.Repeat("x", MaxValueBytes)}, ""},
+		"too many":          {many, "Too many: 65"},
+		"too long":          {map[string]string{"a.b": strings.Repeat("é", MaxParameterCharacters-2)}, "spec.parameters: Invalid value: \"65537 characters\": must not have more than 65536 characters in all"},
+		"too long together": {map[string]string{"a": strings.Repeat("x", 40000), "b": strings.Repeat("x", 40000)}, "80002 characters"},
+		"just allowed":      {map[string]string{"a.b": strings.Repeat("é", MaxParameterCharacters-3)}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

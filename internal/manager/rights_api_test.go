@@ -172,6 +172,11 @@ func TestPolicyAsksForRights(t *testing.T) {
 			w.check(t, err, tc.refused)
 		})
 	}
+	for _, label := range []string{"n1", "n2"} { // an agent would hold the object, whatever its spec says
+		o := w.object(t, asked{"all", "Diagnosis", subPath + ", " + mine, ""})
+		o.SetLabels(map[string]string{v1.LabelNode: label})
+		w.check(t, clients["all"].Create(t.Context(), o, client.DryRunAll), "this label is set and removed by the manager of kubediag alone")
+	}
 	t.Run("updates", func(t *testing.T) { w.updates(t, clients) })
 	t.Run("updates of triggers", func(t *testing.T) { w.triggerUpdates(t, clients) })
 	t.Run("kubediag itself", w.itself)
@@ -235,6 +240,7 @@ func (w *world) updates(t *testing.T, clients map[string]client.Client) {
 		"node where to abort": {asked{"dev", "Diagnosis", subPath + ", " + mine + ", " + aborting, "on node n1"}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
 		"trigger":             {asked{"all", "Diagnosis", subPath + ", " + mine, `metadata.labels[diagnosis.kubediag.org/trigger]: "a": the origin`}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelTrigger: "a"} }},
 		"origin":              {asked{"all", "Diagnosis", subPath + ", " + mine, `metadata.labels[diagnosis.kubediag.org/origin]: "sentinel": the origin`}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelOrigin: v1.OriginSentinel} }},
+		"node of its agent":   {asked{"all", "Diagnosis", subPath + ", " + mine, `metadata.labels[diagnosis.kubediag.org/node]: "n1": this label is set and removed by the manager`}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelNode: "n1"} }},
 		"a person":            {asked{"all", "Diagnosis", subPath + ", " + mine, ""}, func(d *v1.Diagnosis) { d.Labels = map[string]string{v1.LabelOrigin: v1.OriginPerson} }},
 		"node to repair":      {asked{"n1", "Diagnosis", subPath + ", " + mine + ", " + aborting, ""}, func(d *v1.Diagnosis) { d.Spec.NodeName = "n1" }},
 	} {

@@ -11,7 +11,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -32,8 +34,8 @@ func applyPolicy(t *testing.T, env *apitest.Env, user string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Count(string(text), account) != 2 {
-		t.Fatalf("%s does not name %s twice", file, account)
+	if strings.Count(string(text), account) != 3 {
+		t.Fatalf("%s does not name %s three times", file, account)
 	}
 	for _, o := range apitest.Objects(t, strings.ReplaceAll(string(text), account, "'"+user+"'")) {
 		env.MustCreate(t, o)
@@ -96,6 +98,7 @@ func TestAgentsWriteTheirNodeOnly(t *testing.T) {
 	check("by a person", n.env.Client.Create(t.Context(), n.made("n9", "n8"), client.DryRunAll), "")
 	t.Run("objects that are there", n.changesUnderThePolicy)
 	t.Run("Diagnoses", n.diagnosesUnderThePolicy)
+	t.Run("Leases", n.leasesUnderThePolicy)
 	t.Run("the agent itself", n.agentUnderThePolicy)
 }
 
@@ -148,7 +151,10 @@ func (n *realNode) diagnosesUnderThePolicy(t *testing.T) {
 		"that runs":       {func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModeRecover }, "an agent creates records only"},
 		"of no mode":      {func(d *v1.Diagnosis) { d.Spec.Mode = "" }, "an agent creates records only"},
 		"of a person":     {func(d *v1.Diagnosis) { d.Labels[v1.LabelOrigin] = v1.OriginPerson }, "an agent creates records only"},
-		"unlabelled":      {func(d *v1.Diagnosis) { d.Labels = nil }, "an agent creates records only"},
+		"unlabelled":      {func(d *v1.Diagnosis) { d.Labels = nil }, "must name the node of the agent"},
+		"of no origin":    {func(d *v1.Diagnosis) { delete(d.Labels, v1.LabelOrigin) }, "an agent creates records only"},
+		"seen elsewhere":  {func(d *v1.Diagnosis) { d.Labels[v1.LabelNode] = "n2" }, "must name the node of the agent"},
+		"parameters":      {func(d *v1.Diagnosis) { d.Spec.Parameters = map[string]string{"a": "b"} }, "a record has none"},
 		"of no node": {func(d *v1.Diagnosis) {
 			d.Spec.NodeName, d.Spec.PodReference = "", &v1.PodReference{Namespace: "a", Name: "b"}
 		}, "writes the Diagnoses of that node only"},
@@ -163,6 +169,84 @@ func (n *realNode) diagnosesUnderThePolicy(t *testing.T) {
 		d := n.record(node)
 		n.env.MustCreate(t, d)
 		checkRefused(t, "the status of "+node, one.Status().Patch(t.Context(), d, status), refused)
+	}
+}
+
+// leaseOf is a Lease as agents write them.
+func (n *realNode) leaseOf(name, holder string) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: time.Now()}}}
+	l.Namespace, l.Name, l.Labels = n.ns, name, map[string]string{v1.LabelAgent: "x"}
+	return l
+}
+
+// leasesUnderThePolicy has an agent write Leases: its own, and slots of budgets in the present period.
+func (n *realNode) leasesUnderThePolicy(t *testing.T) {
+	n.env.MustCreate(t, apitest.Objects(t, strings.ReplaceAll("{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: leases, namespace: NS}, "+
+		"rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create, patch]}]}", "NS", n.ns))[0])
+	binding := "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: leases, namespace: NS}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: leases}, subjects: [{kind: User, name: 'USER'}]}"
+	n.env.MustCreate(t, apitest.Objects(t, strings.NewReplacer("NS", n.ns, "USER", n.config.Impersonate.UserName).Replace(binding))[0])
+	one, none := onNode(t, n.config, "n1"), onNode(t, n.config)
+	apitest.Eventually(t, func() error { // until that policy and the rights are in force
+		if err := one.Create(t.Context(), n.leaseOf("kubediag-agent-n1", "n1"), client.DryRunAll); err != nil {
+			return err
+		}
+		if err := one.Create(t.Context(), n.leaseOf("kubediag-agent-n2", "n2"), client.DryRunAll); !apierrors.IsForbidden(err) {
+			return errors.Join(errors.New("it is not refused"), err)
+		}
+		return nil
+	})
+	slot := func(at time.Time) string { return fmt.Sprintf("kubediag-slot-0123456789abcdef-%d-7", at.UnixMilli()) }
+	now, long := time.Now(), strings.Repeat("long.", 20)+"n"
+	for what, tc := range map[string]struct {
+		lease   *coordinationv1.Lease
+		by      client.Client
+		refused string
+	}{
+		"its own":               {n.leaseOf("kubediag-agent-n1", "n1"), one, ""},
+		"of a long name":        {n.leaseOf(v1.AgentLeaseName(long), long), onNode(t, n.config, long), ""},
+		"of another":            {n.leaseOf("kubediag-agent-n2", "n2"), one, "the agent of node n1 writes the Leases of that node only"},
+		"the name of another":   {n.leaseOf("kubediag-agent-n2", "n1"), one, "writes its own Lease and slots"},
+		"of the manager":        {n.leaseOf("kubediag-manager", "n1"), one, "writes its own Lease and slots"},
+		"no node in the token":  {n.leaseOf("kubediag-agent-n1", "n1"), none, "names no node"},
+		"a slot":                {n.leaseOf(slot(now), "n1"), one, ""},
+		"a slot that began":     {n.leaseOf(slot(now.Add(-time.Hour)), "n1"), one, ""},
+		"a slot of another":     {n.leaseOf(slot(now), "n2"), one, "of that node only"},
+		"a slot to come":        {n.leaseOf(slot(now.Add(time.Hour)), "n1"), one, "takes slots of the present period only"},
+		"a slot of 2099":        {n.leaseOf(slot(now.AddDate(73, 0, 0)), "n1"), one, "takes slots of the present period only"},
+		"a slot without a time": {n.leaseOf("kubediag-slot-0123456789abcdef-x-7", "n1"), one, "writes its own Lease and slots"},
+		"annotations": {func() *coordinationv1.Lease {
+			l := n.leaseOf(slot(now), "n1")
+			l.Annotations = map[string]string{"a": strings.Repeat("x", 200<<10)}
+			return l
+		}(), one, "metadata.annotations"},
+		"labels": {func() *coordinationv1.Lease {
+			l := n.leaseOf(slot(now), "n1")
+			l.Labels = map[string]string{"a": "", "b": "", "c": ""}
+			return l
+		}(), one, "at most two labels"},
+		"finalizers": {func() *coordinationv1.Lease {
+			l := n.leaseOf(slot(now), "n1")
+			l.Finalizers = []string{"a/b", "a/c"}
+			return l
+		}(), one, "at most two labels"},
+	} {
+		checkRefused(t, what, tc.by.Create(t.Context(), tc.lease, client.DryRunAll), tc.refused)
+	}
+	renewal := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"a":"b"}},"spec":{"holderIdentity":"n1"}}`))
+	annotated := n.leaseOf("kubediag-agent-n1", "n1")
+	annotated.Annotations = map[string]string{"by": "a person"}
+	for what, tc := range map[string]struct {
+		lease   *coordinationv1.Lease
+		refused string
+	}{
+		"a renewal":               {annotated, ""},
+		"a theft":                 {n.leaseOf("kubediag-agent-n2", "n2"), "of that node only"},
+		"a change of a slot":      {n.leaseOf(slot(now), "n1"), "changes none"},
+		"a change of the manager": {n.leaseOf("kubediag-manager", "m"), "of that node only"},
+	} {
+		n.env.MustCreate(t, tc.lease)
+		checkRefused(t, what, one.Patch(t.Context(), tc.lease, renewal), tc.refused)
 	}
 }
 

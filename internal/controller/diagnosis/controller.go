@@ -10,6 +10,7 @@ package diagnosis
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -54,10 +55,15 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Agents knows which agents are alive.
 	Agents *Agents
+
+	places places
 }
 
 // SetupWithManager adds the reconciler to a manager.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, boundIndex, r.boundValues); err != nil {
+		return fmt.Errorf("indexing diagnoses by %s: %w", boundIndex, err)
+	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.Diagnosis{}, builder.WithPredicates(managerPredicate())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).

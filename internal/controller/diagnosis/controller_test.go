@@ -54,7 +54,12 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 		clock:  testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)),
 		events: record.NewFakeRecorder(100), failing: map[string]error{},
 	}
+	w.Reconciler = &Reconciler{
+		Events: w.events, Clock: w.clock,
+		Agents: &Agents{Clock: w.clock, Namespace: "kubediag", LeaseDuration: 40 * time.Second, CheckEvery: 10 * time.Second},
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
+		WithIndex(&v1.Diagnosis{}, boundIndex, w.boundValues).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 				kind := kindOf(o)
@@ -76,10 +81,7 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-	w.Reconciler = &Reconciler{
-		Client: c, Reader: c, Events: w.events, Clock: w.clock,
-		Agents: &Agents{Reader: c, Clock: w.clock, Namespace: "kubediag", LeaseDuration: 40 * time.Second, CheckEvery: 10 * time.Second},
-	}
+	w.Client, w.Reader, w.Agents.Reader = c, c, c
 	return w
 }
 
@@ -135,7 +137,7 @@ func boundTo(node string, phase v1.DiagnosisPhase) *v1.Diagnosis {
 	diagnosis := diagnosisOn(node, nil)
 	diagnosis.Labels = map[string]string{v1.LabelNode: node}
 	diagnosis.Status.Phase = phase
-	if phase == v1.DiagnosisRunning {
+	if phase != "" && phase != v1.DiagnosisPending {
 		diagnosis.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: "True", Reason: v1.ReasonAccepted}}
 		diagnosis.Status.OperationResults = map[string]string{"k": "v"}
 	}

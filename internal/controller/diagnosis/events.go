@@ -36,20 +36,28 @@ func (r *Reconciler) sendEvents(v *reconcileScope) {
 	}
 }
 
-// managerPredicate lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label. The
+// managerPredicate lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label, a wrong label of one that is over. The
 // writes of an agent that works do not concern it. Nor does a Diagnosis that has just become bound: it is looked at
 // again when its agent has had the time to take it.
 func managerPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool {
 			d, ok := e.Object.(*v1.Diagnosis)
-			return ok && !d.Ended()
+			if !ok {
+				return false
+			}
+			_, wrong := wrongLabel(d)
+			return wrong || !d.Ended()
 		},
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, ok := e.ObjectOld.(*v1.Diagnosis)
 			is, ok2 := e.ObjectNew.(*v1.Diagnosis)
-			if !ok || !ok2 || is.Ended() || (!isBound(was) && isBound(is)) {
+			if !ok || !ok2 || (!isBound(was) && isBound(is) && !is.Ended()) {
 				return false
+			}
+			if is.Ended() {
+				_, wrong := wrongLabel(is)
+				return wrong
 			}
 			return was.Status.Phase != is.Status.Phase || was.Generation != is.Generation || isBound(was) != isBound(is)
 		},

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,10 +21,29 @@ import (
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
-// skipEnded leaves alone what has ended or is going away, and records, which are not run.
+// skipEnded leaves alone what has ended or is going away, and records, which are not run. It corrects the label by which agents watch.
 func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
-	v.isDone = v.before.Ended() || !v.before.DeletionTimestamp.IsZero() || v.before.Spec.Mode == v1.ModeRecord
+	v.isDone = isOver(v.before) || !v.before.DeletionTimestamp.IsZero()
+	switch want, wrong := wrongLabel(v.before); {
+	case wrong && want == "":
+		delete(v.diagnosis.Labels, v1.LabelNode)
+	case wrong:
+		metav1.SetMetaDataLabel(&v.diagnosis.ObjectMeta, v1.LabelNode, want)
+	}
 	return nil
+}
+
+// isOver reports whether no agent runs the Diagnosis, now or later.
+func isOver(d *v1.Diagnosis) bool { return d.Ended() || d.Spec.Mode == v1.ModeRecord }
+
+// wrongLabel reports whether a Diagnosis that is over has another label than it should: that of its node, or none if no agent took it. Its
+// creator chose that node then, and the agent there need not see it.
+func wrongLabel(d *v1.Diagnosis) (want string, wrong bool) {
+	if d.Spec.Mode == v1.ModeRecord || meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
+		want = v1.NodeLabelValue(d.Spec.NodeName)
+	}
+	label := d.Labels[v1.LabelNode]
+	return want, isOver(d) && label != "" && label != want
 }
 
 // validateSpec refuses what the schema should have refused. API servers before 1.25 check no CEL rules, and a Diagnosis may be older than
@@ -50,6 +70,9 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 		return nil
 	}
 	if !hasStarted(scope.before) {
+		if err := r.waitForPlace(ctx, scope, false); err != nil || scope.isDone {
+			return err
+		}
 		if err := r.locateNode(ctx, scope); err != nil || scope.isDone {
 			return err
 		}
@@ -58,10 +81,26 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 		scope.isDone = true // an older release left it running nowhere
 		return nil
 	}
+	if !hasStarted(scope.before) {
+		if err := r.waitForPlace(ctx, scope, true); err != nil || scope.isDone {
+			return err
+		}
+	}
 	origin := originOf(scope.diagnosis)
 	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelNode, v1.NodeLabelValue(scope.diagnosis.Spec.NodeName))
 	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelOrigin, origin)
 	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
+	return nil
+}
+
+// waitForPlace looks for a place, or takes it, or has the Diagnosis wait for one.
+func (r *Reconciler) waitForPlace(ctx context.Context, scope *reconcileScope, take bool) error {
+	why, err := r.findPlace(ctx, scope.diagnosis, take)
+	if err != nil || why == "" {
+		return err
+	}
+	scope.diagnosis.Spec.NodeName = scope.before.Spec.NodeName
+	r.markWaiting(scope, v1.ReasonNoPlace, why)
 	return nil
 }
 

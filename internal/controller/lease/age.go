@@ -79,7 +79,7 @@ func (a *Ages) measureAll(ctx context.Context) error {
 			if l.Spec.HolderIdentity == nil {
 				continue
 			}
-			node, at := *l.Spec.HolderIdentity, renewTime(l)
+			node, at := *l.Spec.HolderIdentity, renewTime(l, now)
 			was, known := a.nodes[node]
 			if !known || !was.renewed.Equal(at) {
 				was = leaseRenewal{renewed: at, seen: now}

@@ -31,6 +31,8 @@ const (
 	leaseRetention = time.Hour
 	// slotRetention is how long a slot of a budget is kept after its period.
 	slotRetention = 5 * time.Minute
+	// maxPeriod is the longest period that a RecoveryPolicy can have.
+	maxPeriod = time.Duration(v1.MaxAtOnce) * time.Hour
 )
 
 // The permissions of the manager for this.
@@ -63,7 +65,7 @@ func (s *Sweeper) deleteOldLeases(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
-			if l := &page.Items[i]; s.Clock.Since(renewTime(l)) > leaseRetention {
+			if l := &page.Items[i]; s.Clock.Since(renewTime(l, s.Clock.Now())) > leaseRetention {
 				errs = append(errs, s.deleteLease(ctx, l))
 			}
 		}
@@ -74,12 +76,15 @@ func (s *Sweeper) deleteOldLeases(ctx context.Context) error {
 	return errors.Join(append(errs, s.deleteOldSlots(ctx))...)
 }
 
-// deleteOldSlots deletes the slots of budgets that have not counted for a while. The clocks of nodes may differ.
+// deleteOldSlots deletes the slots of budgets that have not counted for a while. The API server has set the times at which they were
+// created.
 func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
-			errs = append(errs, s.deleteSlot(ctx, &page.Items[i]))
+			if l := &page.Items[i]; s.isOld(l) {
+				errs = append(errs, s.deleteSlot(ctx, l))
+			}
 		}
 	}, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot})
 	if err != nil {
@@ -88,25 +93,26 @@ func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteSlot deletes a slot if it has not counted for a while.
-func (s *Sweeper) deleteSlot(ctx context.Context, l *coordinationv1.Lease) error {
+// isOld reports whether a slot has not counted for a while. An agent writes for how long it counts.
+func (s *Sweeper) isOld(l *coordinationv1.Lease) bool {
 	period := time.Duration(0)
 	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
-		period = time.Duration(*seconds) * time.Second
+		period = min(time.Duration(*seconds)*time.Second, maxPeriod)
 	}
-	if s.Clock.Since(renewTime(l)) <= period+slotRetention {
-		return nil
-	}
+	return s.Clock.Since(l.CreationTimestamp.Time) > period+slotRetention
+}
+
+func (s *Sweeper) deleteSlot(ctx context.Context, l *coordinationv1.Lease) error {
 	if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
 		return fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err)
 	}
 	return nil
 }
 
-// renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object
-// decides.
-func renewTime(l *coordinationv1.Lease) time.Time {
-	if l.Spec.RenewTime == nil {
+// renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object decides. A time that is to
+// come says nothing, and the Lease is as old as its object.
+func renewTime(l *coordinationv1.Lease, now time.Time) time.Time {
+	if l.Spec.RenewTime == nil || l.Spec.RenewTime.After(now) {
 		return l.CreationTimestamp.Time
 	}
 	return l.Spec.RenewTime.Time
@@ -130,6 +136,6 @@ func (s *Sweeper) deleteLease(ctx context.Context, l *coordinationv1.Lease) erro
 		return nil
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewTime(l))
+	log.Info("Deleted the Lease of an agent whose node is gone", "lease", l.Name, "node", *holder, "renewed", renewTime(l, s.Clock.Now()))
 	return nil
 }

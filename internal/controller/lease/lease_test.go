@@ -6,6 +6,8 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -79,6 +81,7 @@ func TestPass(t *testing.T) {
 		"gone for long":         {leaseOf("gone", old), true},
 		"gone for an hour":      {leaseOf("gone", time.Hour), false},
 		"silent":                {leaseOf("there", old), false},
+		"renewed in the future": {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Spec.RenewTime.Time = now.Add(1e6 * time.Hour) }), true},
 		"never renewed":         {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), true},
 		"made just now":         {leaseOf("gone", 0, func(l *coordinationv1.Lease) { l.Spec.RenewTime = nil }), false},
 		"no agent's":            {leaseOf("gone", old, func(l *coordinationv1.Lease) { l.Labels = nil }), false},
@@ -178,5 +181,30 @@ func TestStart(t *testing.T) {
 	}
 	if !s.passes().NeedLeaderElection() {
 		t.Error("everybody deletes, not only the leader")
+	}
+}
+
+// slotOf is a slot of a budget in a period, made so long ago.
+func slotOf(budget string, i int, holder string, ago time.Duration) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	l.Namespace, l.Name = "kubediag", fmt.Sprintf("kubediag-slot-%s-%d", budget, i)
+	l.Labels = map[string]string{v1.LabelRepairSlot: "key"}
+	l.CreationTimestamp = metav1.NewTime(now.Add(-ago))
+	l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &holder, new(int32(600))
+	l.Spec.RenewTime = &metav1.MicroTime{Time: now.Add(1e6 * time.Hour)} // an agent may write any
+	return l
+}
+
+// TestSlotsAreSwept: a slot goes after its period by the API server's clock, whatever its agent has written.
+func TestSlotsAreSwept(t *testing.T) {
+	t.Parallel()
+	endless := slotOf("endless", 0, "n", (1000*60+6)*time.Minute)
+	endless.Spec.LeaseDurationSeconds = new(int32(math.MaxInt32))
+	s := newSweeper(t, interceptor.Funcs{}, endless, slotOf("old", 0, "n", 16*time.Minute), slotOf("kept", 0, "n", 14*time.Minute))
+	if err := s.deleteOldSlots(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := s.leasesLeft(t); !slices.Equal(left, []string{"kubediag-slot-kept-0"}) {
+		t.Errorf("left %v", left)
 	}
 }

@@ -1,0 +1,129 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// The most Diagnoses that are bound and have not ended.
+const (
+	MaxOfNamespace = 64
+	MaxOfNode      = 256
+)
+
+// boundIndex finds the Diagnoses that are bound and have not ended, by namespace and by node.
+const boundIndex = "diagnosis.bound"
+
+// Prefixes of the values of boundIndex.
+const (
+	ofNamespace = "namespace/"
+	ofNode      = "node/"
+)
+
+// places are those of Diagnoses that were bound, and that the cache may not show as bound yet.
+type places struct {
+	mu    sync.Mutex
+	taken map[types.UID]*v1.Diagnosis
+}
+
+// boundValues are the values of boundIndex.
+func (r *Reconciler) boundValues(o client.Object) []string {
+	if d, ok := o.(*v1.Diagnosis); ok && isBound(d) && !isOver(d) {
+		return r.shares(d)
+	}
+	return nil
+}
+
+// shares are the limits that a Diagnosis counts for: of its node, and of its namespace. In kubediag's own namespace are those of Triggers
+// and policies, for pods of all namespaces: they count for that of the pod.
+func (r *Reconciler) shares(d *v1.Diagnosis) []string {
+	namespace := d.Namespace
+	if namespace == r.Agents.Namespace {
+		if namespace = ""; d.Spec.PodReference != nil {
+			namespace = d.Spec.PodReference.Namespace
+		}
+	}
+	var all []string
+	if namespace != "" {
+		all = append(all, ofNamespace+namespace)
+	}
+	if d.Spec.NodeName != "" {
+		all = append(all, ofNode+d.Spec.NodeName)
+	}
+	return all
+}
+
+// findPlace says why there is no place for a Diagnosis, if so. It takes one if the Diagnosis is to be bound now. It asks the API server for
+// nothing, however many wait.
+func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) (why string, err error) {
+	r.places.mu.Lock()
+	defer r.places.mu.Unlock()
+	if err := r.forgetPlaces(ctx); err != nil {
+		return "", err
+	}
+	for _, share := range r.shares(d) {
+		most, whose := MaxOfNode, "node "+d.Spec.NodeName
+		if name, ok := strings.CutPrefix(share, ofNamespace); ok {
+			most, whose = MaxOfNamespace, "namespace "+name
+		}
+		n, err := r.countBound(ctx, d, share)
+		if err != nil {
+			return "", err
+		}
+		if n >= most {
+			return fmt.Sprintf("%d Diagnoses of %s have not ended, and more are not run at once: this one waits until one of them ends", n, whose), nil
+		}
+	}
+	if !take {
+		return "", nil
+	}
+	if r.places.taken == nil {
+		r.places.taken = map[types.UID]*v1.Diagnosis{}
+	}
+	r.places.taken[d.UID] = d.DeepCopy()
+	return "", nil
+}
+
+// countBound counts the Diagnoses other than d that have a place of a share.
+func (r *Reconciler) countBound(ctx context.Context, d *v1.Diagnosis, share string) (int, error) {
+	var list v1.DiagnosisList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: share}, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("listing bound diagnoses of %s: %w", share, err)
+	}
+	counted := map[types.UID]bool{d.UID: true}
+	for i := range list.Items {
+		counted[list.Items[i].UID] = true
+	}
+	for uid, taken := range r.places.taken {
+		if slices.Contains(r.shares(taken), share) {
+			counted[uid] = true
+		}
+	}
+	return len(counted) - 1, nil
+}
+
+// forgetPlaces forgets the places that the cache shows, and those of Diagnoses that are gone or over.
+func (r *Reconciler) forgetPlaces(ctx context.Context) error {
+	for uid, taken := range r.places.taken {
+		var now v1.Diagnosis
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(taken), &now)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("reading diagnosis %s/%s: %w", taken.Namespace, taken.Name, err)
+		}
+		if err != nil || now.UID != uid || isBound(&now) || isOver(&now) {
+			delete(r.places.taken, uid)
+		}
+	}
+	return nil
+}
