@@ -97,7 +97,9 @@ func (s *slotBudget) number(now time.Time) int64 { return now.UnixNano() / int64
 
 // begins is when the period of a number begins, in milliseconds since 1970. It is in the names of slots: so the API server can compare it
 // with its clock, and refuse slots of periods to come.
-func (s *slotBudget) begins(number int64) int64 { return number * int64(s.period) / int64(time.Millisecond) }
+func (s *slotBudget) begins(number int64) int64 {
+	return number * int64(s.period) / int64(time.Millisecond)
+}
 
 // next is when more of the budget is free for all: in the last quarter of the period, or when the next one begins with a whole budget.
 func (s *slotBudget) next(now time.Time) time.Time {
