@@ -219,7 +219,8 @@ func hungCommands(f Finding, _ Caller) (list []Command) {
 		list = append(list, Command{"shows what the daemon does", ShowProcesses(p.PID), EffectNone})
 	}
 	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
-	if ok && strings.HasPrefix(f.Mount.FSType, "fuse") {
+	_, err := strconv.ParseUint(minor, 10, 32) // a bundle may have anything, and a shell reads the line below twice
+	if ok && err == nil && strings.HasPrefix(f.Mount.FSType, "fuse") {
 		list = append(list, Command{
 			"ends the connection; requests in flight are lost", "sh -c " + Quote("echo 1 >/sys/fs/fuse/connections/"+minor+"/abort"), EffectLoss,
 		})

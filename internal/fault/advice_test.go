@@ -327,15 +327,16 @@ func checkQuoted(t *testing.T, s string) {
 	if strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		t.Errorf("%q gives %q, which a terminal acts on", s, word)
 	}
-	for _, shell := range []string{"bash", "dash"} {
-		cmd := exec.Command(shell, "-c", "printf '<%s>' "+word)
+	for _, shell := range shells {
+		name := shell[0]
+		cmd := exec.Command(name, append(slices.Clone(shell[1:]), "-c", "printf '<%s>' "+word)...)
 		cmd.Dir = t.TempDir()
 		out, err := cmd.CombinedOutput()
-		if err != nil || string(out) != "<"+s+">" && (shell == "bash" || !strings.HasPrefix(word, "$'")) || strings.Count(string(out), "<") != 1+strings.Count(s, "<") {
-			t.Errorf("%q gives %s, which %s reads as %q (%v)", s, word, shell, out, err)
+		if err != nil || string(out) != "<"+s+">" && (name != "dash" || !strings.HasPrefix(word, "$'")) || strings.Count(string(out), "<") != 1+strings.Count(s, "<") {
+			t.Errorf("%q gives %s, which %s reads as %q (%v)", s, word, name, out, err)
 		}
 		if files, err := os.ReadDir(cmd.Dir); err != nil || len(files) > 0 {
-			t.Errorf("%q gives %s, of which %s has run a part: %v, %v", s, word, shell, files, err)
+			t.Errorf("%q gives %s, of which %s has run a part: %v, %v", s, word, name, files, err)
 		}
 	}
 }

@@ -3,7 +3,13 @@
 
 package fault
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // remedy is what a person can do about a fault of one code at one place.
 type remedy struct {
@@ -101,9 +107,56 @@ func remedyOf(f Finding) remedy {
 // commandsOf are lines for a shell.
 func commandsOf(f Finding, c Caller) (list []Command) {
 	for _, of := range remedyOf(f).commands {
-		list = append(list, of(f, c)...)
+		for _, command := range of(f, c) {
+			at := slices.IndexFunc(list, func(other Command) bool { return other.Line == command.Line })
+			switch {
+			case at < 0:
+				list = append(list, command)
+			case strings.Contains(command.Purpose, notPasted):
+				list[at] = command
+			}
+		}
 	}
 	return list
+}
+
+// notPasted is why a line is left out.
+const notPasted = "no other line can be pasted: a name or path has control characters, or is a flag"
+
+// IsWord reports whether a text can be a word of a line to paste. A terminal acts on control characters, and not every shell has a form for
+// them. A name or path with a dash in front is a flag.
+func IsWord(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) && !strings.HasPrefix(s, "-")
+}
+
+// paste is a command with words in its line. If one of them cannot be pasted, it is the verb of kubediag that does
+// the same, or shows the fault.
+func paste(f Finding, c Caller, command Command, words ...string) []Command {
+	quoted := make([]any, len(words))
+	for i, w := range words {
+		if !IsWord(w) {
+			return []Command{byVerb(f, c)}
+		}
+		quoted[i] = Quote(w)
+	}
+	command.Line = fmt.Sprintf(command.Line, quoted...)
+	return []Command{command}
+}
+
+// byVerb is the verb of kubediag for a fault that has a name or path which cannot be pasted.
+func byVerb(f Finding, c Caller) Command {
+	recovers := func(word string) Command {
+		return Command{asksFirst + "; " + notPasted, "kubediag recover" + c.Flags + c.Pods + " " + Quote(word), EffectRepair}
+	}
+	pod := f.Pod.Namespace + "/" + f.Pod.Name
+	switch {
+	case f.Details.Repair == "", f.Code.Entry().Family == FamilyDevice:
+	case f.Pod.Name != "" && IsWord(pod):
+		return recovers(pod)
+	case f.Pod.UID != "" && IsWord(f.Pod.UID):
+		return recovers(f.Pod.UID)
+	}
+	return Command{"shows the fault and its evidence; " + notPasted, "kubediag scan --verbose" + c.Flags, EffectNone}
 }
 
 // EvictionHelps reports whether the fault cannot be repaired in place, and a new pod gets a mount that works.
@@ -170,7 +223,7 @@ func recoverPod(f Finding, c Caller) []Command {
 	if f.Details.Repair == "" || f.Pod.Name == "" {
 		return nil
 	}
-	return []Command{{asksFirst, "kubediag recover" + c.Flags + c.Pods + " " + Quote(f.Pod.Namespace+"/"+f.Pod.Name), EffectRepair}}
+	return c.verb(f, Command{asksFirst, "recover", EffectRepair}, c.Pods, f.Pod.Namespace+"/"+f.Pod.Name)
 }
 
 // asksFirst is the purpose of a command of kubediag that repairs.
@@ -185,18 +238,18 @@ func deletePod(f Finding, c Caller) []Command {
 	case by == "":
 		return showOwner(f, c)
 	default:
-		return podCommand(f, Command{"deletes the pod; " + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
+		return podCommand(f, c, Command{"deletes the pod; " + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
 	}
 }
 
 // showOwner shows what makes the pod again, if that is not known.
-func showOwner(f Finding, _ Caller) []Command {
-	return podCommand(f, Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
+func showOwner(f Finding, c Caller) []Command {
+	return podCommand(f, c, Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
 }
 
 // showPod shows the spec of the pod, which has to be changed or lacks something on the node.
-func showPod(f Finding, _ Caller) []Command {
-	return podCommand(f, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})
+func showPod(f Finding, c Caller) []Command {
+	return podCommand(f, c, Command{"shows what the pod mounts", "get pod %s -o yaml", EffectNone})
 }
 
 // unmountStaleBind removes a bind of the kubelet's, if kubediag would.
@@ -208,7 +261,7 @@ func unmountStaleBind(f Finding, c Caller) []Command {
 	if f.Details.Repair == Unmount || f.Details.PodState == PodDeleting || f.Details.PodState == PodEnded {
 		purpose = "removes the stale bind, so that the kubelet can remove the pod's directory"
 	}
-	return []Command{{purpose, c.enter() + "umount -- " + Quote(f.Mount.Point), EffectRepair}}
+	return paste(f, c, Command{purpose, c.enter() + "umount -- %s", EffectRepair}, f.Mount.Point)
 }
 
 // unmountDead removes a dead mount that no driver makes again.
@@ -220,7 +273,7 @@ func unmountDead(f Finding, c Caller) []Command {
 	if f.Details.PodState == PodDeleting && f.Details.Place == PlaceInsideVolume {
 		purpose = "removes the dead mount, so that the kubelet can remove the pod's directory; only once no container of the pod runs"
 	}
-	return []Command{{purpose, c.enter() + "umount -- " + Quote(f.Mount.Point), EffectLoss}}
+	return paste(f, c, Command{purpose, c.enter() + "umount -- %s", EffectLoss}, f.Mount.Point)
 }
 
 // releaseDevice has kubediag unmount the copies where they are. No other line enters the namespace of a container.
@@ -228,16 +281,14 @@ func releaseDevice(f Finding, c Caller) []Command {
 	if f.Details.Repair == "" || f.Details.Device == "" {
 		return nil
 	}
-	return []Command{{asksFirst, "kubediag release" + c.Flags + " " + Quote(f.Details.Device), EffectRepair}}
+	return c.verb(f, Command{asksFirst, "release", EffectRepair}, "", f.Details.Device)
 }
 
 func showHolders(f Finding, c Caller) []Command {
 	if f.Details.Device == "" {
 		return nil
 	}
-	return []Command{{
-		"shows everything that holds the device, and what prevents it", "kubediag holders" + c.Flags + " " + Quote(f.Details.Device), EffectNone,
-	}}
+	return c.verb(f, Command{"shows everything that holds the device, and what prevents it", "holders", EffectNone}, "", f.Details.Device)
 }
 
 // recoverDirectory has kubediag remove what is empty of a pod that is gone.
@@ -245,14 +296,14 @@ func recoverDirectory(f Finding, c Caller) []Command {
 	if f.Details.Repair == "" || f.Pod.UID == "" {
 		return nil
 	}
-	return []Command{{asksFirst, "kubediag recover" + c.Flags + c.Pods + " " + Quote(f.Pod.UID), EffectRepair}}
+	return c.verb(f, Command{asksFirst, "recover", EffectRepair}, c.Pods, f.Pod.UID)
 }
 
 func listDirectory(f Finding, c Caller) []Command {
 	if f.Details.Path == "" {
 		return nil
 	}
-	return []Command{{"lists what is left", c.enter() + "find " + Quote(f.Details.Path) + " -xdev -ls", EffectNone}}
+	return paste(f, c, Command{"lists what is left", c.enter() + "find %s -xdev -ls", EffectNone}, f.Details.Path)
 }
 
 // enter begins a line that has to run in the kubelet's mount namespace.
@@ -263,11 +314,20 @@ func (c Caller) enter() string {
 	return fmt.Sprintf("nsenter -t %d -m ", c.Enter)
 }
 
+// verb is a command of kubediag, whose line is the verb, with its flags and one word.
+func (c Caller) verb(f Finding, command Command, flags, word string) []Command {
+	if !IsWord(word) {
+		return []Command{byVerb(f, c)}
+	}
+	command.Line = "kubediag " + command.Line + c.Flags + flags + " " + Quote(word)
+	return []Command{command}
+}
+
 // podCommand is a call of kubectl about the pod, if its name is known.
-func podCommand(f Finding, c Command) []Command {
+func podCommand(f Finding, c Caller, command Command) []Command {
 	if f.Pod.Name == "" {
 		return nil
 	}
-	c.Line = "kubectl -n " + Quote(f.Pod.Namespace) + " " + fmt.Sprintf(c.Line, Quote(f.Pod.Name))
-	return []Command{c}
+	command.Line = "kubectl -n %s " + command.Line
+	return paste(f, c, command, f.Pod.Namespace, f.Pod.Name)
 }

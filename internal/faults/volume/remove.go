@@ -149,8 +149,11 @@ func (v *Health) planRemoval() []plannedAction {
 	case podinfo.StateOf(v.spec.pod) == fault.PodDeleting:
 		v.decideGoing(&planned)
 	default:
-		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, "+
-			"then type: umount -- %s", fault.Quote(v.Mount.Point))
+		by := "unmount it"
+		if fault.IsWord(v.Mount.Point) {
+			by = "type: umount -- " + fault.Quote(v.Mount.Point)
+		}
+		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, then %s", by)
 	}
 	return []plannedAction{planned}
 }

@@ -1,0 +1,163 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubediag_test
+
+import (
+	"go/ast"
+	"go/token"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// pasted are the programs of lines that a person is given to paste: in a runbook, by advice and by a verb.
+var pasted = map[string]string{
+	"kubediag": "the verb that does it",
+	"kubectl":  "it asks the API server",
+	"umount":   "it removes one mount, in the shell's own namespace or the kubelet's",
+	"mount":    "it binds a directory, in the same",
+	"mkdir":    "makes an empty directory",
+	"unshare":  "it makes a namespace of its own, in which the node's programs run",
+	"find":     "lists", "cat": "shows", "grep": "shows", "ls": "lists", "stat": "shows", "ps": "shows", "dmesg": "shows", "systemctl": "shows",
+	"cd": "changes nothing", "echo": "ends one FUSE connection", "rm": "removes one file that is named", "rbd": "unmaps one device",
+	"kill": "lets a stopped daemon run", "sh": "ends one FUSE connection", "timeout": "bounds a program of this list",
+	"dev=$(cat": "keeps a number",
+}
+
+// entersKubelet is the only way in which nsenter may stand in a document: into the kubelet's mount namespace.
+var entersKubelet = regexp.MustCompile("^nsenter -t (<pid of the kubelet>|[0-9]+) -m(`| (umount|find) )")
+
+// TestDocumentsEnterOnlyTheKubelet holds that no page has a person run a program in the namespace of a container. There it would be a
+// program of the container's image.
+func TestDocumentsEnterOnlyTheKubelet(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, d := range documents(t) {
+		content := strings.Join(strings.Fields(d.content), " ")
+		for _, at := range regexp.MustCompile(`nsenter -`).FindAllStringIndex(content, -1) {
+			found++
+			if line := content[at[0]:min(len(content), at[0]+80)]; !entersKubelet.MatchString(line) {
+				t.Errorf("%s: %q enters another namespace than the kubelet's", d.name, line)
+			}
+		}
+		if strings.Contains(content, "/proc/<pid>/root/") {
+			t.Errorf("%s: a path leads through the root of another process", d.name)
+		}
+	}
+	if found < 8 {
+		t.Errorf("found %d lines with nsenter", found)
+	}
+}
+
+// TestRunbooksUseTheseProgramsAlone reads each line of the runbooks that a person may paste.
+func TestRunbooksUseTheseProgramsAlone(t *testing.T) {
+	t.Parallel()
+	fence := regexp.MustCompile("(?s)```(\\w*)\n(.*?)```")
+	quoted := regexp.MustCompile(`^(orphaned pod|E[0-9]{4}|\S+: )`) // what a log says
+	used := map[string]bool{}
+	for _, d := range documents(t) {
+		if d.dir() != "docs/runbook" {
+			continue
+		}
+		for _, block := range fence.FindAllStringSubmatch(d.content, -1) {
+			if !slices.Contains([]string{"", "sh", "shell"}, block[1]) {
+				continue
+			}
+			for line := range strings.Lines(block[2]) {
+				for _, part := range regexp.MustCompile(`&&|\|\|?|;`).Split(strings.TrimSpace(line), -1) {
+					words := strings.Fields(part)
+					if len(words) == 0 || quoted.MatchString(line) {
+						continue
+					}
+					if used[words[0]] = true; pasted[words[0]] == "" && !strings.HasPrefix(words[0], "\"") && !insideQuotes(line, part) {
+						t.Errorf("%s: %q runs %s, which is not in the list", d.name, line, words[0])
+					}
+				}
+			}
+		}
+	}
+	for _, program := range []string{"grep", "umount", "find"} {
+		if !used[program] {
+			t.Errorf("no runbook uses %s: the lines are not read", program)
+		}
+	}
+}
+
+// insideQuotes reports whether a part begins inside of quotes: it is a word, not a program.
+func insideQuotes(line, part string) bool {
+	before, _, _ := strings.Cut(line, strings.TrimSpace(part))
+	return strings.Count(before, "'")%2 == 1 || strings.Count(before, `"`)%2 == 1
+}
+
+// TestProgramsPrintTheseLinesAlone reads each command that a program can print. Lines about findings are read as a whole, with every
+// finding, by TestEveryPrintedLine of internal/fault.
+func TestProgramsPrintTheseLinesAlone(t *testing.T) {
+	t.Parallel()
+	commands := 0
+	for _, x := range allSources(t) {
+		if x.test() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "cmd/") {
+			continue
+		}
+		ast.Inspect(x.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				if n.Kind == token.STRING && strings.Contains(n.Value, "nsenter") && x.name != "internal/fault/remedy.go" {
+					t.Errorf("%s has nsenter in %s: internal/fault/remedy.go alone enters a namespace", x.name, n.Value)
+				}
+			case *ast.CompositeLit:
+				line := lineOf(n)
+				if line == "" {
+					return true
+				}
+				commands++
+				if program, _, _ := strings.Cut(line, " "); pasted[program] == "" && path.Base(x.name) != "remedy.go" {
+					t.Errorf("%s prints %q, whose program is not in the list", x.name, line)
+				}
+			}
+			return true
+		})
+	}
+	if commands < 8 {
+		t.Errorf("found %d commands", commands)
+	}
+}
+
+// lineOf is the beginning of the line of a fault.Command.
+func lineOf(n *ast.CompositeLit) string {
+	name := ""
+	switch of := n.Type.(type) {
+	case *ast.Ident:
+		name = of.Name
+	case *ast.SelectorExpr:
+		name = of.Sel.Name
+	}
+	if name != "Command" {
+		return ""
+	}
+	var line ast.Expr
+	for i, e := range n.Elts {
+		if pair, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Line" {
+				line = pair.Value
+			}
+		} else if i == 1 {
+			line = e
+		}
+	}
+	for {
+		sum, ok := line.(*ast.BinaryExpr)
+		if !ok {
+			break
+		}
+		line = sum.X
+	}
+	if text, ok := line.(*ast.BasicLit); ok && text.Kind == token.STRING {
+		value, _ := strconv.Unquote(text.Value)
+		return value
+	}
+	return ""
+}
