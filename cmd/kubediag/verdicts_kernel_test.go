@@ -8,6 +8,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,6 +204,17 @@ func TestFileSystemsOnDisks(t *testing.T) {
 			d.verdicts(t).checkFault(t, fault.VolumeIOError)
 		})
 	}
+	t.Run("suspended", testSuspended)
+	t.Run("mounted read-only after an error", func(t *testing.T) {
+		d := newDisk(t, local, "errors=remount-ro")
+		must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(d.device)+"/trigger_fs_error", []byte("x"), 0))
+		must(t, systest.RemountBindReadOnly(d.point))
+		v := d.verdicts(t)
+		v.checkUnjudged(t, d.point, "has noted errors (1 since")
+		if v.probe.status != 2 {
+			t.Errorf("probe: %s, want status 2", v.probe)
+		}
+	})
 	t.Run("read-only on purpose", func(t *testing.T) { newDisk(t, local, "ro").verdicts(t).checkClean(t) })
 	t.Run("frozen", func(t *testing.T) {
 		d := newDisk(t, local, "rw")
@@ -217,6 +229,31 @@ func TestFileSystemsOnDisks(t *testing.T) {
 		thaw()
 		d.verdicts(t).checkClean(t)
 	})
+}
+
+// testSuspended has the mapped device of a volume be suspended without a freeze of its file system: what is in memory is read as before.
+func testSuspended(t *testing.T) {
+	if misc, err := os.ReadFile("/proc/misc"); err != nil || !strings.Contains(string(misc), "device-mapper") {
+		t.Attr(kerneltest.Lacks, "CONFIG_BLK_DEV_DM")
+		t.Skip("kernel lacks CONFIG_BLK_DEV_DM")
+	}
+	d, name := newDisk(t, "kubernetes.io/local-volume", "rw"), fmt.Sprintf("kubediag-verdicts-%d", os.Getpid())
+	must(t, systest.UnmountPath(d.point, false))
+	tool(t, "dmsetup", "create", "--noudevsync", name, "--table", fmt.Sprintf("0 %d linear %s 0", 16<<20/512, d.device))
+	mapped := "/dev/" + tool(t, "dmsetup", "info", "--columns", "--noheadings", "-o", "blkdevname", name)
+	t.Cleanup(func() {
+		tool(t, "dmsetup", "resume", "--noudevsync", name)
+		_ = systest.UnmountPath(d.point, false)
+		tool(t, "dmsetup", "remove", "--noudevsync", "--retry", name)
+	})
+	tool(t, "mount", mapped, d.point)
+	d.verdicts(t) // has what was asked be in memory
+	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", name)
+	v := d.verdicts(t)
+	v.checkUnjudged(t, d.point, fmt.Sprintf("%q is suspended", filepath.Base(mapped)))
+	if v.probe.status != 2 {
+		t.Errorf("probe: %s, want status 2", v.probe)
+	}
 }
 
 // TestVolumesOnTheNodesDisk: a pod has a plain directory in the place of a volume that is not mounted.

@@ -6,6 +6,8 @@ package volume
 import (
 	"context"
 
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
@@ -22,6 +24,8 @@ type Evidence struct {
 	ExpectedAnswer probe.Answer
 	// UnstableInodes is whether the server gives a directory another inode number every time.
 	UnstableInodes bool
+	// Device is what the kernel says of the device that Mount shows. The zero value: nothing speaks against it.
+	Device blockdev.Health `json:",omitzero"`
 	// Removal is what decides on the removal of a dead mount that no driver makes again. The zero value: it was not asked.
 	Removal RemovalFacts
 }
@@ -33,12 +37,32 @@ func (p *batchProber) gatherEvidence(ctx context.Context, volumes []*Volume) ([]
 	for i, v := range volumes {
 		evidence[i] = &Evidence{Volume: *v}
 	}
+	addDevices(evidence)
 	for _, step := range []func(context.Context, []*Evidence) error{p.askMounts, p.askExpected, p.recheckInodes} {
 		if err := step(ctx, evidence); err != nil {
 			return nil, err
 		}
 	}
 	return evidence, nil
+}
+
+// addDevices reads of each device once what the kernel says of it.
+func addDevices(evidence []*Evidence) {
+	known := map[device]blockdev.Health{}
+	for _, e := range evidence {
+		d := deviceOf(e.Mount.Mount)
+		if _, ok := known[d]; !ok {
+			known[d] = deviceHealth(e.Mount.Mount)
+		}
+		e.Device = known[d]
+	}
+}
+
+func deviceHealth(m mountinfo.Mount) blockdev.Health {
+	if m.Major == 0 { // it is on no device that its mounts show
+		return blockdev.Health{}
+	}
+	return blockdev.Sys{}.Health(blockdev.Number{Major: m.Major, Minor: m.Minor})
 }
 
 // askMounts asks every volume's own mount, and every staging path once, for its root alone.

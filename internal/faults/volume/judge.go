@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -48,7 +49,7 @@ func Judge(evidence Evidence) Verdict {
 	if evidence.Mount.ID == 0 {
 		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", evidence.Point)}
 	}
-	root := judgeMount(evidence.Answer, evidence.countsLinks(), evidence.Mount.Mount)
+	root := judgeMount(evidence.Answer, evidence.countsLinks(), evidence.Mount.Mount, evidence.Device)
 	switch {
 	case evidence.Inside && (root.Code == fault.DeletedVolumeSource || evidence.Answer.State == probe.Denied):
 		return Verdict{} // no container is started with it, and its owner may refuse root
@@ -65,26 +66,30 @@ func Judge(evidence Evidence) Verdict {
 		}
 	}
 	if root.Code == "" && root.UnknownReason == "" && !evidence.wantsReadOnly() {
-		root.UnknownReason = readOnlyReason(evidence.Mount.Mount)
+		root.UnknownReason = readOnlyReason(evidence.Mount.Mount, evidence.Device)
 	}
 	return root
 }
 
 // JudgeAnswer decides about a mount from its answer and its line of the mount table, if nothing else is known of it.
 func JudgeAnswer(a probe.Answer, m mountinfo.Mount) Verdict {
-	v := judgeMount(a, !strings.HasPrefix(a.FSType, "fuse"), m)
+	device := deviceHealth(m)
+	v := judgeMount(a, !strings.HasPrefix(a.FSType, "fuse"), m, device)
 	if v.Code == "" && v.UnknownReason == "" {
-		v.UnknownReason = readOnlyReason(m)
+		v.UnknownReason = readOnlyReason(m, device)
 	}
 	return v
 }
 
-// judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system.
-func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount) Verdict {
+// judgeMount decides about a mount from the answer of its root, and from what the kernel says of its file system and device.
+func judgeMount(answer probe.Answer, countsLinks bool, m mountinfo.Mount, device blockdev.Health) Verdict {
 	v := judgeAnswer(answer, countsLinks)
 	if v.Code == "" && hasOption(m.SuperOptions, "shutdown") {
 		return brokenVerdict(fault.VolumeIOError, "the kernel has shut the file system down: what is remembered of it can be read, and all "+
 			"else is an I/O error until it is unmounted")
+	}
+	if v.Code == "" {
+		v.UnknownReason = cmp.Or(suspendedReason(device), v.UnknownReason)
 	}
 	return v
 }

@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
@@ -85,6 +86,12 @@ func (e *Evidence) options(of, super string) *Evidence {
 	return e
 }
 
+// on has the kernel say that of the device.
+func (e *Evidence) on(device blockdev.Health) *Evidence {
+	e.Device = device
+	return e
+}
+
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	const gone, cut = fault.DeletedVolumeSource, fault.DisconnectedFUSE
@@ -144,6 +151,11 @@ func TestJudge(t *testing.T) {
 			e.Mount.FSType = "squashfs"
 		})},
 		"read-only, and broken": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer(other)).options("rw", "ro"), code: gone, reason: "inode 8 by now"},
+		"read-only with errors": {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("ro,relatime", "ro").on(blockdev.Health{Errors: 3}), unknown: "has noted errors (3 since"},
+		"errors in the past":    {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).options("rw,relatime", "rw").on(blockdev.Health{Errors: 3})},
+		"suspended":             {evidence: stagedEvidence("/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
+		"suspended, frozen":     {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), unknown: `"dm-3" is suspended`},
+		"suspended, hung":       {evidence: stagedEvidence("/v", errorAnswer(probe.Hung, 0), aliveAnswer(), aliveAnswer()).on(blockdev.Health{Suspended: "dm-3"}), code: fault.HungMount, reason: "for 1s"},
 		"frozen":                {evidence: stagedEvidence("/v", errorAnswer(probe.Frozen, 0), aliveAnswer(), aliveAnswer()), unknown: "a write to it does not end"},
 
 		"hostPath, a mount":                     {evidence: hostPathEvidence("/m", aliveAnswer(), probe.Answer{})},

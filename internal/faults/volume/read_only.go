@@ -4,11 +4,13 @@
 package volume
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/podinfo"
 )
@@ -16,10 +18,20 @@ import (
 // readOnlyTypes are file systems that nothing can write to.
 var readOnlyTypes = []string{"cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"}
 
+// suspendedReason says that requests to the device of a mount wait; empty: they do not.
+func suspendedReason(h blockdev.Health) string {
+	if h.Suspended == "" {
+		return ""
+	}
+	return fmt.Sprintf("its device %q is suspended: all that is not in memory waits until it is resumed (dmsetup info shows its name)", h.Suspended)
+}
+
 // readOnlyReason says that the kernel has made the file system of a mount read-only after an error; empty: it has not, as
-// far as the mount table shows. A file system that is mounted read-only has a mount that is, too.
-func readOnlyReason(m mountinfo.Mount) string {
+// far as the mount table and the errors show that it has noted. A file system that is mounted read-only has a mount that is, too.
+func readOnlyReason(m mountinfo.Mount, h blockdev.Health) string {
 	switch {
+	case h.Errors > 0 && (hasOption(m.SuperOptions, "emergency_ro") || hasOption(m.SuperOptions, "ro")):
+		return fmt.Sprintf("its file system is read-only, and has noted errors (%d since it was last checked): nothing can be written to it", h.Errors)
 	case !hasOption(m.Options, "rw") || slices.Contains(readOnlyTypes, m.FSType):
 		return ""
 	case hasOption(m.SuperOptions, "emergency_ro"):
