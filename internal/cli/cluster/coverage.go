@@ -191,9 +191,9 @@ func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	case err == nil:
 		a = compareNodes(names, found.Items, now)
 	case setsErr != nil:
-		return []string{w.unknownText(err)}, nil
+		return []string{w.unknownText(err)}, nil //nolint:nilerr // it is said
 	case len(sets.Items) == 0:
-		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil //nolint:nilerr // DaemonSets are read instead
+		return []string{"no node is watched by a DaemonSet: there is none of agents in namespace " + w.home}, nil
 	default:
 		a = compareDaemonSets(sets.Items, found.Items, now)
 	}

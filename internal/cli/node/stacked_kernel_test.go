@@ -58,7 +58,7 @@ var stackedScenes = map[string]func(t testing.TB, s *kubelettest.Scene, pod *cor
 			s.Stack(s.Node.PodsDir(), point)
 		}
 	},
-	"binds at a subPath": func(t testing.TB, s *kubelettest.Scene, pod *corev1.Pod) {
+	"binds at a subPath": func(_ testing.TB, s *kubelettest.Scene, pod *corev1.Pod) {
 		source := filepath.Join(s.Volume(pod, kubelettest.ConfigMap, "configmap"), "app.ini")
 		for range kerneltest.Fewer(stackedMounts) {
 			s.Stack(source, s.Point(pod, "configmap", "app", 0))
