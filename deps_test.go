@@ -34,7 +34,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
 )
 
 var reaches = []reach{
@@ -57,7 +57,11 @@ var reaches = []reach{
 		why: "every side speaks of faults, also those that know no Kubernetes",
 	},
 	{
-		from: "./internal/podinfo", within: []string{"./internal/podinfo", "./internal/kubelet", "./internal/fault", "./internal/linux/..."},
+		from: "./internal/share", within: []string{"./internal/share"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
+		why: "all that is bounded is divided by it, on nodes and in the manager, and it knows no finding and no action",
+	},
+	{
+		from: "./internal/podinfo", within: []string{"./internal/podinfo", "./internal/kubelet", "./internal/fault", "./internal/linux/...", "./internal/share"},
 		why: "all families of faults use what a pod says about itself, which knows no fault",
 	},
 	{
@@ -73,7 +77,7 @@ var reaches = []reach{
 	family("orphan", "orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: client,
-		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact"},
+		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact", "./internal/share"},
 		why:    "the API's types are plain data; the pipeline is tested without a node, a network or a cluster, and runs without an API server",
 	},
 	{
@@ -118,7 +122,7 @@ func judge(name string) reach {
 		from: own + "/...", why: "a family of faults can be read without the others",
 		within: []string{
 			own + "/...", "./internal/faults", "./internal/fault", "./internal/podinfo", "./internal/kubelet/...", "./internal/cri/...",
-			"./internal/kubelog", "./internal/linux/...", "./internal/printable",
+			"./internal/kubelog", "./internal/linux/...", "./internal/printable", "./internal/share",
 		},
 	}
 }

@@ -85,7 +85,7 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	reconciler := &reconciler{
-		node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
+		node: a.NodeName, namespace: a.Namespace, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
 		runner: &podGuard{runner: a.runner, pods: a.pods, store: a.store, observer: observer},
 	}
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {

@@ -72,7 +72,7 @@ var (
 	}
 	abandonedGoroutines = metric.Declaration{
 		Name: "kubediag_abandoned_goroutines", Kind: metric.Gauge,
-		Help: "Processors that did not return in time and still run.", More: "At 32 no more are started",
+		Help: "Processors that did not return in time and still run.", More: "Namespaces share 32 places for them",
 	}
 )
 

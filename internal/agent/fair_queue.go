@@ -5,31 +5,32 @@ package agent
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"sync"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kubediag.org/kubediag/internal/share"
 )
 
-// fairQueue is the order in which Diagnoses get a worker. Namespaces take turns. A namespace has a quarter of the
-// workers, at least one. It gets more only if no other namespace waits, and never the last quarter, so that one that
+// fairQueue is the order in which Diagnoses get a worker. Namespaces take turns, and in each of them its pods. A namespace has a quarter
+// of the workers, at least one. It gets more only if no other namespace waits, and never the last quarter, so that one that
 // comes later finds a worker free.
 type fairQueue struct {
 	workers, perNamespace int
+	// owner is on whose account a Diagnosis runs.
+	owner func(reconcile.Request) share.Owner
 
-	mu            sync.Mutex
-	waiting       map[string][]reconcile.Request // by namespace
-	running       map[string]int
-	total         int    // of running
-	lastNamespace string // namespace that had its turn
+	mu      sync.Mutex
+	waiting share.Turns[reconcile.Request]
+	running map[reconcile.Request]string // their namespaces
+	taken   map[string]int               // workers of each namespace
 }
 
-func newFairQueue(workers int) *fairQueue {
+func newFairQueue(workers int, owner func(reconcile.Request) share.Owner) *fairQueue {
 	return &fairQueue{
-		workers: workers, perNamespace: max(1, workers/4),
-		waiting: map[string][]reconcile.Request{}, running: map[string]int{},
+		workers: workers, perNamespace: share.Quarter(workers), owner: owner,
+		running: map[reconcile.Request]string{}, taken: map[string]int{},
 	}
 }
 
@@ -49,9 +50,10 @@ func (f *fairQueue) Touch(reconcile.Request) {}
 
 // Push adds a request.
 func (f *fairQueue) Push(r reconcile.Request) {
+	owner := f.owner(r)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.waiting[r.Namespace] = append(f.waiting[r.Namespace], r)
+	f.waiting.Push(owner, r)
 }
 
 // Len is 1 where a request may have a worker now, otherwise 0. A worker that is done asks again, so none sleeps that
@@ -59,27 +61,27 @@ func (f *fairQueue) Push(r reconcile.Request) {
 func (f *fairQueue) Len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, ok := f.nextNamespace(); ok {
+	if f.waiting.Ready(f.may) {
 		return 1
 	}
 	return 0
+}
+
+// may reports whether a namespace may have one more worker. The caller holds the lock.
+func (f *fairQueue) may(namespace string) bool {
+	return f.taken[namespace] < f.perNamespace || f.waiting.Namespaces() == 1 && len(f.running) < f.workers-f.perNamespace
 }
 
 // Pop takes out the request whose turn it is.
 func (f *fairQueue) Pop() reconcile.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	namespace, ok := f.nextNamespace()
+	owner, r, ok := f.waiting.PopOwner(f.may)
 	if !ok {
 		return reconcile.Request{} // the work queue asks for Len first, under its lock
 	}
-	r := f.waiting[namespace][0]
-	if f.waiting[namespace] = f.waiting[namespace][1:]; len(f.waiting[namespace]) == 0 {
-		delete(f.waiting, namespace)
-	}
-	f.lastNamespace = namespace
-	f.running[namespace]++
-	f.total++
+	f.running[r] = owner.Namespace
+	f.taken[owner.Namespace]++
 	return r
 }
 
@@ -87,9 +89,13 @@ func (f *fairQueue) Pop() reconcile.Request {
 func (f *fairQueue) release(r reconcile.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.total--
-	if f.running[r.Namespace]--; f.running[r.Namespace] <= 0 {
-		delete(f.running, r.Namespace)
+	namespace, there := f.running[r]
+	if !there {
+		return
+	}
+	delete(f.running, r)
+	if f.taken[namespace]--; f.taken[namespace] <= 0 {
+		delete(f.taken, namespace)
 	}
 }
 
@@ -103,22 +109,4 @@ type fairReconciler struct {
 func (f fairReconciler) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 	defer f.queue.release(r)
 	return f.Reconciler.Reconcile(ctx, r)
-}
-
-// nextNamespace is the namespace whose turn it is.
-func (f *fairQueue) nextNamespace() (namespace string, ok bool) {
-	names := slices.Sorted(maps.Keys(f.waiting))
-	at, found := slices.BinarySearch(names, f.lastNamespace)
-	if found {
-		at++
-	}
-	for i := range names {
-		if name := names[(at+i)%len(names)]; f.running[name] < f.perNamespace {
-			return name, true
-		}
-	}
-	if len(names) == 1 && f.total < f.workers-f.perNamespace {
-		return names[0], true
-	}
-	return "", false
 }

@@ -24,6 +24,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // runner runs Diagnoses: the pipeline's, with podGuard before it.
@@ -36,7 +37,8 @@ type runner interface {
 // time as there are workers, and whatever was missed or failed to be stored comes back. A run lasts as long as its call
 // of Reconcile; what happens to the Diagnosis meanwhile reaches it through runs.
 type reconciler struct {
-	node string
+	// node is the name of the node, and namespace kubediag's own.
+	node, namespace string
 	// cache has what is to be run, without parameters and results: a run reads its Diagnosis live.
 	cache, live client.Reader
 	runner      runner
@@ -47,7 +49,7 @@ type reconciler struct {
 
 // setUp registers the reconciler with the manager.
 func (r *reconciler) setUp(m manager.Manager, workers int) error {
-	fair := newFairQueue(workers)
+	fair := newFairQueue(workers, r.accountOf)
 	c, err := controller.New("diagnosis", m, controller.Options{
 		Reconciler:              fairReconciler{fair, r},
 		NewQueue:                fair.newQueue,
@@ -60,6 +62,20 @@ func (r *reconciler) setUp(m manager.Manager, workers int) error {
 		return fmt.Errorf("making controller: %w", err)
 	}
 	return c.Watch(source.Kind(m.GetCache(), &v1.Diagnosis{}, r.eventHandler()))
+}
+
+// accountOf is on whose account a Diagnosis runs: its namespace. All that is made without a person is in kubediag's own, for the
+// pods of all others, so the pod counts there. In other namespaces the creator chooses the pod.
+func (r *reconciler) accountOf(q reconcile.Request) share.Owner {
+	owner := share.Owner{Namespace: q.Namespace}
+	if q.Namespace != r.namespace {
+		return owner
+	}
+	d := &v1.Diagnosis{}
+	if err := r.cache.Get(context.Background(), q.NamespacedName, d); err == nil && d.Spec.PodReference != nil {
+		owner = share.Owner{Namespace: d.Spec.PodReference.Namespace, Pod: d.Spec.PodReference.Name}
+	}
+	return owner
 }
 
 // eventHandler queues what is to be run, and stops at once what no longer exists: that must not wait for a worker.

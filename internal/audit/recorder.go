@@ -136,11 +136,11 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 		w = &counted{ends: now.Add(window)}
 		r.windows[key] = w
 	}
-	if w.single < perWindow && r.room.Take(key.account()) {
+	if w.single < perWindow && r.room.Take(key.namespaceOwner()) {
 		w.single++
 		name = r.name(key.code, now)
 		r.queue = append(r.queue, &queued{
-			record: r.record(name, &fold{first: repair, last: repair, decision: decision}), owner: key.account(),
+			record: r.record(name, &fold{first: repair, last: repair, decision: decision}), owner: key.namespaceOwner(),
 		})
 	} else {
 		name = w.add(repair, decision, func() string { return r.name(key.code, now) })
@@ -152,8 +152,8 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 	return name
 }
 
-// account is on whose account the records of the window wait.
-func (k windowKey) account() share.Owner { return share.Owner{Namespace: k.namespace} }
+// namespaceOwner is on whose account the records of the window wait.
+func (k windowKey) namespaceOwner() share.Owner { return share.Owner{Namespace: k.namespace} }
 
 // add counts a repair in the record of the rest.
 func (w *counted) add(repair sentinel.Repair, d v1.Decision, name func() string) string {
@@ -178,10 +178,10 @@ func (r *Recorder) flush(key windowKey, w *counted) bool {
 		delete(r.windows, key)
 		return true
 	}
-	if !r.room.Take(key.account()) {
+	if !r.room.Take(key.namespaceOwner()) {
 		return false
 	}
-	r.queue = append(r.queue, &queued{record: r.record(w.rest.name, w.rest), owner: key.account()})
+	r.queue = append(r.queue, &queued{record: r.record(w.rest.name, w.rest), owner: key.namespaceOwner()})
 	delete(r.windows, key)
 	return true
 }

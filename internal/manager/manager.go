@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/time/rate"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -107,9 +106,7 @@ func addControllers(m manager.Manager, o options) error {
 			},
 		},
 		&approval.Reconciler{Client: c, Clock: real, Events: events},
-		&repairrequest.Reconciler{
-			Client: c, Clock: real, Namespace: o.Namespace, Limiter: rate.NewLimiter(repairrequest.PerSecond, repairrequest.Burst),
-		},
+		&repairrequest.Reconciler{Client: c, Clock: real, Namespace: o.Namespace, Limiter: repairrequest.NewLimiter()},
 		&retention.Keeper{
 			Client: c, Clock: real, Every: o.RetentionInterval,
 			Limits: retention.Limits{

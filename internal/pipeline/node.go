@@ -185,7 +185,7 @@ func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 	defer cancel()
 	r := n.request()
-	return guard(ctx, n.Runner, func(ctx context.Context) (processor.Result, error) {
+	return guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Result, error) {
 		return n.op.Step.Processor.Run(ctx, r)
 	})
 }

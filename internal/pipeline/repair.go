@@ -129,7 +129,7 @@ func (n *nodeRun) makePlan(ctx context.Context) (processor.Plan, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 	defer cancel()
 	r := n.request()
-	plan, err := guard(ctx, n.Runner, func(ctx context.Context) (processor.Plan, error) {
+	plan, err := guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Plan, error) {
 		return n.op.Step.Recoverer.Plan(ctx, r)
 	})
 	if err != nil {
@@ -182,7 +182,7 @@ func (n *nodeRun) act(ctx context.Context, i int) error {
 	}
 	n.apply(begin)
 	request, log := n.request(), &calls.Log{}
-	applied, err := guard(calls.With(ctx, log), n.Runner, func(ctx context.Context) (fault.Applied, error) {
+	applied, err := guard(calls.With(ctx, log), n.Runner, request, func(ctx context.Context) (fault.Applied, error) {
 		return n.op.Step.Recoverer.Apply(ctx, request, action)
 	})
 	if err != nil && interruption(ctx) != nil {
@@ -225,7 +225,7 @@ func (n *nodeRun) verify(ctx context.Context) (processor.Result, error) {
 	}
 	r, plan := n.request(), n.applied()
 	plan.Findings = slices.Clone(plan.Findings) // a proof that is left behind may still write to them
-	result, err := guard(ctx, n.Runner, func(ctx context.Context) (processor.Result, error) {
+	result, err := guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Result, error) {
 		return n.op.Step.Recoverer.Verify(ctx, r, plan)
 	})
 	if err != nil {

@@ -206,7 +206,7 @@ func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) s
 		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, errTimeout)
 		defer cancel()
 		r := k.request()
-		chosen, err := guard(ctx, k.Runner, func(context.Context) (string, error) {
+		chosen, err := guard(ctx, k.Runner, r, func(context.Context) (string, error) {
 			return e.Excerpt(r, s.Key, text, room), nil
 		})
 		if err == nil {

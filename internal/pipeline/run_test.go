@@ -198,24 +198,40 @@ func TestPanicsLeaveTheirStackInTheJournal(t *testing.T) {
 
 func explode(context.Context, processor.Request) (processor.Result, error) { panic("no way") }
 
-func TestTooManyAbandonedProcessors(t *testing.T) {
+// TestAbandonedProcessorsAreShared: processors of one namespace that do not return take a quarter of the places, those of one pod half of
+// that, and those of others find a place.
+func TestAbandonedProcessorsAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRunner(t, t.TempDir())
-		for i := range maxAbandoned + 1 {
+		r, uid := newRunner(t, t.TempDir()), 0
+		run := func(diagnosis, pods, pod string) string {
 			j := newJob(t, nil, &fakeProcessor{run: func(context.Context, processor.Request) (processor.Result, error) {
 				time.Sleep(1000 * time.Hour)
 				return processor.Result{}, nil
 			}})
-			j.Request.Diagnosis.UID = fmt.Sprint("uid-", i)
-			report := mustRun(t, r, j)
-			want := ReasonAbandoned
-			if i == maxAbandoned {
-				want = ReasonStalled
-			}
-			if got := report.Operations[0].Reason; got != want {
-				t.Fatalf("run %d: reason %q, want %q", i, got, want)
-			}
+			uid++
+			j.Request.Diagnosis.UID, j.Request.Diagnosis.Namespace = fmt.Sprint("uid-", uid), diagnosis
+			j.Request.Pod.Namespace, j.Request.Pod.Name = pods, pod
+			return mustRun(t, r, j).Operations[0].Reason
+		}
+		for i := range 3 * maxAbandoned {
+			run("kubediag", "tenant", fmt.Sprint("pod-", i))
+			run("kubediag", "shop", "one")
+			run("team", "", "")
+		}
+		if n := r.Abandoned(); n < 6 || n > maxAbandoned*3/4 {
+			t.Errorf("%d of three namespaces are abandoned", n)
+		}
+		if got := run("kubediag", "tenant", "last"); got != ReasonStalled {
+			t.Errorf("a namespace that has its share: reason %q", got)
+		}
+		if got := run("kubediag", "bank", "one"); got != ReasonAbandoned {
+			t.Errorf("a namespace that has none: reason %q", got)
+		}
+		time.Sleep(2000 * time.Hour)
+		synctest.Wait()
+		if got := run("kubediag", "tenant", "last"); got != ReasonAbandoned || r.Abandoned() != 1 {
+			t.Errorf("after all have returned: reason %q, %d are abandoned", got, r.Abandoned())
 		}
 		time.Sleep(2000 * time.Hour)
 		synctest.Wait()

@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/share"
 )
 
 var (
@@ -87,10 +88,11 @@ type Options struct {
 // Runner runs Diagnoses. It may be used from several goroutines.
 type Runner struct {
 	Options
-	files   *files
-	running sync.Map                    // UIDs
-	calls   bounded.Calls               // of processors
-	hook    func(before bool, r record) // tests look at every record as it is written
+	files     *files
+	running   sync.Map      // UIDs
+	calls     bounded.Calls // of processors
+	abandoned abandonedCalls
+	hook      func(before bool, r record) // tests look at every record as it is written
 }
 
 // crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
@@ -108,7 +110,9 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{Options: o, files: f, calls: bounded.Calls{Grace: grace}, hook: crashHook}, nil
+	return &Runner{
+		Options: o, files: f, calls: bounded.Calls{Grace: grace}, abandoned: abandonedCalls{room: share.Room{Places: maxAbandoned}}, hook: crashHook,
+	}, nil
 }
 
 // Close releases the data root. Runs must have ended.

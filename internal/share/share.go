@@ -9,7 +9,10 @@
 // types have no lock: the user has one.
 package share
 
-// Owner is the pod on whose account something is taken. Without a namespace it is the node or the cluster itself.
+import "cmp"
+
+// Owner is the pod on whose account something is taken. Without a pod it is the whole namespace, and without a namespace the node or the
+// cluster itself.
 type Owner struct{ Namespace, Pod string }
 
 // Divisors of what is left.
@@ -20,8 +23,11 @@ const (
 	perPod = 2
 )
 
+// Part is a part of a number, such as an eighth for 8, and at least 1.
+func Part(n, of int) int { return max(1, n/of) }
+
 // Quarter is a quarter of a number, at least 1: the share of one namespace.
-func Quarter(n int) int { return max(1, n/perNamespace) }
+func Quarter(n int) int { return Part(n, perNamespace) }
 
 // Room has places, and counts who has them. A namespace may have a quarter of the places that others leave, and at least one, also
 // if all are taken. So no namespace takes all of them, and none is left without. A pod may have half of those of its
@@ -29,6 +35,8 @@ func Quarter(n int) int { return max(1, n/perNamespace) }
 type Room struct {
 	// Places is how many there are. There may be one more for each namespace.
 	Places int
+	// PerNamespace is which part of those that are left one namespace may have: 8 is an eighth. 0: a quarter.
+	PerNamespace int
 
 	taken   int
 	holders map[string]*holder // by namespace
@@ -53,8 +61,8 @@ func (r *Room) May(o Owner) bool {
 	if h == nil {
 		return true
 	}
-	share := Quarter(left)
-	return h.taken < share && h.pods[o.Pod] < max(1, (share-h.taken)/perPod)
+	share := Part(left, cmp.Or(r.PerNamespace, perNamespace))
+	return h.taken < share && (o.Pod == "" || h.pods[o.Pod] < Part(share-h.taken, perPod))
 }
 
 // Take takes a place, and reports whether the owner may have it.

@@ -49,12 +49,19 @@ func (t *Turns[T]) Push(o Owner, item T) {
 
 // Pop takes out the item whose turn it is, of the namespaces that may have one. nil: all may.
 func (t *Turns[T]) Pop(may func(namespace string) bool) (item T, ok bool) {
+	_, item, ok = t.PopOwner(may)
+	return item, ok
+}
+
+// PopOwner is Pop, with the owner of the item.
+func (t *Turns[T]) PopOwner(may func(namespace string) bool) (owner Owner, item T, ok bool) {
 	i := t.next(may)
 	if i < 0 {
-		return item, false
+		return owner, item, false
 	}
 	l := t.ring[i]
 	p := l.ring[0]
+	owner = Owner{l.namespace, p.pod}
 	item, p.items = p.items[0], p.items[1:]
 	l.ring = l.ring[1:]
 	if len(p.items) > 0 {
@@ -65,7 +72,7 @@ func (t *Turns[T]) Pop(may func(namespace string) bool) (item T, ok bool) {
 		t.ring = append(t.ring, l)
 	}
 	t.length--
-	return item, true
+	return owner, item, true
 }
 
 // Ready reports whether Pop would return an item.

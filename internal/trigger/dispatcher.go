@@ -90,7 +90,7 @@ func (d *Dispatcher) Forget(name string) {
 	}
 	delete(d.lanes, name)
 	if l.stop == nil { // it has not begun
-		waiting.Sub(float64(len(l.queue)))
+		waiting.Sub(float64(l.length()))
 		return
 	}
 	l.stop()

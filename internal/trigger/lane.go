@@ -14,10 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds of a lane.
 const (
+	// maxWaiting is how many causes of a Trigger may wait.
 	maxWaiting = 1000
 	burst      = 10
 	// attempts and firstDelay bound how often the API server is asked for one cause. The delay doubles each time.
@@ -28,15 +30,18 @@ const (
 // errFull says that a queue has no room: the sender may try again later.
 var errFull = errors.New("queue of the trigger is full")
 
-// lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another.
+// lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another. In a lane, namespaces take turns, and
+// then pods. They share its room, too.
 type lane struct {
 	name    string
 	maker   *diagnosisMaker
 	limiter *rate.Limiter
-	queue   chan Cause
 	stop    context.CancelFunc // nil until the lane runs
+	wake    chan struct{}
 
 	mu       sync.Mutex
+	queue    share.Turns[Cause]
+	room     share.Room
 	interval time.Duration
 	queued   map[string]bool // keys of the causes in the queue and of the one at work
 	pending  int32           // nodes that are still to get a Diagnosis of the cause at work
@@ -54,7 +59,7 @@ type Tally struct {
 
 func newLane(name string, m *diagnosisMaker) *lane {
 	return &lane{
-		name: name, maker: m, queue: make(chan Cause, maxWaiting), queued: map[string]bool{},
+		name: name, maker: m, wake: make(chan struct{}, 1), room: share.Room{Places: maxWaiting}, queued: map[string]bool{},
 		limiter: rate.NewLimiter(0, burst), delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
 	}
 }
@@ -81,18 +86,48 @@ func (l *lane) offer(cause Cause) error {
 		l.repeated(&cause)
 		return nil
 	}
-	select {
-	case l.queue <- cause:
-		l.queued[key] = true
-		waiting.Inc()
-		if !cause.Scheduled.IsZero() {
-			l.pending = max(l.pending, 1)
-		}
-		return nil
-	default:
-		l.drop(cause.Kind, Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", maxWaiting))
+	owner := cause.turnOf()
+	if !l.room.Take(owner) {
+		l.drop(cause.Kind, full(owner, l.queue.Len()))
 		return errFull
 	}
+	l.queue.Push(owner, cause)
+	l.queued[key] = true
+	waiting.Inc()
+	if !cause.Scheduled.IsZero() {
+		l.pending = max(l.pending, 1)
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default: // it wakes already
+	}
+	return nil
+}
+
+// full says why there is no room for a cause.
+func full(owner share.Owner, waiting int) *Rejection {
+	if owner.Namespace == "" {
+		return Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", waiting)
+	}
+	return Reject(v1.ReasonQueueFull, "as many causes of namespace %s, or of its pod %s, wait for their turn already as may, of %d in all", owner.Namespace, owner.Pod, waiting)
+}
+
+// nextCause takes out the cause whose turn it is.
+func (l *lane) nextCause() (Cause, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, ok := l.queue.Pop(nil)
+	if ok {
+		l.room.Free(c.turnOf())
+	}
+	return c, ok
+}
+
+// length is how many causes wait.
+func (l *lane) length() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.Len()
 }
 
 // done forgets a cause, so that the next signal of it counts again.
@@ -150,14 +185,23 @@ func (l *lane) setPending(nodes int) {
 // run works off the queue until ctx is done.
 func (l *lane) run(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
-			waiting.Sub(float64(len(l.queue)))
-			return
-		case c := <-l.queue:
+		c, ok := l.nextCause()
+		switch {
+		case ok && ctx.Err() == nil:
 			l.work(ctx, c)
 			l.done(&c)
+			continue
+		case ok: // it is not made any more
+			waiting.Dec()
+		default:
+			select {
+			case <-l.wake:
+				continue
+			case <-ctx.Done():
+			}
 		}
+		waiting.Sub(float64(l.length()))
+		return
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -29,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // These are the rights for it. A Diagnosis is made in the namespace of kubediag, as those of Triggers are.
@@ -45,8 +45,10 @@ const (
 	Delay = 10 * time.Second
 	// maxInterval is the most time between two Diagnoses that evict the same pod. It doubles with each that did not.
 	maxInterval = time.Hour
-	// PerSecond and Burst bound the Diagnoses of the cluster.
-	PerSecond, Burst = 10, 100
+	// diagnosesPerSecond and diagnosesAtOnce bound the Diagnoses of the cluster. Namespaces share them.
+	diagnosesPerSecond, diagnosesAtOnce = 10, 100
+	// minWait is how long a fault waits at least if it is not its turn, so that thousands that wait are no load.
+	minWait = time.Second
 	// unfinishedIndex finds the Diagnoses of a pod on a node that have not ended.
 	unfinishedIndex = "repairrequest.unfinished"
 	// evictionIndex finds the Diagnoses of policies that evict a pod.
@@ -60,8 +62,14 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Namespace is where Diagnoses are made.
 	Namespace string
-	// Limiter bounds the Diagnoses that are made.
-	Limiter *rate.Limiter
+	// Limiter bounds the Diagnoses that are made, as NewLimiter does.
+	Limiter *share.Bucket
+}
+
+// NewLimiter makes a limiter for the Diagnoses of the cluster.
+func NewLimiter() *share.Bucket {
+	all := share.Pace{AtOnce: diagnosesAtOnce, PerHour: diagnosesPerSecond * 3600}
+	return share.NewBucket(all, all.Quarter())
 }
 
 // SetupWithManager adds the reconciler, and its indexes of Diagnoses, to a manager.
@@ -175,9 +183,7 @@ func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (
 	if !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, fmt.Errorf("reading diagnosis %s/%s: %w", d.Namespace, d.Name, err)
 	}
-	turn := r.Limiter.ReserveN(now, 1)
-	if wait := turn.DelayFrom(now); wait > 0 {
-		turn.CancelAt(now)
+	if wait := r.turn(d, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	err = r.Client.Create(ctx, d)
@@ -189,6 +195,19 @@ func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (
 		return reconcile.Result{}, fmt.Errorf("creating diagnosis %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	return again, nil
+}
+
+// turn returns how long a Diagnosis has to wait for its turn, and takes the turn if it need not. One fault is reconciled at a time.
+func (r *Reconciler) turn(d *v1.Diagnosis, now time.Time) time.Duration {
+	owner := share.Owner{Namespace: d.Spec.PodReference.Namespace, Pod: d.Spec.PodReference.Name}
+	answer := r.Limiter.May(owner, now)
+	if !answer.OK {
+		wait := max(answer.Until.Sub(now), minWait)
+		r.Limiter.Wait(owner, now, wait+minWait)
+		return wait
+	}
+	r.Limiter.Take(owner, now)
+	return 0
 }
 
 // busy reports whether a Diagnosis of kubediag's namespace about the pod has not ended. Those of other namespaces do not count: a tenant's

@@ -6,11 +6,11 @@ package repairrequest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
 var start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -66,7 +67,8 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 				return next.Create(ctx, o, opts...)
 			},
 		}).Build()
-	c.r = &Reconciler{Client: c.Client, Clock: c.clock, Namespace: "kubediag", Limiter: rate.NewLimiter(1, 2)}
+	pace := share.Pace{AtOnce: 2, PerHour: 3600}
+	c.r = &Reconciler{Client: c.Client, Clock: c.clock, Namespace: "kubediag", Limiter: share.NewBucket(pace, pace)}
 	return c
 }
 
@@ -230,6 +232,35 @@ func TestPace(t *testing.T) {
 	c.clock.Step(time.Second)
 	if _, made := c.visit(t, "c"); len(made) != 3 {
 		t.Errorf("%d Diagnoses", len(made))
+	}
+}
+
+// TestOneTenantTakesNoOthersTurn: thousands of faults of a tenant ask all the time. A fault of another namespace has its Diagnosis at once.
+func TestOneTenantTakesNoOthersTurn(t *testing.T) {
+	t.Parallel()
+	r, now := &Reconciler{Limiter: NewLimiter()}, start
+	of := func(namespace string, i int) *v1.Diagnosis {
+		return &v1.Diagnosis{Spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: namespace, Name: fmt.Sprint("pod-", i)}}}
+	}
+	made, late := 0, 0
+	for second := range 60 {
+		for i := range 5000 {
+			if r.turn(of("tenant", i), now) == 0 {
+				made++
+			}
+		}
+		for i := range 3 {
+			if second == 30 && r.turn(of("shop", i), now) > 0 {
+				late++
+			}
+		}
+		now = now.Add(time.Second)
+	}
+	if late != 0 || made < 650 || made > diagnosesAtOnce+60*diagnosesPerSecond {
+		t.Errorf("%d of shop wait, %d of the tenant are made", late, made)
+	}
+	if wait := r.turn(of("tenant", 0), now); wait > 0 && wait < minWait {
+		t.Errorf("asked again after %s", wait)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // The bounds of what waits since earlier passes.
@@ -62,14 +63,14 @@ func (r *threadRoom) requestForAnswering() request {
 
 // requestForOthers is the room for all others. Questions without an owner take what they need.
 func (r *threadRoom) requestForOthers() request {
-	share := max(1, r.remaining/ownerShare)
+	most := share.Part(r.remaining, ownerShare)
 	left := map[string]int{"": unboundedRoom}
 	for owner, n := range r.remainingByOwner {
 		if owner != "" {
-			left[owner] = max(0, share-n)
+			left[owner] = max(0, most-n)
 		}
 	}
-	return request{Room: left, RoomElse: share}
+	return request{Room: left, RoomElse: most}
 }
 
 // dropOldWaiters forgets those that wait no more.

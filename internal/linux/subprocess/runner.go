@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Runner has jobs done and bounds how many processes that makes. Its zero value
@@ -26,6 +27,7 @@ type Runner struct {
 	mu sync.Mutex
 	// children are all that have not ended, and whether they were left behind.
 	children map[*jobProcess]bool
+	room     share.Room // of the children
 }
 
 // LostError says that a process was given up. It has been sent SIGKILL and may
@@ -114,7 +116,6 @@ func (r *Runner) acquire(ctx context.Context, c *jobProcess) error {
 func (r *Runner) tryAcquire(child *jobProcess) (ending *jobProcess, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := 0
 	for other, left := range r.children {
 		if left && slices.ContainsFunc(child.waitKeys, func(what string) bool { return slices.Contains(other.waitKeys, what) }) {
 			if other.done {
@@ -122,13 +123,9 @@ func (r *Runner) tryAcquire(child *jobProcess) (ending *jobProcess, err error) {
 			}
 			return nil, errWaiting
 		}
-		if other.owner == child.owner {
-			of++
-		}
 	}
-	room := cmp.Or(r.MaxLingering, r.defaultMax()) - len(r.children)
-	switch {
-	case child.owner == "" && room <= 0, child.owner != "" && of >= max(1, room/ownerShare):
+	r.room.Places, r.room.PerNamespace = cmp.Or(r.MaxLingering, r.defaultMax()), ownerShare
+	if !r.room.Take(share.Owner{Namespace: child.owner}) {
 		return nil, ErrTooMany
 	}
 	if r.children == nil {
@@ -159,7 +156,10 @@ func (r *Runner) noteLeft(c *jobProcess, done bool) {
 func (r *Runner) removeChild(c *jobProcess) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.children, c)
+	if _, there := r.children[c]; there {
+		delete(r.children, c)
+		r.room.Free(share.Owner{Namespace: c.owner})
+	}
 }
 
 // A process that has said all it had to say ends within a millisecond. No caller

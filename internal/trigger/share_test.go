@@ -1,0 +1,89 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package trigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+)
+
+// causeIn is a cause about a pod of a namespace.
+func causeIn(namespace, pod string, i int) Cause {
+	return Cause{Kind: KindMountFault, Key: fmt.Sprint(namespace, pod, i), Time: time.Now(), Pod: &v1.PodReference{Namespace: namespace, Name: pod}}
+}
+
+// TestOnePodFillsNoQueue: a pod has thousands of faults, and a namespace thousands of pods. Causes of others find room, and their turn
+// comes next.
+func TestOnePodFillsNoQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var made []string
+		create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if d, ok := o.(*v1.Diagnosis); ok {
+				made = append(made, d.Spec.PodReference.Namespace+"/"+d.Spec.PodReference.Name)
+			}
+			return c.Create(ctx, o, opts...)
+		}
+		var pods []client.Object
+		add := func(namespace, name string) {
+			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: "n1"}})
+		}
+		for i := range 500 {
+			add("tenant", fmt.Sprint("many-", i))
+		}
+		add("shop", "full")
+		add("shop", "web")
+		c := newCluster(t, interceptor.Funcs{Create: create}, pods...)
+		c.add(t, "t", nil)
+		offered := map[string]int{}
+		offer := func(cause Cause) {
+			if err := c.d.Offer("t", cause); err == nil {
+				offered[cause.Pod.Namespace+"/"+cause.Pod.Name]++
+			} else if !errors.Is(err, errFull) {
+				t.Error(err)
+			}
+		}
+		for i := range 10_000 {
+			offer(causeIn("tenant", fmt.Sprint("many-", i%500), i))
+			offer(causeIn("shop", "full", i))
+		}
+		offer(causeIn("shop", "web", 0))
+		offer(causeIn("bank", "one", 0))
+		if offered["shop/web"] != 1 || offered["bank/one"] != 1 {
+			t.Errorf("there is no room for others: %v", offered)
+		}
+		if n := c.d.lane("t").length(); n > maxWaiting/2 {
+			t.Errorf("%d causes of two namespaces wait", n)
+		}
+		drop := c.d.Progress("t").Tally.Dropped[v1.ReasonQueueFull]
+		if drop.Count == 0 || !strings.Contains(drop.Message, "of namespace shop, or of its pod full") {
+			t.Errorf("%+v", drop)
+		}
+		stop := c.start(t)
+		defer stop()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		web := -1
+		for i, pod := range made {
+			if pod == "shop/web" {
+				web = i
+			}
+		}
+		if web < 0 || web > 4 {
+			t.Errorf("the turn of shop/web was number %d: %v", web, made)
+		}
+	})
+}
