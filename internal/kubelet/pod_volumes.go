@@ -59,7 +59,7 @@ func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 	return all, nil
 }
 
-// listLocal lists a directory. One that is not there has no entries.
+// listLocal lists a directory. One that is not there has no entries, and one on a file system that may hang is ErrMayBlock.
 func listLocal(name string) ([]string, error) {
 	dir, err := mountns.Lookup(0, name)
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
@@ -69,6 +69,13 @@ func listLocal(name string) ([]string, error) {
 		return nil, err
 	}
 	defer dir.Close()
+	st, err := dir.Stat(sys.StatType)
+	if err == nil && (st.MountRoot || !st.RootKnown) { // any other lies on a file system that the way to it leads over
+		err = mountns.NotHanging(name, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
 	names, _, err := sys.ListDir(dir, maxVolumes)
 	if errors.Is(err, sys.ENOTDIR) {
 		return nil, nil

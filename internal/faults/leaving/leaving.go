@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -170,7 +171,10 @@ func remainsOf(node *kubelet.Node, table *mountinfo.Table, uid string) (texts []
 		texts = append(texts, describeMount(node, table, m))
 	}
 	volumes, err := node.PodVolumes(uid)
-	if err != nil {
+	switch {
+	case errors.Is(err, mountns.ErrMayBlock): // by one of those mounts
+		return append(texts, fmt.Sprintf("directories of volumes, which were not listed: %v", err)), nil
+	case err != nil:
 		return nil, err
 	}
 	for _, v := range volumes {
