@@ -182,7 +182,8 @@ type Function struct {
 
 // Storage says where full results are kept.
 type Storage struct {
-	// hostPath keeps results on the node. A relative path is below the agent's data root; an absolute one must be.
+	// hostPath keeps results on the node, below the directory storage of the agent's data root. An absolute path must be below the data
+	// root.
 	// +optional
 	HostPath *HostPathStorage `json:"hostPath,omitempty"`
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/memlimit"
 )
 
 // runAgent runs the agent until ctx is done. The next start resumes the Diagnoses that run then. The process must end
@@ -35,14 +37,21 @@ func runWith(ctx context.Context, config *rest.Config, settings options, registr
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	mark, killed, markErr := memlimit.SetMark(filepath.Join(settings.DataRoot, markFile))
 	freshness := &guard.Freshness{}
-	manager, err := newManager(config, settings, freshness)
+	manager, err := newManager(config, settings, freshness, killed)
 	if err != nil {
-		return err
+		return errors.Join(err, mark.Remove())
+	}
+	if markErr != nil { // it works without, until it is killed
+		manager.GetLogger().Error(markErr, "Could not note that the agent runs")
+	}
+	if killed {
+		manager.GetLogger().Info("The last agent was probably killed for memory: pods and Diagnoses are listed in pages", "page", carefulPage)
 	}
 	a := &agent{options: settings, apiServer: apiServer{manager: manager, freshness: freshness}, registry: registry}
 	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
-	defer func() { err = errors.Join(err, a.close()) }()
+	defer func() { err = errors.Join(err, a.close(), mark.Remove()) }()
 	if err := a.assemble(ctx); err != nil {
 		return err
 	}

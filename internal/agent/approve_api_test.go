@@ -149,7 +149,7 @@ func startServing(t *testing.T, m manager.Manager) (stop func()) {
 func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	t.Helper()
 	freshness := &guard.Freshness{}
-	manager, err := newManager(a.config, a.options, freshness)
+	manager, err := newManager(a.config, a.options, freshness, false)
 	if err != nil {
 		t.Fatal(err)
 	}

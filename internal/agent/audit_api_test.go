@@ -42,7 +42,7 @@ func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
 // recorderOf runs a recorder with the rights of an agent.
 func recorderOf(t *testing.T, n *testNode) *audit.Recorder {
 	t.Helper()
-	m, err := newManager(n.config, n.options, &guard.Freshness{})
+	m, err := newManager(n.config, n.options, &guard.Freshness{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,10 +24,15 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else.
-func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manager.Manager, error) {
+// carefulPage is how many objects an agent lists at once after one was killed for memory: with the largest that the API server takes, a page
+// has 12 megabytes.
+const carefulPage = 8
+
+// newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else. A careful one lists pods
+// and Diagnoses in pages. The API server reads these from its storage, so agents do so only if they have to.
+func newManager(rest *rest.Config, o options, freshness *guard.Freshness, careful bool) (manager.Manager, error) {
 	caching := cacheOptions(o.NodeName)
-	caching.NewInformer = observeFreshness(freshness)
+	caching.NewInformer = newInformer(freshness, careful)
 	return kubeclient.New(rest, manager.Options{
 		Cache:                  caching,
 		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
@@ -36,12 +41,18 @@ func newManager(rest *rest.Config, o options, freshness *guard.Freshness) (manag
 	})
 }
 
-// observeFreshness makes informers as a cache does by default, and has those of RecoveryPolicies recorded.
-func observeFreshness(f *guard.Freshness) func(toolscache.ListerWatcher, runtime.Object, time.Duration,
+// newInformer makes informers as a cache does by default, has those of RecoveryPolicies recorded, and those of objects that tenants create
+// read in pages if the agent is careful.
+func newInformer(f *guard.Freshness, careful bool) func(toolscache.ListerWatcher, runtime.Object, time.Duration,
 	toolscache.Indexers) toolscache.SharedIndexInformer {
 	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
-		if _, ok := of.(*v1.RecoveryPolicy); ok {
+		switch of.(type) {
+		case *v1.RecoveryPolicy:
 			lw = f.Follow(lw)
+		case *v1.Diagnosis, *corev1.Pod:
+			if careful {
+				lw = kubeclient.Pages(lw, carefulPage, reduceObject)
+			}
 		}
 		return toolscache.NewSharedIndexInformer(lw, of, resync, by)
 	}

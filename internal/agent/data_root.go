@@ -23,6 +23,9 @@ const (
 	lockRetry   = 500 * time.Millisecond
 )
 
+// markFile says that an agent runs, and stays if it is killed.
+const markFile = "running"
+
 // idleFile has what the sweep of idle devices has seen.
 const idleFile = "idle-devices.json"
 

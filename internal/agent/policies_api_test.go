@@ -54,7 +54,7 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 		})
 	})
 	freshness := &guard.Freshness{}
-	manager, err := newManager(n.config, n.options, freshness)
+	manager, err := newManager(n.config, n.options, freshness, false)
 	if err != nil {
 		t.Fatal(err)
 	}

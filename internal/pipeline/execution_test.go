@@ -492,7 +492,8 @@ func TestTheStatusFits(t *testing.T) {
 		return processor.Result{Values: map[string]string{fmt.Sprint("k", calls): strings.Repeat("x", 400)}, Findings: []fault.Finding{f}}, nil
 	}}})
 	d := diagnosis()
-	d.Spec.Parameters = map[string]string{"p": strings.Repeat("x", 200<<10), "q": strings.Repeat("x", 200<<10), "r": strings.Repeat("x", 200<<10)}
+	d.Spec.Parameters = map[string]string{"p": strings.Repeat("x", v1.MaxParameterCharacters-1)}
+	d.Annotations = map[string]string{"a": strings.Repeat("x", 500<<10)}
 	d = w.run(t, d)
 	text, err := json.Marshal(d)
 	if err != nil {

@@ -90,7 +90,7 @@ func checkArtifacts(t *testing.T, w *world, d *v1.Diagnosis) {
 		if err != nil || string(text) != d.Status.OperationResults[a.Key] || a.SizeBytes != int64(len(text)) || a.Operation != "script" || len(a.SHA256) != 64 {
 			t.Errorf("artifact %+v holds %q: %v", a, text, err)
 		}
-		if !strings.HasPrefix(a.Path, filepath.Join(w.dir, "scripts")+"/") {
+		if !strings.HasPrefix(a.Path, filepath.Join(w.dir, "storage", "scripts")+"/") {
 			t.Errorf("artifact is at %q", a.Path)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 const (
 	journalDir  = "journal"
 	artifactDir = "artifacts"
+	storageRoot = "storage" // of Operations
 	journalEnd  = ".jsonl"
 	partEnd     = ".part"
 )
@@ -53,24 +54,22 @@ func openFiles(dataRoot string) (*files, error) {
 	return f, nil
 }
 
-// storageDir checks the directory of an Operation's storage and makes it relative. A relative path is below the data root;
-// an absolute one must be.
+// storageDir returns the directory of an Operation's storage, relative to the data root. It lies below a directory of its own, so that no
+// name that a user chooses is a name that kubediag uses. A relative path is below that; an absolute one must be below it or the data root.
 func (f *files) storageDir(dir string) (string, error) {
 	rel := path.Clean(dir)
 	if path.IsAbs(dir) {
 		var below bool
-		if rel, below = strings.CutPrefix(rel, f.base+"/"); !below {
-			return "", fmt.Errorf("must be below %q", f.base)
+		if rel, below = strings.CutPrefix(rel, path.Join(f.base, storageRoot)+"/"); !below {
+			if rel, below = strings.CutPrefix(rel, f.base+"/"); !below {
+				return "", fmt.Errorf("must be below %q", f.base)
+			}
 		}
 	}
 	if !filepath.IsLocal(rel) || rel == "." {
 		return "", fmt.Errorf("must be below %q", f.base)
 	}
-	switch first, _, _ := strings.Cut(rel, "/"); first {
-	case journalDir, artifactDir, "lock", "repair.lock", "by-hand", "idle-devices.json":
-		return "", fmt.Errorf("must not be in %q, which kubediag uses itself", path.Join(f.base, first))
-	}
-	return rel, nil
+	return path.Join(storageRoot, rel), nil
 }
 
 func journalName(uid string) string { return path.Join(journalDir, uid+journalEnd) }
@@ -170,6 +169,9 @@ func (f *files) remove(uid string) error {
 	if b := readBegin(f.root, journalName(uid)); b != nil && isFileName(uid) {
 		for _, dir := range b.Storage {
 			errs = append(errs, f.root.RemoveAll(path.Join(dir, uid)))
+			if first, _, _ := strings.Cut(dir, "/"); first != storageRoot { // the run began under a release that had it there
+				errs = append(errs, f.root.RemoveAll(path.Join(storageRoot, dir, uid)))
+			}
 		}
 	}
 	errs = append(errs, f.root.RemoveAll(path.Join(artifactDir, uid)))

@@ -14,8 +14,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestResultsLeaveRoomForALargeSpec: what has no room in the status is kept on the node, and the status says where.
-func TestResultsLeaveRoomForALargeSpec(t *testing.T) {
+// TestResultsLeaveRoomForALargeObject: what has no room in the status is kept on the node, and the status says where.
+func TestResultsLeaveRoomForALargeObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	long := strings.Repeat("x", 200<<10)
@@ -23,9 +23,9 @@ func TestResultsLeaveRoomForALargeSpec(t *testing.T) {
 	w.replace(returning("podDetailCollector", processor.Result{Values: map[string]string{"first": long}}))
 	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"second": long}}))
 	d := diagnosis()
-	d.Spec.Parameters = map[string]string{}
-	for i := range 4 {
-		d.Spec.Parameters[fmt.Sprint("param.", i)] = long
+	d.Labels = map[string]string{} // of which the API server takes as many as fit
+	for i := range 6000 {
+		d.Labels[fmt.Sprintf("%063d/%060d", i, i)] = ""
 	}
 	s := w.run(t, d).Status
 	results := s.OperationResults

@@ -242,10 +242,14 @@ func TestStorageDir(t *testing.T) {
 	dir := t.TempDir()
 	r := newRunner(t, dir)
 	for path, want := range map[string]string{
-		"a": "a", "a/b/": "a/b", "./a": "a", "a/../b": "b",
-		dir + "/a": "a", dir + "/a/../b": "b", dir + "//a": "a",
+		"a": "storage/a", "a/b/": "storage/a/b", "./a": "storage/a", "a/../b": "storage/b", "storage": "storage/storage",
+		dir + "/a": "storage/a", dir + "/a/../b": "storage/b", dir + "//a": "storage/a", dir + "/storage/a": "storage/a",
+		// no name is one of kubediag's own
+		"journal": "storage/journal", "journal/x": "storage/journal/x", "artifacts": "storage/artifacts", "records": "storage/records",
+		"lock": "storage/lock", "repair.lock": "storage/repair.lock", "by-hand": "storage/by-hand", dir + "/records": "storage/records",
+		"idle-devices.json": "storage/idle-devices.json", dir + "/journal/a": "storage/journal/a",
 		"": "", ".": "", "/": "", "..": "", "../a": "", "a/../../b": "", dir: "", dir + "/..": "", dir + "x/a": "",
-		"/etc": "", dir + "/../etc": "", "journal": "", "journal/x": "", "artifacts": "", "lock": "", dir + "/journal/a": "",
+		"/etc": "", dir + "/../etc": "", dir + "/storage": "storage/storage", dir + "/storage/../..": "",
 	} {
 		got, err := r.files.storageDir(path)
 		if got != want || (err == nil) != (want != "") {
