@@ -35,7 +35,11 @@ type Bucket struct {
 }
 
 // accounts are what each of several owners has taken, and which of them wait.
-type accounts map[string]*account
+type accounts struct {
+	names map[string]*account
+	// sweepAt is how many there are when those in which nothing is noted are dropped next.
+	sweepAt int
+}
 
 type account struct {
 	share *rate.Limiter
@@ -46,7 +50,7 @@ type account struct {
 
 // NewBucket makes a full bucket. each is the share of one namespace.
 func NewBucket(all, each Pace) *Bucket {
-	return &Bucket{all: rate.NewLimiter(all.limit(), all.AtOnce), each: each, namespaces: accounts{}}
+	return &Bucket{all: rate.NewLimiter(all.limit(), all.AtOnce), each: each, namespaces: newAccounts()}
 }
 
 // Set changes the paces, and keeps what was taken.
@@ -56,9 +60,9 @@ func (b *Bucket) Set(all, each Pace, now time.Time) {
 		return
 	}
 	b.each = each
-	for _, a := range b.namespaces {
+	for _, a := range b.namespaces.names {
 		adjust(a.share, each, now)
-		for _, p := range a.pods {
+		for _, p := range a.pods.names {
 			adjust(p.share, each.Quarter(), now)
 		}
 	}
@@ -119,29 +123,40 @@ func (b *Bucket) Take(o Owner, now time.Time) {
 	a.waits, p.waits = time.Time{}, time.Time{}
 }
 
+func newAccounts() accounts { return accounts{names: map[string]*account{}, sweepAt: minSweep} }
+
+// minSweep is how many accounts there are at least when some are dropped.
+const minSweep = 64
+
 // of is the account of an owner. One without an account has a full share.
-func (s accounts) of(name string, share Pace) *account {
-	if a := s[name]; a != nil {
+func (s *accounts) of(name string, share Pace) *account {
+	if a := s.names[name]; a != nil {
 		return a
 	}
-	return &account{share: rate.NewLimiter(share.limit(), share.AtOnce), pods: accounts{}}
+	return &account{share: rate.NewLimiter(share.limit(), share.AtOnce), pods: newAccounts()}
 }
 
-// keepAccount is the account of an owner, which is kept from now on. Accounts in which nothing is noted are dropped.
-func (s accounts) keepAccount(name string, share Pace, now time.Time) *account {
-	if s[name] == nil {
-		maps.DeleteFunc(s, func(_ string, a *account) bool { return a.untouched(now) && !a.waits.After(now) })
-		s[name] = s.of(name, share)
+// keepAccount is the account of an owner, which is kept from now on. When their number has doubled, accounts in which nothing is noted are
+// dropped.
+func (s *accounts) keepAccount(name string, share Pace, now time.Time) *account {
+	a := s.of(name, share)
+	if s.names[name] != nil {
+		return a
 	}
-	return s[name]
+	if len(s.names) >= s.sweepAt {
+		maps.DeleteFunc(s.names, func(_ string, a *account) bool { return a.untouched(now) && !a.waits.After(now) })
+		s.sweepAt = max(minSweep, 2*len(s.names))
+	}
+	s.names[name] = a
+	return a
 }
 
 // yields reports whether an owner has used up its share while another waits that has not.
-func (s accounts) yields(name string, a *account, now time.Time) bool {
+func (s *accounts) yields(name string, a *account, now time.Time) bool {
 	if a.share.TokensAt(now) >= 1 {
 		return false
 	}
-	for other, b := range s {
+	for other, b := range s.names {
 		if other != name && b.waits.After(now) && b.share.TokensAt(now) >= 1 {
 			return true
 		}
