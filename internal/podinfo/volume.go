@@ -29,10 +29,11 @@ func KubeletPlugin(v corev1.Volume) string {
 
 // VolumesOf lists the volumes that a container mounts, each once.
 func VolumesOf(pod *corev1.Pod, name string) []corev1.Volume {
-	mounts := VolumeMounts(pod, name)
-	return slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool {
-		return !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
-	})
+	mounted := map[string]bool{}
+	for _, m := range VolumeMounts(pod, name) {
+		mounted[m.Name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(pod.Spec.Volumes), func(v corev1.Volume) bool { return !mounted[v.Name] })
 }
 
 // CreatesHostPath reports whether the path of a hostPath volume is made if it is not there: by the kubelet for

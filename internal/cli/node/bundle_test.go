@@ -137,15 +137,18 @@ func TestKubeletLines(t *testing.T) {
 // FuzzEvidence has anything be in the entries of a bundle that is well otherwise.
 func FuzzEvidence(f *testing.F) {
 	b := writeBundle(f, aRecording())
-	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry))
-	f.Add([]byte(`{"podSpecs":true}`), []byte(`{"found":[{}]}`),
+	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry), []byte(`{}`))
+	f.Add([]byte(`{"podSpecs":true,"podUIDs":["u"]}`), []byte(`{"found":[{}]}`), []byte(`{"missing":{"/a":true},"volumes":{"u":[{}]}}`),
 		[]byte(`{"table":[{"ID":1,"Parent":1}],"tables":{"3":[{"ID":1,"Parent":2},{"ID":2,"Parent":1}]},`+
 			`"devices":[{"report":{"Holders":[{"Kind":"mount","Mount":{"ID":1,"Namespace":{"Inode":3}}}]}}]}`),
-		[]byte(`{"volumes":[{"evidence":{"Mount":{"ID":1},"Staging":{}},"copies":[{}]}]}`), []byte(`{"pods":[{"allMounts":3,"entries":[{}]}]}`))
-	f.Fuzz(func(t *testing.T, node, subPaths, devices, volumes, orphans []byte) {
+		[]byte(`{"volumes":[{"evidence":{"Mount":{"ID":1},"Staging":{}},"copies":[{}]}]}`), []byte(`{"pods":[{"allMounts":3,"entries":[{}]}]}`),
+		[]byte(`{"items":[{"metadata":{"uid":"u"},"spec":{"containers":[{"name":"c","volumeMounts":[{"name":"v","mountPath":"/a","subPath":"b"}]}],`+
+			`"volumes":[{"name":"v","hostPath":{"path":"/a"}}]}}]}`))
+	f.Fuzz(func(t *testing.T, node, subPaths, sources, devices, volumes, orphans, pods []byte) {
 		var b bundle.Bundle
 		for name, content := range map[string][]byte{
-			nodeEntry: node, subPathsEntry: subPaths, devicesEntry: devices, volumesEntry: volumes, orphansEntry: orphans,
+			nodeEntry: node, subPathsEntry: subPaths, sourcesEntry: sources, devicesEntry: devices, volumesEntry: volumes, orphansEntry: orphans,
+			podsEntry: pods,
 		} {
 			if err := b.Add(name, "", content); err != nil {
 				t.Fatal(err)

@@ -31,6 +31,7 @@ type inspection struct {
 	host         mountns.Namespace
 	table        *mountinfo.Table // of the kubelet's namespace
 	tables       map[uint64]*mountinfo.Table
+	verdicts     map[mountKey]tableVerdict
 	processes    map[int]Process
 	aliveReasons map[string]string // UID -> why it is alive; empty: it is not
 	unseenReason string            // in the report that is judged, see unseen

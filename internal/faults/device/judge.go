@@ -38,6 +38,12 @@ type tableVerdict struct {
 	keepReason string // the mount stays; empty if nothing in the tables speaks against its going
 }
 
+// maxShown is at how many places of the node a file system is looked for. More, for each of many mounts, would be the square of work.
+const maxShown = 256
+
+// tooManyPlaces is why a mount stays of whose file system the node has more.
+var tooManyPlaces = fmt.Sprintf("the node has that directory mounted at more than %d places, which are too many to look at", maxShown)
+
 // judgeByTables looks whether m, of the table inside, is a copy of what the kubelet had mounted for a volume and has no
 // more.
 func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
@@ -45,8 +51,11 @@ func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
 	if !ok || parent.ID == mount.ID {
 		return tableVerdict{keepReason: "it is the root of its namespace, which nothing has carried in"}
 	}
-	verdict := tableVerdict{parent: parent, hostPath: t.hostVolumePath(mount, parent)}
+	hostPath, all := t.hostVolumePath(mount, parent)
+	verdict := tableVerdict{parent: parent, hostPath: hostPath}
 	switch {
+	case !all:
+		verdict.keepReason = tooManyPlaces
 	case verdict.hostPath == "":
 		verdict.keepReason = "it is in no directory in which the kubelet mounts volumes, so it is no copy of such a mount"
 	case t.mountedOnHost(mount):
@@ -69,7 +78,7 @@ func (t mountTables) pathIsHidden(m mountinfo.Mount) bool {
 
 // mountedOnHost reports whether the host has the file system of m mounted.
 func (t mountTables) mountedOnHost(m mountinfo.Mount) bool {
-	return len(t.hostTable.OfDevice(m.Major, m.Minor)) > 0
+	return t.hostTable.HasDevice(m.Major, m.Minor)
 }
 
 func sameFileSystem(a, b mountinfo.Mount) bool { return a.Major == b.Major && a.Minor == b.Minor }
@@ -81,23 +90,25 @@ func (t mountTables) coveredByMount(m mountinfo.Mount) bool {
 
 // hostVolumePath is where on the host the directory is that m is mounted on: found by the file system that it belongs
 // to and its path in there. The names that both namespaces have for it may differ. Only a directory of volumes counts.
-func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) string {
+// all is whether there were not too many places to look at.
+func (t mountTables) hostVolumePath(m, parent mountinfo.Mount) (found string, all bool) {
 	below, ok := mountinfo.Below(parent.Point, m.Point)
 	if !ok || parent.Deleted() {
-		return ""
+		return "", true
 	}
-	for _, found := range t.hostPathsOf(parent, path.Join(parent.Root, below)) {
+	paths, all := t.hostPathsOf(parent, path.Join(parent.Root, below))
+	for _, found := range paths {
 		if t.isVolumePath(found) {
-			return found
+			return found, all
 		}
 	}
-	return ""
+	return "", all
 }
 
 // hostPathsOf lists where the host sees the directory called name in the file system of m.
-func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) []string {
-	var found []string
-	for _, h := range t.hostTable.OfDevice(m.Major, m.Minor) {
+func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) (found []string, all bool) {
+	shown, more := t.hostTable.Showing(m.Major, m.Minor, name, maxShown)
+	for _, h := range shown {
 		below, ok := mountinfo.Below(h.Root, name)
 		if !ok {
 			continue
@@ -107,7 +118,7 @@ func (t mountTables) hostPathsOf(m mountinfo.Mount, name string) []string {
 			found = append(found, at)
 		}
 	}
-	return found
+	return found, !more
 }
 
 // isVolumePath reports whether the kubelet mounts volumes at such a path: ROOT/plugins/..., ROOT/pods/UID/volume...
@@ -138,12 +149,14 @@ func (t mountTables) holdsAllVolumes(dir string) bool {
 
 // carrierPaths lists where on the host that is which a volume of a container mounts: as the runtime was told, and by
 // what is mounted in the container.
-func (t mountTables) carrierPaths(c cri.Mount) []string {
-	paths := []string{path.Clean(c.HostPath)}
+func (t mountTables) carrierPaths(c cri.Mount) (paths []string, all bool) {
+	paths, all = []string{path.Clean(c.HostPath)}, true
 	if top, ok := t.holderTable.Top(path.Clean(c.ContainerPath)); ok && !top.Deleted() {
-		paths = append(paths, t.hostPathsOf(top, top.Root)...)
+		var more []string
+		more, all = t.hostPathsOf(top, top.Root)
+		paths = append(paths, more...)
 	}
-	return paths
+	return paths, all
 }
 
 // judgeMount judges one mount, and says how it is used as it should be.
@@ -161,7 +174,7 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	holder.tableOrder = table.Position(m.ID)
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	tables := mountTables{layoutOf(n.node), n.table, table}
-	verdict := tables.judgeByTables(m)
+	verdict := n.judgeOnce(tables, holder.Mount.Namespace, m)
 	holder.HostPath, holder.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
 	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
 	claim := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
@@ -183,6 +196,26 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 			"namespace; %s; no unmount spreads from there", verdict.hostPath, how)
 	}
 	return live
+}
+
+// judgeOnce is judgeByTables, once for each mount of a namespace: a mount may hold many devices.
+func (n *inspection) judgeOnce(tables mountTables, ns mountns.Namespace, m mountinfo.Mount) tableVerdict {
+	key := mountKey{ns.Inode, m.ID}
+	verdict, known := n.verdicts[key]
+	if !known {
+		verdict = tables.judgeByTables(m)
+		if n.verdicts == nil {
+			n.verdicts = map[mountKey]tableVerdict{}
+		}
+		n.verdicts[key] = verdict
+	}
+	return verdict
+}
+
+// mountKey is a mount of a namespace.
+type mountKey struct {
+	namespace uint64
+	id        int
 }
 
 // propagationPath says how the mount came into its namespace, and why it is to stay for that. It also says whether a
@@ -214,7 +247,7 @@ func (n *inspection) carriedByContainer(tables mountTables, holder *HolderInfo, 
 		return "", whose + " has mounted it itself: it lies in none of its volumes", ""
 	}
 	holder.CarrierMount = &carrier
-	paths := tables.carrierPaths(carrier)
+	paths, all := tables.carrierPaths(carrier)
 	for _, p := range paths {
 		if tables.holdsAllVolumes(p) {
 			return fmt.Sprintf("hostPath %q at %q has carried it into %s", carrier.HostPath, carrier.ContainerPath, whose), "", ""
@@ -224,6 +257,9 @@ func (n *inspection) carriedByContainer(tables mountTables, holder *HolderInfo, 
 		if uid, _, ok := tables.splitPodPath(p); ok && (uid == holder.Pod.UID || holder.Pod.UID == "") {
 			return "", "", fmt.Sprintf("%s has it as a volume of its own, at %q", whose, carrier.ContainerPath)
 		}
+	}
+	if !all {
+		return "", tooManyPlaces, ""
 	}
 	return "", fmt.Sprintf("it came into %s with %q, which is not above all volumes of the node", whose, carrier.HostPath), ""
 }

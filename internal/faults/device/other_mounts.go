@@ -42,7 +42,10 @@ func (i *Inspector) ListOtherMounts(ctx context.Context, copies []HolderInfo) ([
 		n := OtherMounts{Namespace: ns.Inode, ID: ns.ID, PIDs: pids[:min(len(pids), maxAsked)]}
 		for _, m := range table.Mounts() {
 			parent, ok := table.ByID(m.Parent)
-			if m.Master == 0 && m.Shared == 0 && (!ok || parent.Master == 0 && parent.Shared == 0 && tables.hostVolumePath(m, parent) == "") {
+			if m.Master != 0 || m.Shared != 0 || ok && (parent.Master != 0 || parent.Shared != 0) {
+				continue
+			}
+			if volume, all := tables.hostVolumePath(m, parent); !ok || volume == "" && all {
 				n.Mounts = append(n.Mounts, m.ID)
 			}
 		}

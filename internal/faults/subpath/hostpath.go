@@ -122,13 +122,15 @@ type startProgress struct {
 	mountsSubPath bool // the container mounts a subPath of the volume
 }
 
-func startProgressOf(pod *corev1.Pod, container string, v corev1.Volume) startProgress {
-	status, _ := podinfo.ContainerStatus(pod, container)
-	progress := startProgress{volumesUp: volumesAreUp(status), refused: len(startRefusals(status)) > 0}
-	progress.mountsSubPath = slices.ContainsFunc(podinfo.SubPathMounts(pod), func(expected podinfo.SubPathMount) bool {
-		return expected.Container == container && expected.Volume.Name == v.Name
-	})
-	return progress
+// subPathVolumes are the names of the volumes of which a container mounts a subPath.
+func subPathVolumes(pod *corev1.Pod, container string) map[string]bool {
+	names := map[string]bool{}
+	for _, m := range podinfo.VolumeMounts(pod, container) {
+		if m.SubPath != "" || m.SubPathExpr != "" {
+			names[m.Name] = true
+		}
+	}
+	return names
 }
 
 // judgeHostPath decides whether a container that is not started can get a hostPath volume, by what a lookup of the path

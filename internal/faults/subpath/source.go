@@ -55,7 +55,10 @@ func (p podSources) containers() []string {
 
 // find looks at the sources of one container, inside the namespace.
 func (p podSources) find(paths pathLookup, container string) []fault.Finding {
-	c := containerSources{podSources: p, paths: paths, name: container}
+	c := containerSources{podSources: p, paths: paths, name: container, volumes: map[string]*corev1.Volume{}}
+	for i := range p.pod.Spec.Volumes {
+		c.volumes[p.pod.Spec.Volumes[i].Name] = &p.pod.Spec.Volumes[i]
+	}
 	c.status, _ = podinfo.ContainerStatus(p.pod, container)
 	unstarted := slices.Contains(podinfo.Unstarted(p.pod, container), container)
 	if !unstarted && c.status.State.Running == nil {
@@ -76,17 +79,20 @@ func (p podSources) find(paths pathLookup, container string) []fault.Finding {
 // containerSources is what one container mounts.
 type containerSources struct {
 	podSources
-	paths  pathLookup
-	name   string
-	status corev1.ContainerStatus
+	paths   pathLookup
+	name    string
+	status  corev1.ContainerStatus
+	volumes map[string]*corev1.Volume // of the pod, by name
 }
 
 // finding is one about a volume of the container.
 func (c containerSources) finding(code fault.Code, volume string, evidence ...string) fault.Finding {
 	details := podinfo.DetailsOf(c.pod, c.name)
 	details.Place = fault.PlaceSource
-	if name, ok := podinfo.ClaimVolume(c.pod, volume, func(string, int) bool { return false }); ok && volume != "" && volume != name {
-		details.SpecVolume, details.PersistentVolume = name, volume
+	if v := c.volumes[volume]; volume != "" && (v == nil || podinfo.FromClaim(*v)) {
+		if name, ok := podinfo.ClaimVolume(c.pod, volume, func(string, int) bool { return false }); ok && volume != name {
+			details.SpecVolume, details.PersistentVolume = name, volume
+		}
 	}
 	return fault.Finding{Code: code, Pod: podinfo.PodOf(c.pod), Container: c.name, Volume: volume, Details: details, Evidence: evidence}
 }
@@ -94,21 +100,22 @@ func (c containerSources) finding(code fault.Code, volume string, evidence ...st
 // hostPathFinding is finding of what a volume has at subPath. If the volume is a hostPath, that may be a socket.
 func (c containerSources) hostPathFinding(code fault.Code, volume, subPath string, evidence ...string) fault.Finding {
 	found := c.finding(code, volume, evidence...)
-	for _, v := range c.pod.Spec.Volumes {
-		if v.Name == volume {
-			found.Details.Place = podinfo.SourcePlace(code, v.HostPath, subPath, found.Details.Place)
-		}
+	if v := c.volumes[volume]; v != nil {
+		found.Details.Place = podinfo.SourcePlace(code, v.HostPath, subPath, found.Details.Place)
 	}
 	return found
 }
 
 // missingVolumes looks for volumes that are not there, and hostPaths of another kind than the spec demands.
 func (c containerSources) missingVolumes() (found []fault.Finding) {
+	progress := startProgress{volumesUp: volumesAreUp(c.status), refused: len(startRefusals(c.status)) > 0}
+	ofSubPaths := subPathVolumes(c.pod, c.name)
 	for _, v := range podinfo.VolumesOf(c.pod, c.name) {
 		switch {
 		case v.HostPath != nil:
 			at, err := c.paths.statHostPath(v.HostPath.Path)
-			if code, evidence := judgeHostPath(v, startProgressOf(c.pod, c.name, v), at, err); code != "" {
+			progress.mountsSubPath = ofSubPaths[v.Name]
+			if code, evidence := judgeHostPath(v, progress, at, err); code != "" {
 				found = append(found, c.hostPathFinding(code, v.Name, "", evidence...))
 			}
 		case podinfo.KubeletPlugin(v) != "" && volumesAreUp(c.status):

@@ -4,6 +4,8 @@
 package mountinfo
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -24,18 +26,31 @@ type wayIndex struct {
 	// at is the index of the first mount on a mount with that ID at that point, and all those of every mount at a point.
 	at  map[place]int
 	all map[string][]int
-	// of has the indexes of the mounts of each file system.
-	of map[device][]int
+	// of has the indexes of the mounts of each file system, and showing those that have the same directory of it.
+	of      map[device][]int
+	showing map[directory][]int
+	// root is the lowest mount at "/", -1: none.
+	root int
 	// top is, by index, the highest of the mounts that are stacked on a mount at its point.
 	top []int
 }
 
 type device struct{ major, minor uint32 }
 
+// place is where a mount lies on its parent: the way from the parent's point, with the slash before it.
 type place struct {
 	parent int
-	point  string
+	way    string
 }
+
+// directory is one of a file system.
+type directory struct {
+	of   device
+	name string
+}
+
+// maxPath is the longest path of the kernel's lookup. Each component of a longer one would be work.
+const maxPath = 4096
 
 // NewTable makes a table of mounts, which it keeps.
 func NewTable(mounts []Mount) *Table {
@@ -60,12 +75,24 @@ func NewTable(mounts []Mount) *Table {
 }
 
 func (t *Table) indexWay() wayIndex {
-	w := wayIndex{at: make(map[place]int, len(t.mounts)), all: map[string][]int{}, of: map[device][]int{}, top: make([]int, len(t.mounts))}
+	w := wayIndex{
+		at: make(map[place]int, len(t.mounts)), all: map[string][]int{}, of: map[device][]int{}, showing: map[directory][]int{},
+		root: -1, top: make([]int, len(t.mounts)),
+	}
+	if i := slices.IndexFunc(t.roots, func(i int) bool { return t.mounts[i].Point == "/" }); i >= 0 {
+		w.root = t.roots[i]
+	}
 	for i := range t.mounts {
 		m := &t.mounts[i]
 		w.all[m.Point] = append(w.all[m.Point], i)
-		w.of[device{m.Major, m.Minor}] = append(w.of[device{m.Major, m.Minor}], i)
-		if p := (place{m.Parent, m.Point}); m.Parent != m.ID {
+		of := device{m.Major, m.Minor}
+		w.of[of] = append(w.of[of], i)
+		w.showing[directory{of, m.Root}] = append(w.showing[directory{of, m.Root}], i)
+		if parent, known := t.byID[m.Parent]; known && m.Parent != m.ID && Within(t.mounts[parent].Point, m.Point) {
+			p := place{m.Parent, m.Point[wayBegin(t.mounts[parent].Point):]}
+			if m.Point == t.mounts[parent].Point {
+				p.way = ""
+			}
 			if _, known := w.at[p]; !known {
 				w.at[p] = i
 			}
@@ -78,7 +105,7 @@ func (t *Table) indexWay() wayIndex {
 		// A table that is no tree, as only a forged text holds, must not hang us.
 		for w.top[i] < 0 && len(below) < len(t.mounts) {
 			below = append(below, i)
-			next, ok := w.at[place{t.mounts[i].ID, t.mounts[i].Point}]
+			next, ok := w.at[place{t.mounts[i].ID, ""}]
 			if !ok {
 				w.top[i] = i
 				break
@@ -117,6 +144,38 @@ func (t *Table) All(point string) []Mount {
 // OfDevice is every mount of the file system with that device number, visible or hidden, in the text's order.
 func (t *Table) OfDevice(major, minor uint32) []Mount {
 	return t.mountsAt(t.way().of[device{major, minor}])
+}
+
+// HasDevice reports whether a mount of the file system with that device number is in the table.
+func (t *Table) HasDevice(major, minor uint32) bool { return len(t.way().of[device{major, minor}]) > 0 }
+
+// Showing is every mount of the file system with that device number that shows the directory called name in it, visible or hidden, in the
+// text's order: its root is that directory, or one above it. If there are more than limit, it returns none.
+func (t *Table) Showing(major, minor uint32, name string, limit int) (found []Mount, more bool) {
+	if len(name) > maxPath {
+		return nil, false
+	}
+	var indexes []int
+	for {
+		indexes = append(indexes, t.way().showing[directory{device{major, minor}, name}]...)
+		if len(indexes) > limit {
+			return nil, true
+		}
+		if name == "/" || name == "" {
+			break
+		}
+		name = cmp.Or(name[:max(0, strings.LastIndexByte(name, '/'))], "/")
+	}
+	slices.Sort(indexes)
+	return t.mountsAt(indexes), false
+}
+
+// wayBegin is where the way begins of a path below point.
+func wayBegin(point string) int {
+	if point == "/" {
+		return 0
+	}
+	return len(point)
 }
 
 // Position is the place of the mount with that ID in the text's order, -1 if there is none.
@@ -159,10 +218,11 @@ func Below(dir, path string) (way string, ok bool) {
 }
 
 // On is the mount that the clean, absolute path lies on. There is none where
-// the table has no root, as in a namespace that is seen through a chroot.
+// the table has no root, as in a namespace that is seen through a chroot, and for
+// a path that is too long for a lookup.
 func (t *Table) On(path string) (Mount, bool) {
-	at := t.rootIndex()
-	if at < 0 {
+	at := t.way().root
+	if at < 0 || len(path) > maxPath {
 		return Mount{}, false
 	}
 	// A table that is no tree, as only a forged text holds, must not hang us.
@@ -186,16 +246,6 @@ func (t *Table) Top(point string) (Mount, bool) {
 	return m, true
 }
 
-// rootIndex is the lowest mount at "/".
-func (t *Table) rootIndex() int {
-	for _, i := range t.roots {
-		if t.mounts[i].Point == "/" {
-			return i
-		}
-	}
-	return -1
-}
-
 // nextOnPath is the mount on the one at index that a lookup of path meets first: the
 // one with the shortest point. -1: none.
 func (t *Table) nextOnPath(index int, path string) int {
@@ -208,7 +258,7 @@ func (t *Table) nextOnPath(index int, path string) int {
 		if end += 1 + next; next < 0 {
 			end = len(path)
 		}
-		if i, ok := t.way().at[place{on.ID, path[:end]}]; ok {
+		if i, ok := t.way().at[place{on.ID, path[wayBegin(on.Point):end]}]; ok {
 			return i
 		}
 	}
