@@ -126,7 +126,7 @@ func (e *Env) pack(t testing.TB) (wait func() error) {
 }
 
 func (e *Env) packAll(ctx context.Context) error {
-	for _, name := range []string{"manager", "agent", "kubediag"} {
+	for _, name := range []string{"manager", "agent", "kubediag", "kubectl-kubediag"} {
 		if err := e.build(ctx, name); err != nil {
 			return err
 		}
