@@ -66,6 +66,7 @@ const (
 	ReasonPodNotFound          = "PodNotFound"
 	ReasonPodNotScheduled      = "PodNotScheduled"
 	ReasonPodOnOtherNode       = "PodOnOtherNode"
+	ReasonPodInOtherNamespace  = "PodInOtherNamespace"
 	ReasonNodeNotFound         = "NodeNotFound"
 	// ReasonAgentLost: the agent that ran the Diagnosis has stopped renewing its Lease.
 	ReasonAgentLost = "AgentLost"

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/admission"
 	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/builtin/registry"
@@ -86,7 +87,10 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	reconciler := &reconciler{
 		node: a.NodeName, namespace: a.Namespace, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
-		runner: &podGuard{runner: a.runner, pods: a.pods, store: a.store, observer: observer},
+		runner: &podGuard{
+			runner: a.runner, pods: a.pods, store: a.store, observer: observer,
+			rights: &admission.Rights{Reader: a.manager.GetAPIReader(), Namespace: a.Namespace},
+		},
 	}
 	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
 		return err

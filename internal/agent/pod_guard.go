@@ -13,16 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/admission"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// podGuard is a runner that takes only Diagnoses whose pod is on this node. The manager checked that when it bound
-// them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
+// podGuard is a runner that takes only Diagnoses whose pod is on this node, and in a namespace that their author may repair. The manager
+// checked that when it bound them. Since then the pod may have gone, and another user may have set the label by which a Diagnosis comes here.
 type podGuard struct {
 	runner
 	pods     *nodePods
+	rights   *admission.Rights
 	store    pipeline.Store
 	observer pipeline.Observer
 }
@@ -30,7 +32,7 @@ type podGuard struct {
 // Run runs a Diagnosis, or refuses it before anything runs.
 func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
 	if ref := diagnosis.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) {
-		reason, message, err := g.check(ctx, ref)
+		reason, message, err := g.check(ctx, diagnosis, ref)
 		if err != nil {
 			return diagnosis, err
 		}
@@ -42,7 +44,10 @@ func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagno
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can.
-func (g *podGuard) check(ctx context.Context, ref *v1.PodReference) (reason, message string, err error) {
+func (g *podGuard) check(ctx context.Context, d *v1.Diagnosis, ref *v1.PodReference) (reason, message string, err error) {
+	if why, err := g.rights.Refusal(ctx, d); err != nil || why != "" {
+		return v1.ReasonPodInOtherNamespace, why, err
+	}
 	pod, err := g.pods.findPod(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if errors.Is(err, kubelet.ErrPodNotFound) {
 		return v1.ReasonPodNotFound, fmt.Sprintf("spec.podReference: Pod %s/%s does not exist", ref.Namespace, ref.Name), nil

@@ -80,6 +80,8 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,
 		"get recoverypolicies." + group, "list recoverypolicies." + group, "watch recoverypolicies." + group,
 		"get namespaces.", "get nodes.", // by name, for the labels that policies select by
+		"get validatingadmissionpolicies.admissionregistration.k8s.io of some names",
+		"get validatingadmissionpolicybindings.admissionregistration.k8s.io of some names",
 	}
 	for namespace, more := range map[string][]string{
 		"default": nil,
@@ -100,6 +102,8 @@ func TestManagerHasTheseRightsAndNoOthers(t *testing.T) {
 	everywhere := []string{
 		"create events.", "patch events.", "list events.", "watch events.", "get nodes.", "list nodes.", "get pods.",
 		"get namespaces.", // the labels that a mountFaultTemplate selects by
+		"get validatingadmissionpolicies.admissionregistration.k8s.io of some names",
+		"get validatingadmissionpolicybindings.admissionregistration.k8s.io of some names",
 		"get diagnoses." + group, "list diagnoses." + group, "watch diagnoses." + group, "patch diagnoses." + group, "delete diagnoses." + group,
 		"patch diagnoses/status." + group, "delete mountfaults." + group, "get mountfaults." + group,
 		"list mountfaults." + group, "watch mountfaults." + group,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,10 +18,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// NewScheme makes a scheme of the groups that kubediag reads and writes: its own, core and coordination.
+// NewScheme makes a scheme of the groups that kubediag reads and writes: its own, core, coordination and the policies of admission.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, admissionv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering kinds: %w", err)
 		}
@@ -49,6 +50,11 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		{corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim", meta.RESTScopeNamespace},
+		{admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy", meta.RESTScopeRoot},
+		{
+			admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+			"validatingadmissionpolicybinding", meta.RESTScopeRoot,
+		},
 		{coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace},
 	} {
 		mapper.AddSpecific(k.group.WithKind(k.kind), k.group.WithResource(k.plural), k.group.WithResource(k.singular), k.scope)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/admission"
 	"kubediag.org/kubediag/internal/controller/approval"
 	"kubediag.org/kubediag/internal/controller/diagnosis"
 	"kubediag.org/kubediag/internal/controller/lease"
@@ -104,6 +105,7 @@ func addControllers(m manager.Manager, o options) error {
 			Agents: &diagnosis.Agents{
 				Reader: reader, Clock: real, Namespace: o.Namespace, LeaseDuration: o.AgentLeaseDuration, CheckEvery: o.AgentCheckInterval,
 			},
+			Rights: &admission.Rights{Reader: reader, Namespace: o.Namespace},
 		},
 		&approval.Reconciler{Client: c, Clock: real, Events: events},
 		&repairrequest.Reconciler{Client: c, Clock: real, Namespace: o.Namespace, Limiter: repairrequest.NewLimiter()},

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,4 +108,43 @@ func TestTenantOfTwoNamespaces(t *testing.T) {
 		d.Spec.NodeName = "n1"
 		w.check(t, users["mallory"].Update(t.Context(), d), `spec.operationSet: "auto"`)
 	})
+}
+
+// TestPodOfAnotherNamespaceTakesThePolicy: while no policy asks for the rights of people, the manager refuses what they create for the pods
+// of other namespaces. API servers before 1.30 have none.
+func TestPodOfAnotherNamespaceTakesThePolicy(t *testing.T) {
+	onServers(t, func(t *testing.T, w *world) { w.refusesOtherNamespaces(t) })
+	t.Run("in force", func(t *testing.T) {
+		w := newWorld(t, apitest.Start(t))
+		tenant, pod, node := w.refusesOtherNamespaces(t)
+		w.applyPolicy(t)
+		d := tenant.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
+		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
+	})
+}
+
+// refusesOtherNamespaces starts a manager and has a tenant create a Diagnosis of the pod of another, which is refused. One in the namespace
+// of the pod or in that of kubediag is not.
+func (w *world) refusesOtherNamespaces(t *testing.T) (tenant *world, pod *v1.PodReference, node string) {
+	t.Helper()
+	w.run(t)
+	node = w.node(t)
+	in := func() *world {
+		other := *w
+		other.ns = w.Namespace(t)
+		return &other
+	}
+	tenant, owner := in(), in()
+	pod = owner.pod(t, node)
+	d := tenant.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
+	w.until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisFailed })
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete); c == nil || c.Reason != v1.ReasonPodInOtherNamespace ||
+		!strings.Contains(c.Message, "Create the Diagnosis in namespace "+owner.ns) || d.Labels[v1.LabelNode] != "" {
+		t.Errorf("condition %+v, labels %v", c, d.Labels)
+	}
+	for _, allowed := range []*world{owner, w} {
+		d := allowed.diagnose(t, v1.DiagnosisSpec{PodReference: pod})
+		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node })
+	}
+	return tenant, pod, node
 }

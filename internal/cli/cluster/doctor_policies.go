@@ -93,7 +93,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 			missing = append(missing, want.Name)
 		case err != nil:
 			results = append(results, uncheckedResult("policy "+want.Name+" is", err))
-		case !samePolicy(want, have):
+		case !policy.Same(want, have):
 			changed = append(changed, want.Name)
 		case !slices.ContainsFunc(bound.Items, func(b admissionv1.ValidatingAdmissionPolicyBinding) bool { return b.Spec.PolicyName == want.Name }):
 			unbound = append(unbound, want.Name)
@@ -125,18 +125,4 @@ func policyCount(n int) string {
 		return "1 policy is"
 	}
 	return fmt.Sprintf("%d policies are", n)
-}
-
-// samePolicy compares what two policies check.
-func samePolicy(a, b admissionv1.ValidatingAdmissionPolicy) bool {
-	expressions := func(p admissionv1.ValidatingAdmissionPolicy) (all []string) {
-		for _, v := range p.Spec.Validations {
-			all = append(all, strings.TrimSpace(v.Expression))
-		}
-		for _, v := range p.Spec.Variables {
-			all = append(all, v.Name+" "+strings.TrimSpace(v.Expression))
-		}
-		return all
-	}
-	return slices.Equal(expressions(a), expressions(b))
 }

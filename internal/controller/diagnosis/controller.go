@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/admission"
 )
 
 // maxConcurrentReconciles is how many Diagnoses are looked at at once.
@@ -42,6 +43,7 @@ const (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods;nodes,verbs=get
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=kubediag-diagnosis-rights,verbs=get
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get,namespace=kubediag
 
@@ -55,6 +57,8 @@ type Reconciler struct {
 	Clock  clock.PassiveClock
 	// Agents knows which agents are alive.
 	Agents *Agents
+	// Rights knows if people may create Diagnoses of pods of other namespaces.
+	Rights *admission.Rights
 
 	places places
 }
@@ -85,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	scope := &reconcileScope{before: was, diagnosis: was.DeepCopy()}
-	for _, step := range []func(context.Context, *reconcileScope) error{r.skipEnded, r.validateSpec, r.bindToNode, r.checkAgent} {
+	for _, step := range []func(context.Context, *reconcileScope) error{r.skipEnded, r.validateSpec, r.checkNamespace, r.bindToNode, r.checkAgent} {
 		if err := step(ctx, scope); err != nil {
 			return reconcile.Result{}, err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/admission"
 )
 
 var request = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team", Name: "d"}}
@@ -45,7 +47,7 @@ type diagnosisWorld struct {
 func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, admissionv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +59,9 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 	w.Reconciler = &Reconciler{
 		Events: w.events, Clock: w.clock,
 		Agents: &Agents{Clock: w.clock, Namespace: "kubediag", LeaseDuration: 40 * time.Second, CheckEvery: 10 * time.Second},
+		Rights: &admission.Rights{Namespace: "kubediag"},
 	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1.Diagnosis{}).
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, rightsInForce(t)...)...).WithStatusSubresource(&v1.Diagnosis{}).
 		WithIndex(&v1.Diagnosis{}, boundIndex, w.boundValues).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -81,7 +84,7 @@ func newDiagnosisWorld(t *testing.T, objects ...client.Object) *diagnosisWorld {
 				return c.SubResource(sub).Patch(ctx, o, p, opts...)
 			},
 		}).Build()
-	w.Client, w.Reader, w.Agents.Reader = c, c, c
+	w.Client, w.Reader, w.Agents.Reader, w.Rights.Reader = c, c, c, c
 	return w
 }
 
@@ -93,6 +96,8 @@ func kindOf(o client.Object) string {
 		return "Pod"
 	case *coordinationv1.Lease:
 		return "Lease"
+	case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+		return "Policy"
 	}
 	return "Node"
 }
@@ -184,9 +189,9 @@ func TestBind(t *testing.T) {
 		reads     string
 	}{
 		"node":                {diagnosisOn("node-1", nil), "node-1", "Diagnosis Diagnosis Node"},
-		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Diagnosis Pod"},
-		"pod and node":        {diagnosisOn("node-1", webPod), "node-1", "Diagnosis Diagnosis Pod"},
-		"init container":      {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "init"}), "node-1", "Diagnosis Diagnosis Pod"},
+		"pod":                 {diagnosisOn("", webPod), "node-1", "Diagnosis Diagnosis Policy Policy Pod"},
+		"pod and node":        {diagnosisOn("node-1", webPod), "node-1", "Diagnosis Diagnosis Policy Policy Pod"},
+		"init container":      {diagnosisOn("", &v1.PodReference{Namespace: "apps", Name: "web-0", Container: "init"}), "node-1", "Diagnosis Diagnosis Policy Policy Pod"},
 		"node of a long name": {diagnosisOn(long, nil), long, "Diagnosis Diagnosis Node"},
 	} {
 		t.Run(name, func(t *testing.T) {

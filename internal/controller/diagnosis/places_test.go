@@ -5,6 +5,7 @@ package diagnosis
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newDiagnosisWorld(t, append(tc.others, tc.diagnosis, podOnNode("node-1"), newNode("node-1"), newNode("node-2"))...)
+			w := newDiagnosisWorld(t, append(slices.Clip(tc.others), tc.diagnosis, podOnNode("node-1"), newNode("node-1"), newNode("node-2"))...)
 			d := &v1.Diagnosis{}
 			key := client.ObjectKeyFromObject(tc.diagnosis)
 			look := func() time.Duration {

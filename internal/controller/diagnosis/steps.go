@@ -63,6 +63,18 @@ func (r *Reconciler) validateSpec(ctx context.Context, v *reconcileScope) error 
 	return nil
 }
 
+// checkNamespace refuses a pod of another namespace if no policy has asked for the rights of the author there.
+func (r *Reconciler) checkNamespace(ctx context.Context, v *reconcileScope) error {
+	if hasStarted(v.before) {
+		return nil
+	}
+	why, err := r.Rights.Refusal(ctx, v.before)
+	if err == nil && why != "" {
+		r.refuseDiagnosis(v, v1.ReasonPodInOtherNamespace, why)
+	}
+	return err
+}
+
 // bindToNode finds the node and names it in the label by which its agent watches. A Diagnosis that an agent has taken
 // already gets its label back and nothing else.
 func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) error {

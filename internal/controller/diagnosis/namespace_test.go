@@ -1,0 +1,60 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package diagnosis
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/config/policy"
+	"kubediag.org/kubediag/internal/manifests"
+)
+
+// rightsInForce are the policy that asks for the rights of the author of a Diagnosis, and its binding.
+func rightsInForce(t *testing.T) (all []client.Object) {
+	t.Helper()
+	policies, err := manifests.Read[admissionv1.ValidatingAdmissionPolicy](policy.Files, "ValidatingAdmissionPolicy")
+	bindings, errBindings := manifests.Read[admissionv1.ValidatingAdmissionPolicyBinding](policy.Files, "ValidatingAdmissionPolicyBinding")
+	if err := errors.Join(err, errBindings); err != nil {
+		t.Fatal(err)
+	}
+	const name = "kubediag-diagnosis-rights"
+	for i := range policies {
+		if policies[i].Name == name {
+			all = append(all, &policies[i])
+		}
+	}
+	for i := range bindings {
+		if bindings[i].Name == name {
+			all = append(all, &bindings[i])
+		}
+	}
+	return all
+}
+
+// TestPodOfAnotherNamespace is refused if no policy asks for rights, also if its author has set the label of the manager.
+func TestPodOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
+	ours := diagnosisOn("node-1", webPod)
+	ours.Labels = map[string]string{v1.LabelNode: "node-1"}
+	for name, d := range map[string]*v1.Diagnosis{"new": diagnosisOn("", webPod), "with the label": ours} {
+		w := newDiagnosisWorld(t, d, podOnNode("node-1"), newNode("node-1"))
+		if err := w.Client.Delete(t.Context(), rightsInForce(t)[0]); err != nil {
+			t.Fatal(err)
+		}
+		w.reconcileOnce(t)
+		got := w.diagnosis(t)
+		c := meta.FindStatusCondition(got.Status.Conditions, v1.ConditionComplete)
+		if got.Status.Phase != v1.DiagnosisFailed || c == nil || c.Reason != v1.ReasonPodInOtherNamespace ||
+			!strings.Contains(c.Message, "Create the Diagnosis in namespace apps") {
+			t.Errorf("%s: %+v", name, got.Status)
+		}
+	}
+}
