@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubediag_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/token"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// sharesFile says of each bound who shares it.
+const sharesFile = "hack/shares.txt"
+
+// sharers are those who can share a bound. Each has a part of it that no other of its kind can use up, or it bounds one of them alone.
+var sharers = map[string]string{
+	"namespace": "namespaces of Kubernetes", "pod": "pods, and the namespaces that they make", "node": "nodes", "address": "addresses of the network",
+	"user": "users of the API server", "process": "processes of a node, or their mount namespaces", "device": "block devices",
+	"object": "one object of the API, and its author", "value": "one text, file, table or message, however many there are",
+	"caller": "one run of a command or of a test, which its user starts", "all": "all: the reason follows",
+}
+
+// bound is the name of a bound: that of a constant, a variable or a field whose name begins with max or limit. A channel or a limiter has that of the function
+// that makes it.
+type bound struct{ dir, name string }
+
+func (b bound) String() string { return b.dir + " " + b.name }
+
+var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit)[A-Z]`)
+
+// bounds finds each bound of the programs.
+func bounds(t *testing.T) map[bound]bool {
+	t.Helper()
+	found := map[bound]bool{}
+	for _, x := range allSources(t) {
+		if x.test() || x.generated() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "api/") && !strings.HasPrefix(x.name, "cmd/") {
+			continue
+		}
+		add := func(names ...*ast.Ident) {
+			for _, name := range names {
+				if boundName.MatchString(name.Name) {
+					found[bound{path.Dir(x.name), name.Name}] = true
+				}
+			}
+		}
+		function := ""
+		ast.Inspect(x.file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				function = n.Name.Name
+			case *ast.ValueSpec:
+				add(n.Names...)
+			case *ast.StructType:
+				for _, field := range n.Fields.List {
+					add(field.Names...)
+				}
+			case *ast.CallExpr:
+				if what := queueOf(n); what != "" {
+					found[bound{path.Dir(x.name), what + " in " + function}] = true
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// queueOf names the kind of queue that a call makes: a channel with room for more than one, or a limiter. Empty: none.
+func queueOf(call *ast.CallExpr) string {
+	switch of := call.Fun.(type) {
+	case *ast.Ident:
+		if of.Name != "make" || len(call.Args) != 2 {
+			return ""
+		}
+		if _, ok := call.Args[0].(*ast.ChanType); !ok {
+			return ""
+		}
+		if size, ok := call.Args[1].(*ast.BasicLit); ok && size.Kind == token.INT && (size.Value == "0" || size.Value == "1") {
+			return ""
+		}
+		return "channel"
+	case *ast.SelectorExpr:
+		if of.Sel.Name == "NewLimiter" {
+			return "limiter"
+		}
+	}
+	return ""
+}
+
+// TestEveryBoundNamesItsShare holds that each bound of the programs stands in the file with those who share it, and that the file has no others.
+// A new field, queue or list that is bounded cannot be written without an answer to who can use it up for whom.
+func TestEveryBoundNamesItsShare(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(sharesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, listed := bounds(t), map[bound]bool{}
+	dir, last := "", bound{}
+	for n, line := range strings.Split(string(text), "\n") {
+		at := fmt.Sprintf("%s:%d", sharesFile, n+1)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+			continue
+		case !strings.HasPrefix(line, " "):
+			dir = strings.TrimSuffix(line, ":")
+			continue
+		}
+		name, share, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		row := bound{dir, name}
+		kind, reason, _ := strings.Cut(share, ", ")
+		switch {
+		case !found[row]:
+			t.Errorf("%s: there is no bound %s", at, row)
+		case listed[row]:
+			t.Errorf("%s: %s stands there twice", at, row)
+		case sharers[kind] == "":
+			t.Errorf("%s: %q shares nothing: who shares %s?", at, kind, row)
+		case kind == "all" && len(strings.Fields(reason)) < 3:
+			t.Errorf("%s: a reason is missing why all share %s", at, row)
+		case row.String() < last.String():
+			t.Errorf("%s: %s is not in order", at, row)
+		}
+		listed[row], last = true, row
+	}
+	for row := range found {
+		if !listed[row] {
+			t.Errorf("%s has no row for %s: who shares it? One of namespace, pod, node, address, user, process, device, object, value, caller, all", sharesFile, row)
+		}
+	}
+	if len(found) < 200 {
+		t.Errorf("found %d bounds", len(found))
+	}
+}
