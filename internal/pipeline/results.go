@@ -89,6 +89,9 @@ func (r *results) add(s stored, whole string) {
 	if s.Shown != "" || s.InFile {
 		shown = s.Shown
 	}
+	if shown == "" { // old API servers take an empty text in a patch for null, and refuse the status
+		return
+	}
 	r.shown[s.Key] = shown
 	r.cost += costOf(s.Key) + costOf(shown)
 }

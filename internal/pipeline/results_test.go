@@ -313,3 +313,17 @@ func FuzzCost(f *testing.F) {
 		}
 	})
 }
+
+// TestEmptyResultIsNotShown: later operations have it, and the status does not, which old API servers would refuse.
+func TestEmptyResultIsNotShown(t *testing.T) {
+	t.Parallel()
+	seen, there := "unset", false
+	j := newJob(t, nil, gives("empty", ""), &fakeProcessor{run: func(_ context.Context, r processor.Request) (processor.Result, error) {
+		seen, there = r.Values["empty"]
+		return processor.Result{Values: map[string]string{"full": "x"}}, nil
+	}})
+	report := mustRun(t, newRunner(t, t.TempDir()), j)
+	if _, shown := report.Results["empty"]; shown || seen != "" || !there || report.Results["full"] != "x" {
+		t.Errorf("results %q, the next operation has seen %q, %t", report.Results, seen, there)
+	}
+}
