@@ -48,7 +48,8 @@ var (
 	sentinelUnwatchedBinds = metric.Declaration{
 		Name: "kubediag_sentinel_unwatched_binds", Kind: metric.Gauge,
 		Help: "Binds of subPaths that the kernel does not report on. The sentinel polls them every second.",
-		More: "On FUSE and network file systems, and for static pods, this is normal. If there are more, check `fs.inotify.max_user_watches`",
+		More: "On FUSE and network file systems, and for static pods, this is normal. If there are more, check " +
+			"`fs.inotify.max_user_watches`: the sentinel uses half of it, which namespaces and their pods share",
 	}
 	sentinelConnections = metric.Declaration{
 		Name: "kubediag_sentinel_connections", Kind: metric.Gauge, Help: "FUSE connections of the node's volumes.",

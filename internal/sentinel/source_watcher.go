@@ -6,7 +6,10 @@ package sentinel
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // The events of a source to watch. The removal of a directory is reported by its parent only.
@@ -44,6 +48,9 @@ type sourceWatcher struct {
 
 	subscriptions map[int][]subscription // by watch
 	watches       map[*bind][]int
+	// room has a place for each bind that is watched, and owners whose place it is.
+	room   share.Room
+	owners map[*bind]share.Owner
 
 	eventCounts  map[int]int // events since countedSince, by watch
 	totalEvents  int         // events since countedSince, of all watches
@@ -69,9 +76,30 @@ func newSourceWatcher() (*sourceWatcher, error) {
 	s := &sourceWatcher{
 		inotify: inotify, events: make(chan []sys.Event), stop: make(chan struct{}),
 		subscriptions: map[int][]subscription{}, watches: map[*bind][]int{},
+		room: share.Room{Places: watchedBinds(maxUserWatches())}, owners: map[*bind]share.Owner{},
 	}
 	go s.readEvents()
 	return s, nil
+}
+
+// A bind has at most two watches. All binds together have half of the watches of root, which it needs for the kubelet, too.
+const (
+	watchesPerBind = 2
+	partOfWatches  = 2
+	// defaultWatches is what kernels before 5.11 have.
+	defaultWatches = 8192
+)
+
+// watchedBinds is how many binds are watched at most. The others are polled.
+func watchedBinds(watches int) int { return watches / partOfWatches / watchesPerBind }
+
+// maxUserWatches is how many watches the kernel gives root.
+func maxUserWatches() int {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	if n, numberErr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && numberErr == nil {
+		return n
+	}
+	return defaultWatches
 }
 
 // readEvents passes on events until the watcher is closed.
@@ -98,6 +126,9 @@ func (s *sourceWatcher) close() {
 	}
 }
 
+// errNoPlace is the error for a bind whose pod or namespace has its share of the watches.
+var errNoPlace = errors.New("the share of watches is used up")
+
 // errNoWatch is the error for a source on a file system that does not support inotify.
 var errNoWatch = errors.New("file system reports no changes")
 
@@ -110,6 +141,9 @@ func (s *sourceWatcher) watch(b *bind, node *kubelet.Node, pod *corev1.Pod) erro
 	}
 	if mountns.MayHang(state.FSType) {
 		return errNoWatch
+	}
+	if !s.takePlace(b, pod) {
+		return errNoPlace
 	}
 	fd, err := mountns.Lookup(0, b.point)
 	if err != nil {
@@ -128,6 +162,19 @@ func (s *sourceWatcher) watch(b *bind, node *kubelet.Node, pod *corev1.Pod) erro
 	}
 	defer parent.Close()
 	return s.subscribe(b, parent, parentEvents, name)
+}
+
+// takePlace takes a place for a bind, on the account of its pod.
+func (s *sourceWatcher) takePlace(b *bind, pod *corev1.Pod) bool {
+	var owner share.Owner
+	if pod != nil {
+		owner = share.Owner{Namespace: pod.Namespace, Pod: string(pod.UID)}
+	}
+	if !s.room.Take(owner) {
+		return false
+	}
+	s.owners[b] = owner
+	return true
 }
 
 // subscribe watches the file that fd has open for the bind. If name is not empty, only events of that entry of the
@@ -195,5 +242,9 @@ func (s *sourceWatcher) unsubscribe(b *bind) {
 		}
 	}
 	delete(s.watches, b)
+	if owner, ok := s.owners[b]; ok {
+		s.room.Free(owner)
+		delete(s.owners, b)
+	}
 	b.watched = false
 }
