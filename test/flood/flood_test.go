@@ -1,0 +1,323 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build api
+
+package flood
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/fakenode"
+)
+
+func TestMain(m *testing.M) { fakenode.Main(m, nil) }
+
+const (
+	// objectBytes is nearly as large as the API server's storage takes.
+	objectBytes = 1200 << 10
+	// cheap is how many objects the test makes of a kind that the API server takes quickly, and costly of the others. The cheap ones alone have
+	// half as much again as the agent's memory.
+	cheap, costly = 160, 3
+	// tenant is the namespace of the objects. It has no policies of admission: they would refuse some.
+	tenant = "flood"
+	// writers make objects at the same time.
+	writers = 4
+	// patience is for a Diagnosis among all others, on a busy machine.
+	patience = 4 * time.Minute
+)
+
+// kinds are those that a tenant or an agent that was taken over may create, each as large as it gets.
+var kinds = map[string]func(i int) client.Object{
+	quick: func(i int) client.Object {
+		return podWith(i, "env", func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat("x", objectBytes)}}
+		})
+	},
+	"pods with mounts": func(i int) client.Object {
+		return podWith(i, "mounts", func(c *corev1.Container) {
+			for j := range 20000 {
+				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/%050d", j)})
+			}
+		})
+	},
+	"pods with labels": func(i int) client.Object {
+		p := podWith(i, "labels", func(*corev1.Container) {})
+		p.Labels = manyLabels()
+		return p
+	},
+	"diagnoses": func(i int) client.Object {
+		d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
+			OperationSet: "none", NodeName: fakenode.NodeName,
+			Parameters: map[string]string{"p": strings.Repeat("x", v1.MaxParameterCharacters-1)},
+		}}
+		d.Namespace, d.Name, d.Labels = tenant, fmt.Sprint("d-", i), manyLabels()
+		d.Labels[v1.LabelNode] = fakenode.NodeName // as if no policy refused it
+		return d
+	},
+	"mountfaults": func(i int) client.Object {
+		f := &v1.MountFault{Status: v1.MountFaultStatus{
+			Code: "StaleSubPath", Node: fakenode.NodeName, Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
+		}}
+		f.Namespace, f.Name, f.Labels = tenant, fmt.Sprint("f-", i), manyLabels()
+		return f
+	},
+	"approvals": func(i int) client.Object {
+		a := &v1.RecoveryApproval{Spec: v1.RecoveryApprovalSpec{
+			Diagnosis: v1.ApprovedDiagnosis{Name: fmt.Sprint("d-", i)}, PlanHash: strings.Repeat("0a", 32),
+		}}
+		a.Namespace, a.Name, a.Labels = tenant, fmt.Sprint("a-", i), manyLabels()
+		return a
+	},
+}
+
+// manyLabels are labels with objectBytes in all. The API server bounds annotations, but not labels.
+func manyLabels() map[string]string {
+	labels := map[string]string{}
+	for i := range objectBytes / 400 {
+		labels[fmt.Sprintf("%060d.%060d.%060d.%060d/%060d", i, 0, 0, 0, 0)] = strings.Repeat("x", 60)
+	}
+	return labels
+}
+
+func podWith(i int, kind string, change func(*corev1.Container)) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name = tenant, fmt.Sprint(kind, "-", i)
+	p.Spec.NodeName, p.Spec.Containers = fakenode.NodeName, []corev1.Container{{Name: "c", Image: "i"}}
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	change(&p.Spec.Containers[0])
+	return p
+}
+
+// controlFiles are the names of what a control group has to say about memory.
+type controlFiles struct{ root, limitFile, killsFile, peakFile string }
+
+// findControlFiles returns those of the hierarchy that has memory here.
+func findControlFiles(t testing.TB) controlFiles {
+	t.Helper()
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	if errors.Is(err, fs.ErrNotExist) { // version 1
+		return controlFiles{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.oom_control", "memory.max_usage_in_bytes"}
+	}
+	must(t, err)
+	if !slices.Contains(strings.Fields(string(controllers)), "memory") {
+		t.Skip("kernel lacks a memory controller that can be used here")
+	}
+	must(t, os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0))
+	return controlFiles{"/sys/fs/cgroup", "memory.max", "memory.events", "memory.peak"}
+}
+
+// program is one of ours in a control group with the limit of its manifest.
+type program struct {
+	controlFiles
+	name, group string
+	cmd         *exec.Cmd
+	killed      int // by the kernel, so far
+}
+
+// limit makes the control group.
+func limit(t testing.TB, name string, bytes int) *program {
+	t.Helper()
+	p := &program{name: name, controlFiles: findControlFiles(t)}
+	p.group = filepath.Join(p.root, fmt.Sprintf("kubediag-flood-%s-%d", name, os.Getpid()))
+	must(t, os.Mkdir(p.group, 0o755))
+	t.Cleanup(func() {
+		if p.cmd != nil {
+			fakenode.End(p.cmd)
+		}
+		for deadline := time.Now().Add(10 * time.Second); os.Remove(p.group) != nil && time.Now().Before(deadline); {
+			time.Sleep(50 * time.Millisecond) // until the process has left
+		}
+	})
+	must(t, os.WriteFile(filepath.Join(p.group, p.limitFile), []byte(strconv.Itoa(bytes)), 0))
+	return p
+}
+
+func (p *program) start(t testing.TB, n *fakenode.Node) {
+	t.Helper()
+	p.cmd = n.Launch(t, p.name, "/bin/sh", "-c", `echo $$ > "$0" && exec "$@"`, filepath.Join(p.group, "cgroup.procs"))
+}
+
+// kills is how often the kernel has killed the program for memory.
+func (p *program) kills(t testing.TB) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.group, p.killsFile))
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if n, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			kills, err := strconv.Atoi(strings.TrimSpace(n))
+			must(t, err)
+			return kills
+		}
+	}
+	t.Fatalf("%s has no count of kills", p.group)
+	return 0
+}
+
+// peak is the most memory that the control group had, in MiB; 0 where the kernel does not say.
+func (p *program) peak() float64 {
+	text, _ := os.ReadFile(filepath.Join(p.group, p.peakFile))
+	bytes, _ := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	return bytes / (1 << 20)
+}
+
+// restartIfKilled starts the program again if the kernel has killed it, as the kubelet does.
+func (p *program) restartIfKilled(t testing.TB, n *fakenode.Node) {
+	t.Helper()
+	if kills := p.kills(t); kills > p.killed {
+		p.killed = kills
+		fakenode.End(p.cmd)
+		p.start(t, n)
+	}
+}
+
+// quick is the kind that the API server takes quickly: labels and mounts take it seconds.
+const quick = "pods with variables"
+
+// fill makes so many objects of the quick kind, and of each other one.
+func fill(t testing.TB, n *fakenode.Node, cheap, costly int) {
+	t.Helper()
+	must(t, client.IgnoreAlreadyExists(n.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}})))
+	todo := make(chan client.Object)
+	failed := make(chan error, writers)
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			var errs []error
+			for o := range todo {
+				if err := n.Create(t.Context(), o); err != nil {
+					errs = append(errs, fmt.Errorf("%T %s: %w", o, o.GetName(), err))
+				}
+			}
+			failed <- errors.Join(errs...)
+		})
+	}
+	for name, kind := range kinds {
+		many := costly
+		if name == quick {
+			many = cheap
+		}
+		for i := range many {
+			todo <- kind(i)
+		}
+	}
+	close(todo)
+	all.Wait()
+	for range writers {
+		must(t, <-failed)
+	}
+}
+
+// empty deletes what fill made.
+func empty(t testing.TB, n *fakenode.Node) {
+	for _, kind := range []client.Object{&corev1.Pod{}, &v1.Diagnosis{}, &v1.MountFault{}, &v1.RecoveryApproval{}} {
+		if err := n.DeleteAllOf(context.Background(), kind, client.InNamespace(tenant), client.GracePeriodSeconds(0)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// healed breaks the subPath of the node's pod, and waits until a Diagnosis has repaired it. Meanwhile programs that are killed are started
+// again.
+func healed(t testing.TB, n *fakenode.Node, name string, programs ...*program) {
+	t.Helper()
+	n.Break(t, len(name))
+	d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
+		OperationSet: "subpath-remount-op-set", PodReference: &v1.PodReference{Namespace: n.Pod.Namespace, Name: n.Pod.Name},
+	}}
+	d.Namespace, d.Name = "default", name
+	must(t, n.Create(t.Context(), d))
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		err := n.Get(t.Context(), client.ObjectKeyFromObject(d), d)
+		if err != nil && !apierrors.IsTimeout(err) {
+			t.Fatal(err)
+		}
+		if d.Ended() {
+			break
+		}
+		for _, p := range programs {
+			p.restartIfKilled(t, n)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: after %s: %+v", name, patience, d.Status)
+		}
+	}
+	if d.Status.Outcome != v1.OutcomeHealed {
+		t.Errorf("%s: outcome %q: %s", name, d.Status.Outcome, d.Status.Summary)
+	}
+}
+
+// withstand floods the API server with so many objects of each kind while the agent and the manager run, and starts them again.
+func withstand(t testing.TB, cheap, costly int) (agent, manager *program) {
+	n := fakenode.New(t)
+	n.Build(t, "agent", "")
+	n.Build(t, "manager", "")
+	agent, manager = limit(t, "agent", 256<<20), limit(t, "manager", 1<<30)
+	manager.start(t, n)
+	agent.start(t, n)
+	begun := time.Now()
+	healed(t, n, "before", agent, manager)
+	defer empty(t, n)
+	t.Logf("%s for a Diagnosis without a flood", time.Since(begun).Round(time.Second))
+	fill(t, n, cheap, costly)
+	t.Logf("%s for it and %d and %d objects of each kind", time.Since(begun).Round(time.Second), cheap, costly)
+	healed(t, n, "running", agent, manager)
+	if agent.kills(t) > 0 || manager.kills(t) > 0 {
+		t.Errorf("while they run, the agent is killed %d times, the manager %d times", agent.kills(t), manager.kills(t))
+	}
+	for _, p := range []*program{agent, manager} {
+		fakenode.End(p.cmd)
+		p.killed = p.kills(t)
+		p.start(t, n)
+	}
+	running := agent.killed + manager.killed
+	healed(t, n, "started-again", agent, manager)
+	if kills := agent.kills(t) + manager.kills(t) - running; kills > 1 || manager.kills(t) > 0 {
+		t.Errorf("at their start, the kernel kills %d times, the manager %d times: want the agent once at most", kills, manager.kills(t))
+	}
+	return agent, manager
+}
+
+// TestLargestObjects: neither the agent nor the manager is killed while it runs. At its start the agent may be killed once: its successor
+// lists in pages.
+func TestLargestObjects(t *testing.T) {
+	agent, manager := withstand(t, cheap, costly)
+	t.Logf("at most, the agent had %.0f MiB and the manager %.0f MiB", agent.peak(), manager.peak())
+}
+
+var each = flag.Int("flood.each", 150, "objects of each kind that BenchmarkLargestObjects makes; the storage of the API server takes 1,500 in all")
+
+// BenchmarkLargestObjects is TestLargestObjects with more of all kinds. It takes the API server minutes.
+func BenchmarkLargestObjects(b *testing.B) {
+	for b.Loop() {
+		agent, manager := withstand(b, *each, *each)
+		b.ReportMetric(agent.peak(), "MiB-agent")
+		b.ReportMetric(manager.peak(), "MiB-manager")
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
