@@ -5,6 +5,7 @@ package podinfo
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -44,11 +45,19 @@ func Ended(pod *corev1.Pod) bool {
 // Unstarted lists the containers of a pod that neither run nor have succeeded, in the order of its spec. only narrows
 // it to one container; empty means all of them.
 func Unstarted(pod *corev1.Pod, only string) []string {
+	states := map[string]corev1.ContainerState{}
+	for _, list := range [][]corev1.ContainerStatus{
+		pod.Status.EphemeralContainerStatuses, pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses,
+	} {
+		for _, s := range slices.Backward(list) { // the first of a name counts
+			states[s.Name] = s.State
+		}
+	}
 	var names []string
 	for _, c := range containers(pod) {
-		s, _ := ContainerStatus(pod, c.name)
-		ended := s.State.Terminated
-		if s.State.Running == nil && (ended == nil || ended.ExitCode != 0) && (only == "" || only == c.name) {
+		state := states[c.name]
+		ended := state.Terminated
+		if state.Running == nil && (ended == nil || ended.ExitCode != 0) && (only == "" || only == c.name) {
 			names = append(names, c.name)
 		}
 	}

@@ -6,6 +6,7 @@ package node
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,14 +196,15 @@ func TestWorkGrowsWithTheBundle(t *testing.T) {
 	for name, of := range grown() {
 		t.Run(name, func(t *testing.T) { compareGrowth(t, func(n int) *bundle.Bundle { return writeBundle(t, of(n)) }) })
 	}
-	for name, of := range map[string]func(n int) (pods, volumes int){
-		"pods with specs": func(n int) (int, int) { return n, 1 },
-		"a large pod":     func(n int) (int, int) { return 1, n },
+	for name, of := range map[string]func(n int) (pods, containers, volumes int){
+		"pods with specs":          func(n int) (int, int, int) { return n, 1, 1 },
+		"pod with many volumes":    func(n int) (int, int, int) { return 1, 1, n },
+		"pod with many containers": func(n int) (int, int, int) { return 1, n, 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			compareGrowth(t, func(n int) *bundle.Bundle {
-				pods, volumes := of(n)
-				return withSpecs(t, pods, volumes)
+				pods, containers, volumes := of(n)
+				return withSpecs(t, pods, containers, volumes)
 			})
 		})
 	}
@@ -224,14 +226,14 @@ func compareGrowth(t *testing.T, of func(n int) *bundle.Bundle) {
 }
 
 // withSpecs has the specs of pods that cannot start, with volumes that are bound by subPath and from the host.
-func withSpecs(t *testing.T, pods, volumes int) *bundle.Bundle {
+func withSpecs(t *testing.T, pods, containers, volumes int) *bundle.Bundle {
 	t.Helper()
 	has := aRecording()
 	has.node.PodSpecs, has.sources = true, &subpath.Lookups{HostPaths: map[string]subpath.Lookup{}, Missing: map[string]bool{}}
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for p := range pods {
 		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("p", p), UID: types.UID(fmt.Sprint("u", p))}}
-		c := corev1.Container{Name: "c"}
+		var c corev1.Container
 		for v := range volumes {
 			name, host := fmt.Sprint("v", v), fmt.Sprintf("/h/%d/%d", p, v)
 			has.sources.HostPaths[host], has.sources.Missing[host] = subpath.Lookup{Errno: sys.ENOENT}, true
@@ -240,11 +242,14 @@ func withSpecs(t *testing.T, pods, volumes int) *bundle.Bundle {
 			}})
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name, SubPath: "a"})
 		}
-		pod.Spec.Containers = []corev1.Container{c}
 		pod.Status.Phase = corev1.PodPending
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
-			Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "failed to prepare subPath for volumeMount"},
-		}}}
+		for i := range containers {
+			c.Name = fmt.Sprint("c", i)
+			pod.Spec.Containers = append(pod.Spec.Containers, c)
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "failed to prepare subPath for volumeMount"},
+			}})
+		}
 		list.Items = append(list.Items, pod)
 		has.node.PodUIDs = append(has.node.PodUIDs, string(pod.UID))
 	}
@@ -269,5 +274,24 @@ func TestLargeBundleIsJudged(t *testing.T) {
 				t.Errorf("read in %s, all took %s", reading, all)
 			}
 		})
+	}
+}
+
+// TestManyContainersAreAGap holds that a pod which is left out for its size is not called clean.
+func TestManyContainersAreAGap(t *testing.T) {
+	t.Parallel()
+	for containers, want := range map[int]bool{maxSourceContainers: false, maxSourceContainers + 1: true} {
+		s, err := scanOfBundle(withSpecs(t, 1, containers, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.newScanReport(t.Context(), scanOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(r.Looked.NotLookedAt, func(g coverageGap) bool { return strings.Contains(g.What, "pod shop/p0") })
+		if got != want {
+			t.Errorf("%d containers: not looked at %+v", containers, r.Looked.NotLookedAt)
+		}
 	}
 }

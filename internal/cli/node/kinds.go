@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // faultSearch looks for faults of one kind, and writes down in s.looked what it has looked at.
@@ -149,6 +150,9 @@ func scanPodOf(uid string, pod *corev1.Pod) scanPod {
 	return scanPod{uid, pod.Namespace, pod.Name}
 }
 
+// maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.
+const maxSourceContainers = 64
+
 // findBadSources looks for what containers that are not started mount and cannot get. Only the specs of pods say what
 // that is.
 func findBadSources(ctx context.Context, s *scan) (faults []fault.Finding, err error) {
@@ -156,11 +160,19 @@ func findBadSources(ctx context.Context, s *scan) (faults []fault.Finding, err e
 	if err != nil {
 		return nil, err
 	}
-	here := slices.DeleteFunc(slices.Collect(maps.Values(s.specs)), func(pod *corev1.Pod) bool {
-		return pod == nil || !slices.Contains(uids, string(pod.UID))
-	})
+	onNode := map[string]bool{}
+	for _, uid := range uids {
+		onNode[uid] = true
+	}
+	here := slices.DeleteFunc(slices.Collect(maps.Values(s.specs)), func(pod *corev1.Pod) bool { return pod == nil || !onNode[string(pod.UID)] })
 	slices.SortFunc(here, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	for _, pod := range here {
+		if n := len(podinfo.ContainerNames(pod)); n > maxSourceContainers {
+			s.looked.NotLookedAt = append(s.looked.NotLookedAt, coverageGap{
+				What: "sources of the volumes of pod " + pod.Namespace + "/" + pod.Name, Why: fmt.Sprintf("it has %d containers, and at most %d are looked at", n, maxSourceContainers),
+			})
+			continue
+		}
 		found, err := s.source.badSources(ctx, pod)
 		if err != nil {
 			return nil, err
