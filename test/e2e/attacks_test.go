@@ -157,6 +157,7 @@ func (e *env) lookAmid(t *testing.T, pod *corev1.Pod, mounts int, name string) {
 // refusedOnes has somebody who may repair the pods of a namespace make Diagnoses that are refused. The function that it gives
 // waits until the manager has looked twice for what to delete, and looks for the older records of others.
 func (e *env) refusedOnes(t *testing.T, pod *corev1.Pod) (kept func(*testing.T)) {
+	tenant := e.tenant(t) // with a policy that asks for rights, others may have Diagnoses of pods of other namespaces
 	before := map[string]*v1.Diagnosis{}
 	for i := range records {
 		d := diagnosisOf(others, fmt.Sprint("record-", i), "subpath-remount-op-set", e.NodeName(), pod)
@@ -173,7 +174,6 @@ func (e *env) refusedOnes(t *testing.T, pod *corev1.Pod) (kept func(*testing.T))
 		d.Status.StartTime, d.Status.CompletionTime = &old, &old
 		must(t, e.Status().Patch(t.Context(), d, client.MergeFrom(was)))
 	}
-	tenant := e.tenant(t)
 	missing := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: "missing"}}
 	for i := range refused {
 		d := diagnosisOf(tenants, fmt.Sprint("refused-", i), "subpath-remount-op-set", e.NodeName(), missing)
