@@ -18,10 +18,12 @@ import (
 )
 
 // The bounds of one pod in memory, in bytes as weigh counts them. The kubelet bounds how many pods of a node have not ended. Thousands
-// may have ended, and no mount of those is wanted.
+// may have ended, and no mount of those is wanted. Few of them are being deleted: a dead mount may be all that keeps those, and four
+// containers with eight volumes weigh 24 KiB.
 const (
-	MaxBytes      = 64 << 10
-	MaxEndedBytes = 8 << 10
+	MaxBytes        = 64 << 10
+	MaxLeavingBytes = 32 << 10
+	MaxEndedBytes   = 8 << 10
 )
 
 // annotationLarge is on a pod of which only the name, the owner and the phase are kept, because the rest is larger than the bound. No
@@ -52,14 +54,21 @@ func Pod(pod *corev1.Pod) *corev1.Pod {
 			EphemeralContainerCommon: containerOf(pod, c.EphemeralContainerCommon),
 		})
 	}
-	most := MaxBytes
-	if podinfo.Ended(pod) {
-		most = MaxEndedBytes
-	}
-	if weigh(kept) > most {
+	if weigh(kept) > mostOf(pod) {
 		return identityOf(kept)
 	}
 	return kept
+}
+
+// mostOf is the bound of a pod.
+func mostOf(pod *corev1.Pod) int {
+	switch {
+	case !podinfo.Ended(pod):
+		return MaxBytes
+	case pod.DeletionTimestamp != nil:
+		return MaxLeavingBytes
+	}
+	return MaxEndedBytes
 }
 
 // identityOf returns the name, the owner and the phase of a pod.

@@ -182,3 +182,37 @@ func TestPodIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestPodThatGoesIsKept: a dead mount may be all that keeps a pod that has ended and is being deleted.
+func TestPodThatGoesIsKept(t *testing.T) {
+	t.Parallel()
+	now := metav1.Now()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", DeletionTimestamp: &now}}
+	pod.Status.Phase = corev1.PodFailed
+	for _, name := range []corev1.PodConditionType{"Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"} {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: name, Status: "False", Message: strings.Repeat("m", 60)})
+	}
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ContainerID: strings.Repeat("c", 77)}}
+	for i := range 4 {
+		c := corev1.Container{Name: fmt.Sprint("container-", i)}
+		for j := range 8 {
+			volume := corev1.Volume{Name: fmt.Sprint("volume-", i, "-", j)}
+			volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}
+			if i == 0 {
+				pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
+			}
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: "/some/path/of/it", SubPath: "sub"})
+		}
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, ContainerID: strings.Repeat("c", 77), State: ended, LastTerminationState: ended,
+		})
+	}
+	if kept := Pod(pod); Large(kept) || len(kept.Spec.Volumes) != 8 || len(kept.Spec.Containers[3].VolumeMounts) != 8 {
+		t.Errorf("of %d bytes is kept: %+v", weigh(pod), kept)
+	}
+	pod.DeletionTimestamp = nil
+	if kept := Pod(pod); !Large(kept) {
+		t.Error("all of a pod is kept that has ended and stays")
+	}
+}
