@@ -119,9 +119,8 @@ func (n *namespaces) keepLiving() error {
 	if err != nil {
 		return err
 	}
-	for key, other := range gone {
-		other.gone = len(survey.Skipped) == 0 &&
-			!slices.ContainsFunc(now, func(ns mountns.Namespace) bool { return ns.Key() == key })
+	for _, other := range gone { // their numbers may be those of new ones by now
+		other.gone = len(survey.Skipped) == 0 && !slices.ContainsFunc(now, other.namespace.Same)
 	}
 	return nil
 }

@@ -219,3 +219,23 @@ func TestNamespaceThatEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestNumberOfANamespaceIsUsedAgain: another program's namespace has ended since its mounts were read, and a new one has its number.
+func TestNumberOfANamespaceIsUsedAgain(t *testing.T) {
+	kerneltest.Needs(t, sys.HasNamespaceID)
+	self, err := mountns.Self()
+	must(t, err)
+	before := self
+	before.ID++
+	for name, c := range map[string]struct {
+		seen mountns.Namespace
+		gone bool
+	}{"another with the number": {before, true}, "the same": {self, false}} {
+		other := &otherNamespace{namespace: c.seen, gone: true}
+		n := namespaces{byKey: map[mountns.Key]*otherNamespace{c.seen.Key(): other}}
+		must(t, n.keepLiving())
+		if other.gone != c.gone {
+			t.Errorf("%s: gone is %t", name, other.gone)
+		}
+	}
+}
