@@ -219,7 +219,7 @@ func (c *column) runOwn(ctx context.Context, t tier, suites []matrix.Suite) erro
 	numbers := strings.SplitN(string(release), ".", 3)
 	c.name = strings.Join(numbers[:min(2, len(numbers))], ".")
 	for _, s := range suites {
-		if err := goTest(ctx, c.report, t.call("-timeout=5m", "-tags="+t.tag, "-run="+s.Pattern, "./"+s.Dir)); err != nil {
+		if err := goTest(ctx, c.report, t.call("-timeout=15m", "-tags="+t.tag, "-run="+s.Pattern, "./"+s.Dir)); err != nil {
 			return err
 		}
 	}

@@ -68,13 +68,19 @@ func stripTemp() error {
 		return err
 	}
 	for line := range strings.Lines(string(text)) {
-		// A point with a character that is escaped is not looked for: that takes a test to make.
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], os.TempDir()+"/") {
-			_ = systest.UnmountPath(f[4], true) // what it is on may have gone with it
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		if point := unescaped.Replace(f[4]); strings.HasPrefix(point, os.TempDir()+"/") {
+			_ = systest.UnmountPath(point, true) // what it is on may have gone with it
 		}
 	}
 	return nil
 }
+
+// unescaped has the characters that mountinfo escapes: seq_path(9) in the kernel's fs/proc_namespace.c.
+var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func fail(what string, err error) {
 	fmt.Fprintf(os.Stderr, "kernel test: %s: %v\n", what, err)
