@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"text/template"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,13 +30,33 @@ func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
 	if err := c.loadDefaultImages(ctx, bin["busybox"]); err != nil {
 		return err
 	}
-	if err := c.startKubelet(bin["kubelet"]); err != nil {
-		return err
+	for try := 1; ; try++ {
+		if err := c.startKubelet(bin["kubelet"]); err != nil {
+			return err
+		}
+		err := c.waitControlPlane(ctx)
+		if err == nil {
+			err = c.waitNode(ctx)
+		}
+		if err == nil || try == maxKubeletStarts || !c.metMounts() {
+			return err
+		}
+		c.end(c.kubelet)
 	}
-	if err := c.waitControlPlane(ctx); err != nil {
-		return err
+}
+
+// maxKubeletStarts is how often a kubelet is started that ends because the mount table changes all the time. On a node, systemd does that.
+const maxKubeletStarts = 5
+
+// metMounts reports whether the kubelet has ended because other programs mounted while it started: ConsistentRead in its package
+// util/mount.
+func (c *Cluster) metMounts() bool {
+	select {
+	case <-c.kubelet.done:
+		return strings.Contains(c.Logs("kubelet"), "could not get consistent content of /proc/mounts")
+	default:
+		return false
 	}
-	return c.waitNode(ctx)
 }
 
 // containerdConfig keeps containerd in the cluster's folder. restrict_oom_score_adj is for machines that withhold

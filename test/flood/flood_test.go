@@ -233,7 +233,7 @@ func fill(t testing.TB, n *fakenode.Node, cheap, costly int) {
 func empty(t testing.TB, n *fakenode.Node) {
 	for _, kind := range []client.Object{&corev1.Pod{}, &v1.Diagnosis{}, &v1.MountFault{}, &v1.RecoveryApproval{}} {
 		apitest.Eventually(t, func() error {
-			return n.DeleteAllOf(context.Background(), kind, client.InNamespace(tenant), client.GracePeriodSeconds(0))
+			return n.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(tenant), client.GracePeriodSeconds(0))
 		})
 	}
 }
