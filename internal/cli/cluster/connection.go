@@ -26,6 +26,8 @@ import (
 // requestTimeout is how long one request may take if --request-timeout says nothing. A watch has no limit.
 const requestTimeout = 30 * time.Second
 
+func init() { klog.SetLogger(logr.Discard()) } // the log of client-go is for programs that go on: here an error says it all
+
 // connection is the user's way to the API server, by the flags of kubectl. Nothing is read before a verb needs it.
 type connection struct {
 	rules     *clientcmd.ClientConfigLoadingRules
@@ -40,9 +42,8 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	clientcmd.BindOverrideFlags(&c.overrides, f, flags)
 }
 
-// newClient makes the client of a verb. The log of client-go is for programs that go on: here an error says it all.
+// newClient makes the client of a verb.
 func (c *connection) newClient() (*client, error) {
-	klog.SetLogger(logr.Discard())
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
