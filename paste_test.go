@@ -44,7 +44,7 @@ func TestDocumentsEnterOnlyTheKubelet(t *testing.T) {
 				t.Errorf("%s: %q enters another namespace than the kubelet's", d.name, line)
 			}
 		}
-		if strings.Contains(content, "/proc/<pid>/root/") {
+		if regexp.MustCompile(`/proc/<pid>/root\b`).MatchString(content) {
 			t.Errorf("%s: a path leads through the root of another process", d.name)
 		}
 	}

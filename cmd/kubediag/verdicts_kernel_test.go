@@ -247,7 +247,7 @@ func testSuspended(t *testing.T) {
 		tool(t, "dmsetup", "remove", "--noudevsync", "--retry", name)
 	})
 	tool(t, "mount", mapped, d.point)
-	d.verdicts(t) // has what was asked be in memory
+	d.verdicts(t) // now the answers are in memory
 	tool(t, "dmsetup", "suspend", "--nolockfs", "--noudevsync", name)
 	v := d.verdicts(t)
 	v.checkUnjudged(t, d.point, fmt.Sprintf("%q is suspended", filepath.Base(mapped)))

@@ -117,7 +117,7 @@ func TestPodsOfOtherNamespaces(t *testing.T) {
 	}
 }
 
-// rightsOf asks an API server with these objects, or one that answers with an error.
+// rightsOf asks an API server that has these objects, or answers with an error.
 func rightsOf(t *testing.T, fail error, objects ...client.Object) *Rights {
 	t.Helper()
 	scheme := runtime.NewScheme()

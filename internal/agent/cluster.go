@@ -71,7 +71,7 @@ func cacheOptions(node string) cache.Options {
 	}
 }
 
-// reduceObject keeps of an object what the agent reads from its cache. A run reads its Diagnosis from the API server, and has its
+// reduceObject keeps the parts of an object that the agent reads from its cache. A run reads its Diagnosis from the API server, and has its
 // parameters and its status from there.
 func reduceObject(object any) (any, error) {
 	switch o := object.(type) {

@@ -73,7 +73,7 @@ type Recorder struct {
 	made    int        // records, for their names
 }
 
-// windowKey is what repairs are counted by: the code, and the namespace of the pods; empty for the node itself.
+// windowKey groups repairs: by code and by namespace of the pods. The namespace is empty for the node itself.
 type windowKey struct {
 	code      fault.Code
 	namespace string

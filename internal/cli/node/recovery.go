@@ -291,7 +291,7 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 	return nil
 }
 
-// isThere sets what became of a fault that a second scan finds.
+// isThere sets the result of a fault that a second scan finds.
 func (t *repairTarget) isThere() {
 	switch {
 	case t.progress == progressRepaired:
@@ -303,7 +303,7 @@ func (t *repairTarget) isThere() {
 	}
 }
 
-// isUnjudged sets what became of a fault that a second scan could not look for.
+// isUnjudged sets the result of a fault that a second scan could not look for.
 func (t *repairTarget) isUnjudged(why string) {
 	switch t.progress {
 	case progressGone:
@@ -313,7 +313,7 @@ func (t *repairTarget) isUnjudged(why string) {
 	}
 }
 
-// isGone sets what became of a fault that a second scan has looked for and not found.
+// isGone sets the result of a fault that a second scan has looked for and not found.
 func (t *repairTarget) isGone() {
 	switch {
 	case t.progress == progressFailed && t.done != nil && !changedNothing(t.done):
