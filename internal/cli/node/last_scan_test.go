@@ -4,7 +4,6 @@
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -17,10 +16,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 )
 
 // useTestScanDir has scans be kept in a directory of the test, which may not run beside others that do so.
@@ -32,17 +31,6 @@ func useTestScanDir(t *testing.T) (dir string) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	return filepath.Join(dir, "kubediag")
-}
-
-// runCommand runs a verb and gives what it has written.
-func runCommand(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
 }
 
 func TestAScanIsKept(t *testing.T) {
@@ -102,7 +90,7 @@ func TestAKeptScanOfOthersIsRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if errors.Is(c.want, verb.ErrRefused) {
-			if _, err := runCommand(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
+			if _, err := verbtest.Run(t, NewShowCommand(t.TempDir()), "1"); !errors.Is(err, verb.ErrRefused) {
 				t.Errorf("%s: show ends with %v", name, err)
 			}
 		}
@@ -125,7 +113,7 @@ func TestShow(t *testing.T) {
 		"1": {1}, "ml/trainer-0": {2}, "trainer-0": {2}, "nginx-conf": {3}, "web-7d9f8b6c5": {3}, "loop0": {4}, "/dev/loop0": {4},
 		"HeldDevice": {4}, "29da79e5-386c-4e0d-82c1-215f93ff955d": {5},
 	} {
-		out, err := runCommand(t, NewShowCommand(""), name, "-o", "json")
+		out, err := verbtest.Run(t, NewShowCommand(""), name, "-o", "json")
 		var got shownFaults
 		if err := errors.Join(err, json.Unmarshal([]byte(out), &got)); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -140,7 +128,7 @@ func TestShow(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"6", "0", "", "web", "-1x"} {
-		_, err := runCommand(t, NewShowCommand(""), "--", name)
+		_, err := verbtest.Run(t, NewShowCommand(""), "--", name)
 		if err == nil || !strings.Contains(err.Error(), "has no such fault; its numbers are 1 to 5, see kubediag scan") {
 			t.Errorf("%q: error %v", name, err)
 		}

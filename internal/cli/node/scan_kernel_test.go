@@ -25,6 +25,7 @@ import (
 
 	"kubediag.org/kubediag/internal/builtin/registry"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -340,19 +341,19 @@ func TestScanWhereNoKubeletRuns(t *testing.T) {
 	must(t, mount.Tmpfs("/var/lib", 1<<20))
 	t.Cleanup(func() { _ = systest.UnmountPath("/var/lib", true) })
 	must(t, os.MkdirAll("/var/lib/kubelet/pods", 0o755))
-	out, err := runCommand(t, NewScanCommand(t.TempDir()), "-o", "json")
+	out, err := verbtest.Run(t, NewScanCommand(t.TempDir()), "-o", "json")
 	var r scanReport
 	must(t, json.Unmarshal([]byte(out), &r))
 	if !errors.Is(err, verb.ErrFaults) || !r.Looked.KubeletDown || r.Looked.KubeletRoot != "/var/lib/kubelet" || len(r.Faults) > 0 {
 		t.Errorf("ends with %v, looked %+v", err, r.Looked)
 	}
-	if out, err := runCommand(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
+	if out, err := verbtest.Run(t, NewScanCommand(t.TempDir()), "--brief"); !errors.Is(err, verb.ErrFaults) || out != "no kubelet runs\n" {
 		t.Errorf("in brief %q, %v", out, err)
 	}
 	pod := filepath.Join("/var/lib/kubelet/pods", string(kubelettest.NewPod().UID))
 	must(t, os.Mkdir(pod, 0o755))
 	for name, want := range map[string]string{filepath.Base(pod): "", "shop/web": "no pod with this name is known on this node", "x": "the kubelet has no pod with this UID"} {
-		_, err := runCommand(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
+		_, err := verbtest.Run(t, NewScanCommand(t.TempDir()), "-o", "json", "--pod", name)
 		if errors.Is(err, verb.ErrFaults) != (want == "") || want != "" && !strings.Contains(err.Error(), want) {
 			t.Errorf("of pod %s: %v, want %q", name, err, want)
 		}

@@ -4,38 +4,26 @@
 package verb
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
+	"kubediag.org/kubediag/internal/cli/verb/verbtest"
 	"kubediag.org/kubediag/internal/fault"
 )
-
-func runCommand(t *testing.T, cmd *cobra.Command, args ...string) (string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(args)
-	cmd.SetOut(&out)
-	err := cmd.ExecuteContext(t.Context())
-	return out.String(), err
-}
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Catalogue() {
 		for language, part := range map[string]string{"en": "By hand", "zh": "手工处理"} {
-			out, err := runCommand(t, NewExplainCommand("kubediag"), string(e.Code), "--lang", language)
+			out, err := verbtest.Run(t, NewExplainCommand("kubediag"), string(e.Code), "--lang", language)
 			if err != nil || !strings.HasPrefix(out, string(e.Code)+"\n") || !strings.Contains(out, "\n"+part+"\n") || strings.Contains(out, "](") {
 				t.Errorf("%s in %s: %v\n%.300s", e.Code, language, err, out)
 			}
 		}
 	}
 	for word, want := range map[string]string{"hung": "HungMount\n", "STALEF": "StaleFileHandle\n", "stalesubpath": "StaleSubPath\n"} {
-		if out, err := runCommand(t, NewExplainCommand("kubediag"), word); err != nil || !strings.HasPrefix(out, want) {
+		if out, err := verbtest.Run(t, NewExplainCommand("kubediag"), word); err != nil || !strings.HasPrefix(out, want) {
 			t.Errorf("%s: %v, %.40q", word, err, out)
 		}
 	}
@@ -46,11 +34,11 @@ func TestExplain(t *testing.T) {
 		"one two":          "one CODE at a time",
 		"../../etc/passwd": "is none of",
 	} {
-		if _, err := runCommand(t, NewExplainCommand("kubediag"), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := verbtest.Run(t, NewExplainCommand("kubediag"), strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", args, err, want)
 		}
 	}
-	out, err := runCommand(t, NewExplainCommand("kubediag"))
+	out, err := verbtest.Run(t, NewExplainCommand("kubediag"))
 	if err != nil || strings.Count(out, "\n") != len(fault.Catalogue()) {
 		t.Errorf("the list: %v, %q", err, out)
 	}
@@ -64,7 +52,7 @@ func TestCommandsOfPagesAreComplete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := runCommand(t, NewExplainCommand("kubediag"), string(e.Code))
+		out, err := verbtest.Run(t, NewExplainCommand("kubediag"), string(e.Code))
 		if err != nil {
 			t.Fatal(err)
 		}
