@@ -14,20 +14,17 @@ import (
 
 // code holds the figures of the Go files of one area.
 type code struct {
-	lines, files    int
-	functionLines   []int           // of each function
-	mainNames       []int           // length of each name of a function, method or type
-	allNames        []int           // length of each name that is declared
-	structFields    map[string]int  // by package and type
-	receiverMethods map[string]int  // by package and type
-	packages        map[string]bool // by folder
-	declaredBy      map[string]map[string]bool
-	comments        prose
+	lines, files  int
+	functionLines []int           // of each function
+	mainNames     []int           // length of each name of a function, method or type
+	allNames      []int           // length of each name that is declared
+	packages      map[string]bool // by folder
+	declaredBy    map[string]map[string]bool
+	comments      prose
 }
 
 func newCode() *code {
 	return &code{
-		structFields: map[string]int{}, receiverMethods: map[string]int{},
 		packages: map[string]bool{}, declaredBy: map[string]map[string]bool{},
 	}
 }
@@ -53,7 +50,7 @@ func (c *code) addFile(relative string, content []byte) error {
 		}
 	}
 	ast.Inspect(file, func(node ast.Node) bool {
-		c.addNode(folder, node)
+		c.addNode(node)
 		return true
 	})
 	for _, group := range file.Comments {
@@ -66,9 +63,6 @@ func (c *code) addFile(relative string, content []byte) error {
 
 func (c *code) addFunction(folder string, function *ast.FuncDecl) {
 	c.mainNames = append(c.mainNames, len(function.Name.Name))
-	if function.Recv != nil {
-		c.receiverMethods[typeName(folder, baseType(function.Recv.List[0].Type))]++
-	}
 	if function.Name.Name != "main" && function.Name.Name != "init" {
 		c.addShared(folder, function.Name)
 	}
@@ -99,16 +93,13 @@ func (c *code) addShared(folder string, name *ast.Ident) {
 	c.declaredBy[name.Name][folder] = true
 }
 
-// addNode counts the names that a node declares and the fields of a struct that has a name.
-func (c *code) addNode(folder string, node ast.Node) {
+// addNode counts the names that a node declares.
+func (c *code) addNode(node ast.Node) {
 	switch n := node.(type) {
 	case *ast.FuncDecl:
 		c.addNames(n.Name)
 	case *ast.TypeSpec:
 		c.addNames(n.Name)
-		if fields, ok := n.Type.(*ast.StructType); ok {
-			c.structFields[typeName(folder, n.Name.Name)] = fields.Fields.NumFields()
-		}
 	case *ast.ValueSpec:
 		c.addNames(n.Names...)
 	case *ast.Field:

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command size prints the figures of a tree of Go code beside the bounds that are wanted. It measures each folder that its
-// arguments name, or the current one, in the same way, so that trees can be compared. It reads syntax alone: a tree need
-// not build. A figure out of its bound is marked and does not fail the command.
+// arguments name, or the current one, in the same way, so that trees can be compared. A tree need not build, and nothing
+// of other modules is read. A figure out of its bound is marked and does not fail the command.
 //
 // Tests are files that end in _test.go, and all below folders named e2e or with names that end in test: test, kerneltest.
 // Tools are the files below hack. All others are the product: cmd, internal, api and config. Generated files, testdata,
@@ -13,10 +13,14 @@
 //   - A function is a declared function or method. Its length runs from func to the closing brace.
 //   - The length of names is counted twice: of functions, methods and types, once for each declaration; and of every name
 //     that is declared, which adds constants, variables, fields, parameters, results, receivers and locals.
-//   - A struct has as many fields as names in it; an embedded type is one. A receiver has the methods of all files.
+//   - A struct has as many fields as names in it, and those of each struct of the tree that it embeds. Its depth is how
+//     many structs lie within each other by embedding. A receiver has the methods that it gets by embedding, too.
+//   - A function is used once if it is unexported and the product names it in one place, other than as a row of a table.
+//     Three or more such functions that call each other are a chain.
 //   - A name is shared if more than two packages declare an unexported function, method, type, constant or variable of
 //     that name. Exported names do not count: they are read after the name of their package.
-//   - A sentence opens badly with What, Who, Where, That or Of, unless it is a question. Comments are those of Go files,
+//   - A sentence opens badly with What, Who, Where, That or Of, unless it is a question. A relative what stands within a
+//     sentence that is no question. Comments are those of Go files,
 //     without licences, markers and code; docs are Markdown files in English, without headings and code.
 package main
 

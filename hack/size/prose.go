@@ -9,11 +9,12 @@ import (
 )
 
 // prose holds the figures of texts in English.
-type prose struct{ words, badOpenings int }
+type prose struct{ words, badOpenings, relatives int }
 
 var (
 	wordPattern   = regexp.MustCompile(`[A-Za-z][A-Za-z'’-]*`)
 	sentenceEnd   = regexp.MustCompile(`[.!?]\s+`)
+	relativeWhat  = regexp.MustCompile(`[a-z,;:(] *\bwhat\b`)
 	badOpening    = regexp.MustCompile(`^(What|Who|Where|That|Of)\b`)
 	listMarker    = regexp.MustCompile(`^\s*([-*>]|\d+\.)\s+`)
 	headingOrMark = regexp.MustCompile(`^(#|\+[a-z])`)
@@ -59,13 +60,15 @@ func (p *prose) addParagraph(text string) {
 			sentence = text[:end[1]]
 		}
 		text = text[len(sentence):]
-		if badOpening.MatchString(sentence) && !strings.HasSuffix(strings.TrimSpace(sentence), "?") {
+		if strings.HasSuffix(strings.TrimSpace(sentence), "?") {
+			continue
+		}
+		if badOpening.MatchString(sentence) {
 			p.badOpenings++
 		}
+		p.relatives += len(relativeWhat.FindAllString(sentence, -1))
 	}
 }
 
-// badPer10000 is how many sentences open badly for 10,000 words.
-func (p prose) badPer10000() float64 {
-	return 10000 * float64(p.badOpenings) / float64(max(p.words, 1))
-}
+// per10000 is the count for 10,000 words.
+func (p prose) per10000(count int) float64 { return 10000 * float64(count) / float64(max(p.words, 1)) }

@@ -37,31 +37,40 @@ func (t *tree) report() string {
 	}
 	_ = table.Flush() // a strings.Builder takes all
 	code := t.areas[product]
-	list(&text, "widest structs, in fields", code.structFields, 5)
-	list(&text, "widest receivers, in methods", code.receiverMethods, 5)
+	list(&text, "widest structs, in fields", t.usage.flattened, 5)
+	list(&text, "widest receivers, in methods", t.usage.methods, 5)
 	list(&text, "most shared names, in packages", code.sharedNames(), 10)
+	list(&text, "longest chains of functions used once", t.usage.chains, 10)
 	return trimLines(text.String())
 }
 
 func (t *tree) rows() []row {
 	return []row{
-		t.row("lines", "at most 37000", func(c *code) float64 { return float64(c.lines) }, atMost(37000)),
+		t.row("lines", "", func(c *code) float64 { return float64(c.lines) }, nil),
 		t.row("files", "", func(c *code) float64 { return float64(c.files) }, nil),
 		t.row("packages", "", func(c *code) float64 { return float64(len(c.packages)) }, nil),
 		t.spread("lines of a function, p50/p90/p99/max", func(c *code) []int { return c.functionLines }, 50, 90, 99, 100),
 		t.row("functions per 1000 lines", "at most 42", (*code).functionsPer1000, atMost(42)),
+		productRow("functions used once, %", t.usage.onceShare(), 27),
+		productRow("chains of three or more of them", float64(len(t.usage.chains)), 15),
 		t.row("length of names, median", "at least 9", func(c *code) float64 { return float64(percentile(c.mainNames, 50)) }, atLeast(9)),
 		t.spread("length of names, p90", func(c *code) []int { return c.mainNames }, 90),
 		t.spread("length of every declared name, p50/p90", func(c *code) []int { return c.allNames }, 50, 90),
-		t.row("fields of the widest struct", "at most 12", func(c *code) float64 { return widest(c.structFields) }, atMost(12)),
-		t.row("methods of the widest receiver", "at most 20", func(c *code) float64 { return widest(c.receiverMethods) }, atMost(20)),
+		productRow("fields of the widest struct", widest(t.usage.flattened), 20),
+		productRow("depth of embedding", widest(t.usage.depth), 1),
+		productRow("methods of the widest receiver", widest(t.usage.methods), 20),
 		t.row("names that more than two packages share", "", func(c *code) float64 { return float64(len(c.sharedNames())) }, nil),
-		t.row("What/Who/Where/That/Of sentences per 10000 words of comments", "under 5", func(c *code) float64 { return c.comments.badPer10000() }, under(5)),
-		{
-			title: "What/Who/Where/That/Of sentences per 10000 words of docs", figures: []string{number(t.docs.badPer10000()), "", ""},
-			bound: "under 5", broken: !under(5)(t.docs.badPer10000()),
-		},
+		t.row("What/Who/Where/That/Of sentences per 10000 words of comments", "at most 5",
+			func(c *code) float64 { return c.comments.per10000(c.comments.badOpenings) }, atMost(5)),
+		productRow("What/Who/Where/That/Of sentences per 10000 words of docs", t.docs.per10000(t.docs.badOpenings), 5),
+		t.row("relative what in 10000 words of comments", "at most 15",
+			func(c *code) float64 { return c.comments.per10000(c.comments.relatives) }, atMost(15)),
 	}
+}
+
+// productRow is a row of one figure, which is to be at most the limit.
+func productRow(title string, figure, limit float64) row {
+	return row{title: title, figures: []string{number(figure), "", ""}, bound: "at most " + number(limit), broken: figure > limit}
 }
 
 func (t *tree) row(title, bound string, figure func(*code) float64, holds func(float64) bool) row {
@@ -86,7 +95,6 @@ func (t *tree) spread(title string, values func(*code) []int, percents ...int) r
 
 func atMost(limit float64) func(float64) bool  { return func(f float64) bool { return f <= limit } }
 func atLeast(limit float64) func(float64) bool { return func(f float64) bool { return f >= limit } }
-func under(limit float64) func(float64) bool   { return func(f float64) bool { return f < limit } }
 
 // number has one decimal unless the value is whole.
 func number(f float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0") }

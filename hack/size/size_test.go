@@ -9,34 +9,46 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wantReport is the report of testdata/tree. A comment there has 2 bad openings in 19 words, its page 3 in 37.
+// wantReport is the report of testdata/tree. Its comments have 2 bad openings and 1 relative what in 36 words, its page 3 in 37.
 const wantReport = `
                                                                product   tests     tools     wanted of product (!: not so)
-lines                                                          44        6         3         at most 37000
+lines                                                          73        6         3
 files                                                          4         2         1
 packages                                                       3         2         1
-lines of a function, p50/p90/p99/max                           1/7/7/7   1/1/1/1   1/1/1/1
-functions per 1000 lines                                       181.8     333.3     333.3     at most 42  !
+lines of a function, p50/p90/p99/max                           1/1/7/7   1/1/1/1   1/1/1/1
+functions per 1000 lines                                       178.1     333.3     333.3     at most 42  !
+functions used once, %                                         21.4                          at most 27
+chains of three or more of them                                1                             at most 15
 length of names, median                                        5         6         4         at least 9  !
 length of names, p90                                           8         6         4
 length of every declared name, p50/p90                         5/8       6/6       4/4
-fields of the widest struct                                    4         0         0         at most 12
-methods of the widest receiver                                 3         0         0         at most 20
+fields of the widest struct                                    7                             at most 20
+depth of embedding                                             2                             at most 1  !
+methods of the widest receiver                                 4                             at most 20
 names that more than two packages share                        1         0         0
-What/Who/Where/That/Of sentences per 10000 words of comments   1052.6    0         0         under 5  !
-What/Who/Where/That/Of sentences per 10000 words of docs       810.8                         under 5  !
+What/Who/Where/That/Of sentences per 10000 words of comments   555.6     0         0         at most 5  !
+What/Who/Where/That/Of sentences per 10000 words of docs       810.8                         at most 5  !
+relative what in 10000 words of comments                       277.8     0         0         at most 15  !
 
 widest structs, in fields:
-    4  internal/one.wide
+    7  internal/one.deep
+    3  internal/one.wide
+    3  internal/two.Pair
     1  internal/two.shared
     0  internal/one.wide2
 
 widest receivers, in methods:
-    3  internal/one.wide
+    4  internal/one.deep
+    4  internal/one.wide
     1  internal/one.wide2
+    0  internal/two.Pair
+    0  internal/two.shared
 
 most shared names, in packages:
     3  shared
+
+longest chains of functions used once:
+    3  internal/one.first
 `
 
 func TestReportOfTree(t *testing.T) {

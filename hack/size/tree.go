@@ -26,6 +26,7 @@ const (
 type tree struct {
 	areas [areaCount]*code
 	docs  prose
+	usage *usage // of the product
 }
 
 // measureTree reads all Go files and English Markdown files below the folder.
@@ -50,6 +51,9 @@ func measureTree(folder string) (*tree, error) {
 		}
 		return t.addFile(file, filepath.ToSlash(relative))
 	})
+	if err == nil {
+		t.usage, err = measureUsage(folder)
+	}
 	return t, err
 }
 
