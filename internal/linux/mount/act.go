@@ -23,20 +23,17 @@ func (t *mountTarget) reopenMount() (*sys.FD, State, error) {
 	if err != nil {
 		return nil, State{}, t.fail("look up", err)
 	}
-	st, err := t.inspectOpen(fd)
+	st, err := t.mountSource.identify(fd, t.id.Point)
+	if err != nil {
+		err = t.fail("inspect", err)
+	} else {
+		err = t.compareIdentity(st)
+	}
 	if err != nil {
 		fd.Close()
 		return nil, State{}, err
 	}
 	return fd, st, nil
-}
-
-func (t *mountTarget) inspectOpen(fd *sys.FD) (State, error) {
-	st, err := t.mountSource.identify(fd, t.id.Point)
-	if err != nil {
-		return State{}, t.fail("inspect", err)
-	}
-	return st, t.compareIdentity(st)
 }
 
 // compareIdentity makes sure that what was found is the mount that is meant, and asks the
@@ -73,11 +70,11 @@ func (t *mountTarget) isRaisedCopy(st State) bool {
 // expectNoChildren returns ErrBusy if there are mounts on that mount or below it, or
 // it is not where it was.
 func (t *mountTarget) expectNoChildren() error {
-	bare, err := t.mountSource.hasNoChildren(t.id)
+	childless, err := t.mountSource.hasNoChildren(t.id)
 	if err != nil {
 		return t.fail("inspect", err)
 	}
-	if !bare {
+	if !childless {
 		return t.explainRefusal(ErrBusy)
 	}
 	return nil
@@ -126,8 +123,8 @@ func (t *mountTarget) explainRefusal(err error) error {
 	if err == nil {
 		return nil
 	}
-	standing, tableErr := t.mountSource.exists(t.id)
-	if tableErr == nil && !standing {
+	mounted, tableErr := t.mountSource.exists(t.id)
+	if tableErr == nil && !mounted {
 		err = ErrNotMounted
 	}
 	return t.fail("unmount", err)
@@ -136,11 +133,11 @@ func (t *mountTarget) explainRefusal(err error) error {
 // verify makes sure that the mount has left the table, and gives otherwise where
 // it has not.
 func (t *mountTarget) verify(otherwise error) error {
-	standing, err := t.mountSource.exists(t.id)
+	mounted, err := t.mountSource.exists(t.id)
 	if err != nil {
 		return t.fail("verify", err)
 	}
-	if standing {
+	if mounted {
 		return t.fail("verify", otherwise)
 	}
 	return nil

@@ -20,10 +20,10 @@ type attachFunc func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 
 // attachment is what is to be at the point of a mount instead of it.
 type attachment struct {
-	mountTarget
-	attachReplacement attachFunc // nil for nothing
-	attachedShares    bool       // it is to share with copies of the namespace, where propagation puts it beneath
-	attachedState     State      // of what is there instead
+	*mountTarget
+	attach attachFunc // nil for nothing
+	shares bool       // it is to share with copies of the namespace, where propagation puts it beneath
+	state  State      // of what is there instead
 }
 
 // attachAtPoint attaches a tree on what at lies on, or beneath the mount whose root at is.
@@ -40,16 +40,16 @@ func (a *attachment) attachAtPoint(tree, at *sys.FD, beneath bool) error {
 // attachBeneath has what is to be there show as soon as the mount whose root fd is goes. The mount then has another
 // parent. Its number stays its own as long as fd is open, and so it is found again if it has no other.
 func (a *attachment) attachBeneath(fd *sys.FD) error {
-	if a.attachReplacement == nil {
+	if a.attach == nil {
 		return errNothingToAttach
 	}
-	tree, err := a.attachReplacement(fd, true)
+	tree, err := a.attach(fd, true)
 	if err != nil {
 		return err
 	}
 	defer tree.Close()
-	if a.attachedState, err = a.mountSource.mountBeneath(a.id); err == nil {
-		a.id.Parent = a.attachedState.MountInfoID
+	if a.state, err = a.mountSource.mountBeneath(a.id); err == nil {
+		a.id.Parent = a.state.MountInfoID
 	}
 	return err
 }
@@ -57,7 +57,7 @@ func (a *attachment) attachBeneath(fd *sys.FD) error {
 // attachAt mounts what is to be there where the mount was, unless another process
 // has mounted something there already.
 func (a *attachment) attachAt() error {
-	if a.attachReplacement == nil {
+	if a.attach == nil {
 		return errNothingToAttach
 	}
 	at, err := mountns.LookupIn(a.dir, a.id.Point)
@@ -68,15 +68,15 @@ func (a *attachment) attachAt() error {
 	if _, err := a.mountSource.identify(at, a.id.Point); !errors.Is(err, ErrNotMounted) {
 		return ErrChanged
 	}
-	tree, err := a.attachReplacement(at, false)
+	tree, err := a.attach(at, false)
 	if err != nil || tree == nil {
 		return err
 	}
 	defer tree.Close()
-	if a.attachedState, err = a.mountSource.identify(tree, a.id.Point); err != nil {
+	if a.state, err = a.mountSource.identify(tree, a.id.Point); err != nil {
 		return err
 	}
-	if _, err := a.mountSource.mountBeneath(a.attachedState.ID); !errors.Is(err, ErrNotMounted) {
+	if _, err := a.mountSource.mountBeneath(a.state.ID); !errors.Is(err, ErrNotMounted) {
 		// Another process was faster, and the tree lies on its mount.
 		tree.Close()
 		return errors.Join(ErrChanged, a.undoAttach())
@@ -86,15 +86,15 @@ func (a *attachment) attachAt() error {
 
 // undoAttach removes what was put in place, if no process uses it yet.
 func (a *attachment) undoAttach() error {
-	own := unmountOp{attachment: attachment{mountTarget: mountTarget{id: a.attachedState.ID, calls: a.calls}}}
+	own := newUnmountOp(mountTarget{id: a.state.ID, calls: a.calls})
 	return own.withPointDirectory(own.unmountExactly)
 }
 
 // discard takes back what was put in place where it lies on a mount that shows and
 // allows the same: an attempt that was cut short has left that behind.
 func (a *attachment) discard() {
-	below, err := a.mountSource.mountBeneath(a.attachedState.ID)
-	if err == nil && below.Attr == a.attachedState.Attr && sameContent(below.ID, a.attachedState.ID) {
+	below, err := a.mountSource.mountBeneath(a.state.ID)
+	if err == nil && below.Attr == a.state.Attr && sameContent(below.ID, a.state.ID) {
 		_ = a.undoAttach() // it stays if it is used already
 	}
 }

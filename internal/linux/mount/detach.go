@@ -24,7 +24,7 @@ var errNoAside = errors.New("no way from aside")
 // is made to share, and the namespace is copied. The copy of the mount is
 // unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
-	if r.attachedState.Shared == 0 {
+	if r.attachment.state.Shared == 0 {
 		if r.attachesByPropagation() {
 			return errNoAside // what has spread beneath the mount cannot be opened
 		}
@@ -40,11 +40,11 @@ func (r *replaceOp) detachAside() error {
 		return r.explainRefusal(err)
 	}
 	err = sys.BesideMountsCopy(func(home func(func() error) error) error { return r.detachCopy(parent, home) })
-	standing, standingErr := r.mountSource.exists(r.id)
+	mounted, mountedErr := r.mountSource.exists(r.id)
 	switch {
-	case standingErr != nil:
-		return r.fail("verify", standingErr)
-	case !standing:
+	case mountedErr != nil:
+		return r.fail("verify", mountedErr)
+	case !mounted:
 		return nil
 	case err == nil:
 		return r.fail("unmount", ErrBusy) // something was mounted below its root
@@ -101,36 +101,11 @@ func (r *replaceOp) unshareTree() {
 	}
 	defer fd.Close()
 	mounts, err := mountns.Table(0)
-	if err != nil || expectOnMount(fd, r.attachedState.MountInfoID) != nil {
+	if err != nil || expectOnMount(fd, r.attachment.state.MountInfoID) != nil {
 		return
 	}
-	tree, _ := mounts.ByID(r.attachedState.MountInfoID)
+	tree, _ := mounts.ByID(r.attachment.state.MountInfoID)
 	if parent, ok := mounts.ByID(tree.Parent); ok && parent.Shared == 0 && tree.Shared != 0 {
 		_ = r.logCall("mount_setattr", "MS_PRIVATE of the tree", sys.SetMountPropagation(fd, Private))
 	}
-}
-
-// detachTop removes a mount that is in use as long as it is on top. A mount made
-// below its root right after the last look goes with it.
-func (r *replaceOp) detachTop() error {
-	fd, _, err := r.reopenMount()
-	if err != nil {
-		return err
-	}
-	defer fd.Close()
-	var refusal error
-	err = sys.DetachMountIf(fd, func() error {
-		refusal = r.expectNoChildren()
-		return refusal
-	})
-	if refusal == nil {
-		_ = r.logCall("umount2", "MNT_DETACH", err)
-	}
-	if refusal != nil {
-		return refusal
-	}
-	if err != nil {
-		return r.explainRefusal(err)
-	}
-	return r.verify(ErrOtherUnmounted)
 }

@@ -54,28 +54,23 @@ func (l *batchLocator) locateMount(id ID) (State, error) {
 			return State{}, ErrNotMounted
 		}
 	}
-	return l.addUniqueID(m)
-}
-
-// addUniqueID adds the number that is never used again, where the kernel has one.
-func (l *batchLocator) addUniqueID(mount mountinfo.Mount) (State, error) {
-	st := stateOf(mount)
+	st := stateOf(m)
 	st.ReadOnly = st.Attr.Has(sys.AttrReadOnly)
 	_, st.Deleted = mountinfo.Deleted(st.Root)
 	if missing := sys.HasStatmount.Probe(); missing != nil {
-		return st, nil //nolint:nilerr // then there is no such number
+		return st, nil //nolint:nilerr // then the kernel has no number that it never uses again
 	}
 	numbers, err := l.readUniqueIDs()
 	if err != nil {
 		return State{}, err
 	}
-	unique, ok := numbers[mount.ID]
+	unique, ok := numbers[m.ID]
 	if !ok {
 		return State{}, ErrNotMounted // it went since the table was read
 	}
 	found, err := l.loadMount(unique)
 	switch {
-	case errors.Is(err, sys.ENOENT), err == nil && found.Point != mount.Point:
+	case errors.Is(err, sys.ENOENT), err == nil && found.Point != m.Point:
 		return State{}, ErrNotMounted
 	case err != nil:
 		return State{}, err

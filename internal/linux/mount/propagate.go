@@ -44,7 +44,7 @@ func (a *attachment) attachByPropagation(tree *sys.FD) error {
 		return err
 	}
 	defer parent.rootFD.Close()
-	parent.treeShares = a.attachedShares && parent.Shared == 0
+	parent.treeShares = a.shares && parent.Shared == 0
 	if errors.Is(a.logCall("umount2", "MNT_EXPIRE", sys.ExpireMount(a.dir, path.Base(a.id.Point))), sys.EINVAL) {
 		return fmt.Errorf("locked in place by the kernel: %w", sys.EINVAL)
 	}
@@ -52,7 +52,17 @@ func (a *attachment) attachByPropagation(tree *sys.FD) error {
 		return err
 	}
 	between("spread")
-	return parent.restorePropagation()
+	// Another process may have copied the namespace while the parent led, and the kernel may have taken that copy as the
+	// master of the parent.
+	mounts, err := mountns.Table(0)
+	if err != nil {
+		return err
+	}
+	now, ok := mounts.ByID(parent.ID)
+	if !ok || now.Shared == parent.Shared && now.Master == parent.Master || parent.Shared != 0 || parent.Master != 0 {
+		return nil
+	}
+	return sys.SetMountPropagation(parent.rootFD, Private)
 }
 
 // errStacked: what lies beneath the mount at the same place cannot be opened, and so
@@ -216,21 +226,6 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 	return leader, nil
 }
 
-// restorePropagation makes sure that the mount shares as it did. Another process may have
-// copied the namespace while it led, and the kernel may have taken that copy as its
-// master.
-func (p parentMount) restorePropagation() error {
-	mounts, err := mountns.Table(0)
-	if err != nil {
-		return err
-	}
-	now, ok := mounts.ByID(p.ID)
-	if !ok || now.Shared == p.Shared && now.Master == p.Master || p.Shared != 0 || p.Master != 0 {
-		return nil
-	}
-	return sys.SetMountPropagation(p.rootFD, Private)
-}
-
 // findInterrupted finds what an attempt that was cut short has put beneath the mount by
 // propagation: it shows what the tree does.
 func (r *replaceOp) findInterrupted() (ok bool, err error) {
@@ -249,7 +244,7 @@ func (r *replaceOp) findInterrupted() (ok bool, err error) {
 		return nil
 	})
 	if ok {
-		r.attachedState, r.id.Parent = below, below.MountInfoID
+		r.attachment.state, r.id.Parent = below, below.MountInfoID
 	}
 	return ok, err
 }

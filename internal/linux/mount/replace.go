@@ -52,37 +52,33 @@ type ReplaceOptions struct {
 //
 // It succeeds where id is gone and what the tree shows is at the point already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
-	r := replaceOp{tree: o.Tree, limits: o.Limits}
-	r.mountTarget = mountTarget{id: id, check: o.Check, calls: calls.From(ctx)}
-	r.attachReplacement = r.attachTree
-	return r.startOnThread(ctx, r.replaceMount)
+	t := &mountTarget{id: id, check: o.Check, calls: calls.From(ctx)}
+	r := replaceOp{mountTarget: t, attachment: attachment{mountTarget: t}, tree: o.Tree, limits: o.Limits}
+	r.attachment.attach = func(at *sys.FD, beneath bool) (*sys.FD, error) {
+		if err := r.attachment.attachAtPoint(r.tree, at, beneath); err != nil {
+			return nil, err
+		}
+		return r.tree.Dup()
+	}
+	return t.startOnThread(ctx, func() error {
+		if err := r.inspectTree(); err != nil {
+			return r.fail("inspect the tree for", err)
+		}
+		err := r.attachAndRemove()
+		if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(errStillMounted) == nil && r.treeIsShown() {
+			return nil
+		}
+		return err
+	})
 }
 
 // replaceOp is one Replace under way.
 type replaceOp struct {
-	attachment
-	tree     *sys.FD
-	limits   sys.MountAttr
-	treeRoot sys.Stat // of the tree
-}
-
-// attachTree is the attachFunc.
-func (r *replaceOp) attachTree(at *sys.FD, beneath bool) (*sys.FD, error) {
-	if err := r.attachAtPoint(r.tree, at, beneath); err != nil {
-		return nil, err
-	}
-	return r.tree.Dup()
-}
-
-func (r *replaceOp) replaceMount() error {
-	if err := r.inspectTree(); err != nil {
-		return r.fail("inspect the tree for", err)
-	}
-	err := r.attachAndRemove()
-	if (errors.Is(err, ErrNotMounted) || errors.Is(err, ErrChanged)) && r.verify(errStillMounted) == nil && r.treeIsShown() {
-		return nil
-	}
-	return err
+	*mountTarget
+	attachment attachment
+	tree       *sys.FD
+	limits     sys.MountAttr
+	treeRoot   sys.Stat // of the tree
 }
 
 // inspectTree makes sure that the tree is none that is mounted somewhere here:
@@ -132,8 +128,8 @@ func (r *replaceOp) attachAndRemove() error {
 	}
 	there, err := r.findInterrupted()
 	if err == nil && !there {
-		r.attachedShares = !state.Deleted && !r.rootUnopenable // nothing can be mounted on these
-		err = r.attachBeneath(fd)
+		r.attachment.shares = !state.Deleted && !r.rootUnopenable // nothing can be mounted on these
+		err = r.attachment.attachBeneath(fd)
 	}
 	if errors.Is(err, errStacked) || err != nil && r.rootUnopenable {
 		return r.fail("replace", fmt.Errorf("%w: %w", ErrBusy, err))
@@ -145,28 +141,30 @@ func (r *replaceOp) attachAndRemove() error {
 	if err != nil {
 		return r.explainRefusal(err)
 	}
-	if err := r.removeMount(fd, state.Deleted); err != nil {
+	switch {
+	case r.rootUnopenable:
+		err = r.detachUnopenable()
+	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
+		if err = r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+			return r.explainRefusal(err)
+		}
+		err = r.verify(errStillMounted)
+	default:
+		fd.Close() // an open descriptor is a use
+		err = r.removeCovered()
+	}
+	if err != nil {
 		return err
 	}
 	if r.attachesByPropagation() {
 		r.unshareTree()
 	}
 	r.tree.Close()
-	r.discard()
-	return r.expectShown()
-}
-
-// removeMount removes the mount whose root fd is, beneath which the tree is by now. It
-// may close fd.
-func (r *replaceOp) removeMount(fd *sys.FD, deleted bool) error {
-	switch {
-	case r.rootUnopenable:
-		return r.detachUnopenable()
-	case deleted:
-		return r.detachExactly(fd)
+	r.attachment.discard()
+	if !r.treeIsShown() {
+		return r.fail("verify", ErrChanged)
 	}
-	fd.Close()
-	return r.removeCovered()
+	return nil
 }
 
 // replaceUnused removes the mount if no process uses it, and then puts the tree in
@@ -183,17 +181,8 @@ func (r *replaceOp) replaceUnused(cause error) error {
 	case err != nil:
 		return err
 	}
-	if err := r.attachAt(); err != nil {
+	if err := r.attachment.attachAt(); err != nil {
 		return r.fail("put in place", fmt.Errorf("%w: %w", ErrNotReplaced, err))
-	}
-	return r.verify(errStillMounted)
-}
-
-// detachExactly removes a mount whose root is unlinked, which nothing can be
-// mounted on.
-func (r *replaceOp) detachExactly(fd *sys.FD) error {
-	if err := r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-		return r.explainRefusal(err)
 	}
 	return r.verify(errStillMounted)
 }
@@ -201,7 +190,7 @@ func (r *replaceOp) detachExactly(fd *sys.FD) error {
 // removeCovered removes the mount, beneath which the tree is by now: exactly, if no
 // process uses it.
 func (r *replaceOp) removeCovered() error {
-	fd, _, err := r.reopenMount() // says what it is on now
+	fd, _, err := r.reopenMount() // notes the mount that it is on now
 	if err != nil {
 		return err
 	}
@@ -217,19 +206,28 @@ func (r *replaceOp) removeCovered() error {
 		return err
 	}
 	defer fd.Close() // its number is no other's as long as it is open
-	err = r.detachAside()
-	if !errors.Is(err, errNoAside) {
+	if err = r.detachAside(); !errors.Is(err, errNoAside) {
 		return err
 	}
-	return r.detachTop()
-}
-
-// expectShown makes sure that the tree shows at the point.
-func (r *replaceOp) expectShown() error {
-	if !r.treeIsShown() {
-		return r.fail("verify", ErrChanged)
+	// As a last way, it is detached as long as it is on top. A mount that another process makes below its root right
+	// after the check goes with it.
+	top, _, err := r.reopenMount()
+	if err != nil {
+		return err
 	}
-	return nil
+	defer top.Close()
+	var refusal error
+	err = sys.DetachMountIf(top, func() error {
+		refusal = r.expectNoChildren()
+		return refusal
+	})
+	if refusal != nil {
+		return refusal
+	}
+	if err = r.logCall("umount2", "MNT_DETACH", err); err != nil {
+		return r.explainRefusal(err)
+	}
+	return r.verify(ErrOtherUnmounted)
 }
 
 // treeIsShown reports whether the point shows what the tree shows.

@@ -79,7 +79,7 @@ func limit(t testing.TB, tree *sys.FD, attr sys.MountAttr) {
 // putBeneath is the first half of Replace.
 func putBeneath(t testing.TB, id ID, tree, at *sys.FD) {
 	t.Helper()
-	a := &attachment{mountTarget: mountTarget{id: id}}
+	a := &attachment{mountTarget: &mountTarget{id: id}}
 	must(t, a.startOnThread(t.Context(), func() error { return a.attachAtPoint(tree, at, true) }))
 }
 

@@ -42,7 +42,11 @@ func (t *mountTarget) logCall(call, flags string, err error) error {
 
 // withPointDirectory opens the directory that holds the point for as long as act runs.
 func (t *mountTarget) withPointDirectory(act func() error) error {
-	dir, err := t.openPointDirectory(path.Dir(t.id.Point))
+	open := func(dir string) (*sys.FD, error) { return mountns.Lookup(0, dir) }
+	if t.foreign {
+		open = mountns.LookupForeign
+	}
+	dir, err := open(path.Dir(t.id.Point))
 	if errors.Is(err, sys.ENOENT) {
 		err = ErrNotMounted
 	}
@@ -52,14 +56,6 @@ func (t *mountTarget) withPointDirectory(act func() error) error {
 	defer dir.Close()
 	t.dir, t.mountSource = dir, chooseMountSource()
 	return act()
-}
-
-// openPointDirectory opens the directory that holds the point.
-func (t *mountTarget) openPointDirectory(dir string) (*sys.FD, error) {
-	if t.foreign {
-		return mountns.LookupForeign(dir)
-	}
-	return mountns.Lookup(0, dir)
 }
 
 // openPoint opens the point in that directory.

@@ -45,10 +45,9 @@ type Options struct {
 // the kernel has locked the mount in place, as it does for mounts that came
 // from a more privileged namespace. ctx is looked at before anything is done.
 func Unmount(ctx context.Context, id ID, o Options) error {
-	u := unmountOp{source: o.Source}
-	u.mountTarget = mountTarget{id: id, check: o.Check, foreign: o.Foreign, calls: calls.From(ctx)}
+	u := newUnmountOp(mountTarget{id: id, check: o.Check, foreign: o.Foreign, calls: calls.From(ctx)})
 	if o.Source != nil {
-		u.attachReplacement = u.attachSource
+		u.source, u.attachment.attach = o.Source, u.attachSource
 	}
 	return u.startOnThread(ctx, u.unmountExactly)
 }
@@ -58,8 +57,13 @@ const maxSourceTries = 3
 
 // unmountOp is one removal of a mount under way, on a thread of its own.
 type unmountOp struct {
-	attachment
-	source func() *sys.FD
+	*mountTarget
+	attachment attachment
+	source     func() *sys.FD
+}
+
+func newUnmountOp(t mountTarget) *unmountOp {
+	return &unmountOp{mountTarget: &t, attachment: attachment{mountTarget: &t}}
 }
 
 func (u *unmountOp) unmountExactly() error {
@@ -68,38 +72,30 @@ func (u *unmountOp) unmountExactly() error {
 		return err
 	}
 	defer fd.Close()
-	if st.Deleted {
-		err = u.detachDeleted(fd)
+	covered := false
+	if !st.Deleted {
+		fd.Close() // an open descriptor is a use
+		if err := u.expireMount(); err != nil {
+			return err
+		}
 	} else {
-		fd.Close()
-		if err = u.expireMount(); err == nil {
-			_ = u.attachAt() // what there is to put is put if it can be
+		// Its root is unlinked, so no process can have mounted anything on it since it was opened.
+		if err := u.expectNoChildren(); err != nil {
+			return err
+		}
+		_, err := u.mountSource.mountBeneath(u.id)
+		if err != nil && !errors.Is(err, ErrNotMounted) {
+			return u.explainRefusal(err) // it went just now
+		}
+		covered = err == nil || u.attachment.attachBeneath(fd) == nil
+		if err := u.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+			return u.explainRefusal(err)
 		}
 	}
-	if err != nil {
-		return err
+	if !covered {
+		_ = u.attachment.attachAt() // the unmount succeeds without it
 	}
 	return u.verify(errStillMounted)
-}
-
-// detachDeleted removes a mount whose root is unlinked, and which therefore
-// nothing can have been mounted on since it was opened.
-func (u *unmountOp) detachDeleted(fd *sys.FD) error {
-	if err := u.expectNoChildren(); err != nil {
-		return err
-	}
-	_, err := u.mountSource.mountBeneath(u.id)
-	if err != nil && !errors.Is(err, ErrNotMounted) {
-		return u.explainRefusal(err) // it went just now
-	}
-	covered := err == nil || u.attachBeneath(fd) == nil
-	if err := u.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-		return u.explainRefusal(err)
-	}
-	if !covered {
-		_ = u.attachAt() // as far as it can be
-	}
-	return nil
 }
 
 // attachSource attaches a copy of what source gives.
@@ -109,26 +105,22 @@ func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err er
 		if source == nil {
 			return nil, errNothingToAttach
 		}
-		tree, err = u.attachCopy(source, at, beneath)
+		tree, err = sys.CloneTree(source)
+		switch {
+		case errors.Is(err, sys.ENOSYS) && !beneath:
+			tree, err = nil, u.logCall("mount", "MS_BIND", sys.BindFD(source, at))
+		case err == nil:
+			if err = u.attachment.attachAtPoint(tree, at, beneath); err != nil {
+				tree.Close()
+			}
+		}
 		source.Close()
+		if err == nil {
+			return tree, nil
+		}
 		if !errors.Is(err, sys.ENOENT) {
-			return tree, err
+			break
 		}
 	}
 	return nil, err
-}
-
-func (u *unmountOp) attachCopy(source, at *sys.FD, beneath bool) (*sys.FD, error) {
-	tree, err := sys.CloneTree(source)
-	if errors.Is(err, sys.ENOSYS) && !beneath {
-		return nil, u.logCall("mount", "MS_BIND", sys.BindFD(source, at))
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := u.attachAtPoint(tree, at, beneath); err != nil {
-		tree.Close()
-		return nil, err
-	}
-	return tree, nil
 }
