@@ -58,11 +58,12 @@ func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time)
 			all = append(all, b)
 		}
 	}
-	return chosen(all), changes
+	return atMost(all), changes
 }
 
-// chosen are those breakers that there is room for: open ones first, and of these the ones for all namespaces. Namespaces share the rest.
-func chosen(all []v1.BreakerStatus) []v1.BreakerStatus {
+// atMost returns the breakers for which a status has room: open ones first, and of these the ones for all namespaces. Namespaces share
+// the rest.
+func atMost(all []v1.BreakerStatus) []v1.BreakerStatus {
 	if len(all) <= v1.MaxBreakers {
 		return all
 	}
@@ -86,21 +87,47 @@ func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Ti
 	at := metav1.NewTime(now.Truncate(time.Second))
 	b.OpenedTime, b.ClosedTime = notAfter(b.OpenedTime, at), notAfter(b.ClosedTime, at)
 	if b.State == v1.BreakerOpen {
-		why := closes(b, spec, now)
-		if why == "" {
+		var why string
+		switch reset, after := spec.ResetTime, spec.ResetAfterSeconds; {
+		case b.OpenedTime == nil:
+			why = "it has no time"
+		case reset != nil && !reset.Before(b.OpenedTime) && !reset.After(now): // a time in the future closes no breaker yet
+			why = "spec.breaker.resetTime was set"
+		case after != nil && now.Sub(b.OpenedTime.Time) >= time.Duration(*after)*time.Second:
+			why = fmt.Sprintf("it was open for %d seconds", *after)
+		default:
 			return nil
 		}
 		b.State, b.ClosedTime, b.NodesWhenClosed = v1.BreakerClosed, &at, int32(c.faulty())
 		return &change{*b, why}
 	}
-	if !tooMany(spec, c) {
+	tooMany := tooManyNodes(spec, c)
+	if !tooMany {
 		b.NodesWhenClosed = 0
 	}
-	reason, message := opens(b, spec, c, now)
-	if reason == "" {
+	var closed time.Time
+	if b.ClosedTime != nil {
+		closed = b.ClosedTime.Time
+	}
+	scope := ""
+	if b.Namespace != "" {
+		scope = ", in pods of namespace " + b.Namespace
+	}
+	var failures int32
+	enough := false
+	if spec.FailedRepairs != nil && now.Sub(closed) >= grace {
+		failures, enough = c.failures(closed, *spec.FailedRepairs)
+	}
+	switch n := c.faulty(); {
+	case enough:
+		b.Reason, b.Message = v1.ReasonFailedRepairs, fmt.Sprintf("%d repairs in a row have failed", failures)+scope
+	case tooMany && n > int(b.NodesWhenClosed):
+		b.Reason = v1.ReasonTooManyNodes
+		b.Message = fmt.Sprintf("%d of %d nodes have the fault, which is more than %d%%", n, c.size, *spec.MaximumNodesPercent) + scope
+	default:
 		return nil
 	}
-	b.State, b.Reason, b.Message, b.OpenedTime = v1.BreakerOpen, reason, message, &at
+	b.State, b.OpenedTime = v1.BreakerOpen, &at
 	return &change{BreakerStatus: *b}
 }
 
@@ -113,48 +140,9 @@ func notAfter(t *metav1.Time, limit metav1.Time) *metav1.Time {
 	return t
 }
 
-// closes says why an open breaker is to be closed; empty if it is not. A time in the future closes nothing yet.
-func closes(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, now time.Time) string {
-	if b.OpenedTime == nil {
-		return "it has no time"
-	}
-	if reset := spec.ResetTime; reset != nil && !reset.Before(b.OpenedTime) && !reset.After(now) {
-		return "spec.breaker.resetTime was set"
-	}
-	if after := spec.ResetAfterSeconds; after != nil && now.Sub(b.OpenedTime.Time) >= time.Duration(*after)*time.Second {
-		return fmt.Sprintf("it was open for %d seconds", *after)
-	}
-	return ""
-}
-
-// opens says why a closed breaker is to be opened; no reason if it is not.
-func opens(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Time) (reason, message string) {
-	var closed time.Time
-	if b.ClosedTime != nil {
-		closed = b.ClosedTime.Time
-	}
-	if spec.FailedRepairs != nil && now.Sub(closed) >= grace {
-		if n, enough := c.failures(closed, *spec.FailedRepairs); enough {
-			return v1.ReasonFailedRepairs, fmt.Sprintf("%d repairs in a row have failed", n) + breakerScope(b)
-		}
-	}
-	if n := c.faulty(); tooMany(spec, c) && n > int(b.NodesWhenClosed) {
-		return v1.ReasonTooManyNodes, fmt.Sprintf("%d of %d nodes have the fault, which is more than %d%%", n, c.size, *spec.MaximumNodesPercent) + breakerScope(b)
-	}
-	return "", ""
-}
-
-// breakerScope says whose pods a breaker is about; nothing for that of all namespaces.
-func breakerScope(b *v1.BreakerStatus) string {
-	if b.Namespace == "" {
-		return ""
-	}
-	return ", in pods of namespace " + b.Namespace
-}
-
-// tooMany reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of those that are
-// too many must have it without the namespace that has it on most nodes.
-func tooMany(spec *v1.RecoveryBreaker, c *counted) bool {
+// tooManyNodes reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of the least
+// number of such nodes must have the fault without the namespace that has it on most nodes.
+func tooManyNodes(spec *v1.RecoveryBreaker, c *counted) bool {
 	if spec.MaximumNodesPercent == nil {
 		return false
 	}

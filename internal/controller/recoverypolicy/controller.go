@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,18 +55,20 @@ type Reconciler struct {
 	Reader client.Reader
 	Events record.EventRecorder
 	Clock  clock.PassiveClock
-	// Access asks what the manager may do.
-	Access AccessReviews
-	// Every is how often breakers, and faults that last, are looked at.
+	// Access returns the rights of the manager itself.
+	Access interface {
+		Create(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
+	}
+	// Every is the time between two checks of breakers and of faults that last.
 	Every time.Duration
 
 	listed  time.Time
 	nodes   map[string]map[string]string // labels by name
-	records map[string]*cordonRecord     // of those that a policy has cordoned at some time
+	records map[string]*cordonRecord     // of the nodes that a policy has cordoned at some time
 	metrics breakerCounts
 
-	right right
-	tries tries
+	right  right
+	checks nodeChecks
 }
 
 // SetupWithManager adds the reconciler to a manager. A change of one policy may change what another one can do.
@@ -143,7 +146,12 @@ func (e *pass) setConditions() {
 	effective := metav1.Condition{
 		Type: v1.ConditionEffective, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
 	}
-	overruling := e.overruling()
+	var overruling *policy.Policy // selects all that this policy selects, and is more careful
+	for _, name := range slices.Sorted(maps.Keys(e.policies)) {
+		if other := e.policies[name]; overruling == nil && other != p && other.Overrules(p) {
+			overruling = other
+		}
+	}
 	switch {
 	case len(p.Problems) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, v1.Message(p.Problems)
@@ -165,17 +173,7 @@ func (e *pass) setConditions() {
 	meta.SetStatusCondition(&p.Status.Conditions, effective)
 }
 
-// overruling returns a policy that selects all that this one selects and is more careful, or nil.
-func (e *pass) overruling() *policy.Policy {
-	for _, name := range slices.Sorted(maps.Keys(e.policies)) {
-		if other := e.policies[name]; other != e.policy && other.Overrules(e.policy) {
-			return other
-		}
-	}
-	return nil
-}
-
-// nodeLabels returns the labels of all nodes, which may be of some time ago.
+// nodeLabels returns the labels of all nodes from a list that is no older than age.
 func (r *Reconciler) nodeLabels(ctx context.Context, age time.Duration) (map[string]map[string]string, error) {
 	if r.nodes != nil && r.Clock.Since(r.listed).Abs() < age {
 		return r.nodes, nil

@@ -52,22 +52,17 @@ func recordOf(annotations map[string]string) *cordonRecord {
 	return c
 }
 
-// by reports whether a policy has cordoned the node. A record that cannot be read counts for each.
-func (c *cordonRecord) by(policy string) bool {
-	return c != nil && (len(c.Policies) == 0 || slices.Contains(c.Policies, policy))
-}
-
-// lasting is a fault that counts for a cordon, and the conditions of its policies.
-type lasting struct {
+// cordonFault is a fault that counts for a cordon, with the conditions of the policies that select it.
+type cordonFault struct {
 	*v1.MountFault
 	policy.Cordon
 	selecting []*policy.Policy
 }
 
-// enough returns faults of a node that are enough for its cordon: they are of as many pods as the policies of each ask for. Without any,
-// they are not enough.
-func enough(faults []lasting) []lasting {
-	faults = slices.SortedStableFunc(slices.Values(faults), func(a, b lasting) int { return cmp.Compare(a.Pods, b.Pods) })
+// enoughToCordon returns faults of a node that are enough for its cordon: they are of as many pods as the policies of each require.
+// The result is empty if they are not enough.
+func enoughToCordon(faults []cordonFault) []cordonFault {
+	faults = slices.SortedStableFunc(slices.Values(faults), func(a, b cordonFault) int { return cmp.Compare(a.Pods, b.Pods) })
 	pods, most := map[types.UID]bool{}, 0
 	for i, f := range faults {
 		pods[f.Status.Pod.UID] = true
@@ -78,32 +73,32 @@ func enough(faults []lasting) []lasting {
 	return faults[:most]
 }
 
-// crowded returns the nodes that a policy has cordoned, as far as their agents have written it, with their faults.
-func crowded(p *policy.Policy, all map[string]*policy.Policy, faults []v1.MountFault, now time.Time) map[string][]lasting {
-	nodes := map[string][]lasting{}
-	for i := range faults {
-		f := &faults[i]
+// cordonCandidates returns the nodes that the policy may cordon by the MountFaults of their agents, with their faults.
+func (e *pass) cordonCandidates() map[string][]cordonFault {
+	nodes := map[string][]cordonFault{}
+	for i := range e.faults {
+		f := &e.faults[i]
 		r := f.Status.Recovery
-		if r == nil || !slices.Contains(r.Policies, p.Name) || r.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
+		if r == nil || !slices.Contains(r.Policies, e.policy.Name) || r.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
 			continue
 		}
 		var selecting []*policy.Policy
 		for _, name := range r.Policies {
-			if other := all[name]; other != nil {
+			if other := e.policies[name]; other != nil {
 				selecting = append(selecting, other)
 			}
 		}
-		if c, ok := policy.CordonOf(selecting); ok && now.Sub(f.Status.Since.Time) >= c.After {
-			nodes[f.Status.Node] = append(nodes[f.Status.Node], lasting{f, c, selecting})
+		if c, ok := policy.CordonOf(selecting); ok && e.now.Sub(f.Status.Since.Time) >= c.After {
+			nodes[f.Status.Node] = append(nodes[f.Status.Node], cordonFault{f, c, selecting})
 		}
 	}
-	maps.DeleteFunc(nodes, func(_ string, faults []lasting) bool { return len(enough(faults)) == 0 })
+	maps.DeleteFunc(nodes, func(_ string, faults []cordonFault) bool { return len(enoughToCordon(faults)) == 0 })
 	return nodes
 }
 
-// cordon cordons one node that the policy wants cordoned, if there is one. held says which bound forbids it; empty: none does.
-func (r *Reconciler) cordon(ctx context.Context, e *pass) (held string, err error) {
-	candidates := crowded(e.policy, e.policies, e.faults, e.now)
+// cordonOne cordons at most one node for the policy. held says which bound prevents a cordon; empty if no bound does.
+func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err error) {
+	candidates := e.cordonCandidates()
 	if len(candidates) == 0 {
 		return "", nil
 	}
@@ -118,18 +113,18 @@ func (r *Reconciler) cordon(ctx context.Context, e *pass) (held string, err erro
 	if err != nil {
 		return "", err
 	}
-	maps.DeleteFunc(candidates, func(node string, _ []lasting) bool { return e.cordoned[node] })
+	maps.DeleteFunc(candidates, func(node string, _ []cordonFault) bool { return e.cordoned[node] })
 	for _, name := range slices.Sorted(maps.Keys(candidates)) {
-		if why := e.bound(policiesOf(enough(candidates[name]))); why != "" {
+		if why := e.cordonBound(policiesOf(enoughToCordon(candidates[name]))); why != "" {
 			held = cmp.Or(held, why)
 			delete(candidates, name)
 		}
 	}
-	if r.tries == nil {
-		r.tries = tries{}
+	if r.checks == nil {
+		r.checks = nodeChecks{}
 	}
-	for _, name := range r.tries.due(e.policy.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
-		done, why, err := r.cordonNode(ctx, e, name, candidates[name])
+	for _, name := range r.checks.due(e.policy.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
+		done, why, err := r.checkAndCordon(ctx, e, name, candidates[name])
 		held = cmp.Or(held, why)
 		if done || err != nil {
 			return held, err
@@ -138,15 +133,28 @@ func (r *Reconciler) cordon(ctx context.Context, e *pass) (held string, err erro
 	return held, nil
 }
 
-// bound says which bound forbids that policies cordon another node; empty: none does.
-func (e *pass) bound(policies []*policy.Policy) string {
+// cordonBound says which bound forbids that policies cordon another node; empty if no bound does.
+func (e *pass) cordonBound(policies []*policy.Policy) string {
 	if e.nodes-len(e.cordoned) <= 1 {
 		return "no node is cordoned: it would be the last one that is schedulable"
 	}
 	for _, p := range policies {
 		why, known := e.bounds[p.Name]
 		if !known {
-			why = e.maximum(p)
+			var of []string
+			for _, name := range slices.Sorted(maps.Keys(e.records)) {
+				switch c := e.records[name]; {
+				case c == nil || len(c.Policies) > 0 && !slices.Contains(c.Policies, p.Name): // an unreadable record counts for each policy
+				case e.cordoned[name]:
+					of = append(of, name)
+				case e.oldFaultsRemain(name, c, p.Name):
+					of = append(of, name+" (uncordoned since, and faults from before remain)")
+				}
+			}
+			if most := p.Spec.Cordon().Nodes(); len(of) >= most {
+				why = fmt.Sprintf("no other node is cordoned: policy %s has cordoned %s, and its maximumNodes is %d", p.Name,
+					strings.Join(of[:min(len(of), 3)], ", "), most)
+			}
 			e.bounds[p.Name] = why
 		}
 		if why != "" {
@@ -156,120 +164,93 @@ func (e *pass) bound(policies []*policy.Policy) string {
 	return ""
 }
 
-// maximum says that a policy has as many nodes cordoned as it may; empty: it has not.
-func (e *pass) maximum(p *policy.Policy) string {
-	var of []string
-	for _, name := range slices.Sorted(maps.Keys(e.records)) {
-		switch c := e.records[name]; {
-		case c.by(p.Name) && e.cordoned[name]:
-			of = append(of, name)
-		case c.by(p.Name) && e.remain(name, c, p.Name):
-			of = append(of, name+" (uncordoned since, and faults from before remain)")
-		}
-	}
-	most := p.Spec.Cordon().Nodes()
-	if len(of) < most {
-		return ""
-	}
-	return fmt.Sprintf("no other node is cordoned: policy %s has cordoned %s, and its maximumNodes is %d", p.Name,
-		strings.Join(of[:min(len(of), 3)], ", "), most)
-}
-
-// remain reports whether faults are there from before a cordon that a person has ended since. The person has seen them, and a policy
-// does not go on to the next node.
-func (e *pass) remain(node string, c *cordonRecord, policy string) bool {
+// oldFaultsRemain reports whether a node has faults from before its cordon, which a person has ended since. The person has seen the
+// faults, and a policy does not go on to the next node.
+func (e *pass) oldFaultsRemain(node string, c *cordonRecord, policy string) bool {
 	return slices.ContainsFunc(e.faults, func(f v1.MountFault) bool {
 		return f.Status.Node == node && f.Status.Recovery != nil && slices.Contains(f.Status.Recovery.Policies, policy) &&
 			!f.Status.Since.After(c.Time.Time)
 	})
 }
 
-// try is when a node was looked at last for a policy, and when an Event said that the policy would cordon it.
-type try struct{ looked, said time.Time }
+// nodeCheck is when a node was last checked for a policy, and when an Event last said that the policy would cordon it.
+type nodeCheck struct{ checked, announced time.Time }
 
-// tries has the last try by policy and node.
-type tries map[string]try
+// nodeChecks has the last check by policy and node.
+type nodeChecks map[string]nodeCheck
 
-func tryKey(policy, node string) string { return policy + "/" + node }
+func checkKey(policy, node string) string { return policy + "/" + node }
 
-// due returns the nodes that are to be looked at in this pass: those first that have waited longest.
-func (t tries) due(policy string, names []string, now time.Time) []string {
-	maps.DeleteFunc(t, func(_ string, last try) bool { return now.Sub(last.looked).Abs() > 2*repeatWould })
+// due returns the nodes to check in this pass: first those that have waited longest.
+func (t nodeChecks) due(policy string, names []string, now time.Time) []string {
+	maps.DeleteFunc(t, func(_ string, last nodeCheck) bool { return now.Sub(last.checked).Abs() > 2*repeatWould })
 	names = slices.DeleteFunc(names, func(name string) bool {
-		return now.Sub(t[tryKey(policy, name)].looked).Abs() < nodeRetry
+		return now.Sub(t[checkKey(policy, name)].checked).Abs() < nodeRetry
 	})
 	slices.SortStableFunc(names, func(a, b string) int {
-		return t[tryKey(policy, a)].looked.Compare(t[tryKey(policy, b)].looked)
+		return t[checkKey(policy, a)].checked.Compare(t[checkKey(policy, b)].checked)
 	})
 	return names[:min(len(names), nodesAtOnce)]
 }
 
-// cordonNode looks at a node and its faults as the API server has them, and cordons it if that is still due.
-func (r *Reconciler) cordonNode(ctx context.Context, e *pass, name string, faults []lasting) (done bool, held string, err error) {
-	key := tryKey(e.policy.Name, name)
-	r.tries[key] = try{e.now, r.tries[key].said}
+// checkAndCordon reads a node and its faults from the API server, and cordons the node if that is still due.
+func (r *Reconciler) checkAndCordon(ctx context.Context, e *pass, name string, faults []cordonFault) (done bool, held string, err error) {
+	key := checkKey(e.policy.Name, name)
+	r.checks[key] = nodeCheck{e.now, r.checks[key].announced}
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
 		return false, "", client.IgnoreNotFound(err)
 	}
 	record := recordOf(node.Annotations)
-	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.remain(name, record, e.policy.Name)) {
+	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.oldFaultsRemain(name, record, e.policy.Name)) {
 		return false, "", nil
 	}
-	allowed, shown, err := e.confirm(ctx, node, faults)
+	allowed, shown, err := e.decideNow(ctx, node, faults)
 	switch {
 	case err != nil || len(shown) == 0:
 		return false, "", err
 	case len(allowed) == 0:
-		if e.now.Sub(r.tries[key].said).Abs() >= repeatWould {
-			r.tries[key] = try{e.now, e.now}
-			r.sayCordon(e.policy, node.Name, shown, false)
+		if e.now.Sub(r.checks[key].announced).Abs() >= repeatWould {
+			r.checks[key] = nodeCheck{e.now, e.now}
+			r.announceCordon(e.policy, name, shown, false)
 		}
 		return false, "", nil
 	}
-	if held = e.bound(policiesOf(allowed)); held != "" {
+	policies := policiesOf(allowed)
+	if held = e.cordonBound(policies); held != "" {
 		return false, held, nil
 	}
-	done, err = r.write(ctx, node, newRecord(allowed, e.now))
-	if done {
-		delete(r.tries, key)
-		nodeCordons.Inc()
-		r.sayCordon(e.policy, node.Name, allowed, true)
+	record = &cordonRecord{Faults: podsByCode(allowed), Time: metav1.NewTime(e.now.Truncate(time.Second))}
+	for _, p := range policies {
+		record.Policies = append(record.Policies, p.Name)
 	}
-	return done, "", err
-}
-
-// write cordons a node, unless it has changed since it was read.
-func (r *Reconciler) write(ctx context.Context, node *corev1.Node, c *cordonRecord) (done bool, err error) {
-	text, err := json.Marshal(c)
+	text, err := json.Marshal(record)
 	if err != nil {
-		return false, fmt.Errorf("writing annotation of node %s: %w", node.Name, err)
+		return false, "", fmt.Errorf("writing annotation of node %s: %w", name, err)
 	}
-	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	before := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{}) // not if it has changed since
 	metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1.AnnotationCordoned, string(text))
 	node.Spec.Unschedulable = true
 	err = r.Client.Patch(ctx, node, before)
+	changed := apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 	if apierrors.IsForbidden(err) {
 		r.right = right{r.Clock.Now(), "no node is cordoned: " + err.Error()}
 	}
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("cordoning node %s: %w", node.Name, err)
+	if err != nil && !changed {
+		return false, "", fmt.Errorf("cordoning node %s: %w", name, err)
 	}
 	r.listed = time.Time{} // the node has a record that is not in the list
-	return err == nil, nil
-}
-
-// newRecord says why a node is cordoned.
-func newRecord(faults []lasting, now time.Time) *cordonRecord {
-	c := &cordonRecord{Faults: podsByCode(faults), Time: metav1.NewTime(now.Truncate(time.Second))}
-	for _, p := range policiesOf(faults) {
-		c.Policies = append(c.Policies, p.Name)
+	if changed {
+		return false, "", nil
 	}
-	return c
+	delete(r.checks, key)
+	nodeCordons.Inc()
+	r.announceCordon(e.policy, name, allowed, true)
+	return true, "", nil
 }
 
 // policiesOf returns the policies of all faults, in the order of their names.
-func policiesOf(faults []lasting) []*policy.Policy {
+func policiesOf(faults []cordonFault) []*policy.Policy {
 	found := map[string]*policy.Policy{}
 	for _, f := range faults {
 		for _, p := range f.selecting {
@@ -280,7 +261,7 @@ func policiesOf(faults []lasting) []*policy.Policy {
 }
 
 // podsByCode counts pods by the codes of their faults.
-func podsByCode(faults []lasting) map[string]int {
+func podsByCode(faults []cordonFault) map[string]int {
 	type one struct {
 		code string
 		pod  types.UID

@@ -77,20 +77,19 @@ func (c *counted) union(except string) map[string]bool {
 	return all
 }
 
-func known(nodes map[string]map[string]string, name string) bool {
-	_, ok := nodes[name]
-	return ok
-}
-
-// count counts the faults that a policy selects, by their codes and the pools of their nodes. Agents have written into a MountFault
-// which policies select it.
+// count counts the faults that a policy selects, by their codes and the pools of their nodes. The agents name the policies that select
+// a fault in its MountFault.
 func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counted, error) {
 	p := e.policy
 	mine := slices.DeleteFunc(slices.Clone(e.faults), func(f v1.MountFault) bool {
 		return f.Status.Recovery == nil || !slices.Contains(f.Status.Recovery.Policies, p.Name)
 	})
 	nodes, err := r.nodeLabels(ctx, nodesAge)
-	if err == nil && slices.ContainsFunc(mine, func(f v1.MountFault) bool { return !known(nodes, f.Status.Node) }) {
+	unknown := func(f v1.MountFault) bool {
+		_, known := nodes[f.Status.Node]
+		return !known
+	}
+	if err == nil && slices.ContainsFunc(mine, unknown) {
 		nodes, err = r.nodeLabels(ctx, 2*r.Every)
 	}
 	if err != nil {
@@ -102,42 +101,36 @@ func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counte
 			sizes[p.Spec.Breaker.Pool(labels)]++
 		}
 	}
+	now := r.Clock.Now()
 	counts := map[breakerKey]*counted{}
 	for i := range mine {
-		f := &mine[i]
-		pool := p.Spec.Breaker.Pool(nodes[f.Status.Node])
-		keys := []breakerKey{{code: f.Status.Code, pool: pool}}
-		if f.Status.Pod != nil {
-			keys = append(keys, breakerKey{f.Status.Code, pool, f.Namespace})
+		f := &mine[i].Status
+		pool, namespace := p.Spec.Breaker.Pool(nodes[f.Node]), ""
+		keys := []breakerKey{{code: f.Code, pool: pool}}
+		if f.Pod != nil {
+			namespace = mine[i].Namespace
+			keys = append(keys, breakerKey{f.Code, pool, namespace})
 		}
 		for _, key := range keys {
-			if counts[key] == nil {
-				counts[key] = &counted{nodes: map[string]map[string]bool{}, size: sizes[pool], several: key.namespace == ""}
+			c := counts[key]
+			if c == nil {
+				c = &counted{nodes: map[string]map[string]bool{}, size: sizes[pool], several: key.namespace == ""}
+				counts[key] = c
 			}
-			counts[key].addFault(f, known(nodes, f.Status.Node), r.Clock.Now())
+			if c.nodes[namespace] == nil {
+				c.nodes[namespace] = map[string]bool{}
+			}
+			if !unknown(mine[i]) { // the share is of known nodes
+				c.nodes[namespace][f.Node] = true
+			}
+			if last := f.Recovery.LastFailureTime; f.Recovery.FailedRepairs > 0 && last != nil {
+				failure := failed{namespace, f.Node, f.Recovery.FailedRepairs, last.Time}
+				if failure.last.After(now) { // by a clock that is ahead, or made up
+					failure.last = now
+				}
+				c.failed = append(c.failed, failure)
+			}
 		}
 	}
 	return counts, nil
-}
-
-// addFault counts a fault. A node that is not known is not among those that the share is of. A time to come counts as the present: it is of a
-// clock that is ahead, or made up.
-func (c *counted) addFault(f *v1.MountFault, known bool, now time.Time) {
-	namespace := ""
-	if f.Status.Pod != nil {
-		namespace = f.Namespace
-	}
-	if c.nodes[namespace] == nil {
-		c.nodes[namespace] = map[string]bool{}
-	}
-	if known {
-		c.nodes[namespace][f.Status.Node] = true
-	}
-	if r := f.Status.Recovery; r.FailedRepairs > 0 && r.LastFailureTime != nil {
-		last := r.LastFailureTime.Time
-		if last.After(now) {
-			last = now
-		}
-		c.failed = append(c.failed, failed{namespace, f.Status.Node, r.FailedRepairs, last})
-	}
 }

@@ -4,8 +4,10 @@
 package recoverypolicy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +32,7 @@ import (
 // pass is what one reconciliation of a policy knows.
 type pass struct {
 	policy   *policy.Policy // as it will be when its status is written
-	reader   client.Reader  // asks the API server itself
+	reader   client.Reader  // reads from the API server itself
 	now      time.Time
 	policies map[string]*policy.Policy
 	faults   []v1.MountFault // of the cache: not to be changed
@@ -51,67 +53,47 @@ func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 		return nil
 	}
 	c := metav1.Condition{Type: v1.ConditionEscalation, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
-	switch {
-	case len(p.Problems) > 0:
-		c.Reason, c.Message = v1.ReasonInvalidSpec, "an invalid policy escalates nothing"
-	case p.Spec.Paused:
-		c.Reason, c.Message = v1.ReasonPaused, "spec.paused is set"
-	case !p.Acts():
-		c.Reason, c.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Spec.Mode)
-	default:
-		if err := r.act(ctx, e, &c); err != nil {
-			return err
+	var texts []string
+	block := func(reason, text string) {
+		if text != "" {
+			c.Reason = cmp.Or(c.Reason, reason)
+			texts = append(texts, text)
 		}
 	}
+	automatic := p.Spec.Mode == v1.RecoveryAutomatic
+	switch {
+	case len(p.Problems) > 0:
+		block(v1.ReasonInvalidSpec, "an invalid policy escalates nothing")
+	case p.Spec.Paused:
+		block(v1.ReasonPaused, "spec.paused is set")
+	case !p.Acts():
+		block(v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Spec.Mode))
+	default:
+		if p.Spec.Cordon() != nil && (!automatic || r.mayCordon(ctx)) { // other modes only show which node they would cordon
+			held, err := r.cordonOne(ctx, e)
+			switch {
+			case automatic && apierrors.IsForbidden(err): // r.right says so now
+			case err != nil:
+				return err
+			default:
+				block(v1.ReasonCordonHeld, held)
+			}
+		}
+		if p.Spec.Cordon() != nil && automatic {
+			block(v1.ReasonMissingRight, r.right.missing)
+		}
+		block(v1.ReasonEvictionRefused, e.evictionRefusal())
+	}
+	if c.Reason == "" {
+		c.Status, c.Reason = metav1.ConditionTrue, v1.ReasonEffective
+		texts = append(texts, escalates[p.Spec.Mode])
+	}
+	c.Message = strings.Join(texts, "; ")
 	meta.SetStatusCondition(&p.Status.Conditions, c)
 	return nil
 }
 
-// act has nodes cordoned, and fills in what prevents an escalation.
-func (r *Reconciler) act(ctx context.Context, e *pass, c *metav1.Condition) error {
-	var texts []string
-	prevented := func(reason, text string) {
-		if text != "" {
-			if c.Reason == "" {
-				c.Reason = reason
-			}
-			texts = append(texts, text)
-		}
-	}
-	missing, held, err := r.cordonOrNot(ctx, e)
-	if err != nil {
-		return err
-	}
-	prevented(v1.ReasonMissingRight, missing)
-	prevented(v1.ReasonCordonHeld, held)
-	prevented(v1.ReasonEvictionRefused, e.refused())
-	if c.Reason == "" {
-		c.Status, c.Reason = metav1.ConditionTrue, v1.ReasonEffective
-		texts = append(texts, escalates[e.policy.Spec.Mode])
-	}
-	c.Message = strings.Join(texts, "; ")
-	return nil
-}
-
-// cordonOrNot has a node cordoned if the policy wants that and the manager may. Only mode Automatic needs the right.
-func (r *Reconciler) cordonOrNot(ctx context.Context, e *pass) (missing, held string, err error) {
-	automatic := e.policy.Spec.Mode == v1.RecoveryAutomatic
-	if e.policy.Spec.Cordon() == nil {
-		return "", "", nil
-	}
-	if automatic {
-		if missing = r.missingRight(ctx); missing != "" {
-			return missing, "", nil
-		}
-	}
-	held, err = r.cordon(ctx, e)
-	if automatic && apierrors.IsForbidden(err) {
-		return r.right.missing, "", nil
-	}
-	return "", held, err
-}
-
-// escalates says for each mode what is done about faults that last.
+// escalates describes the escalation of faults that last, by mode.
 var escalates = map[v1.RecoveryMode]string{
 	v1.RecoveryAutomatic: "faults that last are escalated, unless another policy is more careful",
 	v1.RecoveryApprove:   "an eviction waits for its approval; a cordon is shown in an Event and not made",
@@ -136,8 +118,8 @@ func (r *Reconciler) newPass(ctx context.Context, p *policy.Policy, now time.Tim
 	return e, nil
 }
 
-// refused says why a pod is not evicted that has the fault for long enough; empty if there is none.
-func (e *pass) refused() string {
+// evictionRefusal says why a pod that has a fault for long enough is not evicted; empty if each such pod is.
+func (e *pass) evictionRefusal() string {
 	first, text := "", ""
 	for i := range e.faults {
 		s := &e.faults[i].Status
@@ -155,67 +137,49 @@ func (e *pass) refused() string {
 	return fmt.Sprintf("pod %s is not evicted: %s", first, text)
 }
 
-// confirm decides about the faults of a node with all policies, as agents do, and with the pods as they are now. allowed are those that
-// have the node cordoned, and shown those for which policies at least want to see that. Either is empty if they are not enough.
-func (e *pass) confirm(ctx context.Context, node *corev1.Node, faults []lasting) (allowed, shown []lasting, err error) {
-	all := make([]*policy.Policy, 0, len(e.policies))
-	for _, other := range e.policies {
-		all = append(all, other)
-	}
-	spaces := map[string]*metav1.ObjectMeta{}
-	var automatic, some []lasting
+// decideNow decides about the faults of a node with all policies, as agents do, and with the pods as the API server has them. allowed are
+// the faults for which all policies let it cordon the node, and shown those for which they at least let it show that in an Event. Either
+// is empty if they are not enough.
+func (e *pass) decideNow(ctx context.Context, node *corev1.Node, faults []cordonFault) (allowed, shown []cordonFault, err error) {
+	all := slices.Collect(maps.Values(e.policies))
+	spaces := map[string]*corev1.Namespace{}
+	var automatic, some []cordonFault
 	for _, f := range faults {
-		about, err := e.faultNow(ctx, f.MountFault, node, spaces)
-		if err != nil {
+		of, pod := f.Status.Pod, &corev1.Pod{}
+		if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
+		} else if err != nil || pod.UID != of.UID || pod.Spec.NodeName != node.Name || pod.DeletionTimestamp != nil {
+			continue // the pod is gone, goes, or is elsewhere
 		}
-		if about == nil {
-			continue
+		space := spaces[pod.Namespace]
+		if space == nil {
+			space = &corev1.Namespace{}
+			if err := e.reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, space); apierrors.IsNotFound(err) {
+				continue
+			} else if err != nil {
+				return nil, nil, err
+			}
+			spaces[pod.Namespace] = space
 		}
-		d := policy.Decide(*about, all, v1.RecoveryObserve, e.now)
+		about := policy.Fault{Code: f.Status.Code, Pod: &pod.ObjectMeta, Namespace: &space.ObjectMeta, Node: &node.ObjectMeta}
+		d := policy.Decide(about, all, v1.RecoveryObserve, e.now)
 		c, ok := policy.CordonOf(d.Policies)
 		if !ok || !slices.Contains(d.Policies, e.policy) || e.now.Sub(f.Status.Since.Time) < c.After {
 			continue
 		}
-		now := lasting{f.MountFault, c, d.Policies}
+		now := cordonFault{f.MountFault, c, d.Policies}
 		switch d.Mode {
 		case v1.RecoveryAutomatic:
 			automatic, some = append(automatic, now), append(some, now)
 		case v1.RecoveryApprove, v1.RecoveryPlan:
 			some = append(some, now)
 		}
-		allowed, shown = enough(automatic), enough(some)
+		allowed, shown = enoughToCordon(automatic), enoughToCordon(some)
 		if len(allowed) > 0 || e.policy.Spec.Mode != v1.RecoveryAutomatic && len(shown) > 0 {
 			break // more pods change nothing
 		}
 	}
 	return allowed, shown, nil
-}
-
-// faultNow is a fault with its pod as the API server has it, or nil if the pod is gone, goes or is elsewhere.
-func (e *pass) faultNow(ctx context.Context, f *v1.MountFault, node *corev1.Node, spaces map[string]*metav1.ObjectMeta) (*policy.Fault, error) {
-	of, pod := f.Status.Pod, &corev1.Pod{}
-	if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	if pod.UID != of.UID || pod.Spec.NodeName != node.Name || pod.DeletionTimestamp != nil {
-		return nil, nil
-	}
-	space := spaces[pod.Namespace]
-	if space == nil {
-		n := &corev1.Namespace{}
-		if err := e.reader.Get(ctx, types.NamespacedName{Name: pod.Namespace}, n); err != nil {
-			return nil, client.IgnoreNotFound(err)
-		}
-		space = &n.ObjectMeta
-		spaces[pod.Namespace] = space
-	}
-	return &policy.Fault{Code: f.Status.Code, Pod: &pod.ObjectMeta, Namespace: space, Node: &node.ObjectMeta}, nil
-}
-
-// AccessReviews asks what the manager itself may do.
-type AccessReviews interface {
-	Create(ctx context.Context, r *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
 }
 
 // rightPasses is for how many passes an answer counts, which is a minute.
@@ -224,14 +188,14 @@ const rightPasses = 12
 // right is what the manager knows about its right to patch nodes.
 type right struct {
 	asked   time.Time
-	missing string // why it is not there; empty: it is
+	missing string // why the manager does not have it; empty if it has
 }
 
-// missingRight says that the manager may not cordon nodes; empty: it may. It does not ask at each pass.
-func (r *Reconciler) missingRight(ctx context.Context) string {
+// mayCordon reports whether the manager may cordon nodes; if not, r.right says why. It sends no request at each pass.
+func (r *Reconciler) mayCordon(ctx context.Context) bool {
 	now := r.Clock.Now()
 	if now.Sub(r.right.asked).Abs() < rightPasses*r.Every {
-		return r.right.missing
+		return r.right.missing == ""
 	}
 	review, err := r.Access.Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"},
@@ -244,5 +208,5 @@ func (r *Reconciler) missingRight(ctx context.Context) string {
 	default:
 		r.right = right{asked: now}
 	}
-	return r.right.missing
+	return r.right.missing == ""
 }

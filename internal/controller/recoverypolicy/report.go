@@ -121,8 +121,8 @@ func (r *Reconciler) announceEscalation(old, now *v1.RecoveryPolicy) {
 	}
 }
 
-// sayCordon sends Events that a node was cordoned, or would be.
-func (r *Reconciler) sayCordon(p *policy.Policy, node string, faults []lasting, done bool) {
+// announceCordon sends Events that a node was cordoned, or would be.
+func (r *Reconciler) announceCordon(p *policy.Policy, node string, faults []cordonFault, done bool) {
 	counts, after := podsByCode(faults), time.Duration(0)
 	var texts []string
 	for _, code := range slices.Sorted(maps.Keys(counts)) {

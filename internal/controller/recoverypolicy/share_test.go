@@ -121,9 +121,16 @@ func TestAFailureToComeKeepsNoBreakerOpen(t *testing.T) {
 // TestATimeToComeIsThePresent: on the only node of a pool, a breaker that a person closes stays closed until a repair fails after that.
 func TestATimeToComeIsThePresent(t *testing.T) {
 	t.Parallel()
-	at := noon.Add(time.Hour)
-	c := &counted{nodes: map[string]map[string]bool{}, size: 1}
-	c.addFault(faultIn("tenant", "n1", 3, at), true, noon)
+	r := newCluster(t, 1, faultIn("tenant", "n1", 3, noon.Add(time.Hour))).r
+	e, err := r.newPass(t.Context(), policy.Compile(breaking(v1.RecoveryBreaker{FailedRepairs: number(3)})), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := r.count(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := counts[breakerKey{"StaleSubPath", "", "tenant"}]
 	if n, enough := c.failures(noon.Add(-time.Second), 3); n != 3 || !enough {
 		t.Errorf("%d failures before noon", n)
 	}
