@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// grace is how long after a breaker was closed failed repairs do not count. Agents take their counts back meanwhile.
+	// grace is the time after a breaker was closed in which failed repairs do not count. Agents take their counts back meanwhile.
 	grace = 30 * time.Second
-	// closedMemory is how long a closed breaker is kept in the status, or longer if too many nodes still have the fault.
+	// closedMemory is the time that a closed breaker stays in the status. It stays longer if too many nodes still have the fault.
 	closedMemory = 24 * time.Hour
 )
 
@@ -30,7 +30,7 @@ type change struct {
 	why string
 }
 
-// decide returns the breakers of a policy as they are to be, and which of them change.
+// decide returns the next breakers of a policy, and which of them change.
 func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time) (all []v1.BreakerStatus, changes []change) {
 	keys := map[breakerKey]bool{}
 	for key := range counts {

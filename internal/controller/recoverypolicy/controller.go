@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package recoverypolicy checks RecoveryPolicies, opens and closes their breakers, and cordons nodes for them. It counts what agents
-// write into MountFaults: which nodes and pods have a fault, and how many repairs of it have failed. Agents obey the status that it
-// writes. They decide without it: package policy holds the rules for both.
+// Package recoverypolicy checks RecoveryPolicies, opens and closes their breakers, and cordons nodes for them. It reads from
+// MountFaults which nodes and pods have a fault, and how many repairs of it have failed. Agents write the MountFaults, obey the
+// status that it writes, and decide without it: package policy holds the rules for both.
 package recoverypolicy
 
 import (
@@ -41,9 +41,9 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// Interval is how often breakers are looked at.
+	// Interval is the time between two checks of the breakers.
 	Interval = 5 * time.Second
-	// nodesAge is how old the list of nodes may be if it has all that have a fault.
+	// nodesAge is the greatest age of the list of nodes if it has all nodes that have a fault.
 	nodesAge = time.Minute
 )
 
@@ -51,7 +51,7 @@ const (
 type Reconciler struct {
 	// Client reads RecoveryPolicies and MountFaults from a cache, and writes the status of the first.
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
 	Events record.EventRecorder
 	Clock  clock.PassiveClock
@@ -92,7 +92,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		Complete(r)
 }
 
-// Reconcile checks one policy, and looks at its breakers.
+// Reconcile checks one policy, its breakers, and faults that last.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var old v1.RecoveryPolicy
 	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {

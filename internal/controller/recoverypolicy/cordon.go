@@ -24,22 +24,22 @@ import (
 )
 
 const (
-	// nodeRetry is how long after a look at a node it is looked at again, and nodesAtOnce how many are in one pass.
+	// nodeRetry is the time from one check of a node to the next, and nodesAtOnce is the number of checks in one pass.
 	nodeRetry, nodesAtOnce = time.Minute, 5
-	// repeatWould is how long after an Event that a node would be cordoned there is another one.
+	// repeatWould is the time between two Events that a node would be cordoned.
 	repeatWould = 30 * time.Minute
 )
 
-// cordonRecord is what an annotation of a node says about its cordon.
+// cordonRecord is the annotation of a node that was cordoned.
 type cordonRecord struct {
-	// Policies are the names of the policies that wanted it, and Faults counts the pods by the codes of their faults.
+	// Policies names the policies that cordoned the node, and Faults counts the pods by the codes of their faults.
 	Policies []string       `json:"policies"`
 	Faults   map[string]int `json:"faults"`
-	// Time of the cordon. There is no other one of the node while faults remain that began before it.
+	// Time of the cordon. The node is not cordoned again while faults remain that began before it.
 	Time metav1.Time `json:"time"`
 }
 
-// recordOf reads the annotation of a node, or returns nil. One that cannot be read has no policies.
+// recordOf reads the annotation of a node, or returns nil. An unreadable record has no policies.
 func recordOf(annotations map[string]string) *cordonRecord {
 	text := annotations[v1.AnnotationCordoned]
 	if text == "" {

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// breakerKey identifies a breaker of a policy. The one of all namespaces together has none.
+// breakerKey identifies a breaker of a policy. The breaker of all namespaces together has no namespace.
 type breakerKey struct{ code, pool, namespace string }
 
 // failed are failed repairs of one fault.
@@ -23,18 +23,18 @@ type failed struct {
 	last            time.Time
 }
 
-// counted is what is counted for one breaker.
+// counted has the counts for one breaker.
 type counted struct {
 	nodes  map[string]map[string]bool // that have the fault, by namespace
 	failed []failed
-	// size is how many nodes the pool has.
+	// size is the number of nodes in the pool.
 	size int
-	// several is set for the breaker of all namespaces: it opens for what comes from several of them.
+	// several is set for the breaker of all namespaces: it opens for faults and failures from several of them.
 	several bool
 }
 
-// failures counts the failed repairs of which the last came after a time, if they are enough to open a breaker. One node alone is not
-// enough in a pool that has others: it counts for one less than is needed.
+// failures counts the failed repairs of faults whose last one came after a time, and reports whether they are enough to open a breaker.
+// One node alone is not enough in a pool that has others: it counts for one less than needed.
 func (c *counted) failures(after time.Time, needed int32) (n int32, enough bool) {
 	nodes, rows := map[string]int32{}, map[string]int{}
 	for _, f := range c.failed {
@@ -52,10 +52,10 @@ func (c *counted) failures(after time.Time, needed int32) (n int32, enough bool)
 	return n, n >= needed && (c.size <= 1 || len(nodes) > 1) && (!c.several || share.Several(rows, int(needed)))
 }
 
-// faulty is how many nodes have the fault.
+// faulty counts the nodes that have the fault.
 func (c *counted) faulty() int { return len(c.union("")) }
 
-// faultyElsewhere is how many nodes have the fault in other namespaces than the one that has it on most nodes.
+// faultyElsewhere counts the nodes that have the fault in other namespaces than the namespace that has it on most nodes.
 func (c *counted) faultyElsewhere() int {
 	most := ""
 	for _, namespace := range slices.Sorted(maps.Keys(c.nodes)) {
@@ -66,7 +66,7 @@ func (c *counted) faultyElsewhere() int {
 	return len(c.union(most))
 }
 
-// union are the nodes that have the fault, except those that have it in one namespace only; empty: in any.
+// union returns the nodes that have the fault, without those that have it in one namespace only. An empty name excludes no node.
 func (c *counted) union(except string) map[string]bool {
 	all := map[string]bool{}
 	for namespace, nodes := range c.nodes {

@@ -24,19 +24,19 @@ import (
 	"kubediag.org/kubediag/internal/policy"
 )
 
-// These are the rights to look at the pods whose faults count for a cordon, and at their namespaces and nodes. The right to cordon is in
+// These are the rights to read the pods whose faults count for a cordon, their namespaces and their nodes. The right to cordon is in
 // config/components/cordon.
 //
 // +kubebuilder:rbac:groups="",resources=pods;namespaces;nodes,verbs=get
 
-// pass is what one reconciliation of a policy knows.
+// pass has the facts for one reconciliation of a policy.
 type pass struct {
 	policy   *policy.Policy // as it will be when its status is written
 	reader   client.Reader  // reads from the API server itself
 	now      time.Time
 	policies map[string]*policy.Policy
 	faults   []v1.MountFault // of the cache: not to be changed
-	// nodes is how many there are, and cordoned are those that are unschedulable. records are of those that a policy has cordoned, also
+	// nodes is the number of nodes, and cordoned has those that are unschedulable. records has the nodes that a policy has cordoned, also
 	// if a person has uncordoned them.
 	nodes    int
 	cordoned map[string]bool
@@ -44,7 +44,7 @@ type pass struct {
 	bounds   map[string]string // why a policy may cordon no other node, by its name
 }
 
-// escalate has nodes cordoned, and reports in a condition whether faults that last are escalated. Evictions are Diagnoses, which package
+// escalate cordons nodes, and reports in a condition whether faults that last are escalated. Evictions are Diagnoses, which package
 // repairrequest makes.
 func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 	p := e.policy
@@ -100,7 +100,7 @@ var escalates = map[v1.RecoveryMode]string{
 	v1.RecoveryPlan:      "an eviction is planned; a cordon is shown in an Event and not made",
 }
 
-// newPass reads what a reconciliation of a policy needs.
+// newPass reads all policies and faults for a reconciliation of one policy.
 func (r *Reconciler) newPass(ctx context.Context, p *policy.Policy, now time.Time) (*pass, error) {
 	var policies v1.RecoveryPolicyList
 	if err := r.Client.List(ctx, &policies); err != nil {
@@ -185,7 +185,7 @@ func (e *pass) decideNow(ctx context.Context, node *corev1.Node, faults []cordon
 // rightPasses is for how many passes an answer counts, which is a minute.
 const rightPasses = 12
 
-// right is what the manager knows about its right to patch nodes.
+// right is the last answer of the API server on the right to patch nodes.
 type right struct {
 	asked   time.Time
 	missing string // why the manager does not have it; empty if it has

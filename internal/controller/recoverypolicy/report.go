@@ -31,7 +31,7 @@ const (
 	eventHeld        = "EscalationHeld"
 )
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{openingsTotal, breakersOpen, nodeCordonsTotal}
 }
@@ -109,7 +109,7 @@ func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
 	}
 }
 
-// announceEscalation sends an Event when something begins to prevent an escalation.
+// announceEscalation sends an Event when an escalation begins to be prevented.
 func (r *Reconciler) announceEscalation(old, now *v1.RecoveryPolicy) {
 	c, before := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionEscalation), meta.FindStatusCondition(old.Status.Conditions, v1.ConditionEscalation)
 	if c == nil || before != nil && before.Reason == c.Reason {
