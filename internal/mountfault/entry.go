@@ -52,20 +52,15 @@ func (e *entry) remember(f *v1.MountFault) {
 	e.since = f.Status.Since
 }
 
-// pending reports whether the object differs from what it should be.
+// pending reports whether the object must be written. Evidence alone is no reason: it has numbers that change with every check.
 func (e *entry) pending() bool {
-	if e.kept {
-		return false
+	if e.kept || e.want == nil || e.written == nil {
+		return !e.kept && (e.want != nil || e.written != nil)
 	}
-	return (e.want == nil) != (e.written == nil) || e.want != nil && !same(e.want, e.written)
-}
-
-// same compares two objects but for what alone is no reason to write: evidence has numbers that change at every look.
-func same(a, b *v1.MountFault) bool {
-	x, y := a.Status.DeepCopy(), b.Status.DeepCopy()
+	x, y := e.want.Status.DeepCopy(), e.written.Status.DeepCopy()
 	x.Evidence, y.Evidence = nil, nil
 	x.LastSeen, y.LastSeen = metav1.Time{}, metav1.Time{}
-	return equality.Semantic.DeepEqual(x, y)
+	return !equality.Semantic.DeepEqual(x, y)
 }
 
 // entrySet has the entry of each object by name.

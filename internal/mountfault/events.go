@@ -24,63 +24,52 @@ const ReasonFaultGone = "FaultGone"
 // maxClaims bounds how many claims of a pod are looked at.
 const maxClaims = 16
 
-// announcer sends Events on what is broken.
-type announcer struct {
-	*Options
-	errors *errorLog
-}
-
-// announce sends the Event that is due: the fault has come, lasts, or is gone. One that comes and goes has at most two
+// announce sends the Event that is due: the fault has come, lasts, or is gone. A fault that comes and goes has at most two
 // in Interval.
-func (a *announcer) announce(ctx context.Context, item *entry) {
+func (w *Writer) announce(ctx context.Context, item *entry) {
 	silent := time.Since(item.said)
 	switch {
 	case item.kept:
-	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= a.Interval) || silent >= repeatInterval):
+	case item.want != nil && (!item.announced && (item.said.IsZero() || silent >= w.Interval) || silent >= repeatInterval):
 		if !item.announced {
-			a.findClaim(ctx, item)
+			w.findClaim(ctx, item)
 		}
 		item.said, item.announced = time.Now(), true
 		f := item.want
-		a.say(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
+		w.sendEvent(ctx, f, corev1.EventTypeWarning, f.Status.Code, kubeclient.EventAdvice(f.Status.Summary, kubeclient.MountFaultCommand(f)))
 	case item.gone && item.announced:
 		item.announced = false
-		a.sayGone(ctx, item)
+		f := item.last
+		text := fmt.Sprintf("%s is gone after %s", f.Status.Code, time.Since(f.Status.Since.Time).Round(time.Second))
+		if whose := Whose(f.Status.Container, f.Status.Volume); whose != "" {
+			text += ": " + whose
+		}
+		w.sendEvent(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
 	}
 }
 
-// sayGone sends an Event that the fault is gone.
-func (a *announcer) sayGone(ctx context.Context, e *entry) {
-	f := e.last
-	text := fmt.Sprintf("%s is gone after %s", f.Status.Code, time.Since(f.Status.Since.Time).Round(time.Second))
-	if whose := Whose(f.Status.Container, f.Status.Volume); whose != "" {
-		text += ": " + whose
-	}
-	a.say(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
-}
-
-// say sends an Event on all that is broken: the pod and, if the volume is dead, its claim; or the node. A pod that is
+// sendEvent sends an Event on each broken object: the pod and, if the volume is dead, its claim; or the node. A pod that is
 // gone has no reader.
-func (a *announcer) say(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
+func (w *Writer) sendEvent(ctx context.Context, mountFault *v1.MountFault, kind, reason, message string) {
 	p := mountFault.Status.Pod
 	if p == nil {
-		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: types.UID(a.Node)} // as the kubelet names it
-		a.Events.Event(node, kind, reason, message)
+		node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: w.Node, UID: types.UID(w.Node)} // as the kubelet names it
+		w.Events.Event(node, kind, reason, message)
 		return
 	}
-	if a.Pods.PodByUID(string(p.UID)) == nil {
+	if w.Pods.PodByUID(string(p.UID)) == nil {
 		return
 	}
-	a.Events.Event(PodReference(p), kind, reason, message)
+	w.Events.Event(PodReference(p), kind, reason, message)
 	if mountFault.Status.Claim == "" {
 		return
 	}
-	claim, err := a.claim(ctx, p.Namespace, mountFault.Status.Claim)
+	claim, err := w.claim(ctx, p.Namespace, mountFault.Status.Claim)
 	if err != nil {
-		a.errors.note(ctx, err)
+		w.noteError(ctx, err)
 		return
 	}
-	a.Events.Event(&corev1.ObjectReference{
+	w.Events.Event(&corev1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 	}, kind, reason, message)
 }
@@ -91,21 +80,21 @@ func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
 }
 
 // findClaim finds the claim of a volume that is dead: the one of the pod that is bound to it.
-func (a *announcer) findClaim(ctx context.Context, item *entry) {
+func (w *Writer) findClaim(ctx context.Context, item *entry) {
 	mountFault := item.want
 	p := mountFault.Status.Pod
 	if p == nil || ofContainer(fault.Code(mountFault.Status.Code)) || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
 		return
 	}
-	pod := a.Pods.PodByUID(string(p.UID))
+	pod := w.Pods.PodByUID(string(p.UID))
 	if pod == nil {
 		return
 	}
 	names := podinfo.Claims(pod)
 	for _, name := range names[:min(len(names), maxClaims)] {
-		claim, err := a.claim(ctx, pod.Namespace, name)
+		claim, err := w.claim(ctx, pod.Namespace, name)
 		if client.IgnoreNotFound(err) != nil {
-			a.errors.note(ctx, err)
+			w.noteError(ctx, err)
 			return
 		}
 		if err == nil && claim.Spec.VolumeName == mountFault.Status.Volume {
@@ -115,9 +104,9 @@ func (a *announcer) findClaim(ctx context.Context, item *entry) {
 	}
 }
 
-func (a *announcer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (w *Writer) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{}
-	if err := a.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
+	if err := w.Reader.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, claim); err != nil {
 		return nil, fmt.Errorf("reading persistentvolumeclaim %s/%s: %w", namespace, name, err)
 	}
 	return claim, nil

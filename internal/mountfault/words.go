@@ -40,27 +40,21 @@ func Whose(container, volume string) string {
 	return strings.Join(parts, ", ")
 }
 
-// summary is one sentence: with what something is wrong, what is wrong, and how it hurts.
+// summary is one sentence: the place of the fault, the fault, and its harm to a pod.
 func summary(s *v1.MountFaultStatus, fact string) string {
-	of := Whose(s.Container, s.Volume)
+	of, harm := Whose(s.Container, s.Volume), ""
 	if s.Pod == nil {
 		of = s.Target
 	}
-	parts := []string{strings.TrimPrefix(of+": "+fact, ": "), harm(fault.Code(s.Code), s.Impact)}
-	return kubeclient.EventMessage(strings.TrimSuffix(strings.Join(parts, "; "), "; "), "")
-}
-
-// harm says how a fault of a pod hurts.
-func harm(code fault.Code, impact v1.FaultImpact) string {
 	switch {
-	case impact == v1.ImpactNextStart:
-		return "the next start of the container fails"
-	case impact == v1.ImpactNow && ofContainer(code):
-		return "the container cannot start now"
-	case impact == v1.ImpactNow:
-		return "the pod cannot use the volume now"
+	case s.Impact == v1.ImpactNextStart:
+		harm = "; the next start of the container fails"
+	case s.Impact == v1.ImpactNow && ofContainer(fault.Code(s.Code)):
+		harm = "; the container cannot start now"
+	case s.Impact == v1.ImpactNow:
+		harm = "; the pod cannot use the volume now"
 	}
-	return ""
+	return kubeclient.EventMessage(strings.TrimPrefix(of+": "+fact, ": ")+harm, "")
 }
 
 // commands are the first ones that are advised. A line that is too long is left out: one that is cut does something else.

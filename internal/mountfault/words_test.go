@@ -141,8 +141,9 @@ func TestHarm(t *testing.T) {
 	for code, want := range map[fault.Code]string{
 		fault.StaleSubPath: "the container cannot start now", fault.HungMount: "the pod cannot use the volume now",
 	} {
-		if got := harm(code, v1.ImpactNow); got != want {
-			t.Errorf("%s: %q, want %q", code, got, want)
+		s := &v1.MountFaultStatus{Code: string(code), Pod: &v1.FaultPod{}, Volume: "data", Impact: v1.ImpactNow}
+		if got := summary(s, "broken"); got != "volume data: broken; "+want {
+			t.Errorf("%s: %q, want %q at its end", code, got, want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,24 +73,19 @@ type Options struct {
 
 // Writer keeps the MountFaults of one node.
 type Writer struct {
-	*Options
-	changed   chan struct{}
-	entries   entrySet
-	objects   objectBuilder
-	server    objectClient
-	announcer announcer
-	errors    *errorLog
-	// listed is when the objects were last read, and pause until when nothing is asked of the API server.
-	listed, pause time.Time
+	Options
+	changed chan struct{}
+	entries entrySet
+	objects objectBuilder
+	// listed is when the objects were last read, and noted when an error was last logged. No request is made until pause.
+	listed, noted, pause time.Time
 }
 
 // New returns a Writer. Start runs it.
 func New(o Options) *Writer {
-	entries, failures := entrySet{}, &errorLog{log: o.Log}
-	return &Writer{
-		Options: &o, changed: make(chan struct{}, 1), entries: entries, errors: failures,
-		objects: objectBuilder{&o, entries}, server: objectClient{&o}, announcer: announcer{&o, failures},
-	}
+	w := &Writer{Options: o, changed: make(chan struct{}, 1), entries: entrySet{}}
+	w.objects = objectBuilder{&w.Options, w.entries}
+	return w
 }
 
 // Changed notes that Faults may return something else than before. It returns at once.
@@ -122,14 +118,14 @@ func (w *Writer) pass(ctx context.Context) time.Duration {
 		return wait
 	}
 	if err := w.update(ctx); err != nil {
-		w.errors.note(ctx, err)
+		w.noteError(ctx, err)
 		w.pause = time.Now().Add(retryDelay)
 		return retryDelay
 	}
 	return w.entries.wait(w.Interval)
 }
 
-// update makes all writes that are due. An error is one that the next write would meet too.
+// update makes all writes that are due. It ends with an error that the next write would meet too.
 func (w *Writer) update(ctx context.Context) error {
 	if age := time.Since(w.listed); w.listed.IsZero() || len(w.entries) > 0 && age >= repeatInterval {
 		if err := w.list(ctx); err != nil {
@@ -138,7 +134,28 @@ func (w *Writer) update(ctx context.Context) error {
 	}
 	w.want(ctx)
 	for _, name := range w.entries.order() {
-		if err := w.settle(ctx, name); err != nil {
+		item, now := w.entries[name], time.Now()
+		if w.Faults != nil {
+			w.announce(ctx, item)
+		}
+		if !item.pending() {
+			if item.written == nil && !now.Before(item.notBefore) {
+				delete(w.entries, name)
+			}
+			continue
+		}
+		if now.Before(item.notBefore) {
+			continue
+		}
+		item.notBefore = now.Add(w.Interval)
+		err := w.write(ctx, item)
+		switch {
+		case err == nil:
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsAlreadyExists(err),
+			apierrors.IsConflict(err): // the API server refuses this object, and may accept others
+			item.notBefore = now.Add(refusedDelay)
+			w.noteError(ctx, err)
+		default:
 			return err
 		}
 	}
@@ -181,7 +198,11 @@ func (w *Writer) want(ctx context.Context) {
 	found, unlisted := w.objects.candidates(present), w.objects.unlistedName()
 	var unsure []*entry
 	for name, e := range w.entries {
-		unclear := found[name] == nil && e.last != nil && keeps(e.last, unknown)
+		unclear := false // it is not known yet if the fault is still there
+		if found[name] == nil && e.last != nil {
+			code := e.last.Status.Code
+			unclear = slices.Contains(unknown, fault.Code(code)) || code == v1.UnlistedFaults && len(unknown) > 0
+		}
 		waits := unclear && e.written != nil
 		e.want, e.gone = nil, found[name] == nil && !unclear
 		e.kept = waits && name == unlisted
@@ -198,39 +219,6 @@ func (w *Writer) want(ctx context.Context) {
 		e := w.entries.of(client.ObjectKeyFromObject(f))
 		e.want, e.last, e.since, e.kept, e.gone = f, f, f.Status.Since, false, false
 	}
-}
-
-// keeps reports whether it is not known yet if the fault of an object is still there.
-func keeps(f *v1.MountFault, unknown []fault.Code) bool {
-	if f.Status.Code == v1.UnlistedFaults {
-		return len(unknown) > 0
-	}
-	return slices.Contains(unknown, fault.Code(f.Status.Code))
-}
-
-// settle makes the write that is due for an entry. An error is one that concerns other objects too.
-func (w *Writer) settle(ctx context.Context, name types.NamespacedName) error {
-	item, now := w.entries[name], time.Now()
-	if w.Faults != nil {
-		w.announcer.announce(ctx, item)
-	}
-	if !item.pending() {
-		if item.written == nil && !now.Before(item.notBefore) {
-			delete(w.entries, name)
-		}
-		return nil
-	}
-	if now.Before(item.notBefore) {
-		return nil
-	}
-	item.notBefore = now.Add(w.Interval)
-	err := w.server.write(ctx, item)
-	if refused(err) {
-		item.notBefore = now.Add(refusedDelay)
-		w.errors.note(ctx, err)
-		return nil
-	}
-	return err
 }
 
 // Impacts counts the faults that are present by code and by how they hurt. It may be called while the Writer runs.
@@ -255,7 +243,7 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 	}
 	var list v1.DiagnosisList
 	if err := w.Diagnoses.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		w.errors.note(ctx, fmt.Errorf("listing diagnoses: %w", err))
+		w.noteError(ctx, fmt.Errorf("listing diagnoses: %w", err))
 		return nil
 	}
 	found := underway{}
