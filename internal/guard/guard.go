@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -69,7 +70,7 @@ func New(o Options) *Guard {
 	r := newRequests()
 	return &Guard{
 		Options: o, requests: r,
-		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: map[string]*object{}},
+		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: cache.NewLRUExpireCache(maxObjects)},
 		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
 		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[place]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: newFailures(),
 		refusals: map[faultKey]string{}, allowed: map[faultKey]v1.Decision{}, answered: make(chan struct{}),

@@ -251,7 +251,7 @@ func TestNamespaceOptsOut(t *testing.T) {
 		s.mu.Lock()
 		s.annotations = nil
 		s.mu.Unlock()
-		time.Sleep(objectAge)
+		time.Sleep(objectAge + time.Nanosecond)
 		if acquired(t, g, 1) != 1 {
 			t.Error("not repaired")
 		}

@@ -6,12 +6,12 @@ package guard
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/kubeclient"
@@ -21,7 +21,7 @@ const (
 	// objectAge is for how long the labels and annotations of a namespace or of the node are used. If they are still asked for
 	// after refreshAge, they are read again in the background.
 	objectAge, refreshAge = time.Minute, 30 * time.Second
-	// maxObjects is how many namespaces are remembered. Few nodes have that many pods.
+	// maxObjects is how many namespaces are remembered, and how many failed requests. Few nodes have that many pods.
 	maxObjects = 1000
 	// nodeKey is the key of the node. No namespace has that name.
 	nodeKey = ""
@@ -39,19 +39,16 @@ type objects struct {
 	node     string
 	live     client.Reader
 	requests *requests
-
-	mu    sync.Mutex
-	known map[string]*object // by namespace; nodeKey for the node
+	known    *cache.LRUExpireCache // an object by its namespace, or by nodeKey, for objectAge
 }
 
 // get returns what is known of a namespace, or of the node for nodeKey. nil: it is not known.
 func (s *objects) get(key string, now time.Time) *metav1.ObjectMeta {
-	s.mu.Lock()
-	o := s.known[key]
-	s.mu.Unlock()
-	if o == nil || now.Sub(o.at) >= objectAge {
+	found, ok := s.known.Get(key)
+	if !ok {
 		return nil
 	}
+	o := found.(object)
 	if now.Sub(o.at) >= refreshAge {
 		s.want(key)
 	}
@@ -73,11 +70,6 @@ func (s *objects) read(ctx context.Context, key string) error {
 	if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("reading %s %q: %w", kind, name, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.known) >= maxObjects {
-		clear(s.known)
-	}
-	s.known[key] = &object{metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, at}
+	s.known.Add(key, object{metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, at}, time.Until(at.Add(objectAge)))
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"kubediag.org/kubediag/internal/share"
 )
@@ -16,71 +18,63 @@ import (
 // requestTimeout bounds one request, and retryDelay is the least time between one that failed and the next of the same key.
 const requestTimeout, retryDelay = 5 * time.Second, 2 * time.Second
 
+// request is the place of a request in the queue.
+type request struct{ key, namespace string }
+
 // requests are made of the API server one after another, in the background. A key is asked once at a time, and namespaces take turns.
 type requests struct {
+	queue  workqueue.TypedInterface[request]
+	failed *cache.LRUExpireCache // keys, for retryDelay
+
 	mu      sync.Mutex
-	queue   share.Turns[string]
-	pending map[string]func(context.Context) error
-	failed  map[string]time.Time
-	wake    chan struct{}
+	pending map[request]func(context.Context) error
 }
 
 func newRequests() *requests {
-	return &requests{pending: map[string]func(context.Context) error{}, failed: map[string]time.Time{}, wake: make(chan struct{}, 1)}
+	return &requests{
+		queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[request]{
+			Queue: share.NewStore(func(r request) share.Owner { return share.Owner{Namespace: r.namespace} }),
+		}),
+		failed: cache.NewLRUExpireCache(maxObjects), pending: map[request]func(context.Context) error{},
+	}
 }
 
 // add has a request made for a namespace, unless the same one waits, or has failed a short time ago.
 func (r *requests) add(key, namespace string, do func(context.Context) error) {
+	next := request{key, namespace}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, ok := r.failed[key]; r.pending[key] != nil || ok && time.Since(at) < retryDelay {
+	if _, failed := r.failed.Get(next); failed || r.pending[next] != nil {
 		return
 	}
-	r.pending[key] = do
-	r.queue.Push(share.Owner{Namespace: namespace}, key)
-	select {
-	case r.wake <- struct{}{}:
-	default: // it wakes already
-	}
+	r.pending[next] = do
+	r.queue.Add(next)
 }
 
 // run makes requests until ctx is done, and calls answered after each.
 func (r *requests) run(ctx context.Context, log logr.Logger, answered func()) {
+	defer context.AfterFunc(ctx, r.queue.ShutDown)()
 	for {
-		select {
-		case <-ctx.Done():
+		next, ended := r.queue.Get()
+		if ended || ctx.Err() != nil {
 			return
-		case <-r.wake:
 		}
-		for key, do := r.next(); do != nil && ctx.Err() == nil; key, do = r.next() {
-			limited, cancel := context.WithTimeout(ctx, requestTimeout)
-			err := do(limited)
-			cancel()
-			if err != nil && ctx.Err() == nil {
-				log.Error(err, "Could not ask the API server about a repair")
-			}
-			r.end(key, err)
-			answered()
+		r.mu.Lock()
+		do := r.pending[next]
+		r.mu.Unlock()
+		limited, cancel := context.WithTimeout(ctx, requestTimeout)
+		err := do(limited)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			log.Error(err, "Could not ask the API server about a repair")
 		}
-	}
-}
-
-func (r *requests) next() (string, func(context.Context) error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key, ok := r.queue.Pop(nil)
-	if !ok {
-		return "", nil
-	}
-	return key, r.pending[key]
-}
-
-func (r *requests) end(key string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.pending, key)
-	delete(r.failed, key)
-	if err != nil {
-		r.failed[key] = time.Now()
+		r.mu.Lock()
+		if err != nil {
+			r.failed.Add(next, nil, retryDelay)
+		}
+		delete(r.pending, next)
+		r.mu.Unlock()
+		r.queue.Done(next)
+		answered()
 	}
 }

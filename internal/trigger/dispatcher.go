@@ -90,7 +90,7 @@ func (d *Dispatcher) Forget(name string) {
 	}
 	delete(d.lanes, name)
 	if l.stop == nil { // it has not begun
-		waiting.Sub(float64(l.length()))
+		waiting.Sub(float64(l.queue.Len()))
 		return
 	}
 	l.stop()
@@ -147,7 +147,7 @@ func (d *Dispatcher) Progress(name string) Progress {
 	defer l.mu.Unlock()
 	tally := l.delta
 	tally.Dropped = maps.Clone(tally.Dropped)
-	return Progress{Tally: tally, Pending: l.pending, Completed: l.schedule, Busy: len(l.queued) > 0}
+	return Progress{Tally: tally, Pending: l.pending, Completed: l.schedule, Busy: len(l.causes) > 0}
 }
 
 // Settle takes off what the status of the Trigger holds now.

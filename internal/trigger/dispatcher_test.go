@@ -326,8 +326,8 @@ func TestStorm(t *testing.T) {
 		if p.Matched != matches || p.Fired != 1 || dropped+p.Fired+maxWaiting+1 < matches || dropped > matches {
 			t.Errorf("matched %d, fired %d, dropped %+v", p.Matched, p.Fired, p.Dropped)
 		}
-		if len(c.d.lane("t").queued) > maxWaiting+1 {
-			t.Errorf("%d wait", len(c.d.lane("t").queued))
+		if len(c.d.lane("t").causes) > maxWaiting+1 {
+			t.Errorf("%d wait", len(c.d.lane("t").causes))
 		}
 	})
 }

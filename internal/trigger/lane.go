@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/workqueue"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/share"
@@ -37,16 +38,21 @@ type lane struct {
 	maker   *diagnosisMaker
 	limiter *rate.Limiter
 	stop    context.CancelFunc // nil until the lane runs
-	wake    chan struct{}
+	queue   workqueue.TypedInterface[turn]
 
 	mu       sync.Mutex
-	queue    share.Turns[Cause]
 	room     share.Room
 	interval time.Duration
-	queued   map[string]bool // keys of the causes in the queue and of the one at work
+	causes   map[string]Cause // those in the queue and the one at work, by key
 	pending  int32           // nodes that are still to get a Diagnosis of the cause at work
 	schedule time.Time       // the time of the schedule that was completed last
 	delta    Tally
+}
+
+// turn is the place of a cause in the queue.
+type turn struct {
+	key   string
+	owner share.Owner
 }
 
 // Tally is what happened since the status of a Trigger was last written.
@@ -59,8 +65,9 @@ type Tally struct {
 
 func newLane(name string, m *diagnosisMaker) *lane {
 	return &lane{
-		name: name, maker: m, wake: make(chan struct{}, 1), room: share.Room{Places: maxWaiting}, queued: map[string]bool{},
-		limiter: rate.NewLimiter(0, burst), delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
+		name: name, maker: m, limiter: rate.NewLimiter(0, burst), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
+		queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[turn]{Queue: share.NewStore(func(t turn) share.Owner { return t.owner })}),
+		delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
 	}
 }
 
@@ -82,25 +89,21 @@ func (l *lane) offer(cause Cause) error {
 	defer l.mu.Unlock()
 	l.delta.Matched++
 	key := l.waitingKey(&cause)
-	if l.queued[key] {
+	if _, waits := l.causes[key]; waits {
 		l.repeated(&cause)
 		return nil
 	}
 	owner := cause.turnOf()
 	if !l.room.Take(owner) {
-		l.drop(cause.Kind, full(owner, l.queue.Len()))
+		l.drop(cause.Kind, full(owner, l.room.Taken()))
 		return errFull
 	}
-	l.queue.Push(owner, cause)
-	l.queued[key] = true
+	l.causes[key] = cause
 	waiting.Inc()
 	if !cause.Scheduled.IsZero() {
 		l.pending = max(l.pending, 1)
 	}
-	select {
-	case l.wake <- struct{}{}:
-	default: // it wakes already
-	}
+	l.queue.Add(turn{key, owner})
 	return nil
 }
 
@@ -110,36 +113,6 @@ func full(owner share.Owner, waiting int) *Rejection {
 		return Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", waiting)
 	}
 	return Reject(v1.ReasonQueueFull, "as many causes of namespace %s, or of its pod %s, wait for their turn already as may, of %d in all", owner.Namespace, owner.Pod, waiting)
-}
-
-// nextCause takes out the cause whose turn it is.
-func (l *lane) nextCause() (Cause, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c, ok := l.queue.Pop(nil)
-	if ok {
-		l.room.Free(c.turnOf())
-	}
-	return c, ok
-}
-
-// length is how many causes wait.
-func (l *lane) length() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.queue.Len()
-}
-
-// done forgets a cause, so that the next signal of it counts again.
-func (l *lane) done(c *Cause) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.queued, l.waitingKey(c))
-	waiting.Dec()
-	l.pending = 0
-	if !c.Scheduled.IsZero() {
-		l.schedule = c.Scheduled
-	}
 }
 
 // repeated and drop count. The caller holds the lock.
@@ -182,50 +155,48 @@ func (l *lane) setPending(nodes int) {
 	l.pending = int32(min(nodes, 1<<30))
 }
 
-// run works off the queue until ctx is done.
+// run works off the queue until ctx is done, and drops then what waits.
 func (l *lane) run(ctx context.Context) {
+	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	for {
-		c, ok := l.nextCause()
-		switch {
-		case ok && ctx.Err() == nil:
-			l.work(ctx, c)
-			l.done(&c)
-			continue
-		case ok: // it is not made any more
-			waiting.Dec()
-		default:
-			select {
-			case <-l.wake:
-				continue
-			case <-ctx.Done():
-			}
+		next, ended := l.queue.Get()
+		if ended {
+			return
 		}
-		waiting.Sub(float64(l.length()))
-		return
+		l.mu.Lock()
+		cause := l.causes[next.key]
+		l.room.Free(next.owner)
+		l.mu.Unlock()
+		if ctx.Err() == nil {
+			l.work(ctx, cause)
+		}
+		l.queue.Done(next)
+		waiting.Dec()
+		l.mu.Lock()
+		delete(l.causes, next.key) // the next signal of it counts again
+		l.pending = 0
+		if !cause.Scheduled.IsZero() && ctx.Err() == nil {
+			l.schedule = cause.Scheduled
+		}
+		l.mu.Unlock()
 	}
 }
 
 // work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis
 // that was made before it keeps its name and is not made twice.
 func (l *lane) work(ctx context.Context, cause Cause) {
-	backoff := wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}
-	for attempt := 1; ctx.Err() == nil; attempt++ {
-		err := l.maker.make(ctx, l, &cause)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		rejection, ok := errors.AsType[*Rejection](err)
-		if (!ok || rejection.passes) && attempt < attempts {
-			select {
-			case <-ctx.Done():
-			case <-time.After(backoff.Step()):
-			}
-			continue
-		}
-		if !ok {
-			rejection = Reject(v1.ReasonAPIError, "%v", err)
-		}
-		l.count(&cause, rejection)
+	var last error
+	_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
+		last = l.maker.make(ctx, l, &cause)
+		rejection, ok := errors.AsType[*Rejection](last)
+		return last == nil || ok && !rejection.passes, nil
+	})
+	if last == nil || ctx.Err() != nil {
 		return
 	}
+	rejection, ok := errors.AsType[*Rejection](last)
+	if !ok {
+		rejection = Reject(v1.ReasonAPIError, "%v", last)
+	}
+	l.count(&cause, rejection)
 }

@@ -65,7 +65,7 @@ func TestOnePodFillsNoQueue(t *testing.T) {
 		if offered["shop/web"] != 1 || offered["bank/one"] != 1 {
 			t.Errorf("there is no room for others: %v", offered)
 		}
-		if n := c.d.lane("t").length(); n > maxWaiting/2 {
+		if n := c.d.lane("t").queue.Len(); n > maxWaiting/2 {
 			t.Errorf("%d causes of two namespaces wait", n)
 		}
 		drop := c.d.Progress("t").Tally.Dropped[v1.ReasonQueueFull]
