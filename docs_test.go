@@ -21,6 +21,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/policy"
 )
 
@@ -282,8 +283,11 @@ func TestExamplesAreValid(t *testing.T) {
 	block := regexp.MustCompile("(?s)```yaml\n(.*?)```")
 	for _, d := range documents(t) {
 		for _, m := range block.FindAllStringSubmatch(d.content, -1) {
-			for _, doc := range strings.Split(m[1], "\n---\n") {
-				checkExample(t, d.name, doc)
+			for doc, err := range manifests.Documents([]byte(m[1])) {
+				if err != nil {
+					t.Errorf("%s: %v", d.name, err)
+				}
+				checkExample(t, d.name, string(doc.Text))
 			}
 		}
 	}

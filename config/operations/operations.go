@@ -12,6 +12,13 @@ import "embed"
 //go:embed *.yaml
 var Files embed.FS
 
+// Sets lists the names of the OperationSets that ship, in order. Every start of the program needs them, so no YAML is parsed for them.
+func Sets() []string {
+	return []string{
+		"auto", "held-device-op-set", "idle-device-op-set", "orphaned-pod-op-set", "pod-evict-op-set", "subpath-remount-op-set", "volume-health-op-set",
+	}
+}
+
 // Auto is the three Operations and the OperationSet that look for every fault.
 //
 //go:embed auto.yaml

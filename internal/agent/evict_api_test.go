@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/volume"
 	"kubediag.org/kubediag/test/apitest"
@@ -85,16 +85,11 @@ func TestOverlayAllowsEviction(t *testing.T) {
 // rights another test counts, is left as it is.
 func evictingAgent(t *testing.T, set *kubernetes.Clientset) rest.ImpersonationConfig {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(configDir, "components", "eviction", "evictor.yaml"))
+	roles, err := manifests.Read[rbacv1.ClusterRole](os.DirFS(filepath.Join(configDir, "components", "eviction")), "ClusterRole")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text2, _ := strings.Cut(string(text), "apiVersion")
-	manifest, _, _ := strings.Cut("apiVersion"+text2, "\n---\n")
-	var role rbacv1.ClusterRole
-	if err := yaml.UnmarshalStrict([]byte(manifest), &role); err != nil {
-		t.Fatal(err)
-	}
+	role := roles[0]
 	role.ObjectMeta = metav1.ObjectMeta{Name: "test-evictor"}
 	if _, err := set.RbacV1().ClusterRoles().Create(t.Context(), &role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

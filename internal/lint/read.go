@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // maxFile bounds one file, in bytes.
@@ -76,11 +78,14 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 		m.PassedOver, m.immutable = map[string]int{}, map[Content]bool{}
 	}
 	var errs []error
-	for i, d := range split(content) {
-		d.file, d.number = file, i+1
-		if err := m.document(d); err != nil {
-			errs = append(errs, err)
+	for split, err := range manifests.Documents(content) {
+		d := document{file, split}
+		if err == nil {
+			err = m.document(d)
+		} else {
+			err = d.error(err)
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -104,43 +109,8 @@ func (m *Manifests) Check(o Options) []Located {
 
 // document is one document of a file.
 type document struct {
-	file   string
-	number int // from 1
-	line   int // where it begins
-	text   []byte
-}
-
-// split cuts a file into documents at lines that begin with three dashes. In valid YAML no text begins a line with
-// them.
-func split(content []byte) (all []document) {
-	doc := document{line: 1}
-	line := 0
-	add := func() {
-		if blank := bytes.TrimSpace(uncommented(doc.text)); len(blank) > 0 {
-			all = append(all, doc)
-		}
-	}
-	for text := range bytes.Lines(content) {
-		line++
-		if rest, ok := bytes.CutPrefix(text, []byte("---")); ok && len(bytes.TrimLeft(rest, " \t\r\n")) == 0 {
-			add()
-			doc = document{line: line + 1}
-			continue
-		}
-		doc.text = append(doc.text, text...)
-	}
-	add()
-	return all
-}
-
-// uncommented is text without lines that are comments alone.
-func uncommented(text []byte) (rest []byte) {
-	for line := range bytes.Lines(text) {
-		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("#")) {
-			rest = append(rest, line...)
-		}
-	}
-	return rest
+	file string
+	manifests.Document
 }
 
 // yamlLine is how the reader of YAML names a line.
@@ -148,22 +118,22 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 // error says where it is.
 func (d document) error(err error) error {
-	line, text := d.line, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
+	line, text := d.Line, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
 	if found := yamlLine.FindStringSubmatch(text); found != nil {
 		if n, err := strconv.Atoi(found[1]); err == nil {
-			line += min(n-1, bytes.Count(bytes.TrimSpace(d.text), []byte("\n")))
+			line += min(n-1, bytes.Count(bytes.TrimSpace(d.Text), []byte("\n")))
 			text = strings.TrimPrefix(strings.Replace(text, found[0], "", 1), ": ")
 		}
 	}
-	return fmt.Errorf("%s:%d: document %d: %s", d.file, line, d.number, strings.TrimSpace(text))
+	return fmt.Errorf("%s:%d: document %d: %s", d.file, line, d.Number, strings.TrimSpace(text))
 }
 
 // document takes in one document. JSON may have several objects, one after the other.
 func (m *Manifests) document(d document) error {
-	if bytes.HasPrefix(bytes.TrimSpace(d.text), []byte("{")) {
+	if bytes.HasPrefix(bytes.TrimSpace(d.Text), []byte("{")) {
 		return m.jsonDocument(d)
 	}
-	text, err := sigsyaml.YAMLToJSON(d.text)
+	text, err := sigsyaml.YAMLToJSON(d.Text)
 	if err == nil {
 		err = m.add(d, text, place{lines: parseLines(d)})
 	}
@@ -175,19 +145,19 @@ func (m *Manifests) document(d document) error {
 
 func (m *Manifests) jsonDocument(doc document) error {
 	at := place{lines: parseLines(doc)}
-	decoder := stdjson.NewDecoder(bytes.NewReader(doc.text))
+	decoder := stdjson.NewDecoder(bytes.NewReader(doc.Text))
 	for {
 		var text stdjson.RawMessage
 		err := decoder.Decode(&text)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		line := doc.line + bytes.Count(doc.text[:min(offset(decoder, err), len(doc.text))], []byte("\n"))
+		line := doc.Line + bytes.Count(doc.Text[:min(offset(decoder, err), len(doc.Text))], []byte("\n"))
 		if err == nil {
 			err = m.add(doc, text, at)
 		}
 		if err != nil {
-			doc.line = line
+			doc.Line = line
 			return doc.error(err)
 		}
 		at.lines = nil // they are those of the first object
@@ -301,7 +271,7 @@ func (m *Manifests) workload(d document, text []byte, at place, kind string) err
 		return err
 	}
 	w := Workload{
-		File: d.file, Document: d.number, Line: d.line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Spec: spec,
+		File: d.file, Document: d.Number, Line: d.Line, Kind: kind, Namespace: o.Namespace, Name: o.Name, Spec: spec,
 		lines: at.lines, field: at.field,
 	}
 	if w.Name == "" {
@@ -335,11 +305,11 @@ type lines map[string]int
 // parseLines reads the lines of a document. It has none if the document can be read as JSON alone.
 func parseLines(d document) lines {
 	var node yaml.Node
-	if yaml.Unmarshal(d.text, &node) != nil || len(node.Content) == 0 {
+	if yaml.Unmarshal(d.Text, &node) != nil || len(node.Content) == 0 {
 		return nil
 	}
 	l := lines{}
-	l.walk(node.Content[0], "", d.line-1)
+	l.walk(node.Content[0], "", d.Line-1)
 	return l
 }
 

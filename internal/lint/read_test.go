@@ -77,6 +77,7 @@ func TestReadBroken(t *testing.T) {
 	for name, c := range map[string]struct{ content, want string }{
 		"a template of helm":   {"a: b\n{{ .Values.x }}\n", "f.yaml:2: document 1: "},
 		"a tab":                {"kind: Pod\n---\nkind: Pod\n\tx: y\n", "f.yaml:4: document 2: "},
+		"after a separator":    {"--- kind: Pod\n", "f.yaml:1: document 1: invalid Yaml document separator: kind: Pod"},
 		"no kind":              {"apiVersion: v1\nspec: {}\n", "f.yaml:1: document 1: kind: it is missing"},
 		"no template":          {"kind: Deployment\napiVersion: apps/v1\n", "Deployment: spec.template.spec is missing"},
 		"another type":         {"kind: Pod\napiVersion: v1\nspec: {containers: 5}\n", "f.yaml:1: document 1: spec: json: cannot unmarshal number"},

@@ -4,17 +4,15 @@
 package store
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // maxManifest bounds a manifest, in bytes.
@@ -23,19 +21,19 @@ const maxManifest = 4 << 20
 // Load takes in every object of a manifest of one or more YAML documents. A field that the kind does not have is an
 // error that names it. The objects before the error have been taken in.
 func (m *Memory) Load(manifest io.Reader) error {
-	documents := yaml.NewYAMLReader(bufio.NewReader(io.LimitReader(manifest, maxManifest)))
-	for i := 1; ; i++ {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil && len(bytes.TrimSpace(document)) > 0 {
-			err = m.load(document)
+	text, err := io.ReadAll(io.LimitReader(manifest, maxManifest))
+	if err != nil {
+		return fmt.Errorf("read manifest: %w", err)
+	}
+	for document, err := range manifests.Documents(text) {
+		if err == nil {
+			err = m.load(document.Text)
 		}
 		if err != nil {
-			return fmt.Errorf("read manifest, document %d: %w", i, err)
+			return fmt.Errorf("read manifest, document %d: %w", document.Number, err)
 		}
 	}
+	return nil
 }
 
 func (m *Memory) load(document []byte) error {

@@ -4,21 +4,19 @@
 package apitest
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // waitTimeout is how long Eventually waits. It is long because test machines are slow, not because anything should take
@@ -63,28 +61,21 @@ func (e *Env) Namespace(t testing.TB) string {
 }
 
 // Objects reads a stream of YAML documents.
-func Objects(t testing.TB, manifests string) []*unstructured.Unstructured {
+func Objects(t testing.TB, stream string) []*unstructured.Unstructured {
 	t.Helper()
 	var objects []*unstructured.Unstructured
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifests)))
-	for {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		text, err2 := yaml.YAMLToJSON(document)
-		if err := errors.Join(err, err2); err != nil {
-			t.Fatalf("reading manifest: %v\n%s", err, document)
-		}
-		if string(text) == "null" {
-			continue // comments
-		}
+	for document, err := range manifests.Documents([]byte(stream)) {
+		text, err2 := yaml.YAMLToJSON(document.Text)
 		object := &unstructured.Unstructured{}
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatalf("reading manifest: %v\n%s", err, document.Text)
+		}
 		if err := object.UnmarshalJSON(text); err != nil {
-			t.Fatalf("reading manifest: %v\n%s", err, document)
+			t.Fatalf("reading manifest: %v\n%s", err, document.Text)
 		}
 		objects = append(objects, object)
 	}
+	return objects
 }
 
 // Create creates an object with strict validation, as kubectl does, and deletes it when the test has ended.

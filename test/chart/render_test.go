@@ -8,12 +8,12 @@ package chart
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/test/cluster"
 )
 
@@ -47,13 +48,10 @@ type objects map[string]map[string]any
 
 func (o objects) add(t *testing.T, text string) {
 	t.Helper()
-	for _, document := range regexp.MustCompile(`(?m)^---\s*$`).Split(text, -1) {
+	for document, err := range manifests.Documents([]byte(text)) {
 		var object unstructured.Unstructured
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			t.Fatalf("%v\n%s", err, document)
-		}
-		if object.Object == nil {
-			continue
+		if err := errors.Join(err, yaml.Unmarshal(document.Text, &object.Object)); err != nil {
+			t.Fatalf("%v\n%s", err, document.Text)
 		}
 		key := object.GetKind() + " " + object.GetName()
 		if o[key] != nil {

@@ -17,7 +17,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/operations"
@@ -73,12 +71,7 @@ func New(t testing.TB) *Node {
 // Apply creates Operations and OperationSets of a manifest, where they are not there yet.
 func (s *Node) Apply(t testing.TB, manifest string) {
 	t.Helper()
-	for _, document := range strings.Split(manifest, "---") {
-		var object client.Object = &v1.Operation{}
-		if strings.Contains(document, "kind: OperationSet") {
-			object = &v1.OperationSet{}
-		}
-		must(t, yaml.Unmarshal([]byte(document), object))
+	for _, object := range apitest.Objects(t, manifest) {
 		must(t, client.IgnoreAlreadyExists(s.Create(t.Context(), object)))
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -168,9 +169,10 @@ func TestSamplesRunEveryProcessor(t *testing.T) {
 	run, known := []string{}, map[string]v1.OperationSpec{}
 	for _, sample := range operationSets(t) {
 		operations := map[string]bool{"": true} // of node 0
-		for _, text := range strings.Split(sample, "\n---\n") {
+		for document := range manifests.Documents([]byte(sample)) {
+			text := document.Text
 			var o v1.Operation
-			if err := yaml.UnmarshalStrict([]byte(text), &o); err == nil && o.Kind == "Operation" {
+			if err := yaml.UnmarshalStrict(text, &o); err == nil && o.Kind == "Operation" {
 				call, errs := o.Spec.Call()
 				if len(errs) > 0 || strings.Contains(o.Name, ".") {
 					t.Errorf("%s: %v", o.Name, errs)
@@ -183,7 +185,7 @@ func TestSamplesRunEveryProcessor(t *testing.T) {
 				continue
 			}
 			var set v1.OperationSet
-			if err := yaml.UnmarshalStrict([]byte(text), &set); err != nil || set.Kind != "OperationSet" || strings.Contains(set.Name, ".") {
+			if err := yaml.UnmarshalStrict(text, &set); err != nil || set.Kind != "OperationSet" || strings.Contains(set.Name, ".") {
 				t.Fatalf("%s %q: %v", set.Kind, set.Name, err)
 			}
 			for _, n := range set.Spec.AdjacencyList {
@@ -226,11 +228,11 @@ func pathsOf(t *testing.T, set v1.OperationSet) (all []string) {
 // TestEvictionComesLast: a volume that can be repaired in place is.
 func TestEvictionComesLast(t *testing.T) {
 	t.Parallel()
-	documents := strings.Split(operations.VolumeHealth, "\n---\n")
-	var set v1.OperationSet
-	if err := yaml.UnmarshalStrict([]byte(documents[len(documents)-1]), &set); err != nil {
+	sets, err := manifests.Read[v1.OperationSet](operations.Files, "OperationSet")
+	if err != nil {
 		t.Fatal(err)
 	}
+	set := sets[slices.IndexFunc(sets, func(s v1.OperationSet) bool { return s.Name == "volume-health-op-set" })]
 	const begin = "volume-health-collector volume-health-diagnoser "
 	if diff := cmp.Diff([]string{begin + "volume-rebind-recover", begin + "pod-evict-recover"}, pathsOf(t, set)); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -65,7 +64,7 @@ type diagnoseOptions struct {
 func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	o.nodeOptions.addFlags(flags)
-	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(shippedSets(), ", "))
+	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(operations.Sets(), ", "))
 	flags.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
 	flags.StringVar(&o.container, "container", "", "only this container of the pod")
 	flags.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
@@ -77,7 +76,7 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
-	verb.CompleteFlag(cmd, "operation-set", shippedSets)
+	verb.CompleteFlag(cmd, "operation-set", operations.Sets)
 	verb.CompleteFlag(cmd, "pod", lastPods)
 	verb.CompleteFlag(cmd, "container", func() []string { return nil })
 	verb.CompleteFlag(cmd, "device", blockDevices)
@@ -87,28 +86,14 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 // outputFormats are the ways to write a Diagnosis.
 var outputFormats = []string{"text", "json", "yaml"}
 
-// shippedSets are the names of the OperationSets that ship. It parses no YAML, as every start of the program asks for them.
-func shippedSets() (names []string) {
-	files, _ := fs.Glob(operations.Files, "*.yaml") // they are in the program
-	for _, file := range files {
-		text, _ := operations.Files.ReadFile(file)
-		for _, set := range strings.Split(string(text), "\nkind: OperationSet\nmetadata:\n  name: ")[1:] {
-			name, _, _ := strings.Cut(set, "\n")
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 func (o *diagnoseOptions) validate() error {
 	if err := o.scanOptions.validate(); err != nil {
 		return err
 	}
 	namespace, name, named := strings.Cut(o.pod, "/")
 	switch {
-	case !slices.Contains(shippedSets(), o.set):
-		return fmt.Errorf("--operation-set=%q: is none of %s", o.set, strings.Join(shippedSets(), ", "))
+	case !slices.Contains(operations.Sets(), o.set):
+		return fmt.Errorf("--operation-set=%q: is none of %s", o.set, strings.Join(operations.Sets(), ", "))
 	case o.pod != "" && (!named || namespace == "" || name == ""):
 		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME", o.pod)
 	case o.container != "" && o.pod == "":

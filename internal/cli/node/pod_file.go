@@ -4,7 +4,6 @@
 package node
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	stdjson "encoding/json"
@@ -15,11 +14,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // maxPodFile bounds a file of pods, in bytes: a cluster of 5,000 pods gives half of it.
@@ -68,22 +67,19 @@ func parsePods(r io.Reader) (podFile, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(content), []byte("{")) {
 		return pods, pods.addDocument(content)
 	}
-	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
-	for i := 1; ; i++ {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return pods, nil
+	for document, err := range manifests.Documents(content) {
+		var text []byte
+		if err == nil {
+			text, err = sigsyaml.YAMLToJSON(document.Text)
 		}
-		if err == nil && len(bytes.TrimSpace(document)) > 0 {
-			document, err = sigsyaml.YAMLToJSON(document)
-			if err == nil {
-				err = pods.addDocument(document)
-			}
+		if err == nil {
+			err = pods.addDocument(text)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", i, err)
+			return nil, fmt.Errorf("document %d: %w", document.Number, err)
 		}
 	}
+	return pods, nil
 }
 
 // addDocument takes in a document of JSON: a pod, or a list of pods, whose items need no kind where the list has it.

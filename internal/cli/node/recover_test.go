@@ -86,7 +86,7 @@ func TestEngineHasAllThatShips(t *testing.T) {
 	if err := engine.loadShipped(); err != nil {
 		t.Fatal(err)
 	}
-	sets := shippedSets()
+	sets := operations.Sets()
 	if len(sets) < 5 || !slices.Contains(sets, "auto") {
 		t.Errorf("sets %q", sets)
 	}
@@ -100,7 +100,7 @@ func TestEngineHasAllThatShips(t *testing.T) {
 	}
 	slices.Sort(parsed)
 	if diff := cmp.Diff(parsed, sets); diff != "" {
-		t.Errorf("shippedSets does not find the OperationSets of config/operations: each begins with kind, metadata and name (-parsed +found):\n%s", diff)
+		t.Errorf("operations.Sets (-parsed +listed):\n%s", diff)
 	}
 	for _, name := range sets {
 		set, err := engine.store.OperationSet(t.Context(), name)

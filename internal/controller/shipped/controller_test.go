@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
-	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
+	"kubediag.org/kubediag/internal/manifests"
 )
 
 // releaseWorld is a reconciler of one release, with an API server in memory.
@@ -210,16 +210,12 @@ func TestWhatAUserAppliedUnchanged(t *testing.T) {
 // TestRoleNamesWhatShips: the manager may change these objects and no other.
 func TestRoleNamesWhatShips(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../config/rbac/manager/role.yaml")
+	roles, err := manifests.Read[rbacv1.ClusterRole](os.DirFS("../../../config/rbac/manager"), "ClusterRole")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var role rbacv1.ClusterRole
-	if err := yaml.Unmarshal([]byte(strings.Split(string(text), "\n---\n")[0]), &role); err != nil {
-		t.Fatal(err)
-	}
 	got, want := map[string]bool{}, map[string]bool{}
-	for _, rule := range role.Rules {
+	for _, rule := range roles[0].Rules {
 		for _, resource := range rule.Resources {
 			if !slices.Contains(rule.Verbs, "patch") || resource != "operations" && resource != "operationsets" {
 				continue
