@@ -70,27 +70,24 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		d, ok := o.(*v1.Diagnosis)
 		return ok && d.Spec.Mode == v1.ModeApprove
 	})
+	approvals := func(ctx context.Context, d client.Object) (requests []reconcile.Request) {
+		var list v1.RecoveryApprovalList
+		err := r.Client.List(ctx, &list, client.InNamespace(d.GetNamespace()), client.MatchingFields{diagnosisIndex: d.GetName()})
+		if err != nil {
+			return nil // the cache is closed
+		}
+		for i := range list.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+		return requests
+	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.RecoveryApproval{}).
-		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(r.approvalRequests), builder.WithPredicates(approvable)).
+		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(approvals), builder.WithPredicates(approvable)).
 		Complete(r)
 }
 
-// approvalRequests are the approvals that name a Diagnosis.
-func (r *Reconciler) approvalRequests(ctx context.Context, d client.Object) []reconcile.Request {
-	var list v1.RecoveryApprovalList
-	err := r.Client.List(ctx, &list, client.InNamespace(d.GetNamespace()), client.MatchingFields{diagnosisIndex: d.GetName()})
-	if err != nil {
-		return nil // the cache is closed
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
-}
-
-// Reconcile looks at one approval.
+// Reconcile judges one approval, and names it in its Diagnosis if it counts.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	was := &v1.RecoveryApproval{}
 	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil || !was.DeletionTimestamp.IsZero() {
@@ -99,9 +96,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if was.Settled() {
 		return r.deleteUnowned(ctx, was)
 	}
-	diagnosis, err := r.getDiagnosis(ctx, was)
-	if err != nil {
-		return reconcile.Result{}, err
+	diagnosis := &v1.Diagnosis{} // nil if it does not exist
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: was.Namespace, Name: was.Spec.Diagnosis.Name}, diagnosis)
+	if apierrors.IsNotFound(err) {
+		diagnosis = nil
+	} else if err != nil {
+		return reconcile.Result{}, fmt.Errorf("reading diagnosis %s/%s: %w", was.Namespace, was.Spec.Diagnosis.Name, err)
 	}
 	now := r.Clock.Now()
 	verdict := judgeApproval(was, diagnosis, now)
@@ -118,9 +118,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if result, err := r.storeVerdict(ctx, was, diagnosis, verdict); err != nil || result.RequeueAfter > 0 {
 		return result, err
 	}
-	if verdict.deliverToAgent { // last, so that the agent finds the approval as it stays
-		if err := r.deliverApproval(ctx, was, diagnosis); err != nil {
-			return retryResult(err)
+	if verdict.deliverToAgent && diagnosis.Annotations[v1.AnnotationApproval] != was.Name { // last, so that the agent finds the approval as it stays
+		before := diagnosis.DeepCopy()
+		metav1.SetMetaDataAnnotation(&diagnosis.ObjectMeta, v1.AnnotationApproval, was.Name)
+		if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(before)); err != nil {
+			return retryResult(fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err))
 		}
 	}
 	return reconcile.Result{RequeueAfter: max(was.Expires().Sub(now), time.Second)}, nil
@@ -150,19 +152,6 @@ func (r *Reconciler) storeVerdict(ctx context.Context, was *v1.RecoveryApproval,
 				kubeclient.DiagnosisCommand(diagnosis)))
 	}
 	return result, err
-}
-
-// getDiagnosis is the one that an approval names; nil if there is none.
-func (r *Reconciler) getDiagnosis(ctx context.Context, approval *v1.RecoveryApproval) (*v1.Diagnosis, error) {
-	diagnosis := &v1.Diagnosis{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: approval.Namespace, Name: approval.Spec.Diagnosis.Name}, diagnosis)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading diagnosis %s/%s: %w", approval.Namespace, approval.Spec.Diagnosis.Name, err)
-	}
-	return diagnosis, nil
 }
 
 // addOwner makes an approval belong to its Diagnosis. The cache may have left owners out if there are many, and the patch would remove
@@ -196,19 +185,6 @@ func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, 
 		}
 	}
 	return approvalVerdict{deliverToAgent: true, message: fmt.Sprintf("the agent of node %s has not taken it yet", diagnosis.Spec.NodeName)}, nil
-}
-
-// deliverApproval names an approval in its Diagnosis.
-func (r *Reconciler) deliverApproval(ctx context.Context, approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis) error {
-	if diagnosis.Annotations[v1.AnnotationApproval] == approval.Name {
-		return nil
-	}
-	was := diagnosis.DeepCopy()
-	metav1.SetMetaDataAnnotation(&diagnosis.ObjectMeta, v1.AnnotationApproval, approval.Name)
-	if err := r.Client.Patch(ctx, diagnosis, client.MergeFrom(was)); err != nil {
-		return fmt.Errorf("naming approval in diagnosis %s/%s: %w", diagnosis.Namespace, diagnosis.Name, err)
-	}
-	return nil
 }
 
 // deleteUnowned deletes an approval that was refused, has expired and belongs to no Diagnosis.

@@ -28,7 +28,7 @@ func refusedVerdict(format string, args ...any) approvalVerdict {
 
 // judgeApproval says what is to be done about an approval that is not settled. d is nil if there is no such Diagnosis.
 func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now time.Time) approvalVerdict {
-	name := approval.Namespace + "/" + approval.Spec.Diagnosis.Name
+	name, owners := approval.Namespace+"/"+approval.Spec.Diagnosis.Name, approval.Owners()
 	switch expires := approval.Expires(); {
 	case !now.Before(expires):
 		return refusedVerdict("it was not used before it expired at %s", printable.Time(expires))
@@ -36,7 +36,7 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 		return approvalVerdict{message: fmt.Sprintf("Diagnosis %s does not exist yet", name)}
 	case approval.Spec.Diagnosis.UID != "" && approval.Spec.Diagnosis.UID != diagnosis.UID:
 		return refusedVerdict("spec.diagnosis.uid: Diagnosis %s has UID %s", name, diagnosis.UID)
-	case !ownedBy(approval, diagnosis):
+	case len(owners) > 0 && !slices.Contains(owners, diagnosis.UID):
 		return refusedVerdict("it belongs to an earlier Diagnosis of the name %s", name)
 	case !diagnosis.DeletionTimestamp.IsZero():
 		return refusedVerdict("Diagnosis %s is being deleted", name)
@@ -58,10 +58,4 @@ func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now t
 		return refusedVerdict("it came too late: the plan waited until %s", printable.Time(waiting.ExpirationTime.Time))
 	}
 	return approvalVerdict{deliverToAgent: true}
-}
-
-// ownedBy reports whether an approval belongs to the Diagnosis, or to none yet.
-func ownedBy(a *v1.RecoveryApproval, d *v1.Diagnosis) bool {
-	owners := a.Owners()
-	return len(owners) == 0 || slices.Contains(owners, d.UID)
 }

@@ -6,6 +6,7 @@ package diagnosis
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,7 +46,7 @@ type leaseObservation struct {
 	renewed  time.Time // by the clock of the agent; zero: there is no Lease
 	duration time.Duration
 	since    time.Time // when this was first seen, by our clock
-	asked    time.Time // when the API server was last asked, by our clock
+	asked    time.Time // when the Lease was last read, by our clock
 }
 
 // agentState is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for
@@ -68,7 +69,9 @@ func (a agentState) String() string {
 // stateOf finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
 func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	now := a.Clock.Now()
-	seen, known := a.observationOf(node)
+	a.mu.Lock()
+	seen, known := a.observations[node]
+	a.mu.Unlock()
 	if !known || now.Sub(seen.asked) >= a.CheckEvery/2 {
 		renewed, duration, err := a.readLease(ctx, node)
 		if err != nil {
@@ -78,7 +81,13 @@ func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 			seen = leaseObservation{renewed: renewed, since: now}
 		}
 		seen.duration, seen.asked = duration, now
-		a.setObservation(node, seen)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		maps.DeleteFunc(a.observations, func(_ string, old leaseObservation) bool { return now.Sub(old.asked) > forgetAfter })
+		if a.observations == nil {
+			a.observations = map[string]leaseObservation{}
+		}
+		a.observations[node] = seen
 	}
 	lost := now.Sub(seen.since) >= seen.duration
 	return agentState{Node: node, Renewed: seen.renewed, Lost: lost, Alive: !lost && !seen.renewed.IsZero()}, nil
@@ -100,27 +109,4 @@ func (a *Agents) readLease(ctx context.Context, node string) (time.Time, time.Du
 		return time.Time{}, duration, nil
 	}
 	return renewed.Time, duration, nil
-}
-
-func (a *Agents) observationOf(node string) (leaseObservation, bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	s, ok := a.observations[node]
-	return s, ok
-}
-
-func (a *Agents) setObservation(node string, seen leaseObservation) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.observations[node]; !ok {
-		for other, old := range a.observations {
-			if seen.asked.Sub(old.asked) > forgetAfter {
-				delete(a.observations, other)
-			}
-		}
-	}
-	if a.observations == nil {
-		a.observations = map[string]leaseObservation{}
-	}
-	a.observations[node] = seen
 }

@@ -23,14 +23,6 @@ func (r *Reconciler) refuseDiagnosis(scope *reconcileScope, reason, message stri
 	scope.addWarning(reason, message)
 }
 
-// endWithoutFault ends the Diagnosis without any agent: there is no fault.
-func (r *Reconciler) endWithoutFault(scope *reconcileScope, message string) {
-	r.end(scope, v1.DiagnosisSucceeded, v1.OutcomeNoFault, message)
-	r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, v1.ReasonPodNotScheduled, message)
-	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionTrue, v1.ReasonComplete, "Diagnosis is completed")
-	scope.addNormal(reasonSucceeded, message)
-}
-
 // end ends the Diagnosis here: no agent gets it.
 func (r *Reconciler) end(scope *reconcileScope, phase v1.DiagnosisPhase, outcome v1.Outcome, message string) {
 	now := metav1.NewTime(r.Clock.Now())
@@ -60,18 +52,7 @@ func (r *Reconciler) markWaiting(scope *reconcileScope, reason, message string) 
 	scope.isDone = true
 }
 
-// markUnknown says that the progress of the Diagnosis is unknown.
-func (r *Reconciler) markUnknown(scope *reconcileScope, message string) {
-	if scope.before.Status.Phase != v1.DiagnosisUnknown {
-		scope.addWarning(v1.ReasonAgentLost, message)
-	}
-	scope.diagnosis.Status.Phase = v1.DiagnosisUnknown
-	r.setCondition(scope, v1.ConditionComplete, metav1.ConditionUnknown, v1.ReasonAgentLost, message)
-	scope.setSummary(message)
-	scope.requeueAfter = r.waitBackoff(meta.FindStatusCondition(scope.diagnosis.Status.Conditions, v1.ConditionComplete).LastTransitionTime)
-}
-
-// markAgentBack takes back what wait and lose have said of an agent that is alive.
+// markAgentBack takes back the conditions of an agent that did not answer, and is alive.
 func (r *Reconciler) markAgentBack(scope *reconcileScope) {
 	s := &scope.diagnosis.Status
 	if c := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted); c != nil && c.Reason == v1.ReasonNoAgent {

@@ -25,6 +25,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/admission"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // maxConcurrentReconciles is how many Diagnoses are looked at at once.
@@ -97,26 +98,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			break
 		}
 	}
-	err := r.writeStatus(ctx, scope)
+	var err error
+	from := client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}) // so that no write of an agent or a person is lost
+	switch is := scope.diagnosis; {
+	case !equality.Semantic.DeepEqual(was.Status, is.Status): // label and spec are the same then
+		err = r.Client.Status().Patch(ctx, is, from)
+	case was.Labels[v1.LabelNode] != is.Labels[v1.LabelNode] || was.Spec.NodeName != is.Spec.NodeName:
+		err = r.Client.Patch(ctx, is, from)
+	}
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.sendEvents(scope)
+	countWritten(scope)
+	for _, n := range scope.events {
+		r.Events.Event(scope.diagnosis, n.kind, n.reason, kubeclient.EventMessage(n.message, kubeclient.DiagnosisCommand(scope.diagnosis)))
+	}
 	return reconcile.Result{RequeueAfter: scope.requeueAfter}, nil
-}
-
-// writeStatus stores what the steps have changed: label and spec, or status. No visit changes both. The resourceVersion
-// goes along, so that nothing is written over what an agent or a person has written since.
-func (r *Reconciler) writeStatus(ctx context.Context, v *reconcileScope) error {
-	from := client.MergeFromWithOptions(v.before, client.MergeFromWithOptimisticLock{})
-	if !equality.Semantic.DeepEqual(v.before.Status, v.diagnosis.Status) {
-		return r.Client.Status().Patch(ctx, v.diagnosis, from)
-	}
-	if v.before.Labels[v1.LabelNode] != v.diagnosis.Labels[v1.LabelNode] || v.before.Spec.NodeName != v.diagnosis.Spec.NodeName {
-		return r.Client.Patch(ctx, v.diagnosis, from)
-	}
-	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // reasonAgentBack is the reason of the Event that ends what v1.ReasonAgentLost has begun.
@@ -29,16 +28,9 @@ func (c *reconcileScope) addNormal(reason, message string) {
 	c.events = append(c.events, eventNote{corev1.EventTypeNormal, reason, message})
 }
 
-func (r *Reconciler) sendEvents(v *reconcileScope) {
-	countWritten(v)
-	for _, n := range v.events {
-		r.Events.Event(v.diagnosis, n.kind, n.reason, kubeclient.EventMessage(n.message, kubeclient.DiagnosisCommand(v.diagnosis)))
-	}
-}
-
-// managerPredicate lets through what may need the manager: a new Diagnosis, another phase, a changed spec or label, a wrong label of one that is over. The
-// writes of an agent that works do not concern it. Nor does a Diagnosis that has just become bound: it is looked at
-// again when its agent has had the time to take it.
+// managerPredicate lets an event through if the manager may have work: a new Diagnosis, another phase, a changed spec or label, or a wrong
+// label of a Diagnosis that is over. It drops the writes of an agent that works, and a Diagnosis that has just become bound: that one is
+// reconciled again when its agent has had the time to take it.
 func managerPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool {

@@ -69,8 +69,15 @@ func (r *Reconciler) shares(d *v1.Diagnosis) []string {
 func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) (why string, err error) {
 	r.places.mu.Lock()
 	defer r.places.mu.Unlock()
-	if err := r.forgetPlaces(ctx); err != nil {
-		return "", err
+	for uid, taken := range r.places.taken { // forget places that the cache shows, and places of Diagnoses that are gone or over
+		var now v1.Diagnosis
+		err := r.Client.Get(ctx, client.ObjectKeyFromObject(taken), &now)
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("reading diagnosis %s/%s: %w", taken.Namespace, taken.Name, err)
+		}
+		if err != nil || now.UID != uid || isBound(&now) || isOver(&now) {
+			delete(r.places.taken, uid)
+		}
 	}
 	for _, share := range r.shares(d) {
 		most, whose := MaxOfNode, "node "+d.Spec.NodeName
@@ -111,19 +118,4 @@ func (r *Reconciler) countBound(ctx context.Context, d *v1.Diagnosis, share stri
 		}
 	}
 	return len(counted) - 1, nil
-}
-
-// forgetPlaces forgets the places that the cache shows, and those of Diagnoses that are gone or over.
-func (r *Reconciler) forgetPlaces(ctx context.Context) error {
-	for uid, taken := range r.places.taken {
-		var now v1.Diagnosis
-		err := r.Client.Get(ctx, client.ObjectKeyFromObject(taken), &now)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reading diagnosis %s/%s: %w", taken.Namespace, taken.Name, err)
-		}
-		if err != nil || now.UID != uid || isBound(&now) || isOver(&now) {
-			delete(r.places.taken, uid)
-		}
-	}
-	return nil
 }

@@ -98,7 +98,17 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 			return err
 		}
 	}
-	origin := originOf(scope.diagnosis)
+	origin := v1.OriginPerson // a Trigger and a policy have the manager make their Diagnoses, which names the origin at once
+	switch d := scope.diagnosis; d.Labels[v1.LabelOrigin] {
+	case v1.OriginTrigger:
+		if d.Labels[v1.LabelTrigger] != "" {
+			origin = v1.OriginTrigger
+		}
+	case v1.OriginPolicy: // policies leave repairs to the agents, but not evictions
+		if m := d.Spec.Mode; m == v1.ModeApprove || m == v1.ModePlan || m == v1.ModeRecover && d.Spec.OperationSet == v1.EvictOperationSet {
+			origin = v1.OriginPolicy
+		}
+	}
 	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelNode, v1.NodeLabelValue(scope.diagnosis.Spec.NodeName))
 	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelOrigin, origin)
 	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
@@ -116,26 +126,15 @@ func (r *Reconciler) waitForPlace(ctx context.Context, scope *reconcileScope, ta
 	return nil
 }
 
-// originOf is who asked for a Diagnosis that is to be run. Only the manager makes those of Triggers and policies, and
-// it says so at once.
-func originOf(d *v1.Diagnosis) string {
-	origin := d.Labels[v1.LabelOrigin]
-	if origin == v1.OriginTrigger && d.Labels[v1.LabelTrigger] != "" || origin == v1.OriginPolicy && ofPolicy(&d.Spec) {
-		return origin
-	}
-	return v1.OriginPerson
-}
-
-// ofPolicy reports whether policies ask for such a Diagnosis. They leave repairs to the agents, but not evictions.
-func ofPolicy(s *v1.DiagnosisSpec) bool {
-	return s.Mode == v1.ModeApprove || s.Mode == v1.ModePlan || s.Mode == v1.ModeRecover && s.OperationSet == v1.EvictOperationSet
-}
-
 // locateNode fills in spec.nodeName, or refuses, or waits.
 func (r *Reconciler) locateNode(ctx context.Context, scope *reconcileScope) error {
 	ref := scope.diagnosis.Spec.PodReference
 	if ref == nil {
-		return r.checkNode(ctx, scope)
+		absent, err := kubeclient.NodeAbsent(ctx, r.Reader, scope.diagnosis.Spec.NodeName)
+		if absent {
+			r.refuseNode(scope)
+		}
+		return err
 	}
 	var pod corev1.Pod
 	err := r.Reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &pod)
@@ -147,7 +146,13 @@ func (r *Reconciler) locateNode(ctx context.Context, scope *reconcileScope) erro
 	case !hasContainer(&pod, ref.Container):
 		missing := field.NotFound(field.NewPath("spec", "podReference", "container"), ref.Container)
 		r.refuseDiagnosis(scope, v1.ReasonInvalid, missing.Error()+fmt.Sprintf(": Pod %s/%s has no such container", ref.Namespace, ref.Name))
-	case pod.Spec.NodeName == "" && r.endUnscheduled(scope, &pod):
+	case pod.Spec.NodeName == "" && scope.diagnosis.Spec.Set() == v1.DefaultOperationSet && len(podstatus.Why(&pod, "")) > 0:
+		// The scheduler has said why the pod has no node. It has no mount anywhere, and so no fault.
+		message := podstatus.Sentence(&pod, "")
+		r.end(scope, v1.DiagnosisSucceeded, v1.OutcomeNoFault, message)
+		r.setCondition(scope, v1.ConditionAccepted, metav1.ConditionFalse, v1.ReasonPodNotScheduled, message)
+		r.setCondition(scope, v1.ConditionComplete, metav1.ConditionTrue, v1.ReasonComplete, "Diagnosis is completed")
+		scope.addNormal(reasonSucceeded, message)
 	case pod.Spec.NodeName == "":
 		r.markWaiting(scope, v1.ReasonPodNotScheduled, fmt.Sprintf("Pod %s/%s is not scheduled to a node yet", ref.Namespace, ref.Name))
 	case scope.diagnosis.Spec.NodeName != "" && scope.diagnosis.Spec.NodeName != pod.Spec.NodeName:
@@ -159,25 +164,7 @@ func (r *Reconciler) locateNode(ctx context.Context, scope *reconcileScope) erro
 	return nil
 }
 
-// endUnscheduled ends a Diagnosis that looks for every fault, if the scheduler has said why the pod has no node: it has
-// no mount anywhere.
-func (r *Reconciler) endUnscheduled(v *reconcileScope, pod *corev1.Pod) bool {
-	if v.diagnosis.Spec.Set() != v1.DefaultOperationSet || len(podstatus.Why(pod, "")) == 0 {
-		return false
-	}
-	r.endWithoutFault(v, podstatus.Sentence(pod, ""))
-	return true
-}
-
-func (r *Reconciler) checkNode(ctx context.Context, v *reconcileScope) error {
-	absent, err := kubeclient.NodeAbsent(ctx, r.Reader, v.diagnosis.Spec.NodeName)
-	if absent {
-		r.refuseNode(v)
-	}
-	return err
-}
-
-// checkAgent looks after a bound Diagnosis: whether the agent that has it, or should take it, is alive.
+// checkAgent reports in a bound Diagnosis whether the agent that has it, or should take it, is alive.
 func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) error {
 	agent, err := r.Agents.stateOf(ctx, scope.diagnosis.Spec.NodeName)
 	if err != nil {
@@ -197,7 +184,13 @@ func (r *Reconciler) checkAgent(ctx context.Context, scope *reconcileScope) erro
 	case !hasStarted(scope.before):
 		r.markWaiting(scope, v1.ReasonNoAgent, agent.String())
 	case agent.Lost:
-		r.markUnknown(scope, agent.String())
+		if scope.before.Status.Phase != v1.DiagnosisUnknown {
+			scope.addWarning(v1.ReasonAgentLost, agent.String())
+		}
+		scope.diagnosis.Status.Phase = v1.DiagnosisUnknown
+		r.setCondition(scope, v1.ConditionComplete, metav1.ConditionUnknown, v1.ReasonAgentLost, agent.String())
+		scope.setSummary(agent.String())
+		scope.requeueAfter = r.waitBackoff(meta.FindStatusCondition(scope.diagnosis.Status.Conditions, v1.ConditionComplete).LastTransitionTime)
 	}
 	return nil
 }

@@ -82,8 +82,15 @@ func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 	var errs []error
 	err := kubeclient.EachPage(ctx, s.Reader, &coordinationv1.LeaseList{}, func(page *coordinationv1.LeaseList) {
 		for i := range page.Items {
-			if l := &page.Items[i]; s.isOld(l) {
-				errs = append(errs, s.deleteSlot(ctx, l))
+			l, period := &page.Items[i], time.Duration(0)
+			if seconds := l.Spec.LeaseDurationSeconds; seconds != nil { // an agent has written it
+				period = min(time.Duration(*seconds)*time.Second, maxPeriod)
+			}
+			if s.Clock.Since(l.CreationTimestamp.Time) <= period+slotRetention {
+				continue
+			}
+			if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
+				errs = append(errs, fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err))
 			}
 		}
 	}, client.InNamespace(s.Namespace), client.HasLabels{v1.LabelRepairSlot})
@@ -93,24 +100,8 @@ func (s *Sweeper) deleteOldSlots(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isOld reports whether a slot has not counted for a while. An agent writes for how long it counts.
-func (s *Sweeper) isOld(l *coordinationv1.Lease) bool {
-	period := time.Duration(0)
-	if seconds := l.Spec.LeaseDurationSeconds; seconds != nil {
-		period = min(time.Duration(*seconds)*time.Second, maxPeriod)
-	}
-	return s.Clock.Since(l.CreationTimestamp.Time) > period+slotRetention
-}
-
-func (s *Sweeper) deleteSlot(ctx context.Context, l *coordinationv1.Lease) error {
-	if _, err := kubeclient.DeleteUnchanged(ctx, s.Client, l); err != nil {
-		return fmt.Errorf("deleting slot %s/%s: %w", l.Namespace, l.Name, err)
-	}
-	return nil
-}
-
-// renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object decides. A time that is to
-// come says nothing, and the Lease is as old as its object.
+// renewTime is when an agent last renewed its Lease, by its own clock. This clock may be wrong: the Node object decides. A time in the
+// future does not count, and the Lease is as old as its object.
 func renewTime(l *coordinationv1.Lease, now time.Time) time.Time {
 	if l.Spec.RenewTime == nil || l.Spec.RenewTime.After(now) {
 		return l.CreationTimestamp.Time

@@ -49,40 +49,34 @@ func (c *Collector) passes() kubeclient.Passes {
 
 // collectAll deletes the MountFaults whose nodes do not exist. A node is asked for once.
 func (c *Collector) collectAll(ctx context.Context) error {
-	gone := map[string]bool{}
+	log, gone := logr.FromContextOrDiscard(ctx), map[string]bool{}
 	var errs []error
 	err := kubeclient.EachPage(ctx, c.Reader, &v1.MountFaultList{}, func(page *v1.MountFaultList) {
 		for i := range page.Items {
-			errs = append(errs, c.deleteIfNodeGone(ctx, &page.Items[i], gone))
+			f := &page.Items[i]
+			node := f.Status.Node
+			absent, known := gone[node]
+			if !known {
+				var err error
+				if absent, err = kubeclient.NodeAbsent(ctx, c.Reader, node); err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				gone[node] = absent
+			}
+			if !absent {
+				continue
+			}
+			switch deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, f); {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("deleting mountfault %s/%s: %w", f.Namespace, f.Name, err))
+			case deleted:
+				log.Info("Deleted a MountFault of a node that is gone", "namespace", f.Namespace, "mountfault", f.Name, "node", node)
+			}
 		}
 	})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("listing mountfaults: %w", err))
 	}
 	return errors.Join(errs...)
-}
-
-// deleteIfNodeGone deletes a MountFault if its node is gone, unless it has changed since it was read.
-func (c *Collector) deleteIfNodeGone(ctx context.Context, mountFault *v1.MountFault, gone map[string]bool) error {
-	node := mountFault.Status.Node
-	if _, asked := gone[node]; !asked {
-		absent, err := kubeclient.NodeAbsent(ctx, c.Reader, node)
-		if err != nil {
-			return err
-		}
-		gone[node] = absent
-	}
-	if !gone[node] {
-		return nil
-	}
-	deleted, err := kubeclient.DeleteUnchanged(ctx, c.Client, mountFault)
-	if err != nil {
-		return fmt.Errorf("deleting mountfault %s/%s: %w", mountFault.Namespace, mountFault.Name, err)
-	}
-	if !deleted {
-		return nil
-	}
-	log := logr.FromContextOrDiscard(ctx)
-	log.Info("Deleted a MountFault of a node that is gone", "namespace", mountFault.Namespace, "mountfault", mountFault.Name, "node", node)
-	return nil
 }

@@ -65,7 +65,10 @@ func setReady(operation *v1.Operation) {
 	case call.Kind == v1.ProcessorFunction:
 		ready.Reason, ready.Message = v1.ReasonFunctionNotSupported, "spec.processor.function: no code is built on nodes"
 	case call.Kind == v1.ProcessorBuiltIn && !builtin.Known(call.BuiltIn):
-		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, unknownProcessor(call.BuiltIn)
+		unknown := field.Invalid(field.NewPath("spec", "processor", "path"), v1.BuiltInPathPrefix+call.BuiltIn,
+			fmt.Sprintf("no built-in processor has the name %q, and no address is set; built in are %s",
+				call.BuiltIn, strings.Join(builtin.Names(), ", ")))
+		ready.Reason, ready.Message = v1.ReasonBuiltInUnknown, v1.Message(field.ErrorList{unknown})
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Operation can be run"
 	}
@@ -75,11 +78,4 @@ func setReady(operation *v1.Operation) {
 		operation.Status.Target = call.Target()
 	}
 	meta.SetStatusCondition(&operation.Status.Conditions, ready)
-}
-
-func unknownProcessor(name string) string {
-	err := field.Invalid(field.NewPath("spec", "processor", "path"), v1.BuiltInPathPrefix+name,
-		fmt.Sprintf("no built-in processor has the name %q, and no address is set; built in are %s",
-			name, strings.Join(builtin.Names(), ", ")))
-	return v1.Message(field.ErrorList{err})
 }

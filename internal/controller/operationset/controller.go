@@ -8,11 +8,13 @@ package operationset
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -39,7 +41,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.OperationSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1.Operation{}, r.mapOperationToSets(), builder.WithPredicates(readinessChanged())).
+		Watches(&v1.Operation{}, handler.EnqueueRequestsFromMapFunc(r.setsOf), builder.WithPredicates(readinessChanged())).
 		Complete(r)
 }
 
@@ -62,9 +64,13 @@ func (r *Reconciler) resolvePaths(ctx context.Context, set *v1.OperationSet) err
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: set.Generation,
 	}
-	g, err := graph.New(graphNodes(set.Spec.AdjacencyList))
+	nodes := make([]graph.Node, len(set.Spec.AdjacencyList))
+	for i, n := range set.Spec.AdjacencyList {
+		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+	}
+	g, err := graph.New(nodes)
 	if err != nil {
-		ready.Reason, ready.Message = v1.ReasonInvalidGraph, graphMessage(err)
+		ready.Reason, ready.Message = v1.ReasonInvalidGraph, strings.ReplaceAll(err.Error(), "\n", "; ")
 	} else {
 		status.AdjacencyListHash, status.PathCount = g.Hash(), g.PathCount()
 		status.Paths = listedPaths(g, set.Spec.AdjacencyList)

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -100,19 +99,17 @@ func operationsOf(o client.Object) []string {
 	return slices.Compact(names)
 }
 
-// mapOperationToSets leads from an Operation to the sets that name it.
-func (r *Reconciler) mapOperationToSets() handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, op client.Object) []reconcile.Request {
-		var sets v1.OperationSetList
-		if err := r.Client.List(ctx, &sets, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
-			return nil // the cache is not there; it lists every set when it is
-		}
-		requests := make([]reconcile.Request, len(sets.Items))
-		for i := range sets.Items {
-			requests[i].NamespacedName = types.NamespacedName{Name: sets.Items[i].Name}
-		}
-		return requests
-	})
+// setsOf leads from an Operation to the sets that name it.
+func (r *Reconciler) setsOf(ctx context.Context, op client.Object) []reconcile.Request {
+	var sets v1.OperationSetList
+	if err := r.Client.List(ctx, &sets, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache is not there; it lists every set when it is
+	}
+	requests := make([]reconcile.Request, len(sets.Items))
+	for i := range sets.Items {
+		requests[i].NamespacedName = types.NamespacedName{Name: sets.Items[i].Name}
+	}
+	return requests
 }
 
 // readinessChanged lets through what may change the verdict on a set.

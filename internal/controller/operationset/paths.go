@@ -4,27 +4,11 @@
 package operationset
 
 import (
-	"strings"
-
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
 )
 
-func graphNodes(list []v1.Node) []graph.Node {
-	all := make([]graph.Node, len(list))
-	for i, n := range list {
-		all[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
-	}
-	return all
-}
-
-// graphMessage lists the problems of a graph in one line.
-func graphMessage(err error) string {
-	return strings.ReplaceAll(err.Error(), "\n", "; ")
-}
-
-// listedPaths are the first paths for the status: as many as are worth showing, and as fit an object that the API
-// server takes. A path of the largest set can have a thousand nodes.
+// listedPaths returns the first paths for the status, within the bounds of their number and of their size: the API server limits an object. A path of the largest set can have a thousand nodes.
 func listedPaths(g *graph.Graph, list []v1.Node) []v1.Path {
 	byID := map[int32]v1.Node{}
 	for i, n := range g.Nodes() {
@@ -32,13 +16,14 @@ func listedPaths(g *graph.Graph, list []v1.Node) []v1.Path {
 		named.ID = n.ID
 		byID[n.ID] = named
 	}
+	const idBytes, nameBytes = 5, 40 // of an identifier, and of the names of the fields of a node, as JSON
 	var paths []v1.Path
 	size := 0
 	for _, ids := range g.Paths(v1.MaxListedPaths) {
 		path := make(v1.Path, len(ids))
 		for i, id := range ids {
 			path[i] = byID[id]
-			size += jsonSize(path[i])
+			size += nameBytes + len(path[i].Operation) + idBytes*(1+len(path[i].To)+len(path[i].Dependences))
 		}
 		if size > v1.MaxPathsBytes {
 			break
@@ -46,10 +31,4 @@ func listedPaths(g *graph.Graph, list []v1.Node) []v1.Path {
 		paths = append(paths, path)
 	}
 	return paths
-}
-
-// jsonSize is about how many bytes a node takes as JSON.
-func jsonSize(n v1.Node) int {
-	const id, names = 5, 40
-	return names + len(n.Operation) + id*(1+len(n.To)+len(n.Dependences))
 }

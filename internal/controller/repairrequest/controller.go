@@ -117,17 +117,7 @@ func requestOf(f *v1.MountFault) *request {
 	return nil
 }
 
-// wait returns how long the fault has to last before the Diagnosis is made. A fault that is newer than the clock is one of a node whose
-// clock is ahead.
-func (q *request) wait(f *v1.MountFault, now time.Time) time.Duration {
-	wait := f.Status.Since.Add(q.after).Sub(now)
-	if wait > q.after && q.set != v1.EvictOperationSet {
-		return 0
-	}
-	return min(wait, q.after)
-}
-
-// unfinished are the values of unfinishedIndex.
+// unfinished returns the values of unfinishedIndex.
 func unfinished(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
 	if !ok || d.Ended() || d.Spec.PodReference == nil ||
@@ -158,12 +148,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if q == nil {
 		return reconcile.Result{}, nil
 	}
-	if wait := q.wait(f, now); wait > 0 {
+	wait := f.Status.Since.Add(q.after).Sub(now)
+	switch ahead := wait > q.after; { // the fault is newer than the clock: the clock of its node is ahead
+	case ahead && q.set == v1.EvictOperationSet:
+		return reconcile.Result{RequeueAfter: q.after}, nil
+	case wait > 0 && !ahead:
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	again := reconcile.Result{RequeueAfter: Interval}
-	busy, err := r.busy(ctx, f)
-	if err != nil || busy {
+	if busy, err := r.busy(ctx, f); err != nil || busy {
 		return again, err
 	}
 	if wait, err := r.backOff(ctx, f, q, now); err != nil || wait > 0 {
