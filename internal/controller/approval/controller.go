@@ -3,7 +3,7 @@
 
 // Package approval brings RecoveryApprovals to the Diagnoses that they name, and refuses those that can allow nothing.
 //
-// It allows nothing itself. It names an approval in an annotation of the Diagnosis, where the agent of the node sees
+// It allows no repair itself. It names an approval in an annotation of the Diagnosis, where the agent of the node sees
 // it, and the agent reads the approval and decides. An approval belongs to its Diagnosis and is deleted with it.
 package approval
 
@@ -170,8 +170,7 @@ func (r *Reconciler) addOwner(ctx context.Context, approval *v1.RecoveryApproval
 	return nil
 }
 
-// verdictInTurn is the verdict about an approval that counts: it waits while another one that counts is named in the
-// Diagnosis.
+// verdictInTurn returns the verdict about an approval that counts: it waits while the Diagnosis names another one that counts.
 func (r *Reconciler) verdictInTurn(ctx context.Context, a *v1.RecoveryApproval, diagnosis *v1.Diagnosis) (approvalVerdict, error) {
 	named := diagnosis.Annotations[v1.AnnotationApproval]
 	if named != "" && named != a.Name {

@@ -13,12 +13,12 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// approvalVerdict is what is to be done about an approval.
+// approvalVerdict is the decision about an approval.
 type approvalVerdict struct {
 	// state is Refused, or empty as long as it may still be used.
 	state   v1.ApprovalState
 	message string
-	// deliverToAgent is set if the agent is to look at it.
+	// deliverToAgent is set if the agent is to read the approval.
 	deliverToAgent bool
 }
 
@@ -26,7 +26,7 @@ func refusedVerdict(format string, args ...any) approvalVerdict {
 	return approvalVerdict{state: v1.ApprovalRefused, message: fmt.Sprintf(format, args...)}
 }
 
-// judgeApproval says what is to be done about an approval that is not settled. d is nil if there is no such Diagnosis.
+// judgeApproval decides about an approval that is not settled. diagnosis is nil if it does not exist.
 func judgeApproval(approval *v1.RecoveryApproval, diagnosis *v1.Diagnosis, now time.Time) approvalVerdict {
 	name, owners := approval.Namespace+"/"+approval.Spec.Diagnosis.Name, approval.Owners()
 	switch expires := approval.Expires(); {

@@ -18,10 +18,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// forgetAfter is how long a node is remembered after the last question about it.
+// forgetAfter is how long an observation of a node is kept after the last read of its Lease.
 const forgetAfter = time.Hour
 
-// Agents knows which agents are alive. It asks for a Lease only when a Diagnosis is unfinished on its node, so that its
+// Agents knows which agents are alive. It reads a Lease only when a Diagnosis is unfinished on its node, so that its
 // work grows with the Diagnoses and not with the nodes.
 //
 // The clocks of nodes are not trusted. An agent is lost when its Lease has not changed for as long as the Lease says,
@@ -32,16 +32,16 @@ type Agents struct {
 	Clock  clock.PassiveClock
 	// Namespace is where the Leases are.
 	Namespace string
-	// LeaseDuration is for how long a renewal counts where the Lease does not say.
+	// LeaseDuration is the time for which a renewal counts if the Lease has none.
 	LeaseDuration time.Duration
-	// CheckEvery is how often an unfinished Diagnosis is looked at.
+	// CheckEvery is the time between two checks of an unfinished Diagnosis.
 	CheckEvery time.Duration
 
 	mu           sync.Mutex
 	observations map[string]leaseObservation
 }
 
-// leaseObservation is what was last seen of the Lease of a node.
+// leaseObservation is the last observation of the Lease of a node.
 type leaseObservation struct {
 	renewed  time.Time // by the clock of the agent; zero: there is no Lease
 	duration time.Duration
@@ -49,7 +49,7 @@ type leaseObservation struct {
 	asked    time.Time // when the Lease was last read, by our clock
 }
 
-// agentState is what is known of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for
+// agentState is the state of the agent of a node. An agent that is neither Alive nor Lost has no Lease, but not for
 // long.
 type agentState struct {
 	Node        string
@@ -66,7 +66,7 @@ func (a agentState) String() string {
 	return fmt.Sprintf("No agent answers on node %s since %s", a.Node, a.Renewed.UTC().Format(time.RFC3339))
 }
 
-// stateOf finds out about the agent of a node. It asks the API server at most twice per CheckEvery for one node.
+// stateOf returns the state of the agent of a node. It reads the Lease of a node at most twice per CheckEvery.
 func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	now := a.Clock.Now()
 	a.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// refuseDiagnosis ends the Diagnosis: nothing that is waited for would change the answer.
+// refuseDiagnosis ends the Diagnosis: no event would change the answer.
 func (r *Reconciler) refuseDiagnosis(scope *reconcileScope, reason, message string) {
 	r.end(scope, v1.DiagnosisFailed, v1.OutcomeError, message)
 	if !hasStarted(scope.before) {
@@ -39,7 +39,7 @@ func (r *Reconciler) refuseNode(v *reconcileScope) {
 	r.refuseDiagnosis(v, v1.ReasonNodeNotFound, fmt.Sprintf("spec.nodeName: Node %q does not exist", v.diagnosis.Spec.NodeName))
 }
 
-// markWaiting says why no agent has taken the Diagnosis yet, and comes again.
+// markWaiting says why no agent has taken the Diagnosis yet, and has it reconciled again.
 func (r *Reconciler) markWaiting(scope *reconcileScope, reason, message string) {
 	scope.diagnosis.Status.Phase = v1.DiagnosisPending
 	was := meta.FindStatusCondition(scope.before.Status.Conditions, v1.ConditionAccepted)
@@ -69,7 +69,7 @@ func (r *Reconciler) markAgentBack(scope *reconcileScope) {
 	}
 }
 
-// setSummary says in the status what the Diagnosis is about, and what has come of it so far.
+// setSummary sets the target of the Diagnosis and its result so far.
 func (c *reconcileScope) setSummary(message string) {
 	s := &c.diagnosis.Status
 	s.Target, s.Summary = c.diagnosis.Spec.Target(), printable.ClipMiddle(message, v1.MaxSummaryBytes)

@@ -4,7 +4,7 @@
 // Package diagnosis binds a Diagnosis to the node whose agent is to run it, refuses those that no agent ever could run,
 // and watches over the agents: a Diagnosis whose agent is gone becomes Unknown, and Running again when it is back.
 //
-// It runs nothing, decides nothing about faults and writes no results: from the moment it is bound, a Diagnosis belongs
+// It runs no Diagnosis, decides about no fault and writes no results: from the moment it is bound, a Diagnosis belongs
 // to the agent of its node. Binding is one write, a patch of the label and of spec.nodeName.
 package diagnosis
 
@@ -28,11 +28,10 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// maxConcurrentReconciles is how many Diagnoses are looked at at once.
+// maxConcurrentReconciles is how many Diagnoses are reconciled at once.
 const maxConcurrentReconciles = 4
 
-// Delays before a Diagnosis is looked at again. While it waits for something, the delay doubles with each look, from
-// one second to one minute.
+// Delays before a Diagnosis is reconciled again. While it waits, the delay doubles each time, from one second to one minute.
 const (
 	conflictDelay = 100 * time.Millisecond
 	minWait       = time.Second
@@ -52,7 +51,7 @@ const (
 type Reconciler struct {
 	// Client reads Diagnoses from a cache and writes them.
 	Client client.Client
-	// Reader asks the API server itself for pods, nodes and Leases: no cache of them grows with the cluster.
+	// Reader reads pods, nodes and Leases from the API server itself: no cache of them grows with the cluster.
 	Reader client.Reader
 	Events record.EventRecorder
 	Clock  clock.PassiveClock
@@ -75,7 +74,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		Complete(r)
 }
 
-// reconcileScope is one look at a Diagnosis: how it was, how it is to be, and when it is to be looked at again.
+// reconcileScope is one reconciliation of a Diagnosis: the object before and after, and the time until the next one.
 type reconcileScope struct {
 	before, diagnosis *v1.Diagnosis
 	requeueAfter      time.Duration
@@ -83,7 +82,7 @@ type reconcileScope struct {
 	isDone            bool
 }
 
-// Reconcile looks at one Diagnosis. An invalid one is refused once and never looked at again.
+// Reconcile takes one Diagnosis through its steps and writes the changes. It refuses an invalid Diagnosis once, and ignores it then.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	was := &v1.Diagnosis{}
 	if err := r.Client.Get(ctx, req.NamespacedName, was); err != nil {

@@ -11,7 +11,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// reasonAgentBack is the reason of the Event that ends what v1.ReasonAgentLost has begun.
+// reasonAgentBack is the reason of the Event that an agent is back, after an Event with v1.ReasonAgentLost.
 const reasonAgentBack = "AgentBack"
 
 // reasonSucceeded is the reason of the Event about the end of a Diagnosis, as agents have it.

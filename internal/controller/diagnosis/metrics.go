@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/metric"
 )
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{bindingsTotal, refusalsTotal, lossesTotal}
 }
@@ -34,7 +34,7 @@ var (
 
 func init() { metrics.Registry.MustRegister(bindings, refusals, losses) }
 
-// countWritten counts what has been written.
+// countWritten counts a Diagnosis by the change that was written.
 func countWritten(scope *reconcileScope) {
 	switch {
 	case scope.before.Ended():

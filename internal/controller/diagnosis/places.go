@@ -31,13 +31,13 @@ const (
 	ofNode      = "node/"
 )
 
-// places are those of Diagnoses that were bound, and that the cache may not show as bound yet.
+// places has the Diagnoses that were bound, and that the cache may not show as bound yet.
 type places struct {
 	mu    sync.Mutex
 	taken map[types.UID]*v1.Diagnosis
 }
 
-// boundValues are the values of boundIndex.
+// boundValues returns the values of boundIndex.
 func (r *Reconciler) boundValues(o client.Object) []string {
 	if d, ok := o.(*v1.Diagnosis); ok && isBound(d) && !isOver(d) {
 		return r.shares(d)
@@ -45,8 +45,8 @@ func (r *Reconciler) boundValues(o client.Object) []string {
 	return nil
 }
 
-// shares are the limits that a Diagnosis counts for: of its node, and of its namespace. In kubediag's own namespace are those of Triggers
-// and policies, for pods of all namespaces: they count for that of the pod.
+// shares returns the limits for which a Diagnosis counts: of its node, and of its namespace. Triggers and policies make Diagnoses of all
+// pods in kubediag's own namespace: these count for the namespace of the pod.
 func (r *Reconciler) shares(d *v1.Diagnosis) []string {
 	namespace := d.Namespace
 	if namespace == r.Agents.Namespace {
@@ -64,8 +64,8 @@ func (r *Reconciler) shares(d *v1.Diagnosis) []string {
 	return all
 }
 
-// findPlace says why there is no place for a Diagnosis, if so. It takes one if the Diagnosis is to be bound now. It asks the API server for
-// nothing, however many wait.
+// findPlace says why there is no place for a Diagnosis, if so. It takes one if the Diagnosis is to be bound now. It sends no request to
+// the API server, however many Diagnoses wait.
 func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) (why string, err error) {
 	r.places.mu.Lock()
 	defer r.places.mu.Unlock()

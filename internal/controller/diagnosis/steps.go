@@ -21,7 +21,8 @@ import (
 	"kubediag.org/kubediag/internal/podstatus"
 )
 
-// skipEnded leaves alone what has ended or is going away, and records, which are not run. It corrects the label by which agents watch.
+// skipEnded stops at a Diagnosis that has ended or is being deleted, and at a record, which is not run. It corrects the label by which
+// agents watch.
 func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
 	v.isDone = isOver(v.before) || !v.before.DeletionTimestamp.IsZero()
 	switch want, wrong := wrongLabel(v.before); {
@@ -36,8 +37,8 @@ func (r *Reconciler) skipEnded(_ context.Context, v *reconcileScope) error {
 // isOver reports whether no agent runs the Diagnosis, now or later.
 func isOver(d *v1.Diagnosis) bool { return d.Ended() || d.Spec.Mode == v1.ModeRecord }
 
-// wrongLabel reports whether a Diagnosis that is over has another label than it should: that of its node, or none if no agent took it. Its
-// creator chose that node then, and the agent there need not see it.
+// wrongLabel reports whether a Diagnosis that is over has a label other than its node, or any label if no agent took it. In that case its
+// creator chose the node, and the agent there need not see it.
 func wrongLabel(d *v1.Diagnosis) (want string, wrong bool) {
 	if d.Spec.Mode == v1.ModeRecord || meta.IsStatusConditionTrue(d.Status.Conditions, v1.ConditionAccepted) {
 		want = v1.NodeLabelValue(d.Spec.NodeName)
@@ -46,7 +47,7 @@ func wrongLabel(d *v1.Diagnosis) (want string, wrong bool) {
 	return want, isOver(d) && label != "" && label != want
 }
 
-// validateSpec refuses what the schema should have refused. API servers before 1.25 check no CEL rules, and a Diagnosis may be older than
+// validateSpec refuses a spec that the schema should have refused. API servers before 1.25 check no CEL rules, and a Diagnosis may be older than
 // a bound. It is read live, once, as the cache has no parameters: the phase says that it was valid.
 func (r *Reconciler) validateSpec(ctx context.Context, v *reconcileScope) error {
 	if v.before.Status.Phase != "" {
@@ -63,7 +64,7 @@ func (r *Reconciler) validateSpec(ctx context.Context, v *reconcileScope) error 
 	return nil
 }
 
-// checkNamespace refuses a pod of another namespace if no policy has asked for the rights of the author there.
+// checkNamespace refuses a pod of another namespace if no admission policy has checked the rights of the author there.
 func (r *Reconciler) checkNamespace(ctx context.Context, v *reconcileScope) error {
 	if hasStarted(v.before) {
 		return nil
@@ -115,7 +116,7 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 	return nil
 }
 
-// waitForPlace looks for a place, or takes it, or has the Diagnosis wait for one.
+// waitForPlace finds or takes a place for the Diagnosis, or marks that it waits for one.
 func (r *Reconciler) waitForPlace(ctx context.Context, scope *reconcileScope, take bool) error {
 	why, err := r.findPlace(ctx, scope.diagnosis, take)
 	if err != nil || why == "" {
@@ -214,7 +215,7 @@ func isBound(d *v1.Diagnosis) bool {
 	return d.Spec.NodeName != "" && d.Labels[v1.LabelNode] == v1.NodeLabelValue(d.Spec.NodeName)
 }
 
-// waitBackoff is how long to wait after having waited since then.
+// waitBackoff returns the next delay of a Diagnosis that has waited since then.
 func (r *Reconciler) waitBackoff(since metav1.Time) time.Duration {
 	return min(max(r.Clock.Since(since.Time), minWait), maxWait)
 }

@@ -19,10 +19,10 @@ import (
 	"kubediag.org/kubediag/internal/metric"
 )
 
-// AgeInterval is the time between two looks at the ages. It is the error of an age.
+// AgeInterval is the time between two measurements of the ages. It is the error of an age.
 const AgeInterval = 30 * time.Second
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration { return []metric.Declaration{leaseAge} }
 
 var (
@@ -36,7 +36,7 @@ var (
 
 func init() { metrics.Registry.MustRegister(leaseAges) }
 
-// leaseRenewal is what was last seen of a Lease.
+// leaseRenewal is the last renewal of a Lease.
 type leaseRenewal struct {
 	renewed time.Time // by the clock of the agent, which may be wrong
 	seen    time.Time // when that was new, by our clock
@@ -45,12 +45,12 @@ type leaseRenewal struct {
 // Ages measures how old the Leases of the agents are. It keeps no cache: the Leases of a large cluster change hundreds
 // of times a second.
 type Ages struct {
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
 	Clock  clock.WithTicker
 	// Namespace is where the Leases are.
 	Namespace string
-	// Every is the time between two looks.
+	// Every is the time between two measurements.
 	Every time.Duration
 
 	nodes map[string]leaseRenewal
@@ -62,7 +62,7 @@ func (a *Ages) SetupWithManager(m manager.Manager) error { return m.Add(a) }
 // NeedLeaderElection makes the leader the only one who exposes the ages.
 func (a *Ages) NeedLeaderElection() bool { return true }
 
-// Start measures until ctx is done. A look that fails is logged, and the ages stay as they were.
+// Start measures until ctx is done. A measurement that fails is logged, and the ages stay as they were.
 func (a *Ages) Start(ctx context.Context) error {
 	defer leaseAges.Reset()
 	return kubeclient.Passes{

@@ -23,13 +23,12 @@ import (
 )
 
 const (
-	// sweepInterval is the time between two passes. No cache of Leases is kept for it, and those of live agents cost
-	// nothing more.
+	// sweepInterval is the time between two passes. They keep no cache of Leases, and make no further request for those of live agents.
 	sweepInterval = 10 * time.Minute
-	// leaseRetention is for how long a Lease must not have been renewed. A node that is gone for a while, as for a
-	// reboot on some clouds, finds its Lease there; one that comes back later makes a new one.
+	// leaseRetention is the time that a Lease stays after its last renewal. A node that is gone for a while, as for a
+	// reboot on some clouds, finds its Lease there; if it comes back later, it makes a new one.
 	leaseRetention = time.Hour
-	// slotRetention is how long a slot of a budget is kept after its period.
+	// slotRetention is the time that a slot of a budget stays after its period.
 	slotRetention = 5 * time.Minute
 	// maxPeriod is the longest period that a RecoveryPolicy can have.
 	maxPeriod = time.Duration(v1.MaxAtOnce) * time.Hour
@@ -43,7 +42,7 @@ const (
 // Sweeper deletes in passes, the first one right after this process has become the leader.
 type Sweeper struct {
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
 	Clock  clock.WithTicker
 	// Namespace is where the Leases are.
@@ -109,8 +108,7 @@ func renewTime(l *coordinationv1.Lease, now time.Time) time.Time {
 	return l.Spec.RenewTime.Time
 }
 
-// deleteLease deletes a Lease, unless it is not that of an agent by all its names, its node exists, or it has changed
-// since it was read.
+// deleteLease deletes a Lease, unless one of its names does not fit an agent, its node exists, or it has changed since it was read.
 func (s *Sweeper) deleteLease(ctx context.Context, l *coordinationv1.Lease) error {
 	holder := l.Spec.HolderIdentity
 	if holder == nil || *holder == "" || l.Name != v1.AgentLeaseName(*holder) || l.Labels[v1.LabelAgent] != v1.NodeLabelValue(*holder) {

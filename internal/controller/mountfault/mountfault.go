@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// collectInterval is the time between two passes. They ask the API server itself, so that nothing is deleted by an old
-// cache.
+// collectInterval is the time between two passes. They read from the API server itself, so that no object is deleted
+// by an old cache.
 const collectInterval = 10 * time.Minute
 
 // The rights of the manager for this.
@@ -32,7 +32,7 @@ const collectInterval = 10 * time.Minute
 // Collector deletes in passes, the first one right after this process has become the leader.
 type Collector struct {
 	Client client.Client
-	// Reader asks the API server itself.
+	// Reader reads from the API server itself.
 	Reader client.Reader
 	Clock  clock.WithTicker
 }
@@ -47,7 +47,7 @@ func (c *Collector) passes() kubeclient.Passes {
 	}
 }
 
-// collectAll deletes the MountFaults whose nodes do not exist. A node is asked for once.
+// collectAll deletes the MountFaults whose nodes do not exist, unless they have changed since they were read. It reads each node once.
 func (c *Collector) collectAll(ctx context.Context) error {
 	log, gone := logr.FromContextOrDiscard(ctx), map[string]bool{}
 	var errs []error

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package operationset says in the status of an OperationSet whether a Diagnosis can use it: whether its list is a
-// graph, and whether every Operation in it exists and is ready. It runs nothing, and no list makes it fail, loop or
-// grow: what is wrong is told in a condition, and the set is looked at again when it or one of its Operations changes.
+// graph, and whether every Operation in it exists and is ready. It runs no Operation, and no list makes it fail, loop or
+// grow. A condition reports the problems, and the set is checked again when it or one of its Operations changes.
 package operationset
 
 import (

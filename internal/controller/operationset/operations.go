@@ -112,7 +112,7 @@ func (r *Reconciler) setsOf(ctx context.Context, op client.Object) []reconcile.R
 	return requests
 }
 
-// readinessChanged lets through what may change the verdict on a set.
+// readinessChanged lets a change of an Operation through if it may change the verdict on a set.
 func readinessChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		was, ok := e.ObjectOld.(*v1.Operation)

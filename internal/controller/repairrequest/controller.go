@@ -6,7 +6,7 @@
 // RecoveryApproval. If it is Plan, the Diagnosis has mode Plan, and ends with its plan.
 //
 // Agents also write when the pod is to be evicted because its fault lasts. Then the Diagnosis is one that evicts, with the same modes,
-// and in mode Automatic it needs no approval. This package allows nothing: the agent asks the policies again before it acts.
+// and in mode Automatic it needs no approval. This package allows no repair: the agent reads the policies again before it acts.
 package repairrequest
 
 import (
@@ -40,14 +40,14 @@ import (
 const (
 	// Interval is the least time between two Diagnoses of the same pod.
 	Interval = 10 * time.Minute
-	// Delay is how long a fault lasts before a Diagnosis is made for it. The kubelet updates the volumes of a pod one after the other,
+	// Delay is the age of a fault before a Diagnosis is made for it. The kubelet updates the volumes of a pod one after the other,
 	// and a plan that lacks a part of the faults is of no use: it changes with the next fault.
 	Delay = 10 * time.Second
 	// maxInterval is the most time between two Diagnoses that evict the same pod. It doubles with each that did not.
 	maxInterval = time.Hour
 	// diagnosesPerSecond and diagnosesAtOnce bound the Diagnoses of the cluster. Namespaces share them.
 	diagnosesPerSecond, diagnosesAtOnce = 10, 100
-	// minWait is how long a fault waits at least if it is not its turn, so that thousands that wait are no load.
+	// minWait is the least wait of a fault for its turn, so that thousands of waiting faults are no load.
 	minWait = time.Second
 	// unfinishedIndex finds the Diagnoses of a pod on a node that have not ended.
 	unfinishedIndex = "repairrequest.unfinished"
@@ -86,11 +86,11 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	return builder.ControllerManagedBy(m).Named("repairrequest").For(&v1.MountFault{}, builder.WithPredicates(asked)).Complete(r)
 }
 
-// request is the Diagnosis that policies ask for because of a fault.
+// request is the Diagnosis that policies require because of a fault.
 type request struct {
 	set  string
 	mode v1.DiagnosisMode
-	// after is how long the fault lasts first.
+	// after is the least age of the fault.
 	after time.Duration
 }
 
@@ -102,7 +102,7 @@ var (
 	}
 )
 
-// requestOf returns what policies ask for because of a fault, or nil: a repair that loses nothing, or else an eviction.
+// requestOf returns the Diagnosis that policies require because of a fault, or nil: a repair without loss, or else an eviction.
 func requestOf(f *v1.MountFault) *request {
 	r := f.Status.Recovery
 	if !f.DeletionTimestamp.IsZero() || f.Status.Pod == nil || r == nil {
@@ -127,7 +127,7 @@ func unfinished(o client.Object) []string {
 	return []string{key(d.Spec.PodReference.Namespace, d.Spec.PodReference.Name)}
 }
 
-// evictions are the values of evictionIndex.
+// evictions returns the values of evictionIndex.
 func evictions(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
 	if !ok || d.Spec.OperationSet != v1.EvictOperationSet || d.Labels[v1.LabelOrigin] != v1.OriginPolicy || d.Spec.PodReference == nil {
@@ -138,7 +138,7 @@ func evictions(o client.Object) []string {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// Reconcile makes the Diagnosis of the pod of a fault, unless one is under way. While the fault is there, it looks again.
+// Reconcile makes the Diagnosis of the pod of a fault, unless one is under way. While the fault is there, it is reconciled again.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	f := &v1.MountFault{}
 	if err := r.Client.Get(ctx, req.NamespacedName, f); err != nil {
@@ -165,7 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return r.make(ctx, q.diagnosisOf(f, now), now)
 }
 
-// make makes a Diagnosis, unless there is one of that name or others are to come first.
+// make makes a Diagnosis, unless that name is taken or others are to come first.
 func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (reconcile.Result, error) {
 	again := reconcile.Result{RequeueAfter: Interval}
 	d.Namespace = r.Namespace
@@ -218,7 +218,7 @@ func (r *Reconciler) busy(ctx context.Context, f *v1.MountFault) (bool, error) {
 	return len(list.Items) > 0, nil
 }
 
-// backOff returns how long a Diagnosis that evicts the pod has to wait for earlier ones. Those that have ended since the fault began did
+// backOff returns how long a Diagnosis that evicts the pod has to wait for earlier ones. Evictions that have ended since the fault began did
 // not evict the pod: the fault would be gone.
 func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, now time.Time) (time.Duration, error) {
 	if q.set != v1.EvictOperationSet {
@@ -251,8 +251,8 @@ func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, 
 // maxBase leaves room in a name for what makes it unique.
 const maxBase = 200
 
-// diagnosisOf is the Diagnosis of the pod of a fault. All faults of a pod have the same in an interval, so that a manager that
-// is restarted makes no second one. With mode Plan, a fault has one as long as it lasts.
+// diagnosisOf returns the Diagnosis of the pod of a fault. All faults of a pod have the same Diagnosis in an interval, so that a restarted
+// manager makes no second one. With mode Plan, a fault has one Diagnosis as long as it lasts.
 func (q *request) diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
 	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(Interval), 10)
 	if q.mode == v1.ModePlan {
