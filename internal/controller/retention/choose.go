@@ -47,10 +47,17 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 			break
 		}
 		g := l.countGroupOf(d)
-		if cause := l.deletionCause(now.Sub(endTime(d)), left[g]); cause != "" {
-			chosen = append(chosen, deletion{d, cause})
-			left[g]--
+		age, cause := now.Sub(endTime(d)), ""
+		switch {
+		case l.TTL > 0 && age > l.TTL:
+			cause = causeAge
+		case l.PerNode > 0 && left[g] > l.PerNode && age > l.MinimumAge:
+			cause = causeCount
+		default:
+			continue
 		}
+		chosen = append(chosen, deletion{d, cause})
+		left[g]--
 	}
 	return chosen
 }
@@ -72,19 +79,7 @@ func (l Limits) countGroupOf(d *v1.Diagnosis) countGroup {
 	return g
 }
 
-// deletionCause says why a Diagnosis goes that ended so long ago, when that many are left of its group; empty: it
-// stays.
-func (l Limits) deletionCause(age time.Duration, left int) string {
-	switch {
-	case l.TTL > 0 && age > l.TTL:
-		return causeAge
-	case l.PerNode > 0 && left > l.PerNode && age > l.MinimumAge:
-		return causeCount
-	}
-	return ""
-}
-
-// endTime is when a Diagnosis ended. Those of older releases say only when they started, and not always that.
+// endTime is when a Diagnosis ended. A Diagnosis of an older release has the time of its start, or none.
 func endTime(diagnosis *v1.Diagnosis) time.Time {
 	switch {
 	case !diagnosis.Status.CompletionTime.IsZero():

@@ -44,17 +44,3 @@ func init() {
 var phases = []v1.DiagnosisPhase{
 	v1.DiagnosisPending, v1.DiagnosisRunning, v1.DiagnosisSucceeded, v1.DiagnosisFailed, v1.DiagnosisUnknown,
 }
-
-func observeStored(all []v1.Diagnosis) {
-	counts := map[v1.DiagnosisPhase]int{}
-	for i := range all {
-		phase := all[i].Status.Phase
-		if phase == "" {
-			phase = v1.DiagnosisPending
-		}
-		counts[phase]++
-	}
-	for _, phase := range phases {
-		storedGauge.WithLabelValues(string(phase)).Set(float64(counts[phase]))
-	}
-}

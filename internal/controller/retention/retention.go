@@ -6,6 +6,7 @@
 // exists.
 package retention
 
+	"cmp"
 import (
 	"context"
 	"fmt"
@@ -58,7 +59,13 @@ func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 	if err := k.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing diagnoses: %w", err)
 	}
-	observeStored(all.Items)
+	counts := map[v1.DiagnosisPhase]int{}
+	for i := range all.Items {
+		counts[cmp.Or(all.Items[i].Status.Phase, v1.DiagnosisPending)]++
+	}
+	for _, phase := range phases {
+		storedGauge.WithLabelValues(string(phase)).Set(float64(counts[phase]))
+	}
 	for _, c := range k.Limits.chooseDeletions(began, all.Items) {
 		if _, err := kubeclient.DeleteUnchanged(ctx, k.Client, c.diagnosis); err != nil {
 			return fmt.Errorf("deleting diagnosis %s/%s: %w", c.diagnosis.Namespace, c.diagnosis.Name, err)

@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -93,7 +95,7 @@ func (r *Reconciler) ensureObject(ctx context.Context, want shippedObject) error
 		if err == nil {
 			log.FromContext(ctx).Info("Created what ships", "kind", want.objectKind(), "name", want.GetName())
 		}
-		return client.IgnoreAlreadyExists(err) // the cache is behind: it is looked at again when that is not so
+		return client.IgnoreAlreadyExists(err) // the cache is behind, and its next event comes here again
 	}
 	if err != nil {
 		return err
@@ -104,8 +106,12 @@ func (r *Reconciler) ensureObject(ctx context.Context, want shippedObject) error
 	}
 	was := is.deepCopy()
 	is.takeSpec(want)
-	if err := is.annotate(r.Version); err != nil || is.isUpToDate(was) {
+	if err := is.annotate(r.Version); err != nil {
 		return err
+	}
+	if equality.Semantic.DeepEqual(is.specPointer(), was.specPointer()) && maps.Equal(is.GetLabels(), was.GetLabels()) &&
+		maps.Equal(is.GetAnnotations(), was.GetAnnotations()) {
+		return nil
 	}
 	if err := r.Client.Patch(ctx, is.Object, client.MergeFromWithOptions(was.Object, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err

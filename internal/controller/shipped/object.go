@@ -89,13 +89,7 @@ func (o shippedObject) belongsToUser(want shippedObject) (bool, error) {
 	return hash != written, err
 }
 
-// isUpToDate reports whether nothing is to be written.
-func (o shippedObject) isUpToDate(other shippedObject) bool {
-	return equality.Semantic.DeepEqual(o.specPointer(), other.specPointer()) && maps.Equal(o.GetLabels(), other.GetLabels()) &&
-		maps.Equal(o.GetAnnotations(), other.GetAnnotations())
-}
-
-// loadShipped reads all that ships, the Operations first.
+// loadShipped reads all shipped objects, the Operations first.
 func loadShipped() (all []shippedObject, err error) {
 	operations, err := manifests.Read[v1.Operation](shipped.Files, "Operation")
 	sets, errSets := manifests.Read[v1.OperationSet](shipped.Files, "OperationSet")

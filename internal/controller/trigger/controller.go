@@ -59,7 +59,7 @@ type Reconciler struct {
 	// Every is how often a Trigger is looked at.
 	Every time.Duration
 
-	lastCleanup sync.Map // by the name of the Trigger, the time.Time when its history was looked at
+	lastCleanup sync.Map // by the name of the Trigger, the time.Time of the last cleanup of its history
 }
 
 // Dispatcher makes Diagnoses of causes, and says how far it is.
@@ -128,7 +128,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: trigger.Generation}
 	source := trigger.Spec.SourceTemplate
-	switch errs := validateSpec(&trigger.Spec); {
+	errs, never := trigger.Spec.Validate(), false
+	if c := source.CronTemplate; c != nil {
+		schedule, err := cron.Parse(c)
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("spec", "sourceTemplate", "cronTemplate", "schedule"), c.Schedule, err.Error()))
+		}
+		never = err == nil && schedule.Next(r.Clock.Now()).IsZero()
+	}
+	switch {
 	case len(errs) > 0:
 		ready.Reason, ready.Message = v1.ReasonInvalidSpec, v1.Message(errs)
 	case source.CommonEventTemplate != nil:
@@ -139,29 +147,24 @@ func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 	case source.PrometheusAlertTemplate != nil && !r.AlertsReceived:
 		ready.Reason = v1.ReasonReceiverOff
 		ready.Message = "the manager receives no alerts: start it with --alert-bind-address, as config/overlays/alert-receiver does"
-	case source.CronTemplate != nil && neverFires(source.CronTemplate, r.Clock.Now()):
+	case never:
 		ready.Reason = v1.ReasonNeverFires
 		ready.Message = fmt.Sprintf("spec.sourceTemplate.cronTemplate.schedule: %q has no time in the next five years", source.CronTemplate.Schedule)
 	default:
-		if err := r.addToSources(trigger); err != nil {
-			ready.Reason, ready.Message = v1.ReasonInvalidSpec, err.Error()
-			break
+		r.Dispatcher.Ensure(trigger) // before any source offers
+		for _, s := range r.Sources {
+			if err := s.Install(trigger); err != nil {
+				ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, err.Error()
+				break
+			}
 		}
+	}
+	if ready.Status == metav1.ConditionTrue {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Trigger fires when its source does"
 		return ready
 	}
 	r.removeFromSources(trigger.Name)
 	return ready
-}
-
-func (r *Reconciler) addToSources(t *v1.Trigger) error {
-	r.Dispatcher.Ensure(t) // before any source offers
-	for _, s := range r.Sources {
-		if err := s.Install(t); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *Reconciler) removeFromSources(name string) {
@@ -170,20 +173,4 @@ func (r *Reconciler) removeFromSources(name string) {
 	}
 	r.Dispatcher.Forget(name)
 	r.lastCleanup.Delete(name)
-}
-
-// validateSpec checks all that a TriggerSpec can say about itself, the cron schedule included.
-func validateSpec(s *v1.TriggerSpec) field.ErrorList {
-	errs := s.Validate()
-	if c := s.SourceTemplate.CronTemplate; c != nil {
-		if _, err := cron.Parse(c); err != nil {
-			errs = append(errs, field.Invalid(field.NewPath("spec", "sourceTemplate", "cronTemplate", "schedule"), c.Schedule, err.Error()))
-		}
-	}
-	return errs
-}
-
-func neverFires(c *v1.CronTemplate, now time.Time) bool {
-	s, err := cron.Parse(c)
-	return err == nil && s.Next(now).IsZero()
 }

@@ -74,7 +74,12 @@ func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Dia
 	var over []*v1.Diagnosis
 	for _, d := range newest {
 		g := group{d.Spec.NodeName, d.Status.Phase}
-		if kept[g] < trigger.Spec.HistoryLimit(d.Status.Phase) || guardsAgainstRepeat(trigger, d, now) {
+		noRepeat := now.Sub(d.CreationTimestamp.Time) <= trigger.Spec.RepeatInterval()
+		if trigger.Spec.SourceTemplate.CronTemplate != nil {
+			last := trigger.Status.LastScheduleTime
+			noRepeat = trigger.Status.PendingNodes > 0 && last != nil && !d.CreationTimestamp.Time.Before(last.Time)
+		}
+		if noRepeat || kept[g] < trigger.Spec.HistoryLimit(d.Status.Phase) {
 			kept[g]++
 			continue
 		}
@@ -82,13 +87,4 @@ func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Dia
 	}
 	slices.Reverse(over)
 	return over[:min(len(over), maxDeletions)]
-}
-
-// guardsAgainstRepeat reports whether a Diagnosis stands for a cause that must not fire again yet.
-func guardsAgainstRepeat(t *v1.Trigger, d *v1.Diagnosis, now time.Time) bool {
-	if t.Spec.SourceTemplate.CronTemplate == nil {
-		return now.Sub(d.CreationTimestamp.Time) <= t.Spec.RepeatInterval()
-	}
-	last := t.Status.LastScheduleTime
-	return t.Status.PendingNodes > 0 && last != nil && !d.CreationTimestamp.Time.Before(last.Time)
 }
