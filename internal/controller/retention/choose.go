@@ -25,7 +25,7 @@ type deletion struct {
 	cause     string
 }
 
-// chooseDeletions picks what is over the limits, oldest first.
+// chooseDeletions picks the Diagnoses over the limits, oldest first.
 func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 	var ended []*v1.Diagnosis
 	for i := range all {
@@ -62,8 +62,8 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 	return chosen
 }
 
-// countGroup is what a limit on the number counts together. The node is empty if no agent took the Diagnosis: its
-// creator chose that name, and no agent has confirmed it. All that is made without a person is in kubediag's own namespace, for the
+// countGroup is a group of Diagnoses for a limit on the number. The node is empty if no agent took the Diagnosis: its
+// creator chose that name, and no agent has confirmed it. Diagnoses without a person are made in kubediag's own namespace, for the
 // pods of all others. So the namespace of the pod counts, too, and one namespace never pushes out the records of another.
 type countGroup struct{ namespace, node, podNamespace string }
 

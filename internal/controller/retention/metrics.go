@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/metric"
 )
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{deletionsTotal, failuresTotal, passDuration, storedDiagnoses}
 }
@@ -40,7 +40,7 @@ func init() {
 	metrics.Registry.MustRegister(deletionsCounter, failuresCounter, passSeconds, storedGauge)
 }
 
-// phases are those that the API allows. A Diagnosis that has none yet counts as Pending.
+// phases are the phases of the API. A Diagnosis without a phase counts as Pending.
 var phases = []v1.DiagnosisPhase{
 	v1.DiagnosisPending, v1.DiagnosisRunning, v1.DiagnosisSucceeded, v1.DiagnosisFailed, v1.DiagnosisUnknown,
 }

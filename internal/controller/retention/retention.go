@@ -2,12 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package retention deletes Diagnoses that ended long ago, or of which a namespace has too many on a node. It never
-// deletes one that has not ended, nor anything on a node: the agents forget what belongs to a Diagnosis that no longer
-// exists.
+// deletes a Diagnosis that has not ended, and changes no node: the agents delete the files of a Diagnosis that no longer exists.
 package retention
 
-	"cmp"
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -50,7 +49,7 @@ func (k *Keeper) passes() kubeclient.Passes {
 	}
 }
 
-// deleteOverLimits deletes what is over the limits, MaxDeletions at most and the oldest first. It stops at the first
+// deleteOverLimits deletes the Diagnoses over the limits, MaxDeletions at most and the oldest first. It stops at the first
 // error that another Diagnosis would meet too.
 func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 	began := k.Clock.Now()
@@ -75,15 +74,15 @@ func (k *Keeper) deleteOverLimits(ctx context.Context) error {
 	return nil
 }
 
-// Limits are what is kept.
+// Limits bound the Diagnoses that are kept.
 type Limits struct {
-	// TTL is how long a Diagnosis is kept after its end. 0: for ever.
+	// TTL is the time that a Diagnosis is kept after its end. 0: for ever.
 	TTL time.Duration
-	// PerNode is how many that have ended are kept of one namespace on one node, about the pods of one namespace. 0: all.
+	// PerNode bounds the Diagnoses of one namespace that have ended on one node, about the pods of one namespace. 0: no bound.
 	PerNode int
 	// Namespace is kubediag's own.
 	Namespace string
-	// MinimumAge is how long after its end PerNode does not touch a Diagnosis.
+	// MinimumAge is the time after its end in which PerNode does not delete a Diagnosis.
 	MinimumAge time.Duration
 	// MaxDeletions bounds one pass.
 	MaxDeletions int

@@ -34,7 +34,7 @@ import (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations,verbs=patch,resourceNames=auto-collector;auto-diagnoser;auto-recover;block-device-collector;held-device-diagnoser;held-device-recover;idle-device-recover;mount-info-collector;mount-namespace-collector;orphaned-pod-collector;orphaned-pod-recover;pod-detail-collector;pod-evict-recover;subpath-remount-diagnoser;subpath-remount-recover;volume-health-collector;volume-health-diagnoser;volume-rebind-recover
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operationsets,verbs=patch,resourceNames=auto;held-device-op-set;idle-device-op-set;orphaned-pod-op-set;pod-evict-op-set;subpath-remount-op-set;volume-health-op-set
 
-// Reconciler keeps what ships.
+// Reconciler keeps the shipped objects.
 type Reconciler struct {
 	Client client.Client
 	// Version is the release's.
@@ -43,10 +43,10 @@ type Reconciler struct {
 	shipped []shippedObject
 }
 
-// allObjects is the one request: all that ships is looked at together.
+// allObjects is the one request: all shipped objects are reconciled together.
 var allObjects = reconcile.Request{}
 
-// SetupWithManager adds the reconciler to a manager. It looks when it starts, and when something that ships changes.
+// SetupWithManager adds the reconciler to a manager. It reconciles when it starts, and when a shipped object changes.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	var err error
 	if r.shipped, err = loadShipped(); err != nil {
@@ -71,7 +71,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		Complete(r)
 }
 
-// Reconcile looks at all of them.
+// Reconcile creates or updates all shipped objects.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var errs []error
 	for _, want := range r.shipped {

@@ -45,7 +45,7 @@ func (o shippedObject) specPointer() any { return o.spec().Addr().Interface() }
 // takeSpec copies the spec of another object of the same kind.
 func (o shippedObject) takeSpec(from shippedObject) { o.spec().Set(from.deepCopy().spec()) }
 
-// specHash is that of the spec.
+// specHash returns the hash of the spec.
 func (o shippedObject) specHash() (string, error) {
 	text, err := json.Marshal(o.specPointer())
 	if err != nil {
@@ -55,7 +55,7 @@ func (o shippedObject) specHash() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// annotate writes down what was written, and by which release.
+// annotate sets the hash of the spec, and the release that writes it.
 func (o shippedObject) annotate(version string) error {
 	hash, err := o.specHash()
 	if err != nil {

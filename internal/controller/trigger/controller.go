@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trigger keeps Triggers at work: it hands each to its source, fires those of the clock, writes into their
-// status what they did, and deletes their old Diagnoses. It makes no Diagnosis itself: package internal/trigger does.
+// Package trigger keeps Triggers at work: it hands each to its source, fires those of the clock, writes their results into their
+// status, and deletes their old Diagnoses. It makes no Diagnosis itself: package internal/trigger does.
 package trigger
 
 import (
@@ -41,7 +41,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=mountfaults,verbs=get;list;watch
 
-// maxConcurrentReconciles is how many Triggers are looked at at once, so that none waits for the writes of another.
+// maxConcurrentReconciles is how many Triggers are reconciled at once, so that no Trigger waits for the writes of another.
 const maxConcurrentReconciles = 4
 
 // Reconciler keeps Triggers at work.
@@ -56,13 +56,13 @@ type Reconciler struct {
 	Sources []trigger.Source
 	// AlertsReceived reports whether the manager listens for alerts.
 	AlertsReceived bool
-	// Every is how often a Trigger is looked at.
+	// Every is the time between two reconciliations of a Trigger.
 	Every time.Duration
 
 	lastCleanup sync.Map // by the name of the Trigger, the time.Time of the last cleanup of its history
 }
 
-// Dispatcher makes Diagnoses of causes, and says how far it is.
+// Dispatcher makes Diagnoses of causes, and reports its progress.
 type Dispatcher interface {
 	trigger.Offerer
 	Ensure(t *v1.Trigger)
@@ -82,7 +82,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		Complete(r)
 }
 
-// Reconcile looks at one Trigger. An invalid one is not looked at again before it changes.
+// Reconcile installs one Trigger, runs its schedule and writes its status. An invalid Trigger is not reconciled again before it changes.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var old v1.Trigger
 	if err := r.Client.Get(ctx, req.NamespacedName, &old); err != nil {
@@ -123,8 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// installAndJudge installs a Trigger in its source, and says whether it can fire. One that cannot is removed from all
-// of them.
+// installAndJudge installs a Trigger in its source, and returns whether it can fire. A Trigger that cannot is removed from all sources.
 func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 	ready := metav1.Condition{Type: v1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: trigger.Generation}
 	source := trigger.Spec.SourceTemplate
@@ -152,6 +151,7 @@ func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 		ready.Message = fmt.Sprintf("spec.sourceTemplate.cronTemplate.schedule: %q has no time in the next five years", source.CronTemplate.Schedule)
 	default:
 		r.Dispatcher.Ensure(trigger) // before any source offers
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Trigger fires when its source does"
 		for _, s := range r.Sources {
 			if err := s.Install(trigger); err != nil {
 				ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, err.Error()
@@ -160,7 +160,6 @@ func (r *Reconciler) installAndJudge(trigger *v1.Trigger) metav1.Condition {
 		}
 	}
 	if ready.Status == metav1.ConditionTrue {
-		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1.ReasonReady, "Trigger fires when its source does"
 		return ready
 	}
 	r.removeFromSources(trigger.Name)

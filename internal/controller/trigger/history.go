@@ -19,7 +19,7 @@ import (
 // ownerIndex finds the Diagnoses that a Trigger made.
 const ownerIndex = "trigger.owner"
 
-// cleanupInterval is how often the history of a Trigger is looked at, and maxDeletions bounds one look.
+// cleanupInterval is the time between two cleanups of the history of a Trigger, and maxDeletions bounds one cleanup.
 const (
 	cleanupInterval = time.Minute
 	maxDeletions    = 200
@@ -54,8 +54,8 @@ func (r *Reconciler) deleteSurplus(ctx context.Context, trigger *v1.Trigger, now
 	return nil
 }
 
-// surplusOf picks what is over the limits, the oldest first. Kept in any case is what has not ended, and what stands
-// for a cause that must not fire again yet: its name keeps a second one away.
+// surplusOf picks the Diagnoses over the limits, the oldest first. It keeps those that have not ended, and those of a cause that must not
+// fire again yet: the name of the Diagnosis prevents a second one.
 func surplusOf(trigger *v1.Trigger, all []v1.Diagnosis, now time.Time) []*v1.Diagnosis {
 	type group struct {
 		node  string

@@ -11,8 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/trigger"
 )
 
-// addProgress adds to the status what happened since it was written last. The list of drops has one entry for each
-// reason.
+// addProgress adds the events since the last write to the status. The list of drops has one entry for each reason.
 func addProgress(t *v1.Trigger, p trigger.Progress) {
 	s := &t.Status
 	s.Matched += p.Tally.Matched

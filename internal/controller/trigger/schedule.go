@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// nextRun reports whether a run of a Trigger with a schedule is due, and when to look again. The run is to be offered
+// nextRun reports whether a run of a Trigger with a schedule is due, and when to check again. The run is to be offered
 // after the status has been written: a manager that ends in between finds pendingNodes and begins the run again, and
 // the names of the Diagnoses that it made already are taken.
 func (r *Reconciler) nextRun(t *v1.Trigger, now time.Time) (run *trigger.Cause, again time.Duration, err error) {
@@ -58,7 +58,7 @@ func (r *Reconciler) nextRun(t *v1.Trigger, now time.Time) (run *trigger.Cause, 
 	return causeOf(t, due), again, nil
 }
 
-// causeOf is a run: each time of the schedule is a cause of its own.
+// causeOf returns the cause of a run: each time of the schedule has its own.
 func causeOf(t *v1.Trigger, at time.Time) *trigger.Cause {
 	template := t.Spec.SourceTemplate.CronTemplate
 	when := at.UTC().Format(time.RFC3339)
