@@ -23,7 +23,7 @@ import (
 // gone already. It waits for the kernel as long as ctx allows; ErrNoAnswer says
 // that the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
-	r := s.newDetacher()
+	r := deviceDetacher{s}
 	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]
 	if err := r.detachBy(ctx, d, detach); err != nil {
 		return fmt.Errorf("detach %q: %w", d.Name, err)

@@ -74,7 +74,25 @@ func (s Sys) All() ([]Device, error) {
 
 // byPath finds the device whose node path leads to.
 func (s sysfs) byPath(name string) (Device, error) {
-	st, err := callWithin(&pathCalls, s.pathAt(name), func() (sys.Stat, error) { return s.statPath(name) })
+	// Absolute links are meant from the root. Links of /proc are no paths; no device is there.
+	st, err := callWithin(&pathCalls, s.pathAt(name), func() (sys.Stat, error) {
+		root, err := sys.OpenRoot(s.pathAt("/"))
+		if err != nil {
+			return sys.Stat{}, err
+		}
+		defer root.Close()
+		fd, _, err := sys.Walk{Root: root, Check: func(name string, _ *sys.FD) error {
+			if name == "/proc" {
+				return fmt.Errorf("%w: leads through /proc", ErrNotBlock)
+			}
+			return nil
+		}}.Resolve(name)
+		if err != nil {
+			return sys.Stat{}, err
+		}
+		defer fd.Close()
+		return fd.Stat(sys.StatType)
+	})
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return Device{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
@@ -85,27 +103,6 @@ func (s sysfs) byPath(name string) (Device, error) {
 		return Device{}, ErrNotBlock
 	}
 	return s.byNumber(Number{st.RdevMajor, st.RdevMinor})
-}
-
-// statPath looks at what a path leads to, absolute links in it meant from the root. Links
-// of /proc are no paths; no device is there.
-func (s sysfs) statPath(name string) (sys.Stat, error) {
-	root, err := sys.OpenRoot(s.pathAt("/"))
-	if err != nil {
-		return sys.Stat{}, err
-	}
-	defer root.Close()
-	fd, _, err := sys.Walk{Root: root, Check: func(name string, _ *sys.FD) error {
-		if name == "/proc" {
-			return fmt.Errorf("%w: leads through /proc", ErrNotBlock)
-		}
-		return nil
-	}}.Resolve(name)
-	if err != nil {
-		return sys.Stat{}, err
-	}
-	defer fd.Close()
-	return fd.Stat(sys.StatType)
 }
 
 func (s sysfs) byNumber(n Number) (Device, error) {

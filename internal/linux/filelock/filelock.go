@@ -57,7 +57,14 @@ func (l *Lock) Try() (release func(), err error) {
 		l.file = file
 	}
 	l.holders++
-	return sync.OnceFunc(l.releaseOnce), nil
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.holders--; l.holders == 0 {
+			_ = l.file.Close() // which gives the lock back
+			l.file = nil
+		}
+	}), nil
 }
 
 // Hold is Try until the lock is free or ctx is done.
@@ -72,15 +79,6 @@ func (l *Lock) Hold(ctx context.Context) (release func(), err error) {
 			return nil, err
 		case <-time.After(retryInterval):
 		}
-	}
-}
-
-func (l *Lock) releaseOnce() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders--; l.holders == 0 {
-		_ = l.file.Close() // which gives the lock back
-		l.file = nil
 	}
 }
 

@@ -101,22 +101,15 @@ func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 	return ""
 }
 
-// listDescriptors lists what a process has open. For one that has just ended the kernel
-// may answer that it is not permitted, so one that refuses is asked again.
-func (s *serverSearch) listDescriptors(dir string) (fds []int, more bool, err error) {
-	for range 2 {
-		if fds, more, err = s.descriptors.Of(dir); !errors.Is(err, fs.ErrPermission) {
-			break
-		}
-	}
-	return fds, more, err
-}
-
 // inspectProcess looks at what a process has open.
 func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
 	dir := strconv.Itoa(pid)
-	fds, more, err := s.listDescriptors(dir)
-	opened.more = more
+	var fds []int
+	for range 2 { // for a process that has just ended the kernel may answer that it is not permitted
+		if fds, opened.more, err = s.descriptors.Of(dir); !errors.Is(err, fs.ErrPermission) {
+			break
+		}
+	}
 	for _, fd := range fds {
 		step()
 		number := strconv.Itoa(fd)
@@ -135,9 +128,11 @@ func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProces
 		}
 	}
 	if len(opened.connections) > 0 {
-		if opened.server, err = serverOf(pid); err != nil {
+		var stat sys.ProcStat
+		if stat, err = sys.ReadProcStat(dir); err != nil {
 			opened.connections = nil
 		}
+		opened.server = Server{PID: pid, Command: stat.Name, State: stat.State}
 	}
 	return opened, err
 }
@@ -168,9 +163,4 @@ func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 func mayBeFUSEDevice(link string) bool {
 	link = strings.TrimSuffix(link, " (deleted)")
 	return strings.HasPrefix(link, "/") && strings.HasSuffix(link, "/fuse")
-}
-
-func serverOf(pid int) (Server, error) {
-	stat, err := sys.ReadProcStat(strconv.Itoa(pid))
-	return Server{PID: pid, Command: stat.Name, State: stat.State}, err
 }

@@ -27,21 +27,20 @@ func (p *recordParser) addRecord(record string) {
 	switch {
 	case strings.HasPrefix(message, "oom-kill:"): // 5.0
 		p.victim, p.killedGroup = parseVictim(message), ""
-	case strings.HasPrefix(message, "Task in "): // before 5.0
-		p.victim, p.killedGroup = parseTaskIn(message), ""
+	case strings.HasPrefix(message, "Task in "): // before 5.0; it names no process, but the next line does
+		p.victim, p.killedGroup = Kill{}, ""
+		const between = " killed as a result of limit of "
+		if strings.Count(message, between) == 1 {
+			p.victim.Cgroup, p.victim.Limit, _ = strings.Cut(strings.TrimPrefix(message, "Task in "), between)
+		}
 	case strings.HasPrefix(message, "Tasks in "): // 4.19, memory.oom.group
 		p.killedGroup, _ = strings.CutSuffix(strings.TrimPrefix(message, "Tasks in "), " are going to be killed due to memory.oom.group set")
-	default:
-		p.addKill(at, message)
 	}
-}
-
-// addKill takes a line that says that a process was killed. The line before may have told more.
-func (p *recordParser) addKill(at time.Duration, message string) {
 	pid, name, node, ok := parseKill(message)
 	if !ok {
 		return
 	}
+	// A process was killed. The line before may have said more about it.
 	kill := Kill{Time: p.bootTime.Add(at), PID: pid, Name: name, Node: node}
 	switch {
 	case p.victim.PID == pid || p.victim.PID == 0 && p.killedGroup == "":
@@ -126,16 +125,6 @@ func parseVictim(message string) Kill {
 	head, kill.Cgroup, _ = strings.Cut(head, ",task_memcg=")
 	_, kill.Limit, _ = strings.Cut(head, ",oom_memcg=")
 	return kill
-}
-
-// parseTaskIn reads "Task in PATH killed as a result of limit of PATH". It names no process; the next line does.
-func parseTaskIn(message string) Kill {
-	const between = " killed as a result of limit of "
-	if strings.Count(message, between) != 1 {
-		return Kill{}
-	}
-	cgroup, limit, _ := strings.Cut(strings.TrimPrefix(message, "Task in "), between)
-	return Kill{Cgroup: cgroup, Limit: limit}
 }
 
 // parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed

@@ -143,7 +143,17 @@ func (r *askRound[T]) runUntilStuck() int {
 	ctx, stop := r.watchProgress()
 	defer stop()
 	_, err := bounded.Do(ctx, &r.calls, bounded.Call{}, func() (none struct{}, err error) {
-		r.askProcesses()
+		for _, pid := range r.pids {
+			var value T
+			err := ErrSilent
+			if r.mayAsk(pid) {
+				value, err = r.readProcess(pid, func() { r.progress.Add(1) })
+			}
+			r.progress.Add(1)
+			if !r.handOver(pid, value, err) {
+				break
+			}
+		}
 		return none, nil
 	})
 	r.mu.Lock()
@@ -186,21 +196,6 @@ func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 		cancel()
 	}()
 	return ctx, cancel
-}
-
-// askProcesses asks one process after the other.
-func (r *askRound[T]) askProcesses() {
-	for _, pid := range r.pids {
-		var value T
-		err := ErrSilent
-		if r.mayAsk(pid) {
-			value, err = r.readProcess(pid, func() { r.progress.Add(1) })
-		}
-		r.progress.Add(1)
-		if !r.handOver(pid, value, err) {
-			return
-		}
-	}
 }
 
 // handOver hands on what was read of a process, unless it is not waited for any more.

@@ -28,23 +28,20 @@ type jobProcess struct {
 	done               bool             // it has done its job; guarded by the Runner
 }
 
-// startProcess starts a process. A goroutine waits for its end from then on.
-func (r *Runner) startProcess(ctx context.Context, o Options) (*jobProcess, error) {
-	child := &jobProcess{job: o.Job, owner: o.Owner, waitKeys: o.Waits, exited: make(chan struct{})}
-	if err := r.acquire(ctx, child); err != nil {
-		return nil, err
-	}
+// startProcess starts the process, for which there is room. A goroutine waits for its end from then on. After an error
+// its room is free again.
+func (r *Runner) startProcess(child *jobProcess) error {
 	stdin, file, err := os.Pipe()
 	if err != nil {
 		r.removeChild(child)
-		return nil, err
+		return err
 	}
 	defer stdin.Close()
 	out, stdout, err := os.Pipe()
 	if err != nil {
 		file.Close()
 		r.removeChild(child)
-		return nil, err
+		return err
 	}
 	defer stdout.Close()
 	child.toChild, child.fromChild = file, out
@@ -53,9 +50,9 @@ func (r *Runner) startProcess(ctx context.Context, o Options) (*jobProcess, erro
 	if err := <-started; err != nil {
 		file.Close()
 		out.Close()
-		return nil, err
+		return err
 	}
-	return child, nil
+	return nil
 }
 
 // runProcess starts the process and waits for its end. The kernel takes the end of
@@ -147,18 +144,16 @@ func (p *jobProcess) resultOf(ctx context.Context, err error) error {
 	case errors.Is(err, errMissingEnd) && p.waitExit(ctx):
 		err = fmt.Errorf("%w: %v", err, p.state)
 	}
-	time.AfterFunc(endGrace, p.releaseMemory)
+	time.AfterFunc(endGrace, func() {
+		select {
+		case <-p.exited:
+		default:
+			// A process that cannot end will not use its memory again. The kernel refuses to release that of one that was
+			// not killed.
+			_ = sys.ReleaseMemory(p.process.Pid) // else it keeps its memory
+		}
+	})
 	return &LostError{Job: p.job, PID: p.process.Pid, Gone: p.exited, Err: err}
-}
-
-// releaseMemory takes from a process that cannot end what it will not use again. The
-// kernel refuses it for one that was not killed.
-func (p *jobProcess) releaseMemory() {
-	select {
-	case <-p.exited:
-	default:
-		_ = sys.ReleaseMemory(p.process.Pid) // else it keeps its memory
-	}
 }
 
 // waitExit waits for the end of the process, but not for long.

@@ -69,7 +69,10 @@ func (r *Runner) Run(ctx context.Context, options Options) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, options.Deadline, ErrDeadline)
 	defer cancel()
-	child, err := r.startProcess(ctx, options)
+	child := &jobProcess{job: options.Job, owner: options.Owner, waitKeys: options.Waits, exited: make(chan struct{})}
+	if err = r.acquire(ctx, child); err == nil {
+		err = r.startProcess(child)
+	}
 	if err != nil {
 		return fmt.Errorf("run job %q: %w", options.Job, err)
 	}
@@ -124,7 +127,10 @@ func (r *Runner) tryAcquire(child *jobProcess) (ending *jobProcess, err error) {
 			return nil, errWaiting
 		}
 	}
-	r.room.Places, r.room.PerNamespace = cmp.Or(r.MaxLingering, r.defaultMax()), ownerShare
+	r.room.Places, r.room.PerNamespace = cmp.Or(r.MaxLingering, defaultMaxLingering), ownerShare
+	if r.MaxLingering == 0 && sys.HasMemoryRelease.Probe() != nil {
+		r.room.Places = maxUnreleasedLingering // a process that cannot end keeps its memory
+	}
 	if !r.room.Take(share.Owner{Namespace: child.owner}) {
 		return nil, ErrTooMany
 	}
@@ -133,14 +139,6 @@ func (r *Runner) tryAcquire(child *jobProcess) (ending *jobProcess, err error) {
 	}
 	r.children[child] = false
 	return nil, nil
-}
-
-// defaultMax is less where a process that cannot end keeps its memory.
-func (r *Runner) defaultMax() int {
-	if sys.HasMemoryRelease.Probe() != nil {
-		return maxUnreleasedLingering
-	}
-	return defaultMaxLingering
 }
 
 // noteLeft notes that no caller waits for the process any more, and whether it has done its job.

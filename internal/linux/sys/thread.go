@@ -30,7 +30,14 @@ func OnThread(fn func() error) error {
 	done := make(chan struct{})
 	go runLocked(fn, &out, done)
 	<-done
-	return out.passOn()
+	switch {
+	case out.returned:
+		return out.err
+	case out.panicked != nil:
+		panic(out.panicked)
+	}
+	runtime.Goexit()
+	return nil
 }
 
 // runLocked runs fn locked to a thread that is not the main one, and returns
@@ -48,21 +55,19 @@ func runLocked(fn func() error, out *callOutcome, done chan<- struct{}) {
 	}
 	// No deferred call may come after the close: the caller goes on then.
 	defer close(done)
-	defer out.recoverPanic()
-	out.err = unshareFS(fn)
-	out.returned = true
-}
-
-// unshareFS detaches the thread's file system state, and has InPrivateThread say
-// so while fn runs.
-func unshareFS(fn func() error) error {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return err
+	defer func() {
+		if !out.returned {
+			out.panicked = recover()
+		}
+	}()
+	// The thread detaches its file system state, and InPrivateThread reports so while fn runs.
+	if out.err = unix.Unshare(unix.CLONE_FS); out.err == nil {
+		tid := unix.Gettid()
+		privateThreads.Store(tid, struct{}{})
+		defer privateThreads.Delete(tid)
+		out.err = fn()
 	}
-	tid := unix.Gettid()
-	privateThreads.Store(tid, struct{}{})
-	defer privateThreads.Delete(tid)
-	return fn()
+	out.returned = true
 }
 
 var privateThreads sync.Map // thread ID -> struct{}
@@ -79,20 +84,4 @@ type callOutcome struct {
 	err      error
 	returned bool
 	panicked any
-}
-
-func (o *callOutcome) recoverPanic() {
-	if !o.returned {
-		o.panicked = recover()
-	}
-}
-
-func (o *callOutcome) passOn() error {
-	if !o.returned {
-		if o.panicked != nil {
-			panic(o.panicked)
-		}
-		runtime.Goexit()
-	}
-	return o.err
 }

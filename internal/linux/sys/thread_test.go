@@ -78,7 +78,7 @@ func init() {
 		return errors.New("failure")
 	}, &out, done)
 	<-done
-	fromMain.err = out.passOn()
+	fromMain.err = out.err
 }
 
 func TestOnThreadAvoidsTheMainThread(t *testing.T) {

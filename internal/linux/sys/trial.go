@@ -57,20 +57,14 @@ func (s *Scratch) TryAttach(tree *FD, dir bool) error {
 	if err := s.mountNamespace.EnterMountNamespace(); err != nil {
 		return err
 	}
-	err = attachInCopy(tree, dir)
+	// A copy of the namespace goes, with everything in it, when the thread leaves.
+	if err = UnshareMounts(); err == nil {
+		err = attachAt(tree, unix.AT_FDCWD, "/"+scratchName(dir))
+	}
 	if back := home.EnterMountNamespace(); err == nil {
 		err = back
 	}
 	return err
-}
-
-// attachInCopy attaches the tree in a copy of the thread's namespace, which
-// goes with everything in it when the thread leaves.
-func attachInCopy(tree *FD, dir bool) error {
-	if err := UnshareMounts(); err != nil {
-		return err
-	}
-	return attachAt(tree, unix.AT_FDCWD, "/"+scratchName(dir))
 }
 
 func attachDetached(tree *FD, dir bool) error {

@@ -35,24 +35,19 @@ func ProcVisibility() (Visibility, error) {
 	case errors.Is(err, fs.ErrPermission):
 		return SeesOwn, nil
 	case errors.Is(err, ENOENT), errors.Is(err, ESRCH):
-		return visibilityWithoutSecond()
+		// A namespace may have no second process, or /proc may hide it. Each namespace has a first.
+		proc, err := Procfs()
+		if err != nil {
+			return SeesOwn, err
+		}
+		if _, err := proc.StatAt("1", StatType); err != nil {
+			return SeesOwn, nil //nolint:nilerr // it does not show: that is the answer
+		}
+		return SeesNamespace, nil
 	case err != nil:
 		return SeesOwn, fmt.Errorf("find out which processes /proc shows: %w", err)
 	case second.isKernelThread():
 		return SeesAll, nil
-	}
-	return SeesNamespace, nil
-}
-
-// visibilityWithoutSecond distinguishes a namespace with no second process from one that is
-// hidden: each has a first.
-func visibilityWithoutSecond() (Visibility, error) {
-	proc, err := Procfs()
-	if err != nil {
-		return SeesOwn, err
-	}
-	if _, err := proc.StatAt("1", StatType); err != nil {
-		return SeesOwn, nil //nolint:nilerr // it does not show: that is the answer
 	}
 	return SeesNamespace, nil
 }

@@ -45,7 +45,9 @@ const (
 func (w Walk) Open(name string) (*FD, error) {
 	if w.Check == nil && w.Target == nil {
 		fd, err := w.openat2(name)
-		if !missing(err) && err != unix.EAGAIN {
+		// Without openat2 (before 5.6) this is ENOSYS. Seccomp filters that are older answer EPERM for it, which opening
+		// with O_PATH itself never does.
+		if err != unix.ENOSYS && err != unix.EPERM && err != unix.EAGAIN {
 			return fd, err
 		}
 	}
@@ -74,10 +76,6 @@ func (w Walk) openat2(name string) (*FD, error) {
 	}
 	return openat2(dir, name, resolve)
 }
-
-// missing reports whether there is no openat2 (5.6). Seccomp filters that are older
-// answer EPERM for it, which opening with O_PATH itself never does.
-func missing(err error) bool { return err == unix.ENOSYS || err == unix.EPERM }
 
 // Resolve is Open one component after the other. resolved is the path from Root without
 // links; after an error, the path with those links replaced that were followed until then.
@@ -230,12 +228,22 @@ func (s *walkState) examine(name string, fd *FD) (Stat, error) {
 	return fd.Stat(StatType)
 }
 
-// follow puts the target of a link in front of what is left of the path.
+// follow puts the target of a link in the last directory in front of the rest of the path.
 func (s *walkState) follow(link *FD, st Stat, rest string) (string, error) {
 	if s.links++; s.NoLinks || s.links > maxLinks {
 		return rest, unix.ELOOP
 	}
-	target, err := s.target(link, st)
+	magic, err := s.isMagic(link, st)
+	if err == nil && magic {
+		err = unix.ELOOP
+	}
+	var target string
+	if err == nil {
+		target, err = link.ReadlinkAt("")
+	}
+	if err == nil && s.Target != nil {
+		target, err = s.Target(target)
+	}
 	if err != nil {
 		return rest, err
 	}
@@ -248,29 +256,7 @@ func (s *walkState) follow(link *FD, st Stat, rest string) (string, error) {
 	return target + rest, nil
 }
 
-// target reads a link in the last directory.
-func (s *walkState) target(link *FD, st Stat) (string, error) {
-	magic, err := s.isMagic(link, st)
-	if err == nil && magic {
-		err = unix.ELOOP
-	}
-	if err != nil {
-		return "", err
-	}
-	var buf [unix.PathMax]byte
-	n, err := retryInterrupted(func() (int, error) { return unix.Readlinkat(link.number, "", buf[:]) })
-	switch {
-	case err != nil:
-		return "", err
-	case n == len(buf):
-		return "", unix.ENAMETOOLONG
-	case s.Target != nil:
-		return s.Target(string(buf[:n]))
-	}
-	return string(buf[:n]), nil
-}
-
-// ReadlinkAt reads the symbolic link called name in directory f, and follows nothing.
+// ReadlinkAt reads the symbolic link called name in directory f, or f itself if name is empty, and follows nothing.
 func (f *FD) ReadlinkAt(name string) (string, error) {
 	var buf [unix.PathMax]byte
 	n, err := retryInterrupted(func() (int, error) { return unix.Readlinkat(f.number, name, buf[:]) })
