@@ -56,7 +56,7 @@ func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mount
 	}
 	var searches []*holderSearch
 	for _, device := range devices {
-		switch s, err := f.newSearchAmong(device, all); {
+		switch s, err := f.newSearch(device, all); {
 		case isGone(err):
 		case err != nil:
 			return nil, survey, fmt.Errorf("device %q: %w", device.Name, err)
@@ -93,11 +93,11 @@ func isGone(err error) bool {
 // deviceOf is the block device that a file system is on. A btrfs shows a number
 // of its own, and the node of one of its devices as its source.
 func (f *Finder) deviceOf(fs mountns.FileSystem) (blockdev.Device, bool) {
-	spec := blockdev.Number{Major: fs.Major, Minor: fs.Minor}.String()
+	spec := blockdev.Number{Major: fs.Mount.Major, Minor: fs.Mount.Minor}.String()
 	switch {
-	case fs.FSType == "btrfs":
-		spec = fs.Source
-	case fs.Major == 0:
+	case fs.Mount.FSType == "btrfs":
+		spec = fs.Mount.Source
+	case fs.Mount.Major == 0:
 		return blockdev.Device{}, false
 	}
 	d, err := f.Sys.Resolve(spec)

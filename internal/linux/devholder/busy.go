@@ -5,6 +5,7 @@ package devholder
 
 import (
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -19,15 +20,6 @@ func (s *holderSearch) testBusy() error {
 	return nil
 }
 
-// testBusyAgain asks again, as what held the device may have gone during the search.
-func (s *holderSearch) testBusyAgain() (err error) {
-	if err := s.testBusy(); err != nil {
-		return err
-	}
-	s.report.FileSystems, err = s.sys.FileSystems(s.report.Device)
-	return err
-}
-
 // hiddenHolders lists what may hold the device and cannot be found, or could not be
 // looked at.
 func (s *holderSearch) hiddenHolders() []string {
@@ -38,7 +30,7 @@ func (s *holderSearch) hiddenHolders() []string {
 	}
 	overlay := "an overlay made of directories on it, which only the paths of its mount show"
 	switch {
-	case s.hasInferred():
+	case slices.ContainsFunc(s.report.Holders, func(h Holder) bool { return h.Inferred }):
 		overlay = "the overlays named: their layers are no longer where they were, which proves nothing"
 	case l.Unplaced > 0:
 		overlay += fmt.Sprintf(" (of %d overlays, %d have a layer that could not be looked for)", l.Overlays, l.Unplaced)

@@ -32,7 +32,11 @@ type Finder struct {
 // it, too. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by
 // now.
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
-	search, err := f.newSearch(device)
+	var search *holderSearch
+	all, err := f.Sys.All()
+	if err == nil {
+		search, err = f.newSearch(device, all)
+	}
 	if err == nil {
 		err = scanMounts(f.Pass, []*holderSearch{search})
 	}
@@ -61,20 +65,13 @@ type holderSearch struct {
 	inferred []Holder
 }
 
-func (f *Finder) newSearch(d blockdev.Device) (*holderSearch, error) {
-	all, err := f.Sys.All()
-	if err != nil {
-		return nil, err
-	}
-	return f.newSearchAmong(d, all)
-}
-
-// newSearchAmong asks the kernel about the device itself, one of all: the truth test, the
+// newSearch asks the kernel about the device itself, one of all: the truth test, the
 // live superblocks, and the kernel's own uses.
-func (f *Finder) newSearchAmong(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
+func (f *Finder) newSearch(d blockdev.Device, all []blockdev.Device) (*holderSearch, error) {
 	search := &holderSearch{
 		sys: f.Sys, runner: f.Runner, withProcesses: f.WithProcesses, pass: f.Pass, allDevices: all,
-		deviceSigns: newDeviceSigns(d, all), reportBuilder: newReportBuilder(d),
+		deviceSigns:   newDeviceSigns(d, all),
+		reportBuilder: reportBuilder{report: &Report{Device: d}, explained: map[blockdev.Number]bool{}, entries: map[holderKey]int{}},
 	}
 	if err := search.testBusy(); err != nil {
 		return nil, err
@@ -124,13 +121,9 @@ func (s *holderSearch) addKernelUsers() error {
 	return err
 }
 
-// searchProcesses looks into every process, and threads into the threads that are no processes.
+// searchProcesses looks into every process.
 func (s *holderSearch) searchProcesses(ctx context.Context) error {
 	return s.runJob(ctx, jobOrder{Job: jobProcesses, Marks: s.marks()}, nil)
-}
-
-func (s *holderSearch) searchThreads(ctx context.Context) error {
-	return s.runJob(ctx, jobOrder{Job: jobThreads, Marks: s.marks()}, nil)
 }
 
 // searchNonMounts looks at everything that is no mount, if that is called for, and brings
@@ -146,7 +139,7 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 	}
 	if s.report.Coverage.Processes && s.busyUnexplained() {
 		s.report.Coverage.Threads = true
-		if err := s.searchThreads(ctx); err != nil {
+		if err := s.runJob(ctx, jobOrder{Job: jobThreads, Marks: s.marks()}, nil); err != nil {
 			return err
 		}
 	}
@@ -154,8 +147,12 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 		for _, holder := range s.inferred {
 			s.addHolder(holder)
 		}
-		// The holder may have gone meanwhile.
-		if err := s.testBusyAgain(); err != nil {
+		// The holder may have gone during the search.
+		err := s.testBusy()
+		if err == nil {
+			s.report.FileSystems, err = s.sys.FileSystems(s.report.Device)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -42,27 +42,19 @@ func eachMapping(text []byte, fn func(number blockdev.Number, path []byte)) {
 	for len(text) > 0 {
 		line, rest, _ := bytes.Cut(text, []byte{'\n'})
 		text = rest
-		// address, permissions, offset; then the device, the inode, and the path.
+		// address, permissions, offset; then the device as "fd:1a", the inode, and the path.
 		for range 3 {
 			_, line, _ = bytes.Cut(line, []byte{' '})
 		}
 		device, line, _ := bytes.Cut(line, []byte{' '})
-		number, ok := hexNumber(device)
-		if !ok {
+		a, b, ok := bytes.Cut(device, []byte{':'})
+		major, errMajor := strconv.ParseUint(string(a), 16, 32)
+		minor, errMinor := strconv.ParseUint(string(b), 16, 32)
+		number := blockdev.Number{Major: uint32(major), Minor: uint32(minor)}
+		if !ok || errMajor != nil || errMinor != nil || number == (blockdev.Number{}) { // 00:00 is no file
 			continue
 		}
 		_, path, _ := bytes.Cut(line, []byte{' '})
 		fn(number, bytes.TrimLeft(path, " "))
 	}
-}
-
-// hexNumber reads "fd:1a", as maps have it; not 00:00, which is no file.
-func hexNumber(text []byte) (blockdev.Number, bool) {
-	a, b, ok := bytes.Cut(text, []byte{':'})
-	if !ok || string(text) == "00:00" {
-		return blockdev.Number{}, false
-	}
-	major, errMajor := strconv.ParseUint(string(a), 16, 32)
-	minor, errMinor := strconv.ParseUint(string(b), 16, 32)
-	return blockdev.Number{Major: uint32(major), Minor: uint32(minor)}, errMajor == nil && errMinor == nil
 }

@@ -54,12 +54,12 @@ func placeBtrfs(pass *mountns.Pass, searches []*holderSearch) error {
 	}
 	all, _, err := pass.FileSystems()
 	for _, fs := range all {
-		if fs.FSType != "btrfs" {
+		if fs.Mount.FSType != "btrfs" {
 			continue
 		}
 		for _, s := range searches {
-			if s.isMember(s.sys, fs.Source) {
-				s.superblockNumbers[blockdev.Number{Major: fs.Major, Minor: fs.Minor}] = true
+			if s.isMember(s.sys, fs.Mount.Source) {
+				s.superblockNumbers[blockdev.Number{Major: fs.Mount.Major, Minor: fs.Mount.Minor}] = true
 			}
 		}
 	}
@@ -94,7 +94,12 @@ func mountHolder(m mountns.Mount, holders []mountns.Holder) Holder {
 			holder.PIDs = append(holder.PIDs, k.PID)
 		}
 		if holder.Mount.Namespace.PID == 0 {
-			holder.Mount.Namespace.PID = holderTask(k)
+			switch k.Kind { // the process or thread that is in the namespace
+			case mountns.Process:
+				holder.Mount.Namespace.PID = k.PID
+			case mountns.Thread:
+				holder.Mount.Namespace.PID = k.Number
+			}
 		}
 	}
 	slices.Sort(holder.PIDs)
@@ -106,17 +111,6 @@ func mountHolder(m mountns.Mount, holders []mountns.Holder) Holder {
 		}
 	}
 	return holder
-}
-
-// holderTask is the process or thread that is in the namespace that k keeps alive.
-func holderTask(k mountns.Holder) int {
-	switch k.Kind {
-	case mountns.Process:
-		return k.PID
-	case mountns.Thread:
-		return k.Number
-	}
-	return 0
 }
 
 // joinDetails puts two details into one.

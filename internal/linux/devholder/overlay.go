@@ -18,7 +18,7 @@ const maxOverlayNamespaces = 64
 // searchedOverlay is an overlay whose layers are looked for. The kernel shows nothing about
 // them but the paths that it was mounted with.
 type searchedOverlay struct {
-	mountns.FileSystem
+	fs             mountns.FileSystem
 	allLayersFound bool   // every layer was found
 	layerUnknown   bool   // a layer could not be looked for
 	missing        string // a layer that is not there any more
@@ -34,8 +34,8 @@ func (s *holderSearch) findOverlays(ctx context.Context) error {
 	}
 	var found []*searchedOverlay
 	for _, fs := range all {
-		if fs.FSType == "overlay" {
-			found = append(found, &searchedOverlay{FileSystem: fs})
+		if fs.Mount.FSType == "overlay" {
+			found = append(found, &searchedOverlay{fs: fs})
 		}
 	}
 	s.report.Coverage.Overlays = len(found)
@@ -49,7 +49,7 @@ func (s *holderSearch) findOverlays(ctx context.Context) error {
 			s.report.Coverage.Unplaced++
 		default:
 			s.inferred = append(s.inferred, Holder{
-				Kind: OverlayLayer, Mount: overlay.Mount, Path: overlay.Point, Inferred: true,
+				Kind: OverlayLayer, Mount: overlay.fs.Mount, Path: overlay.fs.Mount.Point, Inferred: true,
 				Detail: "its layer " + overlay.missing + " is not there any more, and may be on the device",
 			})
 		}
@@ -67,9 +67,9 @@ func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverla
 	entered := spaces[:min(len(spaces), maxOverlayNamespaces)]
 	order := jobOrder{Job: jobOverlays, Marks: s.marks(), Namespaces: entered}
 	for _, overlay := range found {
-		m := overlayMount{Number: blockdev.Number{Major: overlay.Major, Minor: overlay.Minor}}
+		m := overlayMount{Number: blockdev.Number{Major: overlay.fs.Mount.Major, Minor: overlay.fs.Mount.Minor}}
 		for i, ns := range spaces {
-			if !slices.Contains(overlay.Namespaces, ns) {
+			if !slices.Contains(overlay.fs.Namespaces, ns) {
 				continue
 			}
 			if overlay.layerUnknown = i >= maxOverlayNamespaces; i < maxOverlayNamespaces {
@@ -89,7 +89,7 @@ func (s *holderSearch) addLayers(overlay *searchedOverlay, l *overlayLayers) {
 	}
 	for _, layer := range l.On {
 		s.markExplained(layer.Number)
-		s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.Mount, Path: overlay.Point,
+		s.addHolder(Holder{Kind: OverlayLayer, Mount: overlay.fs.Mount, Path: overlay.fs.Mount.Point,
 			Detail: "its layer " + string(layer.Name) + " is on the device"})
 	}
 }
@@ -100,7 +100,7 @@ func namespacesByOverlays(found []*searchedOverlay) []mountns.Namespace {
 	count := map[mountns.Namespace]int{}
 	var spaces []mountns.Namespace
 	for _, o := range found {
-		for _, ns := range o.Namespaces {
+		for _, ns := range o.fs.Namespaces {
 			if count[ns]++; count[ns] == 1 {
 				spaces = append(spaces, ns)
 			}

@@ -137,7 +137,14 @@ func (j *job) inspectTask(ctx context.Context, t taskInfo, links []link) ([]foun
 func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error) {
 	var s linkMatches
 	for _, l := range links {
-		st, err := statLink(task.dir+"/"+l.name, m.mountMask())
+		// The kernel has cached this about the file. The call runs no driver, and no file system answers it but NFS and 9p,
+		// for which some kernels ask the server whether the file is there still.
+		var st sys.Stat
+		fd, err := sys.OpenProcPath(task.dir + "/" + l.name)
+		if err == nil {
+			st, err = fd.Stat(sys.StatType | m.mountMask())
+			fd.Close()
+		}
 		if procfs.Ended(err) {
 			continue
 		}
@@ -155,9 +162,22 @@ func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error
 // on reports whether the file behind a link is on the device, and what that is then.
 func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on bool) {
 	f = foundFile{Kind: l.kind, PID: task.pid, Number: blockdev.Number{Major: stat.Major, Minor: stat.Minor}}
-	open := func() bool { return !pathOnly(task.dir, l.name) }
+	open := func() bool { // a descriptor that was opened with O_PATH keeps a mount in use, but no device
+		const path = 0o10000000
+		value, _ := sys.FDInfo(task.dir+"/fdinfo/"+l.name[len("fd/"):], "flags") // empty if it is gone
+		flags, err := strconv.ParseUint(value, 8, 64)
+		return err != nil || flags&path == 0
+	}
 	detail := ""
-	switch mounted, known := m.mountOf(stat); {
+	var mounted blockdev.Number // the file system, if the file's mount is in some namespace and on the device
+	var known bool
+	switch {
+	case stat.Has(sys.StatUniqueID):
+		mounted, known = m.UniqueIDs[stat.MountID]
+	case stat.Has(sys.StatMountID):
+		mounted, known = m.MountInfoIDs[int(stat.MountID)]
+	}
+	switch {
 	case stat.IsBlockDevice() && slices.Contains(m.Devices, blockdev.Number{Major: stat.RdevMajor, Minor: stat.RdevMinor}):
 		if f.Kind = RawOpen; !open() {
 			return f, false
@@ -165,26 +185,21 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 	case known:
 		f.Number = mounted
 	case slices.Contains(m.Superblocks, f.Number):
-		f.Kind, detail = m.unmounted(stat, l.kind, func() bool { return !open() })
+		// Its mount is in no namespace. A mount that was never in one, or was taken out as a whole, is held by a descriptor
+		// of its root that was opened with O_PATH.
+		switch {
+		case !stat.Has(m.mountMask()): // the kernel does not name its mount
+		case l.kind == OpenFile && stat.MountRoot && !open():
+			f.Kind, detail = DetachedMount, "mounted in no namespace, kept by this descriptor"
+		default:
+			detail = "its mount is in no namespace: lazily unmounted"
+		}
 	default:
 		return f, false
 	}
 	name, err := sys.ReadlinkProc(task.dir + "/" + l.name)
 	f.Path, f.Detail = []byte(name), []byte(joinDetails(detail, task.name))
 	return f, !procfs.Ended(err) // a path may also be too long to be told
-}
-
-// unmounted says what is known of a file whose mount is in no namespace. A
-// mount that was never in one, or was taken out as a whole, is held by a
-// descriptor of its root that was opened with O_PATH.
-func (m deviceMarks) unmounted(st sys.Stat, kind Kind, pathOnly func() bool) (Kind, string) {
-	switch {
-	case !st.Has(m.mountMask()):
-		return kind, "" // the kernel does not say which mount it is on
-	case kind == OpenFile && st.MountRoot && pathOnly():
-		return DetachedMount, "mounted in no namespace, kept by this descriptor"
-	}
-	return kind, "its mount is in no namespace: lazily unmounted"
 }
 
 // mountMask asks statx for the number by which the mounts were found.
@@ -195,35 +210,3 @@ func (m deviceMarks) mountMask() uint32 {
 	return sys.StatMountID
 }
 
-// mountOf is the file system of a file whose mount is in some namespace and on
-// the device.
-func (m deviceMarks) mountOf(st sys.Stat) (number blockdev.Number, ok bool) {
-	switch {
-	case st.Has(sys.StatUniqueID):
-		number, ok = m.UniqueIDs[st.MountID]
-	case st.Has(sys.StatMountID):
-		number, ok = m.MountInfoIDs[int(st.MountID)]
-	}
-	return number, ok
-}
-
-// statLink is what the kernel has cached about the file that a link below /proc
-// leads to. It runs no driver, and asks no file system but NFS and 9p, where some
-// kernels have the server say whether the file is there still.
-func statLink(name string, mask uint32) (sys.Stat, error) {
-	fd, err := sys.OpenProcPath(name)
-	if err != nil {
-		return sys.Stat{}, err
-	}
-	defer fd.Close()
-	return fd.Stat(sys.StatType | mask)
-}
-
-// pathOnly reports whether a descriptor was opened with O_PATH: it keeps a mount
-// in use, but no device.
-func pathOnly(dir, name string) bool {
-	const path = 0o10000000
-	value, _ := sys.FDInfo(dir+"/fdinfo/"+name[len("fd/"):], "flags") // empty if it is gone
-	flags, err := strconv.ParseUint(value, 8, 64)
-	return err == nil && flags&path != 0
-}

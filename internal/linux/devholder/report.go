@@ -28,10 +28,6 @@ type reportBuilder struct {
 	entries    map[holderKey]int // index in report.Holders
 }
 
-func newReportBuilder(d blockdev.Device) reportBuilder {
-	return reportBuilder{report: &Report{Device: d}, explained: map[blockdev.Number]bool{}, entries: map[holderKey]int{}}
-}
-
 // addHolder notes a holder that is no mount.
 func (b *reportBuilder) addHolder(holder Holder) {
 	key := holderKey{holder.Kind, holder.Path, holder.Detail}
@@ -74,14 +70,4 @@ func (b *reportBuilder) busyUnexplained() bool {
 		}
 	}
 	return (b.report.Busy || b.report.Untested != nil) && !b.busyProven
-}
-
-// hasInferred reports whether a holder was concluded from what is no longer there.
-func (b *reportBuilder) hasInferred() bool {
-	for _, h := range b.report.Holders {
-		if h.Inferred {
-			return true
-		}
-	}
-	return false
 }

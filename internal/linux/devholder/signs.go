@@ -21,19 +21,13 @@ type deviceSigns struct {
 	byMountInfoID              map[int]blockdev.Number    // the same by the number in mountinfo
 }
 
-// newDeviceSigns has the numbers of one device of all.
+// newDeviceSigns has the numbers of one device of all: its own, those of its partitions, and that of the disk that it is
+// a partition of. A descriptor of that disk does not hold the partition.
 func newDeviceSigns(d blockdev.Device, all []blockdev.Device) deviceSigns {
 	s := deviceSigns{
 		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
 		byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
 	}
-	s.addFamily(d, all)
-	return s
-}
-
-// addFamily adds the numbers of the device, its partitions, and the disk that it is
-// a partition of. A descriptor of that disk does not hold the partition.
-func (s *deviceSigns) addFamily(d blockdev.Device, all []blockdev.Device) {
 	s.devices[d.Number], s.superblockNumbers[d.Number] = true, true
 	for _, other := range all {
 		switch {
@@ -43,6 +37,7 @@ func (s *deviceSigns) addFamily(d blockdev.Device, all []blockdev.Device) {
 			s.superblockNumbers[other.Number] = true
 		}
 	}
+	return s
 }
 
 // marks are the signs for a job.

@@ -62,7 +62,15 @@ func (n Namespace) notEntered(err error) error {
 // openUnlessHung opens the namespace, and gives up on a process that does not answer. It
 // asks no process if the kernel knows the namespace otherwise.
 func (n Namespace) openUnlessHung() (sys.NamespaceFD, error) {
-	fd, err := procfs.Open(n.taskID(), func() (*sys.FD, error) {
+	pid := n.PID // the process or thread by which the namespace is opened
+	if pid == 0 {
+		number, _, _ := strings.Cut(n.Link, "/")
+		var err error
+		if pid, err = strconv.Atoi(number); err != nil {
+			pid = n.Via
+		}
+	}
+	fd, err := procfs.Open(pid, func() (*sys.FD, error) {
 		found, err := n.findOpen()
 		return found.FD, err
 	})
@@ -72,18 +80,6 @@ func (n Namespace) openUnlessHung() (sys.NamespaceFD, error) {
 		}
 	}
 	return sys.NamespaceFD{FD: fd}, err
-}
-
-// taskID is the process or thread by which the namespace is opened.
-func (n Namespace) taskID() int {
-	if n.PID != 0 {
-		return n.PID
-	}
-	number, _, _ := strings.Cut(n.Link, "/")
-	if pid, err := strconv.Atoi(number); err == nil {
-		return pid
-	}
-	return n.Via
 }
 
 // maxTableBytes bounds the text of Namespace.Table: some 30,000 mounts at paths of

@@ -129,8 +129,21 @@ func (k *kernelList) list(ns Namespace, below string, quiet bool) ([]Mount, bool
 		}
 		k.nextIDs = ids
 		if !slices.Equal(k.ids, ids) {
-			v.removeMissing(ids)
-			v.addNew(ids)
+			before := len(k.mounts)
+			k.mounts = slices.DeleteFunc(k.mounts, func(m Mount) bool {
+				_, found := slices.BinarySearch(ids, m.Unique)
+				return !found
+			})
+			v.changed = len(k.mounts) != before
+			old := k.ids
+			for _, id := range ids {
+				for len(old) > 0 && old[0] < id {
+					old = old[1:]
+				}
+				if len(old) == 0 || old[0] != id {
+					v.readMount(id) // it was not there before
+				}
+			}
 			k.ids, k.nextIDs = ids, k.ids
 		}
 		k.recheckCount = len(k.ids)
@@ -153,29 +166,6 @@ type listCall struct {
 	below   string
 	changed bool
 	err     error // the first that is not about a mount that went
-}
-
-// removeMissing forgets the mounts that are not among ids.
-func (c *listCall) removeMissing(ids []uint64) {
-	before := len(c.mounts)
-	c.mounts = slices.DeleteFunc(c.mounts, func(m Mount) bool {
-		_, found := slices.BinarySearch(ids, m.Unique)
-		return !found
-	})
-	c.changed = c.changed || len(c.mounts) != before
-}
-
-// addNew looks at the mounts that were not there before.
-func (c *listCall) addNew(ids []uint64) {
-	old := c.ids
-	for _, id := range ids {
-		for len(old) > 0 && old[0] < id {
-			old = old[1:]
-		}
-		if len(old) == 0 || old[0] != id {
-			c.readMount(id)
-		}
-	}
 }
 
 // readMount finds out where a mount is now, and has it in the list or not.

@@ -139,8 +139,18 @@ func (n Namespace) expectOwner(fd sys.NamespaceFD) error {
 // it was seen open or bound, or among all namespaces of the machine.
 func (n Namespace) findOpen() (sys.NamespaceFD, error) {
 	failure := error(sys.ENOENT)
-	for _, try := range n.openAttempts() {
-		fd, found, err := try()
+	var ways []func() (sys.NamespaceFD, Namespace, error)
+	if n.PID != 0 {
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(strconv.Itoa(n.PID) + "/ns/mnt") })
+	}
+	if n.Link != "" {
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(n.Link) })
+	}
+	if n.Name != "" {
+		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openNamed(n.Via, n.Name) })
+	}
+	for _, open := range ways {
+		fd, found, err := open()
 		if err == nil && n.Same(found) {
 			return fd, nil
 		}
@@ -153,21 +163,6 @@ func (n Namespace) findOpen() (sys.NamespaceFD, error) {
 		return fd, nil
 	}
 	return sys.NamespaceFD{}, failure
-}
-
-// openAttempts are the places where the namespace was seen.
-func (n Namespace) openAttempts() []func() (sys.NamespaceFD, Namespace, error) {
-	var ways []func() (sys.NamespaceFD, Namespace, error)
-	if n.PID != 0 {
-		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(strconv.Itoa(n.PID) + "/ns/mnt") })
-	}
-	if n.Link != "" {
-		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openLink(n.Link) })
-	}
-	if n.Name != "" {
-		ways = append(ways, func() (sys.NamespaceFD, Namespace, error) { return openNamed(n.Via, n.Name) })
-	}
-	return ways
 }
 
 // searchOpen opens the namespace with our number, wherever it is; empty if it

@@ -49,7 +49,7 @@ func (s passScene) find(t *testing.T, p *Pass) (all []foundPlace) {
 	}
 	for _, fs := range systems {
 		for _, ns := range fs.Namespaces {
-			if fs.FSType == "fuse" && either(ns.Inode) && fs.Point == s.point {
+			if fs.Mount.FSType == "fuse" && either(ns.Inode) && fs.Mount.Point == s.point {
 				all = append(all, foundPlace{Inode: ns.Inode})
 			}
 		}

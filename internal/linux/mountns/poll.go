@@ -31,8 +31,16 @@ func (c *mountPoll) mayHaveChanged(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
 		c.closeTable()
 		c.ns = ns
-		if c.openTable() != nil {
-			c.closeTable() // another time
+		for _, pid := range []int{1, os.Getpid()} {
+			fd, err := openTableOf(pid, c.ns)
+			if err != nil {
+				c.closeTable() // another time
+				break
+			}
+			if fd != nil {
+				c.table = fd
+				break
+			}
 		}
 		return true
 	}
@@ -41,19 +49,6 @@ func (c *mountPoll) mayHaveChanged(ns Namespace) bool {
 	}
 	urgent, err := c.table.PollPriority()
 	return urgent || err != nil
-}
-
-// openTable opens the mountinfo of a process that is in the namespace and may be asked
-// where it is; none may be.
-func (c *mountPoll) openTable() error {
-	for _, pid := range []int{1, os.Getpid()} {
-		fd, err := openTableOf(pid, c.ns)
-		if fd != nil || err != nil {
-			c.table = fd
-			return err
-		}
-	}
-	return nil
 }
 
 // openTableOf opens the mountinfo of a process if that is in ns; nil if it is

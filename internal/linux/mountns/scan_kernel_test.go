@@ -105,7 +105,7 @@ func TestScannerFindsEveryNamespace(t *testing.T) {
 
 func findNamespace(t *testing.T, s scanner, inode uint64) Namespace {
 	t.Helper()
-	all, survey, err := s.namespaces()
+	all, survey, err := s.backend.namespaces()
 	must(t, err)
 	if survey.Namespaces != len(all) || survey.Mounts < len(all) {
 		t.Errorf("survey %+v of %d namespaces", survey, len(all))
@@ -155,8 +155,8 @@ func checkDevice(t *testing.T, s scanner, ns Namespace, dir string) {
 	}
 	all, _, err := s.fileSystems()
 	must(t, err)
-	i := slices.IndexFunc(all, func(fs FileSystem) bool { return fs.Major == major && fs.Minor == minor })
-	if i < 0 || all[i].Point != dir || len(all[i].Namespaces) != 1 || !all[i].Namespaces[0].Same(ns) {
+	i := slices.IndexFunc(all, func(fs FileSystem) bool { return fs.Mount.Major == major && fs.Mount.Minor == minor })
+	if i < 0 || all[i].Mount.Point != dir || len(all[i].Namespaces) != 1 || !all[i].Namespaces[0].Same(ns) {
 		t.Errorf("%s in %v is not among %d file systems as it should", dir, ns, len(all))
 	}
 }
@@ -179,9 +179,9 @@ func TestFileSystemsInSeveralNamespaces(t *testing.T) {
 		found := map[uint64]bool{}
 		devices := map[uint64]int{}
 		for _, fs := range all {
-			devices[deviceNumber(fs.Major, fs.Minor)]++
+			devices[deviceNumber(fs.Mount.Major, fs.Mount.Minor)]++
 			for _, ns := range fs.Namespaces {
-				if fs.Point == dir {
+				if fs.Mount.Point == dir {
 					found[ns.Inode] = true
 				}
 			}

@@ -98,10 +98,8 @@ func newScanner(l scanLimits) scanner {
 
 // Namespaces is every mount namespace of the machine. PID is 0 if no process
 // is known; Holders finds out.
-func Namespaces() ([]Namespace, Survey, error) { return newScanner(standardLimits).namespaces() }
-
-func (s scanner) namespaces() ([]Namespace, Survey, error) {
-	found, survey, err := s.backend.namespaces()
+func Namespaces() ([]Namespace, Survey, error) {
+	found, survey, err := newScanner(standardLimits).backend.namespaces()
 	slices.SortFunc(found, func(a, b Namespace) int { return cmp.Compare(a.Inode, b.Inode) })
 	return found, survey, err
 }
@@ -131,7 +129,11 @@ func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey,
 		}
 	})
 	room.addSkipped(&survey)
-	return sortMounts(found), survey, err
+	slices.SortFunc(found, func(a, b Mount) int {
+		return cmp.Or(cmp.Compare(a.Namespace.Inode, b.Namespace.Inode),
+			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
+	})
+	return found, survey, err
 }
 
 // EachMount is that of a Pass that is shared with no other search.
@@ -142,7 +144,7 @@ func EachMount(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error
 // FileSystem is a file system that is mounted somewhere on the machine.
 type FileSystem struct {
 	// Mount is one of its mounts.
-	Mount
+	Mount Mount
 	// Namespaces is where it is mounted, each once.
 	Namespaces []Namespace
 }
@@ -168,12 +170,12 @@ func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 	})
 	room.addSkipped(&survey)
 	for i := range found {
-		if found[i].FSType == "btrfs" && found[i].Source == "" {
-			found[i].Source = found[i].sourceInTable()
+		if found[i].Mount.FSType == "btrfs" && found[i].Mount.Source == "" {
+			found[i].Mount.Source = found[i].sourceInTable()
 		}
 	}
 	slices.SortFunc(found, func(a, b FileSystem) int {
-		return cmp.Or(cmp.Compare(a.Major, b.Major), cmp.Compare(a.Minor, b.Minor))
+		return cmp.Or(cmp.Compare(a.Mount.Major, b.Mount.Major), cmp.Compare(a.Mount.Minor, b.Mount.Minor))
 	})
 	return found, survey, err
 }
@@ -181,19 +183,10 @@ func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 // sourceInTable is the source by the mount table of the namespace. Statmount gives it since Linux 6.13, and the source of a btrfs
 // alone says which device it is on. Empty: the table cannot be read.
 func (fs *FileSystem) sourceInTable() string {
-	table, err := fs.Namespace.Table()
+	table, err := fs.Mount.Namespace.Table()
 	if err != nil {
 		return ""
 	}
-	m, _ := table.ByID(fs.ID)
+	m, _ := table.ByID(fs.Mount.ID)
 	return m.Source
-}
-
-// sortMounts sorts mounts by namespace, point and number.
-func sortMounts(mounts []Mount) []Mount {
-	slices.SortFunc(mounts, func(a, b Mount) int {
-		return cmp.Or(cmp.Compare(a.Namespace.Inode, b.Namespace.Inode),
-			cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
-	})
-	return mounts
 }
