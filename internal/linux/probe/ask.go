@@ -36,10 +36,25 @@ func (p *targetProbe) probeTarget() error {
 		return err
 	}
 	defer fd.Close()
-	p.noteCachedStat(fd)
+	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno) // from the cache of the kernel
+	p.rootIsDir = st.IsDir()
+	if err == nil && len(p.Below) == 0 {
+		p.answer.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Ino, Nlink: st.Nlink, Dir: st.IsDir()}
+		p.turn.reachMount(p.answer.Stat)
+	}
 	at, there := fd, p.askStat(fd, rootName) || len(p.Below) == 0
-	p.updateCachedStat(fd)
-	p.askWrite(fd)
+	// The question may have changed the cache. A server of NFS first reports that a directory has no links any more, and
+	// only with the next call that it does not know the directory.
+	if _, err := fd.Stat(sys.StatIno); p.answer.State == Alive && clientGaveUp(err) {
+		p.noteDecidingError("after asking", err)
+	}
+	// A file system of the kernel's own that has answered may still not take writes. An error shows nothing about the file
+	// system: who may write is not the question.
+	if p.answer.State == Alive && p.Local && !p.answer.ReadOnly && p.rootIsDir {
+		p.turn.askWrite("a write to the mount's root, which changes nothing")
+		_ = fd.AskWrite()
+		p.turn.endWrite()
+	}
 	if len(p.Below) > 0 {
 		at, there = p.askBelow(fd)
 		defer at.Close()
@@ -50,24 +65,6 @@ func (p *targetProbe) probeTarget() error {
 		return p.tryBind(at)
 	}
 	return nil
-}
-
-// noteCachedStat takes down what the kernel remembers of the mount's root.
-func (p *targetProbe) noteCachedStat(fd *sys.FD) {
-	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno)
-	p.rootIsDir = st.IsDir()
-	if err == nil && len(p.Below) == 0 {
-		p.answer.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Ino, Nlink: st.Nlink, Dir: st.IsDir()}
-		p.turn.reachMount(p.answer.Stat)
-	}
-}
-
-// updateCachedStat notes what the kernel has found out about the mount's root while that was asked. A client of NFS is
-// told that a directory has no links any more first, and that the server does not know it with the next call.
-func (p *targetProbe) updateCachedStat(fd *sys.FD) {
-	if _, err := fd.Stat(sys.StatIno); p.answer.State == Alive && clientGaveUp(err) {
-		p.noteDecidingError("after asking", err)
-	}
 }
 
 // openMount opens the mount's root, after making sure that it is the one meant.
@@ -138,17 +135,6 @@ func (p *targetProbe) askStat(fd *sys.FD, what string) (there bool) {
 		return true
 	}
 	return p.readEntries(fd, what, absent) || !absent
-}
-
-// askWrite asks a file system of the kernel's own that has answered whether it can be written to, and changes nothing. An
-// error says nothing about the file system: who may write is not the question.
-func (p *targetProbe) askWrite(fd *sys.FD) {
-	if p.answer.State != Alive || !p.Local || p.answer.ReadOnly || !p.rootIsDir {
-		return
-	}
-	p.turn.askWrite("a write to the mount's root, which changes nothing")
-	_ = fd.AskWrite()
-	p.turn.endWrite()
 }
 
 // askFileSystem asks about the file system as a whole.

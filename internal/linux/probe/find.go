@@ -72,33 +72,44 @@ func sameMount(a, b mount.ID) bool {
 func (s *pass) groupByFileSystem() {
 	groups := map[uint64]*targetGroup{}
 	for i, f := range s.found {
-		if !s.answers.awaits(i) || s.wayBlockedBefore(i) {
+		if !s.answers.awaits(i) {
+			continue
+		}
+		// A thread of an earlier pass may still wait on the way to the mount. This shows nothing about the mount itself.
+		if w, blocked := s.blockedWays[s.wayToMount(i)]; blocked {
+			s.answers.setState(i, NotProbed, 0, w.String())
 			continue
 		}
 		device := uint64(f.state.Major)<<32 | uint64(f.state.Minor)
 		group := groups[device]
 		if group == nil {
-			group = s.newGroup(device, i)
+			// A server of FUSE for which requests wait may not answer, though it has. One that is gone answers at once.
+			c := s.fuseConnection(f.state)
+			group = &targetGroup{
+				device: device, owner: s.targets[i].Owner, answeredBefore: s.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
+			}
 			groups[device] = group
 			s.groups = append(s.groups, group)
 		}
 		t := s.targets[i]
 		q := question{
 			Target: i, Own: f.namespace == (mountns.Namespace{}), Namespace: f.namespace,
+			Point: []byte(f.state.ID.Point), Unique: f.state.ID.UniqueID, Reused: f.state.ID.MountInfoID,
 			Local: !mountns.MayHang(f.state.FSType), Below: []byte(t.Below), Bind: t.Bind, Owner: t.Owner,
 		}
-		q.setMount(f.state.ID)
 		group.questions = append(group.questions, q)
 	}
-	s.groups = slices.DeleteFunc(s.groups, s.hasWaitingThread)
-	s.takeTurns()
-}
-
-// newGroup is a group without questions yet, of the target's file system. It is proven if that has answered when it was
-// asked last, and no request waits for the server; one whose server is gone answers at once.
-func (s *pass) newGroup(device uint64, target int) *targetGroup {
-	c := s.fuseConnection(s.found[target].state)
-	return &targetGroup{device: device, owner: s.targets[target].Owner, answeredBefore: s.answeringFileSystems[device] && (c.Dead || c.Waiting == 0)}
+	// If a thread of an earlier pass still waits for the file system, this is the answer.
+	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
+		w, waits := s.waitingThreads[g.device]
+		if !waits {
+			return false
+		}
+		for _, q := range g.questions {
+			s.answers.setState(q.Target, w.state, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
+		}
+		return true
+	})
 }
 
 // takeTurns has the owners take turns, so that one with many file systems that do not answer takes no time from the
@@ -120,27 +131,4 @@ func (s *pass) takeTurns() {
 		}
 		return cmp.Compare(a.ownerTurn, b.ownerTurn)
 	})
-}
-
-// hasWaitingThread reports whether a thread of an earlier pass still waits for the
-// group's file system, and has that be the answer.
-func (s *pass) hasWaitingThread(g *targetGroup) bool {
-	w, is := s.waitingThreads[g.device]
-	if !is {
-		return false
-	}
-	for _, q := range g.questions {
-		s.answers.setState(q.Target, w.state, 0, append([]string{w.String()}, describeQueue(s.waitingRequests(q.Target))...)...)
-	}
-	return true
-}
-
-// wayBlockedBefore reports whether a thread of an earlier pass still waits on the way to the target's mount, and has
-// that be the answer: it says nothing about the mount itself.
-func (s *pass) wayBlockedBefore(target int) bool {
-	w, is := s.blockedWays[s.wayToMount(target)]
-	if is {
-		s.answers.setState(target, NotProbed, 0, w.String())
-	}
-	return is
 }

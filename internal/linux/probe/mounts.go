@@ -26,12 +26,6 @@ type targetMounts struct {
 	control *fuse.Control
 }
 
-// newTargetMounts has found no mount yet.
-func newTargetMounts(targets []Target) targetMounts {
-	control, _ := fuse.Open() // without it there are fewer hints
-	return targetMounts{targets: targets, found: make([]foundMount, len(targets)), control: control}
-}
-
 func (m *targetMounts) close() {
 	if m.control != nil {
 		_ = m.control.Close() // nothing was written

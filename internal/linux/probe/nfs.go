@@ -10,21 +10,36 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// refineNFS knows two errors. A server that trusts the user of whom a client speaks (sec=sys) asks for no permission
-// before it gives attributes: where it denies them, it refuses this client, as one that its exports do not name. A
-// mount that is soft gives up after a while, with the same error as for a disk of the server that fails at once.
-func (a *Answer) refineNFS(options []string) {
+// refineError explains an error that an NFS client has made up itself, by the options of the mount. It is called in the
+// mount's namespace. It knows two errors. A server that trusts the user of whom a client speaks (sec=sys) checks no
+// permission before it gives attributes: where it denies them, it refuses this client, as one that its exports do not
+// name. A mount that is soft gives up after a while, with the same error as for a disk of the server that fails at once.
+func (a answerSet) refineError(target int) {
+	answer := &a[target]
+	if answer.FSType != "nfs" && answer.FSType != "nfs4" || answer.State != Denied && answer.State != Broken {
+		return
+	}
+	table, err := mountns.Table(0)
+	if err != nil {
+		return // it stays as it is
+	}
+	m, ok := table.ByID(answer.ID.MountInfoID)
+	if !ok {
+		return
+	}
+	options := strings.Split(m.SuperOptions, ",")
 	soft := slices.Contains(options, "soft") || slices.Contains(options, "softerr")
 	switch {
-	case a.State == Denied && a.Errno == sys.EACCES && slices.Contains(options, "sec=sys"):
-		a.State = Stale
-		a.Evidence = append(a.Evidence, "the server refuses this node: it no longer exports the directory, or not to this node")
-	case a.State == Broken && soft && (a.Errno == sys.ETIMEDOUT || a.Errno == sys.EIO && a.Took >= firstTimeout(options)):
-		a.State = Hung
-		a.Evidence = append(a.Evidence, fmt.Sprintf("the mount is soft: its client has given up after %s", a.Took.Round(time.Millisecond)))
+	case answer.State == Denied && answer.Errno == sys.EACCES && slices.Contains(options, "sec=sys"):
+		answer.State = Stale
+		answer.Evidence = append(answer.Evidence, "the server refuses this node: it no longer exports the directory, or not to this node")
+	case answer.State == Broken && soft && (answer.Errno == sys.ETIMEDOUT || answer.Errno == sys.EIO && answer.Took >= firstTimeout(options)):
+		answer.State = Hung
+		answer.Evidence = append(answer.Evidence, fmt.Sprintf("the mount is soft: its client has given up after %s", answer.Took.Round(time.Millisecond)))
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
@@ -56,11 +58,18 @@ type lateQuestion struct {
 }
 
 func (p *Prober) newPass(targets []Target) *pass {
+	control, _ := fuse.Open() // without it there are fewer hints
 	s := &pass{
-		Prober: p, targetMounts: newTargetMounts(targets), answers: make(answerSet, len(targets)), startTime: time.Now(),
+		Prober: p, targetMounts: targetMounts{targets: targets, found: make([]foundMount, len(targets)), control: control},
+		answers: make(answerSet, len(targets)), startTime: time.Now(),
 		lateQuestions: map[int]lateQuestion{},
 	}
-	p.dropOldWaiters()
+	// The threads that wait no more are forgotten.
+	maps.DeleteFunc(p.waitingThreads, func(_ uint64, w waitingThread) bool { return !w.there() })
+	maps.DeleteFunc(p.blockedWays, func(_ pathToMount, w waitingThread) bool { return !w.there() })
+	if len(p.answeringFileSystems) > maxRememberedAnswers {
+		clear(p.answeringFileSystems)
+	}
 	s.room = p.newRoom()
 	for i := range s.answers {
 		s.answers[i].Target = i
@@ -72,6 +81,7 @@ func (p *Prober) newPass(targets []Target) *pass {
 // that no other keeps them waiting.
 func (s *pass) askAll(ctx context.Context) error {
 	s.groupByFileSystem()
+	s.takeTurns()
 	var proven, others []*targetGroup
 	for _, g := range s.groups {
 		if g.answeredBefore {
@@ -132,7 +142,11 @@ func (s *pass) readReply(text json.RawMessage) error {
 	defer s.mu.Unlock()
 	switch {
 	case r.Answer != nil && s.answers.awaits(r.Answer.Target):
-		s.mergeAnswer(*r.Answer)
+		from, to := r.Answer, &s.answers[r.Answer.Target]
+		to.State, to.Errno, to.Bindable, to.Took = from.State, from.Errno, from.Bindable, from.Took
+		to.ReadOnly, to.Stat = to.ReadOnly || from.ReadOnly, from.Stat
+		to.Evidence = append(to.Evidence, from.Evidence...)
+		delete(s.lateQuestions, from.Target)
 	case r.Overdue != nil && s.answers.awaits(r.Overdue.Target):
 		i := r.Overdue.Target
 		l, again := s.lateQuestions[i]
@@ -148,22 +162,17 @@ func (s *pass) readReply(text json.RawMessage) error {
 	return nil
 }
 
-// mergeAnswer adds what the process has found out to what is known already.
-func (s *pass) mergeAnswer(from Answer) {
-	to := &s.answers[from.Target]
-	to.State, to.Errno, to.Bindable, to.Took = from.State, from.Errno, from.Bindable, from.Took
-	to.ReadOnly, to.Stat = to.ReadOnly || from.ReadOnly, from.Stat
-	to.Evidence = append(to.Evidence, from.Evidence...)
-	delete(s.lateQuestions, from.Target)
-}
-
 // settleUnanswered finds a state for what was not answered.
 func (s *pass) settleUnanswered() {
 	clear(s.slowFileSystems)
 	for _, g := range s.groups {
 		s.settleGroup(g)
 	}
-	s.answers.setNotProbed(fmt.Sprintf("there was no time or no thread left within %v", s.deadlineOrDefault()))
+	for i := range s.answers {
+		if s.answers.awaits(i) {
+			s.answers.setState(i, NotProbed, 0, fmt.Sprintf("not asked: there was no time or no thread left within %v", s.deadlineOrDefault()))
+		}
+	}
 }
 
 // settleGroup reports whether the file system hangs: it was waited for for at
@@ -176,7 +185,12 @@ func (s *pass) settleGroup(group *targetGroup) {
 		switch {
 		case !is || !s.answers.awaits(q.Target):
 		case l.Way:
-			s.settleUnreached(group, l)
+			// The mount was not reached. This shows nothing about it.
+			if group.lostProcess != nil {
+				s.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(group, l)
+			}
+			waited := s.endTime.Sub(l.since)
+			s.answers.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
 		default:
 			at = q.Target
 		}
@@ -208,15 +222,6 @@ func (s *pass) settleGroup(group *targetGroup) {
 			s.answers.setState(q.Target, late.silentState(), waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
 		}
 	}
-}
-
-// settleUnreached is for a mount that was not come to: that says nothing about it.
-func (s *pass) settleUnreached(g *targetGroup, l lateQuestion) {
-	if g.lostProcess != nil {
-		s.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(g, l)
-	}
-	waited := s.endTime.Sub(l.since)
-	s.answers.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
 }
 
 func (s *pass) waiterOf(g *targetGroup, l lateQuestion) waitingThread {

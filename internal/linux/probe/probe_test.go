@@ -60,8 +60,10 @@ func TestWhatErrorsMean(t *testing.T) {
 // TestPathsOfAnyBytes sends a path that is no text.
 func TestPathsOfAnyBytes(t *testing.T) {
 	t.Parallel()
-	sent := question{Target: 3, Below: []byte("\xff\x00\n"), Namespace: mountns.Namespace{PID: 1, Inode: 2, ID: 3}}
-	sent.setMount(mount.ID{UniqueID: 1 << 63, MountInfoID: 4, Point: "/\xfe"})
+	sent := question{
+		Target: 3, Below: []byte("\xff\x00\n"), Namespace: mountns.Namespace{PID: 1, Inode: 2, ID: 3},
+		Unique: 1 << 63, Reused: 4, Point: []byte("/\xfe"),
+	}
 	text, err := json.Marshal(request{Groups: [][]question{{sent}}})
 	if err != nil {
 		t.Fatal(err)

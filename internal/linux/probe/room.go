@@ -4,8 +4,6 @@
 package probe
 
 import (
-	"maps"
-
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/share"
 )
@@ -71,13 +69,4 @@ func (r *threadRoom) requestForOthers() request {
 		}
 	}
 	return request{Room: left, RoomElse: most}
-}
-
-// dropOldWaiters forgets those that wait no more.
-func (p *Prober) dropOldWaiters() {
-	maps.DeleteFunc(p.waitingThreads, func(_ uint64, w waitingThread) bool { return !w.there() })
-	maps.DeleteFunc(p.blockedWays, func(_ pathToMount, w waitingThread) bool { return !w.there() })
-	if len(p.answeringFileSystems) > maxRememberedAnswers {
-		clear(p.answeringFileSystems)
-	}
 }

@@ -4,7 +4,6 @@
 package probe
 
 import (
-	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -49,8 +48,4 @@ type overdue struct {
 	Way      bool // for the way to the mount, and not for its file system
 	Write    bool // the file system has answered everything else
 	Stat     Stat // what the kernel remembers of what is asked
-}
-
-func (q *question) setMount(id mount.ID) {
-	q.Point, q.Unique, q.Reused = []byte(id.Point), id.UniqueID, id.MountInfoID
 }
