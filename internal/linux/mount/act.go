@@ -10,8 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// reopenMount opens the point, compares what is there with what is meant, and asks
-// the caller's check. The caller closes the descriptor.
+// reopenMount opens the point, compares the mount there with the target, and calls the caller's check. The caller
+// closes the descriptor.
 func (t *mountTarget) reopenMount() (*sys.FD, State, error) {
 	if t.id.Point == "/" {
 		return nil, State{}, t.fail("look up", ErrBusy)
@@ -36,14 +36,13 @@ func (t *mountTarget) reopenMount() (*sys.FD, State, error) {
 	return fd, st, nil
 }
 
-// compareIdentity makes sure that what was found is the mount that is meant, and asks the
-// caller's check.
+// compareIdentity makes sure that the mount found is the target, and calls the caller's check.
 func (t *mountTarget) compareIdentity(state State) error {
 	if !state.Same(t.id) && !t.isRaisedCopy(state) {
 		return t.fail("compare", &ChangedError{Want: t.id, Found: state.ID})
 	}
-	// An ID read from mountinfo has no UniqueID. The tree that was put beneath,
-	// now or in an attempt that was cut short, is what the mount is on now.
+	// An ID read from mountinfo has no UniqueID. If a tree was put beneath, now or in an attempt that was cut short, it
+	// is the mount's parent now.
 	t.id.UniqueID, t.id.Parent = state.UniqueID, state.Parent
 	if t.check == nil {
 		return nil
@@ -54,9 +53,8 @@ func (t *mountTarget) compareIdentity(state State) error {
 	return nil
 }
 
-// isRaisedCopy reports whether st is the mount that is meant, with a tree put beneath it
-// by an attempt that was cut short: everything agrees but the parent, and what
-// it lies on now lies where it did.
+// isRaisedCopy reports whether st is the target with a tree beneath it, from an attempt that was cut short. Then
+// everything agrees but the parent, and the new parent lies on the old one.
 func (t *mountTarget) isRaisedCopy(st State) bool {
 	was := st.ID
 	was.Parent = t.id.Parent
@@ -83,10 +81,9 @@ func (t *mountTarget) expectNoChildren() error {
 // maxExpireTries bounds how often a mount that others keep looking at is marked.
 const maxExpireTries = 16
 
-// expireMount removes a mount that nothing uses. Marking shows which mount the kernel
-// will remove: had another been on top at that moment, it would now show as mounted
-// on ours, or ours would be gone. Looking at the mount itself would take the mark
-// away, so only the table is asked in between.
+// expireMount removes a mount that nothing uses. Marking shows which mount the kernel will remove: had another been on
+// top at that moment, it would now show as mounted on ours, or ours would be gone. Any use of the mount itself would
+// remove the mark, so only the table is read in between.
 func (t *mountTarget) expireMount() error {
 	name := path.Base(t.id.Point)
 	last := ErrBusy
@@ -117,8 +114,8 @@ func (t *mountTarget) expireMount() error {
 	return t.explainRefusal(last)
 }
 
-// explainRefusal turns a refusal into what the table says about it: a mount that is gone
-// was unmounted by another process, and one that is covered has changed.
+// explainRefusal explains a refusal by the mount table: if the mount is gone, another process has unmounted it. A
+// covered mount has changed.
 func (t *mountTarget) explainRefusal(err error) error {
 	if err == nil {
 		return nil

@@ -13,20 +13,19 @@ import (
 // errNothingToAttach: there is nothing to put in place.
 var errNothingToAttach = errors.New("nothing to put in place")
 
-// attachFunc mounts what is to be at the point on what at lies on, or beneath the
-// mount whose root at is. The caller closes the tree that it gives, which is nil
-// where the kernel knows no trees.
+// attachFunc mounts the replacement on the mount that at lies on, or beneath the mount whose root at is. The caller
+// closes the tree; it is nil where the kernel knows no trees.
 type attachFunc func(at *sys.FD, beneath bool) (tree *sys.FD, err error)
 
-// attachment is what is to be at the point of a mount instead of it.
+// attachment puts a replacement at the point of a mount.
 type attachment struct {
 	*mountTarget
-	attach attachFunc // nil for nothing
-	shares bool       // it is to share with copies of the namespace, where propagation puts it beneath
-	state  State      // of what is there instead
+	attach attachFunc // nil: there is no replacement
+	shares bool       // the replacement shares with copies of the namespace, where propagation puts it beneath
+	state  State      // of the replacement, once it is attached
 }
 
-// attachAtPoint attaches a tree on what at lies on, or beneath the mount whose root at is.
+// attachAtPoint attaches a tree on the mount that at lies on, or beneath the mount whose root at is.
 func (a *attachment) attachAtPoint(tree, at *sys.FD, beneath bool) error {
 	if beneath && a.attachesByPropagation() {
 		return a.attachByPropagation(tree)
@@ -37,8 +36,9 @@ func (a *attachment) attachAtPoint(tree, at *sys.FD, beneath bool) error {
 	return a.logCall("move_mount", "of the tree", sys.Attach(tree, at, false))
 }
 
-// attachBeneath has what is to be there show as soon as the mount whose root fd is goes. The mount then has another
-// parent. Its number stays its own as long as fd is open, and so it is found again if it has no other.
+// attachBeneath puts the replacement beneath the mount whose root fd is: it shows as soon as the mount goes. The mount
+// then has another parent. The kernel does not reuse its number while fd is open, so the number finds it again on
+// kernels without unique IDs.
 func (a *attachment) attachBeneath(fd *sys.FD) error {
 	if a.attach == nil {
 		return errNothingToAttach
@@ -54,8 +54,8 @@ func (a *attachment) attachBeneath(fd *sys.FD) error {
 	return err
 }
 
-// attachAt mounts what is to be there where the mount was, unless another process
-// has mounted something there already.
+// attachAt mounts the replacement at the point of the removed mount, unless another process has mounted something there
+// already.
 func (a *attachment) attachAt() error {
 	if a.attach == nil {
 		return errNothingToAttach
@@ -84,14 +84,14 @@ func (a *attachment) attachAt() error {
 	return nil
 }
 
-// undoAttach removes what was put in place, if no process uses it yet.
+// undoAttach removes the replacement, if no process uses it yet.
 func (a *attachment) undoAttach() error {
 	own := newUnmountOp(mountTarget{id: a.state.ID, calls: a.calls})
 	return own.withPointDirectory(own.unmountExactly)
 }
 
-// discard takes back what was put in place where it lies on a mount that shows and
-// allows the same: an attempt that was cut short has left that behind.
+// discard removes the replacement where it lies on a mount with the same content and attributes: an attempt that was
+// cut short has left that mount behind.
 func (a *attachment) discard() {
 	below, err := a.mountSource.mountBeneath(a.state.ID)
 	if err == nil && below.Attr == a.state.Attr && sameContent(below.ID, a.state.ID) {

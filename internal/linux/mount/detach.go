@@ -17,16 +17,14 @@ import (
 // errNoAside: the mount cannot be removed from aside.
 var errNoAside = errors.New("no way from aside")
 
-// detachAside removes a mount that is in use, and only that one, whatever others
-// mount on it meanwhile. An unmount by a name takes what is on top. One that
-// spreads from a peer of the parent takes what is mounted on the parent, and
-// leaves what is mounted on that to the parent. So the tree, which is the parent,
-// is made to share, and the namespace is copied. The copy of the mount is
-// unmounted there, where no other process comes.
+// detachAside removes a mount that is in use, and only this mount, even if others mount on it meanwhile. An unmount by
+// name removes the topmost mount. An unmount that spreads from a peer of the parent removes the mount on the parent;
+// mounts on that mount move to the parent. So the tree, which is the parent, is made to share, and the namespace is
+// copied. The copy of the mount is unmounted there, where no other process comes.
 func (r *replaceOp) detachAside() error {
 	if r.attachment.state.Shared == 0 {
 		if r.attachesByPropagation() {
-			return errNoAside // what has spread beneath the mount cannot be opened
+			return errNoAside // a tree that has spread beneath the mount cannot be opened
 		}
 		if err := r.logCall("mount_setattr", "MS_SHARED of the tree", sys.SetMountPropagation(r.tree, Shared)); err != nil {
 			return errNoAside

@@ -17,8 +17,8 @@ import (
 var (
 	// ErrNotMounted: nothing is mounted at the point; it is gone already.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrChanged: another mount is at the point now, see ChangedError. Where Replace
-	// says so when it verifies, the mount is gone, and another lies on the tree.
+	// ErrChanged: another mount is at the point now, see ChangedError. If Replace returns it when it verifies, the
+	// mount is gone, and another lies on the tree.
 	ErrChanged = errors.New("another mount is there now")
 	// ErrBusy: a mount that is not marked deleted is in use, or any mount has
 	// others mounted on it.
@@ -29,15 +29,14 @@ var (
 	// errStillMounted: the kernel reported success, yet the mount is still in
 	// the table.
 	errStillMounted = errors.New("still mounted after unmount")
-	// ErrOtherUnmounted: another process mounted something on a mount in use at the
-	// very moment of its removal, and the new mount went in its place. The mount
-	// meant is still there, with what was to replace it beneath.
+	// ErrOtherUnmounted: another process mounted something on a mount in use at the very moment of its removal, and the
+	// new mount went in its place. The target is still there, with the replacement beneath it.
 	ErrOtherUnmounted = errors.New("still mounted, and another mount made at that moment was unmounted in its place")
-	// ErrNotReplaced: the mount is gone, and what was to be there is not.
+	// ErrNotReplaced: the mount is gone, and the replacement is not there.
 	ErrNotReplaced = errors.New("unmounted without a replacement")
 )
 
-// Error says what was being done to what when it failed.
+// Error is a failed operation, with its target.
 type Error struct {
 	Op     string // "look up", "inspect", "compare", "check", "unmount", "verify", "bind", ...
 	Target string // the path it was done to
@@ -50,8 +49,7 @@ func (e *Error) Error() string { return e.Op + " " + strconv.Quote(e.Target) + "
 // Unwrap is the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ChangedError says which mount was meant and which was found. It satisfies
-// errors.Is(err, ErrChanged).
+// ChangedError names the mount that was meant and the mount that was found. It satisfies errors.Is(err, ErrChanged).
 type ChangedError struct {
 	Want, Found ID
 }

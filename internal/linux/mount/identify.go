@@ -13,20 +13,19 @@ import (
 // mountSource is where knowledge about mounts comes from: the kernel's own calls, or
 // the text of mountinfo.
 type mountSource interface {
-	// identify says which mount the open file is the root of.
+	// identify finds the mount whose root the open file is.
 	identify(fd *sys.FD, point string) (State, error)
 	// exists reports whether that mount is still in the table.
 	exists(id ID) (bool, error)
 	// hasNoChildren reports whether that mount is still where it was, with no mount
 	// on it or below. It leaves no trace on the mount, not even a use of it.
 	hasNoChildren(id ID) (bool, error)
-	// mountBeneath says which mount that one lies on at the same place: its ID, what it
-	// allows, how it shares. The mount beneath may have another parent than id
-	// says. ErrNotMounted: none.
+	// mountBeneath finds the mount on which that mount lies at the same place: its ID, its attributes, and how it
+	// shares. id may name another parent. ErrNotMounted: the place has no mount beneath.
 	mountBeneath(id ID) (State, error)
 }
 
-// chooseMountSource tries out what the kernel can do.
+// chooseMountSource tests the features of the kernel.
 func chooseMountSource() mountSource {
 	if forcedMountSource != nil {
 		return forcedMountSource
@@ -74,7 +73,7 @@ func stateFromStat(st sys.Stat, m *sys.MountStat, point string) State {
 	return s
 }
 
-// setFile adds what the root's own inode says.
+// setFile adds the facts of the root's own inode.
 func (s *State) setFile(st sys.Stat) {
 	_, s.Deleted = mountinfo.Deleted(s.Root)
 	s.Nlink, s.Inode, s.Dir = st.Nlink, st.Ino, st.IsDir()
@@ -116,7 +115,7 @@ func (kernelSource) mountBeneath(id ID) (State, error) {
 		return State{}, err
 	}
 	err := stat.Load(sys.MountRef{Mount: stat.Parent()}, sys.StatmountSuper|sys.StatmountBasic|sys.StatmountRoot|sys.StatmountPoint)
-	// A parent that is not in this namespace is what its root is mounted on.
+	// The root of a namespace is mounted on a parent that is not in this namespace.
 	if errors.Is(err, sys.ENOENT) || err == nil && string(stat.Point()) != id.Point {
 		return State{}, ErrNotMounted
 	}

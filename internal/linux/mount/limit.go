@@ -29,8 +29,7 @@ func limitTree(tree *sys.FD, attr sys.MountAttr) error {
 // noSetAttrKernels is set by tests alone, to have a newer kernel do as those before 5.12.
 var noSetAttrKernels bool
 
-// whileAttached runs fn with what the kernel knows of a tree, which it does not
-// say of one that is attached nowhere.
+// whileAttached runs fn with the kernel's facts about a tree. It gives none about a tree that is attached nowhere.
 func whileAttached(tree *sys.FD, fn func(State) error) error {
 	return sys.WhileAttached(tree, func() error {
 		number, err := tree.FDMountID()

@@ -12,12 +12,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// LocateAll looks up each of the mounts in the mount table of the calling thread's
-// namespace, and calls then with the index of each, in their order. It looks up no
-// path, so that it never waits. An ID with nothing but a Point means the mount that
-// shows there. Any other ID means one mount, also if another one hides it. If that
-// is not there any more, the result is the one that shows at its Point.
-// ErrNotMounted: none. State does not say what the root's own inode says.
+// LocateAll looks up each of the mounts in the mount table of the calling thread's namespace, and calls then with the
+// index of each, in their order. It looks up no path, so that it never waits. An ID with nothing but a Point means the
+// mount that shows there. Any other ID means one mount, also if another one hides it. If it is gone, the result is the
+// mount that shows at its Point. ErrNotMounted: no mount shows there. State lacks the facts of the root's own inode.
 func LocateAll(wanted []ID, then func(i int, st State, err error)) {
 	l := batchLocator{readTable: sync.OnceValues(readOwnTable),
 		readUniqueIDs: sync.OnceValues(mountns.UniqueIDs)}

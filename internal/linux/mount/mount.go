@@ -1,22 +1,18 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mount acts on mounts through descriptors: it finds out which mount is
-// at a path, and unmounts exactly the one that was found, or nothing.
+// Package mount acts on mounts through descriptors: it finds the mount at a path, and unmounts exactly this mount, or
+// nothing.
 //
-// A path is a poor name for a mount: between a look and an unmount another
-// mount may have come in its place or on top. So Inspect gives an ID that the
-// kernel never uses again if it has one (6.8), and otherwise all that can be known
-// (number, root, point, device, parent); Unmount opens the path again, compares,
-// acts on what it opened, and looks into the mount table afterwards. Replace does
-// the same, and at no moment is the place without a mount.
+// A path is a poor name for a mount: between the inspection and the unmount another mount may have come in its place or
+// on top. So Inspect returns an ID that the kernel never reuses, if it has one (6.8), and otherwise all known facts
+// (number, root, point, device, parent). Unmount opens the path again, compares, acts on the open descriptor, and reads
+// the mount table afterwards. Replace does the same, and at no moment is the place without a mount.
 //
-// It decides nothing: whether a mount may go is for its callers to know. It
-// does not wait for file systems: paths are opened with O_PATH, and files are
-// read from the kernel's cache. A path that leads over a file system that may
-// hang is only followed as far as that cache goes. Unmounting the last mount of
-// a network file system may wait for it; callers do that in a process that they
-// can lose.
+// It decides nothing: its callers know whether a mount may go. It does not wait for file systems: paths are opened with
+// O_PATH, and files are read from the kernel's cache. A path that leads over a file system that may hang is only
+// followed as far as that cache goes. Unmounting the last mount of a network file system may wait for it; callers do
+// that in a process that they can lose.
 //
 // All verbs work in the mount namespace of the calling thread; mountns runs
 // them in another. They rest on statmount(2), statx(2), openat2(2), umount2(2),
@@ -32,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ID says which mount is meant.
+// ID names one mount.
 type ID struct {
 	// UniqueID is the kernel's number for it, never used again while the machine
 	// runs; 0 on kernels before 6.8.
@@ -77,20 +73,19 @@ func (id ID) String() string {
 	return number + " of " + strconv.Quote(id.Root) + " at " + strconv.Quote(id.Point)
 }
 
-// State is what the kernel knows about a mount without asking its file system.
+// State holds the facts that the kernel knows about a mount by itself, without its file system.
 type State struct {
 	ID
 	// FSType is the type, with the subtype if the kernel gives it.
 	FSType string `json:"fsType"`
-	// Source is what the file system says it was made from; empty if the kernel
-	// does not give it (6.8 to 6.12).
+	// Source names the origin of the file system; empty if the kernel does not give it (6.8 to 6.12).
 	Source string `json:"source,omitempty"`
 	// Deleted is the kernel's mark: the name of the root has been unlinked. The
 	// content may live on, see Gone.
 	Deleted bool `json:"deleted"`
 	// Gone is a link count of zero: the content has no name left anywhere.
 	Gone bool `json:"gone"`
-	// Nlink and Inode are those of the mount's root, Dir whether it is a directory.
+	// Nlink and Inode belong to the mount's root; Dir: it is a directory.
 	Nlink uint32 `json:"nlink"`
 	Inode uint64 `json:"inode"`
 	Dir   bool   `json:"dir"`
@@ -107,14 +102,13 @@ type State struct {
 	Master int `json:"master,omitempty"`
 }
 
-// Inspect says which mount is at point in the calling thread's namespace.
-// point is absolute and clean and has no symbolic link in it (ELOOP).
-// ErrNotMounted: there is a file or directory, but no mount. ENOENT: nothing.
-// ErrMayBlock: it could not be looked up without trusting another file system.
+// Inspect finds the mount at point in the calling thread's namespace. point is absolute and clean and has no symbolic
+// link in it (ELOOP). ErrNotMounted: there is a file or directory, but no mount. ENOENT: nothing. ErrMayBlock: the
+// lookup would have to wait for another file system.
 func Inspect(point string) (State, error) { return InspectIn(point, readOwnTable) }
 
-// InspectIn is Inspect with the mount table of that namespace, which is asked before Linux 6.8: Inspect reads it each time there.
-// A mount that the table does not have yet is ErrNotMounted.
+// InspectIn is Inspect with the mount table of that namespace. Only kernels before 6.8 need it, and Inspect reads it
+// each time there. A mount that the table does not have yet is ErrNotMounted.
 func InspectIn(point string, table func() (*mountinfo.Table, error)) (State, error) {
 	source := chooseMountSource()
 	if _, ok := source.(tableSource); ok {

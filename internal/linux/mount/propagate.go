@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// attachesByPropagation reports whether trees are put beneath mounts by propagation here. The
-// kernel may have no call for it (before 6.5), or none that does without opening the mount.
+// attachesByPropagation reports whether trees are put beneath mounts by propagation here. The kernel may have no call
+// for it (before 6.5), or its call may need an open mount.
 func (t *mountTarget) attachesByPropagation() bool {
 	return onlySpread || t.rootUnopenable || sys.HasMoveBeneath.Probe() != nil
 }
@@ -33,11 +33,10 @@ var between = func(string) {}
 // which it spreads to the original. The copy is in a namespace that only this
 // thread is in.
 //
-// A parent that does not share is made a slave of the copy for that time. When the
-// copy goes, be it because this process was killed, the kernel makes the parent
-// and the tree what they were: private, or the slave of whom the parent was one.
-// Only a process that is killed while the parent is made to share leaves a parent that
-// shares with no other mount.
+// A parent that does not share is made a slave of the copy for that time. When the copy goes, be it because this
+// process was killed, the kernel gives the parent and the tree the parent's former state: private, or a slave of the
+// same master. Only a process that is killed while the parent is made to share leaves a parent that shares with no
+// other mount.
 func (a *attachment) attachByPropagation(tree *sys.FD) error {
 	parent, err := a.openParent()
 	if err != nil {
@@ -65,8 +64,8 @@ func (a *attachment) attachByPropagation(tree *sys.FD) error {
 	return sys.SetMountPropagation(parent.rootFD, Private)
 }
 
-// errStacked: what lies beneath the mount at the same place cannot be opened, and so
-// nothing can be put between the two by propagation.
+// errStacked: another mount lies beneath the mount at the same place. It cannot be opened, so propagation can put
+// nothing between the two.
 var errStacked = fmt.Errorf("another mount lies beneath it at the same place: %w", errors.ErrUnsupported)
 
 // parentMount is the mount that another one is mounted on.
@@ -74,7 +73,7 @@ type parentMount struct {
 	mountinfo.Mount
 	rootFD     *sys.FD
 	child      *mountTarget
-	treeShares bool // what spreads to it is to share, though it does not
+	treeShares bool // a tree that spreads to it is to share, though it does not
 }
 
 // setPropagation sets how the parent itself propagates.
@@ -156,7 +155,7 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 		return cmp.Or(err, ErrChanged)
 	}
 	between("found")
-	if p.treeShares { // the kernel has what spreads to a slave share if the slave does
+	if p.treeShares { // a tree that spreads to a slave shares if the slave does
 		err = p.setPropagation(home, Shared, "MS_SHARED")
 		between("sharing")
 	}
@@ -179,8 +178,8 @@ func (p parentMount) attachTree(tree *sys.FD, home func(func() error) error) err
 	return errors.Join(sys.SetMountPropagation(tree, Private), sys.SetMountPropagation(leader, Private))
 }
 
-// expectMountedOn makes sure that the tree was attached to the leader itself, which has that number. A leader whose peer
-// the parent is still gets what is mounted at the point after it was looked up.
+// expectMountedOn makes sure that the tree was attached to the leader itself, which has that number. While the parent
+// is the leader's peer, a mount that another process makes at the point after the lookup spreads to the leader.
 func expectMountedOn(leader int, tree *sys.FD) error {
 	mounts, err := mountns.Table(0)
 	if err != nil {
@@ -193,10 +192,9 @@ func expectMountedOn(leader int, tree *sys.FD) error {
 	return err
 }
 
-// attachLeader returns the leader, attached at the root of the copied namespace. The caller
-// closes it. A parent that does not share becomes its slave only then: before 6.15
-// nothing spreads by way of a mount that is attached nowhere, and what the parent's
-// own master has mounted meanwhile would not arrive.
+// attachLeader returns the leader, attached at the root of the copied namespace. The caller closes it. A parent that
+// does not share becomes its slave only then: before 6.15 no mount spreads by way of a mount that is attached nowhere,
+// and new mounts of the parent's own master would not arrive.
 func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD, err error) {
 	if p.Shared == 0 {
 		if err := p.setPropagation(home, Shared, "MS_SHARED"); err != nil {
@@ -215,7 +213,7 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 	if err == nil {
 		between("copied")
 	}
-	if p.Shared == 0 { // the kernel takes the leader as its master; where there is none, the one that it had
+	if p.Shared == 0 { // its master is the leader, or else the master that it had before
 		err = errors.Join(err, p.setPropagation(home, Slave, "MS_SLAVE"))
 	}
 	if err != nil {
@@ -226,8 +224,8 @@ func (p parentMount) attachLeader(home func(func() error) error) (leader *sys.FD
 	return leader, nil
 }
 
-// findInterrupted finds what an attempt that was cut short has put beneath the mount by
-// propagation: it shows what the tree does.
+// findInterrupted finds a tree that an attempt, cut short, has put beneath the mount by propagation: it has the content
+// of our tree.
 func (r *replaceOp) findInterrupted() (ok bool, err error) {
 	if !r.attachesByPropagation() {
 		return false, nil

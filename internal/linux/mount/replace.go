@@ -13,17 +13,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ReplaceOptions say what Replace puts in place, and how it goes about it.
+// ReplaceOptions hold the tree that Replace puts in place, and its conditions.
 type ReplaceOptions struct {
-	// Tree is what is to be there instead: a copy of one mount, attached nowhere
-	// (sys.CloneTree). Once Replace has attached it, it is closed; the caller
-	// closes it in any case.
+	// Tree is the replacement: a copy of one mount, attached nowhere (sys.CloneTree). Once Replace has attached it, it
+	// is closed; the caller closes it in any case.
 	Tree *sys.FD
-	// Check is asked as in Options, and again right before the mount is removed.
-	// If it refuses only then, the tree stays beneath the mount, where it does not
-	// show; the next Replace takes it away.
+	// Check is called as in Options, and again right before the mount is removed. If it refuses only then, the tree
+	// stays beneath the mount, where it does not show; the next Replace takes it away.
 	Check func(State) error
-	// Limits are what the tree is not to allow, on top of the mount's own limits.
+	// Limits restrict the tree, in addition to the mount's own limits.
 	Limits sys.MountAttr
 }
 
@@ -34,11 +32,11 @@ type ReplaceOptions struct {
 // parent makes it share with. Both spread to the peers of the parent: see
 // State.Shared.
 //
-// The tree is put beneath the mount, with the call for it (6.5) or by propagation.
-// The mount is then removed as Unmount does it, and if others use it, lazily: they keep what they have open, and a new
-// lookup finds the tree. This is exact, too: a mount that another process makes on it at that moment stays, on the tree.
-// In namespaces of other users, a mount made on its root within the microseconds after the last look goes in its place
-// (ErrOtherUnmounted). One made below its root then goes with it, which no error says.
+// The tree is put beneath the mount, with the call for it (6.5) or by propagation. The mount is then removed as Unmount
+// does it, and if others use it, lazily: they keep their open files, and a new lookup finds the tree. This is exact,
+// too: a mount that another process makes on it at that moment stays, on the tree. In namespaces of other users, a
+// mount made on its root within the microseconds after the last check goes in its place (ErrOtherUnmounted). A mount
+// made below its root then goes with it, without an error.
 //
 // If the tree cannot be put beneath, a mount that no process uses is removed and
 // the tree put in place right afterwards. A mount in use is left alone: ErrBusy,
@@ -50,7 +48,7 @@ type ReplaceOptions struct {
 // A mount whose root the kernel opens no more, as the server has disowned it
 // (ESTALE, of NFS), is replaced by propagation or not at all.
 //
-// It succeeds where id is gone and what the tree shows is at the point already.
+// It succeeds if id is gone and the point shows the content of the tree already.
 func Replace(ctx context.Context, id ID, o ReplaceOptions) error {
 	t := &mountTarget{id: id, check: o.Check, calls: calls.From(ctx)}
 	r := replaceOp{mountTarget: t, attachment: attachment{mountTarget: t}, tree: o.Tree, limits: o.Limits}
@@ -81,8 +79,7 @@ type replaceOp struct {
 	treeRoot   sys.Stat // of the tree
 }
 
-// inspectTree makes sure that the tree is none that is mounted somewhere here:
-// attaching it would take it away from there.
+// inspectTree makes sure that the tree is not mounted in this namespace: attaching it would move it.
 func (r *replaceOp) inspectTree() (err error) {
 	if r.tree == nil {
 		return sys.EBADF
@@ -230,7 +227,7 @@ func (r *replaceOp) removeCovered() error {
 	return r.verify(ErrOtherUnmounted)
 }
 
-// treeIsShown reports whether the point shows what the tree shows.
+// treeIsShown reports whether the point shows the content of the tree.
 func (r *replaceOp) treeIsShown() bool {
 	fd, err := mountns.LookupIn(r.dir, r.id.Point)
 	if err != nil {

@@ -87,7 +87,7 @@ func (t tableSource) mountBeneath(id ID) (State, error) {
 	return stateOf(m), nil
 }
 
-// stateOf is what a line of mountinfo says.
+// stateOf is the State in a line of mountinfo.
 func stateOf(m mountinfo.Mount) State {
 	return State{
 		ID:     idOfEntry(m),

@@ -17,16 +17,13 @@ type Options struct {
 	// one meant, right before the act. It may be called several times. Its error is
 	// handed on and nothing is touched.
 	Check func(State) error
-	// Source returns what is to be at the point instead, opened in the namespace;
-	// nil for nothing. It is asked after Check, and again if its result has been
-	// unlinked meanwhile; Unmount closes it. It is put beneath a deleted mount
-	// before that goes, so that there is no moment without, and else bound right
-	// afterwards. If that is impossible, or another mount shows then, nothing is
-	// put there.
+	// Source returns the replacement, opened in the namespace; nil: there is no replacement. It is called after Check,
+	// and again if its result has been unlinked meanwhile. Unmount closes the result. The replacement comes beneath a
+	// deleted mount before that goes, so that there is no moment without a mount; otherwise it is bound right
+	// afterwards. If that is impossible, or another mount shows then, nothing is put there.
 	Source func() *sys.FD
-	// Foreign says that others have made the namespace: nothing on the way to the point
-	// is taken for granted then, and only a process that can be lost may call Unmount
-	// (mountns.LookupForeign).
+	// Foreign: others have made the namespace. Unmount then trusts nothing on the way to the point, and only a process
+	// that can be lost may call it (mountns.LookupForeign).
 	Foreign bool
 }
 
@@ -35,15 +32,13 @@ type Options struct {
 // mount table. An unmount of a shared mount spreads to its peers: see
 // State.Shared.
 //
-// A mount that is marked deleted is detached through its descriptor whether it
-// is in use or not. Nothing can be mounted on an unlinked root, so that is
-// exact. Any other mount is removed by expiry. The kernel marks it, and the mount
-// table shows that it was indeed the one marked. The kernel then removes only a
-// mount that is still marked and not in use. A mount that others use gives ErrBusy.
+// A mount that is marked deleted is detached through its descriptor whether it is in use or not. Nothing can be mounted
+// on an unlinked root, so that is exact. Any other mount is removed by expiry. The kernel marks it, and the mount table
+// confirms that the mark is on this mount. The kernel then removes only a mount that is still marked and not in use. A
+// mount that others use gives ErrBusy.
 //
-// See the errors of this package. EINVAL from the unmount itself means that
-// the kernel has locked the mount in place, as it does for mounts that came
-// from a more privileged namespace. ctx is looked at before anything is done.
+// See the errors of this package. EINVAL from the unmount itself means that the kernel has locked the mount in place,
+// as it does for mounts that came from a more privileged namespace. If ctx has ended, Unmount does nothing.
 func Unmount(ctx context.Context, id ID, o Options) error {
 	u := newUnmountOp(mountTarget{id: id, check: o.Check, foreign: o.Foreign, calls: calls.From(ctx)})
 	if o.Source != nil {
@@ -52,7 +47,7 @@ func Unmount(ctx context.Context, id ID, o Options) error {
 	return u.startOnThread(ctx, u.unmountExactly)
 }
 
-// maxSourceTries bounds how often a source is asked for that keeps being replaced.
+// maxSourceTries is how often Unmount calls Source if its results keep being unlinked.
 const maxSourceTries = 3
 
 // unmountOp is one removal of a mount under way, on a thread of its own.
@@ -98,7 +93,7 @@ func (u *unmountOp) unmountExactly() error {
 	return u.verify(errStillMounted)
 }
 
-// attachSource attaches a copy of what source gives.
+// attachSource attaches a copy of the source.
 func (u *unmountOp) attachSource(at *sys.FD, beneath bool) (tree *sys.FD, err error) {
 	for range maxSourceTries {
 		source := u.source()

@@ -10,11 +10,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// reopenUnopenable is reopenMount for a mount whose root cannot be opened: its server has disowned
-// it, and every lookup that ends there gives ESTALE. The mount table says which one
-// is on top. No process can mount anything on it either, so that it stays on top.
-// The kernel says whether its root is a directory, when the tree is attached where
-// the mount is: nothing is removed before.
+// reopenUnopenable is reopenMount for a mount whose root cannot be opened: its server has disowned it, and every lookup
+// that ends there gives ESTALE. The mount table shows the topmost mount. No process can mount anything on it either, so
+// it stays on top. The kernel checks whether its root is a directory when the tree is attached: nothing is removed
+// before.
 func (r *replaceOp) reopenUnopenable() (State, error) {
 	mounts, err := mountns.Table(0)
 	if err != nil {
