@@ -7,7 +7,7 @@
 // thread, it is counted, and its result is dropped. Calls that hang for good, and that
 // SIGKILL does not end, are for package subprocess.
 //
-// It knows nothing of what is called, and imports the standard library alone.
+// It does not depend on the calls, and imports the standard library alone.
 package bounded
 
 import (
@@ -38,7 +38,7 @@ type Calls struct {
 	// Total and PerOwner are how many calls there may be at once, in all and for one
 	// owner. Those that were left behind count. 0: any number.
 	Total, PerOwner int
-	// Grace is how long a call is waited for after its context has ended.
+	// Grace is how long Do waits for a call after its context has ended.
 	Grace time.Duration
 	// Queue lets a call wait for its turn even if the one before it was left behind.
 	// Otherwise that is ErrWaiting at once.
@@ -51,10 +51,10 @@ type Calls struct {
 	abandonedCount int
 }
 
-// Call is what a call is counted by.
+// Call holds the names by which a call is counted.
 type Call struct {
-	// Key names what the call may wait for. At most one call with a key runs at a
-	// time, and others wait for their turn. Empty: any number runs.
+	// Key names the thing that the call may wait for. At most one call with a key runs at a time, and others wait for
+	// their turn. Empty: any number runs.
 	Key string
 	// Owner is who is held to account for a call that does not return.
 	Owner string
@@ -74,8 +74,8 @@ func (c *Calls) Abandoned() int {
 	return c.abandonedCount
 }
 
-// Do runs fn in a goroutine of its own and returns what fn returns, or an
-// ErrNoAnswer when ctx and the grace after it have ended. fn may still run then.
+// Do runs fn in a goroutine of its own and returns its results, or an ErrNoAnswer when ctx and the grace after it have
+// ended. fn may still run then.
 func Do[T any](ctx context.Context, c *Calls, call Call, fn func() (T, error)) (value T, err error) {
 	u, err := c.waitForTurn(ctx, call)
 	if err != nil {

@@ -209,4 +209,3 @@ func (m deviceMarks) mountMask() uint32 {
 	}
 	return sys.StatMountID
 }
-

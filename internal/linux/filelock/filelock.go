@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filelock has one process of the node at a time do what others must not do meanwhile. Within a process,
-// several may have the lock at once: what they must not do at once is their own business.
+// Package filelock lets one process of the node at a time do work that excludes all others. Within a process, several
+// callers may have the lock at once, and exclude each other themselves.
 //
 // It rests on flock(2), by sys.LockFile: the lock of a process that was killed does not count.
 package filelock

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuse reports what the kernel knows about FUSE connections, without asking
-// the processes that serve them: whether one is dead, how many requests wait for an
-// answer, and which processes serve it. It can abort one.
+// Package fuse reports the kernel's facts about FUSE connections, without a request to the processes that serve them:
+// whether one is dead, how many requests wait for an answer, and which processes serve it. It can abort one.
 //
 // Nothing here waits for a server. It decides nothing: that a connection is to
 // be aborted is for its callers to know. It rests on the control file system
@@ -25,7 +24,7 @@ import (
 // ErrNoConnection: there is no FUSE connection of that number, or not any more.
 var ErrNoConnection = errors.New("no such FUSE connection")
 
-// Connection is what the kernel reports about one.
+// Connection holds the kernel's facts about a connection.
 type Connection struct {
 	// Dead: the server is gone or the connection was aborted. It is a hint: the
 	// kernel has no word for it, but sets max_background to its greatest value

@@ -22,16 +22,15 @@ type Server struct {
 	// Command is the name that the process gives itself, at most 15 bytes of
 	// any kind.
 	Command string
-	// State is that of its main thread, as in proc_pid_stat(5): 'T' is stopped.
+	// State is the state of its main thread, as in proc_pid_stat(5): 'T' is stopped.
 	State byte
 }
 
-// Servers finds the processes that serve FUSE connections, by the number of the
-// connection, which is the minor number of the device of its mounts. unseen says
-// why a connection without a server here may have one all the same: the kernel does
-// not say (before 6.16), or a process does not show, may not be looked into, does
-// not answer, or has very many descriptors. If it is empty, only a server that has
-// renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
+// Servers finds the processes that serve FUSE connections, by the number of the connection, which is the minor number
+// of the device of its mounts. unseen explains why a connection without a server here may have one all the same. The
+// kernel does not report it (before 6.16), or a process does not show, cannot be inspected, does not answer, or has
+// very many descriptors. If it is empty, only a server that has renamed its /dev/fuse is missed. It lists at most
+// MaxServers of a connection.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	visible, err := sys.ProcVisibility()
 	if err != nil {
@@ -54,8 +53,7 @@ func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, e
 	return s.servers, s.unseenReason(visible), nil
 }
 
-// MaxServers bounds how many processes are told of that serve one connection: each
-// may have any number of children.
+// MaxServers is how many servers of one connection are reported: each may have any number of children.
 const MaxServers = 16
 
 type serverSearch struct {
@@ -63,14 +61,13 @@ type serverSearch struct {
 	// connectionShown and untold: some open /dev/fuse showed its connection, some did not. One
 	// that nothing has been mounted with has none.
 	connectionShown, connectionHidden bool
-	// deniedProcesses counts the processes that may not be looked into, and silent those
-	// that do not answer. many counts those of whose descriptors only the first were looked
-	// at.
+	// deniedProcesses counts the processes that may not be inspected, and silentProcesses those that do not answer.
+	// withTooMany counts processes of which only the first descriptors were inspected.
 	deniedProcesses, silentProcesses, withTooMany int
 	descriptors                                   sys.Descriptors
 }
 
-// serverProcess is what a process has open.
+// serverProcess holds the FUSE connections that a process has open.
 type serverProcess struct {
 	server                            Server // where there are connections
 	connections                       []uint32
@@ -78,7 +75,7 @@ type serverProcess struct {
 	more                              bool
 }
 
-// unseenReason says why there may be servers that were not found.
+// unseenReason explains why servers may be missing.
 func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 	switch {
 	case visible == sys.SeesNamespace:
@@ -101,7 +98,7 @@ func (s *serverSearch) unseenReason(visible sys.Visibility) string {
 	return ""
 }
 
-// inspectProcess looks at what a process has open.
+// inspectProcess reads the descriptors of a process.
 func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProcess, err error) {
 	dir := strconv.Itoa(pid)
 	var fds []int
@@ -137,9 +134,8 @@ func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProces
 	return opened, err
 }
 
-// addProcess takes in what was seen of a process. One that ends meanwhile serves
-// nothing. Process 1 serves nothing either: some sandboxes keep it even from a
-// caller who has every privilege.
+// addProcess adds the findings of a process. A process that ends meanwhile serves nothing. Process 1 serves nothing
+// either: some sandboxes keep it even from a caller who has every privilege.
 func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	switch {
 	case errors.Is(err, procfs.ErrSilent):
@@ -158,8 +154,7 @@ func (s *serverSearch) addProcess(pid int, opened serverProcess, err error) {
 	}
 }
 
-// mayBeFUSEDevice reports whether what a descriptor leads to may be /dev/fuse, as seen
-// from whatever namespace it was opened in.
+// mayBeFUSEDevice reports whether a descriptor may be of /dev/fuse, in whichever namespace it was opened.
 func mayBeFUSEDevice(link string) bool {
 	link = strings.TrimSuffix(link, " (deleted)")
 	return strings.HasPrefix(link, "/") && strings.HasSuffix(link, "/fuse")

@@ -17,18 +17,17 @@
 // It rests on proc_pid_mountinfo(5), Documentation/filesystems/proc.rst 3.5,
 // and fs/proc_namespace.c and fs/d_path.c of the kernel for escapes and marks.
 //
-// When not to use it: the text is not a snapshot, as the kernel lets go of
-// its lock between pages. It costs about 3 microseconds a mount to produce,
-// hides what lies outside the process' root, and its mount IDs are used
-// again. Package mount identifies a mount that is to be changed.
+// When not to use it: the text is not a snapshot, as the kernel lets go of its lock between pages. It costs about 3
+// microseconds a mount to produce, hides mounts outside the process' root, and the kernel reuses its mount IDs. Package
+// mount identifies a mount that is to be changed.
 package mountinfo
 
 import (
 	"strings"
 )
 
-// Mount is one line. Its strings may share memory with the whole text they
-// came from; strings.Clone what is kept for long.
+// Mount is one line. Its strings may share memory with the whole text they came from; strings.Clone those that are kept
+// for long.
 type Mount struct {
 	// ID is used again once the mount is gone. Parent is the mount that this
 	// one is mounted on; the topmost mount's parent is not in the text.
@@ -41,7 +40,7 @@ type Mount struct {
 	Root string
 	// Point is where it is mounted, relative to the process' root, unescaped.
 	Point string
-	// Options are those of this mount, as written ("rw,nosuid").
+	// Options belong to this mount, as written ("rw,nosuid").
 	Options string
 	// Shared is the peer group the mount shares with, Master the one it
 	// receives from, PropagateFrom the nearest dominant one; 0 is none.
@@ -50,15 +49,14 @@ type Mount struct {
 	Unbindable bool
 	// FSType is the type with its subtype ("fuse.sshfs"), unescaped.
 	FSType string
-	// Source is what the file system says it was made from, unescaped; may be
-	// empty.
+	// Source names the origin of the file system, unescaped; may be empty.
 	Source string
-	// SuperOptions are those of the file system, as written.
+	// SuperOptions belong to the file system, as written.
 	SuperOptions string
 }
 
-// deletedMark is what the kernel appends to the path of an unlinked dentry. No name
-// holds a slash, so a path that ends in it cannot be a real one.
+// deletedMark is the suffix that the kernel appends to the path of an unlinked dentry. No name holds a slash, so a path
+// that ends in it cannot be a real one.
 const deletedMark = "//deleted"
 
 // Deleted reports whether root carries the kernel's mark of an unlinked name,

@@ -12,9 +12,8 @@ import (
 // every byte of them escaped to four, and options of a page or two.
 const maxLineBytes = 1 << 20
 
-// ParseBytes parses the whole text into mounts in the text's order. The buffer
-// may be used again afterwards. A line that is not as the kernel writes it ends
-// the reading with a *SyntaxError.
+// ParseBytes parses the whole text into mounts in the text's order. The buffer may be used again afterwards. A line
+// that the kernel would not write so ends the reading with a *SyntaxError.
 func ParseBytes(b []byte) ([]Mount, error) {
 	text := string(b)
 	mounts := make([]Mount, 0, strings.Count(text, "\n")+1)
@@ -43,10 +42,25 @@ func indexFrom(text string, at int, c byte) int {
 	return len(text)
 }
 
-// parseLine fills m, which is zero, from one line, and reports whether the line is
-// whole. A missing part leaves nothing for the parts after it, so that a look at
-// the texts at the end is enough. Texts are unescaped only where the line has a
-// backslash at all.
+// parseLine fills m, which is zero, from one line, and reports whether the line is whole. A missing column empties all
+// later ones, so one test of the texts at the end is enough. Texts are unescaped only if the line has a backslash.
+//
+// A line has these columns, see proc_pid_mountinfo(5):
+//
+//	612 29 8:17 /cfg/app.yaml /etc/app.yaml rw,noatime shared:318 - ext4 /dev/sdb1 rw,discard
+//	(1) (2)(3)  (4)           (5)           (6)        (7)       (8)(9)  (10)      (11)
+//
+//	 (1) ID: the number of the mount, which the kernel reuses once the mount is gone
+//	 (2) Parent: the number of the mount that it is mounted on
+//	 (3) Major, Minor: the device of the file system
+//	 (4) Root: the directory or file of the file system that the mount shows
+//	 (5) Point: the path of the mount, from the root directory of the process
+//	 (6) Options: the options of the mount
+//	 (7) Shared, Master, PropagateFrom, Unbindable: optional columns, any number of them
+//	 (8) the end of the optional columns
+//	 (9) FSType: the type of the file system, with its subtype after a point
+//	(10) Source: the origin of the file system, such as its device
+//	(11) SuperOptions: the options of the file system, and the rest of the line
 func (m *Mount) parseLine(line string, escaped bool) bool {
 	if len(line) > maxLineBytes {
 		return false

@@ -32,8 +32,8 @@ func (l Line) Mount() (Mount, error) {
 	return m, nil
 }
 
-// Numbers are those of the mount, of its parent, and of its device. ok is false for
-// a line that does not begin so. It allocates nothing.
+// Numbers returns the numbers of the mount, of its parent, and of its device. ok is false for a line that does not
+// begin so. It allocates nothing.
 func (l Line) Numbers() (id, parent int, major, minor uint32, ok bool) {
 	id, rest := splitNumber(l, ' ')
 	parent, rest = splitNumber(rest, ' ')
@@ -49,9 +49,8 @@ func (l Line) FSType() ([]byte, bool) {
 	return name, found && more && len(name) > 0
 }
 
-// Below reports whether the mount's point is strictly below dir, which is clean and
-// absolute. It reads the columns up to the point and no further, and allocates nothing.
-// The error is that of Mount.
+// Below reports whether the mount's point is strictly below dir, which is clean and absolute. It reads the columns up
+// to the point and no further, and allocates nothing. Its errors are those of Mount.
 func (l Line) Below(dir string) (bool, error) {
 	rest := []byte(l)
 	for range 4 {
@@ -62,7 +61,7 @@ func (l Line) Below(dir string) (bool, error) {
 		return false, explainSyntax(string(l), 1)
 	}
 	if dir == "/" {
-		dir = "" // so that what follows dir is always a slash and a name
+		dir = "" // so that a slash and a name always follow dir
 	}
 	return isBelow(dir, point), nil
 }

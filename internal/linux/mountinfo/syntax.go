@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// SyntaxError says which part of which line is not as the kernel writes it.
+// SyntaxError names the line, and its part, that the kernel would not write so.
 type SyntaxError struct {
 	Line   int    // counted from 1
 	Column int    // first byte of the part, counted from 1
 	Field  string // "mount id", "device", "root", ...
-	Value  string // what stands there, at most 64 bytes of it
+	Value  string // the text there, at most 64 bytes of it
 }
 
 // Error names the line, the column, the field and the value.
@@ -21,8 +21,8 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("parse mountinfo line %d column %d: bad %s %q", e.Line, e.Column, e.Field, e.Value)
 }
 
-// lineColumns are what a line consists of. Optional fields come any number of times
-// and end with a hyphen; super options are the rest of the line.
+// lineColumns are the columns of a line. Optional fields come any number of times and end with a hyphen; super options
+// are the rest of the line.
 var lineColumns = []struct {
 	field string
 	good  func(word string) bool
@@ -65,8 +65,7 @@ func isOptional(word string) bool {
 	return word != ""
 }
 
-// explainSyntax finds out what is wrong with a line that could not be parsed. It is
-// thorough where parsing is fast.
+// explainSyntax finds the fault in a line that could not be parsed. It is thorough where parsing is fast.
 func explainSyntax(line string, number int) error {
 	e := &SyntaxError{Line: number, Field: "line length"}
 	rest := line
@@ -79,7 +78,7 @@ func explainSyntax(line string, number int) error {
 	return e
 }
 
-// firstInvalidColumn is the first column that is not as it should be, with what follows.
+// firstInvalidColumn is the first column that is invalid, with the rest of the line.
 func firstInvalidColumn(line string) (rest, field string) {
 	rest = line
 	for i := 0; i < len(lineColumns); {

@@ -10,9 +10,8 @@ import (
 	"sync"
 )
 
-// Table answers questions about one mount table. It finds mounts the way the
-// kernel's path lookup does: from the root down, component by component, onto
-// the topmost mount at each, so that what another mount hides is not found.
+// Table answers questions about one mount table. It finds mounts the way the kernel's path lookup does: from the root
+// down, component by component, onto the topmost mount at each, so that it does not find mounts that another one hides.
 type Table struct {
 	mounts   []Mount
 	byID     map[int]int
@@ -21,7 +20,7 @@ type Table struct {
 	way      func() wayIndex
 }
 
-// wayIndex has what a lookup of paths needs. It makes work over mounts that are stacked at one place linear in their number.
+// wayIndex serves lookups of paths. It makes work over mounts that are stacked at one place linear in their number.
 type wayIndex struct {
 	// at is the index of the first mount on a mount with that ID at that point, and all those of every mount at a point.
 	at  map[place]int

@@ -3,9 +3,9 @@
 
 // Package oomlog reads from the kernel's log which processes the kernel has killed when it was out of memory.
 //
-// It reads what the log still holds, once, and never waits. Only records of the kernel itself count: what a process has
-// written to the log is told apart by its facility. Processes choose their names and, some, those of their control
-// groups; a line that can be read in two ways names no control group. It changes nothing.
+// It reads the records that the log still holds, once, and never waits. Only records of the kernel itself count; those
+// that a process has written have another facility. Processes choose their names and, some, the names of their control
+// groups. If a line can be read in two ways, it names no control group. It changes nothing.
 //
 // It rests on Documentation/ABI/testing/dev-kmsg and on the lines that mm/oom_kill.c prints, from Linux 3.10 on.
 package oomlog
@@ -26,14 +26,14 @@ type Kill struct {
 	Time time.Time
 	// PID is the number that the process had, in the first process' namespace.
 	PID int
-	// Name is what the process called itself, at most 15 bytes.
+	// Name is the name that the process gave itself, at most 15 bytes.
 	Name string
 	// Cgroup is the path of its memory control group from the root of the hierarchy; empty if the log does not name it.
 	Cgroup string
 	// Limit is the control group whose limit was reached; empty if the whole node was out of memory, or the log does
 	// not name it.
 	Limit string
-	// Node says that the node as a whole was out of memory, not a control group.
+	// Node: the node as a whole was out of memory, not a control group.
 	Node bool
 }
 
@@ -42,12 +42,12 @@ const (
 	maxRecord = 8 << 10
 	// maxRecords bounds one look at the log. The largest usual log, of 16 MiB, holds fewer.
 	maxRecords = 500_000
-	// maxKills bounds how many kills are told of: the newest.
+	// maxKills is how many kills are reported at most: the newest.
 	maxKills = 1_000
 )
 
-// Kills lists what the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
-// fs.ErrNotExist or fs.ErrPermission says that the log cannot be read here.
+// Kills lists the kills that the kernel's log still holds, oldest first, at most the newest 1,000. An error that wraps
+// fs.ErrNotExist or fs.ErrPermission means that the log cannot be read here.
 func Kills(ctx context.Context) ([]Kill, error) {
 	p := recordParser{bootTime: time.Now().Add(-sys.Uptime())}
 	if err := readRecords(ctx, p.addRecord); err != nil {
@@ -57,7 +57,7 @@ func Kills(ctx context.Context) ([]Kill, error) {
 }
 
 // Messages lists the kernel's own messages that are to be kept, oldest first, each with the time since the start of the
-// machine: the newest, at most as many as said. Its errors are those of Kills.
+// machine: the newest, at most as many as said. It has the errors of Kills.
 func Messages(ctx context.Context, most int, keep func(message string) bool) (lines []string, err error) {
 	err = readRecords(ctx, func(record string) {
 		at, message, ok := parseRecord(record)

@@ -14,7 +14,7 @@ type recordParser struct {
 	bootTime time.Time // when the machine was started
 	kills    []Kill
 
-	victim      Kill   // what the kernel has said of the process that it is about to kill; PID is 0 if it named none
+	victim      Kill   // the process that the kernel is about to kill; PID is 0 if the kernel named no process
 	killedGroup string // the control group all of whose processes are about to be killed
 }
 
@@ -55,8 +55,8 @@ func (p *recordParser) addRecord(record string) {
 	p.kills = append(p.kills, kill)
 }
 
-// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false for what
-// is no record, or none of the kernel's own.
+// parseRecord takes "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,...];MESSAGE\n KEY=VALUE\n..." apart. ok is false if the
+// text is no record, or a record of a process.
 func parseRecord(record string) (at time.Duration, message string, ok bool) {
 	prefix, rest, found := strings.Cut(record, ";")
 	fields := strings.SplitN(prefix, ",", 5)
@@ -129,7 +129,7 @@ func parseVictim(message string) Kill {
 
 // parseKill reads "Memory cgroup out of memory: Killed process 12 (name) total-vm:...", "Out of memory: Killed
 // process", "Out of memory (oom_kill_allocating_task): Killed process", and "Killed process" as kernels before 5.0 have
-// it. A name with brackets in it ends at the last one that is followed by what the kernel adds.
+// it. A name with brackets in it ends at the last bracket that a text of the kernel follows.
 func parseKill(message string) (pid int, name string, node, ok bool) {
 	head, rest, found := strings.Cut(message, "Killed process ")
 	node = strings.HasPrefix(head, "Out of memory") && strings.HasSuffix(head, ": ")

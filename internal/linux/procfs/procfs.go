@@ -1,17 +1,14 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procfs asks about other processes by way of /proc, and gives up on one that
-// keeps it waiting.
+// Package procfs reads facts about other processes in /proc, and gives up on a process that keeps it waiting.
 //
-// A process that becomes another program is locked meanwhile, and it closes files then:
-// if the file system of one does not answer, it stays locked. Most of what /proc shows
-// of it waits for that lock: maps and environ always, and on newer kernels the links to
-// its namespaces, descriptors and directories, and its stat. Any user can make such
-// a process. The thread that waits for it ends when the process goes on or ends, or
-// by SIGKILL.
+// A process that becomes another program is locked meanwhile, and it closes files then: if the file system of a file
+// does not answer, the process stays locked. Most of its files in /proc wait for that lock: maps and environ always,
+// and on newer kernels the links to its namespaces, descriptors and directories, and its stat. Any user can make such a
+// process. The thread that waits for it ends when the process goes on or ends, or by SIGKILL.
 //
-// It knows nothing of what is asked, and rests on proc(5) and execve(2).
+// Its callers choose the files to read. It rests on proc(5) and execve(2).
 package procfs
 
 import (
@@ -28,13 +25,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ErrSilent is returned for a process that does not answer, and for one that is not
-// asked: it has not answered before, or others of its control group have not.
+// ErrSilent is returned for a process that does not answer. It is also returned for a process that is left out, as it
+// did not answer before, or others of its control group did not.
 var ErrSilent = errors.New("process does not answer")
 
 const (
-	// pollInterval is how often it is looked whether anything moves on. A process is given up
-	// when nothing has between two ticks.
+	// pollInterval is the time between two checks of the progress. A process is given up when there was none between
+	// two checks.
 	pollInterval = 500 * time.Millisecond
 	// maxSilentProcesses is for how many processes a thread waits at most, and maxSilentPerGroup
 	// for how many of one control group. A user who makes such processes prevents
@@ -46,16 +43,15 @@ const (
 	maxThreads    = 4
 )
 
-// Each calls look with every process in turn, and take with what it has returned, or
-// with ErrSilent. step is for a look that takes its time: it says that something moves
-// on. look only reads, as it may be left behind; take is never called after Each has
+// Each calls look with every process in turn, and take with its results, or with ErrSilent. A look that takes long
+// calls step to report progress. look only reads, as it may be left behind; take is never called after Each has
 // returned, nor twice at a time.
 func Each[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
 	askEach(&otherProcesses, pids, look, take)
 }
 
-// EachParallel is Each by several threads, for a look that they may take at the same time. It calls take in the order of
-// pids, when all have been asked.
+// EachParallel is Each by several threads, for a look that they may take at the same time. It calls take in the order
+// of pids, once all answers are in.
 func EachParallel[T any](pids []int, look func(pid int, step func()) (T, error), take func(pid int, value T, err error)) {
 	type answer struct {
 		pid   int
@@ -125,7 +121,7 @@ func askEach[T any](s *silentProcesses, pids []int, look func(int, func()) (T, e
 	}
 }
 
-// askRound asks processes, until one is given up.
+// askRound calls look with processes, until one is given up.
 type askRound[T any] struct {
 	*silentProcesses
 	pids         []int
@@ -134,11 +130,11 @@ type askRound[T any] struct {
 
 	progress   atomic.Int64
 	mu         sync.Mutex
-	takenCount int  // how many were asked, or passed over
-	abandoned  bool // the rest is not waited for
+	takenCount int  // how many processes are done, or left out
+	abandoned  bool // no caller waits for the rest
 }
 
-// runUntilStuck returns how many processes are done with.
+// runUntilStuck returns how many processes are done.
 func (r *askRound[T]) runUntilStuck() int {
 	ctx, stop := r.watchProgress()
 	defer stop()
@@ -198,7 +194,7 @@ func (r *askRound[T]) watchProgress() (ctx context.Context, stop func()) {
 	return ctx, cancel
 }
 
-// handOver hands on what was read of a process, unless it is not waited for any more.
+// handOver hands on the value that was read of a process, unless no caller waits for it any more.
 func (r *askRound[T]) handOver(pid int, value T, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +207,7 @@ func (r *askRound[T]) handOver(pid int, value T, err error) bool {
 	return true
 }
 
-// silentProcesses is which processes do not answer.
+// silentProcesses are the processes that do not answer.
 type silentProcesses struct {
 	calls   bounded.Calls
 	groupOf func(pid int) string
@@ -222,7 +218,7 @@ type silentProcesses struct {
 
 var otherProcesses = silentProcesses{calls: bounded.Calls{Total: maxSilentProcesses}, groupOf: controlGroup}
 
-// mayAsk reports whether a process is to be asked.
+// mayAsk reports whether look may be called with a process.
 func (p *silentProcesses) mayAsk(pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,7 +24,7 @@ type jobProcess struct {
 	process            *os.Process
 	toChild, fromChild *os.File // our ends of its pipes
 	exited             chan struct{}
-	state              *os.ProcessState // valid once gone is closed
+	state              *os.ProcessState // valid once exited is closed
 	done               bool             // it has done its job; guarded by the Runner
 }
 
@@ -77,11 +77,11 @@ func (r *Runner) runProcess(child *jobProcess, stdin, stdout *os.File, started c
 	close(child.exited)
 }
 
-// giveUp kills the process, and has exchange return.
+// giveUp kills the process; exchange then returns.
 func (p *jobProcess) giveUp() {
 	_ = p.process.Kill() // else it has ended
 	_ = p.toChild.SetWriteDeadline(time.Now())
-	_ = p.fromChild.SetReadDeadline(time.Now().Add(maxErrorOutput))
+	_ = p.fromChild.SetReadDeadline(time.Now().Add(outputGrace))
 }
 
 var (
@@ -94,12 +94,11 @@ type jobError struct{ text string }
 
 func (e *jobError) Error() string { return e.text }
 
-// exchange hands the process its input and hands on what it answers, until it
-// says that the job is done.
+// exchange hands the process its input and hands on its answers, until it reports the end of the job.
 func (p *jobProcess) exchange(input []byte, each func(json.RawMessage) error) error {
 	defer p.fromChild.Close()
 	go func() {
-		_, _ = p.toChild.Write(input) // a job that reads no input says so itself
+		_, _ = p.toChild.Write(input) // a job that reads no input reports that itself
 		p.toChild.Close()
 	}()
 	lines := bufio.NewScanner(p.fromChild)
@@ -127,13 +126,13 @@ func (p *jobProcess) exchange(input []byte, each func(json.RawMessage) error) er
 	return errMissingEnd
 }
 
-// resultOf makes of the way in which exchange ended what Run returns.
+// resultOf turns the result of exchange into the error of Run.
 func (p *jobProcess) resultOf(ctx context.Context, err error) error {
 	var own *jobError
 	if err == nil || errors.As(err, &own) {
 		p.waitExit(ctx)
 	}
-	p.giveUp() // also what has done its job may not be able to end
+	p.giveUp() // a process may not be able to end, even with its job done
 	switch {
 	case err == nil:
 		return nil
@@ -148,8 +147,8 @@ func (p *jobProcess) resultOf(ctx context.Context, err error) error {
 		select {
 		case <-p.exited:
 		default:
-			// A process that cannot end will not use its memory again. The kernel refuses to release that of one that was
-			// not killed.
+			// A process that cannot end will not use its memory again. The kernel refuses to release the memory of a
+			// process that was not killed.
 			_ = sys.ReleaseMemory(p.process.Pid) // else it keeps its memory
 		}
 	})

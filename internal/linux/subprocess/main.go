@@ -15,25 +15,23 @@ import (
 	"sync/atomic"
 )
 
-// childName is what a process that is to do a job finds as its own name.
+// childName is the name of a process that does a job.
 const childName = "kubediag-job"
 
-// The bounds of what the two processes send each other, in bytes.
+// The bounds of the messages between the two processes, in bytes.
 const (
 	maxInput = 32 << 20
 	maxLine  = 1<<20 + 64
 )
 
-// outputLine is what the job's process writes, one after another, each with a line
-// feed at its end.
+// outputLine is a line that the job's process writes, with a line feed at its end.
 type outputLine struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	End   bool            `json:"end,omitempty"` // the job is done, and this the last line
 	Error string          `json:"error,omitempty"`
 }
 
-// mainCalled is whether Main was called: a program that does not call it would start
-// itself again and again.
+// mainCalled: Main was called. A program that does not call it would start itself again and again.
 var mainCalled atomic.Bool
 
 // Main does a job and exits, in a process that a Runner started. In any other

@@ -19,9 +19,8 @@ import (
 // Runner has jobs done and bounds how many processes that makes. Its zero value
 // serves. It may be used by several goroutines.
 type Runner struct {
-	// MaxLingering is how many processes there may be at once, those that were
-	// given up and do not end among them; 0 is 512, or 64 on kernels
-	// that leave such a process its memory. One more there may be for each owner.
+	// MaxLingering is how many processes there may be at once, including processes that were given up and do not end. 0
+	// is 512, or 64 on kernels that leave such a process its memory. Each owner may have one more.
 	MaxLingering int
 
 	mu sync.Mutex
@@ -30,15 +29,15 @@ type Runner struct {
 	room     share.Room // of the children
 }
 
-// LostError says that a process was given up. It has been sent SIGKILL and may
-// be there all the same, for as long as a file system keeps it.
+// LostError reports that a process was given up. It was sent SIGKILL, and may still exist for as long as a file system
+// keeps it.
 type LostError struct {
 	Job string
 	PID int
 	// Gone is closed when the process has ended and its number may be another's.
 	Gone <-chan struct{}
-	// Err is why it was given up: ErrDeadline, the error of the context or of
-	// Options.Each, or what the process said or did that it should not.
+	// Err is why it was given up: ErrDeadline, the error of the context or of Options.Each, or the wrong output or end
+	// of the process.
 	Err error
 }
 
@@ -48,11 +47,10 @@ func (e *LostError) Error() string { return fmt.Sprintf("run job %q: %v", e.Job,
 // Unwrap is the reason.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Run starts a process, has it do the job, and hands on what it emits. It
-// returns when the job is done, or at the deadline, or when ctx ends; then the
-// process is killed, and the error is a *LostError. Everything emitted until then
-// has been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error that is
-// no *LostError is the job's own, or says why no process could be started.
+// Run starts a process that does the job, and hands on its answers. It returns when the job is done, or at the
+// deadline, or when ctx ends; then the process is killed, and the error is a *LostError. All answers until then have
+// been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error but a *LostError is the job's own,
+// or the reason why no process could be started.
 func (r *Runner) Run(ctx context.Context, options Options) error {
 	if !mainCalled.Load() {
 		return fmt.Errorf("run job %q: %w", options.Job, ErrNotPrepared)
@@ -96,7 +94,8 @@ func (r *Runner) Lingering() int {
 	return n
 }
 
-// acquire makes room for a process. It waits a little for one that has done its job, and has one of its names, to end.
+// acquire makes room for a process. If a process with one of its names has done its job, it waits a little for the end
+// of that process.
 func (r *Runner) acquire(ctx context.Context, c *jobProcess) error {
 	grace := time.NewTimer(doneGrace)
 	defer grace.Stop()
@@ -160,13 +159,12 @@ func (r *Runner) removeChild(c *jobProcess) {
 	}
 }
 
-// A process that has said all it had to say ends within a millisecond. No caller
-// waits longer than this for one that does not, nor for the last output of one that
-// was killed.
+// A process that has done its job ends within a millisecond. endGrace is how long a caller waits for a process that
+// does not, and outputGrace for the last output of a process that was killed.
 const (
-	endGrace       = 100 * time.Millisecond
-	maxErrorOutput = 10 * time.Millisecond
-	// doneGrace is how long the next one with one of its names waits for it: a busy
-	// machine takes its time over the end of a process.
+	endGrace    = 100 * time.Millisecond
+	outputGrace = 10 * time.Millisecond
+	// doneGrace is how long the next process with one of its names waits for its end, which takes its time on a busy
+	// machine.
 	doneGrace = 2 * time.Second
 )

@@ -6,12 +6,10 @@
 // ended, not even by SIGKILL; a process that has such a thread can be left
 // behind.
 //
-// The process is this program once more, which calls Main first of all and there
-// finds out that it is to do a job. It begins with nothing of its parent's but a
-// pipe for its input and one for its answers. It dies with its parent, and is
-// killed at the deadline. No caller waits for it then. A process that does not end
-// is counted, and loses its memory if the kernel can do that (5.15). The number of
-// these is bounded, in all and for each owner.
+// The process is this program once more. It calls Main first of all, which does the job. Of its parent it has only a
+// pipe for its input and a pipe for its answers. It dies with its parent, and is killed at the deadline. No caller
+// waits for it then. A process that does not end is counted, and loses its memory if the kernel can do that (5.15). The
+// number of these is bounded, in all and for each owner.
 //
 // It starts no other programs and knows nothing about the work. It rests on
 // pipe(7), and on PR_SET_PDEATHSIG of prctl(2).
@@ -35,8 +33,7 @@ var (
 	// errWaiting: a process that was given up still waits for one of Options.Waits.
 	// The job was not begun. It is an ErrTooMany.
 	errWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
-	// ErrNotPrepared: this program has not called Main, so that none of its
-	// processes can do a job.
+	// ErrNotPrepared: this program has not called Main, so its processes cannot do a job.
 	ErrNotPrepared = errors.New("program does no jobs")
 )
 
@@ -54,7 +51,7 @@ const ownerShare = 8
 
 // Job is work that a process of its own can do.
 type Job struct {
-	// Name is what Options.Job calls it.
+	// Name is the name in Options.Job.
 	Name string
 	// Run does the work in that process. in is Options.Input as JSON; emit sends
 	// v, as JSON of at most 1 MiB, to Options.Each, and may be called by several
@@ -63,11 +60,11 @@ type Job struct {
 	Run func(ctx context.Context, in []byte, emit func(v any) error) error
 }
 
-// Options says what is to be done.
+// Options describe the job to do.
 type Options struct {
 	// Job is the name of one of the jobs that Main was given.
 	Job string
-	// Input is what it is handed, as JSON.
+	// Input is the input of the job, as JSON.
 	Input any
 	// Deadline is how long it may take, from the start of the process on. It
 	// must be more than 0.
@@ -75,10 +72,10 @@ type Options struct {
 	// Each is called with everything that the job emits, in that order, one
 	// after another and before Run returns. Its error ends the job.
 	Each func(json.RawMessage) error
-	// Owner is charged for what the job waits for, such as a pod: the processes of
-	// one take no room from those of others. Empty: no owner.
+	// Owner, such as a pod, is charged for the process: the processes of one owner take no room from those of others.
+	// Empty: no owner.
 	Owner string
-	// Waits names what the job may wait for, such as a file system. While a process
-	// that was given up is there, no other is started that has one of its names.
+	// Waits names the things that the job may wait for, such as a file system. While a process that was given up
+	// exists, no other process with one of its names is started.
 	Waits []string
 }
