@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blockdev knows the block devices of the machine as the kernel reports
-// them: what lives on one, which parts of the kernel use it, whether it is busy,
-// and how each is detached by its own means.
+// Package blockdev knows the block devices of the machine as the kernel reports them: the file systems on a device, the
+// parts of the kernel that use it, whether it is busy, and how to detach it by its own means.
 //
 // It does not use mounts or processes. It never forces a device: a busy one stays
 // as it is. It believes the kernel's numbers, never the name of a node or a text
@@ -27,7 +26,7 @@ import (
 var (
 	// ErrNotFound: there is no such device, or no longer.
 	ErrNotFound = errors.New("no such block device")
-	// ErrNotBlock: what the path leads to is no block device.
+	// ErrNotBlock: the path does not lead to a block device.
 	ErrNotBlock = errors.New("not a block device")
 	// ErrBusy: the device is in use; nothing has been changed.
 	ErrBusy = errors.New("device is busy")
@@ -43,7 +42,7 @@ var (
 	// ErrNoAnswer: the device, or the file system that leads to it, did not
 	// answer in time.
 	ErrNoAnswer = bounded.ErrNoAnswer
-	// ErrNotCounted: the kernel does not count what is read and written.
+	// ErrNotCounted: the kernel does not count reads and writes.
 	ErrNotCounted = errors.New("reads and writes are not counted")
 )
 
@@ -83,8 +82,7 @@ func isDecimal(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// Kind is what drives a block device, as far as it matters for detaching it. A
-// partition is of its disk's kind.
+// Kind is the driver of a block device, as far as it matters for detaching it. A partition is of its disk's kind.
 type Kind string
 
 // The kinds.
@@ -97,32 +95,30 @@ const (
 	Other Kind = "other" // anything else: disks, NVMe, NBD, ...
 )
 
-// Device is a block device as it was when it was looked at. It is a plain value
-// and keeps nothing open.
+// Device is a block device as it was when it was read. It is a plain value and keeps nothing open.
 type Device struct {
 	Number
 	Name   string // the kernel's, "rbd3"; "cciss!c0d0" has its node at /dev/cciss/c0d0
 	Kind   Kind
 	Parent string // name of the disk that it is a partition of; empty for a disk
-	// Sequence is the kernel's number for what is behind the disk now, never
-	// used again while the machine runs; 0 on kernels before 5.15.
+	// Sequence is the kernel's number for the present backing of the disk, never used again while the machine runs; 0
+	// on kernels before 5.15.
 	Sequence uint64
-	// Image stands for Sequence if that is 0 and the driver identifies what is
-	// behind the disk: krbd the image and the mapping, the loop driver the file.
-	// Else it is empty.
+	// Image stands for Sequence if that is 0 and the driver identifies the backing of the disk: krbd the image and the
+	// mapping, the loop driver the file. Else it is empty.
 	Image string
 }
 
-// Known reports whether the device can be told from one that has taken its place.
+// Known reports whether the device can be distinguished from a successor with the same name.
 func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
 // Node is the path of the device's node, "/dev/rbd3". It need not be there.
 func (d Device) Node() string { return "/dev/" + strings.ReplaceAll(d.Name, "!", "/") }
 
-// Sys is where the kernel's files are looked for.
+// Sys reads the kernel's files about devices.
 type Sys struct {
-	// Root is the directory that sys, proc and dev are looked for in; "" is
-	// "/". Devices themselves are opened by their number, whatever Root is.
+	// Root is the directory of sys, proc and dev; "" is "/". Devices themselves are opened by their number, whatever
+	// Root is.
 	Root string
 	// Write writes text to a file of sysfs in one call; nil is the real thing.
 	// Tests put a driver in its place that this machine does not have.

@@ -58,11 +58,11 @@ func (s Sys) hasKnownUser(d Device) bool {
 	return len(found) > 0 || slices.ContainsFunc(users, func(u User) bool { return u.Kind != SwapFile })
 }
 
-// callKey is the device's among all that may be asked at the same time.
+// callKey distinguishes the calls about this device from those about others.
 func (d Device) callKey() string { return d.Number.String() }
 
-// Another process may be asking the same at this moment, and be taken for a
-// holder: so what is busy is tried again, for longer where a refusal is the end.
+// Another process may be claiming the device at this moment, and look like a holder. So a busy device is tried again,
+// for longer where a refusal is final.
 const (
 	maxClaimTries  = 3
 	claimPause     = 2 * time.Millisecond
@@ -70,7 +70,7 @@ const (
 	detachPause    = 10 * time.Millisecond
 )
 
-// retryWhileBusy repeats ask while the kernel says that the device is busy.
+// retryWhileBusy repeats ask while the kernel reports that the device is busy.
 func retryWhileBusy(tries int, pause time.Duration, ask func() error) error {
 	for {
 		err := ask()
@@ -128,8 +128,8 @@ func (s Sys) openNode(device Device, exclusive bool) (*sys.FD, error) {
 	return fd, nil
 }
 
-// Activity is what the kernel has counted on a device since it is there. Two
-// samples that are equal with none in flight say that it was idle between them.
+// Activity holds the kernel's counters of a device since it was made. If two samples are equal with no request in
+// flight, the device was idle between them.
 type Activity struct {
 	Reads, Writes, Discards, Flushes uint64 // requests completed
 	InFlight                         uint64 // requests under way

@@ -14,14 +14,11 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Detach takes away what is behind a device, by its own means, never by force,
-// and verifies that it is gone: it unmaps a krbd device, unbinds a loop device,
-// and resets a zram device, which loses what is in its memory. It refuses
-// partitions and every other kind (ErrNoMeans), and one that is no longer the
-// one that was resolved (ErrChanged). A device in use, if only by a process
-// that has its node open, gives ErrBusy. ErrNotAttached and ErrNotFound: it is
-// gone already. It waits for the kernel as long as ctx allows; ErrNoAnswer says
-// that the kernel may still do it later.
+// Detach removes the backing of a device, by its own means, never by force, and verifies that it is gone: it unmaps a
+// krbd device, unbinds a loop device, and resets a zram device, which loses the data in its memory. It refuses
+// partitions and every other kind (ErrNoMeans), and a device that has changed since it was resolved (ErrChanged). A
+// device in use, if only by a process that has its node open, gives ErrBusy. ErrNotAttached and ErrNotFound: it is gone
+// already. It waits for the kernel as long as ctx allows; after ErrNoAnswer the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
 	r := deviceDetacher{s}
 	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]
@@ -48,7 +45,7 @@ func (r deviceDetacher) detachBy(ctx context.Context, device Device, detach func
 	return err
 }
 
-// checkUnchanged fails where the device is no longer the one that was resolved.
+// checkUnchanged fails if the device has changed since it was resolved.
 func (r deviceDetacher) checkUnchanged(d Device) error {
 	now, err := r.newSysfs().readDevice(d.Name)
 	if err == nil && now != d {
@@ -57,8 +54,7 @@ func (r deviceDetacher) checkUnchanged(d Device) error {
 	return err
 }
 
-// checkFree claims the device and lets it go again: krbd and zram refuse to detach
-// what any process has open.
+// checkFree claims the device and lets it go again: krbd and zram refuse to detach a device that any process has open.
 func (s Sys) checkFree(d Device) error {
 	fd, err := s.openClaimed(d)
 	fd.Close()

@@ -10,15 +10,17 @@ import (
 	"strconv"
 )
 
-// Health is what the kernel says of a device with a file system. The device itself is not asked, so nothing waits for it.
+// Health holds the kernel's facts about a device with a file system. The device itself gets no request, so nothing
+// waits for it.
 type Health struct {
-	// Suspended is a mapped device that is suspended, so that its requests wait: the device, or one that it lies on. Empty: none.
+	// Suspended is a mapped device that is suspended, so that its requests wait: the device, or another below it.
+	// Empty: no device is.
 	Suspended string `json:",omitempty"`
 	// Errors is how many errors ext4 has noted in the file system since it was checked last. 0: none, or it is another.
 	Errors uint64 `json:",omitempty"`
 }
 
-// maxLayers bounds how many devices are looked at that one lies on.
+// maxLayers bounds the devices below a device that are read.
 const maxLayers = 256
 
 // Health reads that of the device with the number that mounts show. It is the zero value if there is none, as with btrfs and ZFS.
@@ -34,7 +36,7 @@ func (s Sys) Health(n Number) Health {
 	return Health{files.suspendedBelow(name), errors}
 }
 
-// suspendedBelow is the first device that is suspended, of this one and those that it lies on.
+// suspendedBelow is the first suspended device among this one and the devices below it.
 func (s sysfs) suspendedBelow(name string) string {
 	layers := []string{name}
 	for i := 0; i < len(layers); i++ {

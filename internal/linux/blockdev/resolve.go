@@ -16,11 +16,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Resolve finds the device that spec names: the absolute path of its node, with
-// symbolic links followed, the kernel's name for it ("rbd3", "sda1"), or
-// "major:minor". A path that leads to anything but a block device gives
-// ErrNotBlock. One that does not exist gives ErrNotFound, and one that does not
-// answer within a few seconds ErrNoAnswer.
+// Resolve finds the device that spec names: the absolute path of its node, with symbolic links followed, the kernel's
+// name for it ("rbd3", "sda1"), or "major:minor". A path that leads to anything but a block device gives ErrNotBlock. A
+// missing path gives ErrNotFound, and a path without an answer within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
 	d, err := s.newSysfs().resolveSpec(spec)
 	if err != nil {
@@ -117,7 +115,7 @@ func (s sysfs) byNumber(n Number) (Device, error) {
 	return d, err
 }
 
-// readDevice reads what sysfs knows of the device of that name, which has no slash.
+// readDevice reads the facts of sysfs about the device of that name, which has no slash.
 func (s sysfs) readDevice(name string) (Device, error) {
 	text, err := s.readAttribute(name, "dev")
 	if err != nil {
@@ -144,7 +142,7 @@ func (s sysfs) readDevice(name string) (Device, error) {
 	return device, nil
 }
 
-// kindOfDisk returns what drives a disk.
+// kindOfDisk returns the driver of a disk.
 func (s sysfs) kindOfDisk(disk string) Kind {
 	number, _ := s.readAttribute(disk, "dev")
 	switch {
@@ -187,9 +185,8 @@ func (s sysfs) imageID(disk, number string) string {
 	return id
 }
 
-// imageOf distinguishes the image behind a disk from what may be there next. Its 16
-// digits say nothing else, as the order to map may have secrets in it. Each mapping
-// of krbd also has a directory of its own. Empty if it is not known.
+// imageOf distinguishes the image behind a disk from its successors. Its 16 digits reveal nothing else, as the order to
+// map may have secrets in it. Each mapping of krbd also has a directory of its own. Empty if it is not known.
 func (s sysfs) imageOf(kind Kind, disk string) string {
 	var dir string
 	var names []string
@@ -205,7 +202,7 @@ func (s sysfs) imageOf(kind Kind, disk string) string {
 	}
 	sum, known := sha256.New(), false
 	for _, name := range names {
-		text, _ := readText(dir + "/" + name) // what this kernel does not have is always empty
+		text, _ := readText(dir + "/" + name) // a file that this kernel lacks is always empty
 		known = known || text != ""
 		fmt.Fprintf(sum, "%q\n", text)
 	}

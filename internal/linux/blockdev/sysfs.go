@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// sysfs reads what the kernel shows of block devices in the files below a root.
+// sysfs reads the kernel's files about block devices below a root.
 type sysfs struct{ root string }
 
 // pathAt is where a path below the root lies.

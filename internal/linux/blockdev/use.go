@@ -19,9 +19,8 @@ import (
 type FileSystem struct {
 	// Type is the driver: "ext4" serves ext2 and ext3, too.
 	Type string
-	// Number is the device that mounts of it show in mountinfo and statmount;
-	// the zero Number for btrfs, whose mounts show one that is in no file of sysfs,
-	// and if it is not known whose journal the device is.
+	// Number is the device that mounts of it show in mountinfo and statmount; the zero Number for btrfs, whose mounts
+	// show a number that is in no file of sysfs, and if the owner of the journal on the device is unknown.
 	Number Number
 	// Members are the names of all devices of a btrfs; its mounts name the node
 	// of one of them as their source.
@@ -29,7 +28,7 @@ type FileSystem struct {
 	// Journal is whether the device is not the file system's own but carries
 	// its external journal.
 	Journal  bool
-	Evidence string // the file that says so, "/sys/fs/ext4/rbd3"
+	Evidence string // the file that shows this, "/sys/fs/ext4/rbd3"
 }
 
 // FileSystems lists the live superblocks on the device, on its partitions, and
@@ -60,7 +59,7 @@ func (u deviceUses) fileSystems(d Device) ([]FileSystem, error) {
 	return found, nil
 }
 
-// deviceUses finds what keeps block devices busy.
+// deviceUses finds the uses that keep block devices busy.
 type deviceUses struct{ sysfs }
 
 // superblockDirs are the drivers that have a directory for each superblock, called as
@@ -145,7 +144,7 @@ type User struct {
 	Kind     UserKind
 	Device   Device // the one above, for Stacked; the one used, else
 	Path     string // of the swap space, as /proc/swaps has it
-	Evidence string // the file that says so
+	Evidence string // the file that shows this
 }
 
 // Users lists which parts of the kernel use the device, its partitions, or the
@@ -193,7 +192,7 @@ func (u deviceUses) stackedOn(d Device) []User {
 	return users
 }
 
-// Backing is what a loop device is bound to.
+// Backing is the file or device behind a loop device.
 type Backing struct {
 	File   string // path as the kernel knows it now; may be out of reach, end in " (deleted)"
 	Number Number // file system that the file lies on
@@ -206,8 +205,8 @@ type Backing struct {
 	Autoclear bool
 }
 
-// Backing returns what a loop device is bound to. ErrNotAttached: nothing.
-// ErrNoAnswer: the file system of the file hangs; File is filled in even then.
+// Backing returns the file or device behind a loop device. ErrNotAttached: it is free. ErrNoAnswer: the file system of
+// the file hangs; File is filled in even then.
 func (s Sys) Backing(d Device) (Backing, error) {
 	b, err := s.readBacking(d)
 	if err != nil {

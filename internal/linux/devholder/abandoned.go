@@ -13,10 +13,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// FindAbandoned is Find for every block device that is mounted in some namespace, but
-// not in host: those that the host has done with and another namespace keeps. They
-// are in the order of their numbers. Devices that go meanwhile are left out. The
-// survey is of the pass that looked for them.
+// FindAbandoned is Find for every block device that is mounted in some namespace, but not in host: the host has
+// unmounted it, and another namespace keeps it. The reports are in the order of the numbers. Devices that go meanwhile
+// are left out. The survey is that of the search for the devices.
 func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, mountns.Survey, error) {
 	searches, survey, err := f.searchAbandoned(host)
 	var reports []*Report
@@ -67,7 +66,7 @@ func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mount
 	return searches, survey, nil
 }
 
-// finishAll does what all the searches have in common once.
+// finishAll does the common part of all the searches once.
 func finishAll(ctx context.Context, pass *mountns.Pass, searches []*holderSearch) ([]*Report, error) {
 	if err := scanMounts(pass, searches); err != nil {
 		return nil, err

@@ -20,8 +20,7 @@ func (s *holderSearch) testBusy() error {
 	return nil
 }
 
-// hiddenHolders lists what may hold the device and cannot be found, or could not be
-// looked at.
+// hiddenHolders lists possible holders that cannot be found, or could not be inspected.
 func (s *holderSearch) hiddenHolders() []string {
 	l := s.report.Coverage
 	list := []string{

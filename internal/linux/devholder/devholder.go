@@ -6,13 +6,11 @@
 // anywhere: open files, working directories, programs, detached mount trees,
 // overlays, loop devices, swap, other devices made of it.
 //
-// It changes nothing and keeps nothing open. No thread of the calling process waits
-// for a file system: what may hang is looked at by a process that can be lost, in
-// limited time. A device that is busy though no holder was found is reported as
-// busy, with what was looked at and what may still hold it.
+// It changes nothing and keeps nothing open. No thread of the calling process waits for a file system: a process that
+// can be lost inspects everything that may hang, in limited time. A device that is busy without a known holder is
+// reported as busy, with the coverage of the search and the holders that are still possible.
 //
-// It rests on what packages blockdev and mountns rest on, and on proc(5) for
-// the descriptors, links and maps of processes.
+// It rests on packages blockdev and mountns, and on proc(5) for the descriptors, links and maps of processes.
 package devholder
 
 import (
@@ -55,63 +53,57 @@ type Holder struct {
 	// Mount is the mount, for Mount and OverlayLayer. Its namespace has a PID
 	// where a process or thread is in it.
 	Mount mountns.Mount
-	// NamespaceHolders is what keeps the mount's namespace alive; empty if that was
-	// not found.
+	// NamespaceHolders keep the mount's namespace alive; empty if they were not found.
 	NamespaceHolders []mountns.Holder
-	// PIDs are the processes concerned, ascending: those among NamespaceHolders, or those
-	// that have the file.
+	// PIDs are the processes concerned, ascending: processes among NamespaceHolders, or processes that have the file.
 	PIDs []int
 	// Path is where: the mount point, the file as the kernel names it to its
 	// process (after a lazy unmount relative to the mount), or the device's node.
 	Path string
 	// Detail says more in words.
 	Detail string
-	// Inferred is whether this was concluded from what is no longer there. It
-	// explains nothing: Hidden is filled in all the same.
+	// Inferred: this was concluded from a path that no longer exists. It explains nothing: Hidden is filled in all the
+	// same.
 	Inferred bool
 }
 
 // Report says who holds a device.
 type Report struct {
 	Device blockdev.Device
-	// Busy is what the kernel said when it was asked for the device, before and,
-	// if nothing explained the answer, again after the search. If it did not
-	// answer, Untested says why, and Busy is set if anything was found.
+	// Busy is the kernel's answer to a claim of the device, before and, if nothing explained the answer, again after
+	// the search. If it did not answer, Untested is the reason, and Busy is set if anything was found.
 	Busy        bool
 	Untested    error
 	FileSystems []blockdev.FileSystem
 	// Holders are in the order of the kinds.
 	Holders []Holder
-	// Hidden is what may hold the device unseen: not empty if it is busy, or
-	// was not tested, or a file system on it is alive, and Holders do not explain
-	// that.
+	// Hidden lists possible unseen holders. It is not empty if the device is busy, or was not tested, or a file system
+	// on it is alive, and Holders do not explain that.
 	Hidden   []string
 	Coverage Coverage `json:"Looked"`
 }
 
-// Coverage says what was looked at, so that finding nothing can be told from not
-// having looked.
+// Coverage is the extent of the search: it distinguishes a search that found nothing from a search that did not take
+// place.
 type Coverage struct {
 	Mounts mountns.Survey // the pass over all namespaces
-	// Processes is whether they were looked into, and not only asked for their
-	// namespace, because mounts alone explain too little.
+	// Processes: the search covers their files, and not only their namespaces, because mounts alone explain too little.
 	Processes bool
-	// Threads is whether also those threads were looked into that are no
-	// processes.
+	// Threads: the search also covers threads that are no processes.
 	Threads bool
-	// Tasks and Links are how many processes and threads were looked into, and
-	// how many of their descriptors, directories and programs.
+	// Tasks and Links are how many processes and threads were inspected, and how many of their descriptors, directories
+	// and programs.
 	Tasks, Links int
-	// Denied counts processes that may not, or could not, be looked into. Unanswered
-	// counts those that did not answer in time, or were not asked as others did not.
+	// Denied counts processes that may not, or could not, be inspected. Unanswered counts processes that did not answer
+	// in time, or were left out as others did not.
 	Denied     int
 	Unanswered int `json:"Stuck"`
-	// Unread counts processes and threads of whose descriptors not all were looked at.
+	// Unread counts processes and threads with more descriptors than were inspected.
 	Unread int
-	// Unnamed counts what was found beyond the most that is named.
+	// Unnamed counts the holders beyond the most that are named.
 	Unnamed int
-	// Overlays and Loops are how many of either were looked at, and Unplaced the
-	// overlays of which a layer could not be looked for.
+	// Overlays and Loops are how many of either were inspected. Unplaced counts overlays with a layer for which the
+	// search was impossible.
 	Overlays, Unplaced, Loops int
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Finder looks for holders. It may be used by several goroutines.
 type Finder struct {
-	// Sys is where block devices are looked for.
+	// Sys holds the block devices.
 	Sys blockdev.Sys
 	// Runner runs Job; nil: one for each.
 	Runner *subprocess.Runner
@@ -160,7 +160,7 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// completeReport completes the report by what follows from it.
+// completeReport completes the report by its conclusions.
 func (s *holderSearch) completeReport() {
 	r := s.report
 	if s.busyUnexplained() {

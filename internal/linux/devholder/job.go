@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Job is what a Finder has done in a process that can be lost: it looks into processes, and for
-// the layers of overlays. Main programs, and tests, hand it to subprocess.Main.
+// Job is the part of a search that runs in a process that can be lost: it inspects processes, and searches for the
+// layers of overlays. Main programs, and tests, hand it to subprocess.Main.
 var Job = subprocess.Job{Name: "holders", Run: runJob}
 
 const (
@@ -46,15 +46,15 @@ const (
 	jobOverlays  = "overlays"
 )
 
-// jobOrder is what a job is told.
+// jobOrder is the input of a job.
 type jobOrder struct {
 	Job   string
 	Marks deviceMarks
-	// Overlays are looked for in Spaces, in this order.
+	// Overlays are searched for in Namespaces, in this order.
 	Overlays   []overlayMount      `json:",omitempty"`
 	Namespaces []mountns.Namespace `json:",omitempty"`
-	// KnownUnanswered are the keys of those that an earlier job waits for. Most is how many others this one may
-	// give up on.
+	// KnownUnanswered are the keys for which an earlier job waits. MaxUnanswered is how many others this job may give
+	// up on.
 	KnownUnanswered []string `json:",omitempty"`
 	MaxUnanswered   int
 }
@@ -66,7 +66,7 @@ type deviceMarks struct {
 	MountInfoIDs         map[int]blockdev.Number    `json:",omitempty"`
 }
 
-// jobOutput is one line of what a job says: one of these.
+// jobOutput is one line of a job's output: one of these.
 type jobOutput struct {
 	Found   *foundFile      `json:",omitempty"`
 	Overlay *overlayLayers  `json:",omitempty"`
@@ -74,7 +74,7 @@ type jobOutput struct {
 	Tally   *jobCounts      `json:",omitempty"` // the last line
 }
 
-// foundFile is something that a process has open. Its texts need not be UTF-8.
+// foundFile is a file that a process has open. Its texts need not be UTF-8.
 type foundFile struct {
 	Kind         Kind
 	PID          int
@@ -82,7 +82,7 @@ type foundFile struct {
 	Number       blockdev.Number
 }
 
-// jobCounts counts what was looked into, and what could not be.
+// jobCounts counts the processes and files that were inspected, and those that could not be.
 type jobCounts struct{ Tasks, Links, Denied, Unread, Stuck int }
 
 // job is one job in its own process.
@@ -111,10 +111,10 @@ func runJob(ctx context.Context, in []byte, emit func(v any) error) error {
 	return j.emit(jobOutput{Tally: &j.tally})
 }
 
-// errUnanswered is returned for what does not answer in time, or is not asked as others did not.
+// errUnanswered is returned for a process or namespace that does not answer in time, or is left out as others did not.
 var errUnanswered = errors.New("does not answer")
 
-// callWithin makes a call that looks at what key names, and gives up on that after the limit.
+// callWithin makes a call that inspects the process or namespace of key, and gives up on it after the limit.
 func callWithin[T any](ctx context.Context, j *job, key string, limit time.Duration, fn func() (T, error)) (T, error) {
 	var none T
 	if j.MaxUnanswered <= 0 || slices.Contains(j.KnownUnanswered, key) || time.Since(j.startTime) > jobTimeout {
@@ -132,7 +132,7 @@ func callWithin[T any](ctx context.Context, j *job, key string, limit time.Durat
 	return none, cmp.Or(j.emit(jobOutput{Stuck: &unansweredCall{key, own}}), errUnanswered)
 }
 
-// runJob has a job done for the search, and takes in what it says.
+// runJob runs a job for the search, and takes in its output.
 func (s *holderSearch) runJob(ctx context.Context, o jobOrder, overlays []*searchedOverlay) error {
 	o.KnownUnanswered = jobs.waitFor()
 	o.MaxUnanswered = min(maxUnansweredPerJob, maxUnansweredInAll-len(o.KnownUnanswered))

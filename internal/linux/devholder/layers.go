@@ -17,19 +17,17 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// overlayMount is an overlay whose layers are looked for: its number, and in which of
-// the namespaces of the order it is mounted.
+// overlayMount is an overlay to search: its number, and the namespaces of the order in which it is mounted.
 type overlayMount struct {
 	Number           blockdev.Number
 	NamespaceIndexes []int
 }
 
-// overlayLayers is what one namespace shows of the layers of an overlay of the order.
-// Names need not be UTF-8.
+// overlayLayers holds the layers of an overlay of the order, as one namespace shows them. Names need not be UTF-8.
 type overlayLayers struct {
 	Index   int
 	Placed  bool // every layer was found
-	Unclear bool // a layer could not be looked for
+	Unclear bool // the search for a layer failed
 	Missing []byte
 	On      []foundLayer // those on the device
 }
@@ -154,8 +152,7 @@ func parseLayers(options string) []string {
 	return names
 }
 
-// splitLower splits paths at colons. A backslash takes the meaning from what
-// follows it.
+// splitLower splits paths at colons. A backslash takes the meaning from the next byte.
 func splitLower(value string) []string {
 	var (
 		names []string

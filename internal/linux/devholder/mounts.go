@@ -11,8 +11,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// scanMounts goes over the mounts of the machine once for all the searches, and finds
-// out what keeps the namespaces alive that have a mount of one.
+// scanMounts goes over the mounts of the machine once for all the searches, and finds the holders of the namespaces
+// that have a mount of one.
 func scanMounts(pass *mountns.Pass, searches []*holderSearch) error {
 	if err := placeBtrfs(pass, searches); err != nil {
 		return err
@@ -46,8 +46,8 @@ func scanMounts(pass *mountns.Pass, searches []*holderSearch) error {
 	return nil
 }
 
-// placeBtrfs finds out the number of each btrfs that is searched for: it is that of
-// no device, and only its mounts show it.
+// placeBtrfs finds the number of each btrfs that is searched for: no device has this number, and only the mounts of the
+// btrfs show it.
 func placeBtrfs(pass *mountns.Pass, searches []*holderSearch) error {
 	if !slices.ContainsFunc(searches, func(s *holderSearch) bool { return len(s.btrfs) > 0 }) {
 		return nil

@@ -15,12 +15,12 @@ import (
 // overlays. Most are found in the first, that of the host.
 const maxOverlayNamespaces = 64
 
-// searchedOverlay is an overlay whose layers are looked for. The kernel shows nothing about
-// them but the paths that it was mounted with.
+// searchedOverlay is an overlay whose layers are searched. The kernel shows nothing about them but the paths that it
+// was mounted with.
 type searchedOverlay struct {
 	fs             mountns.FileSystem
 	allLayersFound bool   // every layer was found
-	layerUnknown   bool   // a layer could not be looked for
+	layerUnknown   bool   // the search for a layer failed
 	missing        string // a layer that is not there any more
 }
 
@@ -81,7 +81,7 @@ func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverla
 	return s.runJob(ctx, order, found)
 }
 
-// addLayers notes what was found of the layers of an overlay in one namespace.
+// addLayers notes the layers of an overlay that were found in one namespace.
 func (s *holderSearch) addLayers(overlay *searchedOverlay, l *overlayLayers) {
 	overlay.allLayersFound, overlay.layerUnknown = l.Placed, overlay.layerUnknown || l.Unclear
 	if l.Missing != nil {

@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// taskInfo is a process or thread that is looked into.
+// taskInfo is a process or thread to inspect.
 type taskInfo struct {
 	pid  int
 	dir  string // below /proc
@@ -49,8 +49,8 @@ func (j *job) findInThreads(ctx context.Context) error {
 	})
 }
 
-// eachProcess calls look with every process but this one, and counts those that could not
-// be looked into, or do not answer. A process that ends meanwhile is passed over.
+// eachProcess calls look with every process but this one, and counts processes that could not be inspected, or do not
+// answer. A process that ends meanwhile is left out.
 func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
@@ -73,7 +73,7 @@ func (j *job) eachProcess(ctx context.Context, look func(pid int) error) error {
 	return ctx.Err()
 }
 
-// link is something that a task has open, by its name below the task's directory.
+// link is an open file of a task, by its name below the task's directory.
 type link struct {
 	name string
 	kind Kind
@@ -82,11 +82,10 @@ type link struct {
 // fixed are the links that every task has.
 var fixed = []link{{"cwd", WorkingDirectory}, {"root", RootDirectory}, {"exe", Program}}
 
-// batch is how many links are looked at by one call.
+// batch is how many links one call inspects.
 const batch = 64
 
-// lookInto looks at what a task has open. program is the path of its program,
-// where that is on the device.
+// lookInto inspects the open files of a task. program is the path of its program, if that is on the device.
 func (j *job) lookInto(ctx context.Context, task taskInfo) (program string, err error) {
 	j.tally.Tasks++
 	all, err := j.inspectTask(ctx, task, fixed)
@@ -114,13 +113,13 @@ func (j *job) lookInto(ctx context.Context, task taskInfo) (program string, err 
 	return program, err
 }
 
-// linkMatches is what some links of a task have come to.
+// linkMatches holds the files on the device among some links of a task.
 type linkMatches struct {
 	found []foundFile
 	links int
 }
 
-// inspectTask looks at links of a task, and says what is on the device.
+// inspectTask inspects links of a task, and reports the files on the device.
 func (j *job) inspectTask(ctx context.Context, t taskInfo, links []link) ([]foundFile, error) {
 	s, err := callWithin(ctx, j, strconv.Itoa(t.pid), taskTimeout, func() (linkMatches, error) { return j.Marks.matchLinks(t, links) })
 	j.tally.Links += s.links
@@ -132,8 +131,8 @@ func (j *job) inspectTask(ctx context.Context, t taskInfo, links []link) ([]foun
 	return s.found, err
 }
 
-// matchLinks looks at links of a task, until one may not be looked at. One that goes
-// meanwhile is passed over; the kernel's own threads have no program.
+// matchLinks inspects links of a task, up to the first link that it may not inspect. A link that goes meanwhile is left
+// out; the kernel's own threads have no program.
 func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error) {
 	var s linkMatches
 	for _, l := range links {
@@ -159,7 +158,7 @@ func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error
 	return s, nil
 }
 
-// on reports whether the file behind a link is on the device, and what that is then.
+// on reports whether the file behind a link is on the device, and describes the file.
 func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on bool) {
 	f = foundFile{Kind: l.kind, PID: task.pid, Number: blockdev.Number{Major: stat.Major, Minor: stat.Minor}}
 	open := func() bool { // a descriptor that was opened with O_PATH keeps a mount in use, but no device
@@ -199,7 +198,7 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 	}
 	name, err := sys.ReadlinkProc(task.dir + "/" + l.name)
 	f.Path, f.Detail = []byte(name), []byte(joinDetails(detail, task.name))
-	return f, !procfs.Ended(err) // a path may also be too long to be told
+	return f, !procfs.Ended(err) // a path may also be too long to be shown
 }
 
 // mountMask asks statx for the number by which the mounts were found.

@@ -13,16 +13,16 @@ import (
 // them say nothing new.
 const maxNamedHolders = 1000
 
-// holderKey is what makes a holder of its own. Processes that agree in it share one.
+// holderKey identifies a holder. Processes that agree in it share one holder.
 type holderKey struct {
 	kind         Kind
 	path, detail string
 }
 
-// reportBuilder fills in the report about a device, and knows if what was found explains why the device is busy.
+// reportBuilder fills in the report about a device, and knows if the holders explain why the device is busy.
 type reportBuilder struct {
 	report *Report
-	// explained says, by Number, which superblocks have a holder.
+	// explained holds the superblocks, by Number, that have a holder.
 	explained  map[blockdev.Number]bool
 	busyProven bool              // anything was found that makes the device busy
 	entries    map[holderKey]int // index in report.Holders
@@ -48,8 +48,8 @@ func (b *reportBuilder) addHolder(holder Holder) {
 	b.report.Holders = append(b.report.Holders, holder)
 }
 
-// markExplained notes that something holds the superblock with that number. Only a btrfs
-// has one that is no device's, which nothing but its mounts shows.
+// markExplained notes that something holds the superblock with that number. Only a btrfs has a number that is no
+// device's; its mounts alone show it.
 func (b *reportBuilder) markExplained(number blockdev.Number) {
 	b.busyProven = true
 	b.explained[number] = true

@@ -48,9 +48,8 @@ func (s *deviceSigns) marks() deviceMarks {
 	}
 }
 
-// isMember reports whether a btrfs that was mounted from source is the one that is
-// searched for. The source is the kernel's name of a member's node. If it was named
-// otherwise, only the node itself identifies it.
+// isMember reports whether a btrfs that was mounted from source is the searched one. The source is the kernel's name of
+// a member's node. If it was named otherwise, only the node itself identifies it.
 func (s *deviceSigns) isMember(system blockdev.Sys, source string) bool {
 	if d, err := system.Resolve(source); err == nil {
 		return s.btrfs[d.Name]

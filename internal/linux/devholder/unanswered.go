@@ -35,7 +35,8 @@ type unansweredCall struct {
 	Waiter process
 }
 
-// jobs remembers what the jobs of this process have given up on: what keeps one waiting is not asked by the next.
+// jobs remembers the processes and namespaces on which jobs of this process have given up: the next job leaves them
+// out.
 var jobs memory
 
 type memory struct {
@@ -49,7 +50,7 @@ func (m *memory) note(s unansweredCall) {
 	m.stuck = append(m.stuck, s)
 }
 
-// waitFor lists the keys of what jobs wait for.
+// waitFor lists the keys for which jobs wait.
 func (m *memory) waitFor() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

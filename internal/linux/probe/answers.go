@@ -17,7 +17,7 @@ func (a answerSet) awaits(target int) bool {
 	return target >= 0 && target < len(a) && a[target].State == ""
 }
 
-// describeMount notes what the kernel knows of a target's mount.
+// describeMount notes the kernel's facts about a target's mount.
 func (a answerSet) describeMount(target int, st mount.State) {
 	to := &a[target]
 	to.ID, to.FSType, to.Deleted, to.ReadOnly = st.ID, st.FSType, st.Deleted, to.ReadOnly || st.ReadOnly

@@ -24,7 +24,7 @@ type targetProbe struct {
 
 const rootName = "the mount's root"
 
-// probeTarget finds the answer. The error is errStranded, or one that the answer contains.
+// probeTarget finds the answer. The error is errStranded, or an error that the answer contains.
 func (p *targetProbe) probeTarget() error {
 	began := time.Now()
 	p.turn.askWay("lookup of the mount")
@@ -74,8 +74,7 @@ func (p *targetProbe) openMount() (fd *sys.FD, err error) {
 		look = func(point string) (*sys.FD, error) { return mountns.Lookup(0, point) }
 	}
 	if errors.Is(sys.HasCachedLookup.Probe(), errors.ErrUnsupported) {
-		// It would read the mount table for every question. The one who started
-		// this process has just done that.
+		// It would read the mount table for every question. The parent of this process has just read it.
 		look = sys.Lookup
 	}
 	err = p.inNamespace(func() (err error) {
@@ -185,7 +184,7 @@ func (p *targetProbe) noteDecidingError(asked string, err error) {
 	p.addEvidence(describeError(asked, err))
 }
 
-// askBelow looks up the path beneath fd, if that answered, and asks what is there.
+// askBelow looks up the path beneath fd, if fd answered, and asks the file there.
 func (p *targetProbe) askBelow(fd *sys.FD) (at *sys.FD, there bool) {
 	if p.answer.State != Alive {
 		return nil, false
@@ -209,8 +208,7 @@ func (p *targetProbe) askBelow(fd *sys.FD) (at *sys.FD, there bool) {
 	return nil, false
 }
 
-// tryBind tries out whether what fd lies on can be bound elsewhere. No file system
-// is asked for that.
+// tryBind tests whether the file of fd can be bound elsewhere. It sends no request to a file system.
 func (p *targetProbe) tryBind(fd *sys.FD) error {
 	if p.scratchError != nil {
 		p.addEvidence(describeError("a place for a trial bind", p.scratchError))

@@ -31,8 +31,8 @@ func (s *pass) findMounts() {
 	})
 }
 
-// recheckMounts makes sure that it was the mount that was meant which answered, or
-// did not, and adds what the kernel knows of it by now.
+// recheckMounts makes sure that the answer, or the lack of one, is about the target's mount, and adds the kernel's
+// newest facts about it.
 func (s *pass) recheckMounts() {
 	s.locateAll(func(i int, state mount.State, err error) {
 		if s.answers[i].ID == (mount.ID{}) {
@@ -43,7 +43,7 @@ func (s *pass) recheckMounts() {
 		}
 		if err != nil && stateOfFindError(err) != Gone {
 			s.answers[i].Evidence = append(s.answers[i].Evidence, "after asking: "+err.Error())
-			return // it was the one that was meant when it was opened
+			return // it was the right mount when it was opened
 		}
 		if err != nil {
 			s.answers[i] = Answer{Target: i, State: Gone, Errno: errnoOf(err), Evidence: []string{"after asking: " + err.Error()}}
@@ -68,7 +68,7 @@ func sameMount(a, b mount.ID) bool {
 	return a.Same(b)
 }
 
-// groupByFileSystem puts the questions that can be asked together by file system.
+// groupByFileSystem groups the questions by file system.
 func (s *pass) groupByFileSystem() {
 	groups := map[uint64]*targetGroup{}
 	for i, f := range s.found {

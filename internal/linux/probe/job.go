@@ -15,8 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Job is what the process that asks does. It has to be among those that main
-// gives to subprocess.Main.
+// Job is the job of the process that asks. Main has to hand it to subprocess.Main.
 var Job = subprocess.Job{Name: "probe", Run: runProbes}
 
 // runProbes asks every question, and passes on each answer at once.
@@ -29,7 +28,7 @@ func runProbes(_ context.Context, in []byte, emit func(v any) error) error {
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), maxProbingThreads))
 	w := worker{pool: newPool(r.threadLimit), emit: emit}
 	if r.Bind {
-		w.scratch, w.scratchError = sys.NewScratch() // before any thread copies what is open
+		w.scratch, w.scratchError = sys.NewScratch() // before any thread copies the open files
 	}
 	w.askAll(r.Groups)
 	return nil
@@ -43,9 +42,8 @@ func (r *request) threadLimit(owner string) int {
 	return r.RoomElse
 }
 
-// askAll asks one question of every group first, so that a file system which does
-// not answer is waited for from early on. Then it asks the others of a group, if
-// the first was answered, or if the way to the first does not answer.
+// askAll asks one question of every group first, so that the wait for a file system that does not answer begins early.
+// Then it asks the others of a group, if the first was answered, or if the way to the first does not answer.
 func (w *worker) askAll(groups [][]question) {
 	var first, other sync.WaitGroup
 	rest := make(chan []question, len(groups))
@@ -122,7 +120,7 @@ func (w *worker) askGroup(group []question, handOver func(left []question)) (han
 	return false
 }
 
-// declineQuestion says why a question was not asked.
+// declineQuestion reports why a question was left out.
 func (w *worker) declineQuestion(q *question, why string) {
 	a := Answer{Target: q.Target, State: NotProbed, Evidence: []string{why}}
 	_ = w.emit(reply{Answer: &a}) // as above

@@ -19,7 +19,7 @@ type foundMount struct {
 	state     mount.State
 }
 
-// targetMounts is the mounts of the targets, and what the kernel alone knows of them.
+// targetMounts holds the mounts of the targets, and the kernel's own facts about them.
 type targetMounts struct {
 	targets []Target
 	found   []foundMount
@@ -49,7 +49,7 @@ func (m *targetMounts) place() {
 	if len(homeless) == 0 {
 		return
 	}
-	holders, _, _ := mountns.Holders(homeless) // else they are looked for one by one
+	holders, _, _ := mountns.Holders(homeless) // else each is searched for by itself
 	for i := range m.found {
 		ns := &m.found[i].namespace
 		if held := holders[ns.Inode]; ns.PID == 0 && len(held) > 0 && held[0].Kind == mountns.Process {
@@ -89,8 +89,7 @@ func (m *targetMounts) locateAll(then func(i int, st mount.State, err error)) {
 	}
 }
 
-// fuseConnection is what the kernel knows of a file system's server, where that is
-// one of FUSE; the zero value if nothing is known.
+// fuseConnection holds the kernel's facts about the server of a FUSE file system; the zero value if there are none.
 func (m *targetMounts) fuseConnection(st mount.State) fuse.Connection {
 	base, _, _ := strings.Cut(st.FSType, ".")
 	if m.control == nil || st.Major != 0 || base != "fuse" && base != "virtiofs" {
@@ -106,7 +105,7 @@ func (m *targetMounts) waitingRequests(target int) int {
 	return m.fuseConnection(m.found[target].state).Waiting
 }
 
-// pathToMount is where a mount is looked up.
+// pathToMount is the namespace and the path of a mount.
 type pathToMount struct {
 	namespaceInode uint64 // inode of the namespace, or the process in it if that may not be read
 	point          string

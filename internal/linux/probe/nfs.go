@@ -16,8 +16,8 @@ import (
 
 // refineError explains an error that an NFS client has made up itself, by the options of the mount. It is called in the
 // mount's namespace. It knows two errors. A server that trusts the user of whom a client speaks (sec=sys) checks no
-// permission before it gives attributes: where it denies them, it refuses this client, as one that its exports do not
-// name. A mount that is soft gives up after a while, with the same error as for a disk of the server that fails at once.
+// permission before it gives attributes: where it denies them, it refuses this client, which its exports do not name. A
+// mount that is soft gives up after a while, with the same error as for a disk of the server that fails at once.
 func (a answerSet) refineError(target int) {
 	answer := &a[target]
 	if answer.FSType != "nfs" && answer.FSType != "nfs4" || answer.State != Denied && answer.State != Broken {

@@ -28,7 +28,7 @@ type pass struct {
 	groups    []*targetGroup
 	room      *threadRoom
 
-	mu            sync.Mutex           // of what the processes say
+	mu            sync.Mutex           // of the answers of the processes
 	lateQuestions map[int]lateQuestion // by target
 }
 
@@ -36,8 +36,8 @@ type pass struct {
 type targetGroup struct {
 	device         uint64
 	owner          string
-	answeredBefore bool // it has answered when it was asked last
-	ownerTurn      int  // of the owner's: lower ones are asked first
+	answeredBefore bool // it answered the last question
+	ownerTurn      int  // among the owner's groups: lower ones come first
 	questions      []question
 	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
 }
@@ -77,8 +77,8 @@ func (p *Prober) newPass(targets []Target) *pass {
 	return s
 }
 
-// askAll has processes ask what can be asked: one is for file systems that have answered when they were asked last, so
-// that no other keeps them waiting.
+// askAll starts the processes that ask. One is for file systems that answered their last question, so that no other
+// keeps them waiting.
 func (s *pass) askAll(ctx context.Context) error {
 	s.groupByFileSystem()
 	s.takeTurns()
@@ -132,7 +132,7 @@ func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) er
 	return err
 }
 
-// readReply takes in what the process says.
+// readReply takes in a reply of the process.
 func (s *pass) readReply(text json.RawMessage) error {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {
@@ -162,7 +162,7 @@ func (s *pass) readReply(text json.RawMessage) error {
 	return nil
 }
 
-// settleUnanswered finds a state for what was not answered.
+// settleUnanswered finds a state for every target without an answer.
 func (s *pass) settleUnanswered() {
 	clear(s.slowFileSystems)
 	for _, g := range s.groups {
@@ -175,9 +175,8 @@ func (s *pass) settleUnanswered() {
 	}
 }
 
-// settleGroup reports whether the file system hangs: it was waited for for at
-// least half the time. It remembers the waiting thread, and whether the file system
-// has answered.
+// settleGroup decides whether the file system hangs: the wait took at least half the time. It remembers the waiting
+// thread, and whether the file system has answered.
 func (s *pass) settleGroup(group *targetGroup) {
 	var at = -1
 	for _, q := range group.questions {

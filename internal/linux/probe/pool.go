@@ -13,9 +13,8 @@ import (
 const (
 	// maxProbingThreads is how many threads ask at once.
 	maxProbingThreads = 16
-	// maxWaitingThreads is how many more may have been waiting for longer than lateAfter.
-	// When it is reached the threads that wait then are not replaced, so that
-	// what has not been asked by then stays unasked.
+	// maxWaitingThreads is how many more may have been waiting for longer than lateAfter. Beyond it, waiting threads
+	// are not replaced, and the remaining questions are left out.
 	maxWaitingThreads = 256
 	// lateAfter is how long a thread counts as asking. One that waits longer is
 	// replaced.
@@ -48,7 +47,7 @@ func (p *threadPool) reserveThread() {
 	p.asking++
 }
 
-// releaseThread says that a thread asks no more.
+// releaseThread notes that a thread asks no more.
 func (p *threadPool) releaseThread() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,8 +62,7 @@ func (p *threadPool) ownerIsFull(owner string) bool {
 	return p.waitingByOwner[owner] >= p.threadLimit(owner)
 }
 
-// parkThread says that a thread which asks has been waiting for long. It counts as
-// asking still where there are too many of those.
+// parkThread notes that a thread has been waiting for long. If there are too many of these, it still counts as asking.
 func (p *threadPool) parkThread(owner string) (parked bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +76,7 @@ func (p *threadPool) parkThread(owner string) (parked bool) {
 	return true
 }
 
-// ownerAnswered says that a thread waits no more for a file system of the owner.
+// ownerAnswered notes that a thread waits no more for a file system of the owner.
 func (p *threadPool) ownerAnswered(owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,21 +131,21 @@ func (t *probeTurn) askWrite(question string) {
 	t.askQuestion(question)
 }
 
-// endWrite says that there was an answer to askWrite.
+// endWrite notes the answer to askWrite.
 func (t *probeTurn) endWrite() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.onWrite = false
 }
 
-// reachMount has come to the mount, and notes what the kernel remembers of it.
+// reachMount notes that the lookup has reached the mount, with the attributes in the kernel's cache.
 func (t *probeTurn) reachMount(st Stat) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stat = st
 }
 
-// askQuestion notes what is asked now.
+// askQuestion notes the present question.
 func (t *probeTurn) askQuestion(question string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -161,7 +159,7 @@ func (t *probeTurn) askQuestion(question string) {
 	}
 }
 
-// markLate says so, and has the thread replaced.
+// markLate notes that the answer is late, and replaces the thread.
 func (t *probeTurn) markLate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,7 +180,7 @@ func (t *probeTurn) sendProgress() {
 	_ = t.emit(reply{Overdue: &o}) // the parent is gone
 }
 
-// finish says that everything was answered.
+// finish notes that every question has its answer.
 func (t *probeTurn) finish() {
 	t.mu.Lock()
 	if t.timer != nil {

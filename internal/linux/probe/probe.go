@@ -3,22 +3,17 @@
 
 // Package probe asks mounts whether they are alive, and never hangs itself.
 //
-// The caller's process first asks the kernel alone, without the file system: for the
-// mount table and the state of a FUSE connection. Paths are looked up,
-// and file systems asked, by processes for the whole pass that can be lost (package
-// subprocess), with a bounded number of threads: one for the file systems that have
-// answered when they were asked last, and one for all others.
+// The caller's process reads from the kernel alone: the mount table and the state of a FUSE connection. Two processes
+// that can be lost (package subprocess) look up paths and send the requests to file systems, with a bounded number of
+// threads. One serves the file systems that answered their last question, the other all the rest.
 //
-// Asking changes nothing: a file system of the kernel's own is asked for the permission to write, and nothing is
-// written. Nothing is looked up below a mount, unless Below says
-// so, and then only if the mount itself answered. Only what was asked for is
-// looked at: a look at another mount of the same file system can make the kernel
-// forget directories that mounts are made of. Which mount is asked is made sure
-// of before and after.
+// A probe changes nothing: it checks the permission to write on a file system of the kernel's own, and writes nothing.
+// It looks up nothing below a mount, unless Below is set and the mount itself has answered. It touches no other mount
+// of the same file system: this can make the kernel forget directories that mounts are made of. It verifies the mount
+// before and after.
 //
-// It decides nothing about what is to be done. It rests on statx(2), statfs(2),
-// getdents(2), open_tree(2), move_mount(2), and on the kernel's documentation of
-// FUSE.
+// It decides nothing about repairs. It rests on statx(2), statfs(2), getdents(2), open_tree(2), move_mount(2), and on
+// the kernel's documentation of FUSE.
 package probe
 
 import (
@@ -32,7 +27,7 @@ import (
 // DefaultDeadline is how long a pass takes at most if nothing else is said.
 const DefaultDeadline = 2 * time.Second
 
-// Target is a mount that is to be asked.
+// Target is a mount to probe.
 type Target struct {
 	// Namespace is where it is mounted; the zero value is this process' own.
 	Namespace mountns.Namespace
@@ -40,18 +35,17 @@ type Target struct {
 	Point string
 	// ID is the mount that is meant; the zero value is whichever is on top.
 	ID mount.ID
-	// Below is a path beneath the mount's root, relative to it, that is asked
-	// instead once the root has answered; "" is the root itself. It cannot leave
-	// the mount, neither by ".." nor by a symbolic link.
+	// Below is a path beneath the mount's root, relative to it. It is probed instead once the root has answered; "" is
+	// the root itself. It cannot leave the mount, neither by ".." nor by a symbolic link.
 	Below string
-	// Bind has it tried out whether what is asked can be bound elsewhere.
+	// Bind also tests whether the file or directory can be bound elsewhere.
 	Bind bool
 	// Owner, such as a pod, is charged if there is no answer. The file systems of one owner that do not answer take no
 	// room from those of others. Empty: no owner in particular.
 	Owner string
 }
 
-// State is what became of the question.
+// State is the outcome of a question.
 type State string
 
 // The states.
@@ -61,9 +55,8 @@ const (
 	// Disconnected: the server of the file system is gone, or has thrown the
 	// client out (ENOTCONN, ECONNABORTED, ESHUTDOWN).
 	Disconnected State = "Disconnected"
-	// Hung: there was no answer by the deadline, and at least half the time was
-	// left for it when the question was asked. Or an NFS client has waited, and
-	// given up.
+	// Hung: there was no answer by the deadline, though at least half the time was left for it. Or an NFS client has
+	// waited, and given up.
 	Hung State = "Hung"
 	// Frozen: the file system answers, and a write to it does not end: it is frozen, or its device is suspended.
 	Frozen State = "Frozen"
@@ -75,8 +68,8 @@ const (
 	Denied State = "Denied"
 	// Broken: any other error, see Answer.Errno.
 	Broken State = "Broken"
-	// Missing: Below is not there, or leads out of the mount (EXDEV). Without
-	// Below: the file system says that the mount's own root is no more (ENOENT).
+	// Missing: Below does not exist, or leads out of the mount (EXDEV). Without Below: the file system reports that the
+	// mount's own root is no more (ENOENT).
 	Missing State = "Missing"
 	// Gone: there is no such mount any more, or another one in its place.
 	Gone State = "Vanished"
@@ -94,25 +87,24 @@ const (
 	No      Tristate = "no"
 )
 
-// Stat is what is known of the file or directory that was asked.
+// Stat holds the facts about the probed file or directory.
 type Stat struct {
 	Major, Minor uint32 // device
 	Inode        uint64
 	Nlink        uint32
 	Dir          bool
-	// Fresh is whether the file system itself said so just now. Otherwise it is
-	// what the kernel remembers of the mount's root.
+	// Fresh: the file system itself has just answered so. Otherwise this is the kernel's cache of the mount's root.
 	Fresh bool
 }
 
-// Answer is what was found out about a target.
+// Answer holds the findings about a target.
 type Answer struct {
 	// Target is its index.
 	Target int
 	State  State
 	// Errno is the error that decided; 0 if there was none.
 	Errno sys.Errno
-	// ID is the mount that was asked; the zero value if none was found.
+	// ID is the probed mount; the zero value if no mount was found.
 	ID mount.ID
 	// Stat is the zero value if nothing is known.
 	Stat Stat
@@ -126,8 +118,8 @@ type Answer struct {
 	FSType string
 	// ReadOnly is the mount's option, or the file system's if it answered.
 	ReadOnly bool
-	// Took is how long the file system took to answer, or was waited for.
+	// Took is how long the file system took to answer, or how long the wait was.
 	Took time.Duration
-	// Evidence is what was asked and what the kernel answered, a sentence each.
+	// Evidence is the questions and the kernel's answers, a sentence each.
 	Evidence []string
 }

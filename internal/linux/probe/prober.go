@@ -39,13 +39,13 @@ type Prober struct {
 
 	// One pass at a time uses these:
 
-	// waitingThreads is which thread waits for which file system since an earlier pass.
+	// waitingThreads are the threads that wait since an earlier pass, by file system.
 	waitingThreads map[uint64]waitingThread
-	// blockedWays is which thread waits since then on the way to a mount.
+	// blockedWays are the threads that wait since then on the way to a mount.
 	blockedWays map[pathToMount]waitingThread
-	// slowFileSystems is which file systems did not answer in the last pass.
+	// slowFileSystems are the file systems that did not answer in the last pass.
 	slowFileSystems map[uint64]bool
-	// answeringFileSystems is which file systems have answered when they were asked last.
+	// answeringFileSystems are the file systems that answered their last question.
 	answeringFileSystems map[uint64]bool
 }
 
@@ -53,10 +53,9 @@ type Prober struct {
 // long as the slowest answer does, and the deadline at most. It is not to be
 // called inside mountns.Namespace.Do.
 //
-// If no process could be had, or it was lost before the deadline, the other targets
-// are Unasked, and the error says why; the answers are valid all the same, as they
-// are when ctx ends. A target whose Point is not absolute and
-// clean makes an error without answers.
+// If no process could be had, or it was lost before the deadline, the other targets are NotProbed, and the error is the
+// reason. The answers are valid all the same, also when ctx ends. A target whose Point is not absolute and clean makes
+// an error without answers.
 func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	for i, t := range targets {
 		if !path.IsAbs(t.Point) || path.Clean(t.Point) != t.Point {

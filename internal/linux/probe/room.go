@@ -8,10 +8,10 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// The bounds of what waits since earlier passes.
+// The bounds of the threads that wait since earlier passes.
 const (
-	// maxWaiters is how many threads may wait in all. Beyond it, file systems that have answered when they were asked
-	// last have no more than the share of their owner either.
+	// maxWaiters is how many threads may wait in all. Beyond it, file systems that answered their last question have no
+	// more than the share of their owner either.
 	maxWaiters = 512
 	// maxUnreleasedWaiters is the same on kernels that do not give back the memory of a process which was killed and
 	// cannot end (before 5.15): some 5 MiB each.
@@ -20,7 +20,7 @@ const (
 	ownerShare = 8
 	// unboundedRoom is the room of those whom only the number of threads bounds.
 	unboundedRoom = 1 << 30
-	// maxRememberedAnswers bounds of how many file systems is remembered that they have answered.
+	// maxRememberedAnswers bounds the file systems that are remembered as answering.
 	maxRememberedAnswers = 1 << 16
 )
 
@@ -32,7 +32,7 @@ type threadRoom struct {
 	remainingByOwner map[string]int
 }
 
-// newRoom counts those that wait.
+// newRoom counts the waiting threads.
 func (p *Prober) newRoom() *threadRoom {
 	r := &threadRoom{remaining: maxWaiters, remainingByOwner: map[string]int{}}
 	if sys.HasMemoryRelease.Probe() != nil {
@@ -51,7 +51,7 @@ func (p *Prober) newRoom() *threadRoom {
 	return r
 }
 
-// requestForAnswering is the room for file systems that have answered when they were asked last.
+// requestForAnswering is the room for file systems that answered their last question.
 func (r *threadRoom) requestForAnswering() request {
 	if r.remaining > 0 {
 		return request{RoomElse: unboundedRoom}
@@ -59,7 +59,7 @@ func (r *threadRoom) requestForAnswering() request {
 	return r.requestForOthers()
 }
 
-// requestForOthers is the room for all others. Questions without an owner take what they need.
+// requestForOthers is the room for all others. Questions without an owner have no bound.
 func (r *threadRoom) requestForOthers() request {
 	most := share.Part(r.remaining, ownerShare)
 	left := map[string]int{"": unboundedRoom}

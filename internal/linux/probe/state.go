@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// stateOf is what an error says of the file system that answered with it.
+// stateOf is the state of a file system that answers with this error.
 func stateOf(err error) State {
 	switch {
 	case isAnyError(err, sys.ENOTCONN, sys.ECONNABORTED, sys.ESHUTDOWN):
@@ -28,7 +28,7 @@ func stateOf(err error) State {
 	return Broken
 }
 
-// stateOfFindError is what an error of looking for the mount means.
+// stateOfFindError is the state of a mount whose search ends with this error.
 func stateOfFindError(err error) State {
 	switch {
 	case isAnyError(err, mount.ErrNotMounted, mount.ErrChanged, mountns.ErrChanged, mountns.ErrGone, sys.ENOENT, sys.ENOTDIR, sys.ESRCH):
@@ -52,7 +52,7 @@ func errnoOf(err error) sys.Errno {
 	return number
 }
 
-// describeError is a sentence of evidence: what was asked, and what the kernel answered.
+// describeError is a sentence of evidence: the question, and the kernel's answer.
 func describeError(asked string, err error) string { return asked + ": " + err.Error() }
 
 func isAnyError(err error, targets ...error) bool {

@@ -10,16 +10,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// waitingThread is a thread of an earlier pass that did not answer. Its process was
-// killed; one that waits for what was taken up by a server of FUSE, or for a
-// disk, does not end until it has its answer.
+// waitingThread is a thread of an earlier pass that did not answer. Its process was killed. A thread that waits for a
+// request that a server of FUSE has taken up, or for a disk, does not end until it has its answer.
 type waitingThread struct {
 	pid, thread int
 	gone        <-chan struct{} // closed once the process has ended
 	since       time.Time
 	question    string
 	owner       string
-	state       State // what follows from that: Hung or Frozen
+	state       State // the verdict: Hung or Frozen
 }
 
 // there reports whether the thread still waits.
@@ -29,8 +28,7 @@ func (w waitingThread) there() bool {
 		return false
 	default:
 	}
-	// The process has not been waited for, so that its number is its own yet,
-	// and it makes no more threads.
+	// The process has not been reaped, so its number is still its own, and it starts no more threads.
 	stat, err := sys.ReadProcStat(fmt.Sprintf("%d/task/%d", w.pid, w.thread))
 	// Killed, it waits like this, or is about to end.
 	return err == nil && stat.State == 'D'

@@ -10,8 +10,8 @@ import (
 // These are the messages of the two processes. Paths are bytes of any kind, which a
 // string of JSON cannot hold.
 
-// request is what the process that asks is handed. The questions of one group
-// are about one file system, and are asked one after another.
+// request is the input of the process that asks. The questions of one group are about one file system, and follow one
+// another.
 type request struct {
 	Groups [][]question
 	// Room is how many threads more may wait for file systems of one owner, by owner; of all others it is RoomElse.
@@ -34,18 +34,18 @@ type question struct {
 	Owner     string
 }
 
-// reply is one thing that it says, of two kinds.
+// reply is one message of that process, of two kinds.
 type reply struct {
 	Overdue *overdue `json:",omitempty"`
 	Answer  *Answer  `json:",omitempty"`
 }
 
-// overdue says that there has been no answer for a while.
+// overdue reports that an answer is late.
 type overdue struct {
 	Target   int
 	Question string
 	Thread   int  // that waits
 	Way      bool // for the way to the mount, and not for its file system
 	Write    bool // the file system has answered everything else
-	Stat     Stat // what the kernel remembers of what is asked
+	Stat     Stat // the kernel's cache of the probed file
 }

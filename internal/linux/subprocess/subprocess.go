@@ -6,10 +6,10 @@
 // ended, not even by SIGKILL; a process that has such a thread can be left
 // behind.
 //
-// The process is this program once more. It calls Main first of all, which does the job. Of its parent it has only a
-// pipe for its input and a pipe for its answers. It dies with its parent, and is killed at the deadline. No caller
-// waits for it then. A process that does not end is counted, and loses its memory if the kernel can do that (5.15). The
-// number of these is bounded, in all and for each owner.
+// The process is this program once more. It calls Main first of all, which does the job. It inherits only a pipe for
+// its input and a pipe for its answers from its parent. It dies with its parent, and is killed at the deadline. No
+// caller waits for it then. A process that does not end is counted, and loses its memory if the kernel can do that
+// (5.15). The number of these is bounded, in all and for each owner.
 //
 // It starts no other programs and knows nothing about the work. It rests on
 // pipe(7), and on PR_SET_PDEATHSIG of prctl(2).

@@ -25,7 +25,7 @@ const (
 // the request and never answers, the thread cannot even be killed: they are only
 // for processes that can be lost.
 
-// StatForceSync has the file system itself say what it knows about the file.
+// StatForceSync returns the file system's own, present facts about the file.
 func (f *FD) StatForceSync(mask uint32) (Stat, error) {
 	st, err := statx(f.number, "", unix.AT_STATX_FORCE_SYNC|unix.AT_NO_AUTOMOUNT|unix.AT_EMPTY_PATH, mask)
 	if err == unix.EINVAL { // before 4.11, where stat asks by itself
@@ -69,21 +69,19 @@ func (f *FD) OpenEntries() (*FD, error) {
 	return dir, err
 }
 
-// ReadSomeEntries reads what entries of the directory, opened by OpenEntries,
-// come at once, 4 KiB at most. On a remote or user-space file system this makes
-// the kernel look at what the entries are now, and forget those that have
-// become others; what is mounted from them has an unlinked root then.
+// ReadSomeEntries reads the first entries of the directory, opened by OpenEntries, 4 KiB at most. On a remote or
+// user-space file system the kernel then checks the entries, and forgets those that have changed. The mounts of these
+// have an unlinked root then.
 func (f *FD) ReadSomeEntries() error {
 	var buf [4 << 10]byte
 	_, err := retryInterrupted(func() (int, error) { return unix.ReadDirent(f.number, buf[:]) })
 	return err
 }
 
-// WithOwnFDTable is OnThread with a table of descriptors of the thread's own: what
-// fn opens goes with the thread, even where the thread can be ended and the
-// rest of the process cannot. It begins as a copy of the process' table.
-// Nothing that the runtime's poller waits for may be opened in it. It lacks
-// what other threads have opened since.
+// WithOwnFDTable is OnThread with a table of descriptors of the thread's own: the descriptors that fn opens go with the
+// thread, even if the thread can end and the rest of the process cannot. The table begins as a copy of the process'
+// table. No file for which the runtime's poller waits may be opened in it. It lacks the later descriptors of other
+// threads.
 func WithOwnFDTable(fn func() error) error {
 	if err := openBase(); err != nil {
 		return err
@@ -96,8 +94,8 @@ func WithOwnFDTable(fn func() error) error {
 	})
 }
 
-// openBase opens what the process keeps: /proc and the runtime's poller, which
-// every thread, and so every table, has to have.
+// openBase opens the descriptors that the process keeps: /proc and the runtime's poller. Every thread, and so every
+// table, needs them.
 var openBase = sync.OnceValue(func() error {
 	if _, err := Procfs(); err != nil {
 		return err

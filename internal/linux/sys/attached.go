@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WhileAttached runs fn with a tree that CloneTree made attached in a copy of the
-// thread's mount namespace, which no other process sees. Some calls refuse a tree
-// that is attached nowhere. Afterwards tree is a copy of what it was at the end of
-// fn, attached nowhere again. Only inside OnThread (5.2).
+// WhileAttached runs fn with a tree that CloneTree made attached in a copy of the thread's mount namespace, which no
+// other process sees. Some calls refuse a tree that is attached nowhere. Afterwards tree is a copy of itself at the end
+// of fn, attached nowhere again. Only inside OnThread (5.2).
 func WhileAttached(tree *FD, fn func() error) error {
 	st, err := tree.Stat(StatType)
 	if err != nil {
@@ -56,8 +55,7 @@ var remountFlags = map[MountAttr]uintptr{
 	AttrNoSymfollow: unix.MS_NOSYMFOLLOW,
 }
 
-// SetMountAttr has an attached mount, whose root f is, allow what attr says, on
-// every kernel. Only inside OnThread.
+// SetMountAttr sets the attributes of an attached mount, whose root f is, on every kernel. Only inside OnThread.
 func SetMountAttr(f *FD, attr MountAttr) error {
 	var flags uintptr
 	if attr&(AttrNoATime|AttrStrictATime) == 0 {

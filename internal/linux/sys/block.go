@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StatPath is what the kernel has cached about the file at path. A link at its
-// end is not followed. Looking the path up may wait for the file systems that
-// it leads over.
+// StatPath returns the kernel's cached facts about the file at path. A link at its end is not followed. The lookup of
+// the path may wait for the file systems that it leads over.
 func StatPath(path string, mask uint32) (Stat, error) {
 	return statx(unix.AT_FDCWD, path, statxNoSync|unix.AT_SYMLINK_NOFOLLOW, mask)
 }
@@ -28,11 +27,10 @@ func OpenExclusive(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, 
 // OpenShared is OpenExclusive without the claim: it succeeds on a busy device.
 func OpenShared(path string) (*FD, error) { return openNodeAt(unix.AT_FDCWD, path, false) }
 
-// OpenBlock opens the block device of that number for reading, and claims it
-// as OpenExclusive does where exclusive is set. It needs no node below /dev,
-// which in a container shows what the devices were when the container began:
-// it makes one on a file system that has no path (5.2, ENOSYS before). EPERM:
-// this process may not make nodes. ENXIO or ENODEV: there is no such device.
+// OpenBlock opens the block device of that number for reading, and claims it as OpenExclusive does where exclusive is
+// set. It needs no node below /dev, which in a container shows the devices at the start of the container: it makes a
+// node on a file system that has no path (5.2, ENOSYS before). EPERM: this process may not make nodes. ENXIO or ENODEV:
+// there is no such device.
 func OpenBlock(major, minor uint32, exclusive bool) (*FD, error) {
 	dir, err := mountDetached("tmpfs", 0)
 	if err != nil {
@@ -72,12 +70,11 @@ func openNodeAt(dir int, path string, exclusive bool) (*FD, error) {
 	return openProc(ThreadProc("fd/"+node.String()), flags)
 }
 
-// Loop is what a loop device is bound to.
+// Loop is the backing of a loop device.
 type Loop struct {
 	Major, Minor uint32 // of the file system that the backing file lies on
 	Ino          uint64 // of the backing file
-	// RdevMajor and RdevMinor are the device itself where a block device is
-	// what backs it.
+	// RdevMajor and RdevMinor are the backing block device, if it is one.
 	RdevMajor, RdevMinor uint32
 	Offset, Limit        uint64 // bytes of the backing file; Limit 0 is to its end
 	// Autoclear is whether the device is released when it is closed last.
@@ -88,8 +85,8 @@ type Loop struct {
 // LoopFD is the descriptor of a loop device that was opened for reading.
 type LoopFD struct{ *FD }
 
-// LoopStatus returns what a loop device is bound to; ENXIO if it is free. It asks
-// the file system of the backing file and waits for it.
+// LoopStatus returns the backing of a loop device; ENXIO if it is free. It waits for the file system of the backing
+// file.
 func (l LoopFD) LoopStatus() (Loop, error) {
 	info, err := l.loopInfo()
 	if err != nil {

@@ -35,8 +35,8 @@ func (f *FD) Close() error {
 	return unix.Close(n)
 }
 
-// Reopen opens for reading what f, opened with O_PATH, lies on. It goes by the
-// calling thread's own files, which inside WithOwnFDTable are not the process'.
+// Reopen opens the file of f, which was opened with O_PATH, for reading. It goes by the calling thread's own files,
+// which inside WithOwnFDTable are not the process'.
 func (f *FD) Reopen() (*FD, error) { return OpenProc(ThreadProc("fd/" + f.String())) }
 
 // Dup opens the same file description once more. The caller closes both.

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is something that only some kernels can do. It is looked for by
-// using it: distributions carry features back to older versions.
+// Feature is something that only some kernels can do. Its probe uses it: distributions carry features back to older
+// versions.
 type Feature struct {
 	Name   string // "statmount"
 	Kernel string // first version of the mainline kernel that has it, "6.8"
-	// Without is what this program does where the feature is missing, for people.
+	// Without is the program's way without the feature, for people.
 	Without string
 
 	probe func() error
@@ -26,8 +26,7 @@ type Feature struct {
 	err   error
 }
 
-// UnsupportedError says that the running kernel lacks a feature. It satisfies
-// errors.Is(err, errors.ErrUnsupported).
+// UnsupportedError reports that the running kernel lacks a feature. It satisfies errors.Is(err, errors.ErrUnsupported).
 type UnsupportedError struct {
 	Feature, Kernel string
 }
@@ -53,10 +52,9 @@ func (e *ProbeError) Error() string { return "probe " + e.Feature + ": " + e.Err
 // Unwrap is the cause.
 func (e *ProbeError) Unwrap() error { return e.Err }
 
-// Probe returns nil if the kernel has the feature and lets this process use
-// it, and an *UnsupportedError if the kernel lacks it. It returns a
-// *ProbeError if that is not known, or not permitted. The first two answers
-// are final and kept; a refusal is asked about again.
+// Probe returns nil if the kernel has the feature and lets this process use it, and an *UnsupportedError if the kernel
+// lacks it. It returns a *ProbeError if that is not known, or not permitted. The first two answers are final and kept;
+// a refusal is probed again.
 func (f *Feature) Probe() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -252,12 +250,12 @@ func probeMountTrees() error {
 }
 
 func probeMountSetattr() error {
-	// Nothing asked for, nothing done; but a kernel without the call says so.
+	// It requests nothing and does nothing, but a kernel without the call reports that.
 	return unsupportedError(unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}), ENOSYS)
 }
 
 func probeMoveBeneath() error {
-	// The flag is looked at before the descriptors, which are none.
+	// The kernel checks the flag before the descriptors, which are invalid.
 	err := unix.MoveMount(-1, "", -1, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH|moveBeneath)
 	if err == EBADF {
 		return nil

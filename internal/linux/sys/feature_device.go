@@ -34,8 +34,8 @@ func probeDiskSequence() error {
 	return errors.ErrUnsupported
 }
 
-// probeFUSEServer makes a file system of FUSE that is mounted nowhere and goes at
-// once, and reads what the kernel says of the descriptor that serves it.
+// probeFUSEServer makes a file system of FUSE that is mounted nowhere and goes at once, and reads the kernel's text
+// about the descriptor that serves it.
 func probeFUSEServer() error {
 	n, err := retryInterrupted(func() (int, error) { return unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0) })
 	if err != nil {

@@ -55,9 +55,8 @@ func OpenFUSEControl(path string) (*FD, error) {
 	return fd, nil
 }
 
-// ReadBelow reads what one read(2) gives of a file below dir, at most len(buf)
-// bytes, and gives that part of buf. No link is followed. Only for file systems
-// of the kernel's own: it waits for others.
+// ReadBelow reads a file below dir with one read(2), at most len(buf) bytes, and returns that part of buf. No link is
+// followed. Only for file systems of the kernel's own: it waits for others.
 func ReadBelow(dir *FD, name string, buf []byte) ([]byte, error) {
 	f, err := openat(dir.number, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {

@@ -30,13 +30,13 @@ const eventBuffer = 64 << 10
 // Event is something that happened to a watched inode.
 type Event struct {
 	Watch int    // which watch, as Add gave it; -1 for WatchOverflow
-	Mask  uint32 // what happened; also bits that were not asked for
+	Mask  uint32 // the event; also bits that the watch did not request
 	Name  string // the directory entry that it happened to; empty for the inode itself
 }
 
-// Watcher is an inotify instance: it reports events on inodes. A watch keeps its
-// inode in memory, but no mount and no namespace busy: what it watches can be
-// unmounted. Read is for one goroutine; the other methods are for any, at any time.
+// Watcher is an inotify instance: it reports events on inodes. A watch keeps its inode in memory, but no mount and no
+// namespace busy: a watched file system can be unmounted. Read is for one goroutine; the other methods are for any, at
+// any time.
 type Watcher struct {
 	file *os.File
 	buf  []byte
@@ -56,11 +56,9 @@ func NewWatcher() (*Watcher, error) {
 	return &Watcher{file: os.NewFile(uintptr(n), "inotify"), buf: make([]byte, eventBuffer)}, nil
 }
 
-// Add watches the inode that fd, opened in whichever mount namespace and with
-// O_PATH or otherwise, lies on; fd may be closed afterwards. A second Add of
-// the same inode gives the same number and adds to what it reports. ENOSPC: the
-// user has fs.inotify.max_user_watches. EACCES: the inode may not be read.
-// os.ErrClosed after Close.
+// Add watches the inode that fd, opened in whichever mount namespace and with O_PATH or otherwise, lies on; fd may be
+// closed afterwards. A second Add of the same inode gives the same number and adds its events. ENOSPC: the user has
+// fs.inotify.max_user_watches. EACCES: the inode may not be read. os.ErrClosed after Close.
 func (w *Watcher) Add(fd *FD, mask uint32) (watch int, err error) {
 	link := ThreadProc("fd/" + fd.String())
 	err = w.withInstance(func(instance int) error {

@@ -17,10 +17,9 @@ import (
 // takes its exclusive lock (flock). The lock lasts until the FD is closed or the
 // process ends. EAGAIN: another process has it.
 //
-// A killed process keeps its files open for as long as one of its threads waits in
-// the kernel for a file system. So the file names its owner, and the lock of an
-// owner that was killed does not count: a new file takes the place of the one that
-// is still locked. No thread of a killed process runs the program again.
+// A killed process keeps its files open for as long as one of its threads waits in the kernel for a file system. So the
+// file names its owner, and the lock of an owner that was killed does not count: a new file takes the place of the
+// locked file. No thread of a killed process runs the program again.
 //
 // The file is never removed without a successor: two processes would lock two
 // files of one name. A second file, path with ".gate" added, is locked meanwhile.
@@ -54,7 +53,7 @@ func lockAt(path string) (*FD, error) {
 	return fd, nil
 }
 
-// replaceLocked puts a file that is ours in the place of one that is locked.
+// replaceLocked puts a file of ours in the place of a locked file.
 func replaceLocked(path string) (*FD, error) {
 	next := path + ".next"
 	if err := unix.Unlink(next); err != nil && err != unix.ENOENT { // of an attempt that was cut short

@@ -14,10 +14,9 @@ import (
 // EAGAIN; never ask a file system. x/sys does not name it.
 const resolveCached = 0x20
 
-// Lookup opens an absolute path with O_PATH, which runs no driver and asks no
-// file system about the last component. No link is followed anywhere: a path
-// with one gives ELOOP. The components before the last are looked up as usual
-// and wait for the file systems they lie on; LookupCached never waits.
+// Lookup opens an absolute path with O_PATH, which runs no driver and sends no file system a request about the last
+// component. No link is followed anywhere: a path with one gives ELOOP. The lookup of the components before the last
+// waits for their file systems, as usual; LookupCached never waits.
 func Lookup(path string) (*FD, error) { return LookupIn(nil, path) }
 
 // LookupIn is Lookup as seen from root, which the path cannot leave.
@@ -51,10 +50,9 @@ func LookupBeneath(dir *FD, path string) (*FD, error) {
 	return Walk{Root: dir, Beneath: true, OneMount: true}.Open(path)
 }
 
-// OpenIn opens path with O_PATH as a process sees it whose root directory is
-// root, such as /proc/123/root: absolute links and ".." stay in there, whatever
-// is swapped meanwhile. Nothing is asked of what lies at the end. Links of /proc
-// that are no paths are not followed. It waits for the file systems on the way.
+// OpenIn opens path with O_PATH as a process sees it whose root directory is root, such as /proc/123/root: absolute
+// links and ".." stay in there, whatever is swapped meanwhile. The file at the end gets no request. Links of /proc that
+// are no paths are not followed. It waits for the file systems on the way.
 func OpenIn(root, path string) (*FD, error) {
 	dir, err := OpenRoot(root)
 	if err != nil {
@@ -67,9 +65,8 @@ func OpenIn(root, path string) (*FD, error) {
 // lookupTries bounds how often a lookup is repeated that met an unmount or a rename.
 const lookupTries = 32
 
-// openat2 opens a path with O_PATH. The kernel gives up if something is renamed while it
-// goes up a ".." (EAGAIN), and if a scoped lookup stands on a mount that is unmounted
-// (EXDEV). Looked up again, the path shows what is there now.
+// openat2 opens a path with O_PATH. The kernel gives up if something is renamed while it goes up a ".." (EAGAIN), and
+// if a scoped lookup stands on a mount that is unmounted (EXDEV). A second lookup of the path finds its present file.
 func openat2(dir int, path string, resolve uint64) (*FD, error) {
 	// O_NOFOLLOW would open a link at the end of the path instead of refusing it.
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
@@ -96,8 +93,7 @@ func openat(dir int, path string, flags int) (*FD, error) {
 	return newFD(n), nil
 }
 
-// checkPath holds what both ways of looking up rely on: the path is absolute
-// and climbs nowhere.
+// checkPath verifies the condition of both kinds of lookup: the path is absolute and climbs nowhere.
 func checkPath(path string) error {
 	if !strings.HasPrefix(path, "/") {
 		return fmt.Errorf("path %q not absolute: %w", path, unix.EINVAL)

@@ -19,15 +19,14 @@ const (
 	Unbindable Propagation = unix.MS_UNBINDABLE
 )
 
-// BindMount makes source visible at target, without what is mounted below it.
+// BindMount makes source visible at target, without the mounts below it.
 func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
-// BindFD makes what source has open visible at what target has open, or at what
-// is mounted there on top by now. Only inside OnThread, and both must have been
-// opened in the thread's namespace. It works on every kernel: the way leads
-// through the process' own /proc.
+// BindFD makes the file of source visible at the file of target, or at the topmost mount there by now. Only inside
+// OnThread, and both must have been opened in the thread's namespace. It works on every kernel: the way leads through
+// the process' own /proc.
 func BindFD(source, target *FD) error {
 	return inDescriptors(func() error { return unix.Mount(source.String(), target.String(), "", unix.MS_BIND, "") })
 }

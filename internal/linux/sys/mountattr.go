@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountAttr is what a mount, not its file system, allows: MOUNT_ATTR_ of
-// mount_setattr(2). No kind of access time is relatime.
+// MountAttr is the attributes of a mount, not of its file system: MOUNT_ATTR_ of mount_setattr(2). No kind of access
+// time is relatime.
 type MountAttr uint64
 
 // The attributes of a mount.
@@ -33,7 +33,7 @@ const attrATime = unix.MOUNT_ATTR__ATIME | unix.MOUNT_ATTR_NODIRATIME
 // Has reports whether a has all of other.
 func (a MountAttr) Has(other MountAttr) bool { return a&other == other }
 
-// Attr is what the mount allows, asked for with StatmountBasic.
+// Attr is the attributes of the mount, with StatmountBasic.
 func (m *MountStat) Attr() MountAttr { return MountAttr(m.u64(64)) }
 
 var attrNames = map[string]MountAttr{

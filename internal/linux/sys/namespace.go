@@ -29,7 +29,7 @@ func OpenNamespace(link string) (NamespaceFD, error) {
 	return NamespaceFD{fd}, err
 }
 
-// NamespaceInfo is what the kernel reports about a mount namespace.
+// NamespaceInfo holds the kernel's facts about a mount namespace.
 type NamespaceInfo struct {
 	ID     uint64 // never used again while the machine runs
 	Mounts uint32 // how many mounts it has
@@ -118,9 +118,8 @@ func (n NamespaceFD) EnterMountNamespace() error {
 	return unix.Setns(n.number, unix.CLONE_NEWNS)
 }
 
-// UnshareMounts gives the calling thread a copy of its mount namespace. Only
-// inside OnThread. It opens Procfs first: what is opened in the copy may be
-// unmounted there.
+// UnshareMounts gives the calling thread a copy of its mount namespace. Only inside OnThread. It opens Procfs first: a
+// /proc that is opened in the copy may be unmounted there.
 func UnshareMounts() error {
 	if _, err := Procfs(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// OwnerOf returns the user id of the owner of a file, from what package os found out about it.
+// OwnerOf returns the user id of the owner of a file, from the facts of package os.
 func OwnerOf(info fs.FileInfo) (uid int, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

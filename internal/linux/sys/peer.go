@@ -9,12 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ListenerOf returns the process that listens on a stream socket of a file
-// system, which the caller has opened with O_PATH, in the caller's process
-// namespace; 0 if it is in none that can be seen. It connects and says
-// nothing, which is all that the other end notices. It does not wait: EAGAIN if the
-// other end accepts no connection. ECONNREFUSED: no process listens, or it is no
-// socket. It must not be called in a thread of another mount namespace.
+// ListenerOf returns the process that listens on a stream socket of a file system, which the caller has opened with
+// O_PATH, in the caller's process namespace; 0 if it is in no visible namespace. It connects and sends nothing; the
+// other end notices no more. It does not wait: EAGAIN if the other end accepts no connection. ECONNREFUSED: no process
+// listens, or it is no socket. It must not be called in a thread of another mount namespace.
 func ListenerOf(socket *FD) (pid int, err error) {
 	n, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -27,11 +27,10 @@ const (
 	CapSyslog         Capability = unix.CAP_SYSLOG
 )
 
-// DropPrivileges takes every capability but these from all threads of the process,
-// for good, and sets no_new_privs: nothing that the process executes has more than it
-// keeps. A capability that the process does not have is not added. It needs
-// CAP_SETPCAP where there is something to drop. EOPNOTSUPP: the program was built
-// with cgo, and the runtime does not know all of its threads.
+// DropPrivileges takes every capability but these from all threads of the process, for good, and sets no_new_privs: a
+// program that the process executes has no more than the process keeps. A capability that the process does not have is
+// not added. It needs CAP_SETPCAP where there is something to drop. EOPNOTSUPP: the program was built with cgo, and the
+// runtime does not know all of its threads.
 func DropPrivileges(keep ...Capability) error {
 	var mask uint64
 	for _, c := range keep {
@@ -86,8 +85,8 @@ func dropProcessSets(keep uint64) error {
 	return onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
 }
 
-// onAllThreads makes a system call on every thread that the process has. Threads that
-// it starts later take over what their maker has.
+// onAllThreads makes a system call on every thread that the process has. Threads that it starts later inherit the state
+// of their maker.
 //
 //go:uintptrescapes
 func onAllThreads(trap, a1, a2, a3 uintptr) error {

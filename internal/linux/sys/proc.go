@@ -21,7 +21,7 @@ const maxProcFile = 64 << 20
 // errNoProcfs is returned where /proc is not there, or is something else.
 var errNoProcfs = errors.New("no process file system is mounted at /proc")
 
-// ErrTooLarge is returned for a file of /proc beyond 64 MiB, or what else it may have.
+// ErrTooLarge is returned for a file of /proc beyond 64 MiB, or beyond another given bound.
 var ErrTooLarge = errors.New("file of /proc too large")
 
 var ownProcfs struct {
@@ -29,10 +29,9 @@ var ownProcfs struct {
 	fd *FD
 }
 
-// Procfs is the process' own /proc, opened once and never closed by callers.
-// A thread that has entered another mount namespace must not use the path
-// /proc: there it is what that namespace's owner made of it. EnterMountNamespace
-// and UnshareMounts open this descriptor before they leave.
+// Procfs is the process' own /proc, opened once and never closed by callers. A thread that has entered another mount
+// namespace must not use the path /proc: the owner of that namespace may have mounted anything there.
+// EnterMountNamespace and UnshareMounts open this descriptor before they leave.
 func Procfs() (*FD, error) {
 	ownProcfs.Lock()
 	defer ownProcfs.Unlock()
@@ -96,8 +95,8 @@ func ReadProcUpTo(name string, buf []byte, most int) ([]byte, error) {
 	return fd.readAll(buf, most)
 }
 
-// ReadProcHead reads what one read(2) gives of the beginning of a file below
-// the process' own /proc, at most a page, into buf[:0].
+// ReadProcHead reads the beginning of a file below the process' own /proc with one read(2), at most a page, into
+// buf[:0].
 func ReadProcHead(name string, buf []byte) ([]byte, error) {
 	fd, err := OpenProc(name)
 	if err != nil {
@@ -152,7 +151,7 @@ func (f *FD) readAll(buf []byte, most int) ([]byte, error) {
 	}
 }
 
-// Read fills buf from f, until it is full or f has ended (0 for what ends there).
+// Read fills buf from f, until it is full or f has ended (0 at the end).
 func (f *FD) Read(buf []byte) (n int, err error) {
 	for n < len(buf) {
 		got, err := retryInterrupted(func() (int, error) { return unix.Read(f.number, buf[n:]) })
@@ -164,9 +163,8 @@ func (f *FD) Read(buf []byte) (n int, err error) {
 	return n, nil
 }
 
-// PollPriority reports whether something is to be told of f that is out of the ordinary
-// (POLLPRI), without waiting: of an open mountinfo, that the mounts of its
-// namespace are others than when it was opened or asked last (2.6.30).
+// PollPriority reports whether f has an exceptional condition (POLLPRI), without waiting. For an open mountinfo this is
+// a change of the mounts of its namespace, since it was opened or polled last (2.6.30).
 func (f *FD) PollPriority() (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(f.number), Events: unix.POLLPRI}}
 	_, err := retryInterrupted(func() (int, error) { return unix.Poll(fds, 0) })
@@ -192,9 +190,8 @@ func ReadlinkProc(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// Descriptors lists descriptors of processes in one pass over them. A process may
-// have a million, and share them with others, at 8 bytes each: of every process the
-// first 1,024 are listed, and of those that have more, 65,536 in all.
+// Descriptors lists descriptors of processes in one pass over them. A process may have a million, and share them with
+// others, at 8 bytes each: of every process the first 1,024 are listed, and of larger processes 65,536 in all.
 type Descriptors struct{ beyondLimit int }
 
 const maxDescriptors, maxDescriptorsBeyond = 1024, 1 << 16
@@ -295,8 +292,8 @@ func (f *FD) FDMountID() (int, error) {
 	return strconv.Atoi(value)
 }
 
-// FDInfo reads a field of what the kernel says of an open descriptor, "123/fdinfo/4"
-// below the process' own /proc (proc_pid_fdinfo(5)); empty if it does not say.
+// FDInfo reads a field of the kernel's text about an open descriptor, "123/fdinfo/4" below the process' own /proc
+// (proc_pid_fdinfo(5)); empty if there is no such field.
 func FDInfo(name, field string) (value string, err error) {
 	text, err := ReadProcHead(name, nil)
 	return fieldValue(text, field), err

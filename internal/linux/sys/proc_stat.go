@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcStat is what the kernel says of a process or thread in its file stat below /proc
-// (proc_pid_stat(5)).
+// ProcStat is the file stat of a process or thread below /proc (proc_pid_stat(5)).
 type ProcStat struct {
 	Name  string // of the program, or any other: each thread chooses its own
 	State byte   // such as 'D': it waits, and no signal interrupts that

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcAttr is what exec.Cmd.SysProcAttr and os.ProcAttr.Sys take.
+// ProcAttr is the type of exec.Cmd.SysProcAttr and os.ProcAttr.Sys.
 type ProcAttr = syscall.SysProcAttr
 
-// Clone says which namespaces of its own a child process gets in addition to the
-// mount namespace.
+// Clone is the namespaces that a child process gets for itself in addition to the mount namespace.
 type Clone struct {
 	// User gives the child a user namespace in which the caller's user is
 	// root, so that it needs no privilege outside.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pseudoFileSystems are the file systems whose regular files are functions of the
-// kernel: to open or read one may wait, take away what it gives, or do more.
+// pseudoFileSystems are the file systems whose regular files are functions of the kernel: opening or reading one may
+// wait, consume its content, or do more.
 var pseudoFileSystems = []int64{
 	unix.PROC_SUPER_MAGIC, unix.SYSFS_MAGIC, unix.DEBUGFS_MAGIC, unix.TRACEFS_MAGIC, unix.SECURITYFS_MAGIC,
 	unix.CGROUP_SUPER_MAGIC, unix.CGROUP2_SUPER_MAGIC, unix.BPF_FS_MAGIC, unix.EFIVARFS_MAGIC, unix.PSTOREFS_MAGIC,

@@ -12,8 +12,7 @@ import (
 // OldestKernel is the oldest mainline version on which the module is tested.
 const OldestKernel = "5.10"
 
-// Release is that of the running kernel, as uname -r prints it; empty when the
-// kernel does not say.
+// Release is the release of the running kernel, as uname -r prints it; empty if the kernel gives none.
 func Release() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenEntry opens the entry called name of the directory dir with O_PATH. It
-// leaves neither the directory nor its mount: EXDEV if something is mounted
-// on the entry, which is not asked; ELOOP if it is a symbolic link, which is
+// OpenEntry opens the entry called name of the directory dir with O_PATH. It leaves neither the directory nor its
+// mount: EXDEV if something is mounted on the entry, which gets no request; ELOOP if it is a symbolic link, which is
 // not followed. The caller closes it.
 func OpenEntry(dir *FD, name string) (*FD, error) {
 	if err := checkName(name); err != nil {
@@ -73,9 +72,8 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 // caller that does not want that has to look before.
 func RemoveDirAt(dir *FD, name string) error { return unlinkAt(dir, name, unix.AT_REMOVEDIR) }
 
-// RemoveFileAt removes the name of what is no directory (EISDIR) from dir:
-// unlinkat(2). A symbolic link itself is removed, not what it leads to. Mounts on
-// it are treated as in RemoveDirAt.
+// RemoveFileAt removes the name of a file from dir, but of no directory (EISDIR): unlinkat(2). It removes a symbolic
+// link itself, and not the target. Mounts on it are treated as in RemoveDirAt.
 func RemoveFileAt(dir *FD, name string) error { return unlinkAt(dir, name, 0) }
 
 func unlinkAt(dir *FD, name string, flags int) error {
@@ -85,7 +83,7 @@ func unlinkAt(dir *FD, name string, flags int) error {
 	return retryInterruptedError(func() error { return unix.Unlinkat(dir.number, name, flags) })
 }
 
-// checkName refuses what is not one component of a path.
+// checkName refuses a name that is not one component of a path.
 func checkName(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 		return unix.EINVAL

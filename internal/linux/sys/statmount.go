@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Statmount can be asked for. Strings cost about a microsecond more than
-// the rest, Root and Point two or three: ask for them only where needed.
+// The fields that Statmount can return. Strings cost about a microsecond more than the rest, Root and Point two or
+// three: request them only where needed.
 const (
 	StatmountSuper   = 0x1   // Device, Magic
 	StatmountBasic   = 0x2   // ID, the re-used IDs, Attr, peer groups
@@ -124,8 +124,7 @@ func (m *MountStat) Root() []byte { return m.stringAt(104, StatmountRoot) }
 // namespace's root for another namespace.
 func (m *MountStat) Point() []byte { return m.stringAt(108, StatmountPoint) }
 
-// FSType is the file system's type, with its subtype ("fuse.sshfs") if both were
-// asked for and the kernel gives it.
+// FSType is the file system's type, with its subtype ("fuse.sshfs") if both were requested and the kernel gives it.
 func (m *MountStat) FSType() string {
 	name := string(m.stringAt(36, StatmountType))
 	if sub := m.stringAt(120, StatmountSubtype); len(sub) > 0 {
@@ -134,7 +133,7 @@ func (m *MountStat) FSType() string {
 	return name
 }
 
-// Source is what the file system says it was made from.
+// Source names the origin of the file system.
 func (m *MountStat) Source() []byte { return m.stringAt(124, StatmountSource) }
 
 func (m *MountStat) u32(off int) uint32 { return binary.NativeEndian.Uint32(m.buf[off:]) }

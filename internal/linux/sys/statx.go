@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What Stat can be asked for. A field is valid only where Stat.Mask says so.
+// The fields that Stat can return. A field is valid only if it is in Stat.Mask.
 const (
 	StatType     = unix.STATX_TYPE
 	StatNlink    = unix.STATX_NLINK
@@ -24,20 +24,19 @@ const (
 // Stat is the kernel's cached knowledge of an open file.
 type Stat struct {
 	Mask         uint32 // the fields that the kernel filled in
-	Mode         uint16 // file type bits only are asked for
+	Mode         uint16 // only file type bits are requested
 	Nlink        uint32
 	Ino          uint64
 	Accessed     time.Time // of the file's content (atime), as far as the mount notes it; UTC
 	Changed      time.Time // of the inode (ctime), which a name that comes or goes changes, too; UTC
 	Major, Minor uint32    // device of the file system
-	// Born is when the file was made (UTC). With the inode's number, which may be used
-	// again, it distinguishes a file from one that has taken its place.
+	// Born is when the file was made (UTC). With the inode's number, which may be used again, it distinguishes a file
+	// from its successor.
 	Born time.Time
 	// RdevMajor and RdevMinor are the device that a device node stands for.
 	RdevMajor, RdevMinor uint32
 	MountID              uint64 // as StatMountID or StatUniqueID, by Mask
-	// MountRoot is whether the file is the root of a mount; RootKnown whether the
-	// kernel says so (5.8).
+	// MountRoot: the file is the root of a mount. RootKnown: the kernel reports it (5.8).
 	MountRoot, RootKnown bool
 }
 
@@ -62,10 +61,10 @@ func (s Stat) IsCharDevice() bool { return s.Mode&unix.S_IFMT == unix.S_IFCHR }
 // IsSocket reports whether the file is a socket.
 func (s Stat) IsSocket() bool { return s.Mode&unix.S_IFMT == unix.S_IFSOCK }
 
-// statxNoSync is what keeps statx from asking a remote or user-space file system.
+// statxNoSync keeps statx from a request to a remote or user-space file system.
 const statxNoSync = unix.AT_STATX_DONT_SYNC | unix.AT_NO_AUTOMOUNT
 
-// Stat reads what the kernel has cached about the file; it never waits.
+// Stat reads the kernel's cached facts about the file; it never waits.
 func (f *FD) Stat(mask uint32) (Stat, error) {
 	return statx(f.number, "", statxNoSync|unix.AT_EMPTY_PATH, mask)
 }

@@ -5,11 +5,10 @@
 // an owner, threads that may leave the process' mount namespace, and probes of the
 // features of the running kernel.
 //
-// It decides nothing. Every call returns the kernel's own error number, which
-// callers compare with errors.Is against the names below; no other package
-// imports golang.org/x/sys/unix or syscall. Nothing here blocks on a file
-// system that does not answer, except where a sentence says so: paths are
-// opened with O_PATH only and read with statx(AT_STATX_DONT_SYNC).
+// It decides nothing. Every call returns the kernel's own error number, which callers compare with errors.Is against
+// the names below; no other package imports golang.org/x/sys/unix or syscall. Nothing here blocks on a file system that
+// does not answer, except where its comment warns of that: paths are opened with O_PATH only and read with
+// statx(AT_STATX_DONT_SYNC).
 //
 // It rests on the kernel's include/uapi/linux/{mount,nsfs,stat,openat2}.h and
 // on man pages statx(2), openat2(2), statmount(2), listmount(2), umount2(2),

@@ -31,9 +31,8 @@ func MakeTreePrivate(tree *FD, readOnly bool) error {
 	return unix.MountSetattr(tree.number, "", unix.AT_EMPTY_PATH, &attr)
 }
 
-// Attach mounts a tree on top of what at lies on (5.2), or beneath the mount
-// whose root at is (6.5), so that it shows once that mount goes. ENOENT: the
-// tree's root, or at, has been unlinked.
+// Attach mounts a tree on top of the file of at (5.2), or beneath the mount whose root at is (6.5), so that it shows
+// once that mount goes. ENOENT: the tree's root, or at, has been unlinked.
 func Attach(tree, at *FD, beneath bool) error {
 	flags := unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
 	if beneath {
@@ -45,7 +44,7 @@ func Attach(tree, at *FD, beneath bool) error {
 // AttachAtRoot attaches a tree on top of the root of the thread's namespace.
 func AttachAtRoot(tree *FD) error { return attachAt(tree, unix.AT_FDCWD, "/") }
 
-// attachAt attaches a tree on top of what lies at a path that begins in dir.
+// attachAt attaches a tree on top of the file at a path that begins in dir.
 func attachAt(tree *FD, dir int, path string) error {
 	at, err := openat(dir, path, pathFlags)
 	if err != nil {

@@ -28,11 +28,10 @@ type Scratch struct {
 	mountNamespace NamespaceFD // with nothing but an empty tmpfs; empty: not needed
 }
 
-// NewScratch makes a place for TryAttach: none at all where the kernel can
-// attach to what is mounted nowhere (6.15), else a mount namespace that holds
-// nothing but an empty tmpfs. Such a one begins as a copy of the caller's, for
-// as long as it takes to unmount everything in it: some milliseconds for
-// thousands of mounts. It lasts as long as the process.
+// NewScratch makes a place for TryAttach. It is empty if the kernel can attach to a file system that is mounted nowhere
+// (6.15), else a mount namespace that holds nothing but an empty tmpfs. Such a namespace begins as a copy of the
+// caller's, until everything in it is unmounted: some milliseconds for thousands of mounts. It lasts as long as the
+// process.
 func NewScratch() (*Scratch, error) {
 	if HasDetachedTarget.Probe() == nil {
 		return &Scratch{}, nil
@@ -133,7 +132,7 @@ func replaceRoot() error {
 	if err := unix.Fchdir(root.number); err != nil {
 		return err
 	}
-	// The old root comes to lie on the new one, and "." is what lies on top.
+	// The old root comes to lie on the new one, and "." is the topmost.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return err
 	}

@@ -7,11 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DetachMount lazily unmounts the mount that f lies on, together with what is
-// mounted on and below it. Only inside OnThread. The kernel follows whatever
-// has been mounted on top of f in the meantime; only an unlinked root, where
-// nothing can be mounted, makes this exact. The mount itself stays alive while
-// anything, f included, has it open.
+// DetachMount lazily unmounts the mount that f lies on, together with the mounts on and below it. Only inside OnThread.
+// The kernel follows the mounts that have come on top of f in the meantime; only an unlinked root, where nothing can be
+// mounted, makes this exact. The mount itself stays alive while anything, f included, has it open.
 //
 // The way leads through the process' own /proc, not the path /proc: in another
 // namespace that one may be forged.
@@ -19,8 +17,7 @@ func DetachMount(f *FD) error {
 	return DetachMountIf(f, func() error { return nil })
 }
 
-// DetachMountIf is DetachMount where check gives no error, which is asked as
-// late as can be. Its error is handed on.
+// DetachMountIf is DetachMount if check returns no error. It calls check as late as it can, and hands on its error.
 func DetachMountIf(f *FD, check func() error) error {
 	return inDescriptors(func() error {
 		if err := check(); err != nil {

@@ -52,8 +52,8 @@ func ProcVisibility() (Visibility, error) {
 	return SeesNamespace, nil
 }
 
-// OwnPID is this process' number in its /proc: another than its own where /proc
-// is that of a PID namespace above, as in a container that was given the host's.
+// OwnPID is this process' number in its /proc. It is another than getpid's if /proc belongs to a PID namespace above,
+// as in a container with the host's.
 func OwnPID() (int, error) {
 	link, err := ReadlinkProc("self")
 	if err != nil {
@@ -66,10 +66,9 @@ func OwnPID() (int, error) {
 // first user namespace.
 const firstUserNamespace = 0xEFFFFFFD
 
-// LooksAnywhere reports whether this process has what it takes to look into every
-// process and mount namespace of the machine: CAP_SYS_PTRACE, to trace,
-// CAP_SYS_ADMIN, to enter, CAP_SYS_CHROOT, as entering takes it, and
-// CAP_DAC_READ_SEARCH or CAP_DAC_OVERRIDE, to read, in the first user namespace.
+// LooksAnywhere reports whether this process may inspect every process and mount namespace of the machine. This takes
+// CAP_SYS_PTRACE to trace, CAP_SYS_ADMIN and CAP_SYS_CHROOT to enter, and CAP_DAC_READ_SEARCH or CAP_DAC_OVERRIDE to
+// read, in the first user namespace.
 func LooksAnywhere() bool {
 	var own [2]unix.CapUserData
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -93,8 +92,8 @@ func InFirstUserNamespace() bool {
 	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc nothing is concluded from it
 }
 
-// SeesEverything reports whether this process sees every process of the machine
-// and may look into it: only then has what is not found no process.
+// SeesEverything reports whether this process sees every process of the machine and may inspect it: only then does a
+// search without a result prove that there is no process.
 func SeesEverything() bool {
 	visibility, err := ProcVisibility()
 	return err == nil && visibility == SeesAll && LooksAnywhere()

@@ -27,8 +27,8 @@ type Walk struct {
 	// Beneath refuses paths and links that lead out of Root, absolute ones among them.
 	// OneMount refuses another mount than that of Root. Both give EXDEV.
 	Beneath, OneMount bool
-	// Check is called with each directory, link and file, from Root on, before anything is
-	// asked of it. name is its path from Root, without links on the way. An error ends the walk.
+	// Check is called with each directory, link and file, from Root on, before any other request. name is its path from
+	// Root, without links on the way. An error ends the walk.
 	Check func(name string, at *FD) error
 	// Target returns the path that the target of a link stands for; an absolute one begins
 	// at Root. An error ends the walk. nil: the target itself.
@@ -41,7 +41,7 @@ const (
 	maxComponents = 4096 // of a path and of all links in it
 )
 
-// Open opens what is at a path. The caller closes it.
+// Open opens the file at a path. The caller closes it.
 func (w Walk) Open(name string) (*FD, error) {
 	if w.Check == nil && w.Target == nil {
 		fd, err := w.openat2(name)
@@ -171,7 +171,7 @@ func cutComponent(name string) (step, rest string) {
 	return name, ""
 }
 
-// step goes on by one component, and returns what is left of the path then.
+// step goes on by one component, and returns the rest of the path.
 func (s *walkState) step(name, rest string) (string, error) {
 	if s.components++; s.components > maxComponents {
 		return rest, unix.ELOOP
@@ -209,7 +209,7 @@ func (s *walkState) step(name, rest string) (string, error) {
 	return rest, nil
 }
 
-// examine makes sure that a file of the last directory may be asked, and returns its type.
+// examine makes sure that a file of the last directory may get requests, and returns its type.
 func (s *walkState) examine(name string, fd *FD) (Stat, error) {
 	if s.OneMount {
 		mount, err := fd.FDMountID()
@@ -269,8 +269,8 @@ func (f *FD) ReadlinkAt(name string) (string, error) {
 	return string(buf[:n]), nil
 }
 
-// isMagic reports whether a link of the last directory leads to what its text does not
-// name. All links of procfs may, but for those in its root, such as /proc/self.
+// isMagic reports whether a link of the last directory leads elsewhere than its text. All links of procfs may, but for
+// those in its root, such as /proc/self.
 func (s *walkState) isMagic(link *FD, st Stat) (bool, error) {
 	const procRootInode = 1
 	if st.Major != 0 { // procfs has no block device
