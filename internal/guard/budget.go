@@ -19,21 +19,18 @@ import (
 // maxPlaces is how many places of repairs are remembered for their cooldown.
 const maxPlaces = 10000
 
-// place is where a repair is made: a mount, or a volume of the pod with all that is mounted from it.
-type place struct{ podUID, container, point, volume string }
-
-func placeOf(f fault.Finding) place {
-	return place{podUID: f.Pod.UID, container: f.Container, point: f.Mount.Point}
+// wholeVolume is where the volume of a fault is repaired, with all that is mounted from it.
+func wholeVolume(f fault.Finding) fault.Key {
+	key := f.Key()
+	return fault.Key{PodUID: key.PodUID, Volume: key.Volume}
 }
-
-func wholeVolume(f fault.Finding) place { return place{podUID: f.Pod.UID, volume: f.Volume} }
 
 // partTime is how long after the repair of a volume the repairs of its copies in containers are part of it.
 const partTime = time.Minute
 
-// cooldowns are when places were repaired last. Namespaces share their number.
+// cooldowns are when locations of faults were repaired last. Namespaces share their number.
 type cooldowns struct {
-	places map[place]cooldown
+	places map[fault.Key]cooldown
 	room   share.Room
 }
 
@@ -42,8 +39,8 @@ type cooldown struct {
 	owner share.Owner
 }
 
-// waiting says which policy's cooldown has not passed at a place; empty if that of all has.
-func (c *cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) string {
+// waiting says which policy's cooldown has not passed at a location; empty if that of all has.
+func (c *cooldowns) waiting(at fault.Key, policies []*policy.Policy, now time.Time) string {
 	repaired, ok := c.places[at]
 	if !ok {
 		return ""
@@ -61,14 +58,14 @@ func (c *cooldowns) waiting(at place, policies []*policy.Policy, now time.Time) 
 // with the dead mount after the repair of their volume.
 func (c *cooldowns) isPart(f fault.Finding, now time.Time) bool {
 	whole, ok := c.places[wholeVolume(f)]
-	return ok && f.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !c.places[placeOf(f)].last.After(whole.last)
+	return ok && f.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !c.places[f.Key().Location()].last.After(whole.last)
 }
 
-// set records when a place was repaired last.
-func (c *cooldowns) set(at place, namespace string, now time.Time) {
+// set records when a location was repaired last.
+func (c *cooldowns) set(at fault.Key, namespace string, now time.Time) {
 	repaired, ok := c.places[at]
 	if !ok {
-		repaired.owner = share.Owner{Namespace: namespace, Pod: at.podUID}
+		repaired.owner = accountOf(at, namespace)
 		if !c.room.May(repaired.owner) {
 			for old, of := range c.places {
 				if now.Sub(of.last) > time.Duration(v1.MaxCooldownSeconds)*time.Second {

@@ -15,14 +15,6 @@ import (
 // rowMemory is how long a failed repair counts. By then the manager has opened the breaker, if the fault is still there.
 const rowMemory = time.Hour
 
-// faultKey is a fault that is to be repaired, as one MountFault has it.
-type faultKey struct {
-	code                      fault.Code
-	podUID, container, volume string
-}
-
-func keyOf(f fault.Finding) faultKey { return faultKey{f.Code, f.Pod.UID, f.Container, f.Volume} }
-
 // failure counts the repairs of a fault that have failed since the last one in its namespace that succeeded.
 type failure struct {
 	count int
@@ -41,22 +33,17 @@ func (s selected) of(policy string) bool {
 	return s.policies == nil || slices.Contains(s.policies, policy)
 }
 
-// failures are the failed repairs of each fault. Those of a namespace under a policy are a row. Namespaces share their number.
+// failures are the failed repairs of each subject, as one MountFault has it. Those of a namespace under a policy are a row.
+// Namespaces share their number.
 type failures struct {
-	faults map[faultKey]*failure
+	faults map[fault.Key]*failure
 	room   share.Room
-	// allowed are the repairs that may be under way.
-	allowed map[podFault]selected
-}
-
-// podFault is a fault in a pod.
-type podFault struct {
-	code   fault.Code
-	podUID string
+	// allowed are the repairs that may be under way, by code and pod.
+	allowed map[fault.Key]selected
 }
 
 func newFailures() failures {
-	return failures{faults: map[faultKey]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[podFault]selected{}}
+	return failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[fault.Key]selected{}}
 }
 
 // noteAllowed notes which policies have allowed a repair that is about to begin.
@@ -64,25 +51,25 @@ func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []stri
 	if len(f.allowed) >= maxFaults {
 		clear(f.allowed)
 	}
-	f.allowed[podFault{code, pod.Pod}] = selected{pod.Namespace, policies}
+	f.allowed[fault.Key{Code: code, PodUID: pod.Pod}] = selected{pod.Namespace, policies}
 }
 
 // noted returns what is known of a repair that has ended.
 func (f *failures) noted(finding fault.Finding) selected {
-	if of, ok := f.allowed[podFault{finding.Code, finding.Pod.UID}]; ok {
+	if of, ok := f.allowed[fault.Key{Code: finding.Code, PodUID: finding.Pod.UID}]; ok {
 		return of
 	}
 	return selected{namespace: finding.Pod.Namespace}
 }
 
 // addFailure counts a failed repair.
-func (f *failures) addFailure(key faultKey, of selected, now time.Time) {
+func (f *failures) addFailure(key fault.Key, of selected, now time.Time) {
 	failed := f.faults[key]
 	if failed == nil {
-		if !f.room.May(key.accountIn(of.namespace)) {
-			f.forget(func(_ faultKey, old *failure) bool { return now.Sub(old.last) > rowMemory })
+		if !f.room.May(accountOf(key, of.namespace)) {
+			f.forget(func(_ fault.Key, old *failure) bool { return now.Sub(old.last) > rowMemory })
 		}
-		if !f.room.Take(key.accountIn(of.namespace)) {
+		if !f.room.Take(accountOf(key, of.namespace)) {
 			return
 		}
 		failed = &failure{}
@@ -93,15 +80,15 @@ func (f *failures) addFailure(key faultKey, of selected, now time.Time) {
 	failed.last, failed.policies = now, of.policies
 }
 
-func (k faultKey) accountIn(namespace string) share.Owner {
-	return share.Owner{Namespace: namespace, Pod: k.podUID}
+func accountOf(key fault.Key, namespace string) share.Owner {
+	return share.Owner{Namespace: namespace, Pod: key.PodUID}
 }
 
 // forget forgets failures.
-func (f *failures) forget(is func(key faultKey, failed *failure) bool) {
+func (f *failures) forget(is func(key fault.Key, failed *failure) bool) {
 	for key, failed := range f.faults {
 		if is(key, failed) {
-			f.room.Free(key.accountIn(failed.namespace))
+			f.room.Free(accountOf(key, failed.namespace))
 			delete(f.faults, key)
 		}
 	}
@@ -111,7 +98,7 @@ func (f *failures) forget(is func(key faultKey, failed *failure) bool) {
 func (f *failures) rows(code fault.Code, policy string, now time.Time) map[string]int {
 	rows := map[string]int{}
 	for key, failed := range f.faults {
-		if key.code == code && failed.of(policy) && now.Sub(failed.last) <= rowMemory {
+		if key.Code == code && failed.of(policy) && now.Sub(failed.last) <= rowMemory {
 			rows[failed.namespace] += failed.count
 		}
 	}
@@ -120,8 +107,8 @@ func (f *failures) rows(code fault.Code, policy string, now time.Time) map[strin
 
 // succeeded ends the rows of a namespace under some policies; nil: under all. Those of other namespaces and policies go on.
 func (f *failures) succeeded(code fault.Code, of selected) {
-	f.forget(func(key faultKey, failed *failure) bool {
-		if key.code != code || failed.namespace != of.namespace {
+	f.forget(func(key fault.Key, failed *failure) bool {
+		if key.Code != code || failed.namespace != of.namespace {
 			return false
 		}
 		return of.policies == nil || failed.under(of.policies)
@@ -130,8 +117,8 @@ func (f *failures) succeeded(code fault.Code, of selected) {
 
 // closed ends the rows of a policy whose breaker was closed: of one namespace, or of all if it is empty.
 func (f *failures) closed(code fault.Code, policy, namespace string) {
-	f.forget(func(key faultKey, failed *failure) bool {
-		return key.code == code && (namespace == "" || failed.namespace == namespace) && failed.under([]string{policy})
+	f.forget(func(key fault.Key, failed *failure) bool {
+		return key.Code == code && (namespace == "" || failed.namespace == namespace) && failed.under([]string{policy})
 	})
 }
 

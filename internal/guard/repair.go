@@ -54,7 +54,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	decision := g.decide(finding.Code, pod, now)
 	refusal, pending := decision.Why, decision.NeedsNamespace || decision.NeedsNode
 	if decision.Mode == v1.RecoveryAutomatic {
-		if refusal = g.repaired.waiting(placeOf(finding), decision.Policies, now); refusal == "" && !g.repaired.isPart(finding, now) {
+		if refusal = g.repaired.waiting(finding.Key().Location(), decision.Policies, now); refusal == "" && !g.repaired.isPart(finding, now) {
 			var reason policy.Reason
 			reason, pending = g.take(pod, decision.Policies, now)
 			refusal = reason.Why
@@ -62,7 +62,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	}
 	switch {
 	case refusal == "" && decision.Mode == v1.RecoveryAutomatic:
-		delete(g.refusals, keyOf(finding))
+		delete(g.refusals, finding.Key().Subject())
 		if len(g.allowed) >= maxFaults {
 			clear(g.allowed)
 		}
@@ -70,7 +70,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 			decision.Why += fmt.Sprintf(", and the agent runs with --sentinel-mode=%s", g.Otherwise)
 		}
 		g.failures.noteAllowed(finding.Code, ownerOf(pod), decision.Names())
-		g.allowed[keyOf(finding)] = v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why}
+		g.allowed[finding.Key()] = v1.Decision{Mode: string(decision.Mode), Policies: decision.Names(), Reason: decision.Why}
 		return true, nil
 	case pending && !now.Before(g.noWaitUntil):
 		return false, g.answered
@@ -78,7 +78,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	if len(g.refusals) >= maxFaults {
 		clear(g.refusals)
 	}
-	g.refusals[keyOf(finding)] = refusal
+	g.refusals[finding.Key().Subject()] = refusal
 	return false, nil
 }
 
@@ -86,8 +86,8 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := g.allowed[keyOf(f)]
-	delete(g.allowed, keyOf(f))
+	d := g.allowed[f.Key()]
+	delete(g.allowed, f.Key())
 	return d
 }
 
@@ -96,16 +96,16 @@ func (g *Guard) Ended(finding fault.Finding, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now, of := time.Now(), g.failures.noted(finding)
-	g.repaired.set(placeOf(finding), of.namespace, now)
+	g.repaired.set(finding.Key().Location(), of.namespace, now)
 	if err == nil {
 		if finding.Container == "" {
 			g.repaired.set(wholeVolume(finding), of.namespace, now)
 		}
 		g.failures.succeeded(finding.Code, of)
-		delete(g.refusals, keyOf(finding))
+		delete(g.refusals, finding.Key().Subject())
 		return
 	}
-	g.failures.addFailure(keyOf(finding), of, now)
+	g.failures.addFailure(finding.Key().Subject(), of, now)
 }
 
 // forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The
@@ -125,7 +125,7 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 	}
 }
 
-// Recovery is what a MountFault says of the faults that it is about, which all have the same code. pod is nil for a
+// Recovery is what a MountFault says of the faults that it is about, which all have the same subject. pod is nil for a
 // fault of no pod.
 func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery {
 	g.mu.Lock()
@@ -137,21 +137,12 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 	if after := evictAfter(&d, faults); after > 0 && pod != nil {
 		r.EvictAfterSeconds, r.EvictionRefusal = int32(after/time.Second), g.EvictionRefusal(pod)
 	}
-	counted := map[faultKey]bool{}
-	for _, f := range faults {
-		key := keyOf(f)
-		if why := g.refusals[key]; why != "" && d.Mode == v1.RecoveryAutomatic {
-			r.Message = why
-		}
-		failed := g.failures.faults[key]
-		if failed == nil || counted[key] || now.Sub(failed.last) > rowMemory {
-			continue
-		}
-		counted[key] = true
-		r.FailedRepairs += int32(min(failed.count, 1000))
-		if at := metav1.NewTime(failed.last.Truncate(time.Second)); r.LastFailureTime == nil || r.LastFailureTime.Before(&at) {
-			r.LastFailureTime = &at
-		}
+	subject := faults[0].Key().Subject()
+	if why := g.refusals[subject]; why != "" && d.Mode == v1.RecoveryAutomatic {
+		r.Message = why
+	}
+	if failed := g.failures.faults[subject]; failed != nil && now.Sub(failed.last) <= rowMemory {
+		r.FailedRepairs, r.LastFailureTime = int32(min(failed.count, 1000)), new(metav1.NewTime(failed.last.Truncate(time.Second)))
 	}
 	return r
 }

@@ -83,7 +83,7 @@ func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
 func (w *Writer) findClaim(ctx context.Context, item *entry) {
 	mountFault := item.want
 	p := mountFault.Status.Pod
-	if p == nil || ofContainer(fault.Code(mountFault.Status.Code)) || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
+	if p == nil || fault.Code(mountFault.Status.Code).OfContainer() || mountFault.Status.Volume == "" || mountFault.Status.Claim != "" {
 		return
 	}
 	pod := w.Pods.PodByUID(string(p.UID))

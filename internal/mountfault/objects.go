@@ -27,24 +27,6 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// subject is what a MountFault is about. A volume that is dead in several mounts of a pod is one subject, and a stale
-// subPath is one for each container.
-type subject struct {
-	code                                 fault.Code
-	podUID, container, volume, directory string
-}
-
-func subjectOf(f *sentinel.Fault) subject {
-	s := subject{code: f.Code, podUID: f.Pod.UID, volume: f.Volume, directory: f.Details.Path}
-	if ofContainer(f.Code) {
-		s.container = f.Container
-	}
-	return s
-}
-
-// ofContainer reports whether a fault of this code concerns one container, and not the volume for all of them.
-func ofContainer(code fault.Code) bool { return code.Entry().Family == fault.FamilyBind }
-
 // objectBuilder makes the objects that show the faults of a node: one for each of the worst, and one that counts all others.
 type objectBuilder struct {
 	*Options
@@ -64,16 +46,16 @@ type candidate struct {
 
 // candidates returns an object for every fault, by name. A fault of a pod that is gone has none.
 func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.NamespacedName]*candidate {
-	groups := map[subject][]*sentinel.Fault{}
+	groups := map[fault.Key][]*sentinel.Fault{}
 	for _, f := range present {
-		s := subjectOf(f)
+		s := f.Key().Subject()
 		groups[s] = append(groups[s], f)
 	}
 	found := map[types.NamespacedName]*candidate{}
 	for s, group := range groups {
 		var pod *corev1.Pod
-		if s.directory == "" {
-			if pod = b.Pods.PodByUID(s.podUID); pod == nil {
+		if group[0].Details.Path == "" {
+			if pod = b.Pods.PodByUID(group[0].Pod.UID); pod == nil {
 				continue
 			}
 		}
@@ -88,7 +70,7 @@ func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.Namespac
 }
 
 // candidate returns the object for the faults of one subject.
-func (b *objectBuilder) candidate(s subject, group []*sentinel.Fault, pod *corev1.Pod) *candidate {
+func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *corev1.Pod) *candidate {
 	slices.SortFunc(group, func(a, b *sentinel.Fault) int { // the volume's own mount first
 		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
 	})
@@ -102,7 +84,7 @@ func (b *objectBuilder) candidate(s subject, group []*sentinel.Fault, pod *corev
 	}
 	d := first.Details
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: string(s.code), Node: b.Node, Volume: s.volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
+		Code: string(s.Code), Node: b.Node, Volume: first.Volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
 		Recovery: recovery,
 	}}
@@ -112,7 +94,7 @@ func (b *objectBuilder) candidate(s subject, group []*sentinel.Fault, pod *corev
 	if p := cmp.Or(d.HeldBy, d.Daemon); p != nil {
 		mountFault.Status.Holder = p.String()
 	}
-	b.place(mountFault, pod, s)
+	b.place(mountFault, pod, s, first)
 	return &candidate{MountFault: mountFault, pod: pod, first: first, advice: advice, mounts: len(group)}
 }
 
@@ -146,18 +128,19 @@ func (c *candidate) object(u underway) *v1.MountFault {
 	return c.MountFault
 }
 
-// place gives an object its name, its namespace and its owner.
-func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s subject) {
-	base := b.Node
-	mountFault.Namespace, mountFault.Status.Target = b.Namespace, s.directory
+// place gives an object its name, its namespace and its owner. The name is made of what older releases have made it of, so that an
+// object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone.
+func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s fault.Key, first *sentinel.Fault) {
+	base, volume := b.Node, ""
+	mountFault.Namespace, mountFault.Status.Target = b.Namespace, first.Details.Path
 	if pod != nil {
-		base = pod.Name
+		base, volume = pod.Name, first.Volume
 		mountFault.Namespace, mountFault.Status.Target = pod.Namespace, pod.Name
 		mountFault.Status.Pod = &v1.FaultPod{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 		mountFault.Status.Workload = workloadOf(pod)
 		mountFault.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{b.Node, string(s.code), s.podUID, s.container, s.volume, s.directory}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{b.Node, string(s.Code), first.Pod.UID, s.Container, volume, first.Details.Path}, "\x00")))
 	mountFault.Name = nameOf(base, hex.EncodeToString(sum[:5]))
 	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.Node)}
 }

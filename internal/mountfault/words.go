@@ -49,7 +49,7 @@ func summary(s *v1.MountFaultStatus, fact string) string {
 	switch {
 	case s.Impact == v1.ImpactNextStart:
 		harm = "; the next start of the container fails"
-	case s.Impact == v1.ImpactNow && ofContainer(fault.Code(s.Code)):
+	case s.Impact == v1.ImpactNow && fault.Code(s.Code).OfContainer():
 		harm = "; the container cannot start now"
 	case s.Impact == v1.ImpactNow:
 		harm = "; the pod cannot use the volume now"

@@ -98,6 +98,33 @@ func TestMountsOfOneVolume(t *testing.T) {
 	}
 }
 
+// TestNamesOutliveAnUpgrade: the names are those of the releases before, and the object of a directory that is being emptied keeps
+// its name.
+func TestNamesOutliveAnUpgrade(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	p := n.pod("web")
+	for want, f := range map[string]*sentinel.Fault{
+		"shop/web-edbe896cda": stale(p, "app"),
+		"shop/web-406bc363fc": changed(stale(p, "app"), func(f *sentinel.Fault) { f.Volume, f.Details.PersistentVolume = "data", "pvc-1" }),
+		"shop/web-349ace10f5": changed(stale(p, "app"), func(f *sentinel.Fault) { f.Code, f.Mount = fault.MissingBindSource, fault.Mount{} }),
+		"shop/web-20c36346bc": dead(p, "app"),
+		"n1-1c44941c8a":       orphan("9a"),
+	} {
+		last := changed(f, func(f *sentinel.Fault) { f.Mount.ID++ })
+		if f.Code == fault.OrphanedPodVolumes {
+			last.Volume = "config" // the only one that is left
+		}
+		for _, f := range []*sentinel.Fault{f, last} {
+			for name := range n.Writer.objects.candidates([]*sentinel.Fault{f}) {
+				if got := strings.TrimPrefix(name.String(), n.Namespace+"/"); got != want {
+					t.Errorf("%s of volume %q is %s, want %s", f.Code, f.Volume, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestTheAgentsWords are those that the API knows.
 func TestTheAgentsWords(t *testing.T) {
 	t.Parallel()

@@ -214,7 +214,7 @@ func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultC
 		}
 		return c, nil
 	}
-	now, seen := report.byIdentity(), map[faultIdentity]bool{}
+	now, seen := report.byKey(), map[fault.Key]bool{}
 	for _, arg := range args {
 		places, err := last.Report.placesNamed(arg)
 		if _, number := strconv.Atoi(arg); number != nil {
@@ -226,7 +226,7 @@ func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultC
 			return nil, err
 		}
 		for _, f := range allFaults(places) {
-			if at := f.identity(); !seen[at] {
+			if at := f.key(); !seen[at] {
 				seen[at] = true
 				c.add(report, f, now[at])
 			}

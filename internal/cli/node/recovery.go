@@ -272,11 +272,11 @@ func (r *recovery) verifyByScan(ctx context.Context, look func(context.Context) 
 	if after.Looked.Interrupted {
 		return errors.Join(ctx.Err(), unseenError(after.Looked.NotLookedAt))
 	}
-	present := after.byIdentity()
+	present := after.byKey()
 	for _, target := range r.targets {
 		there, unjudged := false, ""
 		for _, f := range target.faults {
-			there = there || present[f.identity()] != nil
+			there = there || present[f.key()] != nil
 			unjudged = cmp.Or(unjudged, after.whyUnjudged(f, r.hadSpecs))
 		}
 		switch {

@@ -296,7 +296,7 @@ func TestOneVolumeHasOneName(t *testing.T) {
 			t.Errorf("%s: the kubelet's name is %q, and names select %v, %v", name, f.kubeletVolume(), f.hasName("pvc-sw"), f.hasName(c.column))
 		}
 	}
-	if known, not := reportOf([]fault.Finding{dead}, scanCoverage{}), reportOf([]fault.Finding{unknown}, scanCoverage{}); known.Faults[0].identity() != not.Faults[0].identity() {
+	if known, not := reportOf([]fault.Finding{dead}, scanCoverage{}), reportOf([]fault.Finding{unknown}, scanCoverage{}); known.Faults[0].key() != not.Faults[0].key() {
 		t.Error("a fault is another one once the spec of its pod is known")
 	}
 }

@@ -95,11 +95,11 @@ func (o scanOptions) sameLook(flags keptFlags) scanOptions {
 
 // compare takes in what a new look has found of places. why is set if it says nothing about them.
 func (r *faultReview) compare(places []faultPlace, now *scanReport, why string) {
-	found := now.byIdentity()
+	found := now.byKey()
 	for _, p := range places {
 		seen := faultPlace{number: p.number}
 		for _, f := range p.faults {
-			again, unsure := found[f.identity()], why
+			again, unsure := found[f.key()], why
 			if again == nil && unsure == "" {
 				unsure = now.whyUnjudged(f, r.report.Looked.PodSpecs.Given)
 			}

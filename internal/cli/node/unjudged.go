@@ -55,28 +55,19 @@ func (l *scanCoverage) foundBySpec(f *scanFault) bool {
 	return true
 }
 
-// faultIdentity identifies a fault in two scans. A mount that has taken the place of another and is broken is the same
-// fault.
-type faultIdentity struct {
-	code                          fault.Code
-	pod, container, volume, point string
-	namespace                     uint64
-	device                        string
+// key identifies the fault in several scans, and in what other programs of the node do.
+func (f *scanFault) key() fault.Key {
+	return fault.Finding{
+		Code: f.Code, Pod: fault.Pod{UID: f.Pod.UID}, Container: f.Container, Volume: f.Volume, Details: f.Details,
+		Mount: fault.Mount{Namespace: f.Mount.Namespace, Point: f.Mount.Point},
+	}.Key()
 }
 
-func (f *scanFault) identity() faultIdentity {
-	k := faultIdentity{f.Code, f.Pod.UID, f.Container, f.kubeletVolume(), f.Mount.Point, f.Mount.Namespace, f.Details.Device}
-	if f.Code == fault.HeldDevice { // the pod is the holder's, whom only the container runtime knows
-		k.pod, k.container = "", ""
-	}
-	return k
-}
-
-// byIdentity are the faults of a scan.
-func (r *scanReport) byIdentity() map[faultIdentity]*scanFault {
-	all := map[faultIdentity]*scanFault{}
+// byKey are the faults of a scan.
+func (r *scanReport) byKey() map[fault.Key]*scanFault {
+	all := map[fault.Key]*scanFault{}
 	for i := range r.Faults {
-		all[r.Faults[i].identity()] = &r.Faults[i]
+		all[r.Faults[i].key()] = &r.Faults[i]
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 )
 
@@ -155,24 +156,24 @@ func (c faultChange) String() string {
 // compareScans lists what is in one of two scans alone. A fault that the later one could not look for is not gone, and
 // counts as one of it.
 func compareScans(before, now *scanReport) (changes []faultChange) {
-	had, has := map[string]bool{}, map[string]bool{}
+	had, has := map[fault.Key]bool{}, map[fault.Key]bool{}
 	var faults []scanFault
 	if before != nil {
 		faults = append(slices.Clone(before.Faults), before.unjudged...)
 	}
 	for i := range faults {
-		had[faults[i].identityKey()] = true
+		had[faults[i].key()] = true
 	}
 	for i := range now.Faults {
 		f := &now.Faults[i]
-		has[f.identityKey()] = true
-		if !had[f.identityKey()] {
+		has[f.key()] = true
+		if !had[f.key()] {
 			changes = append(changes, faultChange{now.SchemaVersion, now.Time, changeNew, *f})
 		}
 	}
 	for i := range faults {
 		switch f := &faults[i]; {
-		case has[f.identityKey()]:
+		case has[f.key()]:
 		case now.whyUnjudged(f, before.Looked.PodSpecs.Given) != "":
 			now.unjudged = append(now.unjudged, *f)
 		default:
@@ -180,10 +181,4 @@ func compareScans(before, now *scanReport) (changes []faultChange) {
 		}
 	}
 	return changes
-}
-
-// identityKey is the same for two findings of one fault in two scans.
-func (f *scanFault) identityKey() string {
-	return fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00%s\x00%d\x00%d", f.Code, f.Pod.UID, f.Container, f.kubeletVolume(), f.Mount.Point, f.Mount.Namespace,
-		f.Mount.ID)
 }

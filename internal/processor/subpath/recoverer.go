@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -93,8 +92,9 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 	plan, containers := processor.Plan{}, []string(nil)
 	for _, b := range stale {
 		containers = append(containers, b.Container)
-		plan.Actions = append(plan.Actions, unmountAction(b, report.Namespace))
-		plan.Findings = append(plan.Findings, b.Finding(pod, report.Namespace))
+		found := b.Finding(pod, report.Namespace)
+		plan.Actions = append(plan.Actions, unmountAction(b, found))
+		plan.Findings = append(plan.Findings, found)
 	}
 	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale), Going: pod.DeletionTimestamp != nil}
 	if options.BringForward {
@@ -141,8 +141,7 @@ func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, 
 }
 
 // unmountAction is the action that repairs one bind.
-func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
-	mount := faults.MountOfState(bind.State, namespace)
+func unmountAction(bind subpath.Bind, found fault.Finding) fault.Action {
 	safety := bind.Reason + "; this pod's spec requests the bind; "
 	switch {
 	case bind.KeepsPod:
@@ -158,7 +157,7 @@ func unmountAction(bind subpath.Bind, namespace uint64) fault.Action {
 			bind.PeerGroup)
 	}
 	return fault.Action{
-		Kind: fault.Unmount, Target: bind.State.Point, Mount: &mount, Container: bind.Container, Volume: bind.Volume.Name,
+		Kind: fault.Unmount, Target: bind.State.Point, Mount: &found.Mount, Container: bind.Container, Volume: found.Key().Volume,
 		Fault:  fault.StaleSubPath,
 		Safety: safety, Loss: "nothing", Lossless: true,
 	}

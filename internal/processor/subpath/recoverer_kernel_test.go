@@ -23,6 +23,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -434,5 +435,5 @@ func planOf(st mount.State) fault.Action {
 	if err != nil {
 		panic(err)
 	}
-	return unmountAction(subpath.Bind{State: st}, ns.Inode)
+	return unmountAction(subpath.Bind{State: st}, fault.Finding{Mount: faults.MountOfState(st, ns.Inode)})
 }
