@@ -34,7 +34,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact"}
+	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact", "./internal/repair"}
 )
 
 var reaches = []reach{
@@ -77,8 +77,13 @@ var reaches = []reach{
 	family("orphan", "orphan"), family("external"),
 	{
 		from: "./internal/pipeline/...", never: client,
-		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact", "./internal/share"},
+		within: []string{"./internal/pipeline/...", "./api/...", "./internal/graph", "./internal/processor", "./internal/processor/processortest", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/printable", "./internal/redact", "./internal/repair", "./internal/share"},
 		why:    "the API's types are plain data; the pipeline is tested without a node, a network or a cluster, and runs without an API server",
+	},
+	{
+		from: "./internal/repair/...", never: client,
+		within: []string{"./internal/repair/...", "./api/...", "./internal/processor", "./internal/fault", "./internal/linux/calls", "./internal/share"},
+		why:    "what carries repairs out is tested without a node: families, rules and journals are handed to it",
 	},
 	{
 		from: "./internal/cli/demo", never: client,

@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // busy is a recoverer of an agent that has begun a repair, and goes on when it is told to.
@@ -42,17 +43,19 @@ type busy struct {
 
 func (*busy) Name() string { return "busy" }
 
-func (b *busy) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	return processor.Plan{Actions: []fault.Action{{Kind: fault.Unmount, Target: b.point, Mount: &fault.Mount{Point: b.point}}}}, nil
+func (b *busy) Plan(context.Context, processor.Request) (repair.Part, error) {
+	return repair.Part{Actions: []fault.Action{{Kind: fault.Unmount, Target: b.point, Mount: &fault.Mount{Point: b.point}}}}, nil
 }
 
-func (b *busy) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
-	close(b.begun)
-	<-b.proceed
-	return fault.Applied{}, nil
+func (b *busy) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+		close(b.begun)
+		<-b.proceed
+		return fault.Applied{}, nil
+	}), nil
 }
 
-func (*busy) Verify(context.Context, processor.Request, processor.Plan) (processor.Result, error) {
+func (*busy) Verify(context.Context, processor.Request, repair.Part) (processor.Result, error) {
 	return processor.Result{}, nil
 }
 
@@ -64,7 +67,7 @@ func TestRecoverKeepsOffWhatAnAgentRepairs(t *testing.T) {
 	must(t, err)
 	b := &busy{point: w.subPath, begun: make(chan struct{}), proceed: make(chan struct{})}
 	// The journal has other sentences than the plan of the command.
-	runner := pipelinetest.NewRunner(t, pipeline.Options{Node: "node", DataRoot: w.data}, processortest.Reworded{Recoverer: b})
+	runner := pipelinetest.NewRunner(t, pipeline.Options{Node: "node", DataRoot: w.data}, processortest.Reworded{Family: b})
 	done := make(chan error)
 	go func() {
 		_, err := runner.Run(t.Context(), pipelinetest.Diagnosis("uid-of-diagnosis", processor.Request{Node: "node"}))

@@ -38,6 +38,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -67,8 +68,8 @@ func (f *fileRepair) addMount(t *testing.T, id uint64) {
 	}
 }
 
-func (f *fileRepair) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	var p processor.Plan
+func (f *fileRepair) Plan(context.Context, processor.Request) (repair.Part, error) {
+	var p repair.Part
 	for _, id := range f.mountNumbers() {
 		m := fault.Mount{ID: id, Point: fmt.Sprint("/m/", id)}
 		p.Actions = append(p.Actions, fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: fault.StaleSubPath, Lossless: true})
@@ -80,11 +81,13 @@ func (f *fileRepair) Plan(context.Context, processor.Request) (processor.Plan, e
 	return p, nil
 }
 
-func (f *fileRepair) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
-	return fault.Applied{Message: "unmounted"}, os.Remove(filepath.Join(f.dir, fmt.Sprint(a.Mount.ID)))
+func (f *fileRepair) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(_ context.Context, a fault.Action) (fault.Applied, error) {
+		return fault.Applied{Message: "unmounted"}, os.Remove(filepath.Join(f.dir, fmt.Sprint(a.Mount.ID)))
+	}), nil
 }
 
-func (*fileRepair) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (*fileRepair) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
 	for i := range p.Findings {
 		p.Findings[i].Healed = true
 	}
@@ -97,7 +100,7 @@ type approvable struct {
 	env    *apitest.Env
 	repair *fileRepair
 	// other is run instead of repair if it is set.
-	other processor.Recoverer
+	other repair.Family
 	// obeys is set if the agent obeys RecoveryPolicies.
 	obeys bool
 }
@@ -156,14 +159,15 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	part := &agent{
 		options: a.options, apiServer: apiServer{manager: manager, freshness: freshness}, registry: prometheus.NewRegistry(), runs: newRuns(),
 	}
-	recoverer := processor.Recoverer(a.repair)
+	recoverer := repair.Family(a.repair)
 	if a.other != nil {
 		recoverer = a.other
 	}
+	var gate repair.Gate
 	if a.obeys {
-		recoverer = part.withPolicies(t, recoverer)
+		gate = part.newGate(t)
 	}
-	registry, err := processor.NewRegistry(processor.Step{Recoverer: recoverer})
+	registry, err := pipeline.NewRegistry(pipeline.Step{Family: recoverer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +178,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	}
 	e, err := pipeline.New(pipeline.Options{
 		Node: a.name, DataRoot: a.options.DataRoot, Registry: registry, Store: part.store, Observer: observer,
-		Approvals: &approvals{client: manager.GetClient(), live: manager.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout,
+		Approvals: &approvals{client: manager.GetClient(), live: manager.GetAPIReader()}, DefaultDeadline: a.options.DiagnosisTimeout, Gate: gate,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -203,8 +207,8 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	return stop
 }
 
-// withPolicies adds the part that obeys policies to an agent, and returns the recoverer with it.
-func (a *agent) withPolicies(t *testing.T, recoverer processor.Recoverer) processor.Recoverer {
+// newGate adds the part that obeys policies to an agent.
+func (a *agent) newGate(t *testing.T) repair.Gate {
 	t.Helper()
 	if err := a.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
@@ -219,7 +223,7 @@ func (a *agent) withPolicies(t *testing.T, recoverer processor.Recoverer) proces
 		}
 	}
 	pods := &nodePods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
-	return (&repairHolder{guard: a.guard, pods: pods, diagnoses: a.manager.GetCache()}).holdRepairs(recoverer)
+	return &repairHolder{guard: a.guard, pods: pods, diagnoses: a.manager.GetCache()}
 }
 
 // createDiagnosis makes a Diagnosis whose plan is to be approved, and waits until it waits.

@@ -124,7 +124,6 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	hold := &repairHolder{guard: a.guard, pods: a.pods, diagnoses: a.manager.GetCache()}
 	client, err := external.NewClient(a.ProcessorCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
@@ -132,13 +131,14 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	return pipeline.New(pipeline.Options{
 		Node:            a.NodeName,
 		DataRoot:        a.DataRoot,
-		Registry:        registry.Replace(hold.holdRepairs),
+		Registry:        registry,
 		Store:           a.store,
 		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
 		Observer:        o,
 		External:        &external.Processors{Node: a.NodeName, HTTP: client, EnableScripts: a.EnableScripts, EnterScripts: a.enterHost},
 		DefaultDeadline: a.DiagnosisTimeout,
 		Exclusive:       a.repairs.Hold,
+		Gate:            &repairHolder{guard: a.guard, pods: a.pods, diagnoses: a.manager.GetCache()},
 	})
 }
 

@@ -28,6 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/volume"
+	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -233,7 +234,7 @@ func expectPodThere(t *testing.T, set *kubernetes.Clientset, p *corev1.Pod) erro
 }
 
 // expectPodGone verifies a pod on its way, and one that the kubelet, which is the test, has let go.
-func expectPodGone(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan processor.Plan) {
+func expectPodGone(t *testing.T, set *kubernetes.Clientset, h *volume.EvictRecoverer, request processor.Request, plan repair.Part) {
 	t.Helper()
 	for _, want := range []struct {
 		text   string

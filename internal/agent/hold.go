@@ -6,8 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,18 +20,14 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
-// holdRetry is the wait if it is not known whether a policy holds a repair.
-const holdRetry = 5 * time.Second
-
-// errHeld is the error of a repair that a RecoveryPolicy or an annotation holds.
-var errHeld = errors.New("held by policy")
-
-// repairHolder has policies hold the repairs of Diagnoses.
+// repairHolder has policies hold the repairs of Diagnoses. It is the repair.Gate of the agent.
 type repairHolder struct {
 	guard interface {
 		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (policy.Reason, error)
+		HoldRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		Ended(f fault.Finding, err error)
 	}
@@ -41,69 +36,58 @@ type repairHolder struct {
 	diagnoses client.Reader
 }
 
-// holdRepairs returns a recoverer that asks the guard before each action.
-func (k *repairHolder) holdRepairs(r processor.Recoverer) processor.Recoverer {
-	h := heldRecoverer{Recoverer: r, holds: k}
-	if e, ok := r.(processor.Excerpter); ok {
-		return struct {
-			heldRecoverer
-			processor.Excerpter
-		}{h, e}
-	}
-	return h
-}
-
-// heldRecoverer is a recoverer whose actions a policy can hold.
-type heldRecoverer struct {
-	processor.Recoverer
-	holds *repairHolder
-}
-
-// Held implements processor.Holder. A Diagnosis that policies have asked for takes from their budgets, and is not only planned.
-func (h heldRecoverer) Held(ctx context.Context, request processor.Request, action fault.Action) (string, error) {
-	pod, err := h.holds.podOfAction(ctx, request, action)
+// Check implements repair.Gate.
+func (k *repairHolder) Check(ctx context.Context, request processor.Request, action fault.Action) (string, error) {
+	pod, err := k.podOfAction(ctx, request, action)
 	if err != nil {
 		return "", err
 	}
-	d := h.holds.readDiagnosis(ctx, request.Diagnosis)
-	if d.Labels[v1.LabelOrigin] == v1.OriginPolicy {
+	d := k.readDiagnosis(ctx, request.Diagnosis)
+	var held policy.Reason
+	if byPolicy(d) {
+		held, err = k.guard.HoldRequested(ctx, requestOf(d, pod, action))
+	} else {
+		held, err = k.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
+	}
+	return reasonText(held), err
+}
+
+// Take implements repair.Gate. Only a Diagnosis that policies have asked for takes from their budgets.
+func (k *repairHolder) Take(ctx context.Context, request processor.Request, part repair.Part) (string, error) {
+	d := k.readDiagnosis(ctx, request.Diagnosis)
+	if !byPolicy(d) {
 		return "", nil
 	}
-	held, err := h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
-	if err != nil || held.Why == "" {
+	action := part.Actions[max(0, slices.IndexFunc(part.Actions, func(a fault.Action) bool { return a.Kind == fault.Evict }))]
+	pod, err := k.podOfAction(ctx, request, action)
+	if err != nil {
 		return "", err
 	}
-	return held.String(), nil
+	held, err := k.guard.AcquireRequested(ctx, requestOf(d, pod, action))
+	return reasonText(held), err
 }
 
-// Apply implements processor.Recoverer.
-func (h heldRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
-	pod, err := h.holds.podOfAction(ctx, request, action)
-	if err != nil {
-		return fault.Applied{}, err
+// Ended implements repair.Gate.
+func (k *repairHolder) Ended(ctx context.Context, request processor.Request, action fault.Action, err error) {
+	if pod, unknown := k.podOfAction(ctx, request, action); unknown == nil && byPolicy(k.readDiagnosis(ctx, request.Diagnosis)) {
+		k.guard.Ended(findingOf(action, pod), err)
 	}
-	d := h.holds.readDiagnosis(ctx, request.Diagnosis)
-	byPolicy := d.Labels[v1.LabelOrigin] == v1.OriginPolicy
-	var held policy.Reason
-	if byPolicy {
-		held, err = h.holds.guard.AcquireRequested(ctx, guard.Request{
-			Code: action.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: action.Kind == fault.Evict,
-		})
-	} else {
-		held, err = h.holds.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
+}
+
+// byPolicy reports whether policies have asked for a Diagnosis.
+func byPolicy(d *v1.Diagnosis) bool { return d.Labels[v1.LabelOrigin] == v1.OriginPolicy }
+
+// requestOf is what a Diagnosis that policies have asked for asks of the guard.
+func requestOf(d *v1.Diagnosis, pod *corev1.Pod, a fault.Action) guard.Request {
+	return guard.Request{Code: a.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict}
+}
+
+// reasonText is a reason for people; empty if there is none.
+func reasonText(r policy.Reason) string {
+	if r.Why == "" {
+		return ""
 	}
-	if err != nil {
-		return fault.Applied{}, &processor.WaitingError{Err: err, After: holdRetry}
-	}
-	if held.Why != "" {
-		return fault.Applied{}, processor.Held(fmt.Errorf("%w: %s", errHeld, held))
-	}
-	done, err := h.Recoverer.Apply(ctx, request, action)
-	_, waits := errors.AsType[*processor.WaitingError](err) // such as for a PodDisruptionBudget, which is no failure
-	if byPolicy && !done.Already && ctx.Err() == nil && !waits {
-		h.holds.guard.Ended(findingOf(action, pod), err)
-	}
-	return done, err
+	return r.String()
 }
 
 // findingOf returns the fault that an action is about, as far as budgets and breakers distinguish faults.

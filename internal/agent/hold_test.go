@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,8 @@ import (
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
 // onePodReader returns the same pod, and the same Diagnosis, for every name.
@@ -57,7 +60,12 @@ func (h *fixedHold) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by gu
 }
 
 func (h *fixedHold) AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error) {
-	h.acquired, h.evicts = true, r.Evicts
+	h.acquired = true
+	return h.HoldRequested(ctx, r)
+}
+
+func (h *fixedHold) HoldRequested(ctx context.Context, r guard.Request) (policy.Reason, error) {
+	h.evicts = r.Evicts
 	by := guard.NoConsent
 	if r.Approved {
 		by = guard.PlanApproved
@@ -67,21 +75,38 @@ func (h *fixedHold) AcquireRequested(ctx context.Context, r guard.Request) (poli
 
 func (h *fixedHold) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
 
-// countingRecoverer counts the actions that were done.
-type countingRecoverer struct {
-	processor.Recoverer
+// countingFamily counts the actions that were done.
+type countingFamily struct {
 	n   int
 	err error
 }
 
-func (a *countingRecoverer) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
-	a.n++
-	return fault.Applied{}, a.err
+func (*countingFamily) Name() string { return "counting" }
+
+func (*countingFamily) Plan(context.Context, processor.Request) (repair.Part, error) {
+	return repair.Part{}, errors.New("is not asked")
 }
 
-type excerpting struct{ *countingRecoverer }
+func (f *countingFamily) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+		f.n++
+		return fault.Applied{}, f.err
+	}), nil
+}
 
-func (excerpting) Excerpt(processor.Request, string, string, int) string { return "excerpt" }
+func (*countingFamily) Verify(context.Context, processor.Request, repair.Part) (processor.Result, error) {
+	return processor.Result{}, nil
+}
+
+// execute has a plan of one action carried out behind the gate.
+func execute(t *testing.T, k *repairHolder, f *countingFamily, r processor.Request, a fault.Action) error {
+	t.Helper()
+	plan := repair.Plan{Parts: []repair.Part{{Family: f.Name(), Actions: []fault.Action{a}}}}
+	e := repairtest.NewEngine(f)
+	e.Gate = k
+	_, err := e.Execute(t.Context(), r, &plan, repairtest.NewJournal(plan))
+	return err
+}
 
 func TestPoliciesHoldDiagnoses(t *testing.T) {
 	t.Parallel()
@@ -126,27 +151,27 @@ func TestPoliciesHoldDiagnoses(t *testing.T) {
 			pods := &nodePods{node: "n", cache: reader, live: reader}
 			pods.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "indexed", UID: "u"}})
 			h := &repairHolder{guard: &tc.guard, pods: pods, diagnoses: reader}
-			r := &countingRecoverer{}
-			_, err := h.holdRepairs(r).Apply(t.Context(), tc.request, tc.action)
+			r := &countingFamily{}
+			err := execute(t, h, r, tc.request, tc.action)
 			applied := err
 			if r.n != tc.done || (err == nil) != (tc.done == 1) || tc.guard.pod != tc.pod || tc.guard.by != tc.by {
 				t.Errorf("done %d, error %v, asked about %q, consent %d", r.n, err, tc.guard.pod, tc.guard.by)
 			}
 			byPolicy := len(tc.diagnosis.Labels) > 0
-			if ended := len(tc.guard.ended) == 1; tc.guard.acquired != byPolicy || ended != (byPolicy && tc.done == 1) {
+			if ended := len(tc.guard.ended) == 1; tc.guard.acquired != (byPolicy && tc.done == 1) || ended != (byPolicy && tc.done == 1) {
 				t.Errorf("acquired %t, ended %+v", tc.guard.acquired, tc.guard.ended)
 			}
 			if tc.guard.evicts != (tc.action.Kind == fault.Evict) {
 				t.Errorf("an eviction: %t", tc.guard.evicts)
 			}
-			if held := tc.guard.why != ""; processor.IsHeld(err) != held || errors.Is(err, errHeld) != held {
+			if held := tc.guard.why != ""; processor.IsHeld(err) != held || held && !strings.HasPrefix(err.Error(), "held by policy: ") {
 				t.Errorf("error %v", err)
 			}
 			asked := tc.guard // by itself, the question takes nothing
 			asked.acquired = false
 			h.guard = &asked
-			why, err := h.holdRepairs(r).(processor.Holder).Held(t.Context(), tc.request, tc.action)
-			if asked.acquired || !byPolicy && (why != tc.guard.why || !errors.Is(err, tc.guard.err)) || byPolicy && (why != "" || err != nil) || r.n != tc.done {
+			why, err := h.Check(t.Context(), tc.request, tc.action)
+			if asked.acquired || why != tc.guard.why || !errors.Is(err, tc.guard.err) || r.n != tc.done {
 				t.Errorf("held %q, error %v, acquired %v, done %d", why, err, asked.acquired, r.n)
 			}
 			if waiting := (*processor.WaitingError)(nil); errors.As(applied, &waiting) != (tc.guard.err != nil) {
@@ -163,7 +188,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	for err, ended := range map[error]int{&processor.WaitingError{Err: errors.New("by web-pdb")}: 0, errors.New("refused"): 1} {
 		by := &fixedHold{}
 		h := &repairHolder{guard: by, pods: &nodePods{}, diagnoses: reader}
-		_, got := h.holdRepairs(&countingRecoverer{err: err}).Apply(t.Context(), processor.Request{}, fault.Action{Kind: fault.Evict})
+		got := execute(t, h, &countingFamily{err: err}, processor.Request{}, fault.Action{Kind: fault.Evict})
 		if !errors.Is(got, err) || len(by.ended) != ended {
 			t.Errorf("%v: error %v, ended %+v", err, got, by.ended)
 		}
@@ -188,7 +213,7 @@ func TestFailureCountsForItsVolume(t *testing.T) {
 	h := &repairHolder{guard: &countingGuard{counts: counts}, pods: pods, diagnoses: reader}
 	busy := errors.New("busy")
 	action := fault.Action{Kind: fault.Unmount, Fault: fault.StaleSubPath, Pod: &fault.Pod{UID: "u"}, Container: "app", Volume: "a"}
-	if _, err := h.holdRepairs(&countingRecoverer{err: busy}).Apply(t.Context(), processor.Request{}, action); !errors.Is(err, busy) {
+	if err := execute(t, h, &countingFamily{err: busy}, processor.Request{}, action); !errors.Is(err, busy) {
 		t.Fatal(err)
 	}
 	total := int32(0)
@@ -198,15 +223,5 @@ func TestFailureCountsForItsVolume(t *testing.T) {
 	}
 	if total != 1 {
 		t.Errorf("the MountFaults of three volumes have %d failed repairs, want 1", total)
-	}
-}
-
-func TestHoldKeepsExcerpts(t *testing.T) {
-	t.Parallel()
-	if e, ok := (&repairHolder{}).holdRepairs(excerpting{&countingRecoverer{}}).(processor.Excerpter); !ok || e.Excerpt(processor.Request{}, "", "", 0) != "excerpt" {
-		t.Error("no excerpts")
-	}
-	if _, ok := (&repairHolder{}).holdRepairs(&countingRecoverer{}).(processor.Excerpter); ok {
-		t.Error("an excerpt of a recoverer that has none")
 	}
 }

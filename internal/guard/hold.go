@@ -63,22 +63,39 @@ type Request struct {
 	Approved, Evicts bool
 }
 
+// HoldRequested says why such a repair is held, and takes nothing; no Why if it is not.
+func (g *Guard) HoldRequested(ctx context.Context, r Request) (policy.Reason, error) {
+	return g.ask(ctx, func() (policy.Reason, <-chan struct{}) {
+		_, held, answered := g.decideRequested(r)
+		return held, answered
+	})
+}
+
+// decideRequested decides whether the policies that have asked for a repair allow it still.
+func (g *Guard) decideRequested(r Request) (d policy.Decision, held policy.Reason, answered <-chan struct{}) {
+	d, answered = g.decideFully(r.Code, r.Pod)
+	allowed := d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && r.Approved
+	if answered != nil || !allowed {
+		return d, d.Reason, answered
+	}
+	if _, ok, by := policy.EvictAfter(d.Policies); r.Evicts && !ok {
+		if by == "" {
+			return d, d.Reason, nil
+		}
+		return d, policy.Reason{
+			Why: fmt.Sprintf("policy %s has no spec.escalation.evict", by), Next: "set spec.escalation.evict of RecoveryPolicy " + by,
+		}, nil
+	}
+	return d, policy.Reason{}, nil
+}
+
 // AcquireRequested takes a repair from the budgets that policies have asked for. Else it says why not. The policies have to allow it
 // still. A cooldown does not count: a person has decided, or another pod comes in place of this one.
 func (g *Guard) AcquireRequested(ctx context.Context, r Request) (policy.Reason, error) {
 	return g.ask(ctx, func() (policy.Reason, <-chan struct{}) {
-		d, answered := g.decideFully(r.Code, r.Pod)
-		allowed := d.Mode == v1.RecoveryAutomatic || d.Mode == v1.RecoveryApprove && r.Approved
-		if answered != nil || !allowed {
-			return d.Reason, answered
-		}
-		if _, ok, by := policy.EvictAfter(d.Policies); r.Evicts && !ok {
-			if by == "" {
-				return d.Reason, nil
-			}
-			return policy.Reason{
-				Why: fmt.Sprintf("policy %s has no spec.escalation.evict", by), Next: "set spec.escalation.evict of RecoveryPolicy " + by,
-			}, nil
+		d, held, answered := g.decideRequested(r)
+		if answered != nil || held.Why != "" {
+			return held, answered
 		}
 		g.mu.Lock()
 		defer g.mu.Unlock()

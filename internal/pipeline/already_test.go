@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // scripted is a recoverer of one action that says one line after the other when it is applied, and hears in Verify what became
@@ -25,16 +26,18 @@ type scripted struct {
 
 func (*scripted) Name() string { return "scripted" }
 
-func (*scripted) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	return processor.Plan{Actions: []fault.Action{{Kind: "Unmount", Target: "/m"}}}, nil
+func (*scripted) Plan(context.Context, processor.Request) (repair.Part, error) {
+	return repair.Part{Actions: []fault.Action{{Kind: "Unmount", Target: "/m"}}}, nil
 }
 
-func (s *scripted) Apply(context.Context, processor.Request, fault.Action) (fault.Applied, error) {
-	s.calls++
-	return s.says[s.calls-1]()
+func (s *scripted) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(context.Context, fault.Action) (fault.Applied, error) {
+		s.calls++
+		return s.says[s.calls-1]()
+	}), nil
 }
 
-func (s *scripted) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (s *scripted) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
 	s.heard = p.Outcome(0)
 	return processor.Result{}, nil
 }
@@ -62,9 +65,9 @@ func TestWhatWasDoneAlready(t *testing.T) {
 		"gone after a failure and wait": {[]func() (fault.Applied, error){broken, waits, gone}, false, false},
 		"gone after a crash":            {[]func() (fault.Applied, error){dies, gone}, true, false},
 	} {
-		for words, reword := range map[string]func(r processor.Recoverer) processor.Recoverer{
-			"":                    func(r processor.Recoverer) processor.Recoverer { return r },
-			" and in other words": func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} },
+		for words, reword := range map[string]func(r repair.Family) repair.Family{
+			"":                    func(r repair.Family) repair.Family { return r },
+			" and in other words": func(r repair.Family) repair.Family { return processortest.Reworded{Family: r} },
 		} {
 			t.Run(name+words, func(t *testing.T) {
 				t.Parallel()
@@ -86,7 +89,7 @@ func TestWhatWasDoneAlready(t *testing.T) {
 }
 
 // checkAlready runs the job, and once more from its journal.
-func checkAlready(t *testing.T, dir string, r processor.Recoverer, want bool) {
+func checkAlready(t *testing.T, dir string, r repair.Family, want bool) {
 	t.Helper()
 	var ended []ActionEnd
 	j := newJob(t, nil, r)
@@ -103,7 +106,7 @@ func checkAlready(t *testing.T, dir string, r processor.Recoverer, want bool) {
 }
 
 // killed runs the job in a process that ends when the first action was done, and before that is written down.
-func killed(t *testing.T, dir string, step processor.Recoverer) {
+func killed(t *testing.T, dir string, step repair.Family) {
 	t.Helper()
 	r := newRunner(t, dir)
 	defer r.Close()

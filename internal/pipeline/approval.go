@@ -91,11 +91,11 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("planning again: %w", err)
 	}
-	got := planHash(plan.Actions)
+	got := planHash(plan.Actions())
 	switch {
 	case got == a.hash():
 		return "", nil
-	case len(plan.Actions) == 0:
+	case len(plan.Actions()) == 0:
 		return "there is nothing to repair now: " + printable.Line(plan.NotApplicable), nil
 	}
 	return "the plan has hash " + got + " now", nil

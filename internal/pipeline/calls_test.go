@@ -13,13 +13,18 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // calling is a recoverer that says which calls it makes.
 type calling struct{ *unmounter }
 
-func (c calling) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	applied, err := c.unmounter.Apply(ctx, r, a)
+func (c calling) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, c.apply), nil
+}
+
+func (c calling) apply(ctx context.Context, a fault.Action) (fault.Applied, error) {
+	applied, err := c.unmounter.apply(ctx, a)
 	_ = calls.From(ctx).Did("umount2", a.Target, err)
 	return applied, err
 }

@@ -156,7 +156,7 @@ func TestEndings(t *testing.T) {
 		},
 		"a repair does not work": {
 			func(w *world, _ *v1.Diagnosis) {
-				w.replace(processor.Step{Recoverer: &unmounter{kernel: w.kernel, failVerify: always(errBroken)}})
+				w.replace(Step{Family: &unmounter{kernel: w.kernel, failVerify: always(errBroken)}})
 			},
 			v1.OutcomeFaultFound, v1.ReasonOperationFailed, "operation subpath-remount-recover (node 4) failed after 1 attempt: verifying: broken",
 		},
@@ -314,7 +314,7 @@ func TestTheSetChangesBeforeTheRepair(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.replace(processor.Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
+			w.replace(Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 				change(w)
 				return processor.Result{}, nil
 			}}})
@@ -485,7 +485,7 @@ func TestTheStatusFits(t *testing.T) {
 	}
 	w.put(chain(names...))
 	calls := 0
-	w.replace(processor.Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
+	w.replace(Step{Processor: &fakeProcessor{name: "mountInfoCollector", run: func(context.Context, processor.Request) (processor.Result, error) {
 		calls++
 		f := stale(uint64(calls), false)
 		f.Evidence = []string{strings.Repeat("<", 5000)}

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // fakeProcessor is a processor made of a function. It counts its calls.
@@ -83,18 +84,19 @@ type unmounter struct {
 	failApply, failVerify  func(call int) error
 	already                bool // whether others unmount them before it does
 	plans, applies, proofs int
+	proving                sync.Mutex // parts are proven at once
 }
 
 func (*unmounter) Name() string { return "unmounter" }
 
-func (u *unmounter) Plan(context.Context, processor.Request) (processor.Plan, error) {
+func (u *unmounter) Plan(context.Context, processor.Request) (repair.Part, error) {
 	u.plans++
 	if len(u.kernel.mounts) == 0 {
-		return processor.Plan{
+		return repair.Part{
 			NotApplicable: "nothing is mounted", Gone: []fault.Absence{{Code: "StaleSubPath", Pod: fault.Pod{Namespace: "default", Name: "p"}}},
 		}, nil
 	}
-	p := processor.Plan{Notes: map[string]string{"result": "Succeesfully umount /m/7 on host"}}
+	p := repair.Part{Notes: map[string]string{"result": "Succeesfully umount /m/7 on host"}}
 	for _, id := range u.kernel.mounts {
 		p.Actions = append(p.Actions, fault.Action{
 			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
@@ -105,7 +107,11 @@ func (u *unmounter) Plan(context.Context, processor.Request) (processor.Plan, er
 	return p, nil
 }
 
-func (u *unmounter) Apply(_ context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
+func (u *unmounter) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, u.apply), nil
+}
+
+func (u *unmounter) apply(_ context.Context, a fault.Action) (fault.Applied, error) {
 	u.applies++
 	if u.failApply != nil {
 		if err := u.failApply(u.applies); err != nil {
@@ -122,7 +128,9 @@ func (u *unmounter) Apply(_ context.Context, _ processor.Request, a fault.Action
 	return fault.Applied{Message: "unmounted " + a.Target}, nil
 }
 
-func (u *unmounter) Verify(_ context.Context, _ processor.Request, p processor.Plan) (processor.Result, error) {
+func (u *unmounter) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
+	u.proving.Lock()
+	defer u.proving.Unlock()
 	u.proofs++
 	if u.failVerify != nil {
 		if err := u.failVerify(u.proofs); err != nil {
@@ -157,8 +165,10 @@ func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 		switch s := steps[i-1].(type) {
 		case processor.Processor:
 			op.Step.Processor = s
-		case processor.Recoverer:
-			op.Step.Recoverer = s
+		case repair.Family:
+			op.Step.Family = s
+		case repair.Planner:
+			op.Step.Planner = s
 		}
 		nodes[i].Operation = op.Name
 		ops[int32(i)] = op
@@ -177,15 +187,37 @@ func newJob(t testing.TB, edges [][]int32, steps ...any) job {
 	}
 }
 
-func newRunner(t testing.TB, dir string) *Runner {
+func newRunner(t testing.TB, dir string, families ...repair.Family) *Runner {
 	t.Helper()
-	r, err := New(Options{DataRoot: dir})
+	registry := &Registry{steps: map[string]Step{}}
+	for _, f := range families {
+		registry.steps[f.Name()] = Step{Family: f}
+	}
+	r, err := New(Options{DataRoot: dir, Registry: registry})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
 	return r
 }
+
+// fakeGate is a Gate that holds actions by their mounts, and counts what is taken and what has ended.
+type fakeGate struct {
+	why          map[uint64]string
+	err          map[uint64]error
+	taken, ended int
+}
+
+func (g *fakeGate) Check(_ context.Context, _ processor.Request, a fault.Action) (string, error) {
+	return g.why[a.Mount.ID], g.err[a.Mount.ID]
+}
+
+func (g *fakeGate) Take(context.Context, processor.Request, repair.Part) (string, error) {
+	g.taken++
+	return "", nil
+}
+
+func (g *fakeGate) Ended(context.Context, processor.Request, fault.Action, error) { g.ended++ }
 
 func mustRun(t testing.TB, r *Runner, j job) report {
 	t.Helper()

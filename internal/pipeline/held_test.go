@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -59,7 +58,7 @@ func TestFaultOfPlanIsReported(t *testing.T) {
 			states:  []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "failed after 1 attempt",
 		},
 		"the proof fails": {
-			verify: errBroken, states: []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "verifying: broken",
+			verify: errBroken, states: []v1.FaultState{v1.FaultPresent, v1.FaultPresent}, reason: v1.ReasonOperationFailed, message: "verifying: in parts: broken",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +71,8 @@ func TestFaultOfPlanIsReported(t *testing.T) {
 				if tc.verify != nil {
 					r.failVerify = always(tc.verify)
 				}
-				w.replace(processor.Step{Recoverer: r})
+				w.steps = append(w.steps, Step{Family: r})
+				w.replace(Step{Planner: planner{r}})
 				s := w.run(t, diagnosis()).Status
 				c := meta.FindStatusCondition(s.Conditions, v1.ConditionComplete)
 				if s.Phase != v1.DiagnosisFailed || s.Outcome != v1.OutcomeFaultFound || c.Reason != tc.reason {
@@ -101,43 +101,32 @@ func TestFaultOfPlanIsReported(t *testing.T) {
 // TestHeldActionIsNoFailure: an action that is held was not tried, and counts as one that waits.
 func TestHeldActionIsNoFailure(t *testing.T) {
 	t.Parallel()
-	n := newKernel(1)
-	j := newJob(t, nil, &inParts{unmounter: unmounter{kernel: n}, refused: map[uint64]error{1: processor.Held(errBroken)}})
+	j := newJob(t, nil, &unmounter{kernel: newKernel(1)})
 	var ended []ActionEnd
 	j.ActionEnded = func(_ report, a ActionEnd) { ended = append(ended, a) }
-	r := mustRun(t, newRunner(t, t.TempDir()), j)
+	runner := newRunner(t, t.TempDir())
+	runner.Gate = &fakeGate{why: map[uint64]string{1: "policy p is paused"}}
+	r := mustRun(t, runner, j)
 	if len(ended) != 1 || !ended[0].Waiting || r.Operations[0].Reason != ReasonHeld || r.Operations[0].Attempts != 1 {
 		t.Errorf("actions %+v, operation %+v", ended, r.Operations[0])
 	}
-}
-
-// heldParts is a recoverer whose actions rules forbid.
-type heldParts struct {
-	inParts
-	why map[uint64]string
-	err map[uint64]error
-}
-
-// Held implements processor.Holder.
-func (r *heldParts) Held(_ context.Context, _ processor.Request, a fault.Action) (string, error) {
-	return r.why[a.Mount.ID], r.err[a.Mount.ID]
 }
 
 // TestPlanSaysWhatIsHeld: a plan that is not carried out names the rules that forbid it, each once. A plan that is has no need to ask
 // before.
 func TestPlanSaysWhatIsHeld(t *testing.T) {
 	t.Parallel()
-	n := newKernel(1, 2, 3)
-	r := &heldParts{inParts: inParts{unmounter: unmounter{kernel: n}}, why: map[uint64]string{1: "policy p is paused", 3: "policy p is paused"},
-		err: map[uint64]error{2: errBroken}}
-	j := newJob(t, nil, r)
+	gate := &fakeGate{why: map[uint64]string{1: "policy p is paused", 3: "policy p is paused"}, err: map[uint64]error{2: errBroken}}
+	j := newJob(t, nil, &unmounter{kernel: newKernel(1, 2, 3)})
 	j.PlanOnly = true
 	at := t.TempDir()
 	for range 2 { // the journal has it, too
-		report := mustRun(t, newRunner(t, at), j)
+		runner := newRunner(t, at)
+		runner.Gate = gate
+		report := mustRun(t, runner, j)
 		p := report.Operations[0].Plan
-		if !report.Planned || p.Actions != 3 || p.HeldActions != 2 || !slices.Equal(p.Held, []string{"policy p is paused", errBroken.Error()}) {
-			t.Errorf("planned %v, %+v", report.Planned, p)
+		if !report.Planned || p.Actions != 3 || p.HeldActions != 2 || !slices.Equal(p.Held, []string{"policy p is paused", errBroken.Error()}) || gate.taken > 0 {
+			t.Errorf("planned %v, taken %d, %+v", report.Planned, gate.taken, p)
 		}
 	}
 	d := diagnosis()
@@ -145,8 +134,22 @@ func TestPlanSaysWhatIsHeld(t *testing.T) {
 	if got := summary(d, report{Planned: true}, nil); !strings.HasSuffix(got, "planned 3 actions, and changed nothing. Held: policy p is paused. Next: wait") {
 		t.Errorf("summary %q", got)
 	}
-	free := &heldParts{inParts: inParts{unmounter: unmounter{kernel: newKernel(1)}}, why: r.why}
-	if p := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, free)).Operations[0].Plan; p.HeldActions != 0 || len(p.Held) != 0 {
+	free := newRunner(t, t.TempDir())
+	free.Gate = &fakeGate{}
+	if p := mustRun(t, free, newJob(t, nil, &unmounter{kernel: newKernel(1)})).Operations[0].Plan; p.HeldActions != 0 || len(p.Held) != 0 {
 		t.Errorf("a plan that was carried out: %+v", p)
+	}
+}
+
+// TestOneRepairIsTakenForAPart, however many actions it has and however often it is tried.
+func TestOneRepairIsTakenForAPart(t *testing.T) {
+	t.Parallel()
+	family := &inParts{unmounter: unmounter{kernel: newKernel(1, 2, 3, 4)}, parts: []int{3, 1}, refused: map[uint64]error{4: processor.Stalled(errBroken)}}
+	gate := &fakeGate{}
+	runner := newRunner(t, t.TempDir(), family)
+	runner.Gate = gate
+	mustRun(t, runner, newJob(t, nil, planner{family}))
+	if gate.taken != 2 || gate.ended != 4 {
+		t.Errorf("taken %d repairs for 2 parts, %d of 4 actions have ended", gate.taken, gate.ended)
 	}
 }

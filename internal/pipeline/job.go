@@ -12,6 +12,7 @@ import (
 
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // The errors that run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
@@ -36,7 +37,7 @@ var (
 // operation is what runs at a node.
 type operation struct {
 	Name string
-	Step processor.Step
+	Step Step
 	// HasSideEffects says that Step.Processor may change something, as an external server or a script may. The journal on the
 	// disk then says so before it runs.
 	HasSideEffects bool
@@ -71,8 +72,8 @@ type job struct {
 	ActionEnded func(r report, a ActionEnd)
 }
 
-// replan returns the plan that the recoverer would make now. It says nothing about the plan in the journal.
-type replan func(ctx context.Context) (processor.Plan, error)
+// replan returns the plan that would be made now. It says nothing about the plan in the journal.
+type replan func(ctx context.Context) (repair.Plan, error)
 
 var uidPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]*$`)
 

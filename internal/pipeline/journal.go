@@ -20,7 +20,7 @@ import (
 // with the next of these. The file appears with its first record in it. A last line that is not whole was never
 // announced, and is cut off; all other damage is an error.
 const (
-	journalVersion  = 3
+	journalVersion  = 4
 	maxJournalBytes = 32 << 20
 	maxRecordBytes  = 4 << 20
 	maxPlanBytes    = 1 << 20

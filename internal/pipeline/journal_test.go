@@ -88,9 +88,9 @@ func TestDamagedJournals(t *testing.T) {
 		"unknown node":           {forged(`"node":1`, `"node":99`), errCorrupt, "there is no node 99"},
 		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), errCorrupt, "out of place"},
 		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), errCorrupt, `"uid-1"`},
-		"of a later release":     {forged(`"version":3`, `"version":4`), errFormat, "has format 4, and this release reads 3 only"},
-		"of an earlier release":  {forged(`"version":3`, `"version":2`), errFormat, "has format 2"},
-		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":3`, `"version":1`, 1) }, errFormat, "has format 1"},
+		"of a later release":     {forged(`"version":4`, `"version":5`), errFormat, "has format 5, and this release reads 4 only"},
+		"of an earlier release":  {forged(`"version":4`, `"version":4`), errFormat, "has format 3"},
+		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":4`, `"version":1`, 1) }, errFormat, "has format 1"},
 		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
 		"other graph":            {forged(`"graph":"`, `"graph":"0`), errGraphChanged, "graph has changed"},
 	} {
@@ -120,8 +120,10 @@ func TestDamagedJournals(t *testing.T) {
 // TestRecordsKeepTheirFormat: an agent goes on with the journals of all releases that have written this format.
 func TestRecordsKeepTheirFormat(t *testing.T) {
 	t.Parallel()
-	want := `{"seq":1,"kind":"done","time":"2026-11-21T00:00:00Z","begin":{"version":3,"uid":"u","graph":"g","storage":["s"]},"node":1,` +
-		`"plan":{"actions":[{"kind":"Unmount","target":"/m"}]},"action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
+	want := `{"seq":1,"kind":"done","time":"2026-11-21T00:00:00Z","begin":{"version":4,"uid":"u","graph":"g","storage":["s"]},"node":1,` +
+		`"plan":{"parts":[{"family":"f","pod":{"namespace":"n","name":"p"},"actions":[{"kind":"Unmount","target":"/m"}],` +
+		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"notes":{"memory":"x"}}],"gone":[{"code":"StaleSubPath"}],` +
+		`"values":{"k":"v"},"message":"said"},"action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
 		`"outcome":"Succeeded","planned":true,"noFault":true,"results":[{"key":"k","value":"v","inFile":true,` +
 		`"file":{"key":"k","operation":"o","path":"p","size":1,"sha256":"00"},"shown":"s","hidden":true}],` +
 		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"reason":"Failed","message":"m","stack":"s"}`
@@ -294,7 +296,7 @@ func tree(t *testing.T, dir string) []string {
 
 // FuzzJournal: whatever a file holds, opening it gives states, or an error of a known kind.
 func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":3,"uid":"uid-1","graph":"G"}}`+"\n"+
+	f.Add([]byte(`{"seq":1,"kind":"begin","time":"2026-11-21T00:00:00Z","begin":{"version":4,"uid":"uid-1","graph":"G"}}`+"\n"+
 		`{"seq":2,"kind":"attempt","time":"2026-11-21T00:00:00Z","node":1}`+"\n"+
 		`{"seq":3,"kind":"plan","time":"2026-11-21T00:00:00Z","node":1,"plan":{"actions":[{"kind":"Unmount","target":"x"}]}}`+"\n"+
 		`{"seq":4,"kind":"applied","time":"2026-11-21T00:00:00Z","node":1,"action":0}`+"\n"), true)

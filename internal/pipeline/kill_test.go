@@ -19,6 +19,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // The directory of a child process, and the edge at which it kills itself.
@@ -95,7 +96,7 @@ type edgy struct {
 	unmounter
 }
 
-func (e *edgy) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (e *edgy) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	e.edge()
 	e.unmounter.kernel.mounts = e.life.load().Mounts
 	p, err := e.unmounter.Plan(ctx, r)
@@ -103,18 +104,22 @@ func (e *edgy) Plan(ctx context.Context, r processor.Request) (processor.Plan, e
 	return p, err
 }
 
-func (e *edgy) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
+func (e *edgy) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, e.apply), nil
+}
+
+func (e *edgy) apply(ctx context.Context, a fault.Action) (fault.Applied, error) {
 	e.edge()
 	w := e.life.load()
 	k := &kernel{mounts: w.Mounts, effects: w.Effects}
-	done, err := (&unmounter{kernel: k}).Apply(ctx, r, a)
+	done, err := (&unmounter{kernel: k}).apply(ctx, a)
 	w.Mounts, w.Effects = k.mounts, k.effects
 	e.life.store(w)
 	e.edge()
 	return done, err
 }
 
-func (e *edgy) Verify(ctx context.Context, r processor.Request, p processor.Plan) (processor.Result, error) {
+func (e *edgy) Verify(ctx context.Context, r processor.Request, p repair.Part) (processor.Result, error) {
 	e.edge()
 	e.unmounter.kernel.mounts = e.life.load().Mounts
 	result, err := e.unmounter.Verify(ctx, r, p)
@@ -143,7 +148,7 @@ func TestLife(t *testing.T) {
 			}}
 		}
 	}
-	l.replace(processor.Step{Recoverer: &edgy{life: l, unmounter: unmounter{kernel: newKernel()}}})
+	l.replace(Step{Family: &edgy{life: l, unmounter: unmounter{kernel: newKernel()}}})
 	l.options = func(o *Options) { o.Store = l }
 	d := diagnosis()
 	d.Status = l.load().Status

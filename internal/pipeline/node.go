@@ -68,12 +68,12 @@ func (n *nodeRun) result() operationRun {
 		Attempts: int32(n.attempts), StartTime: microTime(n.start), Actions: slices.Clone(n.actions),
 	}}
 	if n.plan != nil {
-		o.Plan = NewPlan(n.op.Name, n.plan.Actions)
+		o.Plan = NewPlan(n.op.Name, n.plan.Actions())
 	}
 	d := n.done
 	if d == nil {
 		if n.plan != nil {
-			o.Findings = sanitizeFindings(n.plan.Findings)
+			o.Findings = sanitizeFindings(n.plan.Findings())
 		}
 		return o
 	}
@@ -82,7 +82,7 @@ func (n *nodeRun) result() operationRun {
 		o.Reason = v1.ReasonNotApplicable
 	}
 	found := d.Message != "" // a recoverer gives the reason for each fault that it leaves alone
-	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.plan.Actions) == 0 && len(d.Gone) == 0 && found {
+	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.actions) == 0 && len(d.Gone) == 0 && found {
 		o.Reason = v1.ReasonNothingRepaired
 	}
 	o.Findings, o.Gone = d.Findings, d.Gone
@@ -159,11 +159,15 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		}
 	}
 	if errors.Is(err, errPlanned) {
-		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings)}
-		done.Held, done.HeldActions = n.heldActions(ctx)
+		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings())}
+		held, count := n.engine().Held(ctx, n.request(), n.plan)
+		for _, why := range held {
+			done.Held = append(done.Held, sanitize(why))
+		}
+		done.HeldActions = int32(count)
 		return n.end(done, ""), nil
 	}
-	if isFatal(err) {
+	if _, ends := errors.AsType[*fatal](err); ends {
 		return record{}, err
 	}
 	if cause := interruption(ctx); cause != nil {
@@ -179,7 +183,7 @@ func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
 			return processor.Result{}, err
 		}
 	}
-	if n.op.Step.Recoverer != nil {
+	if n.op.Step.Processor == nil {
 		return n.repair(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
@@ -248,7 +252,7 @@ func (n *nodeRun) failure(reason, message string) record {
 func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, err error) record {
 	r := n.failure(reasonOf(ctx, err), err.Error())
 	if len(findings) == 0 && n.plan != nil {
-		findings = n.plan.Findings
+		findings = n.plan.Findings()
 	}
 	if checkFindings(findings) == nil {
 		r.Findings = sanitizeFindings(findings)
@@ -287,7 +291,7 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonNotJudged
 	case processor.IsStalled(err):
 		return ReasonStalled
-	case late:
+	case late, errors.Is(err, errTimeout):
 		return ReasonTimedOut
 	}
 	return ReasonFailed

@@ -17,7 +17,6 @@ import (
 // Bounds of a plan in the status.
 const (
 	maxLosses    = 10
-	maxHeld      = 10 // reasons
 	maxLossBytes = 512
 )
 

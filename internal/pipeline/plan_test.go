@@ -185,23 +185,23 @@ func TestSummary(t *testing.T) {
 	t.Parallel()
 	refused := processor.Stalled(errBroken)
 	for name, tc := range map[string]struct {
-		steps []processor.Step
+		steps []Step
 		want  string
 	}{
-		"no fault":           {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
-		"all was looked for": {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounter", processor.Result{})}, "It is not a mount."},
-		"no search":          {[]processor.Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounter", processor.Result{})}, "OperationSet set has succeeded"},
-		"failed": {[]processor.Step{failing("subpathRemountDiagnoser", refused)},
+		"no fault":           {[]Step{returning("subpathRemountDiagnoser", processor.Result{NotApplicable: "not stale"})}, "No fault was found: operation subpath-remount-diagnoser (node 3) is not applicable: not stale"},
+		"all was looked for": {[]Step{returning("subpathRemountDiagnoser", processor.Result{NoFault: true, Message: "It is\nnot a mount."}), returning("unmounter", processor.Result{})}, "It is not a mount."},
+		"no search":          {[]Step{returning("subpathRemountDiagnoser", processor.Result{}), returning("unmounter", processor.Result{})}, "OperationSet set has succeeded"},
+		"failed": {[]Step{failing("subpathRemountDiagnoser", refused)},
 			"operation subpath-remount-diagnoser (node 3) failed after 1 attempt: broken"},
-		"left alone": {[]processor.Step{returning("unmounter", processor.Result{Message: "ask a person"})},
+		"left alone": {[]Step{returning("unmounter", processor.Result{Message: "ask a person"})},
 			"Found, and not repaired: StaleSubPath (container c, volume v, pod default/p) and 1 more: ask a person"},
-		"gone": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel(7, 8), already: true}}},
+		"gone": {[]Step{{Family: &unmounter{kernel: newKernel(7, 8), already: true}}},
 			"Gone without a repair: StaleSubPath (container c, volume v, pod default/p) and 1 more"},
-		"gone between": {[]processor.Step{{Recoverer: &unmounter{kernel: newKernel()}}},
+		"gone between": {[]Step{{Family: &unmounter{kernel: newKernel()}}},
 			"The fault that was found has gone without a repair: operation subpath-remount-recover (node 4) is not applicable: nothing is mounted"},
-		"gone between two operations that succeed": {[]processor.Step{returning("unmounter", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
+		"gone between two operations that succeed": {[]Step{returning("unmounter", processor.Result{Message: "whole", Gone: []fault.Absence{{Code: "StaleSubPath"}}})},
 			"The fault that was found has gone without a repair: whole"},
-		"half": {[]processor.Step{returning("unmounter", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
+		"half": {[]Step{returning("unmounter", processor.Result{Findings: []fault.Finding{stale(8, true)}})},
 			"Repaired StaleSubPath (container c, volume v, pod default/p). Found, and not repaired: StaleSubPath (container c, volume v, pod default/p)"},
 	} {
 		t.Run(name, func(t *testing.T) {

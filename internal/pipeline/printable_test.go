@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // evil is a name that a pod may have given to a directory: a subPath may be called so.
@@ -21,7 +22,7 @@ const evil = "x\x1b]0;pwned\x07\x1b[2J\u202e\u009b31m\x7f\r\xff"
 // hostile is a recoverer all of whose texts come from an attacker.
 type hostile struct{ *unmounter }
 
-func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h hostile) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	p, err := h.unmounter.Plan(ctx, r)
 	for i := range p.Actions {
 		a := &p.Actions[i]
@@ -30,8 +31,12 @@ func (h hostile) Plan(ctx context.Context, r processor.Request) (processor.Plan,
 	return p, err
 }
 
-func (h hostile) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	_, err := h.unmounter.Apply(ctx, r, a)
+func (h hostile) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, h.apply), nil
+}
+
+func (h hostile) apply(ctx context.Context, a fault.Action) (fault.Applied, error) {
+	_, err := h.unmounter.apply(ctx, a)
 	return fault.Applied{Message: evil}, err
 }
 
@@ -42,7 +47,7 @@ func TestTheStatusIsPrintable(t *testing.T) {
 	f := stale(7, false)
 	f.Mount.Root, f.Mount.Point, f.Mount.FSType, f.Holder, f.Container, f.Volume, f.Evidence = evil, evil, evil, evil, evil, evil, []string{"mountinfo: " + evil}
 	w.replace(returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": evil}, Findings: []fault.Finding{f}}))
-	w.replace(processor.Step{Recoverer: hostile{&unmounter{kernel: w.kernel, failVerify: always(errors.New(evil))}}})
+	w.replace(Step{Family: hostile{&unmounter{kernel: w.kernel, failVerify: always(errors.New(evil))}}})
 	d := w.run(t, diagnosis())
 	if len(d.Status.Faults) < 2 || len(d.Status.Operations) != 4 || len(d.Status.Operations[3].Actions) != 2 {
 		t.Fatalf("status: %+v", d.Status)

@@ -12,7 +12,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // kind of a record.
@@ -36,9 +36,9 @@ type record struct {
 	Kind kind      `json:"kind"`
 	Time time.Time `json:"time"`
 
-	Begin *begin          `json:"begin,omitempty"`
-	Node  int32           `json:"node,omitempty"`
-	Plan  *processor.Plan `json:"plan,omitempty"`
+	Begin *begin       `json:"begin,omitempty"`
+	Node  int32        `json:"node,omitempty"`
+	Plan  *repair.Plan `json:"plan,omitempty"`
 	actionRecord
 	operationRecord
 

@@ -8,23 +8,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
-// repair makes one attempt of a recoverer: it plans, unless there is a plan already, does what of it is not done, and
-// verifies. The time limit holds for all of it together, but for what BeforeRepair takes.
+// repair makes one attempt of a repair: it plans, unless there is a plan already, and has the engine do what of it is not done. The time
+// limit holds for all of it together, but for what BeforeRepair takes.
 func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	begin := time.Now()
 	if n.plan == nil {
 		plan, err := n.makePlan(ctx)
 		if err != nil || plan.NotApplicable != "" {
-			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Findings, Gone: plan.Gone}, err
+			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Left, Gone: plan.Gone}, err
 		}
 		if err := n.recordPlan(plan); err != nil {
 			return processor.Result{}, err
@@ -39,113 +39,52 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, timeoutCause(n.op))
 	defer cancel()
-	failed := n.actExclusively(ctx)
-	if failed != nil && (isFatal(failed) || ctx.Err() != nil || !n.complete()) {
-		return processor.Result{}, failed
-	}
-	result, err := n.verify(ctx)
+	result, err := n.engine().Execute(ctx, n.request(), n.plan, repairJournal{n})
 	result.Gone = n.plan.Gone
-	return result, joinFailures(failed, err)
+	return result, err
 }
 
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
-// heldActions asks the rules about the actions of a plan that is not to be carried out: why some are forbidden, and how many. If a rule
-// does not answer, that is a reason, too, and the action does not count as forbidden.
-func (n *nodeRun) heldActions(ctx context.Context) (reasons []string, count int32) {
-	holder, ok := n.op.Step.Recoverer.(processor.Holder)
-	if !ok {
-		return nil, 0
-	}
-	r := n.request()
-	for _, a := range n.plan.Actions {
-		why, err := holder.Held(ctx, r, a)
-		if why != "" {
-			count++
-		}
-		if err != nil {
-			why = err.Error()
-		}
-		if why = sanitize(why); why != "" && !slices.Contains(reasons, why) && len(reasons) < maxHeld {
-			reasons = append(reasons, why)
-		}
-	}
-	return reasons, count
-}
-
-// actExclusively does the plan while no other program of the node repairs, if there is anything left to do.
-func (n *nodeRun) actExclusively(ctx context.Context) error {
-	if n.Exclusive == nil || !n.pending() {
-		return n.actInParts(ctx)
-	}
-	release, err := n.Exclusive(ctx)
-	if err != nil {
-		return fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", wrapTimeout(ctx, err))
-	}
-	defer release()
-	return n.actInParts(ctx)
-}
-
-// actInParts does one part of the plan after another. A failure in one does not keep the others from being done.
-func (n *nodeRun) actInParts(ctx context.Context) error {
-	var failed error
-	for _, p := range n.parts() {
-		for i := p.from; i < p.to; i++ {
-			err := n.act(ctx, i)
-			if isFatal(err) || err != nil && ctx.Err() != nil {
-				return err
+// engine is what carries the plan of the node out.
+func (n *nodeRun) engine() *repair.Engine {
+	e := &repair.Engine{
+		Gate: n.Gate,
+		Family: func(name string) (repair.Family, bool) {
+			if f := n.op.Step.Family; f != nil && f.Name() == name {
+				return f, true
 			}
-			if err != nil {
-				failed = joinFailures(failed, err)
-				break
-			}
+			return n.Registry.family(name)
+		},
+		Call: func(ctx context.Context, r processor.Request, fn func(context.Context) error) error {
+			_, err := guard(ctx, n.Runner, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
+			return err
+		},
+	}
+	if n.Exclusive != nil {
+		e.Lock = func(ctx context.Context) (func(), error) {
+			release, err := n.Exclusive(ctx)
+			return release, wrapTimeout(ctx, err)
 		}
 	}
-	return failed
+	return e
 }
 
-// isFatal reports whether an error ends the run.
-func isFatal(err error) bool {
-	_, ok := errors.AsType[*fatal](err)
-	return ok
-}
-
-// joinFailures is the error of two parts, either of which may be nil. It is worth another try if one of them is,
-// and held only if both are.
-func joinFailures(a, b error) error {
-	switch {
-	case a == nil:
-		return b
-	case b == nil, a.Error() == b.Error():
-		return a
-	case processor.IsStalled(a) && !processor.IsStalled(b), processor.IsHeld(a) && !processor.IsHeld(b):
-		a, b = b, a
-	}
-	return fmt.Errorf("%w; %s", a, b.Error())
-}
-
-func (n *nodeRun) makePlan(ctx context.Context) (processor.Plan, error) {
+func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 	defer cancel()
-	r := n.request()
-	plan, err := guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Plan, error) {
-		return n.op.Step.Recoverer.Plan(ctx, r)
-	})
-	if err != nil {
-		return plan, fmt.Errorf("planning: %w", err)
-	}
-	return plan, nil
+	return n.engine().Plan(ctx, n.request(), n.op.Step.plan)
 }
 
 // recordPlan writes a plan down. From here on it is the only one.
-func (n *nodeRun) recordPlan(plan processor.Plan) error {
+func (n *nodeRun) recordPlan(plan repair.Plan) error {
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return processor.Stalled(fmt.Errorf("writing plan: %w", err))
 	}
 	if len(text) > maxPlanBytes {
-		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions), maxPlanBytes))
+		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
 	}
 	r := record{Kind: kindPlan, Node: n.id, Plan: &plan}
 	if err := n.journal.announce(r); err != nil {
@@ -167,69 +106,60 @@ func (n *nodeRun) confirmPlan(ctx context.Context) error {
 	return nil
 }
 
-// act does one action, unless it is done.
-func (n *nodeRun) act(ctx context.Context, i int) error {
-	action := n.plan.Actions[i]
-	if n.actions[i].Phase == v1.ActionDone {
-		return nil
-	}
-	if ctx.Err() != nil {
-		return wrapTimeout(ctx, context.Cause(ctx))
-	}
-	begin := record{Kind: kindApply, Node: n.id, actionRecord: actionRecord{Action: i}}
-	if err := n.journal.announce(begin); err != nil {
+// repairJournal keeps in the journal of a run how far a repair is. Its errors are fatal.
+type repairJournal struct{ *nodeRun }
+
+// Announce implements repair.Journal.
+func (j repairJournal) Announce(_ context.Context, action int) error {
+	r := record{Kind: kindApply, Node: j.id, actionRecord: actionRecord{Action: action}}
+	if err := j.journal.announce(r); err != nil {
 		return err
 	}
-	n.apply(begin)
-	request, log := n.request(), &calls.Log{}
-	applied, err := guard(calls.With(ctx, log), n.Runner, request, func(ctx context.Context) (fault.Applied, error) {
-		return n.op.Step.Recoverer.Apply(ctx, request, action)
-	})
-	if err != nil && interruption(ctx) != nil {
-		return err // not a failure of the action
+	j.apply(r)
+	return nil
+}
+
+// Note implements repair.Journal.
+func (j repairJournal) Note(ctx context.Context, e repair.End) error {
+	r := record{
+		Kind: kindApplied, Node: j.id, actionRecord: actionRecord{e.Action, e.Applied.Already, callsOf(e.Calls)}, Message: sanitize(e.Applied.Message),
 	}
-	r := record{Kind: kindApplied, Node: n.id, actionRecord: actionRecord{i, applied.Already, callsOf(log)}, Message: sanitize(applied.Message)}
-	if err != nil {
-		r.Already, r.Reason, r.Message = false, reasonOf(ctx, err), sanitize(err.Error())
-		if !processor.IsHeld(err) { // a rule is about the fault, not about one mount
-			err = fmt.Errorf("%s of %q: %w", action.Kind, action.Target, err)
-		}
-		if _, waiting := errors.AsType[*processor.WaitingError](err); waiting {
+	if e.Err != nil {
+		r.Already, r.Reason, r.Message = false, reasonOf(ctx, e.Err), sanitize(e.Err.Error())
+		if _, waiting := errors.AsType[*processor.WaitingError](e.Err); waiting {
 			r.Reason = reasonWaiting
 		}
 	}
-	if err := n.journal.write(r); err != nil {
+	if err := j.journal.write(r); err != nil {
 		return err
 	}
-	n.apply(r)
-	if n.job.ActionEnded != nil {
-		n.job.ActionEnded(n.partialReport(n), ActionEnd{Action: n.actions[i], Waiting: changedNothing(r.Reason)})
+	j.apply(r)
+	if j.job.ActionEnded != nil {
+		j.job.ActionEnded(j.partialReport(j.nodeRun), ActionEnd{Action: j.actions[e.Action], Waiting: changedNothing(r.Reason)})
 	}
-	return err
+	return nil
+}
+
+// Verify implements repair.Journal.
+func (j repairJournal) Verify(context.Context) error {
+	return j.journal.write(record{Kind: kindVerify, Node: j.id})
+}
+
+// Progress implements repair.Journal.
+func (j repairJournal) Progress() (all []fault.Applied) {
+	for _, a := range j.actions {
+		all = append(all, fault.Applied{Already: a.Already, Undone: a.Phase != v1.ActionDone, Message: a.Message})
+	}
+	return all
 }
 
 // changedNothing reports whether an action with this reason has changed nothing, because it may not be done yet.
 func changedNothing(reason string) bool { return reason == reasonWaiting || reason == ReasonHeld }
 
-// callsOf are the calls of a log with texts that are fit for people.
-func callsOf(log *calls.Log) (all []v1.ActionCall) {
-	for _, c := range log.All() {
+// callsOf are calls with texts that are fit for people.
+func callsOf(log []calls.Call) (all []v1.ActionCall) {
+	for _, c := range log {
 		all = append(all, v1.ActionCall{Name: sanitize(c.Name), Arguments: sanitize(c.Arguments), Result: sanitize(c.Result)})
 	}
 	return all
-}
-
-func (n *nodeRun) verify(ctx context.Context) (processor.Result, error) {
-	if err := n.journal.write(record{Kind: kindVerify, Node: n.id}); err != nil {
-		return processor.Result{}, err
-	}
-	r, plan := n.request(), n.applied()
-	plan.Findings = slices.Clone(plan.Findings) // a proof that is left behind may still write to them
-	result, err := guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Result, error) {
-		return n.op.Step.Recoverer.Verify(ctx, r, plan)
-	})
-	if err != nil {
-		return result, fmt.Errorf("verifying: %w", err)
-	}
-	return result, nil
 }

@@ -16,6 +16,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // TestPlanOnly ends with the plan, changes nothing, and does not ask BeforeRepair; the end is the same when it is run again.
@@ -45,58 +46,63 @@ func TestPlanOnly(t *testing.T) {
 // TestPlanOnlyGoesOn where nothing is to be changed.
 func TestPlanOnlyGoesOn(t *testing.T) {
 	t.Parallel()
-	j := newJob(t, nil, &empty{}, gives("after", "x"))
+	j := newJob(t, nil, empty{}, gives("after", "x"))
 	j.PlanOnly = true
 	r := mustRun(t, newRunner(t, t.TempDir()), j)
-	if !r.Succeeded || r.Planned || r.Results["after"] != "x" {
+	if !r.Succeeded || r.Planned || r.Results["after"] != "x" || r.Results["said"] != "x" {
 		t.Errorf("report %+v", r)
 	}
-	if o := r.Operations[0]; !o.NoFault || o.Message != "nothing is wrong" {
+	if o := r.Operations[0]; o.Message != "nothing is wrong" {
 		t.Errorf("operation %+v", o)
 	}
 }
 
-// empty is a recoverer whose plan has no action.
-type empty struct{ unmounter }
+// empty is a planner whose plan has no action.
+type empty struct{}
 
-func (*empty) Plan(context.Context, processor.Request) (processor.Plan, error) {
-	return processor.Plan{}, nil
+func (empty) Name() string { return "empty" }
+
+func (empty) Plan(context.Context, processor.Request) (repair.Plan, error) {
+	return repair.Plan{Message: "nothing is wrong", Values: map[string]string{"said": "x"}}, nil
 }
 
-func (*empty) Verify(context.Context, processor.Request, processor.Plan) (processor.Result, error) {
-	return processor.Result{NoFault: true, Message: "nothing is wrong"}, nil
-}
-
-// inParts is a recoverer whose plan has one part for each mount, and of each the action and one after it.
+// inParts is a family of the unmounter's that refuses mounts.
 type inParts struct {
 	unmounter
 	refused map[uint64]error
-	// undone are the mounts that Verify was told of as not unmounted.
-	undone []uint64
-	parts  []int
+	parts   []int
 }
 
-func (r *inParts) Plan(ctx context.Context, q processor.Request) (processor.Plan, error) {
-	p, err := r.unmounter.Plan(ctx, q)
-	p.Parts = r.parts
-	return p, err
-}
+func (*inParts) Name() string { return "in parts" }
 
-func (r *inParts) Apply(ctx context.Context, q processor.Request, a fault.Action) (fault.Applied, error) {
-	if err := r.refused[a.Mount.ID]; err != nil {
-		return fault.Applied{}, err
-	}
-	return r.unmounter.Apply(ctx, q, a)
-}
-
-func (r *inParts) Verify(ctx context.Context, q processor.Request, p processor.Plan) (processor.Result, error) {
-	r.undone = nil
-	for i, a := range p.Actions {
-		if p.Outcome(i).Undone {
-			r.undone = append(r.undone, a.Mount.ID)
+func (r *inParts) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) {
+		if err := r.refused[a.Mount.ID]; err != nil {
+			return fault.Applied{}, err
 		}
+		return r.apply(ctx, a)
+	}), nil
+}
+
+// planner plans so many actions in each part.
+type planner struct{ *inParts }
+
+func (planner) Name() string { return "unmounter" }
+
+func (r planner) Plan(ctx context.Context, q processor.Request) (repair.Plan, error) {
+	whole, err := r.unmounter.Plan(ctx, q)
+	plan := repair.PlanOf(r.inParts.Name(), whole)
+	if err != nil || len(r.parts) == 0 {
+		return plan, err
 	}
-	return r.unmounter.Verify(ctx, q, p)
+	plan.Parts = nil
+	for _, n := range r.parts {
+		part := whole
+		part.Family, part.Actions, part.Findings = r.inParts.Name(), whole.Actions[:n], whole.Findings[:n]
+		whole.Actions, whole.Findings = whole.Actions[n:], whole.Findings[n:]
+		plan.Parts = append(plan.Parts, part)
+	}
+	return plan, nil
 }
 
 // TestPartsDoNotWaitForEachOther: what fails in one leaves the rest of that one undone, and what is proven of the others stays.
@@ -107,22 +113,20 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 		parts   []int
 		refused map[uint64]error
 		undone  []uint64
+		healed  int // 0: nothing is verified
 		reason  string
 	}{
-		"the first part":       {[]int{2, 2}, map[uint64]error{1: refused}, []uint64{1, 2}, ReasonStalled},
-		"the second part":      {[]int{2, 2}, map[uint64]error{4: refused}, []uint64{4}, ReasonStalled},
-		"worth another try":    {[]int{1, 1, 2}, map[uint64]error{1: refused, 3: errBroken}, []uint64{1, 3, 4}, ReasonFailed},
-		"one part":             {nil, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"numbers too small":    {[]int{1}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"numbers too large":    {[]int{2, 3}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"a number below zero":  {[]int{5, -1}, map[uint64]error{3: refused}, []uint64{3, 4}, ReasonStalled},
-		"nothing is left over": {[]int{2, 2}, map[uint64]error{2: refused, 4: refused}, []uint64{2, 4}, ReasonStalled},
+		"the first part":       {[]int{2, 2}, map[uint64]error{1: refused}, []uint64{1, 2}, 2, ReasonStalled},
+		"the second part":      {[]int{2, 2}, map[uint64]error{4: refused}, []uint64{4}, 2, ReasonStalled},
+		"worth another try":    {[]int{1, 1, 2}, map[uint64]error{1: refused, 3: errBroken}, []uint64{1, 3, 4}, 1, ReasonFailed},
+		"one part":             {nil, map[uint64]error{3: refused}, []uint64{3, 4}, 0, ReasonStalled},
+		"nothing is left over": {[]int{2, 2}, map[uint64]error{2: refused, 4: refused}, []uint64{2, 4}, 0, ReasonStalled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newKernel(1, 2, 3, 4)
-			recoverer := &inParts{unmounter: unmounter{kernel: n}, parts: tc.parts, refused: tc.refused}
-			r := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, recoverer))
+			family := &inParts{unmounter: unmounter{kernel: n}, parts: tc.parts, refused: tc.refused}
+			r := mustRun(t, newRunner(t, t.TempDir(), family), newJob(t, nil, planner{family}))
 			if !slices.Equal(n.mounts, tc.undone) {
 				t.Errorf("mounts that are left: %v, want %v", n.mounts, tc.undone)
 			}
@@ -130,16 +134,9 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 			if o.Phase != v1.OperationFailed || o.Reason != tc.reason {
 				t.Errorf("operation %+v", o)
 			}
-			verified := len(tc.undone) < 4 && recoverer.proofs > 0
-			if verified && !slices.Equal(recoverer.undone, tc.undone) {
-				t.Errorf("verified without %v, want %v", recoverer.undone, tc.undone)
-			}
 			healed := slices.DeleteFunc(slices.Clone(o.Findings), func(f fault.Finding) bool { return !f.Healed })
-			if verified != (len(healed) > 0) || verified && len(healed) != 4-len(tc.undone) {
-				t.Errorf("healed %+v, verified %v", healed, verified)
-			}
-			if verified != (name == "the first part" || name == "worth another try" || name == "the second part") {
-				t.Errorf("verified: %v", verified)
+			if len(healed) != tc.healed || (family.proofs > 0) != (tc.healed > 0) || len(o.Findings) != 4 {
+				t.Errorf("%d proofs, findings %+v, want %d healed", family.proofs, o.Findings, tc.healed)
 			}
 		})
 	}

@@ -205,7 +205,7 @@ func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) s
 	if room -= costOf(note); room < 0 {
 		return ""
 	}
-	if e := excerpter(k.op.Step); e != nil {
+	if e, ok := k.op.Step.Processor.(processor.Excerpter); ok {
 		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, errTimeout)
 		defer cancel()
 		r := k.request()
@@ -217,13 +217,4 @@ func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) s
 		}
 	}
 	return head(text, room) + note
-}
-
-func excerpter(s processor.Step) processor.Excerpter {
-	if s.Recoverer != nil {
-		e, _ := s.Recoverer.(processor.Excerpter)
-		return e
-	}
-	e, _ := s.Processor.(processor.Excerpter)
-	return e
 }

@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/internal/share"
 )
 
@@ -70,7 +71,7 @@ type Options struct {
 	// DataRoot is the directory for journals and full results. It must exist.
 	DataRoot string
 	// Registry holds the built-in processors.
-	Registry *processor.Registry
+	Registry *Registry
 	Store    Store
 	// Approvals is nil without an API server.
 	Approvals Approvals
@@ -81,6 +82,8 @@ type Options struct {
 	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
 	// of the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
+	// Gate can hold repairs. Nil: nothing is held.
+	Gate repair.Gate
 	// DefaultDeadline is that of a Diagnosis which names none. 0: 30 minutes.
 	DefaultDeadline time.Duration
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/calls"
-	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // state is what is known about one node: from the journal, and from what has run since.
@@ -19,10 +18,11 @@ type state struct {
 	start    time.Time
 	attempts int // begun
 	failures int // ended, to be tried again
-	plan     *processor.Plan
+	plan     *repair.Plan
 	actions  []v1.Action
-	tries    []int   // by action: how often it was begun, but for those tries that surely did nothing
-	done     *record // how it ended
+	// begun are the actions of which a try has begun and not ended, changed those of which an earlier try may have changed something.
+	begun, changed map[int]bool
+	done           *record // how it ended
 	// confirmed is whether BeforeRepair has confirmed the plan: nothing of it is done before.
 	confirmed bool
 	reported  bool // whether the report of this process has it
@@ -72,7 +72,8 @@ func (s *state) apply(r record) bool {
 		if r.Kind == kindApplied {
 			s.acted(r)
 		} else {
-			s.tries[r.Action]++
+			s.changed[r.Action] = s.changed[r.Action] || s.begun[r.Action]
+			s.begun[r.Action] = true
 		}
 	case kindVerify:
 		return s.plan != nil
@@ -86,12 +87,12 @@ func (s *state) apply(r record) bool {
 	return true
 }
 
-func (s *state) setPlan(p processor.Plan) {
+func (s *state) setPlan(p repair.Plan) {
 	s.plan = &p
-	for _, a := range p.Actions {
+	for _, a := range p.Actions() {
 		s.actions = append(s.actions, NewAction(a))
 	}
-	s.tries = make([]int, len(p.Actions))
+	s.begun, s.changed = map[int]bool{}, map[int]bool{}
 }
 
 // pending reports whether any action of the plan is left to do.
@@ -99,56 +100,17 @@ func (s *state) pending() bool {
 	return slices.ContainsFunc(s.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
 }
 
-// applied is the plan with what Verify is to know about its actions.
-func (s *state) applied() processor.Plan {
-	p := *s.plan
-	p.Applied = nil
-	for _, a := range s.actions {
-		p.Applied = append(p.Applied, fault.Applied{Already: a.Already, Undone: a.Phase != v1.ActionDone, Message: a.Message})
-	}
-	return p
-}
-
-// part is a number of actions that belong together, by index: from the first to before the last.
-type part struct{ from, to int }
-
-// parts are those of the plan. Numbers that do not fit its actions make it one.
-func (s *state) parts() []part {
-	var all []part
-	from := 0
-	for _, n := range s.plan.Parts {
-		if n < 0 || n > len(s.actions)-from {
-			return []part{{0, len(s.actions)}}
-		}
-		all = append(all, part{from, from + n})
-		from += n
-	}
-	if from < len(s.actions) {
-		return []part{{0, len(s.actions)}}
-	}
-	return all
-}
-
-// complete reports whether one of several parts is done as a whole.
-func (s *state) complete() bool {
-	return slices.ContainsFunc(s.parts(), func(p part) bool {
-		return !slices.ContainsFunc(s.actions[p.from:p.to], func(a v1.Action) bool { return a.Phase != v1.ActionDone })
-	})
-}
-
 func (s *state) acted(r record) {
 	a := &s.actions[r.Action]
 	a.Phase, a.Message = v1.ActionDone, r.Message
 	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
-	switch {
-	case r.Reason != "":
+	s.begun[r.Action] = false
+	if r.Reason != "" {
 		a.Phase = v1.ActionFailed
-		if changedNothing(r.Reason) {
-			s.tries[r.Action]--
-		}
-	case s.tries[r.Action] == 1: // an earlier try may have been what did it
-		a.Already = r.Already
+		s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
+		return
 	}
+	a.Already = r.Already && !s.changed[r.Action] // an earlier try may have been what did it
 }
 
 // interrupted is how many attempts ended with the process.

@@ -117,7 +117,7 @@ func readPlans(root *os.Root, name string) (journalPlans, error) {
 		case err != nil:
 			return journalPlans{}, err
 		case r.Kind == kindPlan && r.Plan != nil:
-			plans.planned[r.Node], plans.begun[r.Node] = r.Plan.Actions, false
+			plans.planned[r.Node], plans.begun[r.Node] = r.Plan.Actions(), false
 		case r.Kind == kindApply:
 			plans.begun[r.Node] = true
 		case r.Kind == kindDone:

@@ -72,7 +72,7 @@ func TestPlanned(t *testing.T) {
 func TestUnderwayElsewhere(t *testing.T) {
 	t.Parallel()
 	line := func(text string) string { return checksum([]byte(text)) + text + "\n" }
-	begin := `{"seq":1,"kind":"begin","begin":{"version":4,"uid":"u"}}`
+	begin := `{"seq":1,"kind":"begin","begin":{"version":5,"uid":"u"}}`
 	end := `{"seq":2,"kind":"end","unheard":1}`
 	for name, c := range map[string]struct {
 		content string

@@ -100,22 +100,22 @@ func builtIn(name, processor string) *v1.Operation {
 }
 
 // waits is a processor that calls fn and then goes on until its context ends.
-func waits(name string, fn func()) processor.Step {
-	return processor.Step{Processor: &fakeProcessor{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
+func waits(name string, fn func()) Step {
+	return Step{Processor: &fakeProcessor{name: name, run: func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 		fn()
 		<-ctx.Done()
 		return processor.Result{}, ctx.Err()
 	}}}
 }
 
-func returning(name string, result processor.Result) processor.Step {
-	return processor.Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
+func returning(name string, result processor.Result) Step {
+	return Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return result, nil
 	}}}
 }
 
-func failing(name string, err error) processor.Step {
-	return processor.Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
+func failing(name string, err error) Step {
+	return Step{Processor: &fakeProcessor{name: name, run: func(context.Context, processor.Request) (processor.Result, error) {
 		return processor.Result{}, err
 	}}}
 }
@@ -125,7 +125,7 @@ type world struct {
 	*fakeStore
 	kernel   *kernel
 	dir      string
-	steps    []processor.Step
+	steps    []Step
 	external external.Processors
 	options  func(*Options)
 }
@@ -136,14 +136,14 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		fakeStore: &fakeStore{sets: map[string]*v1.OperationSet{}, operations: map[string]*v1.Operation{}},
 		kernel:    k, dir: t.TempDir(),
-		steps: []processor.Step{
+		steps: []Step{
 			returning("podDetailCollector", processor.Result{Values: map[string]string{"collector.kubernetes.pod.detail": "{}"}}),
 			returning("mountInfoCollector", processor.Result{Values: map[string]string{"collector.system.mountinfo": "7 8"}}),
 			returning("subpathRemountDiagnoser", processor.Result{
 				Values:   map[string]string{"diagnoser.kubernetes.subpath_remount.result": "pod met a bug of subpath-remounting"},
 				Findings: []fault.Finding{stale(7, false), stale(8, false)},
 			}),
-			{Recoverer: &unmounter{kernel: k}},
+			{Family: &unmounter{kernel: k}},
 		},
 	}
 	w.put(chain("pod-detail-collector", "mount-info-collector", "subpath-remount-diagnoser", "subpath-remount-recover"))
@@ -157,15 +157,15 @@ func newWorld(t *testing.T) *world {
 }
 
 // replace puts a processor in the place of the one of its name.
-func (w *world) replace(s processor.Step) {
-	i := slices.IndexFunc(w.steps, func(old processor.Step) bool { return old.Name() == s.Name() })
+func (w *world) replace(s Step) {
+	i := slices.IndexFunc(w.steps, func(old Step) bool { return old.Name() == s.Name() })
 	w.steps[i] = s
 }
 
 // start makes a Runner, as a process that starts does.
 func (w *world) start(t *testing.T) *Runner {
 	t.Helper()
-	registry, err := processor.NewRegistry(w.steps...)
+	registry, err := NewRegistry(w.steps...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 
 package processor
 
-// Excerpter is a Processor or a Recoverer that knows which part of a long result matters. The whole is kept on the node
+// Excerpter is a Processor that knows which part of a long result matters. The whole is kept on the node
 // and handed to later operations; the excerpt is what people see in the status.
 type Excerpter interface {
 	// Excerpt chooses from a value what fits in limit bytes. A longer text is cut off.

@@ -34,21 +34,6 @@ type Processor interface {
 	Run(ctx context.Context, r Request) (Result, error)
 }
 
-// Recoverer repairs. Nothing but Apply may change anything.
-type Recoverer interface {
-	Name() string
-	// Plan inspects again and says what would be done, or why nothing is (Plan.NotApplicable). It never believes the
-	// parameters or results in the request about what to change.
-	Plan(ctx context.Context, r Request) (Plan, error)
-	// Apply does one action of a plan and says how it went. It is called again after a crash or a failure with the same
-	// action, and must then change nothing that was not in the plan: what is already done succeeds. No code reads the message
-	// of the result, or any other sentence of a plan.
-	Apply(ctx context.Context, r Request, a fault.Action) (fault.Applied, error)
-	// Verify proves that a plan whose actions are all applied has worked, and returns the results. It does not claim an
-	// action whose Outcome is Already.
-	Verify(ctx context.Context, r Request, p Plan) (Result, error)
-}
-
 // Request is what a processor is asked.
 type Request struct {
 	Diagnosis Diagnosis
@@ -68,7 +53,9 @@ type Diagnosis struct {
 
 // Pod names a pod and, if it matters, one of its containers.
 type Pod struct {
-	Namespace, Name, Container string
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Container string `json:"container,omitempty"`
 }
 
 // Data is the request as KubeDiag's contract over HTTP has it: Values overlaid by the context keys that are not empty.
@@ -126,31 +113,4 @@ type Result struct {
 	NoFault bool
 	// Message says for people what came of it, and what to do next. It may be empty.
 	Message string
-}
-
-// Plan is what a recoverer would do, complete, before it does any of it. It survives a crash as JSON.
-type Plan struct {
-	Actions []fault.Action `json:"actions"`
-	// Parts are how many of Actions belong together, one number after another. A part does not depend on the others: if one
-	// of its actions fails, only the rest of that part is left undone. Empty: all belong together.
-	Parts []int `json:"parts,omitempty"`
-	// Findings are the faults that the plan repairs.
-	Findings []fault.Finding `json:"findings,omitempty"`
-	// Gone are the faults that were looked for and are not there any more. They need no repair.
-	Gone []fault.Absence `json:"gone,omitempty"`
-	// Notes are what Verify needs to remember, by key.
-	Notes map[string]string `json:"notes,omitempty"`
-	// NotApplicable, if it is not empty, says why there is nothing to do. Actions are then empty.
-	NotApplicable string `json:"notApplicable,omitempty"`
-	// Applied says how each of Actions went. Only the plan that Verify gets has it. Already is not set there if an earlier
-	// try, which was cut short or failed, may have made the change.
-	Applied []fault.Applied `json:"-"`
-}
-
-// Outcome says how the action with that index went. The zero value is one that has changed something, or may have.
-func (p *Plan) Outcome(i int) fault.Applied {
-	if i < len(p.Applied) {
-		return p.Applied[i]
-	}
-	return fault.Applied{}
 }

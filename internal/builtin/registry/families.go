@@ -5,23 +5,25 @@ package registry
 
 import (
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/auto"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // parts are the processors that run by themselves, and as part of the set for all faults.
 type parts struct {
 	pod, table, staleSubPath, volumes, held, orphans processor.Processor
-	remount, rebind, evict, release, remove          processor.Recoverer
+	remount, rebind, evict, release, remove          repair.Family
 }
 
-func (p parts) steps() []processor.Step {
-	var all []processor.Step
+func (p parts) steps() []pipeline.Step {
+	var all []pipeline.Step
 	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans} {
-		all = append(all, processor.Step{Processor: one})
+		all = append(all, pipeline.Step{Processor: one})
 	}
-	for _, one := range []processor.Recoverer{p.remount, p.rebind, p.evict, p.release, p.remove} {
-		all = append(all, processor.Step{Recoverer: one})
+	for _, one := range []repair.Family{p.remount, p.rebind, p.evict, p.release, p.remove} {
+		all = append(all, pipeline.Step{Family: one})
 	}
 	return all
 }
@@ -33,22 +35,22 @@ func (p parts) families() []auto.Family {
 	return []auto.Family{
 		{
 			Name: "subPath", Scope: auto.Pods, Diagnoser: p.staleSubPath,
-			Remedies: []auto.Remedy{{Recoverer: p.remount, Codes: repairedCodes(fault.FamilyBind)}},
+			Remedies: []auto.Remedy{{Family: p.remount, Codes: repairedCodes(fault.FamilyBind)}},
 		},
 		{
 			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
 			Remedies: []auto.Remedy{
-				{Recoverer: p.rebind, Codes: dead, Kinds: []fault.ActionKind{fault.Replace, fault.Unmount, fault.Abort, fault.RemoveContainerRecord}},
-				{Recoverer: p.evict, Codes: dead, Kinds: []fault.ActionKind{fault.Evict}, NamedPodOnly: true},
+				{Family: p.rebind, Codes: dead},
+				{Family: p.evict, Codes: dead, NamedPodOnly: true},
 			},
 		},
 		{
 			Name: "device", Scope: auto.Devices, Diagnoser: p.held,
-			Remedies: []auto.Remedy{{Recoverer: p.release, Codes: repairedCodes(fault.FamilyDevice)}},
+			Remedies: []auto.Remedy{{Family: p.release, Codes: repairedCodes(fault.FamilyDevice)}},
 		},
 		{
 			Name: "orphan", Scope: auto.Node, Diagnoser: p.orphans,
-			Remedies: []auto.Remedy{{Recoverer: p.remove, Codes: repairedCodes(fault.FamilyOrphan)}},
+			Remedies: []auto.Remedy{{Family: p.remove, Codes: repairedCodes(fault.FamilyOrphan)}},
 		},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/auto"
 	"kubediag.org/kubediag/internal/processor/device"
@@ -62,7 +63,7 @@ func Jobs() []subprocess.Job {
 }
 
 // New makes the registry of all built-in processors.
-func New(d Deps) (*processor.Registry, error) {
+func New(d Deps) (*pipeline.Registry, error) {
 	runtime := &cri.Client{Socket: d.socket}
 	if d.Runtime == nil {
 		d.Runtime = runtime
@@ -101,16 +102,16 @@ func New(d Deps) (*processor.Registry, error) {
 		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
 	}
 	families := p.families()
-	return processor.NewRegistry(append(p.steps(),
-		processor.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
-		processor.Step{Processor: &auto.Diagnoser{
+	return pipeline.NewRegistry(append(p.steps(),
+		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
+		pipeline.Step{Processor: &auto.Diagnoser{
 			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime},
 		}},
-		processor.Step{Recoverer: &auto.Recoverer{Families: families}},
-		processor.Step{Processor: &inventory.NamespaceCollector{Pods: d.Pods}},
-		processor.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Pods: d.Pods}},
-		processor.Step{Recoverer: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
-		processor.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
+		pipeline.Step{Planner: &auto.Recoverer{Families: families}},
+		pipeline.Step{Processor: &inventory.NamespaceCollector{Pods: d.Pods}},
+		pipeline.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Pods: d.Pods}},
+		pipeline.Step{Family: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
+		pipeline.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)
 }
 

@@ -43,13 +43,11 @@ func TestEveryParameterIsListed(t *testing.T) {
 	}
 	for _, name := range r.Names() {
 		step, _ := r.Lookup(name)
-		var known any = step.Processor
-		if step.Recoverer != nil {
-			known = step.Recoverer
-		}
 		var want []string
-		if p, ok := known.(processor.Parameterized); ok {
-			want = p.Parameters()
+		for _, known := range []any{step.Processor, step.Family, step.Planner} {
+			if p, ok := known.(processor.Parameterized); ok {
+				want = p.Parameters()
+			}
 		}
 		if diff := cmp.Diff(want, builtin.Parameters(name)); diff != "" {
 			t.Errorf("%s: parameters of the processor, and of package builtin (-processor +builtin):\n%s", name, diff)

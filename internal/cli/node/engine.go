@@ -32,7 +32,6 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/pipeline"
-	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -43,7 +42,7 @@ type localEngine struct {
 	pods           *nodePods
 	podsHere       []*corev1.Pod // all pods of the node, if they were asked for
 	store          store.Memory
-	registry       *processor.Registry
+	registry       *pipeline.Registry
 	diagnosisCount int      // Diagnoses
 	notes          []string // why a source of pods does not answer
 }

@@ -13,15 +13,16 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // operationTimeout is long enough for a test that keeps an action under way.
 const operationTimeout int32 = 3600
 
 // NewRunner returns a Runner of this node whose every OperationSet is the one recoverer. It is closed when the test ends.
-func NewRunner(t *testing.T, o pipeline.Options, r processor.Recoverer) *pipeline.Runner {
+func NewRunner(t *testing.T, o pipeline.Options, r repair.Family) *pipeline.Runner {
 	t.Helper()
-	registry, err := processor.NewRegistry(processor.Step{Recoverer: r})
+	registry, err := pipeline.NewRegistry(pipeline.Step{Family: r})
 	if err != nil {
 		t.Fatal(err)
 	}

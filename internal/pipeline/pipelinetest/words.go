@@ -13,11 +13,12 @@ import (
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // InOtherWords makes sure that a repair succeeds whatever its sentences say, and that the status says of every action
 // whether this run did it. prepare makes a node with something to repair.
-func InOtherWords(t *testing.T, prepare func(t *testing.T) (processor.Recoverer, processor.Request)) {
+func InOtherWords(t *testing.T, prepare func(t *testing.T) (repair.Family, processor.Request)) {
 	t.Helper()
 	for name, already := range map[string]bool{"nothing is done": false, "all is done already": true} {
 		t.Run(name, func(t *testing.T) {
@@ -25,7 +26,7 @@ func InOtherWords(t *testing.T, prepare func(t *testing.T) (processor.Recoverer,
 			if already {
 				r = second{r}
 			}
-			o := run(t, processortest.Reworded{Recoverer: r}, request)
+			o := run(t, processortest.Reworded{Family: r}, request)
 			if o.Phase != v1.OperationSucceeded || len(o.Actions) == 0 {
 				t.Fatalf("it ended as %s with %d actions: %s", o.Phase, len(o.Actions), o.Message)
 			}
@@ -39,17 +40,25 @@ func InOtherWords(t *testing.T, prepare func(t *testing.T) (processor.Recoverer,
 }
 
 // second is a recoverer that finds each action done right before by another recoverer.
-type second struct{ processor.Recoverer }
+type second struct{ repair.Family }
 
-func (s second) Apply(ctx context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	if done, err := s.Recoverer.Apply(ctx, r, a); err != nil {
+// Open implements repair.Family.
+func (s second) Open(ctx context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+	work, err := s.Family.Open(ctx, r, p)
+	return secondWork{work}, err
+}
+
+type secondWork struct{ repair.Work }
+
+func (w secondWork) Apply(ctx context.Context, action int) (fault.Applied, error) {
+	if done, err := w.Work.Apply(ctx, action); err != nil {
 		return done, err
 	}
-	return s.Recoverer.Apply(ctx, r, a)
+	return w.Work.Apply(ctx, action)
 }
 
 // run runs a recoverer as the one operation of a Diagnosis.
-func run(t *testing.T, r processor.Recoverer, request processor.Request) v1.OperationRun {
+func run(t *testing.T, r repair.Family, request processor.Request) v1.OperationRun {
 	t.Helper()
 	if request.Node == "" {
 		request.Node = "node"

@@ -20,6 +20,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -43,13 +44,11 @@ type Family struct {
 	Remedies []Remedy
 }
 
-// Remedy is a recoverer and what its actions are known by.
+// Remedy is what repairs a kind of faults.
 type Remedy struct {
-	processor.Recoverer
-	// Codes are those of the faults in its actions.
+	repair.Family
+	// Codes are those of the faults that it repairs.
 	Codes []fault.Code
-	// Kinds are those of its actions. Empty: all that no remedy before it has.
-	Kinds []fault.ActionKind
 	// NamedPodOnly is set if it is only for a pod that the Diagnosis itself names.
 	NamedPodOnly bool
 }

@@ -22,6 +22,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
 // nodePods are those of the node, by name, in the namespace shop.
@@ -95,29 +97,31 @@ func (m *fakeFamily) Run(_ context.Context, request processor.Request) (processo
 // fakeRecoverer is the recoverer of a member.
 type fakeRecoverer struct{ *fakeFamily }
 
-func (m fakeRecoverer) Plan(_ context.Context, request processor.Request) (processor.Plan, error) {
+func (m fakeRecoverer) Plan(_ context.Context, request processor.Request) (repair.Part, error) {
 	m.planned = append(m.planned, request.Pod.Name)
 	switch {
 	case m.plans != nil:
-		return processor.Plan{}, m.plans
+		return repair.Part{}, m.plans
 	case m.refuses != "":
-		return processor.Plan{NotApplicable: m.refuses}, nil
+		return repair.Part{NotApplicable: m.refuses}, nil
 	case !m.broken[request.Pod.Name]:
-		return processor.Plan{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
+		return repair.Part{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
 	}
-	return processor.Plan{
+	return repair.Part{
 		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + request.Pod.Name}, Lossless: true}},
 		Findings: []fault.Finding{m.findingOf(request.Pod.Name)},
 		Notes:    map[string]string{"of": m.name},
 	}, nil
 }
 
-func (m fakeRecoverer) Apply(_ context.Context, r processor.Request, a fault.Action) (fault.Applied, error) {
-	m.applied = append(m.applied, a.Mount.Point+" of "+r.Pod.Name)
-	return fault.Applied{}, m.applies
+func (m fakeRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(_ context.Context, a fault.Action) (fault.Applied, error) {
+		m.applied = append(m.applied, a.Mount.Point+" of "+r.Pod.Name)
+		return fault.Applied{}, m.applies
+	}), nil
 }
 
-func (m fakeRecoverer) Verify(_ context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+func (m fakeRecoverer) Verify(_ context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	if m.verifies != nil {
 		return processor.Result{}, m.verifies
 	}
@@ -142,13 +146,13 @@ func newAutoScene() *autoScene {
 	}
 }
 
-func (s *autoScene) testFamilies(wrap func(processor.Recoverer) processor.Recoverer) []Family {
+func (s *autoScene) testFamilies(wrap func(repair.Family) repair.Family) []Family {
 	family := func(m *fakeFamily, scope Scope) Family {
-		var r processor.Recoverer = fakeRecoverer{m}
+		var r repair.Family = fakeRecoverer{m}
 		if wrap != nil {
 			r = wrap(r)
 		}
-		return Family{Name: m.name, Scope: scope, Diagnoser: m, Remedies: []Remedy{{Recoverer: r, Codes: []fault.Code{m.code}}}}
+		return Family{Name: m.name, Scope: scope, Diagnoser: m, Remedies: []Remedy{{Family: r, Codes: []fault.Code{m.code}}}}
 	}
 	return []Family{family(s.subPath, Pods), family(s.volume, Volumes), family(s.device, Devices)}
 }
@@ -166,22 +170,26 @@ func (s *autoScene) runDiagnoser(t *testing.T, r processor.Request) (processor.R
 	return result, found
 }
 
-// runRecoverer does all that the pipeline does, and gives the end and the errors of actions.
-func (s *autoScene) runRecoverer(t *testing.T, request processor.Request) (processor.Plan, processor.Result, error) {
+// runRecoverer does all that the pipeline does, and gives the end.
+func (s *autoScene) runRecoverer(t *testing.T, request processor.Request) (repair.Plan, processor.Result, error) {
 	t.Helper()
 	found, _ := s.runDiagnoser(t, request)
 	request.Values = found.Values
-	h := &Recoverer{Families: s.testFamilies(nil)}
-	plan, err := h.Plan(t.Context(), request)
+	return s.planAndExecute(t, s.testFamilies(nil), request)
+}
+
+// planAndExecute has families repair what was found before.
+func (s *autoScene) planAndExecute(t *testing.T, families []Family, request processor.Request) (repair.Plan, processor.Result, error) {
+	t.Helper()
+	plan, err := (&Recoverer{Families: families}).Plan(t.Context(), request)
 	if err != nil {
 		return plan, processor.Result{}, err
 	}
-	for _, a := range plan.Actions {
-		done, err := h.Apply(t.Context(), request, a)
-		done.Undone = err != nil
-		plan.Applied = append(plan.Applied, done)
+	var known []repair.Family
+	for _, f := range families {
+		known = append(known, f.Remedies[0].Family)
 	}
-	result, err := h.Verify(t.Context(), request, plan)
+	result, err := repairtest.NewEngine(known...).Execute(t.Context(), request, &plan, repairtest.NewJournal(plan))
 	return plan, result, err
 }
 
@@ -235,8 +243,8 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]int{1, 1, 1, 1}, plan.Parts); diff != "" {
-		t.Errorf("parts:\n%s", diff)
+	if len(plan.Parts) != 4 || len(plan.Actions()) != 4 {
+		t.Errorf("parts %+v", plan.Parts)
 	}
 	want := [][]string{{"/subPath/a of a"}, {"/volume/a of a", "/volume/b of b"}, {"/device/ of "}}
 	if diff := cmp.Diff(want, [][]string{s.subPath.applied, s.volume.applied, s.device.applied}); diff != "" {
@@ -247,12 +255,12 @@ func TestEveryFamilyIsRepaired(t *testing.T) {
 	}
 	s = newAutoScene()
 	s.subPath.broken, s.volume.broken = map[string]bool{"a": true, "b": true}, map[string]bool{"b": true}
-	if plan, _, err = s.runRecoverer(t, podRequest("a")); err != nil || len(plan.Actions) != 1 || plan.Actions[0].Pod.Name != "a" {
-		t.Errorf("for one pod: %+v, %v", plan.Actions, err)
+	if plan, _, err = s.runRecoverer(t, podRequest("a")); err != nil || len(plan.Actions()) != 1 || plan.Parts[0].Pod.Name != "a" {
+		t.Errorf("for one pod: %+v, %v", plan.Parts, err)
 	}
 	s.device.broken = map[string]bool{"": true, "a": true, "b": true}
 	if plan, result, err = s.runRecoverer(t, podRequest("a")); err != nil || len(result.Findings) != 2 || !slices.Equal(s.device.applied, []string{"/device/a of a"}) {
-		t.Errorf("with a device: %+v, %v; applied for %v", plan.Actions, err, s.device.applied)
+		t.Errorf("with a device: %+v, %v; applied for %v", plan.Parts, err, s.device.applied)
 	}
 }
 
@@ -266,17 +274,12 @@ func TestFaultGoesBeforeItsRepair(t *testing.T) {
 	found, _ := s.runDiagnoser(t, request)
 	request.Values = found.Values
 	delete(s.subPath.broken, "a")
-	h := &Recoverer{Families: s.testFamilies(nil)}
-	plan, err := h.Plan(t.Context(), request)
-	if err != nil || len(plan.Actions) != 1 || plan.Actions[0].Fault != fault.DisconnectedFUSE {
-		t.Fatalf("plan %+v, %v", plan, err)
+	plan, result, err := s.planAndExecute(t, s.testFamilies(nil), request)
+	if err != nil || len(plan.Actions()) != 1 || plan.Actions()[0].Fault != fault.DisconnectedFUSE || result.Message != "nothing is broken" {
+		t.Fatalf("plan %+v, %+v, %v", plan, result, err)
 	}
 	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, plan.Gone); diff != "" {
 		t.Errorf("gone (-want +got):\n%s", diff)
-	}
-	plan.Applied = []fault.Applied{{}}
-	if result, err := h.Verify(t.Context(), request, plan); err != nil || result.Message != "nothing is broken" {
-		t.Errorf("%+v, %v", result, err)
 	}
 }
 
@@ -297,7 +300,7 @@ func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 		s.subPath.broken, s.volume.broken = map[string]bool{"a": true}, map[string]bool{"a": true}
 		tc.fail(s.volume)
 		_, result, err := s.runRecoverer(t, podRequest("a"))
-		if (err != nil) != (name == "verify") || !strings.HasPrefix(result.Message, tc.message) {
+		if (err != nil) != (name == "apply" || name == "verify") || !strings.HasPrefix(result.Message, tc.message) {
 			t.Errorf("%s: %v, message %q", name, err, result.Message)
 		}
 		healed := slices.IndexFunc(result.Findings, func(f fault.Finding) bool { return f.Healed })
@@ -342,7 +345,7 @@ func TestUnjudgedIsNotClean(t *testing.T) {
 			t.Errorf("a fault and something unjudged: %+v", result)
 		}
 		plan, proof, err := s.runRecoverer(t, request)
-		if err != nil || len(plan.Actions) != 1 || !strings.Contains(proof.Message, `it could not be judged: volume "v": host is down`) {
+		if err != nil || len(plan.Actions()) != 1 || !strings.Contains(proof.Message, `it could not be judged: volume "v": host is down`) {
 			t.Errorf("plan %+v, proof %+v, %v", plan, proof, err)
 		}
 	}
@@ -399,13 +402,8 @@ func TestAFaultWithoutARemedy(t *testing.T) {
 	}
 	request := podRequest("a")
 	request.Values = found.Values
-	h := &Recoverer{Families: families}
-	p, err := h.Plan(t.Context(), request)
-	if err != nil || len(p.Actions) > 0 {
-		t.Fatalf("plan %+v, %v", p, err)
-	}
-	result, err := h.Verify(t.Context(), request, p)
-	if err != nil || result.NoFault || !strings.HasSuffix(result.Message, fault.MissingBindSource.Entry().Next) {
+	p, result, err := s.planAndExecute(t, families, request)
+	if err != nil || len(p.Parts) > 0 || result.NoFault || !strings.HasSuffix(result.Message, fault.MissingBindSource.Entry().Next) {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }
@@ -424,7 +422,7 @@ func TestPlanNeedsTheDiagnoser(t *testing.T) {
 	s.subPath.broken = map[string]bool{"b": true}
 	forged := podRequest("a")
 	forged.Values = map[string]string{KeyChecks: `[{"family":"subPath","namespace":"shop","pod":"b","codes":["StaleSubPath"]},{"family":"none","codes":["HeldDevice"]}]`}
-	if p, err := h.Plan(t.Context(), forged); err != nil || len(p.Actions) > 0 || !slices.Equal(s.subPath.planned, []string{"a"}) {
+	if p, err := h.Plan(t.Context(), forged); err != nil || len(p.Parts) > 0 || !slices.Equal(s.subPath.planned, []string{"a"}) {
 		t.Errorf("plan %+v, %v; planned for %v", p, err, s.subPath.planned)
 	}
 }
@@ -437,18 +435,9 @@ func TestSentencesDecideNothing(t *testing.T) {
 	found, _ := s.runDiagnoser(t, podRequest("a"))
 	request := podRequest("a")
 	request.Values = found.Values
-	h := &Recoverer{Families: s.testFamilies(func(r processor.Recoverer) processor.Recoverer { return processortest.Reworded{Recoverer: r} })}
-	plan, err := h.Plan(t.Context(), request)
-	if err != nil || len(plan.Actions) != 2 {
-		t.Fatalf("plan %+v, %v", plan, err)
-	}
-	for _, a := range plan.Actions {
-		if _, err := h.Apply(t.Context(), request, a); err != nil {
-			t.Error(err)
-		}
-	}
-	if result, err := h.Verify(t.Context(), request, plan); err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed {
-		t.Errorf("result %+v, %v", result, err)
+	reworded := s.testFamilies(func(r repair.Family) repair.Family { return processortest.Reworded{Family: r} })
+	if plan, result, err := s.planAndExecute(t, reworded, request); err != nil || len(plan.Actions()) != 2 || len(result.Findings) != 2 || !result.Findings[0].Healed {
+		t.Errorf("plan %+v, result %+v, %v", plan, result, err)
 	}
 }
 

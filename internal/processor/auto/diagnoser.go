@@ -4,6 +4,7 @@
 package auto
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Diagnoser is the processor autoDiagnoser.
@@ -112,7 +114,9 @@ func (d *Diagnoser) targetsOfPods(f *Family, r processor.Request) []familyTarget
 	for _, pod := range d.Lister.PodsHere() {
 		all = append(all, familyTarget{f, requestFor(r, pod.Namespace, pod.Name)})
 	}
-	slices.SortFunc(all, func(a, b familyTarget) int { return comparePods(a.request.Pod, b.request.Pod) })
+	slices.SortFunc(all, func(a, b familyTarget) int {
+		return cmp.Or(cmp.Compare(a.request.Pod.Namespace, b.request.Pod.Namespace), cmp.Compare(a.request.Pod.Name, b.request.Pod.Name))
+	})
 	return all
 }
 
@@ -225,7 +229,7 @@ func checksByPod(check familyCheck, findings []fault.Finding) []familyCheck {
 // finalResult is the result, or the error of those that could not look.
 func (s *checkSum) finalResult(request processor.Request, nothing string, looks int) (processor.Result, error) {
 	if len(s.result.Findings) == 0 && len(s.errs) > 0 {
-		return processor.Result{}, joinErrors(s.errs)
+		return processor.Result{}, repair.JoinErrors(s.errs)
 	}
 	if err := processor.AddJSON(s.result.Values, map[string]any{KeyChecks: s.checks}); err != nil {
 		return processor.Result{}, err
@@ -241,19 +245,4 @@ func (s *checkSum) finalResult(request processor.Request, nothing string, looks 
 	}
 	s.result.NoFault, s.result.Message = true, nothing
 	return s.result, nil
-}
-
-// joinErrors is the error of several families. It is worth another try if one of them is.
-func joinErrors(errs []error) error {
-	first := max(0, slices.IndexFunc(errs, func(err error) bool { return !processor.IsStalled(err) }))
-	var others []string
-	for i, err := range errs {
-		if i != first {
-			others = append(others, err.Error())
-		}
-	}
-	if len(others) == 0 {
-		return errs[first]
-	}
-	return fmt.Errorf("%w; %s", errs[first], processor.JoinReasons(others, maxSentences))
 }

@@ -12,9 +12,10 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
-// Recoverer is the recoverer autoRecover.
+// Recoverer is the recoverer autoRecover. It plans; each family does and proves its own parts.
 type Recoverer struct {
 	Families []Family
 }
@@ -28,7 +29,7 @@ func (h *Recoverer) Parameters() []string {
 	for _, f := range h.Families {
 		parts = append(parts, f.Diagnoser)
 		for _, remedy := range f.Remedies {
-			parts = append(parts, remedy.Recoverer)
+			parts = append(parts, remedy.Family)
 		}
 	}
 	return mergeParameters(parts...)
@@ -36,25 +37,6 @@ func (h *Recoverer) Parameters() []string {
 
 // maxParts bounds how many plans one plan has: one for each family and pod.
 const maxParts = 50
-
-// planState is what Verify has to know about the time of the plan.
-type planState struct {
-	Parts   []planPart `json:"parts,omitempty"`
-	Refused []refusal  `json:"refused,omitempty"`
-	// Gone says of each family whose faults have gone since they were found how it looks now.
-	Gone []string `json:"gone,omitempty"`
-}
-
-// planPart is the plan of one remedy for one target.
-type planPart struct {
-	Remedy    string `json:"remedy"`
-	Namespace string `json:"namespace,omitempty"`
-	Pod       string `json:"pod,omitempty"`
-	// Actions and Findings are how many of the plan are its own.
-	Actions  int               `json:"actions"`
-	Findings int               `json:"findings"`
-	Notes    map[string]string `json:"notes,omitempty"`
-}
 
 // refusal is what is left broken.
 type refusal struct {
@@ -68,16 +50,18 @@ type refusal struct {
 
 // planDraft is a plan that grows by one target after another.
 type planDraft struct {
-	plan processor.Plan
-	planState
-	errs []error
+	plan    repair.Plan
+	refused []refusal
+	// messages say of each family whose faults have gone since they were found how it looks now.
+	messages []string
+	errs     []error
 }
 
 // Plan has each family plan that has found a fault. A plan without an action repairs nothing, and says why.
-func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair.Plan, error) {
 	found, err := readChecks(request)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Plan{}, err
 	}
 	var d planDraft
 	for _, check := range found {
@@ -88,7 +72,7 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 		case len(check.Codes) == 0 || i < 0:
 		case h.Families[i].Scope <= Volumes && request.Pod.Name == "" && check.Pod == "":
 			d.addRefusal(check, "no pod is known that it belongs to")
-		case len(d.Parts) == maxParts:
+		case len(d.plan.Parts) == maxParts:
 			d.addRefusal(check, fmt.Sprintf("it is left for another run: no more than %d repairs are planned at once", maxParts))
 		default:
 			d.addTarget(ctx, familyTarget{&h.Families[i], requestFor(request, check.Namespace, check.Pod)}, check, request.Pod.Name != "")
@@ -98,14 +82,23 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (proces
 				"it could not be judged: "+processor.JoinReasons(check.Unjudged, maxSentences))
 		}
 		if ctx.Err() != nil {
-			return processor.Plan{}, context.Cause(ctx)
+			return repair.Plan{}, context.Cause(ctx)
 		}
 	}
-	if len(d.Parts) == 0 && len(d.errs) > 0 {
-		return processor.Plan{}, joinErrors(d.errs)
+	if len(d.plan.Parts) == 0 && len(d.errs) > 0 {
+		return repair.Plan{}, repair.JoinErrors(d.errs)
 	}
-	err = d.plan.SaveState(d.planState)
-	return d.plan, err
+	if len(d.refused) > 0 {
+		d.plan.Values = map[string]string{}
+		if err := processor.AddJSON(d.plan.Values, map[string]any{KeyRefused: d.refused}); err != nil {
+			return repair.Plan{}, err
+		}
+	}
+	for _, r := range d.refused {
+		d.messages = append(d.messages, fmt.Sprintf("%s. Next: %s", r.Reason, r.Next))
+	}
+	d.plan.Message = processor.JoinReasons(d.messages, maxSentences)
+	return d.plan, nil
 }
 
 // addTarget takes up the plan of the first remedy that has one, or why none has.
@@ -116,20 +109,21 @@ func (d *planDraft) addTarget(ctx context.Context, target familyTarget, check fa
 			func(code fault.Code) bool { return slices.Contains(remedy.Codes, code) }) {
 			continue
 		}
-		plan, err := remedy.Plan(ctx, target.request)
+		part, err := remedy.Plan(ctx, target.request)
 		switch {
 		case err != nil:
 			d.errs = append(d.errs, fmt.Errorf("%s: %w", target.Name, err))
 			reasons = append(reasons, err.Error())
-		case len(plan.Actions) > 0:
-			d.addPart(target, remedy.Name(), plan)
+		case len(part.Actions) > 0:
+			part.Family, part.Pod, part.Gone = remedy.Name(), target.request.Pod, nil
+			d.plan.Parts = append(d.plan.Parts, part)
 			return
-		case allGone(plan.Gone, check.Codes):
-			d.plan.Gone = append(d.plan.Gone, plan.Gone...)
-			d.Gone = append(d.Gone, printable.Clip(plan.NotApplicable, maxMessage))
+		case allGone(part.Gone, check.Codes):
+			d.plan.Gone = append(d.plan.Gone, part.Gone...)
+			d.messages = append(d.messages, printable.Clip(part.NotApplicable, maxMessage))
 			return
 		default:
-			reasons = append(reasons, cmp.Or(plan.NotApplicable, "nothing is known that could be done"))
+			reasons = append(reasons, cmp.Or(part.NotApplicable, "nothing is known that could be done"))
 		}
 	}
 	if len(reasons) == 0 {
@@ -145,56 +139,12 @@ func allGone(gone []fault.Absence, codes []fault.Code) bool {
 	})
 }
 
-// addPart adds a plan as one part. Its actions name the pod, by which Apply knows it.
-func (d *planDraft) addPart(t familyTarget, remedy string, plan processor.Plan) {
-	pod := t.request.Pod
-	for _, action := range plan.Actions {
-		if t.Scope <= Volumes {
-			named := fault.Pod{Namespace: pod.Namespace, Name: pod.Name}
-			if action.Pod != nil {
-				named.UID = action.Pod.UID
-			}
-			action.Pod = &named
-		}
-		d.plan.Actions = append(d.plan.Actions, action)
-	}
-	d.plan.Findings = append(d.plan.Findings, plan.Findings...)
-	d.plan.Parts = append(d.plan.Parts, len(plan.Actions))
-	d.Parts = append(d.Parts, planPart{
-		Remedy: remedy, Namespace: pod.Namespace, Pod: pod.Name, Actions: len(plan.Actions), Findings: len(plan.Findings), Notes: plan.Notes,
-	})
-}
-
 func (d *planDraft) addRefusal(c familyCheck, reason string) {
 	next := "create another Diagnosis once that is solved"
 	if len(c.Codes) > 0 {
 		next = cmp.Or(c.Next, c.Codes[0].Entry().Next)
 	}
-	d.Refused = append(d.Refused, refusal{
+	d.refused = append(d.refused, refusal{
 		Family: c.Family, Namespace: c.Namespace, Pod: c.Pod, Codes: c.Codes, Reason: printable.Clip(reason, maxMessage), Next: next,
 	})
-}
-
-// remedyOf finds who has planned an action, by what it is and by nothing that is said about it.
-func (h *Recoverer) remedyOf(a fault.Action) (Remedy, bool) {
-	for _, f := range h.Families {
-		for _, r := range f.Remedies {
-			if slices.Contains(r.Codes, a.Fault) && (len(r.Kinds) == 0 || slices.Contains(r.Kinds, a.Kind)) {
-				return r, true
-			}
-		}
-	}
-	return Remedy{}, false
-}
-
-// Apply has the recoverer do an action that has planned it.
-func (h *Recoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
-	remedy, ok := h.remedyOf(action)
-	if !ok {
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: nothing is known that does %q against %q", action.Kind, action.Fault))
-	}
-	if action.Pod != nil {
-		request = requestFor(request, action.Pod.Namespace, action.Pod.Name)
-	}
-	return remedy.Apply(ctx, request, action)
 }

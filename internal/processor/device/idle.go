@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -59,19 +60,19 @@ func (*IdleRecoverer) Parameters() []string {
 }
 
 // Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
-func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h *IdleRecoverer) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	options, err := idleOptionsOf(r.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	candidates, kept, err := h.findIdle(ctx, options)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	if len(candidates) == 0 {
-		return processor.Plan{NotApplicable: joinReasons("", kept, "no krbd device is mapped on this node")}, nil
+		return repair.Part{NotApplicable: joinReasons("", kept, "no krbd device is mapped on this node")}, nil
 	}
-	plan := processor.Plan{}
+	plan := repair.Part{}
 	for _, c := range candidates[:min(len(candidates), options.limit)] {
 		ref := device.Reference(c.device)
 		plan.Actions = append(plan.Actions, fault.Action{
@@ -199,6 +200,11 @@ func (h *IdleRecoverer) sinceBoot() time.Duration {
 	return sys.SinceBoot()
 }
 
+// Open implements repair.Family. Each action looks for itself.
+func (h *IdleRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
+}
+
 // Apply unmaps one device, if it is the one that was planned, and is unused still.
 func (h *IdleRecoverer) Apply(ctx context.Context, _ processor.Request, a fault.Action) (fault.Applied, error) {
 	if a.Kind != fault.Detach {
@@ -235,7 +241,7 @@ func (h *IdleRecoverer) checkUnmap(ctx context.Context, d blockdev.Device) error
 }
 
 // Verify proves that every device of the plan is gone.
-func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
 	var results []string
 	for i, action := range plan.Actions {
 		there, err := h.Inspector.There(action.Device)

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // idleScene is krbd devices that are mapped and not mounted, and all that a recoverer needs.
@@ -52,7 +53,7 @@ func (w *idleScene) newRecoverer() *IdleRecoverer {
 	return &IdleRecoverer{Inspector: w.Inspector, Now: func() time.Duration { return w.clock }}
 }
 
-func (w *idleScene) planUnmap(t *testing.T) processor.Plan {
+func (w *idleScene) planUnmap(t *testing.T) repair.Part {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -261,7 +262,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	if _, err := w.healer.Verify(t.Context(), w.request, w.planUnmap(t)); !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("error %v, want that the device is still there", err)
 	}
-	if _, err := w.healer.Verify(t.Context(), w.request, processor.Plan{}); !processor.IsStalled(err) {
+	if _, err := w.healer.Verify(t.Context(), w.request, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("an empty plan: %v, want a stalled error", err)
 	}
 }
@@ -275,7 +276,7 @@ func openCandidate(t *testing.T, node string) {
 
 // TestIdleInOtherWords: no sentence of a plan or of an action decides anything.
 func TestIdleInOtherWords(t *testing.T) {
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		w := newIdleScene(t, 1)
 		w.letTimePass(t, 20*time.Minute)
 		return w.healer, w.request

@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -43,23 +44,23 @@ func (*ReleaseRecoverer) Parameters() []string {
 const maxDevices = 16
 
 // Plan looks again, and plans an unmount for each copy of each device that can be released, then its detach.
-func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	options, err := h.readOptions(ctx, r.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	selection, elsewhere, err := selectionOf(ctx, h.Inspector, r)
 	if err != nil || elsewhere != "" {
-		return processor.Plan{NotApplicable: elsewhere}, err
+		return repair.Part{NotApplicable: elsewhere}, err
 	}
 	choice, err := h.Inspector.Select(ctx, selection)
 	if errors.Is(err, device.ErrParameter) {
-		return processor.Plan{}, processor.Stalled(err)
+		return repair.Part{}, processor.Stalled(err)
 	}
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
-	plan, state, refused := processor.Plan{}, releaseState{}, choice.Others
+	plan, state, refused := repair.Part{}, releaseState{}, choice.Others
 	var copies []device.HolderInfo
 	for _, c := range choice.Abandoned {
 		if len(state.Devices) == maxDevices {
@@ -69,7 +70,7 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		usage, err := h.inspectWithProcesses(ctx, c)
 		switch {
 		case err != nil:
-			return processor.Plan{}, err
+			return repair.Part{}, err
 		case usage == nil: // it has gone meanwhile
 		case !usage.Removable:
 			refused = append(refused, refusalReason(usage))
@@ -80,10 +81,10 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (proce
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned(selection))}, nil
+		return repair.Part{NotApplicable: joinReasons("nothing is released: ", refused, noneAbandoned(selection))}, nil
 	}
 	if state.Others, err = h.Inspector.ListOtherMounts(ctx, copies); err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	err = plan.SaveState(state)
 	return plan, err
@@ -109,7 +110,7 @@ func refusalReason(c *device.Usage) string {
 }
 
 // planRelease plans for one device, and says whether that is to be detached.
-func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, usage *device.Usage, plan *processor.Plan) (detached bool) {
+func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, usage *device.Usage, plan *repair.Part) (detached bool) {
 	for _, copied := range usage.Copies() {
 		at := copied.RecordedMount
 		plan.Actions = append(plan.Actions, fault.Action{

@@ -27,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 func TestMain(m *testing.M) { devicetest.Main(m) }
@@ -60,19 +61,19 @@ func newReleaseSceneOn(t *testing.T, s *devicetest.Scene, mode string, args ...s
 	return w
 }
 
-func (w *heldScene) planRelease(t *testing.T) processor.Plan {
+func (w *heldScene) planRelease(t *testing.T) repair.Part {
 	t.Helper()
 	plan, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
 	// On the way, the plan is written down and read again.
 	text, err := json.Marshal(plan)
 	must(t, err)
-	plan = processor.Plan{}
+	plan = repair.Part{}
 	must(t, json.Unmarshal(text, &plan))
 	return plan
 }
 
-func (w *heldScene) applyPlan(t *testing.T, p processor.Plan) []string {
+func (w *heldScene) applyPlan(t *testing.T, p repair.Part) []string {
 	t.Helper()
 	return processortest.ApplyAll(t, w.healer, w.request, p)
 }

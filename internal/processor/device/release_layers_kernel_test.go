@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // runRelease plans for what is named, does it, and gives what is said of it at the end.
@@ -128,7 +129,7 @@ func TestReleasesABtrfsOfTwoDevices(t *testing.T) {
 
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		w := newReleaseScene(t, "image", "exporter")
 		return w.healer, w.request
 	})

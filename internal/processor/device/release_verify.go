@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // releaseState is what Verify has to know about the time of the plan.
@@ -44,7 +45,7 @@ func releasedDeviceOf(c *device.Usage, detach bool) releasedDevice {
 	return d
 }
 
-func loadReleaseState(p processor.Plan) (releaseState, error) {
+func loadReleaseState(p repair.Part) (releaseState, error) {
 	var m releaseState
 	err := p.LoadState(&m)
 	if err == nil && len(m.Devices) == 0 {
@@ -54,7 +55,7 @@ func loadReleaseState(p processor.Plan) (releaseState, error) {
 }
 
 // Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.
-func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
 	m, err := loadReleaseState(plan)
 	if err != nil {
 		return processor.Result{}, err
@@ -80,7 +81,7 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 }
 
 // describeUnmounts says how many copies were unmounted, and how many had gone by themselves.
-func (r releasedDevice) describeUnmounts(p processor.Plan) string {
+func (r releasedDevice) describeUnmounts(p repair.Part) string {
 	already := 0
 	for i, a := range p.Actions {
 		if p.Outcome(i).Already && a.Mount != nil && slices.Contains(r.Mounts, *a.Mount) {

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -55,16 +56,16 @@ func (*Recoverer) Parameters() []string {
 }
 
 // Plan looks again, and plans every removal by name, pod after pod, up to the limit.
-func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	options, err := recoverOptionsOf(r.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	s, err := h.Inspector.Survey(ctx)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
-	plan := processor.Plan{}
+	plan := repair.Part{}
 	var stay []string
 	for _, pod := range s.Pods {
 		switch {
@@ -80,7 +81,7 @@ func (h *Recoverer) Plan(ctx context.Context, r processor.Request) (processor.Pl
 		}
 	}
 	if len(plan.Actions) == 0 {
-		return processor.Plan{NotApplicable: s.NoneReason(options.uid)}, nil
+		return repair.Part{NotApplicable: s.NoneReason(options.uid)}, nil
 	}
 	plan.Notes, err = refusalNotes(stay)
 	return plan, err
@@ -98,6 +99,11 @@ func refusalNotes(stay []string) (map[string]string, error) {
 	}
 	notes := map[string]string{}
 	return notes, processor.AddJSON(notes, map[string]any{KeyRecoverRefused: stay})
+}
+
+// Open implements repair.Family. Each action looks for itself.
+func (h *Recoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
 }
 
 // Apply removes one name, if all of the plan for its pod holds still.
@@ -126,7 +132,7 @@ type podOutcome struct {
 
 // Verify proves that everything of the plan is gone, and that its pods have no volumes left. A pod is healed when the
 // kubelet has removed its directory.
-func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
 	pods, err := h.countByPod(ctx, plan)
 	if err != nil {
 		return processor.Result{}, err
@@ -182,7 +188,7 @@ func markHealed(findings []fault.Finding, gone map[string]bool) []fault.Finding 
 }
 
 // countByPod counts what a plan removes, by pod, and makes sure that each of it is gone.
-func (h *Recoverer) countByPod(ctx context.Context, plan processor.Plan) ([]*podOutcome, error) {
+func (h *Recoverer) countByPod(ctx context.Context, plan repair.Part) ([]*podOutcome, error) {
 	var pods []*podOutcome
 	for i, action := range plan.Actions {
 		there, err := h.Inspector.EntryExists(ctx, action)

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 const goneUID, otherUID = orphantest.Gone, orphantest.Other
@@ -32,7 +33,7 @@ func newRecoverer(s *orphantest.Scene) *Recoverer {
 	return &Recoverer{Inspector: s.Inspector, Patience: time.Millisecond} // there is no kubelet
 }
 
-func planScene(t *testing.T, s *orphantest.Scene, values map[string]string) processor.Plan {
+func planScene(t *testing.T, s *orphantest.Scene, values map[string]string) repair.Part {
 	t.Helper()
 	p, err := newRecoverer(s).Plan(t.Context(), processor.Request{Values: values})
 	if err != nil {
@@ -245,7 +246,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 	if !processor.IsStalled(err) || !strings.Contains(err.Error(), "still there") {
 		t.Errorf("nothing done: %v", err)
 	}
-	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, processor.Plan{}); !processor.IsStalled(err) {
+	if _, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("an empty plan: %v", err)
 	}
 	applyActions(t, s, p.Actions)
@@ -258,7 +259,7 @@ func TestVerifySeesWhatWasNotDone(t *testing.T) {
 
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		s := orphantest.New(t)
 		s.Leave(goneUID)
 		return newRecoverer(s), processor.Request{}

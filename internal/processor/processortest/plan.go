@@ -7,21 +7,27 @@ import (
 	"testing"
 
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Targets lists what a plan acts on, each with the kind of the action.
-func Targets(p processor.Plan) (all []string) {
+func Targets(p repair.Part) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, string(a.Kind)+" "+a.Target)
 	}
 	return all
 }
 
-// ApplyAll applies each action of a plan, and returns the messages. The test fails at the first error.
-func ApplyAll(t testing.TB, r processor.Recoverer, request processor.Request, p processor.Plan) (messages []string) {
+// ApplyAll applies each action of a part, and returns the messages. The test fails at the first error.
+func ApplyAll(t testing.TB, r repair.Family, request processor.Request, p repair.Part) (messages []string) {
 	t.Helper()
-	for _, a := range p.Actions {
-		done, err := r.Apply(t.Context(), request, a)
+	work, err := r.Open(t.Context(), request, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer work.Close()
+	for i := range p.Actions {
+		done, err := work.Apply(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}

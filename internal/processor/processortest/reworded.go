@@ -9,15 +9,16 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Reworded is a recoverer whose sentences say the opposite of what is so, also those of its errors. All else of it is as it
 // was, so nothing that builds on it may behave in another way.
-type Reworded struct{ processor.Recoverer }
+type Reworded struct{ repair.Family }
 
 // Plan is that of the recoverer, in other words.
-func (r Reworded) Plan(ctx context.Context, req processor.Request) (processor.Plan, error) {
-	p, err := r.Recoverer.Plan(ctx, req)
+func (r Reworded) Plan(ctx context.Context, req processor.Request) (repair.Part, error) {
+	p, err := r.Family.Plan(ctx, req)
 	RewordActions(p.Actions)
 	for i := range p.Findings {
 		p.Findings[i].Evidence = []string{"nothing is wrong"}
@@ -28,15 +29,22 @@ func (r Reworded) Plan(ctx context.Context, req processor.Request) (processor.Pl
 	return p, reword(err)
 }
 
-// Apply is that of the recoverer, in other words.
-func (r Reworded) Apply(ctx context.Context, req processor.Request, a fault.Action) (fault.Applied, error) {
-	done, err := r.Recoverer.Apply(ctx, req, a)
+// Open is that of the recoverer, whose Work says how it went in other words.
+func (r Reworded) Open(ctx context.Context, req processor.Request, p repair.Part) (repair.Work, error) {
+	work, err := r.Family.Open(ctx, req, p)
+	return rewordedWork{work}, reword(err)
+}
+
+type rewordedWork struct{ repair.Work }
+
+func (w rewordedWork) Apply(ctx context.Context, action int) (fault.Applied, error) {
+	done, err := w.Work.Apply(ctx, action)
 	return RewordApplied(done), reword(err)
 }
 
 // Verify is that of the recoverer, with other words for why it failed.
-func (r Reworded) Verify(ctx context.Context, req processor.Request, p processor.Plan) (processor.Result, error) {
-	result, err := r.Recoverer.Verify(ctx, req, p)
+func (r Reworded) Verify(ctx context.Context, req processor.Request, p repair.Part) (processor.Result, error) {
+	result, err := r.Family.Verify(ctx, req, p)
 	return result, reword(err)
 }
 

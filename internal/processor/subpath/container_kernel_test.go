@@ -236,15 +236,15 @@ func (w *repairScene) healInALoop(t *testing.T) map[string]int {
 }
 
 // makeStale makes the stale bind of a round: marked deleted, or not.
-func (w *repairScene) makeStale(t *testing.T, round int) repair {
+func (w *repairScene) makeStale(t *testing.T, round int) healing {
 	t.Helper()
 	if round%4 == 0 {
 		w.putStale(t, w.point)
-		return repair{w.point, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key")}
+		return healing{w.point, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, "configmap"), "key")}
 	}
 	point := w.Point(w.pod, "empty", "app", 1)
 	w.Stack(w.secondSource(), point)
 	must(t, os.Rename(w.secondSource(), w.secondSource()+strconv.Itoa(round)))
 	must(t, os.MkdirAll(filepath.Join(w.secondSource(), "inner"), 0o755))
-	return repair{point, w.secondSource()}
+	return healing{point, w.secondSource()}
 }

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 var roles = kerneltest.Roles{
@@ -43,7 +44,7 @@ type killedPlan struct {
 	PID     int
 	Pod     *corev1.Pod
 	Request processor.Request
-	Plan    processor.Plan
+	Plan    repair.Part
 }
 
 func (j killedPlan) newRecoverer(ctx context.Context) (*Recoverer, error) {

@@ -24,8 +24,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
-	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 const (
@@ -458,7 +458,7 @@ func (r *raceScene) round(t *testing.T, c raceContest, i int) {
 func (r *raceScene) someTime() time.Duration { return rand.N(r.usual) }
 
 // planOne makes a plan without any disturbance.
-func (r *raceScene) planOne(t *testing.T) processor.Plan {
+func (r *raceScene) planOne(t *testing.T) repair.Part {
 	t.Helper()
 	p := r.plan(t)
 	if len(p.Actions) != 1 || numberOf(p.Actions[0].Mount) != r.places.Stale {
@@ -509,7 +509,7 @@ func (b *bout) planAndApply(t *testing.T, r *raceScene) {
 	}
 }
 
-func (b *bout) apply(t *testing.T, w *repairScene, p processor.Plan) {
+func (b *bout) apply(t *testing.T, w *repairScene, p repair.Part) {
 	t.Helper()
 	b.began = time.Now().UnixNano()
 	done, err := w.healer.Apply(t.Context(), w.request, p.Actions[0])

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -60,36 +61,36 @@ func (h *Recoverer) restarter() restart.Restarter {
 
 // Plan looks again, and plans an unmount for each stale bind of a container that is to be started again. Then it
 // plans the removal of the runtime's records of the ones that never started.
-func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair.Part, error) {
 	options, err := parameters.Options(request.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
 	if err != nil || elsewhere != "" {
-		return processor.Plan{NotApplicable: elsewhere}, err
+		return repair.Part{NotApplicable: elsewhere}, err
 	}
 	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	report, err := subpath.Inspect(ctx, node, h.Sources, pod, request.Pod.Container)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	c := classifyBinds(pod, report)
 	if len(c.stale) == 0 && len(c.leftToKubelet) > 0 {
-		return processor.Plan{NotApplicable: leftReason(pod, c.leftToKubelet)}, nil
+		return repair.Part{NotApplicable: leftReason(pod, c.leftToKubelet)}, nil
 	}
 	stale, reason := neededRepairs(pod, c.stale)
 	if len(stale) == 0 {
-		plan := processor.Plan{NotApplicable: reason}
+		plan := repair.Part{NotApplicable: reason}
 		if len(report.Stale()) == 0 {
 			plan.Gone = []fault.Absence{{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: pod.Namespace, Name: pod.Name}}}
 		}
 		return plan, nil
 	}
-	plan, containers := processor.Plan{}, []string(nil)
+	plan, containers := repair.Part{}, []string(nil)
 	for _, b := range stale {
 		containers = append(containers, b.Container)
 		found := b.Finding(pod, report.Namespace)

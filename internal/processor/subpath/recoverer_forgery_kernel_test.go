@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // attackedPods is a repairScene with what must not be touched: the pod of a neighbour with a healthy bind and one that is
@@ -57,14 +58,14 @@ func (s *attackedPods) tables(t *testing.T) tables {
 
 // holds checks that nothing has changed in the kubelet's namespace but what was repaired, and nothing in the
 // container's.
-func (s *attackedPods) holds(t *testing.T, before tables, repaired ...repair) {
+func (s *attackedPods) holds(t *testing.T, before tables, repaired ...healing) {
 	t.Helper()
 	holds(t, 0, before.kubelet, repaired...)
 	holds(t, s.container.PID, before.container)
 }
 
 // printable returns the plan if its evidence is short and printable.
-func printable(t *testing.T, plan processor.Plan) processor.Plan {
+func printable(t *testing.T, plan repair.Part) repair.Part {
 	t.Helper()
 	for _, f := range plan.Findings {
 		for _, line := range f.Evidence {
@@ -182,7 +183,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
 	KeyRecoverResult, KeyRecoverResults, KeyRecoverRunningAfter,
-	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", processor.StateNote,
+	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", repair.StateNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
 }
@@ -276,7 +277,7 @@ func (s *attackedPods) rename(t *testing.T, volume, container string) {
 }
 
 // points lists the points that a plan acts on.
-func points(p processor.Plan) (all []string) {
+func points(p repair.Part) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, a.Target)
 	}
@@ -394,7 +395,7 @@ func TestNamesThatLookDeleted(t *testing.T) {
 			t.Errorf("plan after %q was removed (-want +got):\n%s", name, diff)
 		}
 		s.apply(t, p)
-		s.holds(t, before, repair{point: points[name]})
+		s.holds(t, before, healing{point: points[name]})
 	}
 }
 
@@ -531,7 +532,7 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 				})
 			}
 			p.apply(t, p.plan(t))
-			p.holds(t, before, repair{point: p.point})
+			p.holds(t, before, healing{point: p.point})
 		})
 	}
 }

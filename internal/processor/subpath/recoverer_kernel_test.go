@@ -33,6 +33,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 func TestMain(m *testing.M) {
@@ -91,14 +92,14 @@ func (w *repairScene) set(statuses ...corev1.ContainerStatus) {
 	w.pods.Set(w.pod)
 }
 
-func (w *repairScene) plan(t *testing.T) processor.Plan {
+func (w *repairScene) plan(t *testing.T) repair.Part {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	must(t, err)
 	return p
 }
 
-func (w *repairScene) apply(t *testing.T, p processor.Plan) []string {
+func (w *repairScene) apply(t *testing.T, p repair.Part) []string {
 	t.Helper()
 	return processortest.ApplyAll(t, w.healer, w.request, p)
 }

@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 type noKubelet struct{}
@@ -54,7 +55,7 @@ func TestBadRequests(t *testing.T) {
 	if _, err := h.Apply(t.Context(), good, fault.Action{Kind: "Reboot"}); err == nil || !strings.Contains(err.Error(), `"Reboot"`) {
 		t.Errorf("action of an unknown kind: %v", err)
 	}
-	if _, err := h.Verify(t.Context(), good, processor.Plan{}); !processor.IsStalled(err) {
+	if _, err := h.Verify(t.Context(), good, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("plan without notes: %v, want a stalled error", err)
 	}
 	if _, err := h.Apply(t.Context(), processor.Request{Node: "other", Pod: good.Pod}, fault.Action{Kind: fault.Unmount}); !processor.IsStalled(err) {
@@ -69,7 +70,7 @@ func TestBadRequests(t *testing.T) {
 func TestClaimsNoDeedOfOthers(t *testing.T) {
 	t.Parallel()
 	const another = "was gone already; another mount is there now and is left alone"
-	plan := processor.Plan{
+	plan := repair.Part{
 		Actions: []fault.Action{
 			{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/0"}}, {Kind: fault.Unmount, Mount: &fault.Mount{Point: "/p/1"}},
 			{Kind: fault.RemoveContainerRecord, Record: "c1"},

@@ -21,7 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // table is what is mounted in a namespace, by numbers that the kernel never uses again where it has them, and else by
@@ -164,18 +164,18 @@ func without[K comparable](a, b []K) (left []K) {
 	return left
 }
 
-// repair is what healing does at one point.
-type repair struct {
+// healing is what a repair does at one point.
+type healing struct {
 	point string
 	// source is what the subPath names now; where that is nothing, nothing is mounted in the place of the stale bind.
 	source string
 }
 
 // repairs are those of the plan's unmounts, of subPaths that all name the key of one volume.
-func (w *repairScene) repairs(p processor.Plan, volume string) (all []repair) {
+func (w *repairScene) repairs(p repair.Part, volume string) (all []healing) {
 	for _, a := range p.Actions {
 		if a.Kind == fault.Unmount {
-			all = append(all, repair{a.Target, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, volume), "key")})
+			all = append(all, healing{a.Target, filepath.Join(w.Volume(w.pod, kubelettest.ConfigMap, volume), "key")})
 		}
 	}
 	return all
@@ -184,7 +184,7 @@ func (w *repairScene) repairs(p processor.Plan, volume string) (all []repair) {
 // holds checks that between two tables of the process pid the one mount at each of the points is gone, that one new mount
 // is there in its place, on what the old one was on, of the file that the subPath names now, and that nothing else has
 // changed.
-func holds(t *testing.T, pid int, before table, repaired ...repair) {
+func holds(t *testing.T, pid int, before table, repaired ...healing) {
 	t.Helper()
 	before, after := maps.Clone(before), tableOf(t, pid)
 	for _, r := range repaired {
@@ -223,7 +223,7 @@ func (all table) at(point string) (ids []uint64) {
 }
 
 // shows checks that the process sees at the point the very file that the subPath names.
-func shows(t *testing.T, pid int, r repair) {
+func shows(t *testing.T, pid int, r healing) {
 	t.Helper()
 	root := ""
 	if pid != 0 {

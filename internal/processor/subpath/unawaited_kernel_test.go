@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // TestWithoutWaitingNothingIsHealedThatSuffered: the mounts are repaired, and it is unknown whether app starts.
@@ -38,7 +39,7 @@ func TestWithoutWaitingNothingIsHealedThatSuffered(t *testing.T) {
 
 // TestInOtherWords: no sentence of a plan or of an action decides anything.
 func TestInOtherWords(t *testing.T) {
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		w := newRepairScene(t)
 		w.renew()
 		return w.healer, w.request

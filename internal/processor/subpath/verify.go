@@ -16,11 +16,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Verify proves that the planned mounts are gone and no other mount of the pod is, and waits until the containers that
 // could not start have. The faults of containers that are not waited for are not called healed.
-func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := parameters.Options(request.Values)
 	if err != nil {
 		return processor.Result{}, err
@@ -47,7 +48,7 @@ func (h *Recoverer) Verify(ctx context.Context, request processor.Request, plan 
 }
 
 // verifyPod makes sure of the mounts of the pod. One that was being deleted may have gone meanwhile, and then its mounts have.
-func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, state repairState, plan processor.Plan) error {
+func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, state repairState, plan repair.Part) error {
 	node, err := h.Kubelet.Node(ctx)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (h *Recoverer) verifyPod(ctx context.Context, request processor.Request, st
 }
 
 // verifyUnmounted makes sure that nothing is mounted at the places of the plan.
-func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan processor.Plan) error {
+func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan repair.Part) error {
 	table, err := node.Mounts(ctx)
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan processor.Pla
 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
 // places.
-func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p processor.Plan) error {
+func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p repair.Part) error {
 	report, err := subpath.Inspect(ctx, n, h.Sources, pod, "")
 	if err != nil {
 		return err
@@ -125,7 +126,7 @@ func (s repairState) verifyOthers(ctx context.Context, n *kubelet.Node, pod *cor
 	return nil
 }
 
-func resultValues(p processor.Plan) (map[string]string, error) {
+func resultValues(p repair.Part) (map[string]string, error) {
 	var sentences []string
 	for i, action := range p.Actions {
 		done := p.Outcome(i)

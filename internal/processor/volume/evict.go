@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // KeyEvictResult says what was evicted, and what has become of it.
@@ -87,28 +88,28 @@ const evictionNotAsked = "the Diagnosis does not allow that: to allow it, set it
 	"kubectl kubediag run --evict does; this takes the right to create pods/eviction of the pod"
 
 // Plan looks again, and plans one eviction if that is allowed, needed, and does no more harm than it has to.
-func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (processor.Plan, error) {
+func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (repair.Part, error) {
 	options, err := evictOptionsOf(r.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, r)
 	if err != nil || elsewhere != "" {
-		return processor.Plan{NotApplicable: elsewhere}, err
+		return repair.Part{NotApplicable: elsewhere}, err
 	}
 	findings, reasons, err := h.Judge.Unrepairable(ctx, string(pod.UID))
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	if len(findings) == 0 {
-		return processor.Plan{NotApplicable: nothingToEvict(pod, reasons)}, nil
+		return repair.Part{NotApplicable: nothingToEvict(pod, reasons)}, nil
 	}
 	if why := h.reasonToKeep(pod, options); why != "" {
 		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
-		return processor.Plan{Findings: findings, NotApplicable: why}, nil
+		return repair.Part{Findings: findings, NotApplicable: why}, nil
 	}
 	evicted := podinfo.PodOf(pod)
-	return processor.Plan{
+	return repair.Part{
 		Actions: []fault.Action{{
 			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Volume: findings[0].Volume, Fault: findings[0].Code,
 			Safety: h.safetyReason(ctx, pod, findings, reasons), Loss: h.describeLoss(ctx, pod),

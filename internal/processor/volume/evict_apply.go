@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // evictRetry is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a
@@ -23,6 +24,11 @@ const evictRetry = time.Minute
 // evictedIdentity names the pod of an action for people.
 func evictedIdentity(p fault.Pod) string {
 	return fmt.Sprintf("pod %s/%s (UID %s)", p.Namespace, p.Name, p.UID)
+}
+
+// Open implements repair.Family. Each action looks for itself.
+func (h *EvictRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
 }
 
 // Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 const evictedUID = "29da79e5-386c-4e0d-82c1-215f93ff955d"
@@ -109,7 +110,7 @@ func TestEvictPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := processor.Plan{
+	want := repair.Part{
 		Actions: []fault.Action{{
 			Kind: fault.Evict, Target: "pod default/web-1 (UID " + evictedUID + ")", Pod: &fault.Pod{Namespace: "default", Name: "web-1", UID: evictedUID}, Volume: "data", Fault: fault.DisconnectedFUSE,
 			Safety: `it has DisconnectedFUSE of volume data, which is not repaired here: no healthy source of volume data is on this node; ` +
@@ -432,7 +433,7 @@ func TestEvictVerify(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newEvictScene(t, nil)
-				plan := processor.Plan{Actions: []fault.Action{evictAction()}, Findings: s.findings}
+				plan := repair.Part{Actions: []fault.Action{evictAction()}, Findings: s.findings}
 				if c.already != "" {
 					plan.Applied = []fault.Applied{fault.AlreadySo(c.already)}
 				}
@@ -450,7 +451,7 @@ func TestEvictVerify(t *testing.T) {
 			})
 		})
 	}
-	if _, err := newEvictScene(t, nil).recoverer().Verify(t.Context(), evictRequest, processor.Plan{}); !processor.IsStalled(err) {
+	if _, err := newEvictScene(t, nil).recoverer().Verify(t.Context(), evictRequest, repair.Part{}); !processor.IsStalled(err) {
 		t.Errorf("a plan without an action: %v", err)
 	}
 }
@@ -465,7 +466,7 @@ func TestPipesAmongTheVolumes(t *testing.T) {
 	if out, err := exec.Command("mkfifo", filepath.Join(dir, "a-pipe")).CombinedOutput(); err != nil {
 		t.Fatalf("mkfifo: %v: %s", err, out)
 	}
-	done := make(chan processor.Plan, 1)
+	done := make(chan repair.Part, 1)
 	go func() {
 		plan, err := s.recoverer().Plan(t.Context(), evictRequest)
 		if err != nil {
@@ -486,7 +487,7 @@ func TestPipesAmongTheVolumes(t *testing.T) {
 // TestEvictInOtherWords: no sentence of a plan or of an action decides anything.
 func TestEvictInOtherWords(t *testing.T) {
 	t.Parallel()
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		s := newEvictScene(t, nil)
 		s.evict = func() error {
 			s.pod = nil

@@ -13,13 +13,14 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // evictPollInterval is how often the pod is looked at while it is waited for.
 const evictPollInterval = time.Second
 
 // Verify proves that the pod is gone, or on its way. While it is on its way its faults are not called healed.
-func (h *EvictRecoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *EvictRecoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := evictOptionsOf(request.Values)
 	if err != nil {
 		return processor.Result{}, err

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Keys of the results.
@@ -79,33 +80,33 @@ const (
 
 // Plan looks again, and plans what package volume would do about every broken volume of the pod. Then it plans the
 // removal of the runtime's records of containers that never started.
-func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (processor.Plan, error) {
+func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (repair.Part, error) {
 	options, err := rebindOptionsOf(request.Values)
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	pod, elsewhere, err := podref.Load(ctx, h.Pods, request)
 	if err != nil || elsewhere != "" {
-		return processor.Plan{NotApplicable: elsewhere}, err
+		return repair.Part{NotApplicable: elsewhere}, err
 	}
 	survey, err := h.Inspector.Inspect(ctx, volume.Selection{PodUID: string(pod.UID), Volume: request.Values[volume.ParamVolume]})
 	if err != nil {
-		return processor.Plan{}, err
+		return repair.Part{}, err
 	}
 	d := rebindDraft{pod: pod, container: request.Pod.Container}
 	for _, v := range d.brokenVolumes(survey) {
 		actions, refusals, err := h.Inspector.Plan(ctx, v, volume.PlanOptions{Abort: options.abort})
 		if err != nil {
-			return processor.Plan{}, err
+			return repair.Part{}, err
 		}
 		d.addVolume(v, actions)
 		d.refusals = append(d.refusals, refusals...)
 	}
 	if going := notRunningReason(pod); going != "" && d.dropReplacements() {
-		return processor.Plan{NotApplicable: d.goingReason(going), Findings: d.leftFindings}, nil
+		return repair.Part{NotApplicable: d.goingReason(going), Findings: d.leftFindings}, nil
 	}
 	if len(d.actions) == 0 {
-		return processor.Plan{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
+		return repair.Part{NotApplicable: d.nothingReason(survey), Findings: d.leftFindings, Gone: d.absences(survey)}, nil
 	}
 	return h.planOf(ctx, &d, options)
 }
@@ -228,8 +229,8 @@ func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 }
 
 // planOf writes the draft down.
-func (h *RebindRecoverer) planOf(ctx context.Context, d *rebindDraft, o rebindOptions) (processor.Plan, error) {
-	plan := processor.Plan{Actions: d.actions, Findings: d.healedFindings}
+func (h *RebindRecoverer) planOf(ctx context.Context, d *rebindDraft, o rebindOptions) (repair.Part, error) {
+	plan := repair.Part{Actions: d.actions, Findings: d.healedFindings}
 	m := rebindState{Pending: d.pendingContainers(), Refusals: d.refusals, Left: d.leftFindings, SharedWith: d.sharedWith}
 	if o.BringForward {
 		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, d.actions[0].Fault)...)

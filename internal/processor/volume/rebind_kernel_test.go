@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // rebindScene is a pod with a real volume, a container that runs, and one who heals them.
@@ -34,7 +35,7 @@ func newRebindScene(t *testing.T) *rebindScene {
 	return &rebindScene{Scene: s, app: s.Start(), healer: &RebindRecoverer{Pods: s.Pods, Inspector: s.Inspector}, request: sceneRequest(s)}
 }
 
-func (w *rebindScene) planRepair(t *testing.T) processor.Plan {
+func (w *rebindScene) planRepair(t *testing.T) repair.Part {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -64,7 +65,7 @@ func (w *rebindScene) expectRepaired(t *testing.T, want string) {
 	}
 }
 
-func actionTargets(p processor.Plan) (all []string) {
+func actionTargets(p repair.Part) (all []string) {
 	for _, a := range p.Actions {
 		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Container, string(a.Fault)}, " "))
 	}
@@ -198,7 +199,7 @@ func TestRefuses(t *testing.T) {
 
 // TestRebindInOtherWords: no sentence of a plan or of an action decides anything.
 func TestRebindInOtherWords(t *testing.T) {
-	pipelinetest.InOtherWords(t, func(t *testing.T) (processor.Recoverer, processor.Request) {
+	pipelinetest.InOtherWords(t, func(t *testing.T) (repair.Family, processor.Request) {
 		w := newRebindScene(t)
 		w.Kill()
 		w.Remount("new")

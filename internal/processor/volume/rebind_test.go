@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // fakeInspector plays package volume: what it sees, what it would do about each volume by name, and what it was told to
@@ -115,7 +116,7 @@ func inContainer(a fault.Action, container, point string) fault.Action {
 	return a
 }
 
-func (w *rebindWorld) planRepair(t *testing.T) processor.Plan {
+func (w *rebindWorld) planRepair(t *testing.T) repair.Part {
 	t.Helper()
 	p, err := w.healer.Plan(t.Context(), w.request)
 	if err != nil {
@@ -125,7 +126,7 @@ func (w *rebindWorld) planRepair(t *testing.T) processor.Plan {
 }
 
 // throughJournal is a plan as it comes back from the journal.
-func throughJournal(t *testing.T, p processor.Plan) (q processor.Plan) {
+func throughJournal(t *testing.T, p repair.Part) (q repair.Part) {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -279,7 +280,7 @@ func TestBadInput(t *testing.T) {
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
 		_, applied := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Replace})
-		_, verified := w.healer.Verify(t.Context(), w.request, processor.Plan{})
+		_, verified := w.healer.Verify(t.Context(), w.request, repair.Part{})
 		for _, err := range []error{planned, applied, verified} {
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
 				t.Errorf("%s=%s: %v", key, value, err)
@@ -294,10 +295,10 @@ func TestBadInput(t *testing.T) {
 	}
 	w.breakVolume("a")
 	good := w.planRepair(t)
-	for name, change := range map[string]func(p *processor.Plan){
-		"notes":      func(p *processor.Plan) { p.Notes = nil },
-		"no pod":     func(p *processor.Plan) { p.Notes = map[string]string{processor.StateNote: "{}"} },
-		"no actions": func(p *processor.Plan) { p.Actions = nil },
+	for name, change := range map[string]func(p *repair.Part){
+		"notes":      func(p *repair.Part) { p.Notes = nil },
+		"no pod":     func(p *repair.Part) { p.Notes = map[string]string{repair.StateNote: "{}"} },
+		"no actions": func(p *repair.Part) { p.Actions = nil },
 	} {
 		p := throughJournal(t, good)
 		change(&p)

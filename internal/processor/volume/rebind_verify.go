@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/restart"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // rebindState is what Verify has to know about the time of the plan.
@@ -22,7 +23,7 @@ type rebindState struct {
 	SharedWith []fault.Pod     `json:"shares,omitempty"`
 }
 
-func loadRebindState(p processor.Plan) (rebindState, error) {
+func loadRebindState(p repair.Part) (rebindState, error) {
 	var m rebindState
 	err := p.LoadState(&m)
 	if err == nil && m.PodUID == "" {
@@ -33,7 +34,7 @@ func loadRebindState(p processor.Plan) (rebindState, error) {
 
 // Verify proves that what was replaced is gone and that what is there now is the volume, and waits until the containers
 // that could not start have. The faults of containers that are not waited for are not called healed.
-func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request, plan processor.Plan) (processor.Result, error) {
+func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request, plan repair.Part) (processor.Result, error) {
 	options, err := rebindOptionsOf(request.Values)
 	if err != nil {
 		return processor.Result{}, err
@@ -64,7 +65,7 @@ func (h *RebindRecoverer) Verify(ctx context.Context, request processor.Request,
 }
 
 // verifyPlaces looks at the places of the plan, and says in a sentence each what was done and is there now.
-func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p processor.Plan, state rebindState) ([]string, error) {
+func (h *RebindRecoverer) verifyPlaces(ctx context.Context, p repair.Part, state rebindState) ([]string, error) {
 	var results []string
 	var replaced []fault.Action
 	var did []string // about each

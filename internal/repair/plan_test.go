@@ -1,19 +1,21 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package processor
+package repair
 
 import (
 	"encoding/json"
 	"testing"
+
+	"kubediag.org/kubediag/internal/processor"
 )
 
-// TestPlanRemembers over a crash, after which the plan is read from the journal.
-func TestPlanRemembers(t *testing.T) {
+// TestPartRemembers over a crash, after which the plan is read from the journal.
+func TestPartRemembers(t *testing.T) {
 	t.Parallel()
 	type memory struct{ Device, UID string }
 	want := memory{"rbd0", "b3d6"}
-	var p, later Plan
+	var p, later Part
 	if err := p.SaveState(want); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func TestPlanRemembers(t *testing.T) {
 		t.Errorf("recalled %+v, %v, want %+v", got, err, want)
 	}
 	for name, notes := range map[string]map[string]string{"none": nil, "not JSON": {StateNote: "x"}, "another's": {StateNote: `{"Device":1}`}} {
-		if err := (&Plan{Notes: notes}).LoadState(&got); !IsStalled(err) {
+		if err := (&Part{Notes: notes}).LoadState(&got); !processor.IsStalled(err) {
 			t.Errorf("%s: %v, want an error that is not worth another try", name, err)
 		}
 	}
