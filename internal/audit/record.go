@@ -53,9 +53,16 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	last, failed := f.last, f.repeats.Failed > 0 || f.last.Err != nil
 	decision, found := f.decision, last.Fault
 	found.Healed = last.Err == nil
+	text := fmt.Sprintf("Repaired %s on its own (%s): %s", found.Code, target(last), last.Proof)
+	switch n := f.repeats; {
+	case n.Count > 1:
+		text = fmt.Sprintf("Repaired %s %d times on its own, and %d of these failed; first %s, last %s", found.Code, n.Count, n.Failed, n.FirstTarget, n.LastTarget)
+	case last.Err != nil:
+		text = fmt.Sprintf("Could not repair %s on its own (%s): %v", found.Code, target(last), last.Err)
+	}
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	status := v1.DiagnosisStatus{
-		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Clip(summary(f), v1.MaxSummaryBytes),
+		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Clip(text, v1.MaxSummaryBytes),
 		Plan: pipeline.NewPlan(operation, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
 	}
 	if f.repeats.Count > 1 {
@@ -95,20 +102,7 @@ func runOf(r sentinel.Repair) v1.OperationRun {
 	return o
 }
 
-// summary says in one sentence what was repaired.
-func summary(f *fold) string {
-	r := f.last
-	code := r.Fault.Code
-	switch n := f.repeats; {
-	case n.Count > 1:
-		return fmt.Sprintf("Repaired %s %d times on its own, and %d of these failed; first %s, last %s", code, n.Count, n.Failed, n.FirstTarget, n.LastTarget)
-	case r.Err != nil:
-		return fmt.Sprintf("Could not repair %s on its own (%s): %v", code, target(r), r.Err)
-	}
-	return fmt.Sprintf("Repaired %s on its own (%s): %s", code, target(r), r.Proof)
-}
-
-// target is what was repaired, for people.
+// target names the object of a repair for people.
 func target(r sentinel.Repair) string {
 	f := r.Fault
 	text := r.Action.Target

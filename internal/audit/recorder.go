@@ -143,7 +143,18 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 			record: r.record(name, &fold{first: repair, last: repair, decision: decision}), owner: key.namespaceOwner(),
 		})
 	} else {
-		name = w.add(repair, decision, func() string { return r.name(key.code, now) })
+		if w.rest == nil {
+			w.rest = &fold{name: r.name(key.code, now), first: repair, repeats: v1.Repeats{FirstTarget: target(repair)}}
+			w.stored = 0
+		}
+		f := w.rest
+		name, f.last, f.decision = f.name, repair, decision
+		f.repeats.LastTarget = target(repair)
+		f.repeats.Count++
+		f.repeats.Calls += int32(len(repair.Calls))
+		if repair.Err != nil {
+			f.repeats.Failed++
+		}
 	}
 	select {
 	case r.wake <- struct{}{}:
@@ -154,23 +165,6 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 
 // namespaceOwner is on whose account the records of the window wait.
 func (k windowKey) namespaceOwner() share.Owner { return share.Owner{Namespace: k.namespace} }
-
-// add counts a repair in the record of the rest.
-func (w *counted) add(repair sentinel.Repair, d v1.Decision, name func() string) string {
-	if w.rest == nil {
-		w.rest = &fold{name: name(), first: repair, repeats: v1.Repeats{FirstTarget: target(repair)}}
-		w.stored = 0
-	}
-	f := w.rest
-	f.last, f.decision = repair, d
-	f.repeats.LastTarget = target(repair)
-	f.repeats.Count++
-	f.repeats.Calls += int32(len(repair.Calls))
-	if repair.Err != nil {
-		f.repeats.Failed++
-	}
-	return f.name
-}
 
 // flush ends a window: the record of its rest is queued. It reports whether there was room.
 func (r *Recorder) flush(key windowKey, w *counted) bool {
@@ -193,7 +187,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		wake := r.wake
 		r.persist()
 		if err := r.send(ctx); err != nil && ctx.Err() == nil {
-			wake, retry = nil, backoff.Step() // nothing but the time wakes until the API server answers
+			wake, retry = nil, backoff.Step() // only the time wakes until the API server answers
 			r.Log.Error(err, "Could not record repairs of the sentinel", "tryAgainIn", retry.String())
 		} else {
 			retry, backoff = 0, sendBackoff
@@ -205,7 +199,12 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			r.end()
+			r.mu.Lock()
+			for _, w := range r.windows { // each ends now, and the next start sends its record
+				w.ends = time.Time{}
+			}
+			r.mu.Unlock()
+			r.persist()
 			return nil
 		case <-wake:
 		case <-timer:
@@ -220,7 +219,7 @@ func (r *Recorder) next(retry time.Duration) time.Duration {
 	wait := retry
 	for _, w := range r.windows {
 		left := time.Until(w.ends)
-		if left <= 0 || w.rest != nil && left > persistInterval { // one that is over waits for room in the queue
+		if left <= 0 || w.rest != nil && left > persistInterval { // a window that is over waits for room in the queue
 			left = persistInterval
 		}
 		if wait == 0 || left < wait {
@@ -256,14 +255,4 @@ func (r *Recorder) persist() {
 			r.Log.Error(err, "Could not put a record on the disk", "diagnosis", d.Name)
 		}
 	}
-}
-
-// end puts what is counted on the disk. The next start sends it.
-func (r *Recorder) end() {
-	r.mu.Lock()
-	for _, w := range r.windows {
-		w.ends = time.Time{}
-	}
-	r.mu.Unlock()
-	r.persist()
 }

@@ -36,12 +36,18 @@ func Large(pod *corev1.Pod) bool { return pod.Annotations[annotationLarge] != ""
 // Pod returns the part of a pod that is kept. A subPathExpr that can be resolved has its subPath beside it, because the variables
 // are not kept. The result shares nothing that can grow with the pod.
 func Pod(pod *corev1.Pod) *corev1.Pod {
+	s := &pod.Status
 	kept := &corev1.Pod{
 		TypeMeta: pod.TypeMeta, ObjectMeta: metadataOf(pod),
 		Spec: corev1.PodSpec{
 			NodeName: pod.Spec.NodeName, RestartPolicy: pod.Spec.RestartPolicy, Volumes: volumesOf(pod.Spec.Volumes),
 		},
-		Status: statusOf(&pod.Status),
+		Status: corev1.PodStatus{
+			Phase: s.Phase, Reason: s.Reason, Message: s.Message, StartTime: s.StartTime, Conditions: s.Conditions,
+			InitContainerStatuses:      containerStatuses(s.InitContainerStatuses),
+			ContainerStatuses:          containerStatuses(s.ContainerStatuses),
+			EphemeralContainerStatuses: containerStatuses(s.EphemeralContainerStatuses),
+		},
 	}
 	for _, c := range pod.Spec.InitContainers {
 		kept.Spec.InitContainers = append(kept.Spec.InitContainers, corev1.Container(containerOf(pod, corev1.EphemeralContainerCommon(c))))
@@ -54,21 +60,17 @@ func Pod(pod *corev1.Pod) *corev1.Pod {
 			EphemeralContainerCommon: containerOf(pod, c.EphemeralContainerCommon),
 		})
 	}
-	if weigh(kept) > mostOf(pod) {
+	most := MaxBytes
+	if podinfo.Ended(pod) {
+		most = MaxEndedBytes
+		if pod.DeletionTimestamp != nil {
+			most = MaxLeavingBytes
+		}
+	}
+	if weigh(kept) > most {
 		return identityOf(kept)
 	}
 	return kept
-}
-
-// mostOf is the bound of a pod.
-func mostOf(pod *corev1.Pod) int {
-	switch {
-	case !podinfo.Ended(pod):
-		return MaxBytes
-	case pod.DeletionTimestamp != nil:
-		return MaxLeavingBytes
-	}
-	return MaxEndedBytes
 }
 
 // identityOf returns the name, the owner and the phase of a pod.
@@ -142,16 +144,6 @@ func volumesOf(all []corev1.Volume) []corev1.Volume {
 		case v.FlexVolume != nil:
 			v.FlexVolume = &corev1.FlexVolumeSource{Driver: v.FlexVolume.Driver, ReadOnly: v.FlexVolume.ReadOnly}
 		}
-	}
-	return kept
-}
-
-func statusOf(s *corev1.PodStatus) corev1.PodStatus {
-	kept := corev1.PodStatus{
-		Phase: s.Phase, Reason: s.Reason, Message: s.Message, StartTime: s.StartTime, Conditions: s.Conditions,
-		InitContainerStatuses:      containerStatuses(s.InitContainerStatuses),
-		ContainerStatuses:          containerStatuses(s.ContainerStatuses),
-		EphemeralContainerStatuses: containerStatuses(s.EphemeralContainerStatuses),
 	}
 	return kept
 }

@@ -15,12 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// optsOut reports whether the owner of a pod or a namespace wants no repair without a request.
-func optsOut(o *metav1.ObjectMeta) bool {
-	return strings.EqualFold(o.Annotations[v1.AnnotationRecovery], "off")
-}
-
-// Fault is the fault that is to be decided about. Only the labels and annotations of the objects count, and the namespace of the pod.
+// Fault is the fault for a decision. Only the labels and annotations of the objects count, and the namespace of the pod.
 type Fault struct {
 	Code string
 	// Pod suffers. nil: the fault is of no pod.
@@ -95,29 +90,18 @@ func Decide(f Fault, policies []*Policy, otherwise v1.RecoveryMode, now time.Tim
 	} else if d.Mode == v1.RecoveryAutomatic {
 		d.Reason = Reason{Why: "allowed by policy " + strings.Join(d.Names(), ", ")}
 	}
-	d.consider(&f)
-	return d
-}
-
-// restrict makes the decision as careful as a mode.
-func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
-	if rank(mode) < rank(d.Mode) {
-		d.Mode, d.Reason = mode, reason
-	}
-}
-
-func (d *Decision) optOut(object string) {
-	d.OptOut = optedOut(object)
-	d.restrict(v1.RecoveryObserve, d.OptOut)
-}
-
-// consider takes into account what the owner of the pod wants, and what is not known.
-func (d *Decision) consider(f *Fault) {
-	if f.Pod != nil && optsOut(f.Pod) {
-		d.optOut("pod")
-	}
-	if f.Pod != nil && f.Namespace != nil && optsOut(f.Namespace) {
-		d.optOut("namespace")
+	for _, owner := range []struct {
+		object string
+		meta   *metav1.ObjectMeta
+	}{{"pod", f.Pod}, {"namespace", f.Namespace}} {
+		if f.Pod == nil || owner.meta == nil || !strings.EqualFold(owner.meta.Annotations[v1.AnnotationRecovery], "off") {
+			continue
+		}
+		d.OptOut = Reason{
+			Why:  fmt.Sprintf("the %s has the annotation %s: %q", owner.object, v1.AnnotationRecovery, "off"),
+			Next: fmt.Sprintf("remove the annotation from the %s", owner.object),
+		}
+		d.restrict(v1.RecoveryObserve, d.OptOut)
 	}
 	if f.Pod != nil && f.Namespace == nil && rank(d.Mode) > rank(v1.RecoveryObserve) {
 		d.NeedsNamespace = true
@@ -128,12 +112,13 @@ func (d *Decision) consider(f *Fault) {
 	case d.NeedsNode:
 		d.restrict(v1.RecoveryObserve, Reason{Why: "the labels of the node are not known yet"})
 	}
+	return d
 }
 
-func optedOut(what string) Reason {
-	return Reason{
-		Why:  fmt.Sprintf("the %s has the annotation %s: %q", what, v1.AnnotationRecovery, "off"),
-		Next: fmt.Sprintf("remove the annotation from the %s", what),
+// restrict makes the decision at least as careful as a mode.
+func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
+	if rank(mode) < rank(d.Mode) {
+		d.Mode, d.Reason = mode, reason
 	}
 }
 
@@ -149,7 +134,7 @@ func (p *Policy) selects(f *Fault, d *Decision) bool {
 		d.NeedsNamespace = true
 		return false
 	}
-	if p.needsNode() && f.Node == nil {
+	if f.Node == nil && (p.nodes != nil || p.Spec.Breaker != nil && p.Spec.Breaker.NodePoolLabel != "") {
 		d.NeedsNode = true
 		return false
 	}
@@ -171,8 +156,16 @@ func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, Reason) {
 	case p.Spec.Mode == v1.RecoveryObserve, p.Spec.Mode == v1.RecoveryPlan:
 		return p.Spec.Mode, p.modeReason()
 	}
-	if reason := p.breaks(f); reason.Why != "" {
-		return v1.RecoveryObserve, reason
+	if p.Spec.Breaker != nil {
+		pool := p.Pool(f.Node)
+		b := p.Status.Breaker(f.Code, pool)
+		if f.Pod != nil && (b == nil || b.State != v1.BreakerOpen) {
+			b = p.Status.BreakerOf(f.Code, pool, f.Pod.Namespace)
+		}
+		if b != nil && b.State == v1.BreakerOpen {
+			why := fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Name, b.Code, b.Message)
+			return v1.RecoveryObserve, Reason{Why: why, Next: CloseBreaker(p.Name)}
+		}
 	}
 	if !p.open(now) {
 		return v1.RecoveryObserve, Reason{
@@ -201,22 +194,6 @@ func Paused(name string) Reason {
 // CloseBreaker says how a person closes the breakers of a policy.
 func CloseBreaker(name string) string {
 	return fmt.Sprintf("find out why the repairs fail, and set spec.breaker.resetTime of RecoveryPolicy %s to the present time", name)
-}
-
-// breaks says which breaker is open; empty if none is.
-func (p *Policy) breaks(f *Fault) Reason {
-	if p.Spec.Breaker == nil {
-		return Reason{}
-	}
-	pool := p.Pool(f.Node)
-	b := p.Status.Breaker(f.Code, pool)
-	if f.Pod != nil && (b == nil || b.State != v1.BreakerOpen) {
-		b = p.Status.BreakerOf(f.Code, pool, f.Pod.Namespace)
-	}
-	if b == nil || b.State != v1.BreakerOpen {
-		return Reason{}
-	}
-	return Reason{Why: fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Name, b.Code, b.Message), Next: CloseBreaker(p.Name)}
 }
 
 // Pool returns the pool of a node, which is nil if its labels are not known and do not matter.

@@ -66,11 +66,6 @@ func selector(s *metav1.LabelSelector) labels.Selector {
 	return compiled
 }
 
-// needsNode reports whether the labels of the node matter.
-func (p *Policy) needsNode() bool {
-	return p.nodes != nil || p.Spec.Breaker != nil && p.Spec.Breaker.NodePoolLabel != ""
-}
-
 // SelectsNode reports whether the policy selects nodes with these labels.
 func (p *Policy) SelectsNode(node map[string]string) bool {
 	return p.nodes == nil || p.nodes.Matches(labels.Set(node))

@@ -9,7 +9,6 @@ package redact
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 )
@@ -46,12 +45,9 @@ const (
 	inYAMLKey = `["']:[ \t]+([^\s,;"'\\{\[|>:}\]0-9-][^\s,;"'\\}\]]{5,})` // "name": value
 )
 
-// rules are made at the first use: a program that redacts nothing starts without them.
-var rules = sync.OnceValue(func() []rule { return slices.Concat(formats(), prefixed(), named()) })
-
-// formats makes the rules for credentials that are known by what stands around them.
-func formats() []rule {
-	return []rule{
+// rules are made at the first use: a program that does not redact starts without them.
+var rules = sync.OnceValue(func() []rule {
+	all := []rule{ // credentials that are known by the text around them, and by their beginnings
 		// The end may have been cut off.
 		{"-----begin ", false, regexp.MustCompile(`^(?is)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----((?:[^"\\]|\\.)+?)(?:-----END |"|\z)`)},
 		{"://", false, regexp.MustCompile(`^://[^\s/:@"'\\]*:([^\s/@"'\\]+)@`)},
@@ -61,25 +57,17 @@ func formats() []rule {
 		{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
 		{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
 		{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
+		// The keys of AWS have capitals and digits alone.
+		{"akia", true, regexp.MustCompile(`^(AKIA[0-9A-Z]{16})`)},
+		{"asia", true, regexp.MustCompile(`^(ASIA[0-9A-Z]{16})`)},
 		{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
 	}
-}
-
-// prefixed makes the rules for tokens that are known by how they begin.
-func prefixed() []rule {
-	// The keys of AWS have capitals and digits alone.
-	all := []rule{{"akia", true, regexp.MustCompile(`^(AKIA[0-9A-Z]{16})`)}, {"asia", true, regexp.MustCompile(`^(ASIA[0-9A-Z]{16})`)}}
 	for _, prefix := range []string{"ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-", "sk_live_", "rk_live_"} {
 		all = append(all, rule{prefix, true, regexp.MustCompile(`^(` + prefix + `[a-zA-Z0-9_-]{16,})`)})
 	}
-	return all
-}
-
-// named makes the rules for names that end as the names of credentials do.
-func named() []rule {
+	// Names that end as the names of credentials do.
 	short := []string{inCommand, inQuotes, inJSON, inString, inSingle}
 	long := append([]string{inYAML, inYAMLKey}, short...)
-	var all []rule
 	for _, n := range []struct {
 		anchor, rest string
 		forms        []string
@@ -102,7 +90,7 @@ func named() []rule {
 		}
 	}
 	return all
-}
+})
 
 // Text replaces every credential that it recognises by Mark. Valid JSON stays valid JSON.
 func Text(text string) string {
@@ -125,7 +113,7 @@ func (r rule) replace(text, lower string) string {
 		}
 		at += next
 		m := r.pattern.FindStringSubmatchIndex(text[at:])
-		if m == nil || r.word && at > 0 && wordByte(lower[at-1]) {
+		if m == nil || r.word && at > 0 && strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789_", rune(lower[at-1])) {
 			at += len(r.anchor)
 			continue
 		}
@@ -149,8 +137,4 @@ func lowered(text string) string {
 		}
 	}
 	return string(b)
-}
-
-func wordByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_'
 }

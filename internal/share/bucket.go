@@ -144,7 +144,9 @@ func (s *accounts) keepAccount(name string, share Pace, now time.Time) *account 
 		return a
 	}
 	if len(s.names) >= s.sweepAt {
-		maps.DeleteFunc(s.names, func(_ string, a *account) bool { return a.untouched(now) && !a.waits.After(now) })
+		maps.DeleteFunc(s.names, func(_ string, a *account) bool {
+			return a.share.TokensAt(now) >= float64(a.share.Burst()) && !a.waits.After(now)
+		})
 		s.sweepAt = max(minSweep, 2*len(s.names))
 	}
 	s.names[name] = a
@@ -164,12 +166,7 @@ func (s *accounts) yields(name string, a *account, now time.Time) bool {
 	return false
 }
 
-// untouched reports whether an owner has taken nothing lately.
-func (a *account) untouched(now time.Time) bool {
-	return a.share.TokensAt(now) >= float64(a.share.Burst())
-}
-
-// comesBack is when a limiter has so many tokens.
+// comesBack returns when a limiter has so many tokens.
 func comesBack(l *rate.Limiter, tokens int, now time.Time) time.Time {
 	seconds := max(0, float64(tokens)-l.TokensAt(now)) / float64(l.Limit())
 	return now.Add(time.Duration(math.Ceil(seconds*1000-1e-6)) * time.Millisecond)

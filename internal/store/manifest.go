@@ -58,21 +58,17 @@ func (m *Memory) load(document []byte) error {
 	default:
 		return fmt.Errorf("kind: %q: must be Operation, OperationSet or Diagnosis", head.Kind)
 	}
-	if err := decode(document, object); err != nil {
+	// As strict as an API server can be: no field that the kind does not have, and none twice. The errors name the fields in full.
+	text, err := sigsyaml.YAMLToJSONStrict(document)
+	if err == nil {
+		var unknown []error
+		unknown, err = json.UnmarshalStrict(text, object)
+		err = errors.Join(append([]error{err}, unknown...)...)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", head.Kind, err)
 	}
 	return m.add(object)
-}
-
-// decode is as strict as an API server can be: no field that the kind does not have, and none twice. The errors name the
-// fields in full.
-func decode(document []byte, into any) error {
-	text, err := sigsyaml.YAMLToJSONStrict(document)
-	if err != nil {
-		return err
-	}
-	unknown, err := json.UnmarshalStrict(text, into)
-	return errors.Join(err, errors.Join(unknown...))
 }
 
 // YAML returns an object as kubectl get -o yaml would.
