@@ -21,10 +21,10 @@ import (
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// operation is the name of what repaired, in the status of a record. No Operation has it.
+// operation is the name of the sentinel in the status of a record. No Operation has it.
 const operation = "sentinel"
 
-// name is the name of the next record of a code. No other record has it, of this node or of another.
+// name returns the name of the next record of a code. No other record has it, of this node or of another.
 func (r *Recorder) name(code fault.Code, now time.Time) string {
 	r.made++
 	node := sha256.Sum256([]byte(r.Node))
@@ -32,7 +32,7 @@ func (r *Recorder) name(code fault.Code, now time.Time) string {
 		strconv.FormatInt(now.UnixNano(), 36), strconv.Itoa(r.made))
 }
 
-// record is the Diagnosis of one repair, or of all those that share it.
+// record returns the Diagnosis of one repair, or of all repairs that share it.
 func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
 	diagnosis := &v1.Diagnosis{}
 	diagnosis.APIVersion, diagnosis.Kind = v1.GroupVersion.String(), "Diagnosis"
@@ -48,7 +48,7 @@ func (r *Recorder) record(name string, f *fold) *v1.Diagnosis {
 	return diagnosis
 }
 
-// status says what was seen, the plan, the decision, the calls and the proof.
+// status returns the fault, the plan, the decision, the calls and the proof.
 func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	last, failed := f.last, f.repeats.Failed > 0 || f.last.Err != nil
 	decision, found := f.decision, last.Fault
@@ -83,7 +83,7 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	return status
 }
 
-// runOf is a repair as an operation of a pipeline.
+// runOf returns a repair as an operation of a pipeline.
 func runOf(r sentinel.Repair) v1.OperationRun {
 	ended := &metav1.MicroTime{Time: r.Ended}
 	a := pipeline.NewAction(r.Action)

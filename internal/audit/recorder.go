@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit writes down what the sentinel of a node has repaired, as Diagnoses with mode Record that have ended.
+// Package audit writes down the repairs of the sentinel of a node, as Diagnoses with mode Record that have ended.
 //
 // A record is on the disk before it is sent, and stays there until the API server has all of it. So neither a restart
 // nor an API server that is away loses one. Many repairs of one fault within a minute become a few records and one that
-// counts the rest. It decides about no repair, and delays none: who adds a repair never waits. At rest it does nothing.
+// counts the rest. It decides about no repair, and delays none: Add never waits. At rest it does no work.
 package audit
 
 import (
@@ -26,18 +26,18 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// Bounds of what is written.
+// Bounds of the records.
 const (
-	// perWindow is how many repairs of one fault code in the pods of one namespace get a record of their own in a window. The
-	// others are counted in one record that is written at its end.
+	// perWindow bounds the repairs of one fault code in the pods of one namespace that get a record of their own in a window. One
+	// record at its end counts the others.
 	perWindow = 6
-	// window is how long repairs are counted together.
+	// window is the time in which repairs are counted together.
 	window = time.Minute
-	// maxQueued is how many records wait to be sent. Namespaces share them. If a namespace has its share, its repairs are only counted.
+	// maxQueued bounds the records that wait to be sent. Namespaces share them. If a namespace has its share, its repairs are only counted.
 	maxQueued = 256
-	// maxLoaded is how many records of an earlier process are taken: those that waited, and the counts of each namespace.
+	// maxLoaded bounds the records of an earlier process that are loaded: those that waited, and the counts of each namespace.
 	maxLoaded = 4 * maxQueued
-	// persistInterval is how often the counts of a window are put on the disk.
+	// persistInterval is the time between two writes of the counts of a window to the disk.
 	persistInterval = time.Second
 	// sendTimeout bounds the sending of one record.
 	sendTimeout = 10 * time.Second
@@ -46,15 +46,15 @@ const (
 // sendBackoff is the back-off of sending.
 var sendBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Cap: time.Minute, Steps: math.MaxInt}
 
-// Options are what a Recorder is made of.
+// Options configure a Recorder.
 type Options struct {
 	// Node is the name of the node.
 	Node string
 	// Namespace is where records are made.
 	Namespace string
-	// DataRoot is a directory for what waits to be sent. It must exist.
+	// DataRoot is a directory for records that wait to be sent. It must exist.
 	DataRoot string
-	// Client writes, Reader asks the API server itself.
+	// Client writes, Reader reads from the API server itself.
 	Client client.Client
 	Reader client.Reader
 	Log    logr.Logger
@@ -103,7 +103,7 @@ type fold struct {
 	repeats     v1.Repeats
 }
 
-// New makes a Recorder, with what an earlier process has left to send.
+// New makes a Recorder, with the records that an earlier process has not sent.
 func New(o Options) (*Recorder, error) {
 	root, err := os.OpenRoot(o.DataRoot)
 	if err != nil {
@@ -126,7 +126,7 @@ func New(o Options) (*Recorder, error) {
 // Close releases the data root. Run must have ended.
 func (r *Recorder) Close() error { return r.spool.root.Close() }
 
-// Add takes a repair and returns at once. The name is that of the Diagnosis that will have it.
+// Add takes a repair and returns at once, with the name of the Diagnosis that will have it.
 func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name strin
 	return name
 }
 
-// namespaceOwner is on whose account the records of the window wait.
+// namespaceOwner returns the owner of the records of the window while they wait.
 func (k windowKey) namespaceOwner() share.Owner { return share.Owner{Namespace: k.namespace} }
 
 // flush ends a window: the record of its rest is queued. It reports whether there was room.
@@ -212,7 +212,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// next is how long nothing needs to be done, and 0 if that is until the next repair.
+// next returns the time until the next work. 0: there is no work before the next repair.
 func (r *Recorder) next(retry time.Duration) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -229,7 +229,7 @@ func (r *Recorder) next(retry time.Duration) time.Duration {
 	return wait
 }
 
-// persist ends the windows that are over, and puts on the disk what is not there.
+// persist ends the windows that are over, and saves the records that are not on the disk.
 func (r *Recorder) persist() {
 	r.mu.Lock()
 	var unsaved []*v1.Diagnosis

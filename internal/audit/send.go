@@ -43,7 +43,7 @@ func (r *Recorder) send(ctx context.Context) error {
 }
 
 // store creates a record, unless an earlier attempt has, and writes its status. A record that the API server calls
-// invalid is logged whole: nothing will change that.
+// invalid is logged whole: it never becomes valid.
 func (r *Recorder) store(ctx context.Context, diagnosis *v1.Diagnosis) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// spoolDir is the directory below the data root, and the ends of names in it: of a record, and of one that is not whole yet.
+// spoolDir is the directory below the data root. The ends of names in it are of a whole record, and of a record that is not whole yet.
 const (
 	spoolDir = "records"
 	wholeEnd = ".json"
@@ -59,7 +59,7 @@ func (s *spool) remove(name string) error {
 	return nil
 }
 
-// load reads what an earlier process has left, in the order of the names. Other files are removed.
+// load reads the records of an earlier process, in the order of the names. It removes other files.
 func (s *spool) load() ([]*v1.Diagnosis, error) {
 	dir, err := s.root.Open(spoolDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package extract makes of a pod the part that a cache keeps: names, owner, volumes, mounts, states, and what the owner of the pod
-// says to kubediag. Users write the rest, such as variables and arguments, and the API server takes a megabyte of it for each pod.
+// Package extract makes of a pod the part that a cache keeps: names, owner, volumes, mounts, states, and the annotations by which the
+// owner of the pod instructs kubediag. Users write the rest, such as variables and arguments, and the API server takes a megabyte of it for each pod.
 //
-// The part has a bound of its own, because volumes and mounts alone can be as large. It reads nothing but the pod.
+// The part has a bound of its own, because volumes and mounts alone can be as large. It reads the pod alone.
 package extract
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 // The bounds of one pod in memory, in bytes as weigh counts them. The kubelet bounds how many pods of a node have not ended. Thousands
-// may have ended, and no mount of those is wanted. Few of them are being deleted: a dead mount may be all that keeps those, and four
-// containers with eight volumes weigh 24 KiB.
+// may have ended, and their mounts are not needed. Few of them are being deleted: a dead mount may be the only thing that keeps such a
+// pod, and four containers with eight volumes weigh 24 KiB.
 const (
 	MaxBytes        = 64 << 10
 	MaxLeavingBytes = 32 << 10
@@ -34,7 +34,7 @@ const annotationLarge = "too large"
 func Large(pod *corev1.Pod) bool { return pod.Annotations[annotationLarge] != "" }
 
 // Pod returns the part of a pod that is kept. A subPathExpr that can be resolved has its subPath beside it, because the variables
-// are not kept. The result shares nothing that can grow with the pod.
+// are not kept. The result shares no memory that can grow with the pod.
 func Pod(pod *corev1.Pod) *corev1.Pod {
 	s := &pod.Status
 	kept := &corev1.Pod{
@@ -89,7 +89,7 @@ func identityOf(pod *corev1.Pod) *corev1.Pod {
 	return kept
 }
 
-// annotations are those that are read: what the owner says about repairs, and the UIDs by which the kubelet calls a static pod. A part
+// annotations are the keys that are kept: the owner's wish about repairs, and the UIDs by which the kubelet calls a static pod. A part
 // that is reduced once more stays marked.
 var annotations = []string{v1.AnnotationRecovery, corev1.MirrorPodAnnotationKey, "kubernetes.io/config.hash", annotationLarge}
 

@@ -20,21 +20,21 @@ type Fault struct {
 	Code string
 	// Pod suffers. nil: the fault is of no pod.
 	Pod *metav1.ObjectMeta
-	// Namespace is that of the pod, Node the node of the agent. nil: it is not known yet.
+	// Namespace is the namespace of the pod, Node the node of the agent. nil: it is not known yet.
 	Namespace, Node *metav1.ObjectMeta
 }
 
-// Decision is what the policies say about a fault.
+// Decision is the decision of the policies about a fault.
 type Decision struct {
 	Mode v1.RecoveryMode
-	// Reason says why it is this mode.
+	// Reason of this mode.
 	Reason
 	// Policies select the fault, in the order of their names.
 	Policies []*Policy
 	// Paused is the name of a policy that is paused, and OptOut says that the owner of the pod wants no repair; no Why if it is not so.
 	Paused string
 	OptOut Reason
-	// NeedsNamespace and NeedsNode are set if the decision may be another one when the namespace or the node is known.
+	// NeedsNamespace and NeedsNode are set if the decision may change when the namespace or the node is known.
 	NeedsNamespace, NeedsNode bool
 }
 
@@ -43,11 +43,11 @@ type Reason struct {
 	Why string
 	// Until is when a hold ends without a change by a person. Zero: never, or it is not known when.
 	Until time.Time
-	// Next says what a person changes to end a hold. Empty: nothing.
+	// Next is the change by which a person ends a hold. Empty: there is no such change.
 	Next string
 }
 
-// String is the reason of a hold, and the next step.
+// String returns the reason of a hold, and the next step.
 func (r Reason) String() string {
 	text, next := r.Why, r.Next
 	if !r.Until.IsZero() {
@@ -60,7 +60,7 @@ func (r Reason) String() string {
 	return text + ". Next: " + next + ", and create another Diagnosis"
 }
 
-// Names are the names of the policies that select the fault.
+// Names returns the names of the policies that select the fault.
 func (d *Decision) Names() []string {
 	var names []string
 	for _, p := range d.Policies {
@@ -69,7 +69,7 @@ func (d *Decision) Names() []string {
 	return names
 }
 
-// Decide says what may be done about a fault now. The most careful of all policies that select it holds. If none does, the
+// Decide returns the mode of a fault for now. The most careful of all policies that select it holds. If no policy does, the
 // mode is otherwise. A policy that is paused, invalid, outside of its windows, or whose breaker is open, allows no repair.
 func Decide(f Fault, policies []*Policy, otherwise v1.RecoveryMode, now time.Time) Decision {
 	d := Decision{Mode: v1.RecoveryAutomatic}
@@ -122,7 +122,7 @@ func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
 	}
 }
 
-// selects reports whether the policy selects a fault. If that depends on what is not known, it notes so in the decision.
+// selects reports whether the policy selects a fault. It notes in the decision if that depends on labels that are not known.
 func (p *Policy) selects(f *Fault, d *Decision) bool {
 	if len(p.Spec.FaultCodes) > 0 && !slices.Contains(p.Spec.FaultCodes, f.Code) {
 		return false
@@ -142,7 +142,7 @@ func (p *Policy) selects(f *Fault, d *Decision) bool {
 		(p.nodes == nil || p.nodes.Matches(labels.Set(f.Node.Labels)))
 }
 
-// mode is what the policy says about a fault that it selects.
+// mode returns the mode of the policy for a fault that it selects.
 func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, Reason) {
 	switch {
 	case len(p.Problems) > 0:
@@ -186,12 +186,12 @@ func (p *Policy) modeReason() Reason {
 	}
 }
 
-// Paused is the reason for which a policy that is paused holds a repair.
+// Paused returns the reason for which a paused policy holds a repair.
 func Paused(name string) Reason {
 	return Reason{Why: fmt.Sprintf("policy %s is paused", name), Next: fmt.Sprintf("set spec.paused of RecoveryPolicy %s to false", name)}
 }
 
-// CloseBreaker says how a person closes the breakers of a policy.
+// CloseBreaker returns the step by which a person closes the breakers of a policy.
 func CloseBreaker(name string) string {
 	return fmt.Sprintf("find out why the repairs fail, and set spec.breaker.resetTime of RecoveryPolicy %s to the present time", name)
 }

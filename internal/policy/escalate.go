@@ -22,7 +22,7 @@ func EvictAfter(selecting []*Policy) (after time.Duration, ok bool, by string) {
 	return after, len(selecting) > 0, ""
 }
 
-// Cordon says when a fault counts for a cordon of its node.
+// Cordon has the conditions for a fault to count for a cordon of its node.
 type Cordon struct {
 	// After is how long the fault has to last, and Pods how many pods of the node must have such faults.
 	After time.Duration
@@ -42,7 +42,7 @@ func CordonOf(selecting []*Policy) (c Cordon, ok bool) {
 	return c, len(selecting) > 0
 }
 
-// Acts reports whether the policy can have something done or shown about a fault: it is valid, not paused, and its mode is neither
+// Acts reports whether the policy can act on a fault or show it: it is valid, not paused, and its mode is neither
 // Off nor Observe.
 func (p *Policy) Acts() bool {
 	return len(p.Problems) == 0 && !p.Spec.Paused && rank(p.Spec.Mode) > rank(v1.RecoveryObserve)

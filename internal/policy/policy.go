@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy says what RecoveryPolicies decide about a fault. It is pure: no clock, no cache, no request. The agent
-// asks it before every repair, and the manager asks it whether a policy is valid.
+// Package policy decides about a fault by RecoveryPolicies. It is pure: no clock, no cache, no request. The agent
+// calls it before every repair, and the manager checks policies with it.
 package policy
 
 import (
@@ -18,10 +18,10 @@ import (
 	"kubediag.org/kubediag/internal/trigger/cron"
 )
 
-// Policy is a RecoveryPolicy that is ready to be asked. It does not change.
+// Policy is a RecoveryPolicy that is ready for decisions. It does not change.
 type Policy struct {
 	*v1.RecoveryPolicy
-	// Problems are why the policy is invalid. An invalid policy allows no repair of what it selects.
+	// Problems make the policy invalid. An invalid policy allows no repair of the faults that it selects.
 	Problems field.ErrorList
 
 	namespaces, pods, nodes labels.Selector // nil: all
@@ -34,7 +34,7 @@ type window struct {
 	lasts time.Duration
 }
 
-// Compile prepares a policy. The caller does not change it any more. A selector that cannot be read selects nothing.
+// Compile prepares a policy. The caller does not change it any more. An invalid selector selects no object.
 func Compile(policy *v1.RecoveryPolicy) *Policy {
 	c := &Policy{RecoveryPolicy: policy, Problems: policy.Spec.Validate()}
 	at := field.NewPath("spec")
@@ -79,7 +79,7 @@ func (p *Policy) open(now time.Time) bool {
 	})
 }
 
-// opens returns when the next window opens. Zero: none does.
+// opens returns when the next window opens. Zero: no window opens.
 func (p *Policy) opens(now time.Time) (first time.Time) {
 	for _, w := range p.windows {
 		if next := w.opens.Next(now); !next.IsZero() && (first.IsZero() || next.Before(first)) {
@@ -89,7 +89,7 @@ func (p *Policy) opens(now time.Time) (first time.Time) {
 	return first
 }
 
-// NeverOpens reports whether the policy has windows and none of them opens in the next five years.
+// NeverOpens reports whether the policy has windows, and no window opens in the next five years.
 func (p *Policy) NeverOpens(now time.Time) bool {
 	return len(p.windows) > 0 && !p.open(now) && p.opens(now).IsZero()
 }
@@ -125,7 +125,7 @@ func covers(wide, narrow *metav1.LabelSelector) bool {
 	return wide == nil || narrow != nil && metav1.FormatLabelSelector(wide) == metav1.FormatLabelSelector(narrow)
 }
 
-// rank orders modes, the most careful first. One that is not known is the most careful that still reports.
+// rank orders modes, the most careful first. An unknown mode is as careful as the most careful mode that still reports.
 func rank(m v1.RecoveryMode) int {
 	if i := slices.Index(v1.RecoveryModes(), m); i >= 0 {
 		return i

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package redact takes obvious credentials out of text that is about to be shown to others: private keys in PEM, bearer
-// tokens, JSON web tokens, passwords in URLs, and the values of names such as password or token. It knows no format but
-// looks at the text alone, so it errs both ways: it is the last net under those who know what they are writing down,
-// and no replacement for them.
+// tokens, JSON web tokens, passwords in URLs, and the values of names such as password or token. It knows no format and
+// reads the text alone, so it errs both ways: it is a last net below authors who leave credentials out, and does not replace them.
 package redact
 
 import (
@@ -22,12 +21,12 @@ type rule struct {
 	anchor string
 	// word says that no letter or digit may come before the anchor.
 	word bool
-	// pattern has one group: what is replaced.
+	// pattern has one group: the text to replace.
 	pattern *regexp.Regexp
 }
 
-// The forms in which a name is given a value. Text is often JSON, or JSON in a string of JSON, and what was valid JSON has
-// to stay valid. So a quote that may end a string of JSON is only passed if what follows it can't be JSON: there a comma, a
+// The forms in which a name is given a value. Text is often JSON, or JSON in a string of JSON, and valid JSON has
+// to stay valid. So a quote that may end a string of JSON is only passed if the text behind it can't be JSON: there a comma, a
 // colon or a bracket comes next.
 const (
 	// char is a character of a value. The escape is how JSON writes <, > and &.
@@ -57,10 +56,10 @@ var rules = sync.OnceValue(func() []rule {
 		{"basic", true, regexp.MustCompile(`^(?i)basic\s+([a-z0-9+/]{12,}={0,2})(?:[\s"'\\,]|$)`)},
 		{"eyj", true, regexp.MustCompile(`^(eyJ[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]{8,}\.[a-zA-Z0-9_-]*)`)},
 		{"--pass", false, regexp.MustCompile(`^(?i)--pass(?:w(?:or)?d|phrase)?\s+([^\s"'\\-][^\s"'\\]*)`)},
+		{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
 		// The keys of AWS have capitals and digits alone.
 		{"akia", true, regexp.MustCompile(`^(AKIA[0-9A-Z]{16})`)},
 		{"asia", true, regexp.MustCompile(`^(ASIA[0-9A-Z]{16})`)},
-		{"-u ", false, regexp.MustCompile(`^-u\s+[^\s:"'\\]+:([^\s"'\\]+)`)},
 	}
 	for _, prefix := range []string{"ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-", "sk_live_", "rk_live_"} {
 		all = append(all, rule{prefix, true, regexp.MustCompile(`^(` + prefix + `[a-zA-Z0-9_-]{16,})`)})

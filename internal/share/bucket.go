@@ -11,7 +11,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Pace is how much may be taken without a pause, and how much comes back.
+// Pace bounds the number that may be taken without a pause, and the number that comes back in an hour.
 type Pace struct {
 	AtOnce  int
 	PerHour float64
@@ -22,28 +22,27 @@ func (p Pace) Quarter() Pace { return Pace{Quarter(p.AtOnce), max(1, p.PerHour/p
 
 func (p Pace) limit() rate.Limit { return rate.Limit(p.PerHour / time.Hour.Seconds()) }
 
-// perKept: of a budget, an eighth is kept for namespaces that have something left of their share.
+// perKept: an eighth of a budget is kept for namespaces that have not used up their share.
 const perKept = 8
 
 // Bucket is a budget that comes back with time. One namespace may have all of it but the eighth that is kept for others. It stays
-// within its share only while another namespace waits that has something left of its own. The pods of a namespace share in the same
-// way.
+// within its share only while another namespace waits that has not used up its own. The pods of a namespace share in the same way.
 type Bucket struct {
 	all        *rate.Limiter
 	each       Pace
 	namespaces accounts
 }
 
-// accounts are what each of several owners has taken, and which of them wait.
+// accounts count for several owners: the number that each has taken, and whether it waits.
 type accounts struct {
 	names map[string]*account
-	// sweepAt is how many there are when those in which nothing is noted are dropped next.
+	// sweepAt is the number of accounts at which unused ones are dropped next.
 	sweepAt int
 }
 
 type account struct {
 	share *rate.Limiter
-	// waits is until when the owner is taken to wait. One that is still there asks again before that.
+	// waits is the time until which the owner counts as waiting. If it still waits, it calls May again before that.
 	waits time.Time
 	pods  accounts
 }
@@ -53,7 +52,7 @@ func NewBucket(all, each Pace) *Bucket {
 	return &Bucket{all: rate.NewLimiter(all.limit(), all.AtOnce), each: each, namespaces: newAccounts()}
 }
 
-// Set changes the paces, and keeps what was taken.
+// Set changes the paces, and keeps the numbers taken.
 func (b *Bucket) Set(all, each Pace, now time.Time) {
 	adjust(b.all, all, now)
 	if b.each == each {
@@ -78,16 +77,16 @@ func adjust(l *rate.Limiter, p Pace, now time.Time) {
 	}
 }
 
-// Answer says whether something may be taken from a Bucket.
+// Answer reports whether an owner may take from a Bucket.
 type Answer struct {
-	// OK is set if it may. Otherwise Until is when to ask again: not before may the answer change.
+	// OK is set if it may. Otherwise the answer does not change before Until.
 	OK    bool
 	Until time.Time
-	// Yields is set if there is something, and others have a better right to it.
+	// Yields is set if the Bucket is not empty, and other owners have a better right.
 	Yields bool
 }
 
-// May reports whether an owner may take one. It changes nothing.
+// May reports whether an owner may take one. It has no effect.
 func (b *Bucket) May(o Owner, now time.Time) Answer {
 	a := b.namespaces.of(o.Namespace, b.each)
 	needed := 1
@@ -125,10 +124,10 @@ func (b *Bucket) Take(o Owner, now time.Time) {
 
 func newAccounts() accounts { return accounts{names: map[string]*account{}, sweepAt: minSweep} }
 
-// minSweep is how many accounts there are at least when some are dropped.
+// minSweep is the least number of accounts at which some are dropped.
 const minSweep = 64
 
-// of is the account of an owner. One without an account has a full share.
+// of returns the account of an owner. An owner without an account has a full share.
 func (s *accounts) of(name string, share Pace) *account {
 	if a := s.names[name]; a != nil {
 		return a
@@ -136,8 +135,8 @@ func (s *accounts) of(name string, share Pace) *account {
 	return &account{share: rate.NewLimiter(share.limit(), share.AtOnce), pods: newAccounts()}
 }
 
-// keepAccount is the account of an owner, which is kept from now on. When their number has doubled, accounts in which nothing is noted are
-// dropped.
+// keepAccount returns the account of an owner, and keeps it. When their number has doubled, it drops accounts with a full share whose
+// owners do not wait.
 func (s *accounts) keepAccount(name string, share Pace, now time.Time) *account {
 	a := s.of(name, share)
 	if s.names[name] != nil {

@@ -1,21 +1,21 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package share divides what is finite: places, turns, and budgets that come back with time. It divides among namespaces
+// Package share divides finite things: places, turns, and budgets that come back with time. It divides among namespaces
 // first, and the part of a namespace among its pods. A place is always kept for an owner who has none.
 //
-// All that is bounded and that several tenants use is divided here: a Room has places, Turns are a queue, a Bucket is a
+// All bounded things that several tenants use are divided here: a Room has places, Turns are a queue, a Bucket is a
 // budget. It knows no finding and no action, reads no clock, and imports the standard library and the rate limiter alone. Its
 // types have no lock: the user has one.
 package share
 
 import "cmp"
 
-// Owner is the pod on whose account something is taken. Without a pod it is the whole namespace, and without a namespace the node or the
+// Owner is the pod for which something is taken. Without a pod it is the whole namespace, and without a namespace the node or the
 // cluster itself.
 type Owner struct{ Namespace, Pod string }
 
-// Divisors of what is left.
+// Divisors of the places that are left.
 const (
 	// perNamespace: one namespace may have a quarter of the places.
 	perNamespace = 4
@@ -30,25 +30,25 @@ func Part(n, of int) int { return max(1, n/of) }
 func Quarter(n int) int { return Part(n, perNamespace) }
 
 // Room has places, and counts who has them. A namespace may have a quarter of the places that others leave, and at least one, also
-// if all are taken. So no namespace takes all of them, and none is left without. A pod may have half of those of its
+// if all are taken. So no namespace takes all of them, and each gets one. A pod may have half of those of its
 // namespace. The node or the cluster itself is bounded by the number of places alone. The zero value has no place.
 type Room struct {
-	// Places is how many there are. There may be one more for each namespace.
+	// Places is the number of places. There may be one more for each namespace.
 	Places int
-	// PerNamespace is which part of those that are left one namespace may have: 8 is an eighth. 0: a quarter.
+	// PerNamespace is the divisor of the places left for the share of one namespace: 8 is an eighth. 0: a quarter.
 	PerNamespace int
 
 	taken   int
 	holders map[string]*holder // by namespace
 }
 
-// holder is how many places a namespace has, and each of its pods.
+// holder counts the places of a namespace, and of each of its pods.
 type holder struct {
 	taken int
 	pods  map[string]int
 }
 
-// Taken is how many places are taken.
+// Taken returns the number of taken places.
 func (r *Room) Taken() int { return r.taken }
 
 // May reports whether an owner may have one more place.

@@ -23,10 +23,10 @@ type podLine[T any] struct {
 	items []T
 }
 
-// Len is how many items wait.
+// Len returns the number of items that wait.
 func (t *Turns[T]) Len() int { return t.length }
 
-// Namespaces is how many namespaces have items that wait.
+// Namespaces returns the number of namespaces with items that wait.
 func (t *Turns[T]) Namespaces() int { return len(t.ring) }
 
 // Push adds an item.
@@ -78,7 +78,7 @@ func (t *Turns[T]) PopOwner(may func(namespace string) bool) (owner Owner, item 
 // Ready reports whether Pop would return an item.
 func (t *Turns[T]) Ready(may func(namespace string) bool) bool { return t.next(may) >= 0 }
 
-// next is the position of the namespace whose turn it is, -1 if there is none.
+// next returns the position of the namespace whose turn it is, or -1.
 func (t *Turns[T]) next(may func(namespace string) bool) int {
 	return slices.IndexFunc(t.ring, func(l *line[T]) bool { return may == nil || may(l.namespace) })
 }

@@ -110,7 +110,7 @@ func insert[K comparable, V any](to *map[K]V, key K, value V) error {
 	return nil
 }
 
-// check does to an OperationSet what the manager does in a cluster.
+// check sets the status of an OperationSet as the manager does in a cluster.
 func check(s *v1.OperationSet) {
 	nodes := make([]graph.Node, len(s.Spec.AdjacencyList))
 	for i, n := range s.Spec.AdjacencyList {
