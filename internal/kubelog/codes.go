@@ -31,7 +31,9 @@ func codes(text string) (found []fault.Code) {
 	plain := simplify(text)
 	mounts := hasAny(notMounting.Replace(plain), mounting)
 	for _, w := range wordings {
-		if w.fits(plain, mounts) {
+		lacks := func(phrases []string) bool { return !hasAny(plain, phrases) }
+		if (mounts || !w.mounts) && !slices.ContainsFunc(w.all, lacks) && !hasAny(plain, w.none) &&
+			(w.like == nil || w.like.MatchString(plain)) && (w.unlike == nil || !w.unlike.MatchString(plain)) {
 			found = append(found, w.code)
 		}
 	}
@@ -39,12 +41,7 @@ func codes(text string) (found []fault.Code) {
 	return slices.Compact(found)
 }
 
-func (w wording) fits(plain string, mounts bool) bool {
-	return (mounts || !w.mounts) && !slices.ContainsFunc(w.all, func(phrases []string) bool { return !hasAny(plain, phrases) }) &&
-		!hasAny(plain, w.none) && (w.like == nil || w.like.MatchString(plain)) && (w.unlike == nil || !w.unlike.MatchString(plain))
-}
-
-// hints lists what a text says that is no fault of the catalogue, in sentences.
+// hints lists the remarks of a text that are no fault of the catalogue, in sentences.
 func hints(text string) (found []string) {
 	plain := simplify(text)
 	for _, r := range remarks {

@@ -30,21 +30,17 @@ func Decode(text string) string {
 			return b.String()
 		}
 		b.WriteString(text[:i])
-		decoded, length := decodeNext(text[i:])
+		decode := escape
+		if text[i] == '[' {
+			decode = array
+		}
+		decoded, length := decode(text[i:])
 		b.WriteString(decoded)
 		text = text[i+length:]
 	}
 }
 
-// decodeNext decodes the beginning of s, which is a bracket or a backslash, and returns the length that it has decoded.
-func decodeNext(s string) (decoded string, length int) {
-	if s[0] == '[' {
-		return array(s)
-	}
-	return escape(s)
-}
-
-// array takes one number, one space, one number, as fmt prints a slice of bytes, and nothing else.
+// array decodes one number, one space, one number, as fmt prints a slice of bytes, and returns the length that it has read.
 func array(s string) (decoded string, length int) {
 	var content []byte
 	for i := 1; i < len(s); {

@@ -110,6 +110,7 @@ var pathBreaks = strings.NewReplacer(":/", "\n/", "=", "\n")
 // paths lists the absolute paths: SOURCE:/TARGET is two, a URL is none.
 func paths(text string) []string {
 	var found []string
+	endsWord := func(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r\"'`,;()[]{}<>|…", r) } // as ends
 	for word := range strings.FieldsFuncSeq(text, endsWord) {
 		if !strings.Contains(word, "/") || strings.Contains(word, "://") {
 			continue
@@ -124,10 +125,7 @@ func paths(text string) []string {
 	return found
 }
 
-// endsWord is ends for a single character.
-func endsWord(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r\"'`,;()[]{}<>|…", r) }
-
-// collect keeps what the groups of the patterns match.
+// collect keeps the matches of the groups of the patterns.
 func collect(into *[]string, text string, patterns []*regexp.Regexp) {
 	for _, p := range patterns {
 		for _, m := range p.FindAllStringSubmatch(text, -1) {

@@ -15,7 +15,7 @@ type container struct {
 	mounts []corev1.VolumeMount
 	env    []corev1.EnvVar
 	kind   kind
-	always bool // restarted whatever the pod's policy: a sidecar
+	always bool // restarted with any policy of the pod: a sidecar
 }
 
 type kind int

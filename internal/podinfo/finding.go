@@ -52,7 +52,7 @@ func SourcePlace(code fault.Code, h *corev1.HostPathVolumeSource, subPath string
 // DetailsOf are the facts that a pod's spec and status give about one of its containers.
 func DetailsOf(pod *corev1.Pod, container string) fault.Details {
 	d := fault.Details{Workload: kubelet.WorkloadOf(pod), PodState: StateOf(pod)}
-	switch outlook, _ := RestartStateOf(pod, container); outlook {
+	switch state, _ := RestartStateOf(pod, container); state {
 	case Running:
 		d.Container = fault.ContainerRuns
 	case Waiting:

@@ -81,40 +81,22 @@ func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 	if !known || s.State.Running == nil && s.State.Terminated == nil {
 		return Waiting, "it waits to be started"
 	}
-	if c.rests(pod, s.State.Terminated) {
+	ended := s.State.Terminated
+	succeeded, policy := ended != nil && ended.ExitCode == 0, pod.Spec.RestartPolicy
+	switch {
+	case !c.always && succeeded && c.kind == initial && policy != corev1.RestartPolicyNever: // a pod that never restarts gets no other sandbox
 		return Idle, "it has succeeded, and runs again only if the pod's sandbox is created again"
-	}
-	if why := c.over(pod, s.State.Terminated); why != "" {
-		return Finished, why
-	}
-	if s.State.Running != nil {
+	case !c.always && succeeded && (c.kind == initial || policy == corev1.RestartPolicyOnFailure):
+		return Finished, "it has succeeded"
+	case !c.always && policy == corev1.RestartPolicyNever:
+		return Finished, "restartPolicy is Never"
+	case s.State.Running != nil:
 		return Running, "it runs"
 	}
 	return Waiting, "it has ended and will be started again"
 }
 
-// rests reports whether an init container is done for as long as the pod's sandbox lives. A pod that never restarts
-// gets no other sandbox.
-func (c container) rests(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) bool {
-	return c.kind == initial && !c.always && ended != nil && ended.ExitCode == 0 && pod.Spec.RestartPolicy != corev1.RestartPolicyNever
-}
-
-// over says why the kubelet does not start the container again once it has ended, or has ended the way it did. It is
-// empty if the kubelet does.
-func (c container) over(pod *corev1.Pod, ended *corev1.ContainerStateTerminated) string {
-	succeeded := ended != nil && ended.ExitCode == 0
-	switch {
-	case c.always:
-		return ""
-	case succeeded && (c.kind == initial || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure):
-		return "it has succeeded"
-	case pod.Spec.RestartPolicy == corev1.RestartPolicyNever:
-		return "restartPolicy is Never"
-	}
-	return ""
-}
-
-// ContainerStatus is the status of the container of that name, of whatever kind.
+// ContainerStatus returns the status of the container of that name, of any kind.
 func ContainerStatus(pod *corev1.Pod, name string) (corev1.ContainerStatus, bool) {
 	for _, list := range [][]corev1.ContainerStatus{
 		pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses,

@@ -42,8 +42,10 @@ var starting = []string{"", "ContainerCreating", "PodInitializing"}
 
 // Why lists the reasons, those of the whole pod first. only narrows it to one container; empty means all of them.
 func Why(pod *corev1.Pod, only string) []Reason {
-	if r, ok := scheduling(pod); ok {
-		return []Reason{r}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != "" {
+			return []Reason{{By: scheduler, Reason: c.Reason, Message: clip(c.Message), Other: true}}
+		}
 	}
 	var all []Reason
 	if pod.Status.Reason != "" {
@@ -58,15 +60,6 @@ func Why(pod *corev1.Pod, only string) []Reason {
 		all[i].Message = clip(all[i].Message)
 	}
 	return all
-}
-
-func scheduling(pod *corev1.Pod) (Reason, bool) {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != "" {
-			return Reason{By: scheduler, Reason: c.Reason, Message: clip(c.Message), Other: true}, true
-		}
-	}
-	return Reason{}, false
 }
 
 func ofContainer(s corev1.ContainerStatus) (Reason, bool) {
