@@ -11,10 +11,10 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// maxWording bounds how much of a text is compared with the wordings, in bytes. The kubelet cuts messages far earlier.
+// maxWording bounds the part of a text that is compared with the wordings, in bytes. The kubelet cuts messages far earlier.
 const maxWording = 64 << 10
 
-// wording is how programs describe a fault: one phrase of each list, and none of the others. Phrases and patterns are for
+// wording describes a fault in the words of programs: one phrase of each list in all, and no phrase of none. Phrases and patterns are for
 // texts as simplify writes them.
 type wording struct {
 	code fault.Code
@@ -26,7 +26,7 @@ type wording struct {
 	like, unlike *regexp.Regexp
 }
 
-// codes lists the faults whose wordings a text has, in order. It proves nothing.
+// codes lists the faults whose wordings a text has, in order. A wording is no proof.
 func codes(text string) (found []fault.Code) {
 	plain := simplify(text)
 	mounts := hasAny(notMounting.Replace(plain), mounting)
@@ -52,7 +52,7 @@ func hints(text string) (found []string) {
 	return found
 }
 
-// simplify returns text in small letters, one space between words and one at either end, without anything that quotes.
+// simplify returns text in small letters, one space between words and one at either end, without quotes and backslashes.
 func simplify(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch r {

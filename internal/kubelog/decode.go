@@ -10,15 +10,15 @@ import (
 	"unicode/utf8"
 )
 
-// minArray is how many numbers an array has at least. A single number in brackets is a number.
+// minArray is the least length of an array. A single number in brackets is a number.
 const minArray = 2
 
 // Decode returns text as it was before programs wrote it down for each other. Byte arrays as Go prints them, such as
 // [114 98 100], become the text that they are. Quotes, line breaks, tabs and carriage returns that were escaped,
-// once or in quotes of quotes, become what they stand for.
+// once or in quotes of quotes, become plain again.
 //
-// A list that is no array of bytes (a 300 in it, cut in the middle), or one of bytes that are no text, stays as it is.
-// So do all other escapes: \x2d is part of the names of systemd, \040 of those in a mount table. The content of an
+// A list that is no array of bytes (a 300 in it, cut in the middle), or a list of bytes that are no text, stays as it is.
+// So do all other escapes: \x2d is part of the names of systemd, \040 of names in a mount table. The content of an
 // array is not decoded a second time. The result is not longer than text. It may hold anything: print it escaped.
 func Decode(text string) string {
 	var b strings.Builder
@@ -99,10 +99,10 @@ func isText(content []byte) bool {
 	return letters > 0 && control <= all/4
 }
 
-// escapes are the characters that stand for others behind a backslash.
+// escapes maps the characters behind a backslash to their meaning.
 var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r"}
 
-// escape takes a run of backslashes with the character behind it. Quoted once more, a quote gets twice as many and one
+// escape decodes a run of backslashes with the character behind it, and returns the length that it has read. Quoted once more, a quote gets twice as many and one
 // before it: 1, 3, 7; a line break gets twice as many: 1, 2, 4. Other numbers mean that a backslash was there at first.
 func escape(s string) (decoded string, length int) {
 	n := len(s) - len(strings.TrimLeft(s, `\`))

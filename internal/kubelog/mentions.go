@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// maxText bounds how much of a text is looked at, in bytes.
+	// maxText bounds the part of a text that is read, in bytes.
 	maxText = 1 << 20
-	// maxFound bounds how many names of one kind are kept.
+	// maxFound bounds the names of one kind that are kept.
 	maxFound = 100
 )
 
-// Found is what a text mentions: each name once, in the order of the text, at most 100 of a kind. None of it is known
-// to exist.
+// Found has the names that a text mentions: each once, in the order of the text, at most 100 of a kind. The objects need not
+// exist.
 type Found struct {
 	// Devices are paths below /dev.
 	Devices []string `json:"devices,omitempty"`
@@ -32,11 +32,11 @@ type Found struct {
 	Paths []string `json:"paths,omitempty"`
 	// Codes are the faults that the text may describe, in order.
 	Codes []fault.Code `json:"codes,omitempty"`
-	// Hints are sentences about what has no code.
+	// Hints are sentences about remarks that have no code.
 	Hints []string `json:"hints,omitempty"`
 }
 
-// Mentions finds names in a text, which need not be decoded. It looks at the first mebibyte, and for faults at the first
+// Mentions finds names in a text, which need not be decoded. It reads the first mebibyte, and for faults the first
 // 64 KiB.
 func Mentions(text string) Found {
 	text = Decode(text[:min(len(text), maxText)])
@@ -77,7 +77,7 @@ const ends = `\s"'` + "`" + `,;()\[\]{}<>|…`
 const uuid = `[0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}`
 
 var (
-	// deviceNames are how programs and the kernel name a device without its directory. A journal's name ends in an inode.
+	// deviceNames are the forms in which programs and the kernel name a device without its directory. A journal's name ends in an inode.
 	deviceNames = []deviceName{
 		{"/dev/mapper/", []string{"remove ioctl on ", "remove open device "}, regexp.MustCompile(`(?:remove ioctl on|unable to remove open device) ([^` + ends + `/]+)`)},
 		{"/dev/mapper/", []string{" in use"}, regexp.MustCompile(`(?:^|[` + ends + `])([^` + ends + `/]+): (?:mapped device is still|map) in use`)},
@@ -89,11 +89,11 @@ var (
 	}
 	// uniqueName begins where a word does, and so is no part of a path. {volumeName:...} is how the kubelet prints it, too.
 	uniqueName = regexp.MustCompile(`(?:^|[` + ends + `]|volumeName:)(kubernetes\.io/[a-z0-9-]+/[^` + ends + `]+)`)
-	// podUID is that of the API server, or the hash that a kubelet gives to a pod from a file. In {... podName:...} the
+	// podUID is the UID of the API server, or the hash that a kubelet gives to a pod from a file. In {... podName:...} the
 	// kubelet prints the UID.
 	podUID = regexp.MustCompile(`(?:/pods/|/pod|-pod|podName:|[pP]od "{0,2}|[pP]od-?U[iI][dD]["':= ]{1,4}|\bUID["':= ]{1,4})` +
 		`(` + uuid + `|[0-9a-f]{32})\b`)
-	// persistentVolumes: a name as provisioners make it, not as a part of an image's name; what is attached, or mounted
+	// persistentVolumes: a name as provisioners make it, not as a part of an image's name; a volume that is attached, or mounted
 	// for the whole node; a place that only PersistentVolumes have.
 	persistentVolumes = []*regexp.Regexp{
 		regexp.MustCompile(`(?:^|[^\w.-])(pvc-` + uuid + `)\b`),
@@ -107,7 +107,7 @@ var (
 // pathBreaks ends one path and begins another within a word.
 var pathBreaks = strings.NewReplacer(":/", "\n/", "=", "\n")
 
-// paths lists the absolute paths: SOURCE:/TARGET is two, a URL is none.
+// paths lists the absolute paths: SOURCE:/TARGET has two, a URL has no path.
 func paths(text string) []string {
 	var found []string
 	endsWord := func(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r\"'`,;()[]{}<>|…", r) } // as ends

@@ -15,12 +15,12 @@ var (
 	enoent = []string{"no such file or directory"}
 	// mounting also takes a container that cannot be configured because a path is missing.
 	mounting = []string{"mount", "subpath", "rootfs", "createcontainerconfigerror", "generate spec"}
-	// notMounting removes what has the word in it and makes no mount: an unmount, and the paths of mounts.
+	// notMounting removes phrases with the word that make no mount: an unmount, and the paths of mounts.
 	notMounting = strings.NewReplacer("unmount", "", "umount", "", "mountpoint", "", "mount point", "", "globalmount", "", "/mount", "")
 	subPath     = []string{"subpath"}
 	// ofVolume is in the paths of the kubelet's volumes.
 	ofVolume = []string{"/volumes/kubernetes.io~"}
-	// lookups say that the path was not found; where the mount itself fails, it was.
+	// lookups say that the path was not found; if the mount itself fails, it was.
 	lookups    = []string{" stat /", " lstat /", " open /", " access /", "special device"}
 	deleted    = []string{"//deleted "}
 	otherKinds = []string{"not a directory", "is a directory", "onto a file", "onto a directory"}
@@ -34,9 +34,9 @@ var (
 // Parts of patterns.
 const (
 	// volumePath is a path of a volume in a pod's directory, of a subPath's bind, or of a volume that is mounted for the
-	// node, each with what is below it.
+	// node, each with the paths below it.
 	volumePath = `(?:/volumes/[a-z0-9.-]+~[^ ]+|/volume-subpaths/[^ ]+|/globalmount(?:/[^ ]*)?|/plugins/kubernetes\.io/[^ ]+/mounts/[^ ]+)`
-	// ioErrors are the errors of a server or a disk that does not serve what was mounted.
+	// ioErrors are the errors of a server or a disk that does not serve its mount.
 	ioErrors = `(?:input/output error|remote i/o error|host is down|connection refused|connection timed out|connection reset by peer|` +
 		`no route to host|network is unreachable|structure needs cleaning)`
 )
@@ -54,20 +54,20 @@ var (
 		`(?:mkdir|directory)[^/]{0,20}/[^ ]*` + volumePath + `:? file exists`)
 	// missingPath is a path that the kubelet has looked for: of a local volume, and of a hostPath of a container.
 	missingPath = regexp.MustCompile(`(?:^ |: )path /[^ ]+ does not exist|\berror: l?stat /[^ ]+: no such file or directory`)
-	// blockError is what the block layer or a journal says of a device; noDisk is one of a floppy disk or a CD.
+	// blockError is an error of a device in the words of the block layer or a journal; noDisk names a floppy disk or a CD.
 	blockError = regexp.MustCompile(`journal on device |i/o error,? (?:on )?dev(?:ice)? |(?:medium|target) error, dev |` +
 		`(?:error.*journal superblock for|flushing file data on|write due to i/o error on) `)
 	noDisk = regexp.MustCompile(`(?:dev|device|on) (?:sr|fd)[0-9]`)
-	// fileSystemError is what a file system says that has failed. An error that is only remembered is not among them.
+	// fileSystemError is the message of a file system that has failed. An error that is only remembered is not among them.
 	fileSystemError = regexp.MustCompile(`(?:ext[234]-fs|f2fs-fs|xfs|btrfs)[a-z: ]{0,12}\((?:device )?[^)]{1,60}\).{0,160}(?:remounting filesystem read-?only|` +
 		`forced readonly|journal has aborted|aborted journal|i/o error|io failure|shut ?down|shutting down|metadata corruption|corruption of in-memory data)|` +
 		`(?:ext[234]-fs|btrfs:?) (?:error|critical) \(device `)
 	hostPathKind = regexp.MustCompile(`hostpath type check failed: [^ ]+ is not a`)
-	// runningCall is a call to a driver, or an operation of the kubelet, that an earlier one keeps waiting.
+	// runningCall is a call to a driver, or an operation of the kubelet, that waits for an earlier one.
 	runningCall = regexp.MustCompile(`operation (?:with|for|on) (?:(?:the|that|this|given|same) )*(?:volume|name|target).{0,160}` +
 		`already (?:in progress|executing|exists|running|pending)|already an? operation (?:in progress|running|pending)|volume key .{1,200}already exists`)
 	blockedTask = regexp.MustCompile(`task .{1,60}:[0-9]+ blocked for more than [0-9]+ seconds`)
-	// leftFiles is a volume's directory that has something in it once nothing is mounted there.
+	// leftFiles is a volume's directory that is not empty after its unmount.
 	leftFiles    = regexp.MustCompile(`/volumes/[a-z0-9.-]+~[^ ]+\]?: directory not empty`)
 	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*directory not empty`)
 	mappingInUse = regexp.MustCompile(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
@@ -135,7 +135,7 @@ var wordings = []wording{
 	{code: fault.MissingBindSource, all: [][]string{{" does not exist", "no such file or directory"}}, like: missingPath, none: []string{": path /dev/"}},
 }
 
-// remark is what a text is about that has no code.
+// remark is a subject of a text that has no code.
 type remark struct {
 	phrases []string
 	like    *regexp.Regexp

@@ -5,7 +5,7 @@ package podinfo
 
 import corev1 "k8s.io/api/core/v1"
 
-// Claims lists the claims of a pod. Those of ephemeral volumes have the names that Kubernetes gives them.
+// Claims lists the claims of a pod. Claims of ephemeral volumes have the names that Kubernetes gives them.
 func Claims(pod *corev1.Pod) []string {
 	var names []string
 	for _, v := range pod.Spec.Volumes {
@@ -47,5 +47,5 @@ func ClaimVolume(pod *corev1.Pod, persistentVolume string, bound func(container 
 	return name, ok
 }
 
-// FromClaim reports whether a volume is that of a PersistentVolumeClaim, given or made for the pod.
+// FromClaim reports whether a volume comes from a PersistentVolumeClaim, given or made for the pod.
 func FromClaim(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }

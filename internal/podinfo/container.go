@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// container is what the three kinds of containers have in common.
+// container has the fields that the three kinds of containers have in common.
 type container struct {
 	name   string
 	mounts []corev1.VolumeMount
@@ -40,7 +40,7 @@ func HasContainer(pod *corev1.Pod, name string) bool {
 	return slices.Contains(ContainerNames(pod), name)
 }
 
-// VolumeMounts lists what the container of that name mounts.
+// VolumeMounts lists the mounts of the container of that name.
 func VolumeMounts(pod *corev1.Pod, name string) []corev1.VolumeMount {
 	c, _ := findContainer(pod, name)
 	return c.mounts

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// SubPathName is the subPath that the pod's spec asks for, with the variables in it expanded as the kubelet does. Empty
-// where a variable is not known, or the kubelet would refuse what comes out.
+// SubPathName returns the subPath of a mount in the pod's spec, with its variables expanded as the kubelet does. It is empty
+// if a variable is not known, or the kubelet would refuse the result.
 func SubPathName(pod *corev1.Pod, w SubPathMount) string {
 	name := w.Mount.SubPath
 	if name == "" {
@@ -29,8 +29,8 @@ func SubPathName(pod *corev1.Pod, w SubPathMount) string {
 	return name
 }
 
-// environment returns the variables of a container whose values the pod gives. The kubelet has more: those of services,
-// and what ConfigMaps and Secrets hold. So a value that refers to a variable that is not known is not known either.
+// environment returns the variables of a container whose values the pod gives. The kubelet has more: the variables of services,
+// ConfigMaps and Secrets. So a value that refers to an unknown variable is not known either.
 func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	env := map[string]string{}
 	known := func(key string) (string, bool) {
@@ -52,7 +52,7 @@ func environment(pod *corev1.Pod, list []corev1.EnvVar) map[string]string {
 	return env
 }
 
-// expand replaces $(NAME) in text, and $$ by a single $. Whatever else follows a $ stays as it is. ok is false where
+// expand replaces $(NAME) in text, and $$ by a single $. Any other text behind a $ stays as it is. ok is false if
 // value does not know a name.
 func expand(text string, value func(name string) (string, bool)) (expanded string, ok bool) {
 	var b strings.Builder
@@ -84,7 +84,7 @@ func expand(text string, value func(name string) (string, bool)) (expanded strin
 	}
 }
 
-// field is the part of a pod that a variable is made from. ok is false for those that are not told here.
+// field returns the field of a pod that gives a variable its value. ok is false for a field that is not in this list.
 func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector) (value string, ok bool) {
 	if ref.APIVersion != "" && ref.APIVersion != "v1" {
 		return "", false

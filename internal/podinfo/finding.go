@@ -17,7 +17,7 @@ func PodOf(pod *corev1.Pod) fault.Pod {
 	return fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 }
 
-// Subject is the pod, or its container of that name, as the subject of a sentence. container is empty for the pod.
+// Subject names the pod, or its container of that name, as the subject of a sentence. container is empty for the pod.
 func Subject(pod *corev1.Pod, container string) string {
 	text := fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name)
 	if container != "" {
@@ -26,7 +26,7 @@ func Subject(pod *corev1.Pod, container string) string {
 	return text
 }
 
-// StateOf says what becomes of a pod, which may be nil.
+// StateOf returns the state of a pod, which may be nil.
 func StateOf(pod *corev1.Pod) fault.PodState {
 	switch {
 	case pod == nil:
@@ -39,8 +39,8 @@ func StateOf(pod *corev1.Pod) fault.PodState {
 	return fault.PodWanted
 }
 
-// SourcePlace is the place of a fault of a hostPath, or of subPath in it. A socket is a place of its own if it is missing, or if
-// something else is there. place is that of all other sources; h may be nil.
+// SourcePlace is the place of a fault of a hostPath, or of subPath in it. A socket has a place of its own if it is missing, or if
+// another kind of file is there. All other sources have the given place; h may be nil.
 func SourcePlace(code fault.Code, h *corev1.HostPathVolumeSource, subPath string, place fault.Place) fault.Place {
 	missing := code == fault.MissingBindSource && IsSocket(h, subPath)
 	if missing || code == fault.SourceTypeMismatch && HostPathType(h) == corev1.HostPathSocket {
@@ -49,7 +49,7 @@ func SourcePlace(code fault.Code, h *corev1.HostPathVolumeSource, subPath string
 	return place
 }
 
-// DetailsOf are the facts that a pod's spec and status give about one of its containers.
+// DetailsOf returns the facts of a pod's spec and status about one of its containers.
 func DetailsOf(pod *corev1.Pod, container string) fault.Details {
 	d := fault.Details{Workload: kubelet.WorkloadOf(pod), PodState: StateOf(pod)}
 	switch state, _ := RestartStateOf(pod, container); state {

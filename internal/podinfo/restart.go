@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RestartState says what becomes of a container if nothing stands in its way.
+// RestartState is the next state of a container if the kubelet can start it.
 type RestartState string
 
-// Outlooks.
+// The states.
 const (
 	// Running: the container runs, and is started again after it ends.
 	Running RestartState = "Running"
@@ -21,7 +21,7 @@ const (
 	Waiting RestartState = "Waiting"
 	// Idle: an init container that has succeeded. It runs again only if the pod's sandbox is recreated.
 	Idle RestartState = "Idle"
-	// Finished: the container is not started again, whatever is done to its mounts.
+	// Finished: the container is not started again, also if its mounts are repaired.
 	Finished RestartState = "Finished"
 )
 
@@ -64,7 +64,7 @@ func Unstarted(pod *corev1.Pod, only string) []string {
 	return names
 }
 
-// RestartStateOf says what becomes of a container of the pod, and why.
+// RestartStateOf returns the next state of a container of the pod, and why.
 func RestartStateOf(pod *corev1.Pod, name string) (RestartState, string) {
 	c, ok := findContainer(pod, name)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 )
 
-// SubPathMount is one subPath that a container of a pod asks for.
+// SubPathMount is one subPath in the volumeMounts of a container.
 type SubPathMount struct {
 	Container string
 	// Index is the position in the container's volumeMounts.
@@ -37,7 +37,7 @@ func SubPathMounts(pod *corev1.Pod) []SubPathMount {
 	return wants
 }
 
-// FindSubPathMount returns what the pod wants at point. ok is false if the kubelet would not bind a subPath of this pod there:
+// FindSubPathMount returns the subPath of the pod that belongs at point. ok is false if the kubelet would not bind a subPath of this pod there:
 // another root, another pod, a container, an index or a volume that the spec does not have.
 func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubPathMount, ok bool) {
 	s, ok := n.ParseSubPath(point)
@@ -52,8 +52,8 @@ func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubP
 	return SubPathMount{}, false
 }
 
-// renamed reports whether the kubelet may have another name for a volume than the pod: that of the PersistentVolume
-// behind a claim, or one made up where a volume is handed to a CSI driver. The pod does not say which.
+// renamed reports whether the kubelet may have another name for a volume than the pod: the PersistentVolume behind a claim,
+// or a name made up if a volume is handed to a CSI driver. The pod has neither name.
 func renamed(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AWSElasticBlockStore != nil ||
 		v.GCEPersistentDisk != nil || v.AzureDisk != nil || v.AzureFile != nil || v.Cinder != nil ||

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// KubeletPlugin is the kubelet's name for the kind of volume, if it keeps the content itself; empty for all others.
+// KubeletPlugin returns the kubelet's name for the kind of volume, if it keeps the content itself; empty for all others.
 func KubeletPlugin(v corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:

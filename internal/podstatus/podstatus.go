@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podstatus reads from the status of a pod why it does not run, in the words of the scheduler or the kubelet. It
-// judges no mount, and asks for nothing.
+// judges no mount, and sends no request.
 package podstatus
 
 import (
@@ -23,7 +23,7 @@ const maxMessage = 200
 type Reason struct {
 	// By is the scheduler or the kubelet.
 	By string
-	// Container is empty for one of the whole pod.
+	// Container is empty for a reason of the whole pod.
 	Container string
 	// Reason is one word, Message is the text beside it; it may be empty.
 	Reason, Message string
@@ -37,7 +37,7 @@ const (
 	kubelet   = "the kubelet"
 )
 
-// starting are the reasons of containers that wait for something else which has no word of its own.
+// starting are the reasons of containers that wait, and have no reason of their own.
 var starting = []string{"", "ContainerCreating", "PodInitializing"}
 
 // Why lists the reasons, those of the whole pod first. only narrows it to one container; empty means all of them.
@@ -88,7 +88,7 @@ func end(t *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-// Sentence says about a pod without a mount fault what keeps it from running, or that nothing does.
+// Sentence says about a pod without a mount fault why it does not run, or that it does not wait.
 func Sentence(pod *corev1.Pod, only string) string {
 	name := pod.Namespace + "/" + pod.Name
 	all := Why(pod, only)

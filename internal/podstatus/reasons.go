@@ -14,13 +14,13 @@ type moment int
 const (
 	// either: before its mounts are made or after. A reason that is not in the tables is of this kind.
 	either moment = iota
-	// before: no mount of it has been made yet, so none is the cause.
+	// before: no mount of it has been made yet, so no mount is the cause.
 	before
 	// after: its mounts are being made, or are made.
 	after
 )
 
-// waitingReasons are the reasons of waiting containers that kubelets from 1.18 to 1.37 write: those of pkg/kubelet/images,
+// waitingReasons are the reasons of waiting containers that kubelets from 1.18 to 1.37 write, from pkg/kubelet/images,
 // pkg/kubelet/container, pkg/kubelet/kuberuntime and the errors of cri-api.
 var waitingReasons = map[string]moment{
 	"ErrImageNeverPull":         before,
@@ -57,7 +57,7 @@ var waitingReasons = map[string]moment{
 	"TeardownNetworkError":  either,
 }
 
-// podReasons are those of a whole pod. A kubelet gives those that are before as it refuses to admit the pod. The others end
+// podReasons are the reasons of a whole pod. A kubelet gives the reasons before mounts when it refuses to admit the pod. The others end
 // a pod that may run: an eviction may come of data that was written beside a volume.
 var podReasons = map[string]moment{
 	"AppArmor":                             before,
@@ -94,7 +94,7 @@ var podReasons = map[string]moment{
 // outOf begins the reasons of pods that a kubelet has no resources for.
 const outOf = "OutOf"
 
-// ofPod is when a kubelet gives the reason of a whole pod.
+// ofPod returns when a kubelet gives the reason of a whole pod.
 func ofPod(reason string) moment {
 	if strings.HasPrefix(reason, outOf) {
 		return before
@@ -103,7 +103,7 @@ func ofPod(reason string) moment {
 }
 
 // configMessages are the messages with CreateContainerConfigError that are about the environment, the image or the user of
-// the container. Any other, also one that is not known, may be about a mount.
+// the container. Any other message, also an unknown one, may be about a mount.
 var configMessages = []*regexp.Regexp{
 	regexp.MustCompile(`^(secrets?|configmaps?) "[^"]*" not found$`),
 	regexp.MustCompile(`^(secrets?|configmaps?) "[^"]*" is forbidden: `),
@@ -119,7 +119,7 @@ var configMessages = []*regexp.Regexp{
 	regexp.MustCompile(`^unable to find target container `),
 }
 
-// whenWaiting is when a kubelet gives the reason of a waiting container.
+// whenWaiting returns when a kubelet gives the reason of a waiting container.
 func whenWaiting(reason, message string) moment {
 	if reason == "CreateContainerConfigError" {
 		message = strings.Join(strings.Fields(message), " ")
