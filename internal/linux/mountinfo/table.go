@@ -25,7 +25,7 @@ type wayIndex struct {
 	// at is the index of the first mount on a mount with that ID at that point, and all those of every mount at a point.
 	at  map[place]int
 	all map[string][]int
-	// of has the indexes of the mounts of each file system, and showing those that have the same directory of it.
+	// of holds the indexes of the mounts of each file system, and showing the mounts with the same directory of it.
 	of      map[device][]int
 	showing map[directory][]int
 	// root is the lowest mount at "/", -1: none.

@@ -24,12 +24,10 @@ import (
 // path /proc is the namespace's there, and may be forged: packages mountns and
 // mount go through the process' own.
 //
-// ErrChanged: PID is in another namespace by now, or its owner is not the one
-// that UserNamespace says. ENOENT or ESRCH: PID is gone,
-// and the namespace is not found elsewhere.
-// EPERM: entering needs CAP_SYS_ADMIN in the namespace's user namespace, and
-// CAP_SYS_CHROOT and CAP_SYS_ADMIN in the caller's. procfs.ErrSilent: PID does not
-// answer. In all of them fn has not been called.
+// ErrChanged: PID is in another namespace by now, or its owner is not UserNamespace. ENOENT or ESRCH: PID is gone, and
+// the namespace is not found elsewhere. EPERM: entering needs CAP_SYS_ADMIN in the namespace's user namespace, and
+// CAP_SYS_CHROOT and CAP_SYS_ADMIN in the caller's. procfs.ErrSilent: PID does not answer. After each of them, fn has
+// not been called.
 func (n Namespace) Do(fn func() error) error {
 	self, err := Self()
 	if err != nil {
@@ -86,9 +84,8 @@ func (n Namespace) openUnlessHung() (sys.NamespaceFD, error) {
 // ordinary length.
 const maxTableBytes = 8 << 20
 
-// Table is the mount table of the namespace, as it is seen from its root. Its
-// errors are those of Do and of the function Table; one of more than 8 MiB, which
-// any user can make, is sys.ErrTooLarge.
+// Table is the mount table of the namespace, as it is seen from its root. It has the errors of Do and of the function
+// Table. A table of more than 8 MiB, which any user can make, is sys.ErrTooLarge.
 func (n Namespace) Table() (t *mountinfo.Table, err error) {
 	err = n.Do(func() error {
 		noteReadOf(n)
@@ -103,12 +100,10 @@ func (n Namespace) Table() (t *mountinfo.Table, err error) {
 	return t, err
 }
 
-// Enter is for those who have a thread already, from sys.OnThread or
-// sys.WithOwnFDTable; all others call Do, whose errors it has. It moves the calling
-// thread into the namespace, after making sure that it is the one meant. Its
-// descriptor is closed before anything runs inside. leave takes the thread
-// back, and is to be called once: a thread ends only some time after its
-// function, and would keep the namespace alive until then.
+// Enter is for callers that have a thread already, from sys.OnThread or sys.WithOwnFDTable; all others call Do, whose
+// errors it has. It moves the calling thread into the namespace, after it has verified the namespace. Its descriptor is
+// closed before anything runs inside. leave takes the thread back, and is to be called once: a thread ends only some
+// time after its function, and would keep the namespace alive until then.
 func (n Namespace) Enter() (leave func() error, err error) {
 	fd, err := n.findOpen()
 	if err != nil {

@@ -24,26 +24,25 @@ const (
 	NamedMount Kind = "mount"      // it is bound to a file, as "ip netns" does for networks
 )
 
-// Holder is what keeps a mount namespace alive.
+// Holder keeps a mount namespace alive.
 type Holder struct {
 	Kind Kind
 	// PID is the process; 0 for NamedMount.
 	PID int
 	// Number is the thread, or the descriptor; 0 otherwise.
 	Number int
-	// Mount is what the namespace is bound by, for NamedMount alone; nil otherwise.
+	// Mount is the mount that binds the namespace to a file, for NamedMount alone; nil otherwise.
 	Mount *Mount
 }
 
-// maxTasks bounds how many processes or threads of one namespace are told of, and
-// maxOthers how many other holders. Any user can have half a million descriptors of
-// one, in each of his processes.
+// maxTasks is how many processes or threads of one namespace are reported, and maxOthers how many other holders. Any
+// user can have half a million descriptors of one, in each of his processes.
 const (
 	maxTasks  = 64
 	maxOthers = 16
 )
 
-// maxListed is how many of that kind are told of.
+// maxListed is how many of that kind are reported.
 func (k Kind) maxListed() int {
 	if k == Process || k == Thread {
 		return maxTasks
@@ -68,12 +67,12 @@ func (h Holder) procPath() string {
 // procRootLink is the link to the root of the process or thread, below /proc.
 func (h Holder) procRootLink() string { return strings.TrimSuffix(h.procPath(), "ns/mnt") + "root" }
 
-// Holders finds what keeps each of the namespaces alive, by inode: the first
-// 64 processes or threads of each, or 16 others, and one of each process. For
-// each it looks for processes; only if there are none, for threads; then for open descriptors; and last for files that
-// the namespace is bound to. Survey.Denied counts processes that could not be asked, or do not answer: where it is not
-// 0, a namespace without a holder may have one, as it may if Survey.Skipped mentions descriptors. An open mountinfo, a
-// descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and cannot be found.
+// Holders finds the holders of each of the namespaces, by inode: the first 64 processes or threads of each, or 16
+// others, and one of each process. For each it searches processes; if it finds none, threads; then open descriptors;
+// and last the files that the namespace is bound to. Survey.Denied counts processes that could not be inspected, or do
+// not answer. If it is not 0, or if Survey.Skipped mentions descriptors, a namespace without a holder may have one. An
+// open mountinfo, a descriptor on its way through a socket, and the kernel itself keep a namespace alive, too, and
+// cannot be found.
 func Holders(namespaces []Namespace) (map[uint64][]Holder, Survey, error) {
 	return newScanner(standardLimits).holders(namespaces)
 }
@@ -124,15 +123,15 @@ func findHolders(namespaces []Namespace, searches ...holderSearch) (map[uint64][
 type taskNamespace struct {
 	inode uint64
 	Holder
-	// root is the root directory of a process or thread, as the caller may see it, if it was asked for.
+	// root is the root directory of a process or thread, as the caller may see it, if the search wants it.
 	root string
 }
 
 // holderSearch calls note with every holder of one kind, of any namespace.
 type holderSearch func(note func(taskNamespace)) (unaskedProcesses, error)
 
-// unaskedProcesses is what a search did not look at: the processes that it may not ask, or
-// that do not answer, and how many have more descriptors than are looked at.
+// unaskedProcesses is the gap in a search: the processes that it may not inspect, or that do not answer, and how many
+// have more descriptors than it inspects.
 type unaskedProcesses struct {
 	deniedPIDs  []int
 	withTooMany int
@@ -232,7 +231,7 @@ func inodeOf(link string) (uint64, bool) {
 	return n, ok && closed && err == nil
 }
 
-// foundInProcess is what was found in a process; more is whether there was too much to look at.
+// foundInProcess holds the namespaces found in a process; more: it has more descriptors than were inspected.
 type foundInProcess struct {
 	namespaces []taskNamespace
 	more       bool
@@ -241,8 +240,8 @@ type foundInProcess struct {
 // passProcesses is procfs.Each, or EachParallel.
 type passProcesses func(pids []int, look func(pid int, step func()) (foundInProcess, error), take func(pid int, found foundInProcess, err error))
 
-// forEachProcess calls note with what look finds in every process, and gives those that
-// it may not ask, or that do not answer. A process that ends meanwhile is passed over.
+// forEachProcess calls note with the finds of look in every process, and returns the processes that it may not inspect,
+// or that do not answer. A process that ends meanwhile is left out.
 func forEachProcess(pass passProcesses, note func(taskNamespace), look func(pid int, step func()) (foundInProcess, error)) (u unaskedProcesses, err error) {
 	pids, err := sys.ProcNumbers("")
 	if err != nil {

@@ -22,7 +22,7 @@ type kernelScan struct {
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
 
-// countedNamespace is a namespace and how many mounts the kernel says that it has.
+// countedNamespace is a namespace with the kernel's count of its mounts.
 type countedNamespace struct {
 	Namespace
 	mounts int
@@ -125,7 +125,7 @@ const (
 // mountReader reads the mounts of one namespace after another.
 type mountReader struct {
 	visit   func(*MountBrief) error // is called with each, in their order
-	ids     []uint64                // what listmount writes to
+	ids     []uint64                // the buffer of listmount
 	window  []MountBrief            // those to be read next
 	readers [maxThreads]briefReader
 }
@@ -184,7 +184,7 @@ type briefReader struct {
 	mayHangByMagic map[uint64]bool
 }
 
-// readBriefs reads the mounts with these unique IDs. It sets that of one that is gone to 0.
+// readBriefs reads the mounts with these unique IDs. It sets the ID of a mount that is gone to 0.
 func (r *briefReader) readBriefs(briefs []MountBrief) error {
 	for i := range briefs {
 		brief := &briefs[i]

@@ -10,7 +10,7 @@ type Key struct {
 	pid   int
 }
 
-// Key is that of the namespace.
+// Key is the key of the namespace.
 func (n Namespace) Key() Key {
 	if n.Inode != 0 {
 		return Key{inode: n.Inode}

@@ -3,9 +3,8 @@
 
 package mountns
 
-// scanLimits bounds what a pass takes, in time and in memory. A user who may make a user
-// namespace may make a hundred thousand mounts in each of thousands of mount
-// namespaces.
+// scanLimits bounds the time and the memory of a pass. A user who may make a user namespace may make a hundred thousand
+// mounts in each of thousands of mount namespaces.
 type scanLimits struct {
 	// namespaces and mounts are how many are listed.
 	namespaces, mounts int
@@ -13,8 +12,8 @@ type scanLimits struct {
 	// all. A table that is longer has to wait until all others have been read; of it no more
 	// than tableBytes are read, and allTableBytes of all of that length.
 	headBytes, allHeadBytes, tableBytes, allTableBytes int
-	// namespaceBytes is what the mounts of one namespace that are described may take, which
-	// is some 8,000 mounts with paths of ordinary length, and totalBytes those of all.
+	// namespaceBytes bounds the described mounts of one namespace, some 8,000 with paths of ordinary length, and
+	// totalBytes those of all.
 	namespaceBytes, totalBytes int
 }
 
@@ -35,11 +34,11 @@ func (m *Mount) memorySize() int {
 	return mountOverhead + len(m.Root) + len(m.Point) + len(m.Options) + len(m.FSType) + len(m.Source) + len(m.SuperOptions)
 }
 
-// memoryBudget is what is left for mounts that are described.
+// memoryBudget is the room that is left for described mounts.
 type memoryBudget struct {
 	scanLimits
 	remaining          int
-	usedByNamespace    map[Namespace]int // what is taken
+	usedByNamespace    map[Namespace]int // the room in use
 	refusedByNamespace map[Namespace]int // how many had no room
 }
 
@@ -51,7 +50,7 @@ func newMemoryBudget(l scanLimits) *memoryBudget {
 // where there is none.
 func (r *memoryBudget) mayFit(ns Namespace) bool { return r.reserve(ns, 0) }
 
-// reserve takes room, and counts what there is none for.
+// reserve takes room, and counts the mounts without room.
 func (r *memoryBudget) reserve(ns Namespace, size int) bool {
 	if size+r.usedByNamespace[ns] > r.namespaceBytes || size > r.remaining || r.refusedByNamespace[ns] > 0 {
 		r.refusedByNamespace[ns]++

@@ -17,27 +17,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ErrGone is returned where a namespace is no more, or the process through
-// which alone it can be looked at.
+// ErrGone is returned if a namespace is gone, or the only process through which it can be read.
 var ErrGone = errors.New("mount namespace is gone")
 
-// Lister keeps the list of what is mounted below a path in one mount namespace.
-// Asked again, it costs little if nothing changed. One goroutine uses it, and closes
-// it. It keeps state because the sentinel asks every second: reading the table each
-// time would take a hundredth of a core at 2,500 mounts, and takes 0.02 ms this way.
+// Lister keeps the list of the mounts below a path in one mount namespace. A further call costs little if nothing has
+// changed. One goroutine uses it, and closes it. It keeps state because the sentinel calls it every second. Reading the
+// table each time would take a hundredth of a core at 2,500 mounts; a call takes 0.02 ms this way.
 //
-// It keeps a mountinfo open for the namespace of PID 1, or of this process. The
-// kernel says through it that nothing was mounted, unmounted or moved: then there
-// is next to nothing to do. It keeps nothing open of any other namespace, as that
-// would keep the namespace alive.
+// It keeps a mountinfo open for the namespace of PID 1, or of this process. The kernel reports through it that nothing
+// was mounted, unmounted or moved: then there is next to nothing to do. It keeps nothing open of any other namespace,
+// as that would keep the namespace alive.
 //
-// With the kernel's own calls (6.12) it asks only for the numbers of the mounts,
-// and remembers about each what it was like when first seen: of Root, Parent,
-// and the peer groups only that is known. The number of a mount does not show
-// that it was moved, or that a directory on the way to it was renamed; so it looks
-// at some points again at every call, by turns. Without those calls it reads the text of
-// mountinfo, which shows everything as it is; if the kernel reports no change, at
-// one call of many.
+// With the kernel's own calls (6.12) it reads only the numbers of the mounts, and remembers each mount as it was first
+// seen: Root, Parent, and the peer groups stay so. The number of a mount does not show that it was moved, or that a
+// directory on the way to it was renamed. So each call reads some points again, by turns. Without those calls it reads
+// the text of mountinfo, which shows everything as it is; if the kernel reports no change, at one call of many.
 type Lister struct {
 	listing    listing
 	ns         Namespace
@@ -48,9 +42,8 @@ type Lister struct {
 
 // listing is one way to keep such a list.
 type listing interface {
-	// list brings the list up to date. quiet says that nothing was mounted,
-	// unmounted or moved since the last call. After an error it starts from the
-	// beginning.
+	// list brings the list up to date. quiet: nothing was mounted, unmounted or moved since the last call. After an
+	// error it starts from the beginning.
 	list(ns Namespace, below string, quiet bool) (mounts []Mount, changed bool, err error)
 }
 
@@ -58,7 +51,7 @@ type listing interface {
 // closes it.
 func NewLister() *Lister { return &Lister{} }
 
-// Close gives back what is held open. Used again, the Lister starts from the beginning.
+// Close closes the open mountinfo. Used again, the Lister starts from the beginning.
 func (l *Lister) Close() {
 	l.changePoll.closeTable()
 	l.started = false
@@ -88,7 +81,7 @@ func (l *Lister) List(namespace Namespace, below string) (mounts []Mount, change
 	return mounts, changed, nil
 }
 
-// chooseListing tries out what the kernel can do and lets us do.
+// chooseListing chooses by the features of the kernel and the rights of this process.
 func chooseListing(ns Namespace) listing {
 	if ns.ID != 0 && sys.HasNamespaceID.Probe() == nil {
 		return &kernelList{}
@@ -96,24 +89,21 @@ func chooseListing(ns Namespace) listing {
 	return &procList{}
 }
 
-// reread is how many calls of a quiet procList are answered by what was read
-// before.
+// reread is how many calls of a quiet procList return the last list.
 const reread = 120
 
-// recheck is of how many mounts the point is looked at again in one call: at 2
-// microseconds each they cost half as much as the numbers of 2,500 mounts, and
-// all of those have had their turn after 160 calls. recheckQuiet is that of a
-// quiet call when all have had it since the last that was not: only a directory
-// can have been renamed.
+// recheck is how many points of mounts one call reads again. At 2 microseconds each they cost half as much as the
+// numbers of 2,500 mounts, and all of those have had their turn after 160 calls. recheckQuiet is the number for a quiet
+// call once all have had their turn since the last call that was not quiet: only a directory can have been renamed.
 const recheck, recheckQuiet = 16, 2
 
 // kernelList asks with listmount and statmount.
 type kernelList struct {
 	stat         sys.MountStat
 	ids          []uint64 // every mount of the namespace, ascending
-	nextIDs      []uint64 // what listmount writes to next
-	nextRecheck  int      // index of the ID that is looked at again next
-	recheckCount int      // how many are to be looked at again, as one may have moved
+	nextIDs      []uint64 // the next buffer of listmount
+	nextRecheck  int      // index of the ID that is read again next
+	recheckCount int      // how many must be read again, as one may have moved
 	mounts       []Mount  // those below the path, ascending by Unique
 }
 
@@ -286,9 +276,9 @@ func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 	return text, err
 }
 
-// expectSameNamespace makes sure that it was the namespace's table which was read: its
-// process may have moved on, or its number be that of another. A process that
-// may not be asked (PID 1, at times) has to be believed.
+// expectSameNamespace makes sure that the table which was read belongs to the namespace: its process may have moved on,
+// or another process may have its number. A process whose namespace may not be read (PID 1, at times) has to be
+// believed.
 func expectSameNamespace(ns Namespace) error {
 	inode, err := Holder{Kind: Process, PID: ns.PID}.namespace()
 	switch {

@@ -18,13 +18,12 @@ import (
 // answer, where the kernel's cache does not reach that far.
 var ErrMayBlock = errors.New("path may block")
 
-// Lookup opens a path with O_PATH as process pid sees it, or as the calling thread does if pid
-// is 0. It is for namespaces of this program or of the kubelet; in all others only
-// LookupForeign is to be used. The path is absolute and clean (EINVAL) and has no symbolic
-// link in it (ELOOP). It never waits for a file system that may hang: the kernel's cache is
-// asked first, and alone where the way leads over one (ErrMayBlock). The mount at the path
-// itself may be of any kind, as its root is opened without asking it. For another process it
-// needs the right to trace it (EACCES). The caller closes the descriptor.
+// Lookup opens a path with O_PATH as process pid sees it, or as the calling thread does if pid is 0. It is for
+// namespaces of this program or of the kubelet; in all others only LookupForeign is to be used. The path is absolute
+// and clean (EINVAL) and has no symbolic link in it (ELOOP). It never waits for a file system that may hang: it uses
+// the kernel's cache first, and the cache alone if the way leads over such a file system (ErrMayBlock). The mount at
+// the path itself may be of any kind, as the open of its root sends it no request. For another process it needs the
+// right to trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
 		return lookup(nil, name, name, pathMounts{})
@@ -49,10 +48,9 @@ func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
 	return sys.Walk{Check: NotHanging}.Resolve(name)
 }
 
-// LookupForeign is Lookup by the calling thread in a namespace that others have
-// made, whose root may be of any file system. An overlay may lie on one that hangs,
-// or one that hangs be mounted just then, and nothing shows that: only a process that
-// can be lost may call it.
+// LookupForeign is Lookup by the calling thread in a namespace that others have made, whose root may be of any file
+// system. An overlay may lie on a hanging file system, or such a file system may be mounted just then, and nothing
+// shows that: only a process that can be lost may call it.
 func LookupForeign(name string) (*sys.FD, error) {
 	return lookup(nil, name, name, pathMounts{foreign: true})
 }
@@ -63,9 +61,8 @@ func LookupForeignIn(dir *sys.FD, name string) (*sys.FD, error) {
 	return lookup(dir, "/"+path.Base(name), name, pathMounts{foreign: true})
 }
 
-// lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which
-// serves in every namespace: what the cache does not know is ErrMayBlock, and before
-// 5.12 that is everything.
+// lookupKnown is Lookup as process pid sees it from the kernel's cache alone, which serves in every namespace: a path
+// that is not in the cache is ErrMayBlock, and before 5.12 that is every path.
 func lookupKnown(pid int, name string) (*sys.FD, error) {
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
@@ -85,8 +82,7 @@ func LookupIn(dir *sys.FD, name string) (*sys.FD, error) {
 	return lookup(dir, "/"+path.Base(name), name, pathMounts{})
 }
 
-// lookup opens part, seen from root if that is not nil; whole is what both are
-// together.
+// lookup opens part, seen from root if that is not nil; whole is the path of both together.
 func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if whole != path.Clean(whole) {
 		return nil, sys.EINVAL
@@ -115,11 +111,11 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 // reads no mount table, which takes long if many mounts are stacked at one place. ErrMayBlock: a directory on the way is, or may
 // be, on another file system.
 func lookupStepwise(root *sys.FD, part string) (*sys.FD, error) {
-	if sys.HasStatmount.Probe() != nil { // the table alone shows what a directory is on
+	if sys.HasStatmount.Probe() != nil { // the table alone shows the mount of a directory
 		return nil, ErrMayBlock
 	}
 	check := func(name string, at *sys.FD) error {
-		if name == part { // which is not asked
+		if name == part { // which gets no request
 			return nil
 		}
 		return NotHanging(name, at)
@@ -139,7 +135,7 @@ func cacheMiss(err error) bool {
 	})
 }
 
-// pathMounts is what is known of the mounts that a path leads over.
+// pathMounts holds the facts about the mounts that a path leads over.
 type pathMounts struct {
 	pid int // whose mounts these are; 0 is the calling thread
 	// foreign has the root count as any other mount. Otherwise it is taken for
@@ -193,9 +189,8 @@ func FSType(fd *sys.FD) (string, error) {
 	return on.FSType, nil
 }
 
-// MayHang reports whether a file system of that type, as mountinfo has it, waits
-// for another machine or for a process: nothing but a lookup with O_PATH is to
-// be asked of it.
+// MayHang reports whether a file system of that type, as mountinfo has it, waits for another machine or for a process:
+// it may get no request but a lookup with O_PATH.
 func MayHang(fsType string) bool {
 	base, _, _ := strings.Cut(fsType, ".")
 	switch base {

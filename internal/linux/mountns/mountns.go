@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mountns knows the mount namespaces of the machine: which one a
-// process is in, what is mounted there, and how to run a function inside.
+// Package mountns knows the mount namespaces of the machine: the namespace of a process, the mounts in it, and a way to
+// run a function inside.
 //
 // It keeps nothing open. An open namespace or mountinfo descriptor pins the
 // namespace, its mounts and their devices, and would cause the very fault that
@@ -38,9 +38,8 @@ type Namespace struct {
 	// ID is the kernel's number for it, never used again while the machine
 	// runs; 0 on kernels before 6.12.
 	ID uint64
-	// UserNamespace is the inode number of the user namespace that owns it, and
-	// whose root may change what is mounted in it; 0 if that was not asked
-	// (Owned). Otherwise the namespace is entered only if it has that owner still.
+	// UserNamespace is the inode number of the user namespace that owns it, and whose root may change its mounts; 0 if
+	// that was not read (Owned). Otherwise the namespace is entered only if it has that owner still.
 	UserNamespace uint64
 
 	// Link and Name are where else it was seen: a link below /proc that leads to
@@ -80,8 +79,8 @@ func Of(pid int) (Namespace, error) {
 	return ns, nil
 }
 
-// IsOwn reports whether the namespace is that of this process or of process 1. In all
-// others a path leads over whatever those who made them like.
+// IsOwn reports whether this process or process 1 is in the namespace. In all others, their makers decide where a path
+// leads.
 func (n Namespace) IsOwn() bool {
 	own, err := sys.OwnPID()
 	if err != nil {
@@ -95,8 +94,7 @@ func (n Namespace) IsOwn() bool {
 	return false
 }
 
-// Self is the mount namespace of the calling thread: inside Do, the one that
-// was entered. Its PID is 0.
+// Self is the mount namespace of the calling thread: inside Do, the namespace that was entered. Its PID is 0.
 func Self() (Namespace, error) {
 	fd, ns, err := openLink(sys.ThreadProc("ns/mnt"))
 	if err != nil {

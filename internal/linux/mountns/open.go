@@ -47,9 +47,8 @@ func openNamed(pid int, name string) (sys.NamespaceFD, Namespace, error) {
 	return reopenNamespace(at)
 }
 
-// reopenNamespace opens for good what was opened with O_PATH, after making sure that it
-// is a namespace: a link or name may lead to a device or a pipe by now, and
-// opening one of those may do anything.
+// reopenNamespace opens a namespace for reading that was opened with O_PATH, after making sure that it is one. A link
+// or name may lead to a device or a pipe by now, and the open of such a file may do anything.
 func reopenNamespace(at *sys.FD) (sys.NamespaceFD, Namespace, error) {
 	if err := expectNamespace(at); err != nil {
 		return sys.NamespaceFD{}, Namespace{}, err
@@ -67,8 +66,7 @@ func reopenNamespace(at *sys.FD) (sys.NamespaceFD, Namespace, error) {
 	return fd, ns, nil
 }
 
-// expectNamespace fails with EINVAL for what is no namespace: those lie on one
-// file system.
+// expectNamespace fails with EINVAL if fd is no namespace: all namespaces lie on one file system.
 func expectNamespace(fd *sys.FD) error {
 	major, minor, err := namespaceDevice()
 	if err != nil {
@@ -108,8 +106,8 @@ func identifyNamespace(fd sys.NamespaceFD) (Namespace, error) {
 	return Namespace{Inode: stat.Ino, ID: info.ID}, nil
 }
 
-// Owned is the namespace with the user namespace that owns it. Its errors are
-// those of Do, and EPERM if the owner is neither our own nor below that.
+// Owned is the namespace with the user namespace that owns it. It has the errors of Do, and EPERM if the owner is
+// neither our own nor below that.
 func (n Namespace) Owned() (Namespace, error) {
 	fd, err := n.openUnlessHung()
 	if err == nil {
@@ -172,7 +170,7 @@ func (n Namespace) searchOpen() sys.NamespaceFD {
 		return sys.NamespaceFD{}
 	}
 	var found sys.NamespaceFD
-	// The walk ends with the first error, and so at what is looked for.
+	// The walk ends with the first error, and so at the wanted namespace.
 	_ = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
 		if info.ID != n.ID {
 			return nil

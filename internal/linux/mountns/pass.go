@@ -11,13 +11,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
-// Pass is one look at the mounts of the machine that several searches share. The kernel walks down a stack of mounts for
-// each mount of it that it lists, so the mounts of each namespace are listed once. The text of a mount is read for those
-// that are wanted. A nil Pass shares nothing: each search looks by itself.
+// Pass is one look at the mounts of the machine that several searches share. The kernel walks down a stack of mounts
+// for each mount of it that it lists, so the mounts of each namespace are listed once. The text of a mount is read only
+// if a search wants it. A nil Pass shares nothing: each search looks by itself.
 type Pass struct{ shared scanner }
 
-// NewPass has looked at nothing yet. The mounts of host are those of the table, which was read already; without a table,
-// they are listed as all others are.
+// NewPass has read nothing yet. The mounts of host are those of the table, which was read already; without a table,
+// they are listed like all others.
 func NewPass(host Namespace, table *mountinfo.Table) *Pass {
 	s := newScanner(standardLimits)
 	switch backend := s.backend.(type) {
@@ -87,7 +87,7 @@ type keptMount struct {
 // isHost reports whether the mounts of the namespace are known.
 func (k *keptBriefs) isHost(ns Namespace) bool { return k != nil && k.table != nil && k.host.Same(ns) }
 
-// visitAll calls visit with every mount. The first call lists those that are not known.
+// visitAll calls visit with every mount. The first call lists the mounts that are not known.
 func (k *keptBriefs) visitAll(list func(visit func(*MountBrief) error) (Survey, error), visit func(*MountBrief) error) (Survey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

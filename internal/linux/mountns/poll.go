@@ -12,21 +12,19 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// mountPoll reports whether anything was mounted, unmounted or moved in a mount
-// namespace since it was asked last, without a look at its mounts: a mountinfo
-// that is held open can be polled for that, see proc_pid_mountinfo(5). Its zero
-// value holds nothing open.
+// mountPoll reports whether anything was mounted, unmounted or moved in a mount namespace since its last call, without
+// reading the mounts: an open mountinfo can be polled for that, see proc_pid_mountinfo(5). Its zero value holds nothing
+// open.
 //
 // A mountinfo that is open keeps its namespace alive, and the root directory of
 // its process. So it is held open of one namespace that lives on anyway: that of
 // PID 1, or our own.
 type mountPoll struct {
-	ns    Namespace // that was asked for last
+	ns    Namespace // of the last call
 	table *sys.FD   // nil if it cannot be polled
 }
 
-// mayHaveChanged is false if the kernel says that nothing has happened in ns since the
-// last call, which was for ns as well.
+// mayHaveChanged is false if the kernel reports no change in ns since the last call, which was for ns as well.
 func (c *mountPoll) mayHaveChanged(ns Namespace) bool {
 	if c.ns.Inode == 0 || !c.ns.Same(ns) {
 		c.closeTable()
@@ -51,8 +49,7 @@ func (c *mountPoll) mayHaveChanged(ns Namespace) bool {
 	return urgent || err != nil
 }
 
-// openTableOf opens the mountinfo of a process if that is in ns; nil if it is
-// not, or may not be asked.
+// openTableOf opens the mountinfo of a process if that is in ns; nil if it is not, or if its namespace may not be read.
 func openTableOf(pid int, ns Namespace) (*sys.FD, error) {
 	if in, err := isInNamespace(pid, ns); !in {
 		return nil, err

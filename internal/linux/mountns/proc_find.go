@@ -27,7 +27,7 @@ func (p procScan) scan(wanted func(*MountBrief) bool, found func(*Mount)) (Surve
 			if ok && typed && !wanted(&brief) {
 				continue
 			}
-			m, err := l.Mount() // also says what is wrong with a line
+			m, err := l.Mount() // also explains the fault in a line
 			if err != nil {
 				return err
 			}

@@ -35,14 +35,14 @@ const maxKnownMounts = 1 << 17
 // procPass is one pass.
 type procPass struct {
 	limits          scanLimits
-	buf             []byte // what tables are read into
+	buf             []byte // the buffer for tables
 	readTable       tableReader
 	entries         map[uint64]*nsEntry // by inode
 	inPassOrder     []*nsEntry
 	longTables      []*nsEntry   // those whose tables are long
 	headBytesLeft   int          // how many bytes of beginnings may still be read
 	tableBytesLeft  int          // and of long tables
-	missedNamespace bool         // a namespace could not be read through what was noted
+	missedNamespace bool         // a namespace could not be read through its noted process
 	deniedPIDs      []int        // processes whose namespace may not be known
 	knownMountIDs   map[int]bool // IDs of the mounts of every table that was read, if there are such processes
 	survey          Survey
@@ -92,7 +92,7 @@ func (p procScan) readNow(look tableReader) (Survey, error) {
 	return t.survey, nil
 }
 
-// addSkipped says what was not looked at.
+// addSkipped adds the gaps of the pass.
 func (t *procPass) addSkipped() {
 	limits := t.limits
 	t.survey.skipDescriptors(t.withTooMany)
@@ -123,8 +123,8 @@ func (t *procPass) findNamespaces() error {
 	return err
 }
 
-// noteTask notes the namespace of a process or thread. It prefers one
-// that is in no chroot: the others see only what lies inside theirs.
+// noteTask notes the namespace of a process or thread. It prefers a process that is in no chroot: others see only the
+// mounts inside their chroot.
 func (t *procPass) noteTask(task taskNamespace) {
 	entry := t.entries[task.inode]
 	if entry != nil && entry.seesRoot {
@@ -172,7 +172,7 @@ func (t *procPass) openTable(entry *nsEntry, read func(*sys.FD) error) error {
 		})
 	})
 	if err != nil && entry.ns.PID != 0 && !began && !procfs.Ended(err) {
-		t.survey.Partial++ // what lies inside the chroot, at least
+		t.survey.Partial++ // at least the mounts inside the chroot
 		err = withTable(entry.ns.PID, read)
 	}
 	return err
@@ -260,16 +260,14 @@ func (t *procPass) readLong(entry *nsEntry) {
 	}
 }
 
-// endedMeanwhile reports whether a namespace could not be read because what it was to be
-// read through is no more.
+// endedMeanwhile reports whether a namespace could not be read because the process through which it was read has ended.
 func endedMeanwhile(err error) bool {
 	return procfs.Ended(err) || errors.Is(err, ErrChanged) || errors.Is(err, sys.EINVAL)
 }
 
-// readDenied reads the table of a process whose namespace it may not know. Any
-// mount in the table shows whether the namespace was read already: no two share
-// one. The process may be in another root directory than the one that was read
-// through, so that the two tables begin with different mounts.
+// readDenied reads the table of a process whose namespace it may not know. Any mount in the table shows whether the
+// namespace was read already, as no two namespaces share a mount. The process may have another root directory than the
+// process that was read through, so that the two tables begin with different mounts.
 func (t *procPass) readDenied(pid int) {
 	head, err := sys.ReadProcHead(tablePath(pid), t.buf)
 	if err != nil || len(head) == 0 || t.knowsMountOf(head) || t.headBytesLeft <= 0 {
@@ -285,8 +283,7 @@ func (t *procPass) readDenied(pid int) {
 	}
 }
 
-// knowsMountOf reports whether a mount of the table, of which the end may be missing, is
-// in one that was read.
+// knowsMountOf reports whether a mount of the table, of which the end may be missing, is in a table that was read.
 func (t *procPass) knowsMountOf(text []byte) bool {
 	for line := range mountinfo.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) {
 		if id, _, _, _, _ := line.Numbers(); t.knownMountIDs[id] {
@@ -308,7 +305,7 @@ func (t *procPass) addTable(ns Namespace, text []byte, err error) {
 	}
 }
 
-// passLines hands on lines of a table, and notes what they lead to.
+// passLines hands on lines of a table, and notes the namespaces that they lead to.
 func (t *procPass) passLines(ns Namespace, text []byte) error {
 	if len(t.deniedPIDs) > 0 && len(t.knownMountIDs) < maxKnownMounts {
 		for line := range mountinfo.Lines(text) {

@@ -20,34 +20,33 @@ type Mount struct {
 	// Point is then relative to the root of the namespace, not to that of one
 	// of its processes.
 	mountinfo.Mount
-	// Unique is the kernel's number that is never used again; 0 if the
-	// kernel has none or mountinfo was asked.
+	// Unique is the kernel's number that is never used again; 0 if the kernel has none, or if it was read from
+	// mountinfo.
 	Unique uint64
 	// Namespace is where it is mounted.
 	Namespace Namespace
 }
 
-// Survey says what a pass over the machine looked at, so that finding nothing
-// can be told from not having looked.
+// Survey is the extent of a pass over the machine: it distinguishes a search that found nothing from a search that did
+// not take place.
 type Survey struct {
 	// Backend is "kernel" or "procfs".
 	Backend string
-	// Namespaces and Mounts are how many were looked at.
+	// Namespaces and Mounts are how many were read.
 	Namespaces, Mounts int
-	// Denied counts processes whose namespace may not be read. Through procfs
-	// their mounts are looked at all the same, if they show any.
+	// Denied counts processes whose namespace may not be read. Through procfs their mounts are read all the same, if
+	// they show any.
 	Denied int
-	// DeniedPIDs are those that any of several passes could not ask, each once.
+	// DeniedPIDs are the processes that any of several passes could not inspect, each once.
 	DeniedPIDs []int `json:"-"`
-	// Partial counts namespaces that could not be read, or of which only what
-	// lies inside some process' chroot was seen.
+	// Partial counts namespaces that could not be read, or of which only the mounts inside some process' chroot were
+	// seen.
 	Partial int
-	// Skipped says, in phrases, what was not looked at because a bound was met.
+	// Skipped names, in phrases, the things that were left out because a bound was met.
 	Skipped []string
 }
 
-// CheckComplete is an error where something was skipped: then what was not found may be
-// there all the same.
+// CheckComplete is an error if something was skipped: then a mount that was not found may exist all the same.
 func (s *Survey) CheckComplete() error {
 	if len(s.Skipped) == 0 {
 		return nil
@@ -55,7 +54,7 @@ func (s *Survey) CheckComplete() error {
 	return fmt.Errorf("not everything was looked at: %s", strings.Join(s.Skipped, "; "))
 }
 
-// AddDenied notes the processes that another pass could not ask.
+// AddDenied notes the processes that another pass could not inspect.
 func (s *Survey) AddDenied(pids []int) {
 	s.Denied = max(s.Denied, len(pids))
 	s.DeniedPIDs = append(s.DeniedPIDs, pids...)
@@ -63,7 +62,7 @@ func (s *Survey) AddDenied(pids []int) {
 	s.DeniedPIDs = slices.Compact(s.DeniedPIDs)
 }
 
-// addSkip notes something that was not looked at.
+// addSkip notes a gap.
 func (s *Survey) addSkip(format string, args ...any) {
 	s.Skipped = append(s.Skipped, fmt.Sprintf(format, args...))
 }
@@ -71,12 +70,10 @@ func (s *Survey) addSkip(format string, args ...any) {
 // scanner passes over every mount namespace of the machine, with processes and
 // without. It keeps nothing from one pass to the next.
 //
-// Two ways lead through the machine. The kernel's own calls (6.12, in the
-// initial PID namespace, with CAP_SYS_ADMIN) see everything. Without them it
-// reads /proc. This does not show what lies outside the root of every process
-// of a namespace, and much of it needs the right to trace processes. Neither
-// is a snapshot: what comes and goes during a pass may be missed until the
-// next. Any user may make mounts, so all that a pass reads is bounded.
+// Two ways lead through the machine. The kernel's own calls (6.12, in the initial PID namespace, with CAP_SYS_ADMIN)
+// see everything. Without them it reads /proc. This does not show mounts outside the root of every process of a
+// namespace, and much of it needs the right to trace processes. Neither is a snapshot: a pass may miss mounts that come
+// and go meanwhile. Any user may make mounts, so all that a pass reads is bounded.
 type scanner struct {
 	backend backend
 	limits  scanLimits
@@ -88,7 +85,7 @@ type backend interface {
 	scan(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error)
 }
 
-// newScanner chooses the way by what the kernel can do and lets us do.
+// newScanner chooses the way by the features of the kernel and the rights of this process.
 func newScanner(l scanLimits) scanner {
 	if sys.HasNamespaceWalk.Probe() == nil && sys.HasNamespaceID.Probe() == nil {
 		return scanner{kernelScan{limits: l}, l}
@@ -104,8 +101,7 @@ func Namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
-// MountBrief is what is known of a mount before any of its texts is read. It is valid
-// for one call.
+// MountBrief holds the facts about a mount that are known before any of its texts is read. It is valid for one call.
 type MountBrief struct {
 	Namespace    Namespace
 	Major, Minor uint32
@@ -136,7 +132,7 @@ func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey,
 	return found, survey, err
 }
 
-// EachMount is that of a Pass that is shared with no other search.
+// EachMount is EachMount of a Pass for one search alone.
 func EachMount(wanted func(*MountBrief) bool, found func(*Mount)) (Survey, error) {
 	return (*Pass)(nil).EachMount(wanted, found)
 }
@@ -149,7 +145,7 @@ type FileSystem struct {
 	Namespaces []Namespace
 }
 
-// FileSystems is that of a Pass that is shared with no other search.
+// FileSystems is FileSystems of a Pass for one search alone.
 func FileSystems() ([]FileSystem, Survey, error) { return (*Pass)(nil).FileSystems() }
 
 func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
@@ -180,8 +176,8 @@ func (s scanner) fileSystems() ([]FileSystem, Survey, error) {
 	return found, survey, err
 }
 
-// sourceInTable is the source by the mount table of the namespace. Statmount gives it since Linux 6.13, and the source of a btrfs
-// alone says which device it is on. Empty: the table cannot be read.
+// sourceInTable is the source by the mount table of the namespace. Statmount gives it since Linux 6.13, and the source
+// of a btrfs alone names its device. Empty: the table cannot be read.
 func (fs *FileSystem) sourceInTable() string {
 	table, err := fs.Mount.Namespace.Table()
 	if err != nil {
