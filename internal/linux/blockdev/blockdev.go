@@ -128,5 +128,3 @@ type Sys struct {
 func (s Sys) newSysfs() sysfs { return sysfs{s.Root} }
 
 func (s Sys) newUses() deviceUses { return deviceUses{s.newSysfs()} }
-
-func (s Sys) newDetacher() deviceDetacher { return deviceDetacher{s} }

@@ -39,9 +39,9 @@ func FuzzParse(f *testing.F) {
 }
 
 func checkSyntaxError(t *testing.T, text string, err error) {
-	var syntax *SyntaxError
+	var syntax *syntaxError
 	if !errors.As(err, &syntax) {
-		t.Fatalf("error %v, want a *SyntaxError", err)
+		t.Fatalf("error %v, want a *syntaxError", err)
 	}
 	lines := strings.Split(text, "\n")
 	if syntax.Line < 1 || syntax.Line > len(lines) || syntax.Field == "line" {

@@ -13,7 +13,7 @@ import (
 const maxLineBytes = 1 << 20
 
 // ParseBytes parses the whole text into mounts in the text's order. The buffer may be used again afterwards. A line
-// that the kernel would not write so ends the reading with a *SyntaxError.
+// that the kernel would not write so ends the reading with a *syntaxError.
 func ParseBytes(b []byte) ([]Mount, error) {
 	text := string(b)
 	mounts := make([]Mount, 0, strings.Count(text, "\n")+1)

@@ -128,11 +128,11 @@ func TestParseNamesWhatIsBad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := ParseBytes([]byte(good + "\n" + tc.line + "\n" + good))
-			var got *SyntaxError
+			var got *syntaxError
 			if !errors.As(err, &got) {
-				t.Fatalf("error %v, want a *SyntaxError", err)
+				t.Fatalf("error %v, want a *syntaxError", err)
 			}
-			want := &SyntaxError{Line: 2, Column: tc.column, Field: tc.field, Value: tc.value}
+			want := &syntaxError{Line: 2, Column: tc.column, Field: tc.field, Value: tc.value}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Error(diff)
 			}

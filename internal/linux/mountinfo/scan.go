@@ -23,7 +23,7 @@ func Lines(text []byte) iter.Seq[Line] {
 }
 
 // Mount parses the line, which may be used again afterwards. The error is a
-// *SyntaxError with Line 1.
+// *syntaxError with Line 1.
 func (l Line) Mount() (Mount, error) {
 	var m Mount
 	if line := string(l); !m.parseLine(line, true) {

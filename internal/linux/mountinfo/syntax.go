@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SyntaxError names the line, and its part, that the kernel would not write so.
-type SyntaxError struct {
+// syntaxError names the line, and its part, that the kernel would not write so.
+type syntaxError struct {
 	Line   int    // counted from 1
 	Column int    // first byte of the part, counted from 1
 	Field  string // "mount id", "device", "root", ...
@@ -17,7 +17,7 @@ type SyntaxError struct {
 }
 
 // Error names the line, the column, the field and the value.
-func (e *SyntaxError) Error() string {
+func (e *syntaxError) Error() string {
 	return fmt.Sprintf("parse mountinfo line %d column %d: bad %s %q", e.Line, e.Column, e.Field, e.Value)
 }
 
@@ -67,7 +67,7 @@ func isOptional(word string) bool {
 
 // explainSyntax finds the fault in a line that could not be parsed. It is thorough where parsing is fast.
 func explainSyntax(line string, number int) error {
-	e := &SyntaxError{Line: number, Field: "line length"}
+	e := &syntaxError{Line: number, Field: "line length"}
 	rest := line
 	if len(line) <= maxLineBytes {
 		rest, e.Field = firstInvalidColumn(line)

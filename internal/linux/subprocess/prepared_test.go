@@ -14,7 +14,7 @@ func TestProgramThatDoesNoJobs(t *testing.T) {
 	mainCalled.Store(false)
 	defer mainCalled.Store(true)
 	var r Runner
-	if err := r.Run(t.Context(), Options{Job: "count", Deadline: time.Minute}); !errors.Is(err, ErrNotPrepared) {
-		t.Errorf("error %v, want ErrNotPrepared", err)
+	if err := r.Run(t.Context(), Options{Job: "count", Deadline: time.Minute}); !errors.Is(err, errNotPrepared) {
+		t.Errorf("error %v, want errNotPrepared", err)
 	}
 }

@@ -49,11 +49,11 @@ func (e *LostError) Unwrap() error { return e.Err }
 
 // Run starts a process that does the job, and hands on its answers. It returns when the job is done, or at the
 // deadline, or when ctx ends; then the process is killed, and the error is a *LostError. All answers until then have
-// been handed on. ErrTooMany, ErrNotPrepared: nothing was started. Any other error but a *LostError is the job's own,
+// been handed on. ErrTooMany, errNotPrepared: nothing was started. Any other error but a *LostError is the job's own,
 // or the reason why no process could be started.
 func (r *Runner) Run(ctx context.Context, options Options) error {
 	if !mainCalled.Load() {
-		return fmt.Errorf("run job %q: %w", options.Job, ErrNotPrepared)
+		return fmt.Errorf("run job %q: %w", options.Job, errNotPrepared)
 	}
 	if options.Deadline <= 0 {
 		return fmt.Errorf("run job %q: deadline %v is not more than 0", options.Job, options.Deadline)

@@ -33,8 +33,8 @@ var (
 	// errWaiting: a process that was given up still waits for one of Options.Waits.
 	// The job was not begun. It is an ErrTooMany.
 	errWaiting = fmt.Errorf("%w: one still waits for the same", ErrTooMany)
-	// ErrNotPrepared: this program has not called Main, so its processes cannot do a job.
-	ErrNotPrepared = errors.New("program does no jobs")
+	// errNotPrepared: this program has not called Main, so its processes cannot do a job.
+	errNotPrepared = errors.New("program does no jobs")
 )
 
 // defaultMaxLingering is how many processes a Runner has at once where nothing

@@ -224,7 +224,7 @@ func probeNamespaceID() error {
 		return unsupportedError(err, ENOTTY)
 	}
 	_, err = Listmount(MountRef{Namespace: info.ID, Mount: RootOf}, 0, make([]uint64, 1))
-	return unsupportedError(err, ENOSYS, E2BIG, EINVAL)
+	return unsupportedError(err, ENOSYS, unix.E2BIG, EINVAL)
 }
 
 func probeNamespaceWalk() error {

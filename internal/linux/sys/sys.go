@@ -26,7 +26,6 @@ type Errno = syscall.Errno
 
 // The error numbers that callers in this module distinguish.
 const (
-	E2BIG     = unix.E2BIG
 	EACCES    = unix.EACCES
 	EAGAIN    = unix.EAGAIN
 	EBADF     = unix.EBADF
