@@ -117,8 +117,8 @@ func (d Device) Node() string { return "/dev/" + strings.ReplaceAll(d.Name, "!",
 
 // Sys reads the kernel's files about devices.
 type Sys struct {
-	// Root is the directory of sys, proc and dev; "" is "/". Devices themselves are opened by their number, whatever
-	// Root is.
+	// Root is the directory of sys, proc and dev; "" is "/". Devices themselves are opened by their number, for every
+	// Root.
 	Root string
 	// Write writes text to a file of sysfs in one call; nil is the real thing.
 	// Tests put a driver in its place that this machine does not have.

@@ -34,8 +34,7 @@ func (s Sys) Busy(d Device) (bool, error) {
 	return busy, nil
 }
 
-// claimsFail claims the device once, and again only if nothing is known that would
-// explain the refusal.
+// claimsFail claims the device once, and again only if no known holder explains the refusal.
 func (s Sys) claimsFail(device Device) (bool, error) {
 	fd, err := s.openDevice(device, true)
 	fd.Close()
@@ -107,7 +106,7 @@ func (s Sys) openDevice(d Device, exclusive bool) (*sys.FD, error) {
 	return fd, nil
 }
 
-// openNode opens the device by its node, and checks that it is that device's.
+// openNode opens the device by its node, and checks that the node belongs to the device.
 func (s Sys) openNode(device Device, exclusive bool) (*sys.FD, error) {
 	open := sys.OpenShared
 	if exclusive {

@@ -16,14 +16,16 @@ type Health struct {
 	// Suspended is a mapped device that is suspended, so that its requests wait: the device, or another below it.
 	// Empty: no device is.
 	Suspended string `json:",omitempty"`
-	// Errors is how many errors ext4 has noted in the file system since it was checked last. 0: none, or it is another.
+	// Errors is how many errors ext4 has noted in the file system since its last check. 0: it has none, or is of
+	// another type.
 	Errors uint64 `json:",omitempty"`
 }
 
 // maxLayers bounds the devices below a device that are read.
 const maxLayers = 256
 
-// Health reads that of the device with the number that mounts show. It is the zero value if there is none, as with btrfs and ZFS.
+// Health reads the health of the device with the number that mounts show. It is the zero value if there is no such
+// device, as with btrfs and ZFS.
 func (s Sys) Health(n Number) Health {
 	files := s.newSysfs()
 	link, err := os.Readlink(files.pathAt("sys/dev/block/" + n.String()))

@@ -44,7 +44,7 @@ func (s sysfs) readAttribute(device, name string) (string, error) {
 	return readText(s.attributePath(device, name))
 }
 
-// listNames returns the names in a directory, in order; none if there is none.
+// listNames returns the names in a directory, in order; nil if there is no directory.
 func listNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(notFoundError(err), ErrNotFound) {

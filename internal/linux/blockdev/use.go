@@ -178,7 +178,7 @@ func (s Sys) Users(d Device) ([]User, error) {
 
 // stackedOn lists the devices that are made of d.
 func (u deviceUses) stackedOn(d Device) []User {
-	// Without the directory d has gone, and nothing is made of it.
+	// Without the directory d has gone, and no device is made of it.
 	above, _ := os.ReadDir(u.attributePath(d.Name, "holders"))
 	var users []User
 	for _, e := range above {

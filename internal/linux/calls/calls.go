@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package calls keeps a list of the calls that changed something, each with its arguments in short and its result. A
-// context carries it from the caller to the code that makes the change. Without a list in the context nothing is kept.
+// context carries it from the caller to the code that makes the change. Without a list in the context no call is kept.
 //
-// Calls that only look are not in it. A call in a process of its own is added by who runs that process.
+// Calls that only read are not in it. The code that starts a process adds the calls of that process.
 package calls
 
 import (

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devholder finds who holds a block device: its mounts in every mount
-// namespace of the machine, and whatever keeps it in use without being mounted
-// anywhere: open files, working directories, programs, detached mount trees,
+// Package devholder finds the holders of a block device: its mounts in every mount namespace of the machine, and
+// everything that keeps it in use without a mount: open files, working directories, programs, detached mount trees,
 // overlays, loop devices, swap, other devices made of it.
 //
 // It changes nothing and keeps nothing open. No thread of the calling process waits for a file system: a process that

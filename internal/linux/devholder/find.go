@@ -20,8 +20,8 @@ type Finder struct {
 	Sys blockdev.Sys
 	// Runner runs Job; nil: one for each.
 	Runner *subprocess.Runner
-	// WithProcesses has processes, overlays and loop devices looked at also where
-	// mounts explain by themselves why the device is busy.
+	// WithProcesses: the search covers processes, overlays and loop devices even if mounts explain by themselves why
+	// the device is busy.
 	WithProcesses bool
 	// Pass is the look at the mounts of the machine; nil: each search looks by itself.
 	Pass *mountns.Pass

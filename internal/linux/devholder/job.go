@@ -132,7 +132,7 @@ func callWithin[T any](ctx context.Context, j *job, key string, limit time.Durat
 	return none, cmp.Or(j.emit(jobOutput{Stuck: &unansweredCall{key, own}}), errUnanswered)
 }
 
-// runJob runs a job for the search, and takes in its output.
+// runJob runs a job for the search, and adds its output to the report.
 func (s *holderSearch) runJob(ctx context.Context, o jobOrder, overlays []*searchedOverlay) error {
 	o.KnownUnanswered = jobs.waitFor()
 	o.MaxUnanswered = min(maxUnansweredPerJob, maxUnansweredInAll-len(o.KnownUnanswered))
@@ -150,7 +150,7 @@ func (s *holderSearch) runJob(ctx context.Context, o jobOrder, overlays []*searc
 	return cmp.Or(ctx.Err(), err)
 }
 
-// addLine takes in one line.
+// addLine adds one line of the output to the report.
 func (s *holderSearch) addLine(line jobOutput, overlays []*searchedOverlay) {
 	l := &s.report.Coverage
 	switch {

@@ -57,8 +57,8 @@ func (s *holderSearch) findOverlays(ctx context.Context) error {
 	return nil
 }
 
-// searchLayers has the layers of overlays looked for, in the namespaces that they are
-// mounted in. Beyond the limit it only notes that it did not.
+// searchLayers starts the search for the layers of overlays, in the namespaces of their mounts. Beyond the limit it
+// only notes the gap.
 func (s *holderSearch) searchLayers(ctx context.Context, found []*searchedOverlay) error {
 	spaces := namespacesByOverlays(found)
 	if len(spaces) == 0 {

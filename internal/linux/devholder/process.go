@@ -34,8 +34,7 @@ func (j *job) findInProcesses(ctx context.Context) error {
 	})
 }
 
-// findInThreads looks into the threads that are no processes: one may have
-// descriptors or directories of its own.
+// findInThreads inspects the threads that are no processes: a thread may have its own descriptors or directories.
 func (j *job) findInThreads(ctx context.Context) error {
 	return j.eachProcess(ctx, func(pid int) error {
 		tids, err := sys.OtherThreads(pid)

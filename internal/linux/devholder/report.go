@@ -58,8 +58,7 @@ func (b *reportBuilder) markExplained(number blockdev.Number) {
 	}
 }
 
-// unexplained reports whether nothing was found, or a superblock is alive that
-// nothing was found for.
+// unexplained reports whether the search found no holder, or no holder of a live superblock.
 func (b *reportBuilder) unexplained() bool { return !b.busyProven || b.busyUnexplained() }
 
 // busyUnexplained is unexplained for a device that is busy, or may be.

@@ -31,8 +31,8 @@ type Connection struct {
 	// then, and so could root. A stat that gives ENOTCONN confirms it, and does
 	// not wait in that case.
 	Dead bool
-	// Waiting is how many requests have been made and not been answered. More
-	// than none at one moment says little; that they stay, much.
+	// Waiting is how many requests have no answer yet. A request that waits at one moment proves little; one that stays
+	// proves much.
 	Waiting int
 }
 

@@ -58,8 +58,8 @@ const MaxServers = 16
 
 type serverSearch struct {
 	servers map[uint32][]Server
-	// connectionShown and untold: some open /dev/fuse showed its connection, some did not. One
-	// that nothing has been mounted with has none.
+	// connectionShown and connectionHidden: some open /dev/fuse showed its connection, some did not. A /dev/fuse
+	// without a mount has no connection.
 	connectionShown, connectionHidden bool
 	// deniedProcesses counts the processes that may not be inspected, and silentProcesses those that do not answer.
 	// withTooMany counts processes of which only the first descriptors were inspected.

@@ -25,12 +25,10 @@ type ReplaceOptions struct {
 	Limits sys.MountAttr
 }
 
-// Replace puts a tree where the mount is that id means, in the calling thread's
-// namespace, and removes that mount: there is no moment in which nothing is
-// mounted there. The tree gets the limits that the mount had (read-only, no
-// devices, ...) in addition to its own. It shares only with mounts that its new
-// parent makes it share with. Both spread to the peers of the parent: see
-// State.Shared.
+// Replace puts a tree in the place of the mount that id names, in the calling thread's namespace, and removes that
+// mount: the place is never without a mount. The tree gets the limits that the mount had (read-only, no devices, ...)
+// in addition to its own. It shares only with mounts that its new parent makes it share with. Both spread to the peers
+// of the parent: see State.Shared.
 //
 // The tree is put beneath the mount, with the call for it (6.5) or by propagation. The mount is then removed as Unmount
 // does it, and if others use it, lazily: they keep their open files, and a new lookup finds the tree. This is exact,

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// mountTarget is the mount that is meant, as a thread of its own acts on it.
+// mountTarget is the target mount of an operation that runs on a thread of its own.
 type mountTarget struct {
 	id             ID
 	check          func(State) error

@@ -13,9 +13,8 @@ import (
 
 // Options say how Unmount goes about it.
 type Options struct {
-	// Check has the last word, after the mount was opened again and found to be the
-	// one meant, right before the act. It may be called several times. Its error is
-	// handed on and nothing is touched.
+	// Check decides last, right before the act, after the mount was opened again and identified. It may be called
+	// several times. If it returns an error, Unmount hands it on and touches nothing.
 	Check func(State) error
 	// Source returns the replacement, opened in the namespace; nil: there is no replacement. It is called after Check,
 	// and again if its result has been unlinked meanwhile. Unmount closes the result. The replacement comes beneath a

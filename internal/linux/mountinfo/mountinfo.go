@@ -38,7 +38,7 @@ type Mount struct {
 	// unescaped, with the kernel's mark "//deleted" where that name has been
 	// unlinked. It need not begin with a slash ("mnt:[4026531841]").
 	Root string
-	// Point is where it is mounted, relative to the process' root, unescaped.
+	// Point is the path of the mount, relative to the process' root, unescaped.
 	Point string
 	// Options belong to this mount, as written ("rw,nosuid").
 	Options string

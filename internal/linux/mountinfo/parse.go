@@ -13,7 +13,7 @@ import (
 const maxLineBytes = 1 << 20
 
 // ParseBytes parses the whole text into mounts in the text's order. The buffer may be used again afterwards. A line
-// that the kernel would not write so ends the reading with a *syntaxError.
+// that the kernel would not write so ends the reading with an error that names the line and its column.
 func ParseBytes(b []byte) ([]Mount, error) {
 	text := string(b)
 	mounts := make([]Mount, 0, strings.Count(text, "\n")+1)
@@ -82,8 +82,7 @@ func (m *Mount) parseLine(line string, escaped bool) bool {
 	return m.Root != "" && m.Point != "" && m.Options != "" && m.FSType != "" && m.SuperOptions != ""
 }
 
-// splitColumn splits a line behind its first column; nothing is left of a line that
-// ends with it.
+// splitColumn splits a line behind its first column; the rest of a line that ends with it is empty.
 func splitColumn(line string) (word, rest string) {
 	if end := strings.IndexByte(line, ' '); end >= 0 {
 		return line[:end], line[end+1:]
@@ -91,8 +90,8 @@ func splitColumn(line string) (word, rest string) {
 	return "", ""
 }
 
-// splitNumber is splitColumn for decimal digits, at least one, with the byte end after
-// them; nothing is left of a line that does not begin so.
+// splitNumber is splitColumn for decimal digits, at least one, with the byte end after them; the rest of a line that
+// does not begin so is empty.
 func splitNumber[T string | ~[]byte](line T, end byte) (n int, rest T) {
 	for i := 0; i < len(line); i++ {
 		d := line[i] - '0'

@@ -22,8 +22,7 @@ func Lines(text []byte) iter.Seq[Line] {
 	}
 }
 
-// Mount parses the line, which may be used again afterwards. The error is a
-// *syntaxError with Line 1.
+// Mount parses the line, which may be used again afterwards. Its error names line 1.
 func (l Line) Mount() (Mount, error) {
 	var m Mount
 	if line := string(l); !m.parseLine(line, true) {

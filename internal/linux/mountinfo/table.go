@@ -148,8 +148,9 @@ func (t *Table) OfDevice(major, minor uint32) []Mount {
 // HasDevice reports whether a mount of the file system with that device number is in the table.
 func (t *Table) HasDevice(major, minor uint32) bool { return len(t.way().of[device{major, minor}]) > 0 }
 
-// Showing is every mount of the file system with that device number that shows the directory called name in it, visible or hidden, in the
-// text's order: its root is that directory, or one above it. If there are more than limit, it returns none.
+// Showing is every mount of the file system with that device number that shows the directory called name in it, visible
+// or hidden, in the text's order: its root is that directory, or a directory above it. Beyond limit mounts it returns
+// nil.
 func (t *Table) Showing(major, minor uint32, name string, limit int) (found []Mount, more bool) {
 	if len(name) > maxPath {
 		return nil, false
@@ -216,9 +217,8 @@ func Below(dir, path string) (way string, ok bool) {
 	return strings.Trim(strings.TrimPrefix(path, strings.TrimSuffix(dir, "/")), "/"), true
 }
 
-// On is the mount that the clean, absolute path lies on. There is none where
-// the table has no root, as in a namespace that is seen through a chroot, and for
-// a path that is too long for a lookup.
+// On is the mount that the clean, absolute path lies on. A table without a root has no such mount, as in a namespace
+// that is seen through a chroot. Nor has a path that is too long for a lookup.
 func (t *Table) On(path string) (Mount, bool) {
 	at := t.way().root
 	if at < 0 || len(path) > maxPath {

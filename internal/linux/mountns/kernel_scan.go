@@ -28,7 +28,8 @@ type countedNamespace struct {
 	mounts int
 }
 
-// listNamespaces lists the namespaces, those with few mounts first: one with many is passed over when the bound is met.
+// listNamespaces lists the namespaces, those with few mounts first: a namespace with many is left out when the bound is
+// met.
 func (k kernelScan) listNamespaces(survey *Survey) (found []countedNamespace, err error) {
 	more := false
 	err = walkKernelNamespaces(func(fd sys.NamespaceFD, info sys.NamespaceInfo) error {
@@ -150,7 +151,8 @@ func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 	return len(ids), nil
 }
 
-// passWindow reads the mounts of the window, and passes them on in their order. Mounts that are gone by now are passed over.
+// passWindow reads the mounts of the window, and passes them on in their order. Mounts that are gone by now are left
+// out.
 func (r *mountReader) passWindow() error {
 	threads := min(1+len(r.window)/mountsPerThread, runtime.GOMAXPROCS(0), maxThreads)
 	errs := make([]error, threads)

@@ -8,9 +8,9 @@ package mountns
 type scanLimits struct {
 	// namespaces and mounts are how many are listed.
 	namespaces, mounts int
-	// headBytes is how much of a mount table is read at once, and allHeadBytes how much of
-	// all. A table that is longer has to wait until all others have been read; of it no more
-	// than tableBytes are read, and allTableBytes of all of that length.
+	// headBytes is how much of a mount table is read at once, and allHeadBytes how much of all. A table that is longer
+	// has to wait until all others have been read; at most tableBytes of it are read, and allTableBytes of all such
+	// tables.
 	headBytes, allHeadBytes, tableBytes, allTableBytes int
 	// namespaceBytes bounds the described mounts of one namespace, some 8,000 with paths of ordinary length, and
 	// totalBytes those of all.
@@ -46,8 +46,7 @@ func newMemoryBudget(l scanLimits) *memoryBudget {
 	return &memoryBudget{scanLimits: l, remaining: l.totalBytes, usedByNamespace: map[Namespace]int{}, refusedByNamespace: map[Namespace]int{}}
 }
 
-// mayFit reports whether there may be room for one more of that namespace, and counts it
-// where there is none.
+// mayFit reports whether there may be room for one more mount of that namespace, and counts the mount if there is not.
 func (r *memoryBudget) mayFit(ns Namespace) bool { return r.reserve(ns, 0) }
 
 // reserve takes room, and counts the mounts without room.
@@ -63,7 +62,7 @@ func (r *memoryBudget) reserve(ns Namespace, size int) bool {
 	return true
 }
 
-// addSkipped says how many had none.
+// addSkipped adds the mounts without room to the gaps.
 func (r *memoryBudget) addSkipped(s *Survey) {
 	mounts := 0
 	for _, n := range r.refusedByNamespace {

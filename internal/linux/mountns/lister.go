@@ -256,8 +256,7 @@ func (p *procList) list(namespace Namespace, below string, quiet bool) ([]Mount,
 	return p.mounts, true, nil
 }
 
-// readTableOf reads the mount table of ns through its process, or from inside where
-// none is known.
+// readTableOf reads the mount table of ns through its process, or from inside if no process is known.
 func readTableOf(ns Namespace, buf []byte) (text []byte, err error) {
 	if ns.PID == 0 {
 		err = ns.Do(func() (err error) {

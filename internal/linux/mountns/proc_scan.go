@@ -46,8 +46,7 @@ type procPass struct {
 	deniedPIDs      []int        // processes whose namespace may not be known
 	knownMountIDs   map[int]bool // IDs of the mounts of every table that was read, if there are such processes
 	survey          Survey
-	// Not looked at: namespaces beyond the most that are noted, and tables that
-	// were not read, or not to their end.
+	// The gaps: namespaces beyond the most that are noted, and tables that were not read, or not to their end.
 	unnoted, unreadTables, truncatedTables int
 	withTooMany                            int // as in unaskedProcesses
 }
@@ -158,8 +157,8 @@ func (t *procPass) noteNamespace(ns Namespace) *nsEntry {
 	return entry
 }
 
-// openTable opens the table of a namespace for read, through its representative; where
-// that is in a chroot, or where there is none, from inside.
+// openTable opens the table of a namespace for read, through its process; if that is in a chroot, or unknown, from
+// inside.
 func (t *procPass) openTable(entry *nsEntry, read func(*sys.FD) error) error {
 	if entry.seesRoot {
 		return withTable(entry.ns.PID, read)
@@ -231,7 +230,7 @@ func (t *procPass) readLong(entry *nsEntry) {
 			text := t.buf[:kept+n]
 			end := bytes.LastIndexByte(text, '\n') + 1
 			if err != nil || end == 0 {
-				return err // of a line of such a length there is none
+				return err // the kernel writes no line of such a length
 			}
 			if first {
 				t.survey.Namespaces++

@@ -13,7 +13,7 @@ import (
 // mountinfo. Before Linux 6.8 there are no such numbers, and the result is empty.
 func UniqueIDs() (map[int]uint64, error) {
 	if missing := sys.HasStatmount.Probe(); missing != nil {
-		return nil, nil //nolint:nilerr // then there are none
+		return nil, nil //nolint:nilerr // then the kernel has no such numbers
 	}
 	noteRead(0)
 	ids, err := sys.ListAllMounts(nil, 0)

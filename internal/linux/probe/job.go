@@ -82,7 +82,7 @@ type worker struct {
 	pool         *threadPool
 	emit         func(v any) error
 	scratch      *sys.Scratch
-	scratchError error // why there is none
+	scratchError error // the reason why it is nil
 }
 
 // askGroup asks questions about one file system on a thread that goes with

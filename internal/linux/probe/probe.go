@@ -33,7 +33,7 @@ type Target struct {
 	Namespace mountns.Namespace
 	// Point is where, absolute and clean, without symbolic links.
 	Point string
-	// ID is the mount that is meant; the zero value is whichever is on top.
+	// ID is the mount; the zero value is the topmost at Point.
 	ID mount.ID
 	// Below is a path beneath the mount's root, relative to it. It is probed instead once the root has answered; "" is
 	// the root itself. It cannot leave the mount, neither by ".." nor by a symbolic link.

@@ -27,10 +27,8 @@ type Prober struct {
 	Deadline time.Duration
 	// Runner bounds the processes that ask; nil is one of the Prober's own.
 	Runner *subprocess.Runner
-	// Overdue, where set, is called during a pass for every question that has
-	// not been answered for a while, when that has passed. The next question of
-	// the same target is only asked when this one has been answered, and is
-	// overdue at once. It must not block.
+	// Overdue, if set, is called during a pass for every question whose answer is late, once it is. The next question
+	// of the same target follows only after the answer, and is overdue at once. Overdue must not block.
 	Overdue func()
 
 	init      sync.Once

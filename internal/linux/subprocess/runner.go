@@ -49,8 +49,8 @@ func (e *LostError) Unwrap() error { return e.Err }
 
 // Run starts a process that does the job, and hands on its answers. It returns when the job is done, or at the
 // deadline, or when ctx ends; then the process is killed, and the error is a *LostError. All answers until then have
-// been handed on. ErrTooMany, errNotPrepared: nothing was started. Any other error but a *LostError is the job's own,
-// or the reason why no process could be started.
+// been handed on. ErrTooMany: nothing was started; a program that has not called Main starts nothing either. Any other
+// error but a *LostError is the job's own, or the reason why no process could be started.
 func (r *Runner) Run(ctx context.Context, options Options) error {
 	if !mainCalled.Load() {
 		return fmt.Errorf("run job %q: %w", options.Job, errNotPrepared)

@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The changes that a watch can report, and the bits of Event.Mask. The kernel
-// adds WatchIgnored and WatchOverflow of its own accord. For a directory,
-// WatchAttrib and the two after WatchDeleteSelf also report its entries.
+// The changes that a watch can report, and the bits of Event.Mask. The kernel adds WatchIgnored and WatchOverflow by
+// itself. For a directory, WatchAttrib and the two after WatchDeleteSelf also report its entries.
 const (
 	WatchAttrib     uint32 = unix.IN_ATTRIB      // a name of the inode is gone, or its mode, owner or times changed
 	WatchMoveSelf   uint32 = unix.IN_MOVE_SELF   // the inode was renamed

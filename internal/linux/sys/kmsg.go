@@ -32,9 +32,8 @@ func OpenKernelLog() (*KernelLog, error) {
 	return &KernelLog{fd}, nil
 }
 
-// Read returns the next record in buf, cut to its length. io.EOF: no more has
-// been said yet. Records that were overwritten before they could be read are
-// passed over. EINVAL: buf is too small, and the record is lost; 8 KiB are
+// Read returns the next record in buf, cut to its length. io.EOF: there is no newer record yet. Records that were
+// overwritten before they could be read are left out. EINVAL: buf is too small, and the record is lost; 8 KiB are
 // enough for any.
 func (l *KernelLog) Read(buf []byte) (int, error) {
 	for {

@@ -51,8 +51,8 @@ func LookupBeneath(dir *FD, path string) (*FD, error) {
 }
 
 // OpenIn opens path with O_PATH as a process sees it whose root directory is root, such as /proc/123/root: absolute
-// links and ".." stay in there, whatever is swapped meanwhile. The file at the end gets no request. Links of /proc that
-// are no paths are not followed. It waits for the file systems on the way.
+// links and ".." stay in there, whatever other processes rename meanwhile. The file at the end gets no request. Links
+// of /proc that are no paths are not followed. It waits for the file systems on the way.
 func OpenIn(root, path string) (*FD, error) {
 	dir, err := OpenRoot(root)
 	if err != nil {

@@ -168,7 +168,7 @@ func (f *FD) Read(buf []byte) (n int, err error) {
 func (f *FD) PollPriority() (bool, error) {
 	fds := []unix.PollFd{{Fd: int32(f.number), Events: unix.POLLPRI}}
 	_, err := retryInterrupted(func() (int, error) { return unix.Poll(fds, 0) })
-	return fds[0].Revents != 0, err // also events that need no request: an error, or a descriptor that is none
+	return fds[0].Revents != 0, err // also events without a request: an error, or an invalid descriptor
 }
 
 // ReadlinkProc reads a link below the process' own /proc ("123/ns/mnt" gives

@@ -30,7 +30,7 @@ func ReleaseMemory(pid int) error {
 	})
 }
 
-// probeMemoryRelease asks with a descriptor that is none.
+// probeMemoryRelease calls it with an invalid descriptor.
 func probeMemoryRelease() error {
 	_, _, errno := unix.Syscall(sysProcessMrelease, ^uintptr(0), 0, 0)
 	switch errno {

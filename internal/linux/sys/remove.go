@@ -63,9 +63,8 @@ func ReadHead(f *FD, most int) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// RemoveDirAt removes the empty directory called name from dir: unlinkat(2)
-// with AT_REMOVEDIR, which never removes anything that has something in it
-// (ENOTEMPTY), or that is no directory (ENOTDIR: a symbolic link is none).
+// RemoveDirAt removes the empty directory called name from dir: unlinkat(2) with AT_REMOVEDIR, which never removes a
+// directory with entries (ENOTEMPTY), nor a file or symbolic link (ENOTDIR).
 //
 // EBUSY: something is mounted on it in the caller's mount namespace. In other
 // namespaces the kernel detaches the mounts on it (fs/namei.c, vfs_rmdir; 3.18): a

@@ -67,7 +67,7 @@ func retryInterrupted(call func() (int, error)) (int, error) {
 	}
 }
 
-// retryInterruptedError is retryInterrupted for a call that answers nothing but success.
+// retryInterruptedError is retryInterrupted for a call without a result.
 func retryInterruptedError(call func() error) error {
 	_, err := retryInterrupted(func() (int, error) { return 0, call() })
 	return err

@@ -119,7 +119,7 @@ func newScratchSpace() (*Scratch, error) {
 	return s, err
 }
 
-// replaceRoot has the thread's namespace hold nothing but a new tmpfs.
+// replaceRoot empties the thread's namespace but for a new tmpfs.
 func replaceRoot() error {
 	root, err := scratchTmpfs()
 	if err != nil {

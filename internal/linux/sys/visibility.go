@@ -89,7 +89,7 @@ func LooksAnywhere() bool {
 // outside.
 func InFirstUserNamespace() bool {
 	link, err := ReadlinkProc("self/ns/user")
-	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc nothing is concluded from it
+	return err != nil || link == fmt.Sprintf("user:[%d]", firstUserNamespace) // without /proc it counts as the first
 }
 
 // SeesEverything reports whether this process sees every process of the machine and may inspect it: only then does a
