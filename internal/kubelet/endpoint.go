@@ -48,9 +48,15 @@ func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 }
 
 func (p *candidateProcess) runtimeSocket() (string, error) {
-	endpoint, err := p.runtimeEndpoint()
-	if err != nil {
-		return "", err
+	endpoint := flagValue(p.args, "container-runtime-endpoint")
+	if endpoint == "" {
+		c, err := p.readConfiguration()
+		if err != nil {
+			return "", err
+		}
+		if c != nil {
+			endpoint = c.ContainerRuntimeEndpoint
+		}
 	}
 	if endpoint != "" {
 		return p.socketPath(endpoint)
@@ -63,19 +69,7 @@ func (p *candidateProcess) runtimeSocket() (string, error) {
 	return "", fmt.Errorf("%w: none of %s is there", ErrNoRuntime, strings.Join(usualSockets, ", "))
 }
 
-// runtimeEndpoint is what the kubelet's arguments or its configuration file say; empty if they say nothing.
-func (p *candidateProcess) runtimeEndpoint() (string, error) {
-	if endpoint := flagValue(p.args, "container-runtime-endpoint"); endpoint != "" {
-		return endpoint, nil
-	}
-	c, err := p.readConfiguration()
-	if c == nil {
-		return "", err
-	}
-	return c.ContainerRuntimeEndpoint, err
-}
-
-// kubeletConfiguration is as much of the kubelet's configuration as is needed here.
+// kubeletConfiguration is the part of the kubelet's configuration that is needed here.
 type kubeletConfiguration struct {
 	ContainerRuntimeEndpoint string `json:"containerRuntimeEndpoint"`
 	ReadOnlyPort             int    `json:"readOnlyPort"`

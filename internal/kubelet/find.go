@@ -38,7 +38,7 @@ type Finder struct {
 
 	mu     sync.Mutex
 	found  *Node
-	search *kubeletSearch // the last one, or that under way
+	search *kubeletSearch // the last one, or the one under way
 	calls  processCalls
 }
 
@@ -73,7 +73,14 @@ func (f *Finder) currentSearch(ctx context.Context) (*kubeletSearch, error) {
 			f.mu.Unlock()
 			return search, nil
 		}
-		waits := search != nil && !search.isDone()
+		waits := search != nil
+		if waits {
+			select {
+			case <-search.done:
+				waits = false
+			default:
+			}
+		}
 		if !waits {
 			search = &kubeletSearch{done: make(chan struct{})}
 			f.search, f.found = search, nil
@@ -91,15 +98,6 @@ func (f *Finder) currentSearch(ctx context.Context) (*kubeletSearch, error) {
 		if !errors.Is(search.err, context.Canceled) && !errors.Is(search.err, context.DeadlineExceeded) { // of the caller that began it
 			return search, nil
 		}
-	}
-}
-
-func (s *kubeletSearch) isDone() bool {
-	select {
-	case <-s.done:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -122,7 +120,9 @@ func (f *Finder) runSearch(ctx context.Context, search *kubeletSearch) {
 // chooseCandidates leaves one of those that mean the same place, and of several those in the mount namespace of process
 // 1.
 func (f *Finder) chooseCandidates(all []candidate) []candidate {
-	all = slices.CompactFunc(all, candidate.samePlace)
+	all = slices.CompactFunc(all, func(a, b candidate) bool {
+		return a.node.process.mounts != "" && a.node.process.mounts == b.node.process.mounts && a.node.Root == b.node.Root
+	})
 	host, err := os.Readlink(cmp.Or(f.Proc, "/proc") + "/1/ns/mnt")
 	if of := func(c candidate) bool { return c.node.process.mounts == host }; err == nil && slices.ContainsFunc(all, of) {
 		all = slices.DeleteFunc(all, func(c candidate) bool { return !of(c) })
@@ -205,7 +205,7 @@ func listNamed(proc string) ([]candidateProcess, error) {
 		done.Go(func() {
 			for _, pid := range part {
 				p := candidateProcess{pid: pid, dir: filepath.Join(proc, strconv.Itoa(pid))}
-				if p.loadName() == nil && mayBeKubelet(p.program) {
+				if p.loadName() == nil && (kubeletName.MatchString(p.program) || slices.Contains(kubeletPrograms, p.program)) {
 					named[i] = append(named[i], p)
 				}
 			}
@@ -219,16 +219,12 @@ func listNamed(proc string) ([]candidateProcess, error) {
 type candidate struct {
 	node     *Node
 	isOurs   bool
-	mismatch string // not, or if it is not known
-	// servesRoot is whether the root that is looked for is the one that its arguments name.
+	mismatch string // why it is not, or why that is not known
+	// servesRoot is whether its arguments name the root of the search.
 	servesRoot bool
 }
 
-func (a candidate) samePlace(b candidate) bool {
-	return a.node.process.mounts != "" && a.node.process.mounts == b.node.process.mounts && a.node.Root == b.node.Root
-}
-
-// evaluate looks at one kubelet through its own root directory. The zero value: it is none.
+// evaluate judges one process through its own root directory. The zero value: it is no kubelet.
 func (f *Finder) evaluate(process candidateProcess) candidate {
 	if err := process.loadArguments(); f.PID == 0 && (err != nil && !errors.Is(err, errNoArguments) || err == nil && !process.isKubelet()) {
 		return candidate{}

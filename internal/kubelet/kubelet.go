@@ -85,35 +85,30 @@ type readTables struct {
 func (n *Node) ReadOnce() *Node {
 	once := *n
 	once.tables = &readTables{
-		table:  sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
-		unique: sync.OnceValue(n.readUniqueIDs),
-		pass:   sync.OnceValue(once.beginPass),
+		table: sync.OnceValues(func() (*mountinfo.Table, error) { return mountns.Table(n.PID) }),
+		unique: sync.OnceValue(func() (numbers map[int]uint64) { // empty if the numbers cannot be read
+			if ns, err := n.Namespace(); err == nil {
+				_ = ns.Do(func() (err error) {
+					numbers, err = mountns.UniqueIDs()
+					return err
+				})
+			}
+			return numbers
+		}),
+		pass: sync.OnceValue(func() *mountns.Pass {
+			ns, err := once.Namespace()
+			table, errTable := once.tables.table()
+			if err != nil || errTable != nil {
+				return mountns.NewPass(mountns.Namespace{}, nil)
+			}
+			return mountns.NewPass(ns, table)
+		}),
 	}
 	return &once
 }
 
-// readUniqueIDs is empty if the numbers cannot be read.
-func (n *Node) readUniqueIDs() (numbers map[int]uint64) {
-	if ns, err := n.Namespace(); err == nil {
-		_ = ns.Do(func() (err error) {
-			numbers, err = mountns.UniqueIDs()
-			return err
-		})
-	}
-	return numbers
-}
-
-func (n *Node) beginPass() *mountns.Pass {
-	ns, err := n.Namespace()
-	table, errTable := n.tables.table()
-	if err != nil || errTable != nil {
-		return mountns.NewPass(mountns.Namespace{}, nil)
-	}
-	return mountns.NewPass(ns, table)
-}
-
-// Pass is the look at the mounts of the machine that all searches share. It is nil if the node is not ReadOnce: then each
-// search looks by itself.
+// Pass returns the pass over the mounts of the machine that all searches share. It is nil if the node is not ReadOnce: then each
+// search makes its own.
 func (n *Node) Pass() *mountns.Pass {
 	if n.tables == nil {
 		return nil

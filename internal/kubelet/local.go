@@ -35,7 +35,14 @@ func (f *Finder) NodeOrLocal(ctx context.Context) (LocalNode, error) {
 		}
 		down := search.err != nil && f.PID == 0 && len(search.candidates)+len(search.silent) == 0
 		if down && f.Default != "" {
-			if own, err := readWithin(ctx, "root "+f.Default, f.abandonedRoot); err == nil {
+			abandoned := func() (*Node, error) { // in the caller's own mount namespace, if a kubelet has had pods there
+				n, err := Local(f.Default)
+				if err == nil {
+					_, err = os.Stat(n.PodsDir())
+				}
+				return n, err
+			}
+			if own, err := readWithin(ctx, "root "+f.Default, abandoned); err == nil {
 				return LocalNode{Node: own, Down: true}, nil
 			}
 		}
@@ -63,14 +70,4 @@ func (f *Finder) NodeOrLocal(ctx context.Context) (LocalNode, error) {
 			ErrNotFound, f.Root, err)
 	}
 	return choice, nil
-}
-
-// abandonedRoot is the default root in the caller's own mount namespace, if a kubelet has had pods there.
-func (f *Finder) abandonedRoot() (*Node, error) {
-	n, err := Local(f.Default)
-	if err != nil {
-		return nil, err
-	}
-	_, err = os.Stat(n.PodsDir())
-	return n, err
 }

@@ -70,7 +70,7 @@ func listLocal(name string) ([]string, error) {
 	}
 	defer dir.Close()
 	st, err := dir.Stat(sys.StatType)
-	if err == nil && (st.MountRoot || !st.RootKnown) { // any other lies on a file system that the way to it leads over
+	if err == nil && (st.MountRoot || !st.RootKnown) { // any other directory lies on a file system that is on the way to it
 		err = mountns.NotHanging(name, dir)
 	}
 	if err != nil {

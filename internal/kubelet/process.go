@@ -54,7 +54,7 @@ func (p candidateProcess) identify() (candidateProcess, error) {
 		if err != nil {
 			return p, err
 		}
-		p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: nothing is the same place
+		p.mounts, _ = os.Readlink(p.dir + "/ns/mnt") // empty: it shares its place with no other process
 		p.started, err = readStartTime(p.dir)
 		return p, err
 	})
@@ -151,10 +151,6 @@ var kubeletPrograms = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3
 // kubeletName is how a kubelet is called: its version may be in its name. Any other name that begins so is another
 // program, such as kubelet-csr-approver.
 var kubeletName = regexp.MustCompile(`^kubelet([-_.]?v?[0-9].*)?$`)
-
-func mayBeKubelet(program string) bool {
-	return kubeletName.MatchString(program) || slices.Contains(kubeletPrograms, program)
-}
 
 func (p *candidateProcess) isKubelet() bool {
 	words := strings.Fields(strings.Join(p.args, " "))

@@ -95,10 +95,10 @@ func callWithTimeout[T any](limit context.Context, c *processCalls, p candidateP
 // lookupCalls are the calls that read files on behalf of a kubelet that was found.
 var lookupCalls = bounded.Calls{Total: maxStuck}
 
-// readWithin reads something, and gives up on it when the time of Patience is over (bounded.ErrNoAnswer). Until it has
-// returned it is not read again.
-func readWithin[T any](ctx context.Context, what string, read func() (T, error)) (T, error) {
+// readWithin calls read, and gives up on it after SearchTimeout (bounded.ErrNoAnswer). It does not call read again for
+// this name before that has returned.
+func readWithin[T any](ctx context.Context, name string, read func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, SearchTimeout)
 	defer cancel()
-	return bounded.Do(ctx, &lookupCalls, bounded.Call{Key: what}, read)
+	return bounded.Do(ctx, &lookupCalls, bounded.Call{Key: name}, read)
 }

@@ -18,7 +18,7 @@ import (
 type programMarker int
 
 const (
-	replacesMarker    programMarker = iota // an error for when the bind that is there cannot be compared with what the subPath names
+	replacesMarker    programMarker = iota // an error if the present bind cannot be compared with the file of the subPath
 	bindsMarker                            // every kubelet that binds subPaths says when it keeps one
 	corruptedMarker                        // a bind that answers with an error is unmounted (kubernetes#138856)
 	lazyMarker                             // a bind of another file is unmounted without waiting for it (kubernetes#139275)
@@ -42,8 +42,8 @@ var programMarkers = [markerCount][]byte{
 func markerText(words ...string) []byte { return []byte(strings.Join(words, " ")) }
 
 const (
-	maxProgramBytes = 1 << 30 // how much of a program is read, in bytes
-	programChunk    = 1 << 20 // how much of it at a time
+	maxProgramBytes = 1 << 30 // that are read of a program
+	programChunk    = 1 << 20 // bytes at a time
 )
 
 // lastRead is what was read from the program of one process.
@@ -68,7 +68,7 @@ func (n *Node) programMarkers() (has [markerCount]bool, err error) {
 	if lastRead.of == process {
 		return lastRead.has, nil
 	}
-	if has, err = markersOf(program); err == nil { // one that could not be read may be readable the next time
+	if has, err = markersOf(program); err == nil { // a program that could not be read may be readable the next time
 		lastRead.of, lastRead.has = process, has
 	}
 	return has, err
@@ -95,15 +95,7 @@ func markersOf(program string) (has [markerCount]bool, err error) {
 		return has, fmt.Errorf("open program of kubelet: %w", err)
 	}
 	defer f.Close()
-	if has, err = findMarkers(io.LimitReader(f, maxProgramBytes)); err != nil {
-		err = fmt.Errorf("read program of kubelet %q: %w", program, err)
-	}
-	return has, err
-}
-
-// findMarkers looks for all texts until the reader ends.
-func findMarkers(r io.Reader) (has [markerCount]bool, err error) {
-	overlap := 0
+	r, overlap := io.LimitReader(f, maxProgramBytes), 0
 	for _, text := range programMarkers {
 		overlap = max(overlap, len(text)-1)
 	}
@@ -119,7 +111,7 @@ func findMarkers(r io.Reader) (has [markerCount]bool, err error) {
 			return has, nil
 		}
 		if err != nil {
-			return has, err
+			return has, fmt.Errorf("read program of kubelet %q: %w", program, err)
 		}
 		// A text may lie across the end of a chunk.
 		kept = copy(buf, read[len(read)-overlap:])

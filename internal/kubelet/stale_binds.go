@@ -26,7 +26,7 @@ func (n *Node) ReplacesStaleBinds() (bool, error) {
 // Habits are those of one kubelet, as its program shows them.
 type Habits struct {
 	has [markerCount]bool
-	err error // why nothing is known
+	err error // why no habit is known
 }
 
 // Habits reads the program of this kubelet, as ReplacesStaleBinds does.

@@ -41,7 +41,7 @@ var (
 
 // Bounds of a record, in bytes. The CSI specification gives a handle 128, and drivers take more.
 const (
-	usualVolumeRecord = 2 << 10 // how much is read at first
+	usualVolumeRecord = 2 << 10 // that are read at first
 	maxVolumeRecord   = 16 << 10
 	maxRecordValue    = 4 << 10
 )
