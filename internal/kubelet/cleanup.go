@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// errRetriesUnknown is returned if it cannot be seen what a kubelet does, at its start, with volumes of pods that are
+// errRetriesUnknown is returned if the program does not show how a kubelet handles, at its start, the volumes of pods that are
 // gone.
 var errRetriesUnknown = errors.New("not known whether this kubelet tries only once")
 
 // RetriesCleanupOnce is about a volume that the kubelet, when it starts, finds in the directory of a pod that is gone,
-// and that is not mounted. It reports whether this kubelet tries only once to finish with it: 1.18 does, and knows
-// nothing of the volume from then on. 1.36 takes it up again, and goes on trying until its driver answers; a program
-// that can do either counts as such. With a volume that it has itself mounted each goes on trying. It is read from the
-// kubelet's own program, as Renews does it. It returns an error if there is no kubelet process, or its program has
-// none of the texts that it looks for.
+// and that is not mounted. It reports whether this kubelet tries only once to finish with it: 1.18 does, and then
+// forgets the volume. 1.36 takes it up again, and goes on trying until its driver answers; a program that can do either
+// counts as such. With a volume that it has mounted itself, each kubelet goes on trying. The answer is read from the
+// kubelet's own program, as in ReplacesStaleBinds. It returns an error if there is no kubelet process, or its program has
+// no known text.
 func (n *Node) RetriesCleanupOnce() (bool, error) {
 	retries, err := n.hasMarker(retriesMarker, retriesOnceMarker, errRetriesUnknown)
 	return err == nil && !retries, err
 }
 
-// clockTicks is how many units of the start time that the kernel gives for a process are one second.
+// clockTicks is the number of ticks in a second. The kernel gives the start time of a process in ticks.
 const clockTicks = 100
 
-// Started is when the kubelet's process has started, by the clock as it is set now.
+// Started returns when the kubelet's process has started, by the clock as it is set now.
 func (n *Node) Started() (time.Time, error) {
 	if !n.Since.IsZero() {
 		return n.Since, nil

@@ -20,8 +20,8 @@ import (
 // ErrNoRuntime is returned if no socket of a container runtime is known.
 var ErrNoRuntime = errors.New("container runtime not found")
 
-// usualSockets are where container runtimes listen unless they were told otherwise. Those of one distribution come
-// first, and dockershim, which the kubelet itself serves, before the containerd that Docker brings along.
+// usualSockets are the default sockets of container runtimes. The sockets of one distribution come
+// first, and dockershim, which the kubelet itself serves, before the containerd of Docker.
 var usualSockets = []string{
 	"/run/k3s/containerd/containerd.sock",
 	"/run/k0s/containerd.sock",
@@ -32,10 +32,10 @@ var usualSockets = []string{
 	"/run/containerd/containerd.sock",
 }
 
-// RuntimeSocket is the path of the container runtime's socket as the caller can connect to it, through the root
-// directory of the kubelet's process. It is the one that the kubelet was told, else the first well-known one that is
-// there. ErrNoRuntime if there is none, as on a node without a kubelet process; bounded.ErrNoAnswer if what the
-// kubelet was told lies on a file system that does not answer.
+// RuntimeSocket returns the path of the container runtime's socket as the caller can connect to it, through the root
+// directory of the kubelet's process. The kubelet's arguments and its configuration come first, then the first well-known
+// socket that exists. The error is ErrNoRuntime if there is no socket, as on a node without a kubelet process, and
+// bounded.ErrNoAnswer if the configured file or socket lies on a file system that does not answer.
 func (n *Node) RuntimeSocket(ctx context.Context) (string, error) {
 	if n.PID == 0 {
 		return "", ErrNoRuntime
@@ -75,7 +75,7 @@ type kubeletConfiguration struct {
 	ReadOnlyPort             int    `json:"readOnlyPort"`
 }
 
-// kubeletConfiguration reads the configuration file; nil if the arguments name none.
+// readConfiguration reads the configuration file; nil if the arguments name no file.
 func (p *candidateProcess) readConfiguration() (*kubeletConfiguration, error) {
 	file := flagValue(p.args, "config")
 	// In a program with a kubelet in it, --config is the configuration of that program.
@@ -93,10 +93,10 @@ func (p *candidateProcess) readConfiguration() (*kubeletConfiguration, error) {
 	return c, nil
 }
 
-// defaultReadOnlyPort is that of a kubelet that has neither a configuration file nor the flag.
+// defaultReadOnlyPort is the port of a kubelet that has neither a configuration file nor the flag.
 const defaultReadOnlyPort = 10255
 
-// ReadOnlyPort is where the kubelet lists its pods without a login; 0 if it does not.
+// ReadOnlyPort is the port at which the kubelet lists its pods without a login; 0 if it does not.
 func (n *Node) ReadOnlyPort(ctx context.Context) (int, error) {
 	if n.PID == 0 {
 		return 0, nil
@@ -126,7 +126,7 @@ func (p *candidateProcess) readOnlyPort() (int, error) {
 	return 0, nil
 }
 
-// socketPath turns an endpoint in the kubelet's eyes into a path in ours.
+// socketPath turns an endpoint of the kubelet's root directory into a path of ours.
 func (p *candidateProcess) socketPath(endpoint string) (string, error) {
 	name := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(name, "/") {

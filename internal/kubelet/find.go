@@ -19,21 +19,21 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Finder finds the kubelet that is ours. Its fields are set before its first use. The zero value serves where one
-// kubelet runs on the machine.
+// Finder finds our kubelet. Its fields are set before its first use. The zero value is enough if one kubelet runs on
+// the machine.
 type Finder struct {
-	// Root is the kubelet's root directory in its mount namespace; it overrules what the kubelet's arguments say.
+	// Root is the kubelet's root directory in its mount namespace; it overrules the kubelet's arguments.
 	Root string
-	// Default is the root that NodeOrLocal looks at if no process is a kubelet. Empty: none.
+	// Default is the root that NodeOrLocal takes if no process is a kubelet. Empty: no root.
 	Default string
-	// PID is the kubelet's process. 0: it is looked for.
+	// PID is the kubelet's process. 0: the Finder searches for it.
 	PID int
-	// PodUID is the UID of the pod that we run in. Only the kubelet that has its directory, with Hosts in it, is ours.
+	// PodUID is the UID of the pod in which we run. Only the kubelet that has its directory, with Hosts in it, is ours.
 	// Empty: unknown.
 	PodUID string
-	// Hosts is what the kubelet has bound into the container that we run in. Empty: /etc/hosts.
+	// Hosts is the file that the kubelet has bound into the container in which we run. Empty: /etc/hosts.
 	Hosts string
-	// Proc is where the process file system is. Empty: /proc.
+	// Proc is the directory of the process file system. Empty: /proc.
 	Proc string
 
 	mu     sync.Mutex
@@ -42,7 +42,7 @@ type Finder struct {
 	calls  processCalls
 }
 
-// kubeletSearch is one look at the processes of the machine, which all who want to know wait for.
+// kubeletSearch is one search through the processes of the machine. All callers at that time wait for it.
 type kubeletSearch struct {
 	done       chan struct{}
 	node       *Node
@@ -55,7 +55,7 @@ type kubeletSearch struct {
 // ErrNotFound is returned if no kubelet, or more than one, could be ours.
 var ErrNotFound = errors.New("kubelet not found")
 
-// Node is our kubelet. The result is kept as long as that process lives, with its program and its mount namespace.
+// Node returns our kubelet. It keeps the result as long as that process lives, with its program and its mount namespace.
 func (f *Finder) Node(ctx context.Context) (*Node, error) {
 	s, err := f.currentSearch(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (f *Finder) Node(ctx context.Context) (*Node, error) {
 	return s.node, s.err
 }
 
-// currentSearch is the search whose result holds still, or a new one. Nothing is locked while that is waited for.
+// currentSearch returns the search whose result still holds, or a new one. It holds no lock while it waits.
 func (f *Finder) currentSearch(ctx context.Context) (*kubeletSearch, error) {
 	for {
 		f.mu.Lock()
@@ -117,7 +117,7 @@ func (f *Finder) runSearch(ctx context.Context, search *kubeletSearch) {
 	f.found = search.node
 }
 
-// chooseCandidates leaves one of those that mean the same place, and of several those in the mount namespace of process
+// chooseCandidates leaves one of the candidates for the same place, and of several those in the mount namespace of process
 // 1.
 func (f *Finder) chooseCandidates(all []candidate) []candidate {
 	all = slices.CompactFunc(all, func(a, b candidate) bool {
@@ -147,7 +147,7 @@ func (f *Finder) findCandidates(ctx context.Context, search *kubeletSearch) erro
 	return nil
 }
 
-// listProcesses lists those of the machine that have a kubelet's name, or the one that was named, by process number.
+// listProcesses lists the processes of the machine that have a kubelet's name, or the process of f.PID, by process number.
 func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]candidateProcess, error) {
 	proc := f.Proc
 	if proc == "" {
@@ -185,7 +185,7 @@ func (f *Finder) listProcesses(ctx context.Context, search *kubeletSearch) ([]ca
 	return found, nil
 }
 
-// listNamed lists the processes that have a kubelet's name, by process number. The name is there to read of any process.
+// listNamed lists the processes that have a kubelet's name, by process number. The name of any process can be read.
 func listNamed(proc string) ([]candidateProcess, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -252,8 +252,8 @@ func (f *Finder) evaluate(process candidateProcess) candidate {
 	return c
 }
 
-// podMismatch says why a kubelet is not the one that runs our pod; empty: it is. Any user can make a directory of the
-// pod in a container. But the one file etc-hosts in there the kubelet has bound into our container, too.
+// podMismatch says why a kubelet does not run our pod; empty: it does. Any user can make a directory of the
+// pod in a container. But the kubelet has bound the file etc-hosts of that directory into our container, too.
 func (f *Finder) podMismatch(n *Node) string {
 	const file = "etc-hosts"
 	found, err := sys.OpenIn(n.process.rootPrefix(), n.PodDir(f.PodUID)+"/"+file)
@@ -276,7 +276,7 @@ func (f *Finder) podMismatch(n *Node) string {
 	return ""
 }
 
-// notFoundError says what was found instead of one kubelet.
+// notFoundError names the processes that were found instead of one kubelet.
 func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ours int) error {
 	var seen []string
 	for _, c := range candidates {
@@ -309,7 +309,7 @@ func (f *Finder) notFoundError(search *kubeletSearch, candidates []candidate, ou
 	return fmt.Errorf("%w: pod %q belongs to none of these: %s: %s", ErrNotFound, f.PodUID, all, advice)
 }
 
-// maxSkipped bounds how many processes are named that cannot be the kubelet.
+// maxSkipped bounds the processes that cannot be the kubelet and are named.
 const maxSkipped = 4
 
 // noKubeletSeen says that no kubelet was seen, among which processes.

@@ -1,16 +1,15 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet knows what the kubelet's directories mean, and which kubelet of the machine is the one that runs
-// the pods in question.
+// Package kubelet reads the kubelet's directories, and finds the kubelet of the machine that runs the pods in question.
 //
 // A kubelet keeps everything about its pods below its root directory, by default /var/lib/kubelet. It does so in
-// its own mount namespace, which need not be that of process 1. So the kubelet's process is looked for, and the
-// root is read from its arguments. If this program runs in a pod, its kubelet is the one that has the directory of
+// its own mount namespace, which need not be that of process 1. So the package finds the kubelet's process, and
+// reads the root from its arguments. If this program runs in a pod, its kubelet has the directory of
 // that pod, and has bound the file etc-hosts in it into the container. Any process may be called as a kubelet is,
 // and make such a directory.
 //
-// It changes nothing. It keeps no descriptor open: a namespace is entered again for each use. It rests on the layout in
+// It changes no file. It keeps no descriptor open: a namespace is entered again for each use. It rests on the layout in
 // kubernetes/pkg/kubelet/kubelet_getters.go and pkg/volume/util/subpath, which has been the same since 1.10, and on
 // proc(5).
 package kubelet
@@ -29,13 +28,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// DefaultRoot is where a kubelet keeps its directories unless it was told otherwise.
+// DefaultRoot is the root directory of a kubelet by default.
 const DefaultRoot = "/var/lib/kubelet"
 
-// ErrPodNotFound is what a source of pods returns, wrapped, if there is no such pod.
+// ErrPodNotFound is wrapped in the error of a source of pods that does not have the pod.
 var ErrPodNotFound = errors.New("pod not found")
 
-// Pods is where pods come from: the agent's cache, or the demo's memory.
+// Pods is a source of pods: the agent's cache, or the demo's memory.
 type Pods interface {
 	// Pod returns the pod as it is known now. The caller does not change it.
 	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
@@ -47,9 +46,9 @@ type PodCache interface {
 	PodByUID(uid string) *corev1.Pod
 }
 
-// FreshPods is a source of pods that remembers them, and can be asked to look again.
+// FreshPods is a source of pods that remembers them, and can read them again.
 type FreshPods interface {
-	// FreshPod is Pod past what is remembered.
+	// FreshPod is Pod without the memory.
 	FreshPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 }
 
@@ -58,12 +57,12 @@ type Locator interface {
 	Node(ctx context.Context) (*Node, error)
 }
 
-// Node is one kubelet's place on the machine. It is a plain value that pins nothing.
+// Node is one kubelet's place on the machine. It is a plain value that holds no descriptor.
 type Node struct {
 	Layout
 	// PID is the kubelet's process. 0 means the caller's own mount namespace.
 	PID int
-	// Program is the file of the kubelet's program as the caller can open it. Empty: that of the process.
+	// Program is the file of the kubelet's program as the caller can open it. Empty: the program of the process.
 	Program string
 	// Since is when the kubelet has started. Zero: when its process has.
 	Since time.Time
@@ -72,7 +71,7 @@ type Node struct {
 	tables  *readTables // nil: each call reads the table of its moment
 }
 
-// readTables is what is read of mounts at its first use, and stays as it was.
+// readTables are mounts that are read at their first use, and stay as they were.
 type readTables struct {
 	// table is the mount table of the kubelet's process, unique has the numbers of its mounts that are never used again.
 	table  func() (*mountinfo.Table, error)
@@ -80,8 +79,8 @@ type readTables struct {
 	pass   func() *mountns.Pass
 }
 
-// ReadOnce returns the node with a mount table that is read once, at its first use. It is for one look at everything, by
-// which nothing is changed: the kernel takes a second to write the table of some thousand mounts that are stacked at one place.
+// ReadOnce returns the node with a mount table that is read once, at its first use. It is for one survey that changes no
+// mount: the kernel takes a second to write the table of some thousand mounts that are stacked at one place.
 func (n *Node) ReadOnce() *Node {
 	once := *n
 	once.tables = &readTables{
@@ -116,8 +115,8 @@ func (n *Node) Pass() *mountns.Pass {
 	return n.tables.pass()
 }
 
-// UniqueID is the number of a mount of the kubelet's namespace that is never used again, by its number in mountinfo. It is 0
-// if the kernel has none (before 6.8), or if the node is not ReadOnce: then those that need it look it up.
+// UniqueID returns the number of a mount of the kubelet's namespace that is never used again, by its number in mountinfo. It is 0
+// if the kernel has no such numbers (before 6.8), or if the node is not ReadOnce: then the callers read it.
 func (n *Node) UniqueID(mount int) uint64 {
 	if n.tables == nil {
 		return 0
@@ -125,7 +124,7 @@ func (n *Node) UniqueID(mount int) uint64 {
 	return n.tables.unique()[mount]
 }
 
-// TableInside is the mount table of the kubelet's mount namespace. It is called in there, see Do.
+// TableInside returns the mount table of the kubelet's mount namespace. It is called in there, see Do.
 func (n *Node) TableInside() (*mountinfo.Table, error) {
 	if n.tables != nil {
 		return n.tables.table()
@@ -133,7 +132,7 @@ func (n *Node) TableInside() (*mountinfo.Table, error) {
 	return mountns.Table(0)
 }
 
-// tableOf is the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
+// tableOf returns the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
 func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
 	if n.tables != nil {
 		return n.tables.table()
@@ -141,13 +140,13 @@ func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
 	return mountns.Table(pid)
 }
 
-// Local is a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
+// Local returns a node without a kubelet process: root as the caller sees it, in the caller's own mount namespace.
 func Local(root string) (*Node, error) {
 	n := &Node{Layout: Layout{Root: root}}
 	return n, n.resolve("")
 }
 
-// Namespace is the mount namespace of the kubelet now.
+// Namespace returns the mount namespace of the kubelet now.
 func (n *Node) Namespace() (mountns.Namespace, error) {
 	if n.PID == 0 {
 		return mountns.Self()
@@ -156,7 +155,7 @@ func (n *Node) Namespace() (mountns.Namespace, error) {
 }
 
 // OwnedMounts is Namespace with a process in it, by which a process of ours finds it, too, and with the user namespace
-// that owns it, and the mount table of that process. Without the right to read the owner, nothing but looking is possible.
+// that owns it, and the mount table of that process. Without the right to read the owner, only reading is possible.
 func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {
 	ns, err := n.Namespace()
 	if err == nil && ns.PID == 0 {
@@ -175,7 +174,7 @@ func (n *Node) OwnedMounts() (mountns.Namespace, *mountinfo.Table, error) {
 // ReadMounts returns the text of the kubelet's mountinfo.
 func (n *Node) ReadMounts() ([]byte, error) { return mountns.Read(n.PID, nil) }
 
-// Mounts is the kubelet's mount table.
+// Mounts returns the kubelet's mount table.
 func (n *Node) Mounts(ctx context.Context) (*mountinfo.Table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -195,7 +194,7 @@ func (n *Node) Do(ctx context.Context, fn func() error) error {
 	return ns.Do(fn)
 }
 
-// String is the node for people.
+// String names the node for people.
 func (n *Node) String() string {
 	if n.PID == 0 {
 		return "kubelet root " + strconv.Quote(n.Root)
@@ -206,6 +205,6 @@ func (n *Node) String() string {
 // Node returns n itself: it is a Locator.
 func (n *Node) Node(context.Context) (*Node, error) { return n, nil }
 
-// Elsewhere is the node of another machine: it gives the paths of that kubelet, and nothing may be asked of it. pods is
+// Elsewhere returns a node of another machine: it gives the paths of that kubelet, and its files may not be read. pods is
 // the directory of the pods.
 func Elsewhere(root, pods string) *Node { return &Node{Layout: Layout{Root: root, podsDir: pods}} }

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Layout is where a kubelet keeps the directories of pods and of volume plugins, as paths in its mount namespace. It asks
+// Layout has the directories of pods and of volume plugins of a kubelet, as paths in its mount namespace. It reads
 // no file system once its links are resolved.
 type Layout struct {
 	// Root is the kubelet's root directory, with no symbolic link in it.
@@ -50,8 +50,8 @@ func (l *Layout) PodsDir() string { return l.podsDir }
 // PodDir is the directory of a pod.
 func (l *Layout) PodDir(uid string) string { return path.Join(l.podsDir, uid) }
 
-// StagingPoints lists where the kubelet may have a CSI driver mount a volume for the whole node: by the volume's
-// handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path give none.
+// StagingPoints lists the paths at which a CSI driver may mount a volume for the whole node: by the volume's
+// handle, and by the PersistentVolume's name, as kubelets before 1.24 do. Names that cannot be a path are left out.
 func (l *Layout) StagingPoints(driver, handle, persistentVolume string) []string {
 	plugin := path.Join(l.Root, "plugins", CSIPlugin)
 	var points []string
@@ -68,7 +68,7 @@ func (l *Layout) StagingPoints(driver, handle, persistentVolume string) []string
 // PluginsDir has the directories of the volume plugins, staging paths among them.
 func (l *Layout) PluginsDir() string { return path.Join(l.Root, "plugins") }
 
-// VolumeDir is where the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
+// VolumeDir is the directory in which the kubelet keeps a volume of a pod. plugin is the name of the volume plugin, such as
 // kubernetes.io/configmap. It is empty if the names cannot be a path.
 func (l *Layout) VolumeDir(uid, plugin, volume string) string {
 	escaped := strings.ReplaceAll(plugin, "/", "~")

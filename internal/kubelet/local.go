@@ -10,23 +10,22 @@ import (
 	"slices"
 )
 
-// LocalNode is a node for a shell, and what else was seen on the way to it.
+// LocalNode is a node for a shell, with the other processes that were seen.
 type LocalNode struct {
 	*Node
-	// Skipped are the kubelets that run, and do not serve the root that was asked for, in words.
+	// Skipped are the kubelets that run, and do not serve the root of the search, in words.
 	Skipped []string
 	// Down is whether no process of the machine is a kubelet, also with ErrNotFound.
 	Down bool
-	// Silent are the processes that may be kubelets, and have kept us waiting, in words.
+	// Silent are the processes that may be kubelets, and did not answer, in words.
 	Silent []string
 }
 
-// NodeOrLocal is Node for a shell: a kubelet may not run any more, or may not be looked into. If f.Root is set, f.PID
+// NodeOrLocal is Node for a shell: a kubelet may not run any more, or may not be readable. If f.Root is set, f.PID
 // is not, and no visible kubelet serves that directory, the result is the directory in the caller's own mount
 // namespace. A kubelet serves the root that its arguments name. Another kubelet may have a directory of that name, too,
-// but it proves nothing. Its namespace is not the one that is meant, and its habits are not those of the kubelet that
-// filled the directory. If several kubelets serve it, each may mean another place by it: then the error is that of
-// Node. If f.Root is not set and no process of the machine is a kubelet, it is f.Default in the same way.
+// but it proves nothing. It has another namespace, and other habits than the kubelet that
+// filled the directory. If several kubelets serve it, each may mean another place by it: then Node's error is returned. If f.Root is not set and no process of the machine is a kubelet, it is f.Default in the same way.
 func (f *Finder) NodeOrLocal(ctx context.Context) (LocalNode, error) {
 	if f.Root == "" || f.PID != 0 {
 		search, err := f.currentSearch(ctx)

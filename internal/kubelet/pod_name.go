@@ -18,22 +18,22 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// podLogs is where kubelets since 1.14 keep a directory for the logs of each pod.
+// podLogs has a directory for the logs of each pod, from kubelets since 1.14.
 const podLogs = "/var/log/pods"
 
-// maxPodLogs bounds how many directories of logs are read.
+// maxPodLogs bounds the directories of logs that are read.
 const maxPodLogs = 65536
 
-// PodName is what people call a pod.
+// PodName is the name of a pod for people.
 type PodName struct {
 	Namespace, Name string
 }
 
 // PodNames reads the names of pods, by UID, from the directories of their logs, through the root directory of the
-// kubelet's process. It needs no API server and no container runtime. Pods of which the kubelet has no logs are not in
-// it. A process that may write to that directory chooses what is in it: the names are for people, and decide nothing.
-// Nothing is read of a file system that may hang (mountns.ErrMayBlock). Any other file system is waited for no longer
-// than Patience (bounded.ErrNoAnswer).
+// kubelet's process. It needs no API server and no container runtime. Pods without logs are not in the
+// result. A process that may write to that directory chooses its entries: the names are for people, and no decision rests
+// on them. A file system that may hang is not read (mountns.ErrMayBlock). A call to any other file system ends after
+// SearchTimeout (bounded.ErrNoAnswer).
 func (n *Node) PodNames(ctx context.Context) (map[string]PodName, error) {
 	names, err := readWithin(ctx, "logs of "+n.process.identityKey(), n.readPodNames)
 	if errors.Is(err, bounded.ErrNoAnswer) {
@@ -96,7 +96,7 @@ func podNames(prefix string, mounts *mountinfo.Table) (map[string]PodName, error
 	return names, nil
 }
 
-// parsePodLogs takes NAMESPACE_NAME_UID apart. None of the three can hold the character between them.
+// parsePodLogs takes NAMESPACE_NAME_UID apart. The three parts cannot hold the character between them.
 func parsePodLogs(entry string) (uid string, name PodName, ok bool) {
 	parts := strings.Split(entry, "_")
 	if len(parts) != 3 || slices.Contains(parts, "") {

@@ -14,14 +14,14 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// devicesDir is, in the directory of a pod, where the links of its raw block volumes are.
+// devicesDir has the links of the raw block volumes, in the directory of a pod.
 const devicesDir = "volumeDevices"
 
-// maxVolumes bounds how many entries of a directory of volumes are read.
+// maxVolumes bounds the entries of a directory of volumes that are read.
 const maxVolumes = 4096
 
-// LocalVolumePoint is where the kubelet mounts, for the whole node, the file system of a local PersistentVolume that is a
-// block device. It is empty if the name cannot be a path.
+// LocalVolumePoint is the path at which the kubelet mounts, for the whole node, the file system of a local PersistentVolume
+// that is a block device. It is empty if the name cannot be a path.
 func (n *Node) LocalVolumePoint(persistentVolume string) string {
 	if !isPathComponent(persistentVolume) {
 		return ""
@@ -29,8 +29,8 @@ func (n *Node) LocalVolumePoint(persistentVolume string) string {
 	return path.Join(n.PluginsDir(), "kubernetes.io/local-volume/mounts", persistentVolume)
 }
 
-// PodVolumes lists the volumes that the kubelet has a directory of for a pod, or a link if it is a raw block volume. It is
-// called inside the kubelet's namespace, and asks no file system that may hang.
+// PodVolumes lists the volumes of a pod for which the kubelet has a directory, or a link for a raw block volume. It is
+// called inside the kubelet's namespace, and calls no file system that may hang.
 func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 	kinds, err := listLocal(n.PodDir(podUID))
 	if err != nil {
@@ -59,7 +59,7 @@ func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 	return all, nil
 }
 
-// listLocal lists a directory. One that is not there has no entries, and one on a file system that may hang is ErrMayBlock.
+// listLocal lists a directory. A missing directory has no entries. The error is ErrMayBlock on a file system that may hang.
 func listLocal(name string) ([]string, error) {
 	dir, err := mountns.Lookup(0, name)
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {

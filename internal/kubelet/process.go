@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// maxFile bounds what is read from a process' files and a kubelet's configuration, in bytes.
+// maxFile bounds the bytes that are read from a process' file or a kubelet's configuration.
 const maxFile = 1 << 20
 
 // candidateProcess is a process that may be a kubelet, with the arguments that the kubelet in it has.
@@ -33,10 +33,10 @@ type candidateProcess struct {
 // rootPrefix leads to the root directory of the process.
 func (p candidateProcess) rootPrefix() string { return p.dir + "/root" }
 
-// identityKey names the process, also where its number is used again.
+// identityKey names the process, also if its number is used again.
 func (p candidateProcess) identityKey() string { return p.dir + " " + p.started }
 
-// maxNameBytes is more than the name of a program and a newline take.
+// maxNameBytes is more than the length of a program's name and a newline.
 const maxNameBytes = 64
 
 func (p *candidateProcess) loadName() error {
@@ -46,8 +46,8 @@ func (p *candidateProcess) loadName() error {
 	return err
 }
 
-// identify reads what distinguishes the process from another. A process that runs another program by now is another.
-// procfs.ErrSilent: it does not answer.
+// identify reads the facts that distinguish the process from another. A process that runs another program by now is another.
+// The error is procfs.ErrSilent if it does not answer.
 func (p candidateProcess) identify() (candidateProcess, error) {
 	return procfs.Ask(p.pid, func() (candidateProcess, error) {
 		err := p.loadName()
@@ -71,22 +71,22 @@ func (p candidateProcess) identifyCandidate(self string) (found candidateProcess
 	return found, why, err
 }
 
-// isAlive reports whether the process that was identified is there, and still runs the same program in the same mount
-// namespace. One that does not answer is there.
+// isAlive reports whether the identified process is there, and still runs the same program in the same mount
+// namespace. A process that does not answer is there.
 func (p *candidateProcess) isAlive() bool {
 	now, err := candidateProcess{pid: p.pid, dir: p.dir}.identify()
 	return errors.Is(err, procfs.ErrSilent) || err == nil && now.started == p.started && now.program == p.program && now.mounts == p.mounts
 }
 
-// String is the process for people.
+// String names the process for people.
 func (p candidateProcess) String() string { return fmt.Sprintf("process %d (%s)", p.pid, p.program) }
 
-// podCgroup is what the control group of a pod is called, by its UID. The UID of a static pod has no dashes.
+// podCgroup matches the name of the control group of a pod, by its UID. The UID of a static pod has no dashes.
 var podCgroup = regexp.MustCompile(`(^|-)pod[0-9a-f]{8}([-_]?[0-9a-f]{4}){3}[-_]?[0-9a-f]{12}(\.slice)?$`)
 
-// foreignReason says why the process cannot be the kubelet of our host, whatever its name; empty: it may be. self is
-// our own directory below /proc. Neither the owner of a process' user namespace nor its control group is for a workload
-// to choose. A whole node may run in a pod, and we in that.
+// foreignReason says why the process cannot be the kubelet of our host, with any name; empty: it may be. self is
+// our own directory below /proc. A workload can choose neither the owner of its user namespace nor its control group. A
+// whole node may run in a pod, and we in that.
 func (p *candidateProcess) foreignReason(self string) string {
 	own, errOwn := os.Readlink(self + "/ns/user")
 	theirs, err := os.Readlink(p.dir + "/ns/user")
@@ -101,8 +101,8 @@ func (p *candidateProcess) foreignReason(self string) string {
 	return ""
 }
 
-// inOtherPod reports whether a process is in the control group of a pod that is not around us as well. Both texts are
-// those of /proc/PID/cgroup.
+// inOtherPod reports whether a process is in the control group of a pod that is not around us as well. Both texts come
+// from /proc/PID/cgroup.
 func inOtherPod(group, own string) bool {
 	around := map[string][]string{} // by hierarchy
 	for line := range strings.Lines(own) {
@@ -148,7 +148,7 @@ func (p *candidateProcess) loadArguments() error {
 // kubeletPrograms that have a kubelet in them.
 var kubeletPrograms = []string{"kubelite", "hyperkube", "k3s", "k3s-server", "k3s-agent"}
 
-// kubeletName is how a kubelet is called: its version may be in its name. Any other name that begins so is another
+// kubeletName matches the name of a kubelet: its version may be in it. Any other name that begins so is another
 // program, such as kubelet-csr-approver.
 var kubeletName = regexp.MustCompile(`^kubelet([-_.]?v?[0-9].*)?$`)
 
@@ -184,7 +184,7 @@ func flagValue(args []string, name string) (value string) {
 	return value
 }
 
-// kubeletArgs takes out what k3s hands on: --kubelet-arg=root-dir=/data means --root-dir=/data.
+// kubeletArgs returns the arguments that k3s hands on: --kubelet-arg=root-dir=/data means --root-dir=/data.
 func kubeletArgs(args []string) []string {
 	var found []string
 	for i, arg := range args {
@@ -236,8 +236,8 @@ func readFile(name string) (string, error) {
 	return string(content), err
 }
 
-// readInRoot reads a file as the process sees it. Any process can call itself a kubelet and name any file, so nothing
-// is opened but what holds data: a pipe would have us wait, and a device do whatever it does when it is opened.
+// readInRoot reads a file as the process sees it. Any process can call itself a kubelet and name any file. So only files
+// with data are opened: a pipe would make us wait, and a device may act when it is opened.
 func (p *candidateProcess) readInRoot(name string) (string, error) {
 	f, err := sys.OpenIn(p.rootPrefix(), name)
 	if err != nil {

@@ -18,23 +18,23 @@ import (
 // Any process can call itself a kubelet, name files and directories that do not answer, and have its arguments lie in
 // such a file.
 const (
-	// SearchTimeout is how long is waited for all processes of one search, and for what is read of the kubelet later.
+	// SearchTimeout bounds the wait for all processes of one search, and each later read of the kubelet's files.
 	SearchTimeout = 2 * time.Second
-	// maxStuckPerNamespace is for how many processes of one mount namespace a thread waits at most, and maxStuck for
-	// how many of all namespaces but that of process 1. A user who makes containers full of such processes prevents no
-	// look at a kubelet of the host.
+	// maxStuckPerNamespace bounds the threads that wait for processes of one mount namespace, and maxStuck those of all
+	// namespaces except that of process 1. A user who makes containers full of such processes cannot prevent
+	// the search of a kubelet of the host.
 	maxStuckPerNamespace = 4
 	maxStuck             = 64
 )
 
-// processCalls are the calls that look at processes which may be our kubelet. One that was left behind is not made
+// processCalls are the calls that read processes which may be our kubelet. A call that was left behind is not made
 // again.
 type processCalls struct {
 	host, others bounded.Calls
 	once         sync.Once
 }
 
-// callsFor returns those for a process. host is the mount namespace of process 1.
+// callsFor returns the calls for a process. host is the mount namespace of process 1.
 func (c *processCalls) callsFor(p candidateProcess, host string) (*bounded.Calls, bounded.Call) {
 	c.once.Do(func() {
 		c.host.PerOwner, c.others.PerOwner, c.others.Total = maxStuckPerNamespace, maxStuckPerNamespace, maxStuck
@@ -46,9 +46,9 @@ func (c *processCalls) callsFor(p candidateProcess, host string) (*bounded.Calls
 	return &c.others, call
 }
 
-// askEach looks at processes, and gives up on those that keep us waiting. The result of look is dropped then. Those of
-// one mount namespace come one after the other, and namespaces side by side: one that waits holds up none but its own.
-// All together have the time of Patience.
+// askEach calls look for each process, and gives up on processes that do not answer. The result of look is dropped then.
+// Processes of one mount namespace come one after the other, and namespaces side by side: a process that waits holds up
+// only its own namespace. All together have SearchTimeout.
 func askEach[T any](ctx context.Context, c *processCalls, processes []candidateProcess,
 	look func(candidateProcess) T) (values []T, silent []candidateProcess, err error) {
 	limit, cancel := context.WithTimeout(ctx, SearchTimeout)
@@ -78,7 +78,7 @@ func askEach[T any](ctx context.Context, c *processCalls, processes []candidateP
 	return values, silent, ctx.Err()
 }
 
-// callWithTimeout looks at one process as long as there is time; nil: there was not enough.
+// callWithTimeout calls look for one process while there is time; nil: there was not enough.
 func callWithTimeout[T any](limit context.Context, c *processCalls, p candidateProcess, look func(candidateProcess) T) *T {
 	if limit.Err() != nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"sync"
 )
 
-// programMarker is one of those that distinguish kubelets, by its index.
+// programMarker is a text that distinguishes kubelets, by its index.
 type programMarker int
 
 const (
@@ -46,14 +46,14 @@ const (
 	programChunk    = 1 << 20 // bytes at a time
 )
 
-// lastRead is what was read from the program of one process.
+// lastRead has the markers of the program of the last process.
 var lastRead struct {
 	sync.Mutex
 	of  string // the process
 	has [markerCount]bool
 }
 
-// programMarkers returns which of the texts the kubelet's program has; none if there is no kubelet process.
+// programMarkers returns which of the texts the kubelet's program has; no text if there is no kubelet process.
 func (n *Node) programMarkers() (has [markerCount]bool, err error) {
 	if n.Program != "" {
 		return markersOf(n.Program)

@@ -13,8 +13,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// ReadVolumeRecordAt reads the record of what is mounted at point. It is called inside the kubelet's namespace, whose mount
-// table is given, and does not ask a file system that may hang.
+// ReadVolumeRecordAt reads the record of the mount at point. It is called inside the kubelet's namespace, whose mount
+// table is given, and does not call a file system that may hang.
 func ReadVolumeRecordAt(table *mountinfo.Table, point string) (*VolumeRecord, error) {
 	name := VolumeRecordPath(point)
 	dir, err := mountns.Lookup(0, path.Dir(name))
@@ -29,8 +29,8 @@ func ReadVolumeRecordAt(table *mountinfo.Table, point string) (*VolumeRecord, er
 	return r, nil
 }
 
-// ReadVolumeRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and is not to be asked
-// for what is in it. The type is checked on the open file that is then read: a pipe or a device may never answer.
+// ReadVolumeRecordIn reads the record that lies in dir. The root of a mount may be of any file system, and its
+// entries must not be read. The type is checked on the open file before it is read: a pipe or a device may never answer.
 func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, error) {
 	if err := checkLocal(table, dir); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, err
 }
 
 // checkLocal makes sure that a directory is not the root of a mount, and lies on a file system that does not hang: the
-// kernel may know the way to it and nothing of what is in it.
+// kernel may have cached the way to it, but not its entries.
 func checkLocal(table *mountinfo.Table, dir *sys.FD) error {
 	stat, err := dir.Stat(sys.StatType | sys.StatMountID)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // resolveIn follows the symbolic links in name as a process sees them whose root directory is at root, such as
-// /proc/123/root. The kernel would take an absolute link behind that as one of our own root directory. A check is
-// called with each file on the way before that is asked anything.
+// /proc/123/root. The kernel would follow an absolute link behind that from our own root directory. A check is
+// called with each file on the way before any other call on that file.
 func resolveIn(root, name string, check func(name string, at *sys.FD) error) (string, error) {
 	dir, err := sys.OpenRoot(cmp.Or(root, "/"))
 	if err != nil {

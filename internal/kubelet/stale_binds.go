@@ -12,18 +12,18 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// errReplacesUnknown is returned if it cannot be seen whether a kubelet renews subPath binds.
+// errReplacesUnknown is returned if the program does not show whether a kubelet renews subPath binds.
 var errReplacesUnknown = errors.New("not known whether this kubelet renews subPath binds")
 
 // ReplacesStaleBinds reports whether this kubelet itself replaces a subPath bind of a file system of this machine whose
-// source is another one by now: Kubernetes 1.19 and later, and wherever that was back-ported. It is read from the
-// kubelet's own program, once per process: at most 1 GiB of it. An error counts as not: there is no kubelet process, or
-// its program has none of the texts that it looks for. Habits say more, of other file systems, too.
+// source is another one by now: Kubernetes 1.19 and later, and releases with the back-port. It is read from the
+// kubelet's own program, once per process: at most 1 GiB of it. An error counts as no: there is no kubelet process, or
+// its program has no known text. Habits say more, of other file systems, too.
 func (n *Node) ReplacesStaleBinds() (bool, error) {
 	return n.hasMarker(replacesMarker, bindsMarker, errReplacesUnknown)
 }
 
-// Habits are those of one kubelet, as its program shows them.
+// Habits are the habits of one kubelet, as its program shows them.
 type Habits struct {
 	has [markerCount]bool
 	err error // why no habit is known
@@ -37,7 +37,7 @@ func (n *Node) Habits() (h Habits) {
 	return h
 }
 
-// Habit is what a kubelet does by itself about a subPath bind that is out of date.
+// Habit is the reaction of a kubelet to a subPath bind that is out of date.
 type Habit string
 
 // Habits.
@@ -50,28 +50,28 @@ const (
 	Fails Habit = "Fails"
 )
 
-// StaleBind is what a kubelet gets to see of such a bind. It rests on nothing else.
+// StaleBind has the facts of such a bind on which the reaction of a kubelet rests.
 type StaleBind struct {
 	// FSType is the type of the file system, as mountinfo has it.
 	FSType string
-	// Errno is what lstat(2) of the bind fails with; 0: it does not fail.
+	// Errno is the error of lstat(2) of the bind; 0: it does not fail.
 	Errno sys.Errno
 	// Unchanged is whether the subPath names the very file that is bound.
 	Unchanged bool
 }
 
-// habit is one row of what kubelets do. The first row that fits decides.
+// habit is one row of the reactions of kubelets. The first row that fits decides.
 type habit struct {
 	types  []string // of the file system, without the subtype; nil: all
 	errnos []sys.Errno
-	// marker is in the program of a kubelet that does what with says; without it, a kubelet does what without says.
+	// marker is in the program of a kubelet with the habit with; a kubelet without the marker has the habit without.
 	marker        programMarker
 	with, without Habit
 	// since is the release that has brought the marker, for people.
 	since string
 }
 
-// Errors for which a kubelet takes a mount for corrupted (IsCorruptedMnt of k8s.io/mount-utils). Those of moreCorrupted
+// Errors for which a kubelet takes a mount for corrupted (IsCorruptedMnt of k8s.io/mount-utils). The errors of moreCorrupted
 // have come one after the other since 1.22.
 var (
 	corrupted     = []sys.Errno{sys.ESTALE, sys.ENOTCONN, sys.EIO, sys.EACCES}
@@ -82,7 +82,7 @@ var (
 	shares        = []string{"cifs", "smb3"}
 )
 
-// habitsAtStart is what kubelets do before they create a container (PrepareSafeSubpath).
+// habitsAtStart are the habits of kubelets before they create a container (PrepareSafeSubpath).
 var habitsAtStart = []habit{
 	{localTypes, noErrno, replacesMarker, Renews, Fails, "1.19"},
 	// Before, umount(8) is called first, which a file system that waits for its server may refuse, or never end.
@@ -95,7 +95,7 @@ var habitsAtStart = []habit{
 	{nil, absent, staleHandleMarker, HabitUnknown, Fails, "1.24"},
 }
 
-// habitsAtEnd is what kubelets do before they unmount the volume of a pod that goes (CleanSubPaths).
+// habitsAtEnd are the habits of kubelets before they unmount the volume of a pod that goes (CleanSubPaths).
 var habitsAtEnd = []habit{
 	{nil, slices.Concat(noErrno, corrupted), bindsMarker, Renews, HabitUnknown, ""},
 	{nil, moreCorrupted, corruptedMarker, Renews, HabitUnknown, "1.37"},
@@ -103,7 +103,7 @@ var habitsAtEnd = []habit{
 	{nil, absent, staleHandleMarker, HabitUnknown, Fails, "1.24"},
 }
 
-// AtStart returns what the kubelet does about such a bind when it starts the container, and says so in a sentence for people.
+// AtStart returns the habit of the kubelet for such a bind when it starts the container, and says so in a sentence for people.
 func (h Habits) AtStart(bind StaleBind) (Habit, string) {
 	does, since := h.findHabit(habitsAtStart, bind)
 	switch {

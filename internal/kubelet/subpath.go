@@ -17,7 +17,7 @@ const (
 // SubPath names the place where the kubelet binds one subPath, to hand it to the container runtime.
 type SubPath struct {
 	PodUID string
-	// Volume is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume
+	// Volume is the kubelet's name of the volume: its name in the pod, or the name of the PersistentVolume if the volume
 	// comes from a claim.
 	Volume    string
 	Container string
@@ -33,7 +33,7 @@ func (l *Layout) SubPathPoint(s SubPath) string {
 	return path.Join(l.SubPathsDir(s.PodUID), s.Volume, s.Container, strconv.Itoa(s.Index))
 }
 
-// SubPathsDir is where the kubelet binds the subPaths of a pod.
+// SubPathsDir is the directory in which the kubelet binds the subPaths of a pod.
 func (l *Layout) SubPathsDir(uid string) string { return path.Join(l.PodDir(uid), subPathsDir) }
 
 // ParseSubPath is the reverse of SubPathPoint: it takes a path that lies below this kubelet's root and is built as the
@@ -46,15 +46,15 @@ func (l *Layout) ParseSubPath(point string) (SubPath, bool) {
 	}
 	index, err := strconv.Atoi(names[4])
 	s := SubPath{PodUID: names[0], Volume: names[2], Container: names[3], Index: index}
-	// Only one spelling of a number, and of a path, means it.
+	// Only one spelling of a number, and of a path, is accepted.
 	if err != nil || l.SubPathPoint(s) != point {
 		return SubPath{}, false
 	}
 	return s, true
 }
 
-// NodeOfSubPath is the node, in the caller's own mount namespace, whose directory of pods has point as the place of a
-// subPath bind. Only the path is looked at. ok is false if it is built otherwise.
+// NodeOfSubPath returns the node, in the caller's own mount namespace, whose directory of pods has point as the place of a
+// subPath bind. It reads only the path. ok is false for another form of path.
 func NodeOfSubPath(point string) (node *Node, ok bool) {
 	pods := point
 	for range 5 { // UID/volume-subpaths/VOLUME/CONTAINER/INDEX

@@ -23,12 +23,12 @@ type Volume struct {
 	PodUID string
 	// Plugin is the name of the volume plugin, such as kubernetes.io/csi.
 	Plugin string
-	// Name is the kubelet's name of the volume: that in the pod, but that of the PersistentVolume where the volume
+	// Name is the kubelet's name of the volume: its name in the pod, or the name of the PersistentVolume if the volume
 	// comes from a claim.
 	Name string
 }
 
-// VolumePoint is where such a volume is mounted, if it is a mount: its directory, and for a CSI volume one in it. It is
+// VolumePoint is the path of the mount of such a volume, if it is a mount: its directory, or a directory in it for CSI. It is
 // empty if the names cannot be a path.
 func (l *Layout) VolumePoint(v Volume) string {
 	dir := l.VolumeDir(v.PodUID, v.Plugin, v.Name)
@@ -62,10 +62,10 @@ func (l *Layout) ParseInsideVolume(point string) (Volume, bool) {
 	return v, dir != "" && strings.HasPrefix(point, dir+"/")
 }
 
-// maxPods bounds how many directories of pods are listed.
+// maxPods bounds the directories of pods that are listed.
 const maxPods = 65536
 
-// PodUIDs lists the pods that the kubelet keeps a directory of, in no order.
+// PodUIDs lists the pods that have a directory of the kubelet, in no order.
 func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 	var uids []string
 	err := n.Do(ctx, func() error {
@@ -90,8 +90,8 @@ func (n *Node) PodUIDs(ctx context.Context) ([]string, error) {
 }
 
 // OwnPath returns a path below a pod's directory as this kubelet's root has it. The kubelet gives the container runtime
-// paths with the links that are in its own arguments. Other paths are given as they are. No link is followed but those
-// that lead to the directory of the pods.
+// paths with the links that are in its own arguments. Other paths are given as they are. It follows only links that
+// lead to the directory of the pods.
 func (n *Node) OwnPath(reported, podUID string) string {
 	reported = path.Clean(reported)
 	pods, rest, ok := strings.Cut(reported, "/pods/"+podUID+"/")

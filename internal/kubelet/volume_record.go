@@ -16,10 +16,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// VolumeRecordName is the file beside a CSI volume in which the kubelet writes down what it knows about the volume.
+// VolumeRecordName is the file beside a CSI volume in which the kubelet describes the volume.
 const VolumeRecordName = "vol_data.json"
 
-// VolumeRecord is what that file holds (kubernetes/pkg/volume/csi/csi_plugin.go).
+// VolumeRecord is the content of that file (kubernetes/pkg/volume/csi/csi_plugin.go).
 type VolumeRecord struct {
 	Driver           string `json:"driverName"`
 	Handle           string `json:"volumeHandle"`
@@ -28,7 +28,7 @@ type VolumeRecord struct {
 	Lifecycle        string `json:"volumeLifecycleMode,omitempty"`
 }
 
-// VolumeRecordPath is where the record is of a CSI volume that is mounted at point, which is that of a pod's volume or a
+// VolumeRecordPath is the path of the record of a CSI volume that is mounted at point: the mount of a pod's volume, or a
 // staging path.
 func VolumeRecordPath(point string) string { return path.Join(path.Dir(point), VolumeRecordName) }
 
@@ -58,8 +58,8 @@ func ReadVolumeRecord(file *sys.FD) (*VolumeRecord, error) {
 	return parseVolumeRecord(text)
 }
 
-// parseVolumeRecord reads one object whose values are strings, each key once. Keys that are not known are passed over. A
-// record without a driver or a handle names nothing and is an error.
+// parseVolumeRecord reads one object whose values are strings, each key once. It ignores unknown keys. A
+// record without a driver or a handle is an error.
 func parseVolumeRecord(text []byte) (*VolumeRecord, error) {
 	switch {
 	case len(text) == 0:
@@ -81,7 +81,7 @@ func parseVolumeRecord(text []byte) (*VolumeRecord, error) {
 	return r, nil
 }
 
-// parseStrings reads an object of strings that nothing follows.
+// parseStrings reads an object of strings. Text behind it is an error.
 func parseStrings(in *json.Decoder) (map[string]string, error) {
 	if open, err := in.Token(); err != nil || open != json.Delim('{') {
 		return nil, errors.New("it is no object")
@@ -132,7 +132,7 @@ func (r *VolumeRecord) Same(other *VolumeRecord) bool {
 	return r != nil && other != nil && r.Driver == other.Driver && r.Handle == other.Handle
 }
 
-// String is the volume for people.
+// String names the volume for people.
 func (r *VolumeRecord) String() string {
 	return fmt.Sprintf("volume handle %q of driver %q", r.Handle, r.Driver)
 }

@@ -10,8 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// WorkloadOf is the controller that owns a pod, as the pod names it: of a Deployment it is the ReplicaSet. It is empty if
-// the pod has none.
+// WorkloadOf returns the controller that owns a pod, as the pod names it: of a Deployment it is the ReplicaSet. It is empty if
+// the pod has no controller.
 func WorkloadOf(pod *corev1.Pod) fault.Workload {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil {
