@@ -32,21 +32,17 @@ func ContainerIDs(cgroup string) []string {
 		if len(fields) < 3 {
 			continue
 		}
-		if ids := idsOf(strings.TrimSuffix(fields[2], " (deleted)")); len(ids) > 0 {
+		var ids []string
+		for name := range strings.SplitSeq(strings.TrimSuffix(fields[2], " (deleted)"), "/") {
+			if id, ok := idOf(name); ok && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		if len(ids) > 0 {
 			return ids
 		}
 	}
 	return nil
-}
-
-func idsOf(path string) []string {
-	var ids []string
-	for name := range strings.SplitSeq(path, "/") {
-		if id, ok := idOf(name); ok && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
 }
 
 // idOf reads the name of one cgroup. cgroupfs: ID, or crio-ID. systemd: docker-ID.scope, cri-containerd-ID.scope,

@@ -4,7 +4,6 @@
 package cri
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,15 +62,4 @@ func (o *Owner) first() (ns mountns.Namespace, known bool) {
 	}
 	ns, err = mountns.Of(o.PID)
 	return ns, err == nil
-}
-
-// firstProcess reads the number of the first process from the verbose answer of a runtime; 0 if it is not in there.
-func firstProcess(info map[string]string) int {
-	var at struct {
-		PID int `json:"pid"`
-	}
-	if json.Unmarshal([]byte(info["info"]), &at) != nil {
-		return 0
-	}
-	return at.PID
 }

@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -129,8 +130,13 @@ func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 	}
 	s := response.GetStatus()
 	owner := labelled(id, s.GetLabels())
-	owner.Image, owner.Created, owner.PID = s.GetImage().GetImage(), moment(s.GetCreatedAt()), firstProcess(response.GetInfo())
-	owner.Mounts = mountsOf(s)
+	owner.Image, owner.Created, owner.Mounts = s.GetImage().GetImage(), moment(s.GetCreatedAt()), mountsOf(s)
+	var first struct {
+		PID int `json:"pid"`
+	}
+	if json.Unmarshal([]byte(response.GetInfo()["info"]), &first) == nil { // the verbose answer of a runtime that names its first process
+		owner.PID = first.PID
+	}
 	return owner, nil
 }
 
@@ -168,17 +174,13 @@ func labelled(id string, labels map[string]string) Owner {
 // it: the one with the longest ContainerPath that contains point. If two are the same, the later one lies on top. ok is
 // false if none contains it, also because the image has a symbolic link there.
 func (o Owner) Carrier(point string) (mount Mount, ok bool) {
-	longest := -1
+	point, longest := path.Clean("/"+point), -1
 	for _, m := range o.Mounts {
 		at := path.Clean("/" + m.ContainerPath)
-		if contains(at, path.Clean("/"+point)) && len(at) >= longest {
+		inside := at == "/" || point == at || strings.HasPrefix(point, at+"/") // compares whole components
+		if inside && len(at) >= longest {
 			mount, ok, longest = m, true, len(at)
 		}
 	}
 	return mount, ok
-}
-
-// contains compares whole components.
-func contains(dir, point string) bool {
-	return dir == "/" || point == dir || strings.HasPrefix(point, dir+"/")
 }

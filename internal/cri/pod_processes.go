@@ -27,12 +27,23 @@ type PodRuntime interface {
 //
 // runtime may be nil, and may not answer. Then the processes decide alone, if /proc shows those of the whole machine;
 // otherwise the error says that it is not known.
-func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (what string, err error) {
+func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (running string, err error) {
 	if podUID == "" {
 		return "", errors.New("find processes of pod: its UID is empty")
 	}
-	if what, err = podProcess(podUID); what != "" || err != nil {
-		return what, err
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return "", fmt.Errorf("list processes: %w", err)
+	}
+	for _, pid := range pids {
+		text, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
+		switch {
+		case procfs.Ended(err):
+		case err != nil:
+			return "", fmt.Errorf("read control group of process %d: %w", pid, err)
+		case NamesPod(string(text), podUID):
+			return fmt.Sprintf("process %d, which is in a control group of the pod", pid), nil
+		}
 	}
 	silent := errors.New("no container runtime is known")
 	if runtime != nil {
@@ -50,25 +61,6 @@ func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (what strin
 	}
 	if err != nil {
 		return "", fmt.Errorf("find processes of pod %q: %w", podUID, err)
-	}
-	return "", nil
-}
-
-// podProcess names a process in a control group of the pod; empty: there is none.
-func podProcess(podUID string) (string, error) {
-	pids, err := sys.ProcNumbers("")
-	if err != nil {
-		return "", fmt.Errorf("list processes: %w", err)
-	}
-	for _, pid := range pids {
-		text, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
-		switch {
-		case procfs.Ended(err):
-		case err != nil:
-			return "", fmt.Errorf("read control group of process %d: %w", pid, err)
-		case NamesPod(string(text), podUID):
-			return fmt.Sprintf("process %d, which is in a control group of the pod", pid), nil
-		}
 	}
 	return "", nil
 }
