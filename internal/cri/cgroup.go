@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// idLength is how many hexadecimal digits the IDs of containers and sandboxes have.
+// idLength is the number of hexadecimal digits in the IDs of containers and sandboxes.
 const idLength = 64
 
-// ContainerID returns the ID of the container, or of the pod's sandbox, that a process runs in, from the text of
+// ContainerID returns the ID of the container, or of the pod's sandbox, in which a process runs, from the text of
 // /proc/PID/cgroup. If containers run in containers, it is the ID of the innermost. The runtime of a node that is a
 // container itself, as with kind, then knows it.
 //
-// A process may give its own cgroups any name. If the ID decides something, use Client.Owner.
+// A process may give its own cgroups any name. If a decision rests on the ID, use Client.Owner.
 func ContainerID(cgroup string) (id string, ok bool) {
 	ids := ContainerIDs(cgroup)
 	if len(ids) == 0 {
@@ -24,8 +24,8 @@ func ContainerID(cgroup string) (id string, ok bool) {
 	return ids[len(ids)-1], true
 }
 
-// ContainerIDs returns the IDs of all containers that the process runs in, the outermost first. It knows the names that
-// docker, containerd and CRI-O choose, under both cgroup drivers, and goes by the first hierarchy that has any.
+// ContainerIDs returns the IDs of all containers in which the process runs, the outermost first. It knows the names that
+// docker, containerd and CRI-O choose, under both cgroup drivers, and takes the first hierarchy that has such names.
 func ContainerIDs(cgroup string) []string {
 	for line := range strings.Lines(cgroup) {
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -46,7 +46,7 @@ func ContainerIDs(cgroup string) []string {
 }
 
 // idOf reads the name of one cgroup. cgroupfs: ID, or crio-ID. systemd: docker-ID.scope, cri-containerd-ID.scope,
-// crio-ID.scope. A containerd without the systemd driver takes the name that is meant for systemd:
+// crio-ID.scope. A containerd without the systemd driver takes the name for systemd:
 // SLICE:cri-containerd:ID. A process that monitors a container from outside, as in crio-conmon-ID.scope, is not in it.
 func idOf(name string) (id string, ok bool) {
 	name = strings.TrimSuffix(name, ".scope")

@@ -20,11 +20,11 @@ import (
 const (
 	// callTimeout bounds one call, connecting included.
 	callTimeout = 10 * time.Second
-	// maxMessage bounds an answer: the records of one container, or what a runtime sends that ignores filters.
+	// maxMessage bounds an answer: the records of one container, or of all if a runtime ignores filters.
 	maxMessage = 16 << 20
 )
 
-// ErrUnavailable is returned where the runtime cannot be reached, or does not speak CRI.
+// ErrUnavailable is returned if the runtime cannot be reached, or does not speak CRI.
 var ErrUnavailable = errors.New("container runtime is unavailable")
 
 // versions of the protocol, the newest first.
@@ -33,7 +33,7 @@ var versions = []string{"v1", "v1alpha2"}
 // connection is one connection to a runtime, for one piece of work.
 type connection struct {
 	grpc *grpc.ClientConn
-	// version is what the runtime has answered to, empty at first.
+	// version is the version that the runtime speaks, empty at first.
 	version string
 }
 
@@ -59,8 +59,7 @@ func (c *Client) dial(ctx context.Context) (*connection, error) {
 
 func (c *connection) close() { c.grpc.Close() }
 
-// call asks in the version that the runtime speaks. A first connection that fails ends the call: nothing is retried
-// here.
+// call makes a call in the version that the runtime speaks. A first connection that fails ends the call without a second try.
 func (c *connection) call(ctx context.Context, method string, in, out proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri asks the container runtime of the node, over its socket, which containers of a pod it has a record of.
-// It removes the record of one that never started. It also asks which pods there are, for their names.
+// Package cri reads from the container runtime of the node, over its socket, the records of the containers of a pod.
+// It removes the record of a container that never started. It also lists the pods, for their names.
 //
 // It does not start, stop or change a container, and it keeps no connection between calls: the runtime may be
 // restarted at any time. It speaks runtime.v1, and runtime.v1alpha2 with a runtime that is too old for that; the
@@ -28,7 +28,7 @@ const (
 	labelContainer = "io.kubernetes.container.name"
 )
 
-// maxRecords bounds how many records of one container are asked about. A kubelet keeps one or two.
+// maxRecords bounds the records of one container that are read. A kubelet keeps one or two.
 const maxRecords = 100
 
 // ErrNotRemovable is returned for a container that is running, or has ever run: its record, and its log, are kept.
@@ -47,7 +47,7 @@ type Container struct {
 }
 
 // NeverStarted reports whether the container has ended without a process of its own ever having run. dockershim gives
-// such a container the time of its creation as that of its start.
+// such a container the time of its creation as the time of its start.
 func (c Container) NeverStarted() bool {
 	if !c.Exited || c.ExitCode == 0 {
 		return false
@@ -58,9 +58,9 @@ func (c Container) NeverStarted() bool {
 // Starting reports whether the container was made and has neither started nor failed to yet.
 func (c Container) Starting() bool { return !c.Exited && c.Started.IsZero() }
 
-// Client asks the runtime behind a socket. It is safe for use by several goroutines.
+// Client calls the runtime behind a socket. It is safe for use by several goroutines.
 type Client struct {
-	// Socket says where the runtime listens. It is asked before every call, as a kubelet may restart with another.
+	// Socket returns the path at which the runtime listens. Each call begins with it, as a kubelet may restart with another runtime.
 	Socket func(ctx context.Context) (string, error)
 }
 
@@ -93,8 +93,8 @@ func (c *Client) PodRecords(ctx context.Context, podUID string) ([]Container, er
 	return records, nil
 }
 
-// Remove removes the record with that ID, PodUID and Name, if it is one of a container that has exited and never
-// started: ErrNotRemovable otherwise. If the pod's container has no record with that ID, nothing is done.
+// Remove removes the record with that ID, PodUID and Name, if its container has exited and never
+// started: ErrNotRemovable otherwise. If the pod's container has no record with that ID, Remove has no effect.
 func (c *Client) Remove(ctx context.Context, record Container) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -109,11 +109,11 @@ func (c *Client) Remove(ctx context.Context, record Container) error {
 
 func (c *connection) records(ctx context.Context, podUID, container string) ([]Container, error) {
 	labels := map[string]string{labelPodUID: podUID, labelContainer: container}
-	// A runtime that does not know the filter lists everything.
+	// A runtime that does not know the filter lists all containers.
 	return c.list(ctx, labels, func(r Container) bool { return r.PodUID == podUID && r.Name == container })
 }
 
-// list returns the records with these labels that are wanted, the newest first.
+// list returns the wanted records with these labels, the newest first.
 func (c *connection) list(ctx context.Context, labels map[string]string, wanted func(Container) bool) ([]Container, error) {
 	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}}
 	var response runtimeapi.ListContainersResponse
@@ -148,7 +148,7 @@ func (c *connection) status(ctx context.Context, id string) (*runtimeapi.Contain
 	return response.GetStatus(), err
 }
 
-// recordOf is what a status says of a container.
+// recordOf returns the record of a container by its status.
 func recordOf(s *runtimeapi.ContainerStatus) Container {
 	return Container{
 		ID:       s.GetId(),
@@ -172,7 +172,7 @@ func moment(nanoseconds int64) time.Time {
 }
 
 func (c *connection) remove(ctx context.Context, want Container) error {
-	// Runtimes differ in how they say that a container is not there; all of them list what is.
+	// Runtimes differ in their errors for a missing container; all of them list the present ones.
 	records, err := c.records(ctx, want.PodUID, want.Name)
 	if err != nil {
 		return err

@@ -17,16 +17,16 @@ var (
 	errHome = errors.New("which user namespace owns the kubelet's mount namespace is not known")
 	// ErrWorkload is returned for a mount namespace that a process of a workload has made for itself.
 	ErrWorkload = errors.New("a workload has made that mount namespace for itself")
-	// ErrUserNamespace is returned for that of a container that was started in a user namespace of its own.
+	// ErrUserNamespace is returned for the mount namespace of a container with a user namespace of its own.
 	ErrUserNamespace = errors.New("the container runs in a user namespace of its own, whose root could clear the flags of what is mounted " +
 		"now: restart the container")
 )
 
-// Claim makes sure that a mount namespace is one in which mounts may be changed: that of the container's first process,
-// as the runtime names it. In any case the same user namespace must own it as owns home, the kubelet's mount namespace.
-// Root of another user namespace could clear the flags of what is attached there, and could have forged what is mounted
-// there. owner is the container of a process in the namespace, nil if it is in none. The namespace that is given is
-// entered only as long as all of that is so.
+// Claim makes sure that mounts of a mount namespace may be changed: it belongs to the container's first process, as the
+// runtime names it. In any case the same user namespace must own it as owns home, the kubelet's mount namespace.
+// Root of another user namespace could clear the flags of the mounts that are attached there, and could have forged its
+// mounts. owner is the container of a process in the namespace, nil if the process is in no container. The returned
+// namespace is entered only as long as these conditions hold.
 func Claim(home, namespace mountns.Namespace, owner *Owner) (mountns.Namespace, error) {
 	if home.UserNamespace == 0 {
 		return namespace, errHome
@@ -50,8 +50,8 @@ func Claim(home, namespace mountns.Namespace, owner *Owner) (mountns.Namespace, 
 	return namespace, nil
 }
 
-// first is the mount namespace of the container's first process, where the runtime names that, and its number means a
-// process of the container here: the runtime may be in another PID namespace.
+// first returns the mount namespace of the container's first process, if the runtime names that process, and its number
+// means a process of the container here: the runtime may be in another PID namespace.
 func (o *Owner) first() (ns mountns.Namespace, known bool) {
 	if o == nil || o.PID <= 0 {
 		return ns, false

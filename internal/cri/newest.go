@@ -12,20 +12,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxNewest bounds how many containers are asked about that do not run.
+// maxNewest bounds the containers that do not run and whose status is read.
 const maxNewest = 1000
 
-// State is what the newest record of a container of a pod says.
+// State is the state of a container of a pod by its newest record.
 type State struct {
 	PodUID, Container string
 	Running           bool
-	// ExitCode is that of a container that has ended.
+	// ExitCode is the exit code of a container that has ended.
 	Ended    bool
 	ExitCode int32
 }
 
-// States returns the newest record of each container that is wanted, in no order. It lists all containers in one call,
-// and asks about those that do not run, at most 1,000. ErrUnavailable if the runtime cannot be reached.
+// States returns the newest record of each wanted container, in no order. It lists all containers in one call,
+// and reads the status of those that do not run, at most 1,000. ErrUnavailable if the runtime cannot be reached.
 func (c *Client) States(ctx context.Context, wanted func(podUID, container string) bool) ([]State, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *Client) States(ctx context.Context, wanted func(podUID, container strin
 	return states, nil
 }
 
-// newestContainers returns the newest of the containers that are wanted, by the UID of the pod and the name.
+// newestContainers returns the newest of the wanted containers, by the UID of the pod and the name.
 func newestContainers(all []*runtimeapi.Container, wanted func(podUID, container string) bool) map[[2]string]*runtimeapi.Container {
 	newest := map[[2]string]*runtimeapi.Container{}
 	for _, listed := range all {

@@ -18,23 +18,23 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ErrNotFound is returned for an ID that the runtime has no container and no sandbox of.
+// ErrNotFound is returned for an ID without a container and a sandbox of the runtime.
 var ErrNotFound = errors.New("container not found")
 
-// Propagation is how mounts pass between the node and a container, in the words of the Pod's spec.
+// Propagation is the way in which mounts pass between the node and a container, in the words of the Pod's spec.
 type Propagation string
 
 // Propagations.
 const (
-	// PropagationNone: what the host mounts or unmounts after the container's start does not reach it.
+	// PropagationNone: a mount or an unmount of the host after the container's start does not reach it.
 	PropagationNone Propagation = "None"
-	// PropagationHostToContainer: what the host mounts or unmounts reaches the container.
+	// PropagationHostToContainer: a mount or an unmount of the host reaches the container.
 	PropagationHostToContainer Propagation = "HostToContainer"
 	// PropagationBidirectional: the reverse as well.
 	PropagationBidirectional Propagation = "Bidirectional"
 )
 
-// propagations by how the runtime says it; unknown ones are empty.
+// propagations by the word of the runtime; unknown ones are empty.
 var propagations = map[runtimeapi.MountPropagation]Propagation{
 	runtimeapi.MountPropagation_PROPAGATION_PRIVATE:           PropagationNone,
 	runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: PropagationHostToContainer,
@@ -43,23 +43,23 @@ var propagations = map[runtimeapi.MountPropagation]Propagation{
 
 // Mount is something that a container gets from the node: a volume, or a file of the kubelet's such as /etc/hosts.
 type Mount struct {
-	// HostPath is empty for what comes out of an image.
+	// HostPath is empty for a mount that comes out of an image.
 	HostPath string
-	// ContainerPath is as it was asked for: symbolic links of the image are not followed in it.
+	// ContainerPath is the path of the request: symbolic links of the image are not followed in it.
 	ContainerPath string
 	ReadOnly      bool
-	// Propagation is None as well if a runtime, such as that of docker, does not report it.
+	// Propagation is None as well if a runtime, such as docker, does not report it.
 	Propagation Propagation
 }
 
-// Owner is the container that a process belongs to, and its pod.
+// Owner is the container of a process, and its pod.
 type Owner struct {
 	ContainerID string
 	// Container is the name in the pod's spec; empty for the pod's sandbox.
 	Container string
 	// The pod's, as the kubelet labels it. All empty if no kubelet asked for the container.
 	PodUID, PodNamespace, PodName string
-	// Image is what the container was made from, as the runtime calls it; empty for a sandbox.
+	// Image is the image of the container, as the runtime calls it; empty for a sandbox.
 	Image string
 	// Created is zero if the runtime does not know.
 	Created time.Time
@@ -68,7 +68,7 @@ type Owner struct {
 	Mounts []Mount
 }
 
-// Container returns what the runtime knows of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
+// Container returns the runtime's record of the container, or of the pod's sandbox, with that whole ID. ErrNotFound
 // if it has neither, ErrUnavailable if it cannot be reached.
 func (c *Client) Container(ctx context.Context, id string) (Owner, error) {
 	if id == "" { // which runtimes take for any
@@ -77,9 +77,10 @@ func (c *Client) Container(ctx context.Context, id string) (Owner, error) {
 	return c.owner(ctx, []string{id})
 }
 
-// Owner returns the container that a process belongs to, from the text of its /proc/PID/cgroup: the outermost that the
-// runtime knows. A process that may make cgroups can name one inside of its own like another container, but none around
-// it. ErrNotFound if the runtime knows none, or the process is in no container; ErrUnavailable if it cannot be reached.
+// Owner returns the container of a process, from the text of its /proc/PID/cgroup: the outermost that the
+// runtime knows. A process that may make cgroups can name a cgroup inside of its own like another container, but no cgroup
+// around it. ErrNotFound if the runtime knows no such container, or the process is in no container; ErrUnavailable if the
+// runtime cannot be reached.
 func (c *Client) Owner(ctx context.Context, cgroup string) (Owner, error) {
 	ids := ContainerIDs(cgroup)
 	if len(ids) == 0 {
@@ -109,14 +110,14 @@ func (c *Client) owner(ctx context.Context, ids []string) (Owner, error) {
 	return Owner{}, fmt.Errorf("%w: the runtime does not know %q", ErrNotFound, ids)
 }
 
-// container first looks whether the runtime lists it: runtimes differ in how they say that it is not there.
+// container first lists the container: runtimes differ in their errors for a missing one.
 func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 	list := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{Id: id}}
 	var listed runtimeapi.ListContainersResponse
 	if err := c.call(ctx, "ListContainers", list, &listed); err != nil {
 		return Owner{}, err
 	}
-	// Parts of IDs are taken for IDs by some, and others do not know the filter.
+	// Some runtimes take parts of IDs for IDs, and others do not know the filter.
 	if !slices.ContainsFunc(listed.GetContainers(), func(l *runtimeapi.Container) bool { return l.GetId() == id }) {
 		return Owner{}, ErrNotFound
 	}
@@ -170,9 +171,9 @@ func labelled(id string, labels map[string]string) Owner {
 	}
 }
 
-// Carrier says which of the container's mounts has carried in what is mounted at point, a path as the container sees
-// it: the one with the longest ContainerPath that contains point. If two are the same, the later one lies on top. ok is
-// false if none contains it, also because the image has a symbolic link there.
+// Carrier returns the mount of the container that has carried in the mount at point, a path as the container sees
+// it: the longest ContainerPath that contains point. If two are the same, the later one lies on top. ok is
+// false if no mount contains it, also because the image has a symbolic link there.
 func (o Owner) Carrier(point string) (mount Mount, ok bool) {
 	point, longest := path.Clean("/"+point), -1
 	for _, m := range o.Mounts {

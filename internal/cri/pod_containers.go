@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PodContainer is the newest record of a container of a pod, with the mounts that the kubelet has asked for.
+// PodContainer is the newest record of a container of a pod, with the mounts that the kubelet has requested.
 type PodContainer struct {
 	Container
 	Mounts []Mount
@@ -32,7 +32,7 @@ func (c *Client) PodContainers(ctx context.Context, podUID string) ([]PodContain
 	if err := conn.call(ctx, "ListContainers", request, &response); err != nil {
 		return nil, fmt.Errorf("list containers of pod %q: %w", podUID, err)
 	}
-	// A runtime that does not know the filter lists everything.
+	// A runtime that does not know the filter lists all containers.
 	newest := newestContainers(response.GetContainers(), func(uid, _ string) bool { return uid == podUID })
 	if len(newest) > maxRecords {
 		return nil, fmt.Errorf("list containers of pod %q: %d of them, at most %d are asked about", podUID, len(newest), maxRecords)

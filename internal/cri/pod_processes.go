@@ -21,11 +21,11 @@ type PodRuntime interface {
 	PodRecords(ctx context.Context, podUID string) ([]Container, error)
 }
 
-// PodRuns says what of a pod still runs on this node: a process in a control group of the pod, or a container that has
-// not ended by the runtime's records. It is empty if nothing does: then the last container of the pod has ended. The phase
-// of a pod says nothing about that.
+// PodRuns names a part of a pod that still runs on this node: a process in a control group of the pod, or a container that
+// has not ended by the runtime's records. It is empty if no part runs: then the last container of the pod has ended. The
+// phase of a pod does not show that.
 //
-// runtime may be nil, and may not answer. Then the processes decide alone, if /proc shows those of the whole machine;
+// runtime may be nil, and may not answer. Then the processes decide alone, if /proc shows all processes of the machine;
 // otherwise the error says that it is not known.
 func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (running string, err error) {
 	if podUID == "" {

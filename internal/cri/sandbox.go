@@ -16,17 +16,17 @@ const (
 	labelPodName      = "io.kubernetes.pod.name"
 )
 
-// maxSandboxes bounds how many sandboxes are told of. A node has a few hundred, those that have ended included.
+// maxSandboxes bounds the sandboxes of a list. A node has a few hundred, those that have ended included.
 const maxSandboxes = 10_000
 
-// Sandbox is the runtime's record of what the containers of a pod run in. The names are those that the kubelet gave.
+// Sandbox is the runtime's record of the sandbox of a pod. The kubelet gave the names.
 type Sandbox struct {
 	PodUID, Namespace, Name string
-	// Ready says that it runs. A pod whose sandbox was recreated has others that do not.
+	// Ready is set if it runs. A pod whose sandbox was recreated has others that do not run.
 	Ready bool
 }
 
-// Sandboxes lists the runtime's records of the sandboxes that a kubelet asked for, in no order, at most 10,000.
+// Sandboxes lists the runtime's records of the sandboxes of a kubelet, in no order, at most 10,000.
 // ErrUnavailable if the runtime cannot be reached.
 func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	conn, err := c.dial(ctx)

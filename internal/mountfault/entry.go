@@ -19,13 +19,13 @@ import (
 // entry is one object: as it should be, and as the API server has it. nil: it should not be there, or is not.
 type entry struct {
 	want, written *v1.MountFault
-	// last is how the object should have been when it last should be there.
+	// last is the last object that was wanted.
 	last *v1.MountFault
-	// since is when the fault began that is there now, claim the one of its volume.
+	// since is when the present fault began, claim the claim of its volume.
 	since metav1.Time
 	claim string
-	// kept is set while it is not known whether the fault of the object is still there. Nothing is done then. gone is
-	// set if the fault is not there. Neither: it is there, but may have no object of its own.
+	// kept is set while it is not known whether the fault of the object is still there. The object is not changed then. gone
+	// is set if the fault is not there. Neither: it is there, but may have no object of its own.
 	kept, gone bool
 	// notBefore is when the object may be written next.
 	notBefore time.Time
@@ -43,7 +43,7 @@ func (e *entry) adopt(f *v1.MountFault) {
 	e.last, e.written, e.since, e.claim = f, f, f.Status.Since, f.Status.Claim
 }
 
-// remember gives an object what is known of its fault from earlier.
+// remember gives an object the facts about its fault from earlier.
 func (e *entry) remember(f *v1.MountFault) {
 	f.Status.Claim = e.claim
 	if !e.since.IsZero() && e.since.Before(&f.Status.Since) {
@@ -90,7 +90,7 @@ func (s entrySet) order() []types.NamespacedName {
 	})
 }
 
-// wait returns how long it is until the next write or look is due, at most the interval. 0: nothing waits.
+// wait returns the time until the next write or update is due, at most the interval. 0: there is no entry.
 func (s entrySet) wait(interval time.Duration) time.Duration {
 	if len(s) == 0 {
 		return 0

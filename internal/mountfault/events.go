@@ -18,10 +18,10 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// ReasonFaultGone is the reason of the Event that a fault is gone. One that is present has its code for the reason.
+// ReasonFaultGone is the reason of the Event that a fault is gone. The reason of a present fault is its code.
 const ReasonFaultGone = "FaultGone"
 
-// maxClaims bounds how many claims of a pod are looked at.
+// maxClaims bounds the claims of a pod that are read.
 const maxClaims = 16
 
 // announce sends the Event that is due: the fault has come, lasts, or is gone. A fault that comes and goes has at most two
@@ -74,12 +74,12 @@ func (w *Writer) sendEvent(ctx context.Context, mountFault *v1.MountFault, kind,
 	}, kind, reason, message)
 }
 
-// PodReference is a pod as an Event names it.
+// PodReference returns a pod as an Event names it.
 func PodReference(p *v1.FaultPod) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// findClaim finds the claim of a volume that is dead: the one of the pod that is bound to it.
+// findClaim finds the claim of a dead volume: the claim of the pod that is bound to it.
 func (w *Writer) findClaim(ctx context.Context, item *entry) {
 	mountFault := item.want
 	p := mountFault.Status.Pod

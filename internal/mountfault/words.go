@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// Describe says what is wrong, with what, and why: the first sentence of the evidence, if it has no path.
+// Describe names the fault, its place and its cause: the first sentence of the evidence, if it has no path.
 func Describe(code fault.Code, container, volume string, evidence []string) string {
 	text := string(code)
 	if entry, ok := fault.Lookup(code); ok {
@@ -28,7 +28,7 @@ func Describe(code fault.Code, container, volume string, evidence []string) stri
 		func(part string) bool { return part == "" }), ": ")
 }
 
-// Whose says which container and volume a fault is about. A volume's own mount serves all containers.
+// Whose names the container and the volume of a fault. A volume's own mount serves all containers.
 func Whose(container, volume string) string {
 	var parts []string
 	if container != "" {
@@ -57,7 +57,7 @@ func summary(s *v1.MountFaultStatus, fact string) string {
 	return kubeclient.EventMessage(strings.TrimPrefix(of+": "+fact, ": ")+harm, "")
 }
 
-// commands are the first ones that are advised. A line that is too long is left out: one that is cut does something else.
+// commands returns the first advised commands. It leaves a line out that is too long: a shortened command would act otherwise.
 func commands(a fault.Advice) []v1.FaultCommand {
 	var all []v1.FaultCommand
 	for _, c := range a.Commands {

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mountfault shows the faults that are present on a node in the API: as MountFaults, and as Events on what is broken.
+// Package mountfault shows the faults that are present on a node in the API: as MountFaults, and as Events on the broken objects.
 //
-// It looks at nothing on the node. The sentinel knows the faults, and a Writer brings the objects in line with them. An
-// object is written at most once in ten seconds, and only if it changes; without faults, nothing is written and nothing waits.
-// The Writer asks the API server for the objects of its node once after its start, so it finds what a predecessor left. It
+// It reads no state of the node. The sentinel knows the faults, and a Writer brings the objects in line with them. It writes an
+// object at most once in ten seconds, and only if it changes; without faults, it neither writes nor waits.
+// The Writer lists the objects of its node once after its start, so it finds the objects of a predecessor. It
 // changes no object of another node.
 package mountfault
 
@@ -34,11 +34,11 @@ import (
 const (
 	// Interval is the least time between two writes of one object.
 	Interval = 10 * time.Second
-	// maxListed is how many faults of a node have an object of their own. Namespaces share them, and then pods.
+	// maxListed bounds the faults of a node that have an object of their own. Namespaces share them, and then pods.
 	maxListed = 200
-	// repeatInterval is how often an Event about a fault is repeated, and the objects are compared with those of the API server.
+	// repeatInterval is the time between two Events about a lasting fault, and between two lists of the objects of the API server.
 	repeatInterval = 30 * time.Minute
-	// refusedDelay is the wait after the API server has refused one object, retryDelay after it could not be asked.
+	// refusedDelay is the wait after the API server has refused one object, retryDelay after a request failed otherwise.
 	refusedDelay, retryDelay = 5 * time.Minute, 30 * time.Second
 	// requestTimeout bounds one request.
 	requestTimeout = 10 * time.Second
@@ -49,11 +49,11 @@ type Recorder interface {
 	Event(about runtime.Object, kind, reason, message string)
 }
 
-// Options are what a Writer works with.
+// Options configure a Writer.
 type Options struct {
-	// Node is the name of the node. Namespace is where the faults are that concern no pod.
+	// Node is the name of the node. Namespace has the faults that concern no pod.
 	Node, Namespace string
-	// Client writes MountFaults. Reader asks the API server itself.
+	// Client writes MountFaults. Reader reads from the API server itself.
 	Client client.Writer
 	Reader client.Reader
 	// Diagnoses has the Diagnoses of this node.
@@ -61,11 +61,11 @@ type Options struct {
 	Pods      kubelet.PodCache
 	Events    Recorder
 	Log       logr.Logger
-	// Recovery returns what RecoveryPolicies say about faults of one code and one pod, which is nil for a fault of no pod. It may
+	// Recovery returns the decision of RecoveryPolicies about faults of one code and one pod, which is nil for a fault of no pod. It may
 	// be nil.
 	Recovery func(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery
-	// Faults returns the faults that are present, and the codes of which it is not known yet whether there are any. nil: no
-	// faults are watched, so what is left of earlier times is deleted.
+	// Faults returns the faults that are present, and the codes whose faults are not known yet. nil: no faults are watched, and
+	// the objects from earlier are deleted.
 	Faults func() (present []*sentinel.Fault, unknown []fault.Code)
 	// Interval is the least time between two writes of one object.
 	Interval time.Duration
@@ -88,7 +88,7 @@ func New(o Options) *Writer {
 	return w
 }
 
-// Changed notes that Faults may return something else than before. It returns at once.
+// Changed notes that the faults may have changed. It returns at once.
 func (w *Writer) Changed() {
 	select {
 	case w.changed <- struct{}{}:
@@ -188,7 +188,7 @@ func (w *Writer) list(ctx context.Context) error {
 	return nil
 }
 
-// want notes in the entries which objects there should be.
+// want notes the wanted objects in the entries.
 func (w *Writer) want(ctx context.Context) {
 	var present []*sentinel.Fault
 	var unknown []fault.Code
@@ -221,7 +221,7 @@ func (w *Writer) want(ctx context.Context) {
 	}
 }
 
-// Impacts counts the faults that are present by code and by how they hurt. It may be called while the Writer runs.
+// Impacts counts the faults that are present by code and impact. It may be called while the Writer runs.
 func (w *Writer) Impacts() map[fault.Code]map[fault.Impact]int {
 	present, _ := w.Faults()
 	found := map[fault.Code]map[fault.Impact]int{}
@@ -234,7 +234,7 @@ func (w *Writer) Impacts() map[fault.Code]map[fault.Impact]int {
 	return found
 }
 
-// underway are the Diagnoses that have not ended: by pod, and the one without a pod under the empty name.
+// underway has the Diagnoses that have not ended: by pod, and under the empty name for the node.
 type underway map[types.NamespacedName]string
 
 func (w *Writer) underway(ctx context.Context, faults int) underway {
@@ -263,7 +263,7 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 	return found
 }
 
-// of is the Diagnosis that concerns a pod, or the node if pod is nil.
+// of returns the Diagnosis that concerns a pod, or the node if pod is nil.
 func (u underway) of(pod *corev1.Pod) string {
 	if pod == nil {
 		return u[types.NamespacedName{}]
