@@ -39,7 +39,7 @@ func newApproveCommand(conn *connection) *cobra.Command {
 		Example: "  kubectl kubediag approve web-0a1b2c3d4e -n kubediag\n" +
 			"  kubectl get diag -n kubediag -l diagnosis.kubediag.org/origin=policy",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnosisKind)),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.runApprove(cmd, args[0]) },
 	}
 	f := cmd.Flags()
@@ -57,7 +57,7 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 		return err
 	}
 	diagnosis := &v1.Diagnosis{}
-	if err := apiClient.getObject(cmd.Context(), diagnoses.inNamespace(apiClient.namespace), name, diagnosis); err != nil {
+	if err := apiClient.server.Get(cmd.Context(), apiClient.keyOf(name), diagnosis); err != nil {
 		return err
 	}
 	a, err := approval.For(diagnosis, approval.Options{PlanHash: o.plan, Expiration: o.expiration})
@@ -84,7 +84,7 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	if a.Spec.Approver, err = apiClient.userName(cmd.Context()); err != nil {
 		return err
 	}
-	if err := apiClient.createObject(cmd.Context(), approvals.inNamespace(a.Namespace), a); err != nil {
+	if err := apiClient.server.Create(cmd.Context(), a); err != nil {
 		return err
 	}
 	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
@@ -96,7 +96,7 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 // does not say it, and for a name that is too long for an approval.
 func (c *client) userName(ctx context.Context) (string, error) {
 	review := &authenticationv1.SelfSubjectReview{}
-	err := c.createObject(ctx, selfAccessReviews.inNamespace(""), review)
+	err := c.server.Create(ctx, review)
 	if err != nil && !errors.Is(err, errNotServed) && !errors.Is(err, verb.ErrRefused) {
 		return "", err
 	}

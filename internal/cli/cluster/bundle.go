@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -57,7 +58,7 @@ func newBundleCommand(conn *connection) *cobra.Command {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
-	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodeKind))
 	return cmd
 }
 
@@ -116,15 +117,15 @@ type agentPod struct {
 // agentPodOf finds the pod of the agent that runs on a node.
 func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, error) {
 	var list corev1.PodList
-	o := metav1.ListOptions{LabelSelector: componentLabel + "=agent", FieldSelector: "spec.nodeName=" + node}
-	if err := c.listObjects(ctx, pods.inNamespace(home), o, &list); err != nil {
+	err := c.server.List(ctx, &list, ctrlclient.InNamespace(home), ctrlclient.MatchingLabels{componentLabel: "agent"}, ctrlclient.MatchingFields{"spec.nodeName": node})
+	if err != nil {
 		return nil, err
 	}
 	i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool {
 		return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == agentContainer && s.State.Running != nil })
 	})
 	if i < 0 {
-		if err := c.getObject(ctx, nodes.inNamespace(""), node, &corev1.Node{}); errors.Is(err, errMissing) {
+		if err := c.server.Get(ctx, ctrlclient.ObjectKey{Name: node}, &corev1.Node{}); errors.Is(err, errMissing) {
 			return nil, err
 		}
 		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=%s --profile=sysadmin -it -- /kubediag scan, see docs/kubectl.md",
@@ -136,7 +137,7 @@ func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, 
 // podsOfNode are the pods of a node, as JSON.
 func (c *client) podsOfNode(ctx context.Context, node string) ([]byte, error) {
 	var list corev1.PodList
-	if err := c.listObjects(ctx, pods.inNamespace(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node}, &list); err != nil {
+	if err := c.server.List(ctx, &list, ctrlclient.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, err
 	}
 	list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}
@@ -174,8 +175,7 @@ func (a *agentPod) makeBundle(ctx context.Context, args []string, stdin []byte) 
 		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", a.pod.Namespace, a.pod.Name, printable.Line(text))
 	}
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
-		return nil, a.requestError(requestAction{"create", resourcePlace{apiResource{corev1.SchemeGroupVersion, "pods/exec",
-			false}, a.pod.Namespace}, a.pod.Name}, err)
+		return nil, a.requestError(requestAction{"create", corev1.Resource("pods/exec"), ctrlclient.ObjectKeyFromObject(a.pod)}, err)
 	}
 	return content, bad
 }
@@ -184,7 +184,7 @@ func (a *agentPod) makeBundle(ctx context.Context, args []string, stdin []byte) 
 func (a *agentPod) newExecutor(args []string) (remotecommand.Executor, error) {
 	core, err := a.restClient(corev1.SchemeGroupVersion)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, err
 	}
 	request := core.Post().Resource("pods").Namespace(a.pod.Namespace).Name(a.pod.Name).SubResource("exec").
 		Param("container", agentContainer).Param("stdin", "true").Param("stdout", "true").Param("stderr", "true")

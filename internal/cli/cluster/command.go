@@ -45,11 +45,10 @@ func newPlugin() *cobra.Command {
 		Version:       version.String(),
 	}
 	root.SetFlagErrorFunc(verb.FlagError)
-	c := &connection{}
-	c.addFlags(root.PersistentFlags())
+	c := newConnection(root.PersistentFlags())
 	root.AddCommand(newFaultsCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c), verb.NewExplainCommand(Name), verb.NewVersionCommand())
-	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaces))
+	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaceKind))
 	return root
 }
 

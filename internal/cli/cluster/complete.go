@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
@@ -18,8 +20,8 @@ import (
 // completionTimeout is how long a shell waits for names.
 const completionTimeout = 3 * time.Second
 
-// resourceNames are the names of a resource in the namespace of the call; none if the API server does not give them.
-func (c *connection) resourceNames(r apiResource) verb.Choices {
+// resourceNames are the names of a kind in the namespace of the call; none if the API server does not give them.
+func (c *connection) resourceNames(kind schema.GroupVersionKind) verb.Choices {
 	return func() (names []string) {
 		client, err := c.newClient()
 		if err != nil {
@@ -27,13 +29,13 @@ func (c *connection) resourceNames(r apiResource) verb.Choices {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout) // cobra gives a completion none
 		defer cancel()
-		list := &metav1.Table{}
-		if err := client.listTableOf(ctx, r.inNamespace(client.namespace), metav1.ListOptions{}, list); err != nil {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind)
+		if err := client.server.List(ctx, list, ctrlclient.InNamespace(client.namespace)); err != nil {
 			return nil
 		}
-		for _, row := range list.Rows {
-			of, ok := row.Object.Object.(*metav1.PartialObjectMetadata)
-			if ok && printable.Quoted(of.Name) == of.Name {
+		for _, of := range list.Items {
+			if printable.Quoted(of.Name) == of.Name {
 				names = append(names, of.Name)
 			}
 		}
@@ -49,8 +51,8 @@ func (c *connection) completeTargets(_ *cobra.Command, args []string, begun stri
 	device, _, isDevice := strings.Cut(begun, "@")
 	for _, kind := range []struct {
 		prefix string
-		of     apiResource
-	}{{"pod/", pods}, {"node/", nodes}, {"pvc/", volumeClaims}, {device + "@", nodes}} {
+		of     schema.GroupVersionKind
+	}{{"pod/", podKind}, {"node/", nodeKind}, {"pvc/", claimKind}, {device + "@", nodeKind}} {
 		if !strings.HasPrefix(begun, kind.prefix) || kind.prefix == "@" && !isDevice {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -173,18 +174,18 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 // problems says what is not watched, or why that is not known. The error is that of a node that does not exist.
 func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	if w.node != "" {
-		err := w.getObject(ctx, nodes.inNamespace(""), w.node, &corev1.Node{})
+		err := w.server.Get(ctx, ctrlclient.ObjectKey{Name: w.node}, &corev1.Node{})
 		if err != nil && !errors.Is(err, verb.ErrRefused) {
 			return nil, err
 		}
 	}
 	now := time.Now()
 	var found coordinationv1.LeaseList
-	if err := w.listObjects(ctx, leases.inNamespace(w.home), metav1.ListOptions{LabelSelector: v1.LabelAgent}, &found); err != nil {
+	if err := w.server.List(ctx, &found, ctrlclient.InNamespace(w.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
 		return []string{w.unknownText(err)}, nil
 	}
 	var sets appsv1.DaemonSetList
-	setsErr := w.listObjects(ctx, daemonSets.inNamespace(w.home), metav1.ListOptions{LabelSelector: componentLabel + "=agent"}, &sets)
+	setsErr := w.server.List(ctx, &sets, ctrlclient.InNamespace(w.home), ctrlclient.MatchingLabels{componentLabel: "agent"})
 	names, err := w.nodeNames(ctx)
 	var a *agentCoverage
 	switch {
@@ -217,19 +218,18 @@ func (w watchCheck) unknownText(err error) string {
 	return text
 }
 
-// nodeNames are the nodes that can have an agent. Their tables are much smaller than the nodes.
+// nodeNames are the nodes that can have an agent. Only their metadata is read.
 func (w watchCheck) nodeNames(ctx context.Context) (names []string, err error) {
 	if w.node != "" {
 		return []string{w.node}, nil
 	}
-	var table metav1.Table
-	if err := w.listTableOf(ctx, nodes.inNamespace(""), metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "!=windows"}, &table); err != nil {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(nodeKind)
+	if err := w.server.List(ctx, list, &ctrlclient.ListOptions{Raw: &metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "!=windows"}}); err != nil {
 		return nil, err
 	}
-	for i := range table.Rows {
-		if object, ok := table.Rows[i].Object.Object.(metav1.Object); ok {
-			names = append(names, object.GetName())
-		}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
 }

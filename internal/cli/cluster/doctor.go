@@ -5,14 +5,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/version"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -156,13 +154,9 @@ const (
 
 // checkServer asks for the version. Its error means that there is nothing to check.
 func (k *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
-	text, err := k.readPath(ctx, "/version")
+	v, err := k.serverVersion(ctx)
 	if err != nil {
 		return nil, err
-	}
-	var v version.Info
-	if err := json.Unmarshal(text, &v); err != nil {
-		return nil, fmt.Errorf("read version of the API server: %w", err)
 	}
 	switch minor := minorVersion(v.GitVersion); {
 	case minor < 0:

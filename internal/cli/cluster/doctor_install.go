@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -13,6 +12,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/config/crd"
@@ -49,15 +52,17 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 	}
 	current, absent := 0, 0
 	for _, want := range wanted {
-		text, err := k.readPath(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+want.Name)
-		if errors.Is(err, errNotServed) {
+		read := &unstructured.Unstructured{}
+		read.SetGroupVersionKind(definitionKind)
+		err := k.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, read)
+		if errors.Is(err, errMissing) || errors.Is(err, errNotServed) {
 			absent++
 			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
 			continue
 		}
 		var have crdDefinition
 		if err == nil {
-			err = json.Unmarshal(text, &have)
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(read.Object, &have)
 		}
 		if err != nil {
 			return []checkResult{uncheckedResult("CustomResourceDefinitions are", err)}
@@ -113,7 +118,7 @@ func (s fieldSchema) missingFields(have fieldSchema, at string, missing *[]strin
 // checkOperationSets checks that the OperationSets can be used.
 func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResult {
 	var list v1.OperationSetList
-	if err := k.listObjects(ctx, operationSets.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := k.server.List(ctx, &list); err != nil {
 		return []checkResult{uncheckedResult("OperationSets are", err)}
 	}
 	var results []checkResult
@@ -146,24 +151,21 @@ func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 	var missing []string
 	var unknown error
 	for _, r := range []authorizationv1.ResourceAttributes{
-		{Group: v1.Group, Resource: mountFaults.name, Verb: "list"},
-		{Group: v1.Group, Resource: mountFaults.name, Verb: "watch"},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "create", Namespace: k.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "watch", Namespace: k.namespace},
-		{Group: v1.Group, Resource: diagnoses.name, Verb: "delete", Namespace: k.namespace},
-		{Group: v1.Group, Resource: operationSets.name, Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.namespace},
+		{Group: v1.Group, Resource: "mountfaults", Verb: "list"},
+		{Group: v1.Group, Resource: "mountfaults", Verb: "watch"},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "create", Namespace: k.namespace},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "watch", Namespace: k.namespace},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "delete", Namespace: k.namespace},
+		{Group: v1.Group, Resource: "operationsets", Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.namespace},
 		{Group: v1.Group, Resource: "nodes", Verb: "repair"},
-		{Resource: pods.name, Verb: "get", Namespace: k.namespace},
+		{Resource: "pods", Verb: "get", Namespace: k.namespace},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
-		text := r.Verb + " " + apiResource{GroupVersion: v1.GroupVersion, name: r.Resource}.String()
-		if r.Group == "" {
-			text = r.Verb + " " + r.Resource
-		}
+		text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
 		if r.Namespace != "" {
 			text += " in namespace " + r.Namespace
 		}
-		if err := k.createObject(ctx, accessReviews.inNamespace(""), review); err != nil {
+		if err := k.server.Create(ctx, review); err != nil {
 			unknown = err
 		} else if !review.Status.Allowed {
 			missing = append(missing, text)

@@ -13,6 +13,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/config/policy"
 	"kubediag.org/kubediag/internal/fault"
@@ -39,7 +40,7 @@ func helmReleaseOf(o *metav1.ObjectMeta) *helmRelease {
 // findRelease looks for Helm's label at the manager, for a cluster whose CustomResourceDefinitions were installed by other means.
 func (k *installationCheck) findRelease(ctx context.Context) {
 	var list appsv1.DeploymentList
-	if k.helm != nil || k.listObjects(ctx, deployments.inNamespace(k.home), metav1.ListOptions{LabelSelector: componentLabel + "=manager"}, &list) != nil {
+	if k.helm != nil || k.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "manager"}) != nil {
 		return
 	}
 	for i := range list.Items {
@@ -75,7 +76,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	var bound admissionv1.ValidatingAdmissionPolicyBindingList
-	err = k.listObjects(ctx, policyBindings.inNamespace(""), metav1.ListOptions{}, &bound)
+	err = k.server.List(ctx, &bound)
 	if errors.Is(err, errNotServed) {
 		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only users who may repair any node create Diagnoses",
 			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
@@ -87,7 +88,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 	var inForce, missing, changed, unbound []string
 	for _, want := range wanted {
 		var have admissionv1.ValidatingAdmissionPolicy
-		err := k.getObject(ctx, admissionPolicies.inNamespace(""), want.Name, &have)
+		err := k.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, &have)
 		switch {
 		case errors.Is(err, errMissing):
 			missing = append(missing, want.Name)

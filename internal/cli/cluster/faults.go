@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -61,7 +62,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
 	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
 	verb.CompleteFlag(cmd, "code", verb.Codes)
-	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodes))
+	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodeKind))
 	return cmd
 }
 
@@ -75,14 +76,14 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	place := mountFaults.inNamespace(apiClient.namespace)
+	namespace := apiClient.namespace
 	if o.all {
-		place.namespace = ""
+		namespace = ""
 	}
-	watcher := &objectWatcher{client: apiClient, place: place,
-		newList: func() runtime.Object { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
+	watcher := &objectWatcher{server: apiClient.server, options: []ctrlclient.ListOption{ctrlclient.InNamespace(namespace)},
+		newList: func() ctrlclient.ObjectList { return &v1.MountFaultList{} }, connectionLost: reportWaiting(cmd)}
 	if o.node != "" {
-		watcher.options.LabelSelector = v1.LabelNode + "=" + v1.NodeLabelValue(o.node)
+		watcher.options = append(watcher.options, ctrlclient.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(o.node)})
 	}
 	items, err := watcher.listFirst(cmd.Context())
 	if err != nil {
@@ -94,7 +95,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 		return err
 	}
 	list := o.chosenFaults(items)
-	if err := o.showFaults(cmd, apiClient, place, list, problems); err != nil {
+	if err := o.showFaults(cmd, apiClient, namespace, list, problems); err != nil {
 		return err
 	}
 	if o.watch {
@@ -142,12 +143,12 @@ func compareFaults(a, b *v1.MountFault) int {
 
 // showFaults writes the list as it is, and the problems of those who look for faults. Beside an output for programs they are on
 // the error output.
-func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, in resourcePlace, list []*v1.MountFault, problems []string) error {
+func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, namespace string, list []*v1.MountFault, problems []string) error {
 	output := cmd.OutOrStdout()
 	if *o.out == formatText || *o.out == formatWide {
 		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now(), problems: problems, home: o.home}
 		list, view.states = c.withDiagnoses(cmd.Context(), list)
-		return verb.Write(output, view.listText(list, in.namespace))
+		return verb.Write(output, view.listText(list, namespace))
 	}
 	for _, problem := range problems {
 		fmt.Fprintln(cmd.ErrOrStderr(), "kubediag: "+printable.Line(problem))

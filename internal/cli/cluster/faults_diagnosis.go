@@ -8,6 +8,8 @@ import (
 	"errors"
 	"strings"
 
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
@@ -70,7 +72,7 @@ func (c *client) withDiagnoses(ctx context.Context, list []*v1.MountFault) ([]*v
 func (c *client) diagnosisState(ctx context.Context, of string) diagnosisState {
 	namespace, name, _ := strings.Cut(of, "/")
 	d := &v1.Diagnosis{}
-	switch err := c.getObject(ctx, diagnoses.inNamespace(namespace), name, d); {
+	switch err := c.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: name}, d); {
 	case errors.Is(err, errMissing):
 		return diagnosisGone
 	case err != nil:

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -34,7 +34,7 @@ func newGetCommand(c *connection) *cobra.Command {
 		Long:              "get shows the Diagnoses of a namespace, or of all. With NAME and -w it shows what happens to one until it ends.",
 		Example:           "  kubectl kubediag get -A\n  kubectl kubediag get web-x2x9k-4k2fd -n shop -w",
 		Args:              verb.Takes("NAME", 0),
-		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnosisKind)),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if o.all && len(args) > 0 {
@@ -56,24 +56,24 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, place := cmd.Context(), diagnoses.inNamespace(apiClient.namespace)
+	ctx, namespace := cmd.Context(), apiClient.namespace
 	if o.all {
-		place.namespace = ""
+		namespace = ""
 	}
 	switch {
 	case o.watch:
 		return o.followDiagnosis(cmd, apiClient, args[0])
 	case *o.out == formatText || *o.out == formatWide:
-		return o.printTable(cmd, apiClient, place, args)
+		return o.printTable(cmd, apiClient, namespace, args)
 	case len(args) > 0:
 		d := &v1.Diagnosis{}
-		if err := apiClient.getObject(ctx, place, args[0], d); err != nil {
+		if err := apiClient.server.Get(ctx, apiClient.keyOf(args[0]), d); err != nil {
 			return err
 		}
 		return newPrinter(*o.out, "Diagnosis").printObject(cmd.OutOrStdout(), d)
 	}
 	list := &v1.DiagnosisList{}
-	if err := apiClient.listObjects(ctx, place, metav1.ListOptions{}, list); err != nil {
+	if err := apiClient.server.List(ctx, list, ctrlclient.InNamespace(namespace)); err != nil {
 		return err
 	}
 	if len(list.Items) == 0 && *o.out == formatName {
@@ -83,22 +83,22 @@ func (o *getOptions) runGet(cmd *cobra.Command, args []string) error {
 }
 
 // printTable prints the columns that the API server prints.
-func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, place resourcePlace, args []string) error {
-	table := &metav1.Table{}
+func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, namespace string, args []string) error {
 	list := metav1.ListOptions{}
 	if len(args) > 0 {
-		if err := apiClient.getObject(cmd.Context(), place, args[0], &v1.Diagnosis{}); err != nil {
+		if err := apiClient.server.Get(cmd.Context(), apiClient.keyOf(args[0]), &v1.Diagnosis{}); err != nil {
 			return err
 		}
 		list.FieldSelector = fields.OneTermEqualSelector("metadata.name", args[0]).String()
 	}
-	if err := apiClient.listTableOf(cmd.Context(), place, list, table); err != nil {
+	table, err := apiClient.listTable(cmd.Context(), namespace, list)
+	if err != nil {
 		return err
 	}
 	if len(table.Rows) == 0 {
 		return verb.Write(cmd.OutOrStdout(), "No Diagnosis is here. To make one: "+apiClient.commandLine("run", "pod/NAME")+"\n")
 	}
-	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: place.namespace == ""})
+	p := printers.NewTablePrinter(printers.PrintOptions{Wide: *o.out == formatWide, WithNamespace: namespace == ""})
 	if err := p.PrintObj(table, printable.Writer(cmd.OutOrStdout())); err != nil {
 		return fmt.Errorf("print table: %w", err)
 	}
@@ -108,7 +108,7 @@ func (o *getOptions) printTable(cmd *cobra.Command, apiClient *client, place res
 // followDiagnosis shows what happens to one Diagnosis until it ends.
 func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string) error {
 	diagnosis := &v1.Diagnosis{}
-	if err := c.getObject(cmd.Context(), diagnoses.inNamespace(c.namespace), name, diagnosis); err != nil {
+	if err := c.server.Get(cmd.Context(), c.keyOf(name), diagnosis); err != nil {
 		return err
 	}
 	r := &targetRunner{
@@ -135,7 +135,7 @@ func newCancelCommand(c *connection) *cobra.Command {
 			"repairs stay, and cancel shows how far it came. A Diagnosis that has ended stays as it is.",
 		Example:           "  kubectl kubediag cancel web-x2x9k-4k2fd -n shop",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(c.resourceNames(diagnosisKind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			made, err := c.newClient()
 			if err != nil {
@@ -147,8 +147,8 @@ func newCancelCommand(c *connection) *cobra.Command {
 }
 
 func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
-	place, diagnosis, screen := diagnoses.inNamespace(c.namespace), &v1.Diagnosis{}, screenOf(cmd)
-	if err := c.getObject(cmd.Context(), place, name, diagnosis); err != nil {
+	diagnosis, screen := &v1.Diagnosis{}, screenOf(cmd)
+	if err := c.server.Get(cmd.Context(), c.keyOf(name), diagnosis); err != nil {
 		return err
 	}
 	if diagnosis.Ended() {
@@ -158,7 +158,7 @@ func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
 	if err := verb.Write(cmd.OutOrStdout(), soFar.headline(diagnosis.Spec.Target())+soFar.newsText(diagnosis)); err != nil {
 		return err
 	}
-	if err := c.deleteObject(cmd.Context(), place, &diagnosis.ObjectMeta); err != nil {
+	if err := c.server.Delete(cmd.Context(), diagnosis, ctrlclient.Preconditions{UID: &diagnosis.UID}); err != nil {
 		return err
 	}
 	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
@@ -168,8 +168,7 @@ func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
 // newWatcher follows one Diagnosis.
 func (r *targetRunner) newWatcher(d *v1.Diagnosis) *objectWatcher {
 	return &objectWatcher{
-		client: r.client, place: diagnoses.inNamespace(d.Namespace),
-		newList: func() runtime.Object { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
-		options: metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", d.Name).String()},
+		server: r.server, newList: func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
+		options: []ctrlclient.ListOption{ctrlclient.InNamespace(d.Namespace), ctrlclient.MatchingFields{"metadata.name": d.Name}},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/version"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -26,24 +27,12 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// workloadKind is a kind of objects with a template of pods.
-type workloadKind struct {
-	apiResource
-	kind string
-	list func() runtime.Object
-}
-
-// workloadKinds are the kinds that lint looks at.
-var workloadKinds = []workloadKind{
-	{apiResource{appsv1.SchemeGroupVersion, "deployments", false}, "Deployment", func() runtime.Object { return &appsv1.DeploymentList{} }},
-	{apiResource{appsv1.SchemeGroupVersion, "statefulsets", false}, "StatefulSet", func() runtime.Object { return &appsv1.StatefulSetList{} }},
-	{daemonSets, "DaemonSet", func() runtime.Object { return &appsv1.DaemonSetList{} }},
-	{apiResource{appsv1.SchemeGroupVersion, "replicasets", false}, "ReplicaSet", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
-	{apiResource{batchv1.SchemeGroupVersion, "cronjobs", false}, "CronJob", func() runtime.Object { return &batchv1.CronJobList{} }},
-	{apiResource{batchv1.SchemeGroupVersion, "jobs", false}, "Job", func() runtime.Object { return &batchv1.JobList{} }},
-	{apiResource{corev1.SchemeGroupVersion, "replicationcontrollers", false}, "ReplicationController",
-		func() runtime.Object { return &corev1.ReplicationControllerList{} }},
-	{pods, "Pod", func() runtime.Object { return &corev1.PodList{} }},
+// workloadLists are lists of the kinds that lint looks at.
+func workloadLists() []ctrlclient.ObjectList {
+	return []ctrlclient.ObjectList{
+		&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &appsv1.ReplicaSetList{}, &batchv1.CronJobList{}, &batchv1.JobList{},
+		&corev1.ReplicationControllerList{}, &corev1.PodList{},
+	}
 }
 
 // podSpecOf is the spec of the pods of an object; nil if it has none.
@@ -137,8 +126,8 @@ func (l *workloadLinter) lint(ctx context.Context) (*lintResult, error) {
 		r.KubeletVersion = options.KubeletVersion.String()
 	}
 	var workloads []lintedWorkload
-	for _, kind := range workloadKinds {
-		found, err := l.listWorkloads(ctx, kind)
+	for _, list := range workloadLists() {
+		found, err := l.listWorkloads(ctx, list)
 		switch {
 		case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):
 			r.NotLookedAt = append(r.NotLookedAt, err.Error())
@@ -170,39 +159,35 @@ func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool 
 		return fixed
 	}
 	var found corev1.ConfigMap
-	if err := l.getObject(ctx, configMaps.inNamespace(of.Namespace), of.Name, &found); err != nil && !errors.Is(err, errMissing) {
+	if err := l.server.Get(ctx, ctrlclient.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &found); err != nil && !errors.Is(err, errMissing) {
 		l.unread[of.Namespace] = err
 	}
 	l.immutable[of] = found.Immutable != nil && *found.Immutable
 	return l.immutable[of]
 }
 
-func (l *workloadLinter) listWorkloads(ctx context.Context, kind workloadKind) (all []lintedWorkload, err error) {
-	list := kind.list()
-	if err := l.listObjects(ctx, kind.inNamespace(l.namespace), metav1.ListOptions{}, list); err != nil {
+func (l *workloadLinter) listWorkloads(ctx context.Context, list ctrlclient.ObjectList) (all []lintedWorkload, err error) {
+	if err := l.server.List(ctx, list, ctrlclient.InNamespace(l.namespace)); err != nil {
 		return nil, err
 	}
-	items, err := meta.ExtractList(list)
+	kind, err := l.server.GroupVersionKindFor(list)
 	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
+		return nil, err
 	}
-	for _, item := range items {
-		access, err := meta.Accessor(item)
-		if err != nil {
-			return nil, fmt.Errorf("read list of %s: %w", kind.apiResource, err)
-		}
+	return all, meta.EachListItem(list, func(item runtime.Object) error {
+		o, ok := item.(metav1.Object)
 		spec := podSpecOf(item) // of an object that another one controls, it is in that one
-		if spec != nil && metav1.GetControllerOf(access) == nil {
-			all = append(all, lintedWorkload{kind.kind, access, spec})
+		if ok && spec != nil && metav1.GetControllerOf(o) == nil {
+			all = append(all, lintedWorkload{strings.TrimSuffix(kind.Kind, "List"), o, spec})
 		}
-	}
-	return all, nil
+		return nil
+	})
 }
 
 // oldestKubelet is the oldest version of a kubelet; nil if it is not known.
 func (l *workloadLinter) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 	var list corev1.NodeList
-	if err := l.listObjects(ctx, nodes.inNamespace(""), metav1.ListOptions{}, &list); err != nil {
+	if err := l.server.List(ctx, &list); err != nil {
 		return nil
 	}
 	for _, n := range list.Items {

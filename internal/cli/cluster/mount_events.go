@@ -14,9 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -58,7 +57,7 @@ func (c *client) mountEvents(ctx context.Context, d *v1.Diagnosis) podEvents {
 		return podEvents{}
 	}
 	pod := &corev1.Pod{}
-	err := c.getObject(ctx, pods.inNamespace(ref.Namespace), ref.Name, pod)
+	err := c.server.Get(ctx, ctrlclient.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, pod)
 	if errors.Is(err, errMissing) { // it waits for nothing any more
 		return podEvents{}
 	}
@@ -66,8 +65,8 @@ func (c *client) mountEvents(ctx context.Context, d *v1.Diagnosis) podEvents {
 		return podEvents{unread: err}
 	}
 	var list corev1.EventList
-	selector := fields.Set{"involvedObject.kind": "Pod", "involvedObject.uid": string(pod.UID)}.String()
-	if err := c.listObjects(ctx, events.inNamespace(ref.Namespace), metav1.ListOptions{FieldSelector: selector}, &list); err != nil {
+	about := ctrlclient.MatchingFields{"involvedObject.kind": "Pod", "involvedObject.uid": string(pod.UID)}
+	if err := c.server.List(ctx, &list, ctrlclient.InNamespace(ref.Namespace), about); err != nil {
 		return podEvents{pod: pod, unread: err}
 	}
 	return podEvents{pod: pod, last: lastMountEvent(pod, list.Items, time.Now())}

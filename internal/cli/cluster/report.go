@@ -42,14 +42,14 @@ func newReportCommand(conn *connection) *cobra.Command {
 			"a Diagnosis that was made by run --artifacts. Credentials are taken out.",
 		Example:           "  kubectl kubediag report web-x2x9k-4k2fd -n shop > ticket.md",
 		Args:              verb.Takes("NAME", 1),
-		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnoses)),
+		ValidArgsFunction: verb.CompleteArg(conn.resourceNames(diagnosisKind)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := conn.newClient()
 			if err != nil {
 				return err
 			}
 			diagnosis := &v1.Diagnosis{}
-			if err := client.getObject(cmd.Context(), diagnoses.inNamespace(client.namespace), args[0], diagnosis); err != nil {
+			if err := client.server.Get(cmd.Context(), client.keyOf(args[0]), diagnosis); err != nil {
 				return err
 			}
 			if dir != "" {

@@ -221,7 +221,7 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 	if r.evict {
 		diagnosis.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
 	}
-	if err := r.createObject(ctx, diagnoses.inNamespace(diagnosis.Namespace), diagnosis); err != nil {
+	if err := r.server.Create(ctx, diagnosis); err != nil {
 		return nil, err
 	}
 	story := r.newStory(ctx, diagnosis)

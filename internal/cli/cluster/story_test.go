@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
@@ -115,8 +116,8 @@ func TestReportIsMarkdown(t *testing.T) {
 func TestAnswersOfTheServer(t *testing.T) {
 	t.Parallel()
 	c := &client{}
-	of := requestAction{"list", mountFaults.inNamespace("shop"), ""}
 	group := schema.GroupResource{Group: v1.Group, Resource: "mountfaults"}
+	of := requestAction{"list", group, ctrlclient.ObjectKey{Namespace: "shop"}}
 	for name, tc := range map[string]struct {
 		answer  error
 		refused bool

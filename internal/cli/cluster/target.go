@@ -12,7 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -40,7 +40,7 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 	if device, node, ok := strings.Cut(argument, "@"); ok && device != "" && node != "" {
 		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: f.namespace}
 		t.spec = v1.DiagnosisSpec{NodeName: node, Parameters: map[string]string{v1.ParamDevice: device}}
-		return []diagnosisTarget{t}, f.objectExists(ctx, nodes.inNamespace(""), node, &corev1.Node{})
+		return []diagnosisTarget{t}, f.objectExists(ctx, "", node, &corev1.Node{})
 	}
 	kind, name, _ := strings.Cut(argument, "/")
 	if name == "" || strings.Contains(name, "/") {
@@ -48,10 +48,10 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 	}
 	switch kind {
 	case "pod", "pods", "po":
-		return []diagnosisTarget{f.podTarget(name)}, f.objectExists(ctx, pods.inNamespace(f.namespace), name, &corev1.Pod{})
+		return []diagnosisTarget{f.podTarget(name)}, f.objectExists(ctx, f.namespace, name, &corev1.Pod{})
 	case "node", "nodes", "no":
 		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: f.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
-		return []diagnosisTarget{t}, f.objectExists(ctx, nodes.inNamespace(""), name, &corev1.Node{})
+		return []diagnosisTarget{t}, f.objectExists(ctx, "", name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
 		return f.podsUsingClaim(ctx, name)
 	}
@@ -60,8 +60,8 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 
 // objectExists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says
 // it later.
-func (f targetFinder) objectExists(ctx context.Context, p resourcePlace, name string, into runtime.Object) error {
-	err := f.getObject(ctx, p, name, into)
+func (f targetFinder) objectExists(ctx context.Context, namespace, name string, into ctrlclient.Object) error {
+	err := f.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: name}, into)
 	if errors.Is(err, verb.ErrRefused) {
 		return nil
 	}
@@ -77,11 +77,11 @@ func (f targetFinder) podTarget(name string) diagnosisTarget {
 
 // podsUsingClaim are the pods that use a claim.
 func (f targetFinder) podsUsingClaim(ctx context.Context, claim string) (all []diagnosisTarget, err error) {
-	if err := f.objectExists(ctx, volumeClaims.inNamespace(f.namespace), claim, &corev1.PersistentVolumeClaim{}); err != nil {
+	if err := f.objectExists(ctx, f.namespace, claim, &corev1.PersistentVolumeClaim{}); err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := f.listObjects(ctx, pods.inNamespace(f.namespace), metav1.ListOptions{}, &list); err != nil {
+	if err := f.server.List(ctx, &list, ctrlclient.InNamespace(f.namespace)); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {

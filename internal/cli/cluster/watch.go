@@ -6,14 +6,16 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 )
@@ -30,126 +32,132 @@ type objectChange struct {
 	object runtime.Object
 }
 
-// objectWatcher follows the objects of a place. It survives an API server that is away for a while.
+// objectWatcher follows objects. It survives an API server that is away for a while. It is the store of client-go's Reflector, which
+// calls one method at a time.
 type objectWatcher struct {
-	client  *client
-	place   resourcePlace
-	options metav1.ListOptions
-	newList func() runtime.Object
+	server  ctrlclient.WithWatch
+	newList func() ctrlclient.ObjectList
+	options []ctrlclient.ListOption
 	// connectionLost is called when the API server does not answer, once each time.
 	connectionLost func(error)
 
 	knownByUID map[types.UID]runtime.Object
-	version    string
+	see        func(objectChange) error
+	end        context.CancelCauseFunc // ends the watch
+	silent     bool                    // connectionLost was called, and there was no answer since
 }
 
 // listFirst lists the objects as they are.
 func (w *objectWatcher) listFirst(ctx context.Context) ([]runtime.Object, error) {
-	list := w.newList()
-	if err := w.client.listObjects(ctx, w.place, w.options, list); err != nil {
+	list, err := w.list(ctx, metav1.ListOptions{})
+	if err != nil {
 		return nil, err
 	}
 	items, err := meta.ExtractList(list)
-	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", w.place.apiResource, err)
-	}
-	access, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, fmt.Errorf("read list of %s: %w", w.place.apiResource, err)
-	}
-	w.version, w.knownByUID = access.GetResourceVersion(), map[types.UID]runtime.Object{}
+	w.knownByUID = map[types.UID]runtime.Object{}
 	for _, item := range items {
 		w.knownByUID[metadata(item).GetUID()] = item
 	}
-	return items, nil
+	return items, err
 }
 
-// followChanges hands on what changes after start, until see returns an error or ctx ends.
+// followChanges hands on what changes after listFirst, until see returns an error or ctx ends.
 func (w *objectWatcher) followChanges(ctx context.Context, see func(objectChange) error) error {
-	var stopped error // by see
-	hand := func(now objectChange) error {
-		stopped = see(now)
-		return stopped
+	ctx, w.end = context.WithCancelCause(ctx)
+	defer w.end(nil)
+	w.see = func(now objectChange) error {
+		if ctx.Err() == nil {
+			if err := see(now); err != nil {
+				w.end(err)
+			}
+		}
+		return nil
 	}
-	silent := false
-	for {
-		err := w.followOneWatch(ctx, hand)
-		for err == nil || stopped == nil && !endsWatch(ctx, err) {
-			if err != nil && !silent {
-				silent = true
-				w.connectionLost(err)
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(watchRetry):
-			}
-			if err = w.listAgain(ctx, hand); err == nil {
-				silent = false
-				break
-			}
-		}
-		if err != nil {
-			return err
-		}
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+			list, err := w.list(ctx, metav1.ListOptions{}) // not from the cache of the API server, which lags behind
+			w.answered(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			events, err := w.server.Watch(ctx, w.newList(), append(w.options, &ctrlclient.ListOptions{Raw: &o})...)
+			w.answered(ctx, err)
+			return events, err
+		},
+	}
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, w), nil, w,
+		cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: watchRetry}}).RunWithContext(ctx)
+	return context.Cause(ctx)
+}
+
+func (w *objectWatcher) list(ctx context.Context, o metav1.ListOptions) (ctrlclient.ObjectList, error) {
+	list := w.newList()
+	return list, w.server.List(ctx, list, append(w.options, &ctrlclient.ListOptions{Raw: &o})...)
+}
+
+// IsWatchListSemanticsUnSupported is true: an API server before Kubernetes 1.27 does not refuse to send a list as a watch, and never ends it.
+func (w *objectWatcher) IsWatchListSemanticsUnSupported() bool { return true }
+
+// answered reports an error that passes, and ends the watch for any other.
+func (w *objectWatcher) answered(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, verb.ErrRefused), errors.Is(err, errNotServed):
+		w.end(err)
+	case err != nil && !w.silent:
+		w.silent = true
+		w.connectionLost(err)
+	case err == nil:
+		w.silent = false
 	}
 }
 
-// endsWatch reports whether an error is not one that passes.
-func endsWatch(ctx context.Context, err error) bool {
-	return ctx.Err() != nil || errors.Is(err, verb.ErrRefused) || errors.Is(err, errNotServed)
+// Add takes a new object.
+func (w *objectWatcher) Add(o any) error { return w.take(watch.Added, o) }
+
+// Update takes an object that has changed.
+func (w *objectWatcher) Update(o any) error { return w.take(watch.Modified, o) }
+
+// Delete forgets an object.
+func (w *objectWatcher) Delete(o any) error { return w.take(watch.Deleted, o) }
+
+// Resync does nothing: an object that has not changed is not handed on.
+func (w *objectWatcher) Resync() error { return nil }
+
+func (w *objectWatcher) take(kind watch.EventType, o any) error {
+	object, ok := o.(runtime.Object)
+	if !ok {
+		return nil
+	}
+	if uid := metadata(object).GetUID(); kind == watch.Deleted {
+		delete(w.knownByUID, uid)
+	} else {
+		w.knownByUID[uid] = object
+	}
+	return w.see(objectChange{kind, object})
 }
 
-// followOneWatch follows one watch to its end.
-func (w *objectWatcher) followOneWatch(ctx context.Context, see func(objectChange) error) error {
-	o := w.options
-	o.ResourceVersion = w.version
-	events, err := w.client.watchObjects(ctx, w.place, o)
-	if err != nil {
-		return err
-	}
-	defer events.Stop()
-	for event := range events.ResultChan() {
-		if event.Type == watch.Error || event.Type == watch.Bookmark {
-			return nil // the version is too old, most likely: it is listed again
-		}
-		m := metadata(event.Object)
-		w.version = m.GetResourceVersion()
-		if event.Type == watch.Deleted {
-			delete(w.knownByUID, m.GetUID())
-		} else {
-			w.knownByUID[m.GetUID()] = event.Object
-		}
-		if err := see(objectChange{event.Type, event.Object}); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// listAgain lists the objects, and hands on what has changed meanwhile.
-func (w *objectWatcher) listAgain(ctx context.Context, see func(objectChange) error) error {
+// Replace takes a list, and hands on what has changed meanwhile.
+func (w *objectWatcher) Replace(list []any, _ string) error {
 	before := w.knownByUID
-	items, err := w.listFirst(ctx)
-	if err != nil {
-		return err
-	}
-	for _, item := range items {
-		m, kind := metadata(item), watch.Added
+	w.knownByUID = map[types.UID]runtime.Object{}
+	for _, o := range list {
+		m, kind := metadata(o), watch.Added
 		old, was := before[m.GetUID()]
 		delete(before, m.GetUID())
+		if was && metadata(old).GetResourceVersion() == m.GetResourceVersion() {
+			w.knownByUID[m.GetUID()] = old
+			continue
+		}
 		if was {
-			if metadata(old).GetResourceVersion() == m.GetResourceVersion() {
-				continue
-			}
 			kind = watch.Modified
 		}
-		if err := see(objectChange{kind, item}); err != nil {
+		if err := w.take(kind, o); err != nil {
 			return err
 		}
 	}
 	for _, gone := range before {
-		if err := see(objectChange{watch.Deleted, gone}); err != nil {
+		if err := w.take(watch.Deleted, gone); err != nil {
 			return err
 		}
 	}
@@ -157,7 +165,7 @@ func (w *objectWatcher) listAgain(ctx context.Context, see func(objectChange) er
 }
 
 // metadata is that of an object; empty if it has none.
-func metadata(o runtime.Object) metav1.Object {
+func metadata(o any) metav1.Object {
 	access, err := meta.Accessor(o)
 	if err != nil {
 		return &metav1.ObjectMeta{}

@@ -1,0 +1,283 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/version"
+)
+
+// groupVersions are the kinds that the verbs use.
+var groupVersions = runtime.NewSchemeBuilder(v1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme,
+	authenticationv1.AddToScheme, admissionv1.AddToScheme, batchv1.AddToScheme)
+
+// globalKinds are those that are in no namespace.
+var globalKinds = []string{
+	"OperationSet", "Node", "Namespace", "SelfSubjectAccessReview", "SelfSubjectReview", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	definitionKind.Kind,
+}
+
+// Kinds of which names are completed.
+var (
+	diagnosisKind = v1.GroupVersion.WithKind("Diagnosis")
+	nodeKind      = corev1.SchemeGroupVersion.WithKind("Node")
+	namespaceKind = corev1.SchemeGroupVersion.WithKind("Namespace")
+	podKind       = corev1.SchemeGroupVersion.WithKind("Pod")
+	claimKind     = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+)
+
+// definitionKind is that of the definitions of our kinds. They are read without their Go types.
+var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// client asks one API server.
+type client struct {
+	// server reads and writes objects. Its errors say what to do.
+	server ctrlclient.WithWatch
+	// namespace is the one that is meant if none is named.
+	namespace string
+
+	config  *rest.Config
+	http    *http.Client
+	codecs  serializer.CodecFactory
+	timeout time.Duration // of one request; 0: none
+	flags   []string
+}
+
+func newClient(config *rest.Config, namespace string) (*client, error) {
+	config = rest.CopyConfig(config)
+	c := &client{namespace: namespace, config: config, timeout: config.Timeout}
+	config.Timeout = 0 // it would end watches
+	config.UserAgent = "kubectl-kubediag/" + version.String()
+	config.QPS, config.Burst = -1, 0 // a person is slow enough
+	config.ContentType = runtime.ContentTypeJSON
+	config.WarningHandler = rest.NewWarningWriter(printable.Writer(os.Stderr), rest.WarningWriterOptions{Deduplicate: true})
+	scheme := runtime.NewScheme()
+	if err := groupVersions.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c.codecs = serializer.NewCodecFactory(scheme)
+	var err error
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	server, err := ctrlclient.NewWithWatch(config, ctrlclient.Options{Scheme: scheme, Mapper: newMapper(scheme), HTTPClient: c.http})
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	c.server = c.limited(server)
+	return c, nil
+}
+
+// newMapper maps the kinds of a scheme, so that the API server need not be asked which there are.
+func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	add := func(kind schema.GroupVersionKind) {
+		scope := meta.RESTScopeNamespace
+		if slices.Contains(globalKinds, kind.Kind) {
+			scope = meta.RESTScopeRoot
+		}
+		mapper.Add(kind, scope)
+	}
+	for kind := range scheme.AllKnownTypes() {
+		add(kind)
+	}
+	add(definitionKind)
+	mapper.AddSpecific(diagnosisKind, v1.GroupVersion.WithResource("diagnoses"), v1.GroupVersion.WithResource("diagnosis"), meta.RESTScopeNamespace)
+	return mapper
+}
+
+// limited is a server whose requests have a time limit, and whose errors say what to do.
+func (c *client) limited(server ctrlclient.WithWatch) ctrlclient.WithWatch {
+	do := func(ctx context.Context, verb string, o runtime.Object, key ctrlclient.ObjectKey, request func(context.Context) error) error {
+		resource, err := resourceOf(server, o)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := c.limit(ctx)
+		defer cancel()
+		return c.requestError(requestAction{verb, resource, key}, request(ctx))
+	}
+	return interceptor.NewClient(server, interceptor.Funcs{
+		Get: func(ctx context.Context, s ctrlclient.WithWatch, key ctrlclient.ObjectKey, o ctrlclient.Object, opts ...ctrlclient.GetOption) error {
+			return do(ctx, "get", o, key, func(ctx context.Context) error { return s.Get(ctx, key, o, opts...) })
+		},
+		List: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) error {
+			return do(ctx, "list", list, ctrlclient.ObjectKey{}, func(ctx context.Context) error { return s.List(ctx, list, opts...) })
+		},
+		Create: func(ctx context.Context, s ctrlclient.WithWatch, o ctrlclient.Object, opts ...ctrlclient.CreateOption) error {
+			return do(ctx, "create", o, ctrlclient.ObjectKey{}, func(ctx context.Context) error { return s.Create(ctx, o, opts...) })
+		},
+		Delete: func(ctx context.Context, s ctrlclient.WithWatch, o ctrlclient.Object, opts ...ctrlclient.DeleteOption) error {
+			return do(ctx, "delete", o, ctrlclient.ObjectKeyFromObject(o), func(ctx context.Context) error { return s.Delete(ctx, o, opts...) })
+		},
+		Watch: func(ctx context.Context, s ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) (watch.Interface, error) {
+			resource, err := resourceOf(s, list)
+			if err != nil {
+				return nil, err
+			}
+			w, err := s.Watch(ctx, list, opts...) // a watch has no limit
+			return w, c.requestError(requestAction{"watch", resource, ctrlclient.ObjectKey{}}, err)
+		},
+	})
+}
+
+// resourceOf is the resource of an object, or of a list.
+func resourceOf(c ctrlclient.Client, o runtime.Object) (schema.GroupResource, error) {
+	kind, err := c.GroupVersionKindFor(o)
+	if err != nil {
+		return schema.GroupResource{}, err
+	}
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	mapping, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return schema.GroupResource{}, err
+	}
+	return mapping.Resource.GroupResource(), nil
+}
+
+// restClient is the client of one group and version, for requests that are about no object.
+func (c *client) restClient(of schema.GroupVersion) (rest.Interface, error) {
+	made, err := apiutil.RESTClientForGVK(of.WithKind(""), true, false, c.config, c.codecs, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return made, nil
+}
+
+// serverVersion is the version of the API server.
+func (c *client) serverVersion(ctx context.Context) (*apiversion.Info, error) {
+	asked, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	v, err := asked.ServerVersionWithContext(ctx)
+	return v, c.requestError(requestAction{"get", schema.GroupResource{Resource: "/version"}, ctrlclient.ObjectKey{}}, err)
+}
+
+// listTable lists Diagnoses as the table that the API server makes of them.
+func (c *client) listTable(ctx context.Context, namespace string, o metav1.ListOptions) (*metav1.Table, error) {
+	asked, err := c.restClient(v1.GroupVersion)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := c.limit(ctx)
+	defer cancel()
+	table := &metav1.Table{}
+	err = asked.Get().NamespaceIfScoped(namespace, namespace != "").Resource("diagnoses").SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Do(ctx).Into(table)
+	for i := range table.Rows {
+		of := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(table.Rows[i].Object.Raw, of); err != nil {
+			return nil, fmt.Errorf("read table of Diagnoses: %w", err)
+		}
+		table.Rows[i].Object.Object = of
+	}
+	return table, c.requestError(requestAction{"list", schema.GroupResource{Group: v1.Group, Resource: "diagnoses"}, ctrlclient.ObjectKey{}}, err)
+}
+
+// limit is the context of one request.
+func (c *client) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// errNotServed is in the error of a request for a resource that the API server does not know.
+var errNotServed = errors.New("not served")
+
+// errMissing is in the error of a request for an object that is not there.
+var errMissing = errors.New("not found")
+
+// keyOf is the key of an object in the namespace of the call.
+func (c *client) keyOf(name string) ctrlclient.ObjectKey {
+	return ctrlclient.ObjectKey{Namespace: c.namespace, Name: name}
+}
+
+// requestAction is what was asked of the API server.
+type requestAction struct {
+	verb     string
+	resource schema.GroupResource
+	object   ctrlclient.ObjectKey // empty for several
+}
+
+// requestError turns the API server's answer into an error that says what to do.
+func (c *client) requestError(action requestAction, err error) error {
+	var dial *net.OpError
+	var address *url.Error
+	switch {
+	case err == nil:
+		return nil
+	case isNotServed(err) && action.resource.Group == v1.Group:
+		return fmt.Errorf("kubediag is not installed: the API server serves no %s: apply config/default, and see docs/install.md: %w", action.resource, errNotServed)
+	case isNotServed(err):
+		return fmt.Errorf("the API server serves no %s: %w", action.resource, errNotServed)
+	case apierrors.IsNotFound(err) && isAboutObject(err, action.resource.Resource):
+		return fmt.Errorf("%s %s: %w", action.resource, strings.TrimPrefix(action.object.String(), "/"), errMissing)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w: %w", verb.ErrRefused, err) // it names the user, the verb and the resource, or the policy
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server does not accept the credentials of the kubeconfig: %w", err)
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return fmt.Errorf("%s %s: the API server did not answer within %s: give it more with --request-timeout", action.verb, action.resource, c.timeout)
+	case errors.As(err, &address) && errors.As(err, &dial):
+		return fmt.Errorf("the API server at %s is not reached: %w", c.config.Host, dial)
+	}
+	return fmt.Errorf("%s %s: %w", action.verb, action.resource, err)
+}
+
+// isAboutObject reports whether the API server's answer is about an object of this resource, and not about its
+// namespace.
+func isAboutObject(err error, resource string) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == resource
+}
+
+// isNotServed reports whether the path of a request is unknown, and not only the object.
+func isNotServed(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == "" || len(details.Causes) > 0 && details.Causes[0].Type == metav1.CauseTypeUnexpectedServerResponse
+}
