@@ -108,7 +108,7 @@ func TestBusyIsNotItself(t *testing.T) {
 	}
 }
 
-// TestBusyByNode is what is left where no node can be made.
+// TestBusyByNode covers machines where no node can be made.
 func TestBusyByNode(t *testing.T) {
 	device := formatted(t)
 	fd, err := Sys{}.openNode(device, true)

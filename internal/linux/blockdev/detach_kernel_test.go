@@ -53,7 +53,7 @@ func TestDetachLoopThatIsOpen(t *testing.T) {
 	detachFree(t, Sys{}, device)
 }
 
-// TestDetachLoopKeepsTheMarkOfOthers: what its user asked for stays, as well.
+// TestDetachLoopKeepsTheMarkOfOthers: the mark that its user has set stays, as well.
 func TestDetachLoopKeepsTheMarkOfOthers(t *testing.T) {
 	device := formatted(t)
 	point := mountDevice(t, "ext4", device.Node())
@@ -114,9 +114,8 @@ func TestDetachZram(t *testing.T) {
 	}
 }
 
-// fakeKRBD is a root in which a real loop device is called rbd0, with krbd's files
-// as Documentation/ABI/testing/sysfs-bus-rbd has them: this machine has no
-// krbd. Its driver answers what is written.
+// fakeKRBD is a root in which a real loop device is called rbd0, with krbd's files as
+// Documentation/ABI/testing/sysfs-bus-rbd has them: this machine has no krbd. Its driver answers each write.
 func fakeKRBD(t *testing.T, single bool, answer func(s Sys, text string) error) (Sys, Device) {
 	t.Helper()
 	d := formatted(t)
@@ -141,7 +140,7 @@ func fakeKRBD(t *testing.T, single bool, answer func(s Sys, text string) error) 
 	return sys, findDevice(t, sys, "rbd0")
 }
 
-// removeDevice is what the kernel does when it removes the device.
+// removeDevice acts like the kernel when it removes the device.
 func removeDevice(s Sys, _ string) error {
 	return errors.Join(
 		os.RemoveAll(s.newSysfs().pathAt("sys/bus/rbd/devices/0")), os.RemoveAll(s.newSysfs().pathAt("sys/devices/rbd/0")),

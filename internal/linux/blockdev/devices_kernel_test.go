@@ -136,8 +136,7 @@ func detachFree(t testing.TB, s Sys, d Device) {
 	must(t, err)
 }
 
-// wantBound is what a refusal must leave: the device as it was, and not marked
-// to be released later.
+// wantBound checks the device after a refusal: it is as before, and not marked to be released later.
 func wantBound(t testing.TB, d Device, autoclear bool) {
 	t.Helper()
 	if b, err := (Sys{}).Backing(d); err != nil || b.Autoclear != autoclear {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// mappedNode is a node of a kernel that does not number what is behind a device, on which krbd has mapped an image.
+// mappedNode is a node of a kernel that does not number the backing of a device, on which krbd has mapped an image.
 func mappedNode(t *testing.T) (Sys, func(name, text string)) {
 	t.Helper()
 	sys := recordedSys(t, "node.tree")

@@ -45,8 +45,8 @@ const (
 	nodeMounts = 165
 )
 
-// startLoad mounts the disk and what a node has in the test's namespace, starts the
-// containers, which end with the test, and unmounts the disk.
+// startLoad mounts the disk and the mounts of a node in the test's namespace, starts the containers, which end with the
+// test, and unmounts the disk.
 func (l containerLoad) startLoad(b *testing.B, d testDisk) {
 	b.Helper()
 	node, err := os.MkdirTemp("", "load")
@@ -66,7 +66,7 @@ func (l containerLoad) startLoad(b *testing.B, d testDisk) {
 	must(b, systest.UnmountPath(d.dir, false))
 }
 
-// makeNode mounts what a kubelet and a runtime mount for their pods.
+// makeNode makes the mounts of a kubelet and a runtime for their pods.
 func makeNode(node string) error {
 	for i := 0; i < nodeMounts; i += 4 {
 		pod := filepath.Join(node, "pods", fmt.Sprintf("29da79e5-386c-4e0d-82c1-%012x", i))
@@ -171,7 +171,7 @@ func plainRole(args []string, ready func(string)) error {
 	return nil
 }
 
-// runTool runs what people ask today, and counts the lines of its answer.
+// runTool runs a tool of today, and counts the lines of its output.
 func runTool(script string) (lines int, err error) {
 	out, err := exec.Command("sh", "-c", script).Output()
 	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
@@ -189,8 +189,8 @@ func (t wayTimes) median(name string) time.Duration {
 	return all[len(all)/2]
 }
 
-// measureRounds has the ways take turns, so that what else the machine does meets all
-// of them; quick ones come several times in each round.
+// measureRounds runs the ways by turns, so that other load on the machine meets all of them; quick ones come several
+// times in each round.
 func measureRounds(b *testing.B, n int, ways map[string]func() error, quick map[string]func() error) wayTimes {
 	b.Helper()
 	t := wayTimes{}
@@ -210,8 +210,8 @@ func measureRounds(b *testing.B, n int, ways map[string]func() error, quick map[
 	return t
 }
 
-// BenchmarkHolders compares the verb of the program, from start to end, with what people type today, on the same load
-// in the same run. The numbers that count are the ratios.
+// BenchmarkHolders compares the verb of the program, from start to end, with the commands of today, on the same load in
+// the same run. The ratios count.
 func BenchmarkHolders(b *testing.B) {
 	kubediag := program.Build(b, "cmd/kubediag")
 	for name, load := range containerLoads {

@@ -88,8 +88,7 @@ func TestRawOpenExplainsNoFileSystem(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: what is found again and again is named so often and no
-// more, and counted.
+// TestNamesAreBounded: of very many holders only so many are named, and the rest is counted.
 func TestNamesAreBounded(t *testing.T) {
 	t.Parallel()
 	search := &reportBuilder{report: &Report{}, entries: map[holderKey]int{}}

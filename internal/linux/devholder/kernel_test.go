@@ -90,7 +90,7 @@ func (d testDisk) startRole(t testing.TB, role string, args ...string) int {
 	return pid
 }
 
-// holderSummary is what the tests look at of a holder.
+// holderSummary holds the facts of a holder that the tests compare.
 type holderSummary struct {
 	Kind             Kind
 	Path             string
@@ -280,8 +280,8 @@ func twoDisksSituation(t *testing.T, d testDisk) []holderSummary {
 	return append(list, self)
 }
 
-// TestEverySituation builds each for real, and wants what holds the device
-// found, or said to be hidden, and nothing else named.
+// TestEverySituation builds each for real. The holders of the device must be found, or reported as hidden, and nothing
+// else be named.
 func TestEverySituation(t *testing.T) {
 	finder, walks := &Finder{}, sys.HasNamespaceWalk.Probe() == nil
 	for name, s := range situations {
@@ -334,7 +334,7 @@ func isChild(pid int) bool {
 	return err == nil && strings.Contains(string(status), "\nPPid:\t"+strconv.Itoa(os.Getpid())+"\n")
 }
 
-// findRole says what a finder without rights sees.
+// findRole reports the findings of a finder without rights.
 func findRole(args []string, ready func(string)) error {
 	d, err := blockdev.Sys{}.Resolve(args[0])
 	if err != nil {
@@ -377,8 +377,8 @@ func TestWithProcessesNamesUsersOfMounts(t *testing.T) {
 	}
 }
 
-// TestWithoutRights: in a user namespace other processes may not be looked
-// into. They are counted, and named as what may hold the device.
+// TestWithoutRights: in a user namespace other processes may not be inspected. They are counted, and named as possible
+// holders of the device.
 func TestWithoutRights(t *testing.T) {
 	d := newTestDisk(t)
 	d.startRole(t, "lazy file")
@@ -449,7 +449,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestFindAbandoned lists what others have mounted and the host has not.
+// TestFindAbandoned lists the devices that others have mounted and the host has not.
 func TestFindAbandoned(t *testing.T) {
 	host, err := mountns.Self()
 	must(t, err)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// newTestJob is a job that may give up on most others, and what it says.
+// newTestJob is a job that may give up on most calls, with its output.
 func newTestJob(most int, known ...string) (*job, *[]jobOutput) {
 	all := &[]jobOutput{}
 	j := &job{jobOrder: jobOrder{MaxUnanswered: most, KnownUnanswered: known}, startTime: time.Now(), emit: func(v any) error {

@@ -48,9 +48,9 @@ func execRole(args []string, ready func(string)) error {
 	return hung.Exec(args[0])
 }
 
-// TestAttackersCannotBlockTheSearch has everything hang that the search meets in the namespace and in the memory of
-// another. No thread of this process waits for that; the search ends, finds who holds the device, and says what it
-// could not look for.
+// TestAttackersCannotBlockTheSearch makes everything hang that the search meets in the namespace and in the memory of
+// another process. No thread of this process waits for that. The search ends, finds the holder of the device, and
+// reports its gaps.
 func TestAttackersCannotBlockTheSearch(t *testing.T) {
 	d := newTestDisk(t)
 	pid := d.startRole(t, "lazy file")

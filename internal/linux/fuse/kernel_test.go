@@ -53,7 +53,7 @@ func open(t testing.TB) *Control {
 	return c
 }
 
-// awaitConnection waits until the connection is what is wanted.
+// awaitConnection waits until the connection has the wanted state.
 func (m servedMount) awaitConnection(t *testing.T, c *Control, what string, ok func(Connection) bool) {
 	t.Helper()
 	var got Connection
@@ -179,7 +179,7 @@ func TestServersFindsNoneOfTheDead(t *testing.T) {
 	}
 }
 
-// TestAbort: what hangs fails, and the mount is dead, with its server alive.
+// TestAbort: requests that hang fail, and the mount is dead, with its server alive.
 func TestAbort(t *testing.T) {
 	c := open(t)
 	m, other := newServedMount(t), newServedMount(t)
@@ -215,7 +215,7 @@ func TestOpenElsewhere(t *testing.T) {
 	}
 }
 
-// pastSlack waits until what is mounted is known to be younger than the control file system.
+// pastSlack waits until a new mount is known to be younger than the control file system.
 func (c *Control) pastSlack() {
 	for time.Since(c.knownMounted) <= clockSlack+20*time.Millisecond { // a tick of the clock, and one to be sure
 		time.Sleep(10 * time.Millisecond)

@@ -15,17 +15,15 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// FUSE mounts a file system at dir, in the test's namespace, that is served by
-// the process it gives back. In it, "dir" is a directory; "moving" is another
-// directory at every lookup, as after a server that lost its state; a lookup of
-// "hang" never ends. Neither does a write to the file "stuck", nor to close it. A
-// lookup of "mute" fails, and nothing that comes after it ends. The mount goes with
-// the test, not with the process.
+// FUSE mounts a file system at dir, in the test's namespace, and returns the process that serves it. In it, "dir" is a
+// directory; "moving" is another directory at every lookup, as after a server that lost its state; a lookup of "hang"
+// never ends. Neither does a write to the file "stuck", nor to close it. A lookup of "mute" fails, and no later request
+// ends. The mount goes with the test, not with the process.
 func FUSE(t testing.TB, dir string) *Actor {
 	t.Helper()
 	a := StartWith(t, nil, fuseRole, dir)
 	t.Cleanup(func() {
-		a.End() // the kernel aborts what still hangs
+		a.End() // the kernel aborts the requests that still hang
 		systest.UnmountPath(dir, true)
 	})
 	return a
@@ -97,7 +95,7 @@ func serveFUSE(args []string, ready func(string)) error {
 type fuseServer struct {
 	dev  io.ReadWriter
 	next uint64 // node ID of the next "moving"
-	mute bool   // "mute" was looked up
+	mute bool   // a lookup of "mute" has come
 }
 
 // answer reads one request and answers it, or leaves it hanging.

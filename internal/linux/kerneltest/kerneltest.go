@@ -5,8 +5,7 @@
 // real mounts, in a mount namespace that no other process sees, with a check that
 // nothing stays open afterwards. It is for tests alone.
 //
-// It rests on mount_namespaces(7). It does not skip: asked for without root it
-// fails, so that a green run means what it says.
+// It rests on mount_namespaces(7). It does not skip: without root it fails, so that a green run proves its tests.
 package kerneltest
 
 import (
@@ -43,9 +42,8 @@ func Main(m *testing.M, roles Roles) {
 	os.Exit(status)
 }
 
-// Isolate returns in a process with a mount namespace of its own, which holds nothing
-// that others have mounted below the directory for temporary files: it starts this
-// program once more in one, and the caller exits with the status of that.
+// Isolate returns in a process with its own mount namespace, without the mounts of others below the directory for
+// temporary files. It starts this program once more in such a namespace, and the caller exits with its status.
 func Isolate() {
 	if os.Getenv(insideEnv) == "" {
 		os.Exit(reexec())
@@ -58,10 +56,9 @@ func Isolate() {
 	}
 }
 
-// stripTemp unmounts, in this namespace, what others have mounted below the
-// directory for temporary files: when they remove the directory that a mount is
-// on, the kernel takes the mount away everywhere, and copies of theirs would
-// come and go among ours.
+// stripTemp removes, in this namespace, the mounts of others below the directory for temporary files: when they remove
+// the directory that a mount is on, the kernel takes the mount away everywhere, and copies of theirs would come and go
+// among ours.
 func stripTemp() error {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -73,7 +70,7 @@ func stripTemp() error {
 			continue
 		}
 		if point := unescaped.Replace(f[4]); strings.HasPrefix(point, os.TempDir()+"/") {
-			_ = systest.UnmountPath(point, true) // what it is on may have gone with it
+			_ = systest.UnmountPath(point, true) // its parent may have gone with it
 		}
 	}
 	return nil
@@ -93,7 +90,7 @@ func reexec() int {
 	if os.Geteuid() != 0 {
 		fail("start", fmt.Errorf("needs root, runs as user %d: %w", os.Geteuid(), sys.EPERM))
 	}
-	runtime.LockOSThread() // the child is told of this thread's death
+	runtime.LockOSThread() // this thread's death ends the child
 	attr := sys.PrivateMounts(sys.Clone{})
 	attr.Pdeathsig = 9
 	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
@@ -114,13 +111,13 @@ func reexec() int {
 	return state.ExitCode()
 }
 
-// inventory is what a process has open and running.
+// inventory holds the descriptors and goroutines of a process.
 type inventory struct {
 	files      map[string]string
 	goroutines int
 }
 
-// takeInventory opens first what the process opens once and keeps.
+// takeInventory first opens the files that the process opens once and keeps.
 func takeInventory() inventory {
 	if _, err := sys.Procfs(); err != nil {
 		fail("open proc", err)
@@ -147,8 +144,8 @@ func openFiles() map[string]string {
 	return files
 }
 
-// compare gives 1, and says what is left, where descriptors or goroutines do not
-// go: half a minute is enough for those that are about to.
+// compare returns 1, and prints the rest, if descriptors or goroutines stay: half a minute is enough for those that are
+// about to go.
 func (before inventory) compare() int {
 	var left []string
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -178,8 +175,7 @@ func (before inventory) left() []string {
 	return left
 }
 
-// Lacks is the attribute of a test that was skipped, whose value names what the
-// kernel lacks.
+// Lacks is the attribute of a test that was skipped, whose value names the feature that the kernel lacks.
 const Lacks = "lacks"
 
 // PatienceEnv names the variable by which an emulated machine says how many times as much time tests are to give.
@@ -200,8 +196,7 @@ func emulated() int {
 	return max(times, 1)
 }
 
-// Needs skips the test where the kernel lacks the feature, naming it, and fails
-// it where that cannot be told.
+// Needs skips the test if the kernel lacks the feature, by name, and fails it if that is unknown.
 func Needs(t testing.TB, f *sys.Feature) {
 	t.Helper()
 	err := f.Probe()

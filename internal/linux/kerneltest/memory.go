@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// AgentMemory is what the agent's container may take, by its DaemonSet.
+// AgentMemory is the memory limit of the agent's container, by its DaemonSet.
 const AgentMemory = 256 << 20
 
 // Within runs fn, and fails the test where this process has more memory meanwhile

@@ -70,9 +70,8 @@ func processors(t testing.TB) (all []string) {
 	return all
 }
 
-// stayOn has this thread, and what it starts, run on these processors alone.
-// Without a program for that, they run on any; a test that tries often reaches
-// the others, too.
+// stayOn keeps this thread, and its children, on these processors alone. Without a program for that, they run on any; a
+// test that tries often reaches the others, too.
 func stayOn(processors string) {
 	args := []string{"taskset", "-c", "-p", processors, strconv.Itoa(sys.ThreadID())}
 	if p, err := os.StartProcess("/usr/bin/taskset", args, &os.ProcAttr{}); err == nil {

@@ -17,9 +17,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// Roles are what other processes of a test do, by name. A role calls ready when
-// it has set its scene, with what the test wants to know, and then usually
-// waits for its standard input to end, which it does when the test is over.
+// Roles are the functions of other processes of a test, by name. A role calls ready when its scene is set, with an
+// answer for the test. Then it usually waits for the end of its standard input, which comes when the test is over.
 type Roles map[string]func(args []string, ready func(answer string)) error
 
 // Play plays the role that this process was made for, and does not return then. It
@@ -90,7 +89,7 @@ func MoveOverRoot(dir string) error {
 // Actor is a process that plays a role. It ends with the test.
 type Actor struct {
 	PID    int
-	Answer string // what the role said when it was ready
+	Answer string // the answer of the role when it was ready
 
 	process *os.Process
 	stdin   *os.File

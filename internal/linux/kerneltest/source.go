@@ -14,8 +14,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// Source is a file or directory that is bound to a point, something that
-// happens to it, and what the kernel is to say about the mount from then on.
+// Source is a file or directory that is bound to a point, a change of it, and the kernel's facts about the mount from
+// then on.
 type Source struct {
 	Path  string // of the source
 	Point string // where it is bound
@@ -30,7 +30,7 @@ type Source struct {
 	then func() error
 }
 
-// Happen has happen to the source what is to happen.
+// Happen changes the source.
 func (s *Source) Happen(t testing.TB) {
 	t.Helper()
 	if err := s.then(); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxWait is for how long a test waits for what is to come. Nothing needs that long: it bounds what would hang.
+// maxWait is how long a test waits for an event. No event needs that long: it bounds a test that would hang.
 const maxWait = 2 * time.Minute
 
 // Await waits until something is so.
@@ -98,9 +98,9 @@ func readerWaits(t testing.TB, pid int) bool {
 	return true
 }
 
-// AwaitExec waits until the process waits for a file system as it becomes another program. It reports whether the memory of the
-// old one is gone by then, and its arguments with it. Linux 6.1 and 6.12 close files before that: the other threads have ended
-// then. It asks for nothing that would have to be waited for.
+// AwaitExec waits until the process waits for a file system as it becomes another program. It reports whether the
+// memory of the old one is gone by then, and its arguments with it. Linux 6.1 and 6.12 close files before that: the
+// other threads have ended then. It reads no file that would make it wait.
 func AwaitExec(t testing.TB, pid int) (gone bool) {
 	t.Helper()
 	for deadline, alone := time.Now().Add(Patience(maxWait)), 0; ; time.Sleep(10 * time.Millisecond) {
@@ -131,7 +131,7 @@ func uninterruptible(pid int) (threads int) {
 	return threads
 }
 
-// waiting is what the threads of the process do where one of them waits, seen twice in a row; empty: none does.
+// waiting is the state of the threads of the process if one of them waits, seen twice in a row; empty: no thread waits.
 func waiting(pid int) string {
 	for range 2 {
 		if !anyWaits(pid) {

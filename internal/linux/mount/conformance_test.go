@@ -22,8 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// expectedState is what Inspect is to say about a mount, whichever source of knowledge
-// it asks.
+// expectedState is the State that Inspect must return for a mount, from any source of knowledge.
 type expectedState struct {
 	Root    string
 	Deleted bool
@@ -111,8 +110,7 @@ func newSceneOf(t *testing.T, name string, dir bool) bindScene {
 	return s
 }
 
-// TestSourcesAgree compares everything that the sources say, not only what the
-// tests above look at.
+// TestSourcesAgree compares every field of the sources, not only those that the tests above check.
 func TestSourcesAgree(t *testing.T) {
 	kerneltest.Needs(t, sys.HasStatmount)
 	s := newScene(t)

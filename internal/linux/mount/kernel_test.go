@@ -296,7 +296,7 @@ func TestUnmountRefusesTheRoot(t *testing.T) {
 	}
 }
 
-// TestUnmountSpreadsToPeers shows what State.Shared warns of.
+// TestUnmountSpreadsToPeers shows the effect that State.Shared warns of.
 func TestUnmountSpreadsToPeers(t *testing.T) {
 	s := newScene(t)
 	must(t, systest.UnmountPath(s.target, false))

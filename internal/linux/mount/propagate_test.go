@@ -20,8 +20,8 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// broken are mounts that are to be replaced below dir, at dir/point. Each gives what a reader finds in it, and what is
-// to take its place; name is what is read below the point.
+// broken are mounts to replace below dir, at dir/point. Each has the content that a reader finds in it, and the content
+// of its replacement; name is the file that is read below the point.
 var broken = map[string]struct {
 	dir      bool
 	unlinked bool // the root is
@@ -151,7 +151,7 @@ func replaceUnderReaders(t *testing.T) {
 	}
 }
 
-// topMountAt is what the table says about the topmost mount at a point.
+// topMountAt is the topmost mount at a point, by the table.
 func topMountAt(t testing.TB, point string) mountinfo.Mount {
 	t.Helper()
 	mounts, err := mountns.Table(0)
@@ -163,7 +163,7 @@ func topMountAt(t testing.TB, point string) mountinfo.Mount {
 	return all[len(all)-1]
 }
 
-// newReader is a reader for which an error, or the content "old", is what was there before.
+// newReader is a reader that takes an error, or the content "old", for the mount before the replacement.
 func newReader(name string, old error) *loopReader {
 	return readInLoopFor(name, func(text []byte, err error) (was bool) {
 		return err == nil && string(text) == "old" || old != nil && errors.Is(err, old)
@@ -343,8 +343,8 @@ func TestSpreadRefuses(t *testing.T) {
 	}
 }
 
-// TestSpreadWhileCopied has another process copy the namespace between any two steps, and the parent's master have
-// something mounted. The parent shares afterwards as it did, and has got what its master has.
+// TestSpreadWhileCopied has another process copy the namespace between any two steps, and makes a mount on the parent's
+// master. The parent shares afterwards as before, and has the new mount of its master.
 func TestSpreadWhileCopied(t *testing.T) {
 	for _, step := range spreadSteps {
 		for name, sharing := range propagations {

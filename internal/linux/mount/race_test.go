@@ -29,7 +29,7 @@ var (
 // healthy mounts that it leaves behind.
 type rivalAction func(s bindScene) []ID
 
-// rivalActions are what a kubelet, a container or an attacker may do at that moment.
+// rivalActions are possible actions of a kubelet, a container or an attacker at that moment.
 var rivalActions = map[string]rivalAction{
 	"unmounts": func(s bindScene) []ID {
 		systest.UnmountPath(s.target, true)
@@ -42,7 +42,7 @@ var rivalActions = map[string]rivalAction{
 	"stacks a healthy mount on top": bindHealthy,
 	"stacks, unstacks and stacks again": func(s bindScene) []ID {
 		for range 3 {
-			// Removes only what it mounted itself, while that is on top.
+			// It removes only its own mount, while that is on top.
 			if ids := bindHealthy(s); len(ids) == 1 {
 				unmountOwn(ids[0])
 			}
@@ -143,7 +143,7 @@ func usualTime(t *testing.T, s bindScene) time.Duration {
 	return best
 }
 
-// runRaceOnce does what is given, with the rival starting the given time later.
+// runRaceOnce runs the action, and the rival the given time later.
 func runRaceOnce(do func() error, act func() []ID, delay time.Duration) ([]ID, error) {
 	left := make(chan []ID)
 	started := make(chan struct{})

@@ -22,7 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// readCounts is what a reader in a loop has met.
+// readCounts counts the results of a reader in a loop.
 type readCounts struct {
 	Failed int // the dead file system, or the old content
 	Fresh  int
@@ -42,7 +42,7 @@ func readInLoop(name string) *loopReader {
 	return readInLoopFor(name, func(_ []byte, err error) bool { return errors.Is(err, sys.ENOTCONN) })
 }
 
-// readInLoopFor is told by was what is read before the replacement.
+// readInLoopFor gets, in was, the content before the replacement.
 func readInLoopFor(name string, was func(text []byte, err error) bool) *loopReader {
 	r := &loopReader{stop: make(chan struct{}), done: make(chan readCounts)}
 	go func() {
@@ -168,8 +168,7 @@ func newReplacePoint(t testing.TB) replacePoint {
 	return replacePoint{dead: deadFUSE(t), point: t.TempDir(), fresh: newReplacementFiles(t)}
 }
 
-// replaceOnce mounts the dead file system, replaces it under a reader, and unmounts
-// what is there then.
+// replaceOnce mounts the dead file system, replaces it under a reader, and unmounts the replacement.
 func (s replacePoint) replaceOnce(t *testing.T, inUse bool) readCounts {
 	must(t, Bind(s.dead, s.point))
 	defer systest.UnmountPath(s.point, true)
@@ -188,8 +187,7 @@ func (s replacePoint) replaceOnce(t *testing.T, inUse bool) readCounts {
 	return got
 }
 
-// readRole reads a file in a loop until the test ends it, and writes what it has
-// met to another.
+// readRole reads a file in a loop until the test ends it, and writes its counts to another file.
 func readRole(args []string, ready func(string)) error {
 	r := readInLoop(args[0])
 	r.awaitReads(1)
@@ -202,8 +200,8 @@ func readRole(args []string, ready func(string)) error {
 	return os.WriteFile(args[1], text, 0o600)
 }
 
-// BenchmarkReplace measures how long a swap takes while another process reads at
-// the point in a loop, and what that meets.
+// BenchmarkReplace measures how long a swap takes while another process reads at the point in a loop, and the results
+// of that process.
 func BenchmarkReplace(b *testing.B) {
 	onlyKernel(b)
 	for name, inUse := range map[string]bool{"idle but for the reader": false, "in use": true} {
@@ -235,7 +233,7 @@ func BenchmarkReplace(b *testing.B) {
 	}
 }
 
-// mountOnTop mounts the dead file system on what is there, and replaces it.
+// mountOnTop mounts the dead file system on the present mount, and replaces it.
 func (s replacePoint) mountOnTop(b *testing.B, inUse bool) time.Duration {
 	must(b, Bind(s.dead, s.point))
 	if inUse {

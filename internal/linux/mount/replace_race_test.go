@@ -30,7 +30,7 @@ var replacedMounts = map[string]replacedMount{
 	"in use":         {false, true},
 }
 
-// raceTally is what became of a race.
+// raceTally counts the outcomes of a race.
 type raceTally struct {
 	outcomes map[string]int
 	rounds   int
@@ -110,8 +110,7 @@ func isMountedAnywhere(t *testing.T, id ID) bool {
 	return ok && m.Root == id.Root && m.Point == id.Point
 }
 
-// TestReplaceTouchesNothingThatCameBetween acts at the worst moments: between
-// any look at the mount and what follows.
+// TestReplaceTouchesNothingThatCameBetween acts at the worst moments: between any check of the mount and the next step.
 func TestReplaceTouchesNothingThatCameBetween(t *testing.T) {
 	forEachMethod(t, replaceTouchesNothingThatCameBetween)
 }
@@ -175,8 +174,8 @@ func (m *interferingSource) hasNoChildren(id ID) (bool, error) {
 	return ok, err
 }
 
-// TestReplaceOfTopSaysWhatWent: in a namespace of other users, whose copy only follows it, what comes between the last
-// look and the act goes in place of the mount, and the error says so.
+// TestReplaceOfTopSaysWhatWent: in a namespace of other users, whose copy only follows it, a mount that comes between
+// the last check and the act goes in place of the target, and the error reports it.
 func TestReplaceOfTopSaysWhatWent(t *testing.T) {
 	onlyKernel(t)
 	f := newReplacementFiles(t)

@@ -170,8 +170,7 @@ func replaceShared(t *testing.T, parent Propagation, role string, spread bool, u
 	}
 }
 
-// TestReplaceWhereNothingGoesBeneath: the parent would spread what is put
-// beneath onto the mount itself.
+// TestReplaceWhereNothingGoesBeneath: the parent would spread the tree onto the mount itself.
 func TestReplaceWhereNothingGoesBeneath(t *testing.T) {
 	forEachMethod(t, replaceWhereNothingGoesBeneath)
 }

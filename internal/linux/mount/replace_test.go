@@ -36,7 +36,7 @@ func newReplacementFiles(t testing.TB) replacementFiles {
 	return f
 }
 
-// replacementFor is what replaces a directory or a file.
+// replacementFor is the replacement of a directory or a file.
 func (f replacementFiles) replacementFor(dir bool) string {
 	if dir {
 		return f.dir
@@ -119,7 +119,7 @@ func forEachMethod(t *testing.T, test func(t *testing.T)) {
 	})
 }
 
-// onlyKernel is for what needs mounts to have unique numbers.
+// onlyKernel is for tests that need unique numbers of mounts.
 func onlyKernel(t testing.TB) {
 	t.Helper()
 	kerneltest.Needs(t, sys.HasStatmount)
@@ -164,8 +164,7 @@ func replaceSource(t *testing.T, s *kerneltest.Source, path string, inUse bool) 
 	must(t, systest.UnmountPath(s.Point, true)) // for the next source of knowledge
 }
 
-// TestReplaceKeepsLimits: what the mount did not allow, the tree does not either,
-// and the other way round.
+// TestReplaceKeepsLimits: the tree has the limits of the mount and its own limits.
 func TestReplaceKeepsLimits(t *testing.T) { forEachMethod(t, replaceKeepsLimits) }
 
 func replaceKeepsLimits(t *testing.T) {
@@ -316,8 +315,8 @@ func replaceAsksTheCallerLast(t *testing.T) {
 	held.Close()
 }
 
-// TestReplaceEndsTheSame: an attempt that was cut short leaves what it has put
-// beneath; the next one takes that away.
+// TestReplaceEndsTheSame: an attempt that was cut short leaves its tree beneath the mount; the next attempt removes
+// that.
 func TestReplaceEndsTheSame(t *testing.T) { forEachMethod(t, replaceEndsTheSame) }
 
 func replaceEndsTheSame(t *testing.T) {

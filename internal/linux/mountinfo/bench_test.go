@@ -103,9 +103,8 @@ func (s sources) parse() ways {
 	}
 }
 
-// BenchmarkOthers reports what this package takes for the text of a node, and
-// how many times as long the others take: x-NAME. All ways are measured by turns
-// in one run, so that what else the machine does meets all of them.
+// BenchmarkOthers reports the time of this package for the text of a node, and how many times as long the others take:
+// x-NAME. All ways are measured by turns in one run, so that other load on the machine meets all of them.
 func BenchmarkOthers(b *testing.B) {
 	s := newSources(b)
 	s.parse().compare(b, bytes.Count(s.text, []byte{'\n'}))

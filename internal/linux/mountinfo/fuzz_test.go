@@ -89,7 +89,7 @@ func checkBelow(t *testing.T, text string, mounts []Mount) {
 	}
 }
 
-// FuzzUnescape holds that what the kernel escapes comes back as it was.
+// FuzzUnescape holds that Unescape inverts the kernel's escapes.
 func FuzzUnescape(f *testing.F) {
 	f.Add("/sp ace\ttab\nnl\\040#x")
 	f.Add(`\\\040`)

@@ -86,8 +86,7 @@ func TestTableTopAndOn(t *testing.T) {
 	}
 }
 
-// TestTableWithoutARoot is what a process in a chroot may see, and what only a
-// forged text holds.
+// TestTableWithoutARoot has tables that a process in a chroot may see, and tables that only a forged text holds.
 func TestTableWithoutARoot(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

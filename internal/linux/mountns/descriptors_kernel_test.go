@@ -78,7 +78,7 @@ func manyDescriptors(t *testing.T) Namespace {
 func TestHoldersOfManyDescriptors(t *testing.T) {
 	many := manyDescriptors(t)
 	one := Namespace{Inode: parseInode(t, kerneltest.Start(t, "descriptor").Answer)}
-	nobodys := Namespace{Inode: 1} // and so a holder of it may be among what is not read
+	nobodys := Namespace{Inode: 1} // and so a holder of it may be among the descriptors that are not read
 	var (
 		found  map[uint64][]Holder
 		survey Survey

@@ -39,7 +39,7 @@ type floodedScene struct {
 	point string
 }
 
-// scan looks for mounts that may hang, and returns what the pass was like.
+// scan finds the mounts that may hang, and returns the cost of the pass.
 func (f floodedScene) scan(t testing.TB, s scanner) (survey Survey) {
 	t.Helper()
 	var (
@@ -127,8 +127,8 @@ func TestFloodBeyondTheBounds(t *testing.T) {
 	t.Error("no namespace was passed over, in which more mounts are than are looked at")
 }
 
-// BenchmarkFlood is TestFlood in twenty namespaces, with half of the mounts of a kind
-// that is looked for. Other looks at the machine say what they skip meanwhile.
+// BenchmarkFlood is TestFlood in twenty namespaces, with half of the mounts of the wanted kind. Other passes over the
+// machine report their gaps meanwhile.
 func BenchmarkFlood(b *testing.B) {
 	f, dir := newFlooded(b), b.TempDir()
 	kerneltest.FUSE(b, dir)

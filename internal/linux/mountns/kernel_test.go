@@ -105,7 +105,7 @@ var roles = kerneltest.Roles{
 	"crowd":       crowdRole,
 	"one":         initRole,
 	"follower":    followerRole,
-	// scan passes over the machine and says what it found.
+	// scan passes over the machine and reports its finds.
 	"scan": func(_ []string, ready func(string)) error {
 		found, survey, err := deletedMounts(newScanner(standardLimits))
 		if err != nil {
@@ -142,7 +142,7 @@ var roles = kerneltest.Roles{
 	},
 }
 
-// scanAnswer is what the role scan says.
+// scanAnswer is the answer of the role scan.
 type scanAnswer struct {
 	Survey Survey
 	Found  []Mount

@@ -70,8 +70,7 @@ func onEveryLister(t *testing.T, test func(t *testing.T, l *testLister)) {
 	}
 }
 
-// listedDir is a directory with a file system of its own, and a list of what is
-// mounted below it.
+// listedDir is a directory with its own file system, and a list of the mounts below it.
 type listedDir struct {
 	*testLister
 	ns  Namespace
@@ -100,7 +99,7 @@ func (l listedDir) bindAt(t *testing.T, target string) {
 	must(t, sys.BindMount(l.pathOf(target+".source"), l.pathOf(target)))
 }
 
-// expectList lists, compares with what mountinfo says, and gives the roots by point.
+// expectList lists, compares with mountinfo, and returns the roots by point.
 func (l listedDir) expectList(t *testing.T, below string, wantChanged bool) []Mount {
 	t.Helper()
 	got, changed, err := l.List(l.ns, below)
@@ -116,7 +115,7 @@ func (l listedDir) expectList(t *testing.T, below string, wantChanged bool) []Mo
 			want = append(want, Mount{Mount: m, Namespace: l.ns})
 		}
 	}
-	// In its order the kernel before 6.8 differs from what it lists by number.
+	// Before 6.8 the kernel's order differs from the order of the numbers.
 	byID := cmpopts.SortSlices(func(a, b Mount) bool { return a.ID < b.ID })
 	rare := cmpopts.IgnoreFields(mountinfo.Mount{}, "Options", "SuperOptions", "PropagateFrom", "Unbindable")
 	if sys.HasStatmountSource.Probe() != nil {
@@ -156,7 +155,7 @@ func TestListerShowsEveryName(t *testing.T) {
 	})
 }
 
-// TestListerMatchesByComponent: neither what only begins alike, nor the path itself.
+// TestListerMatchesByComponent: neither paths that only begin alike, nor the path itself.
 func TestListerMatchesByComponent(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)
@@ -205,7 +204,7 @@ func TestListerFollowsWhatHappens(t *testing.T) {
 	})
 }
 
-// TestListerShowsStacks: what hides and what is hidden, the topmost last.
+// TestListerShowsStacks: mounts that hide others and hidden mounts, the topmost last.
 func TestListerShowsStacks(t *testing.T) {
 	onEveryLister(t, func(t *testing.T, lister *testLister) {
 		l := newListed(t, lister)

@@ -19,15 +19,13 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// elsewhere does something in a copy of the mount namespace, which shares with
-// the original what is shared there.
+// elsewhere runs fn in a copy of the mount namespace, which shares the shared mounts of the original.
 func elsewhere(fn func() error) error {
 	return sys.OnThread(func() error { return sys.InMountsCopy(fn) })
 }
 
-// TestKernelReportsEveryChange: whatever the list must follow raises the
-// event, also where another namespace is the cause; and what happens only in
-// another one does not.
+// TestKernelReportsEveryChange: every change that the list must follow raises the event, even if another namespace is
+// the cause. A change in another namespace alone does not.
 func TestKernelReportsEveryChange(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -87,8 +85,8 @@ func TestKernelReportsEveryChange(t *testing.T) {
 	}
 }
 
-// TestNoOtherNamespaceIsKeptAlive: of one that is not ours or PID 1's nothing is
-// held open, and what was is given back for it.
+// TestNoOtherNamespaceIsKeptAlive: the Lister holds nothing open of a namespace that is not ours or PID 1's, and closes
+// an earlier mountinfo.
 func TestNoOtherNamespaceIsKeptAlive(t *testing.T) {
 	var c mountPoll
 	defer c.closeTable()
@@ -117,8 +115,7 @@ func TestKernelReportsThroughProcessOne(t *testing.T) {
 	}
 }
 
-// initRole is process 1 of a PID namespace, and hands on what a process of its in
-// another mount namespace finds.
+// initRole is process 1 of a PID namespace, and hands on the finds of its child in another mount namespace.
 func initRole(args []string, ready func(string)) error {
 	if err := errors.Join(sys.SetPropagation("/", sys.Private, true), sys.NewMount("proc", "/proc", "proc", "")); err != nil {
 		return err

@@ -80,8 +80,7 @@ func parseInode(t *testing.T, answer string) uint64 {
 	return inode
 }
 
-// TestScannerFindsEveryNamespace hides a namespace in every way, finds it, the
-// mount in it, and what keeps it.
+// TestScannerFindsEveryNamespace hides a namespace in every way, and finds it, the mount in it, and its holder.
 func TestScannerFindsEveryNamespace(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s scanner) {
 		for name, refuge := range namespaceHolders {
@@ -292,8 +291,7 @@ func TestScannerShowsTheKernelsMark(t *testing.T) {
 	})
 }
 
-// TestScannerDoesNotWaitForFUSE: what is mounted from a server that is gone is
-// looked at like all else.
+// TestScannerDoesNotWaitForFUSE: the scan reads the mounts of a dead server like all others.
 func TestScannerDoesNotWaitForFUSE(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, s scanner) {
 		dir, target := t.TempDir(), t.TempDir()
@@ -312,8 +310,8 @@ func TestScannerDoesNotWaitForFUSE(t *testing.T) {
 	})
 }
 
-// TestScannerFindsMountsBelowAnother sees what a container that was moved over
-// its root hides from every process. Only the kernel's calls can.
+// TestScannerFindsMountsBelowAnother sees the mounts that a container, moved over its root, hides from every process.
+// Only the kernel's calls can.
 func TestScannerFindsMountsBelowAnother(t *testing.T) {
 	kerneltest.Needs(t, sys.HasNamespaceWalk)
 	dir := t.TempDir()

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { kerneltest.Main(m, kerneltest.Roles{"eater": eat}) }
 
-// limit is what the eater's control group has, in bytes; it eats four times as much.
+// limit is the limit of the eater's control group, in bytes; it eats four times as much.
 const limit = 64 << 20
 
 // eat goes into a control group, says which process it is, and takes memory until it is killed.

@@ -24,7 +24,7 @@ const (
 	oldEnd = "Killed process 7 (ceph-fuse) total-vm:143104kB, anon-rss:65024kB, file-rss:2816kB, shmem-rss:0kB"
 )
 
-// kill7 is what most of the lines say.
+// kill7 is the kill in most of the lines.
 func kill7(change func(*Kill)) []Kill {
 	k := Kill{Time: time.Unix(1, 500), PID: 7, Name: "ceph-fuse", Cgroup: "/kubepods/podu/c", Limit: "/kubepods/podu"}
 	if change != nil {

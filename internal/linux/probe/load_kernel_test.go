@@ -159,17 +159,16 @@ func TestMoreHangThanThreads(t *testing.T) {
 	awaitNoProcess(t, r)
 }
 
-// loops are what people do, over the mounts in standard input.
+// loops are the loops of today's scripts, over the mounts in standard input.
 var loops = map[string]string{
 	"loop":  `while read -r m; do timeout %v stat "$m" >/dev/null 2>&1 </dev/null; done; true`,
 	"xargs": `xargs -P 16 -I M timeout %v stat M >/dev/null 2>&1; true`,
 }
 
-// BenchmarkPass compares a pass over 1,000 healthy and 50 hung mounts with a
-// loop that runs stat under timeout for each, one after another and 16 at once,
-// in the same run on the same mounts. All give a mount the same time to answer.
-// The servers are stopped and have not taken the requests up: else timeout could
-// not kill what asks, would wait for it, and the loops would never end.
+// BenchmarkPass compares a pass over 1,000 healthy and 50 hung mounts with a loop that runs stat under timeout for
+// each, one after another and 16 at once, in the same run on the same mounts. All give a mount the same time to answer.
+// The servers are stopped and have not taken the requests up: else timeout could not kill its child, would wait for it,
+// and the loops would never end.
 func BenchmarkPass(b *testing.B) {
 	const deadline = 2 * time.Second
 	l := newLoad(b, 50, 0)

@@ -187,7 +187,7 @@ func TestMountChangesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNoSuchMount asks about what is not there.
+// TestNoSuchMount asks about missing mounts.
 func TestNoSuchMount(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "")

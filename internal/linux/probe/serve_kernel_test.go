@@ -214,7 +214,7 @@ func (s *fileServer) signalServer(name string) {
 	_ = exec.Command("kill", "-"+name, strconv.Itoa(s.PID)).Run()
 }
 
-// abortConnection ends a connection; what waits for it ends. If a test has unmounted it, its number may be another
+// abortConnection ends a connection, and every wait for it. If a test has unmounted it, its number may be another
 // test's by now.
 func (s *fileServer) abortConnection(t testing.TB, i int) {
 	t.Helper()
@@ -284,8 +284,7 @@ func bindNew(t testing.TB, source string) string {
 	return point
 }
 
-// tableText is what is mounted below the test's own temporary directory, or from
-// there.
+// tableText lists the mounts below the test's own temporary directory, or from there.
 func tableText(t testing.TB, point string) string {
 	t.Helper()
 	text, err := os.ReadFile("/proc/thread-self/mountinfo")

@@ -20,7 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// askOne asks about one target and shows what was said.
+// askOne asks about one target and logs the answer.
 func askOne(t *testing.T, p *probe.Prober, target probe.Target) probe.Answer {
 	t.Helper()
 	before := tableText(t, target.Point)
@@ -175,9 +175,8 @@ func TestDeletedAndMoved(t *testing.T) {
 	})
 }
 
-// TestAskingForgetsNothing asks a file system whose directories have become
-// others, one of which is mounted elsewhere. A look at what is in it would have
-// the kernel forget that directory, and mark the mount.
+// TestAskingForgetsNothing asks a file system whose directories have become others, one of which is mounted elsewhere.
+// A read of its entries would make the kernel forget that directory, and mark the mount.
 func TestAskingForgetsNothing(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, "moving")

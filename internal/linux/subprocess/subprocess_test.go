@@ -157,7 +157,7 @@ func TestChildBeginsWithNothing(t *testing.T) {
 	}
 }
 
-// TestEndsThatAreNotGood checks what every other end of a job is to its caller.
+// TestEndsThatAreNotGood checks the error of every other end of a job.
 func TestEndsThatAreNotGood(t *testing.T) {
 	t.Parallel()
 	stop := errors.New("enough")
@@ -234,8 +234,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestDeadlineKeepsAnswers checks that what was emitted before is not lost, and
-// that the deadline is kept.
+// TestDeadlineKeepsAnswers checks that earlier answers are not lost, and that the deadline is kept.
 func TestDeadlineKeepsAnswers(t *testing.T) {
 	t.Parallel()
 	var (
@@ -295,7 +294,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestOneOwnerLeavesRoom has one owner take all processes that it may have, and names what a process waits for.
+// TestOneOwnerLeavesRoom: one owner takes all processes that it may have, and each names the thing that it waits for.
 func TestOneOwnerLeavesRoom(t *testing.T) {
 	t.Parallel()
 	r := subprocess.Runner{MaxLingering: 24}

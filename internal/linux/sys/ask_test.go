@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOwnFilesAreNoOthers checks that what is open on the thread is not open in
-// the process, and the other way about for what was opened since.
+// TestOwnFilesAreNoOthers checks that files of the thread are not open in the process, and that later files of the
+// process are not open on the thread.
 func TestOwnFilesAreNoOthers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -52,8 +52,8 @@ func TestReadAndWriteBelow(t *testing.T) {
 	}
 }
 
-// TestInMountsCopy: what is done to mounts inside stays inside, and the thread is
-// afterwards where it was: namespace, root and directory.
+// TestInMountsCopy: changes of mounts inside stay inside, and the thread is afterwards where it was: namespace, root
+// and directory.
 func TestInMountsCopy(t *testing.T) {
 	if err := sys.InMountsCopy(func() error { return nil }); !errors.Is(err, sys.EINVAL) {
 		t.Errorf("outside a thread of its own: %v, want EINVAL", err)

@@ -18,7 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
-// watchReports collects what a watcher reads until it is closed.
+// watchReports collects the events of a watcher until it is closed.
 type watchReports struct {
 	*sys.Watcher
 	events chan sys.Event
@@ -143,8 +143,7 @@ func TestWatchReportsAtOnce(t *testing.T) {
 	})
 }
 
-// TestWatchKeepsNothingBusy unmounts what is watched without force, first the
-// binds and then the whole file system.
+// TestWatchKeepsNothingBusy unmounts a watched file system without force, first its binds and then itself.
 func TestWatchKeepsNothingBusy(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
 	file, dir := r.addWatch(t, b.fileMount, everything), r.addWatch(t, b.dirMount, everything|sys.WatchDelete)
@@ -159,8 +158,8 @@ func TestWatchKeepsNothingBusy(t *testing.T) {
 	r.expectEvent(t, dir, sys.WatchIgnored)
 }
 
-// TestWatchInAnotherNamespace: what is opened there is watched, whether Add is
-// called there or here, and the namespace ends when its process does.
+// TestWatchInAnotherNamespace: a file of another namespace is watched, whether Add is called there or here, and the
+// namespace ends when its process does.
 func TestWatchInAnotherNamespace(t *testing.T) {
 	b, r := makeBinds(t), newReports(t)
 	other := kerneltest.Start(t, "hold")
@@ -173,7 +172,7 @@ func TestWatchInAnotherNamespace(t *testing.T) {
 		if err = ns.EnterMountNamespace(); err != nil {
 			return err
 		}
-		// A forged /proc is not what Add goes through.
+		// Add does not go through a forged /proc.
 		if err = sys.NewMount("forged", "/proc", "tmpfs", ""); err != nil {
 			return err
 		}

@@ -146,8 +146,7 @@ func TestWatcherReports(t *testing.T) {
 	}
 }
 
-// TestWatcherWatchesInodes: two names of one file are one watch, which reports
-// what either Add asked for.
+// TestWatcherWatchesInodes: two names of one file are one watch, which reports the events of both Adds.
 func TestWatcherWatchesInodes(t *testing.T) {
 	t.Parallel()
 	w, dir := newTestWatcher(t), t.TempDir()

@@ -82,7 +82,7 @@ func TestExpireMountFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestAttachBeneath swaps what is at a path without a moment of nothing.
+// TestAttachBeneath swaps the mount at a path without a gap.
 func TestAttachBeneath(t *testing.T) {
 	kerneltest.Needs(t, sys.HasMoveBeneath)
 	dir := t.TempDir()

@@ -62,8 +62,7 @@ func TestThreadTimeIsThatOfWork(t *testing.T) {
 	}
 }
 
-// Package initialisation is the one place that certainly runs on the main
-// thread. The test below checks what it found.
+// Package initialisation is the one place that certainly runs on the main thread. The test below checks its results.
 var fromMain struct {
 	onMain, avoided bool
 	err             error

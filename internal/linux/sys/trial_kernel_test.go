@@ -35,7 +35,7 @@ func scratches(t *testing.T) map[string]*Scratch {
 	return all
 }
 
-// tryAttachCopy attaches a copy of what is at path, after then has happened to it.
+// tryAttachCopy attaches a copy of the file at path, after then has changed it.
 func tryAttachCopy(t *testing.T, s *Scratch, path string, dir bool, then func() error) (result error) {
 	t.Helper()
 	err := WithOwnFDTable(func() error {

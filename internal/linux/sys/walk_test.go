@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// eachOpenIn runs test with OpenIn and with what stands in for it on old kernels.
+// eachOpenIn runs test with OpenIn and with its substitute on old kernels.
 func eachOpenIn(t *testing.T, test func(t *testing.T, open func(root, path string) (*FD, error))) {
 	t.Parallel()
 	t.Run("at once", func(t *testing.T) {
@@ -38,7 +38,7 @@ func eachOpenIn(t *testing.T, test func(t *testing.T, open func(root, path strin
 	})
 }
 
-// newRootDir is a directory with a root and, beside it, what must not be reached.
+// newRootDir is a directory with a root and, beside it, a file that must not be reached.
 func newRootDir(t *testing.T) (root string) {
 	t.Helper()
 	top := t.TempDir()
@@ -95,7 +95,7 @@ func TestOpenInStaysInside(t *testing.T) {
 	})
 }
 
-// TestOpenInBesideASwap: what becomes a link to an absolute path while it is looked up leads nowhere else.
+// TestOpenInBesideASwap: a path that becomes a link to an absolute path during the lookup leads nowhere else.
 func TestOpenInBesideASwap(t *testing.T) {
 	eachOpenIn(t, func(t *testing.T, open func(root, path string) (*FD, error)) {
 		root := newRootDir(t)
