@@ -126,5 +126,3 @@ type Sys struct {
 }
 
 func (s Sys) newSysfs() sysfs { return sysfs{s.Root} }
-
-func (s Sys) newUses() deviceUses { return deviceUses{s.newSysfs()} }

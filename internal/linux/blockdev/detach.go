@@ -20,34 +20,27 @@ import (
 // device in use, if only by a process that has its node open, gives ErrBusy. ErrNotAttached and ErrNotFound: it is gone
 // already. It waits for the kernel as long as ctx allows; after ErrNoAnswer the kernel may still do it later.
 func (s Sys) Detach(ctx context.Context, d Device) error {
-	r := deviceDetacher{s}
-	detach := map[Kind]func(context.Context, Device) error{KRBD: r.detachKRBD, Loop: r.detachLoop, Zram: r.detachZram}[d.Kind]
-	if err := r.detachBy(ctx, d, detach); err != nil {
+	detach := map[Kind]func(context.Context, Device) error{KRBD: s.detachKRBD, Loop: s.detachLoop, Zram: s.detachZram}[d.Kind]
+	var err error
+	switch {
+	case d.Parent != "":
+		err = fmt.Errorf("%w: partition of %q", ErrNoMeans, d.Parent)
+	case detach == nil:
+		err = fmt.Errorf("%w: kind %q", ErrNoMeans, d.Kind)
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
+		_, err = bounded.Do(ctx, &deviceCalls, bounded.Call{Key: d.callKey()}, func() (struct{}, error) { return struct{}{}, detach(ctx, d) })
+	}
+	if err != nil {
 		return fmt.Errorf("detach %q: %w", d.Name, err)
 	}
 	return nil
 }
 
-// deviceDetacher detaches devices, each kind by its own means.
-type deviceDetacher struct{ Sys }
-
-func (r deviceDetacher) detachBy(ctx context.Context, device Device, detach func(context.Context, Device) error) error {
-	if device.Parent != "" {
-		return fmt.Errorf("%w: partition of %q", ErrNoMeans, device.Parent)
-	}
-	if detach == nil {
-		return fmt.Errorf("%w: kind %q", ErrNoMeans, device.Kind)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	_, err := bounded.Do(ctx, &deviceCalls, bounded.Call{Key: device.callKey()}, func() (struct{}, error) { return struct{}{}, detach(ctx, device) })
-	return err
-}
-
 // checkUnchanged fails if the device has changed since it was resolved.
-func (r deviceDetacher) checkUnchanged(d Device) error {
-	now, err := r.newSysfs().readDevice(d.Name)
+func (s Sys) checkUnchanged(d Device) error {
+	now, err := s.newSysfs().readDevice(d.Name)
 	if err == nil && now != d {
 		err = ErrChanged
 	}
@@ -62,8 +55,8 @@ func (s Sys) checkFree(d Device) error {
 }
 
 // writeOrder writes to a driver's file.
-func (r deviceDetacher) writeOrder(ctx context.Context, path, text string) error {
-	err := calls.From(ctx).Did("write", path+" "+text, retryWhileBusy(maxDetachTries, detachPause, func() error { return r.writeFile(path, text) }))
+func (s Sys) writeOrder(ctx context.Context, path, text string) error {
+	err := calls.From(ctx).Did("write", path+" "+text, retryWhileBusy(maxDetachTries, detachPause, func() error { return s.writeFile(path, text) }))
 	switch {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
@@ -99,16 +92,16 @@ func awaitGone(ctx context.Context, goneNow func() bool) error {
 
 // detachLoop claims the device until it is done, so that no other process gets it
 // between the test and the act.
-func (r deviceDetacher) detachLoop(ctx context.Context, device Device) error {
-	fd, err := r.openClaimed(device)
+func (s Sys) detachLoop(ctx context.Context, device Device) error {
+	fd, err := s.openClaimed(device)
 	if err != nil {
 		return err
 	}
 	defer fd.Close()
-	if !r.newSysfs().hasAttribute(device.Name, "loop/backing_file") {
+	if !s.newSysfs().hasAttribute(device.Name, "loop/backing_file") {
 		return ErrNotAttached
 	}
-	if err := r.checkUnchanged(device); err != nil {
+	if err := s.checkUnchanged(device); err != nil {
 		return err
 	}
 	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(maxDetachTries, detachPause, sys.LoopFD{FD: fd}.LoopClear))
@@ -122,31 +115,31 @@ func (r deviceDetacher) detachLoop(ctx context.Context, device Device) error {
 	}
 	fd.Close()
 	return awaitGone(ctx, func() bool {
-		return !r.newSysfs().hasAttribute(device.Name, "loop/backing_file") || r.isReplaced(device)
+		return !s.newSysfs().hasAttribute(device.Name, "loop/backing_file") || s.isReplaced(device)
 	})
 }
 
 // isReplaced reports whether something else is behind the device by now.
-func (r deviceDetacher) isReplaced(d Device) bool {
-	now, err := r.newSysfs().readDevice(d.Name)
+func (s Sys) isReplaced(d Device) bool {
+	now, err := s.newSysfs().readDevice(d.Name)
 	return err == nil && d.Known() && now.Known() && (now.Sequence != d.Sequence || now.Image != d.Image)
 }
 
-func (r deviceDetacher) detachZram(ctx context.Context, device Device) error {
+func (s Sys) detachZram(ctx context.Context, device Device) error {
 	empty := func() bool {
-		state, err := r.newSysfs().readAttribute(device.Name, "initstate")
+		state, err := s.newSysfs().readAttribute(device.Name, "initstate")
 		return errors.Is(notFoundError(err), ErrNotFound) || state == "0"
 	}
-	if err := r.checkUnchanged(device); err != nil {
+	if err := s.checkUnchanged(device); err != nil {
 		return err
 	}
 	if empty() {
 		return ErrNotAttached
 	}
-	if err := r.checkFree(device); err != nil {
+	if err := s.checkFree(device); err != nil {
 		return err
 	}
-	if err := r.writeOrder(ctx, r.newSysfs().attributePath(device.Name, "reset"), "1"); err != nil {
+	if err := s.writeOrder(ctx, s.newSysfs().attributePath(device.Name, "reset"), "1"); err != nil {
 		return err
 	}
 	return awaitGone(ctx, empty)
@@ -154,25 +147,25 @@ func (r deviceDetacher) detachZram(ctx context.Context, device Device) error {
 
 // detachKRBD asks for the device by the number that krbd knows it by. If krbd has a
 // file for devices of one major, it refuses the other.
-func (r deviceDetacher) detachKRBD(ctx context.Context, device Device) error {
-	if err := r.checkUnchanged(device); err != nil {
+func (s Sys) detachKRBD(ctx context.Context, device Device) error {
+	if err := s.checkUnchanged(device); err != nil {
 		return err
 	}
-	id := r.newSysfs().imageID(device.Name, device.Number.String())
+	id := s.newSysfs().imageID(device.Name, device.Number.String())
 	if id == "" {
 		return ErrNotFound
 	}
-	if err := r.checkFree(device); err != nil {
+	if err := s.checkFree(device); err != nil {
 		return err
 	}
-	remove := r.newSysfs().pathAt("sys/bus/rbd/remove_single_major")
+	remove := s.newSysfs().pathAt("sys/bus/rbd/remove_single_major")
 	if !pathExists(remove) {
-		remove = r.newSysfs().pathAt("sys/bus/rbd/remove")
+		remove = s.newSysfs().pathAt("sys/bus/rbd/remove")
 	}
-	if err := r.writeOrder(ctx, remove, id); err != nil {
+	if err := s.writeOrder(ctx, remove, id); err != nil {
 		return err
 	}
 	return awaitGone(ctx, func() bool {
-		return r.newSysfs().imageID(device.Name, device.Number.String()) == "" || r.isReplaced(device)
+		return s.newSysfs().imageID(device.Name, device.Number.String()) == "" || s.isReplaced(device)
 	})
 }

@@ -96,7 +96,7 @@ func TestDetachZram(t *testing.T) {
 	wantBusy(t, Sys{}, device, true)
 	wantDetach(t, Sys{}, device, ErrBusy)
 	// The kernel's answer to the write itself.
-	if err := (deviceDetacher{}).writeOrder(t.Context(), (sysfs{}).attributePath(device.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
+	if err := (Sys{}).writeOrder(t.Context(), (sysfs{}).attributePath(device.Name, "reset"), "1"); !errors.Is(err, ErrBusy) || !errors.Is(err, sys.EBUSY) {
 		t.Errorf("reset while it is mounted elsewhere: %v, want EBUSY", err)
 	}
 	holder.End()
@@ -215,7 +215,7 @@ func TestDetachKRBDWhoseClusterIsGone(t *testing.T) {
 // TestDetachWritesToAFileThatIsThere: the file of a driver is never made.
 func TestDetachWritesToAFileThatIsThere(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "remove")
-	if err := (deviceDetacher{}).writeOrder(t.Context(), path, "0"); !errors.Is(err, ErrNotFound) || pathExists(path) {
+	if err := (Sys{}).writeOrder(t.Context(), path, "0"); !errors.Is(err, ErrNotFound) || pathExists(path) {
 		t.Errorf("%v, made %v", err, pathExists(path))
 	}
 }

@@ -103,10 +103,10 @@ func newZram(t testing.TB) Device {
 	t.Cleanup(func() {
 		// Processes of the test that have it open close it when they end.
 		kerneltest.Await(t, "remove "+device.Name, func() bool {
-			return (deviceDetacher{}).writeFile("/sys/class/zram-control/hot_remove", id) == nil
+			return (Sys{}).writeFile("/sys/class/zram-control/hot_remove", id) == nil
 		})
 	})
-	must(t, deviceDetacher{}.writeFile(sysfs{}.attributePath(device.Name, "disksize"), "16M"))
+	must(t, Sys{}.writeFile(sysfs{}.attributePath(device.Name, "disksize"), "16M"))
 	runProgram(t, "mke2fs", "-q", "-t", "ext4", device.Node())
 	return findDevice(t, Sys{}, device.Name)
 }

@@ -51,8 +51,8 @@ func TestImageStandsForTheNumber(t *testing.T) {
 	if again := findDevice(t, sys, "rbd3"); again.Image == before.Image || !again.Known() {
 		t.Errorf("%+v, want another mapping than %+v of the same image", again, before)
 	}
-	if err := (deviceDetacher{sys}).checkUnchanged(before); !errors.Is(err, ErrChanged) || !(deviceDetacher{sys}).isReplaced(before) {
-		t.Errorf("error %v, replaced %v, want that it is another", err, (deviceDetacher{sys}).isReplaced(before))
+	if err := sys.checkUnchanged(before); !errors.Is(err, ErrChanged) || !sys.isReplaced(before) {
+		t.Errorf("error %v, replaced %v, want that it is another", err, sys.isReplaced(before))
 	}
 }
 
@@ -62,7 +62,7 @@ func TestImageNotKnown(t *testing.T) {
 	numbered := findDevice(t, s, "rbd3")
 	must(t, os.Remove(s.newSysfs().attributePath("rbd3", "diskseq")))
 	bare, disk := findDevice(t, s, "rbd3"), findDevice(t, s, "dm-0")
-	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || (deviceDetacher{s}).isReplaced(bare) {
+	if !numbered.Known() || numbered.Image != "" || bare.Known() || disk.Known() || s.isReplaced(bare) {
 		t.Errorf("%+v, %+v, %+v; want only the first known, by its number", numbered, bare, disk)
 	}
 }

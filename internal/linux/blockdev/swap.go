@@ -33,7 +33,7 @@ func parseSwaps(text string) []swapArea {
 }
 
 // swapOn finds which of the devices an area is on, or, for a file, lies on.
-func (u deviceUses) swapOn(area swapArea, devices []Device) (Device, bool) {
+func (s sysfs) swapOn(area swapArea, devices []Device) (Device, bool) {
 	st, err := callWithin(&pathCalls, area.path, func() (sys.Stat, error) { return sys.StatPath(area.path, sys.StatType) })
 	for _, device := range devices {
 		switch {
@@ -45,7 +45,7 @@ func (u deviceUses) swapOn(area swapArea, devices []Device) (Device, bool) {
 			if (Number{st.RdevMajor, st.RdevMinor}) == device.Number {
 				return device, true
 			}
-		case u.nodeNames(device, area.path):
+		case s.nodeNames(device, area.path):
 			// The node is in another namespace, or gone: its name is all there is.
 			return device, true
 		}
@@ -54,10 +54,10 @@ func (u deviceUses) swapOn(area swapArea, devices []Device) (Device, bool) {
 }
 
 // nodeNames reports whether a node of that path is called as the device's is.
-func (u deviceUses) nodeNames(d Device, node string) bool {
+func (s sysfs) nodeNames(d Device, node string) bool {
 	if node == d.Node() {
 		return true
 	}
-	name, err := u.readAttribute(d.Name, "dm/name")
+	name, err := s.readAttribute(d.Name, "dm/name")
 	return err == nil && node == path.Join("/dev/mapper", name)
 }

@@ -77,9 +77,9 @@ func readText(path string) (string, error) {
 }
 
 // writeFile writes to a file that is there, in one call, as drivers expect it.
-func (r deviceDetacher) writeFile(path, text string) error {
-	if r.Write != nil {
-		return r.Write(path, text)
+func (s Sys) writeFile(path, text string) error {
+	if s.Write != nil {
+		return s.Write(path, text)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

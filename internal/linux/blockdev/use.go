@@ -34,20 +34,20 @@ type FileSystem struct {
 // FileSystems lists the live superblocks on the device, on its partitions, and
 // on the disk that it is a partition of: any of them makes it busy.
 func (s Sys) FileSystems(d Device) ([]FileSystem, error) {
-	found, err := s.newUses().fileSystems(d)
+	found, err := s.newSysfs().fileSystems(d)
 	if err != nil {
 		return nil, fmt.Errorf("list file systems on %q: %w", d.Name, err)
 	}
 	return found, nil
 }
 
-func (u deviceUses) fileSystems(d Device) ([]FileSystem, error) {
-	devices, err := u.diskFamily(d)
+func (s sysfs) fileSystems(d Device) ([]FileSystem, error) {
+	devices, err := s.diskFamily(d)
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
-	for _, look := range []func(Device) ([]FileSystem, error){u.ownSuperblocks, u.btrfsSuperblocks, u.journalSuperblocks} {
+	for _, look := range []func(Device) ([]FileSystem, error){s.ownSuperblocks, s.btrfsSuperblocks, s.journalSuperblocks} {
 		for _, device := range devices {
 			some, err := look(device)
 			if err != nil {
@@ -59,19 +59,16 @@ func (u deviceUses) fileSystems(d Device) ([]FileSystem, error) {
 	return found, nil
 }
 
-// deviceUses finds the uses that keep block devices busy.
-type deviceUses struct{ sysfs }
-
 // superblockDirs are the drivers that have a directory for each superblock, called as
 // its device. Some of the others in /sys/fs let users make directories.
 var superblockDirs = []string{"ext4", "xfs", "f2fs", "erofs", "nilfs2"}
 
 // ownSuperblocks lists the superblocks that have the device's number.
-func (u deviceUses) ownSuperblocks(d Device) ([]FileSystem, error) {
+func (s sysfs) ownSuperblocks(d Device) ([]FileSystem, error) {
 	var found []FileSystem
 	for _, driver := range superblockDirs {
 		dir := filepath.Join("/sys/fs", driver, d.Name)
-		if pathExists(u.pathAt(dir)) {
+		if pathExists(s.pathAt(dir)) {
 			found = append(found, FileSystem{Type: driver, Number: d.Number, Evidence: dir})
 		}
 	}
@@ -79,15 +76,15 @@ func (u deviceUses) ownSuperblocks(d Device) ([]FileSystem, error) {
 }
 
 // btrfsSuperblocks lists the file systems of several devices that the device belongs to.
-func (u deviceUses) btrfsSuperblocks(device Device) ([]FileSystem, error) {
-	ids, err := listNames(u.pathAt("sys/fs/btrfs"))
+func (s sysfs) btrfsSuperblocks(device Device) ([]FileSystem, error) {
+	ids, err := listNames(s.pathAt("sys/fs/btrfs"))
 	if err != nil {
 		return nil, err
 	}
 	var found []FileSystem
 	for _, id := range ids {
 		dir := path.Join("/sys/fs/btrfs", id, "devices")
-		members, err := listNames(u.pathAt(dir))
+		members, err := listNames(s.pathAt(dir))
 		if err != nil {
 			return nil, err
 		}
@@ -100,18 +97,18 @@ func (u deviceUses) btrfsSuperblocks(device Device) ([]FileSystem, error) {
 
 // journalSuperblocks lists the file systems whose external journal is on the device. The
 // journal of a file system that has it inside is called "rbd3-8".
-func (u deviceUses) journalSuperblocks(device Device) ([]FileSystem, error) {
+func (s sysfs) journalSuperblocks(device Device) ([]FileSystem, error) {
 	evidence := "/proc/fs/jbd2/" + device.Name
-	if !pathExists(u.pathAt(evidence)) {
+	if !pathExists(s.pathAt(evidence)) {
 		return nil, nil
 	}
-	owners, err := listNames(u.pathAt("sys/fs/ext4"))
+	owners, err := listNames(s.pathAt("sys/fs/ext4"))
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range owners {
 		task := path.Join("/sys/fs/ext4", name, "journal_task")
-		if owner, err := u.readDevice(name); err == nil && u.writesJournalOn(task, device) {
+		if owner, err := s.readDevice(name); err == nil && s.writesJournalOn(task, device) {
 			return []FileSystem{{Type: "ext4", Number: owner.Number, Journal: true, Evidence: task}}, nil
 		}
 	}
@@ -119,13 +116,13 @@ func (u deviceUses) journalSuperblocks(device Device) ([]FileSystem, error) {
 }
 
 // writesJournalOn reports whether the thread that a file names writes a journal on d.
-func (u deviceUses) writesJournalOn(task string, device Device) bool {
+func (s sysfs) writesJournalOn(task string, device Device) bool {
 	// The number is 0 if the kernel's threads do not show.
-	pid, err := readText(u.pathAt(task))
+	pid, err := readText(s.pathAt(task))
 	if err != nil || !isDecimal(pid) {
 		return false
 	}
-	command, err := readText(u.pathAt("proc/" + pid + "/comm"))
+	command, err := readText(s.pathAt("proc/" + pid + "/comm"))
 	return err == nil && command == "jbd2/"+device.Name
 }
 
@@ -162,7 +159,7 @@ func (s Sys) Users(d Device) ([]User, error) {
 	}
 	var users []User
 	for _, a := range parseSwaps(swaps) {
-		if on, ok := s.newUses().swapOn(a, devices); ok {
+		if on, ok := s.newSysfs().swapOn(a, devices); ok {
 			kind := Swap
 			if a.isFile {
 				kind = SwapFile
@@ -171,18 +168,18 @@ func (s Sys) Users(d Device) ([]User, error) {
 		}
 	}
 	for _, device := range devices {
-		users = append(users, s.newUses().stackedOn(device)...)
+		users = append(users, s.newSysfs().stackedOn(device)...)
 	}
 	return users, nil
 }
 
 // stackedOn lists the devices that are made of d.
-func (u deviceUses) stackedOn(d Device) []User {
+func (s sysfs) stackedOn(d Device) []User {
 	// Without the directory d has gone, and no device is made of it.
-	above, _ := os.ReadDir(u.attributePath(d.Name, "holders"))
+	above, _ := os.ReadDir(s.attributePath(d.Name, "holders"))
 	var users []User
 	for _, e := range above {
-		device, err := u.readDevice(e.Name())
+		device, err := s.readDevice(e.Name())
 		if err != nil {
 			continue
 		}
