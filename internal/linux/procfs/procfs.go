@@ -166,7 +166,7 @@ func (r *askRound[T]) runUntilStuck() int {
 	}
 	r.abandoned = true
 	pid := r.pids[r.takenCount]
-	r.addSilent(pid)
+	r.setSilent(pid, true)
 	r.handleResult(pid, none, ErrSilent)
 	return r.takenCount + 1
 }
@@ -199,7 +199,7 @@ func (r *askRound[T]) handOver(pid int, value T, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.abandoned {
-		r.remove(pid)
+		r.setSilent(pid, false)
 		return false
 	}
 	r.handleResult(pid, value, err)
@@ -237,19 +237,18 @@ func (p *silentProcesses) mayAsk(pid int) bool {
 	return alike < maxSilentPerGroup
 }
 
-func (p *silentProcesses) addSilent(pid int) {
+// setSilent notes whether a thread waits for a process.
+func (p *silentProcesses) setSilent(pid int, silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if !silent {
+		delete(p.groupByPID, pid)
+		return
+	}
 	if p.groupByPID == nil {
 		p.groupByPID = map[int]string{}
 	}
 	p.groupByPID[pid] = p.groupOf(pid)
-}
-
-func (p *silentProcesses) remove(pid int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.groupByPID, pid)
 }
 
 // controlGroup is the text of a file that the kernel shows of any process.
