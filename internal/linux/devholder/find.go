@@ -129,7 +129,7 @@ func (s *holderSearch) searchProcesses(ctx context.Context) error {
 // searchNonMounts looks at everything that is no mount, if that is called for, and brings
 // the report to an end.
 func (s *holderSearch) searchNonMounts(ctx context.Context) error {
-	if s.withProcesses || s.unexplained() {
+	if s.withProcesses || !s.busyProven || s.busyUnexplained() {
 		s.report.Coverage.Processes = true
 		for _, look := range []func(context.Context) error{s.findLoops, s.searchProcesses, s.findOverlays} {
 			if err := look(ctx); err != nil {

@@ -58,10 +58,8 @@ func (b *reportBuilder) markExplained(number blockdev.Number) {
 	}
 }
 
-// unexplained reports whether the search found no holder, or no holder of a live superblock.
-func (b *reportBuilder) unexplained() bool { return !b.busyProven || b.busyUnexplained() }
-
-// busyUnexplained is unexplained for a device that is busy, or may be.
+// busyUnexplained reports whether the search found no holder of a live superblock, or none of a device that is busy, or
+// may be.
 func (b *reportBuilder) busyUnexplained() bool {
 	for _, fs := range b.report.FileSystems {
 		if !b.explained[fs.Number] {

@@ -42,14 +42,6 @@ const (
 	maxOthers = 16
 )
 
-// maxListed is how many of that kind are reported.
-func (k Kind) maxListed() int {
-	if k == Process || k == Thread {
-		return maxTasks
-	}
-	return maxOthers
-}
-
 // procPath is where the namespace can be opened, below /proc; empty for NamedMount.
 func (h Holder) procPath() string {
 	pid, number := strconv.Itoa(h.PID), strconv.Itoa(h.Number)
@@ -63,9 +55,6 @@ func (h Holder) procPath() string {
 	}
 	return ""
 }
-
-// procRootLink is the link to the root of the process or thread, below /proc.
-func (h Holder) procRootLink() string { return strings.TrimSuffix(h.procPath(), "ns/mnt") + "root" }
 
 // Holders finds the holders of each of the namespaces, by inode: the first 64 processes or threads of each, or 16
 // others, and one of each process. For each it searches processes; if it finds none, threads; then open descriptors;
@@ -94,8 +83,11 @@ func findHolders(namespaces []Namespace, searches ...holderSearch) (map[uint64][
 		wanted[ns.Inode] = true
 	}
 	note := func(h taskNamespace) {
-		of := found[h.inode]
-		if !wanted[h.inode] || len(of) == h.Kind.maxListed() || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
+		of, most := found[h.inode], maxOthers
+		if h.Kind == Process || h.Kind == Thread {
+			most = maxTasks
+		}
+		if !wanted[h.inode] || len(of) == most || len(of) > 0 && h.PID != 0 && of[len(of)-1].PID == h.PID {
 			return
 		}
 		found[h.inode] = append(of, h.Holder)
@@ -205,7 +197,7 @@ func (s scanner) findNamedMounts(note func(taskNamespace)) (unaskedProcesses, er
 func namespaceOfHolder(h Holder, root bool) (found taskNamespace, err error) {
 	found.Holder = h
 	if found.inode, err = h.namespace(); err == nil && root {
-		found.root, err = sys.ReadlinkProc(h.procRootLink())
+		found.root, err = sys.ReadlinkProc(strings.TrimSuffix(h.procPath(), "ns/mnt") + "root")
 	}
 	return found, err
 }

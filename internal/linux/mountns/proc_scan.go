@@ -117,7 +117,11 @@ func (t *procPass) findNamespaces() error {
 	if _, err = findThreads(true)(t.noteTask); err != nil {
 		return err
 	}
-	u, err = findDescriptors(t.noteDescriptor)
+	u, err = findDescriptors(func(h taskNamespace) {
+		if t.entries[h.inode] == nil {
+			t.noteNamespace(Namespace{Inode: h.inode, Link: h.procPath()})
+		}
+	})
 	t.withTooMany = u.withTooMany
 	return err
 }
@@ -137,12 +141,6 @@ func (t *procPass) noteTask(task taskNamespace) {
 		if task.Kind == Thread {
 			entry.ns.PID = task.Number // /proc knows threads by their own number, too
 		}
-	}
-}
-
-func (t *procPass) noteDescriptor(h taskNamespace) {
-	if t.entries[h.inode] == nil {
-		t.noteNamespace(Namespace{Inode: h.inode, Link: h.procPath()})
 	}
 }
 

@@ -4,6 +4,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,7 +110,7 @@ func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) er
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
-	err := s.runnerOrOwn().Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
+	err := cmp.Or(s.Runner, &s.ownRunner).Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
 	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
 		g.lostProcess = lost

@@ -80,6 +80,4 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 	return s.answers, err
 }
 
-func (p *Prober) runnerOrOwn() *subprocess.Runner { return cmp.Or(p.Runner, &p.ownRunner) }
-
 func (p *Prober) deadlineOrDefault() time.Duration { return cmp.Or(p.Deadline, DefaultDeadline) }
