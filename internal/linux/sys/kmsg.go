@@ -14,8 +14,8 @@ import (
 // KernelLog is the kernel's log, from the oldest record that it still has (3.5). It never waits for a new record.
 type KernelLog struct{ *FD }
 
-// OpenKernelLog opens /dev/kmsg, as the caller's mount namespace has it, and verifies its device number. ENOENT: a
-// container was not given it. EPERM: it takes CAP_SYSLOG. The caller closes it.
+// OpenKernelLog opens /dev/kmsg, as the caller's mount namespace has it, and verifies its device number (ENODEV).
+// ENOENT: a container was not given it. EPERM: it takes CAP_SYSLOG. The caller closes it.
 func OpenKernelLog() (*KernelLog, error) {
 	fd, err := openat(unix.AT_FDCWD, "/dev/kmsg", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err != nil {
