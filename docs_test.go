@@ -46,7 +46,7 @@ func spec(t *testing.T) string {
 func TestEveryFaultHasARunbook(t *testing.T) {
 	t.Parallel()
 	var want []string
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		want = append(want, "docs/runbook/"+string(e.Code)+".md")
 	}
 	var got []string
@@ -67,7 +67,7 @@ func TestTablesNameEveryFault(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range fault.Catalogue() {
+		for _, e := range fault.Known() {
 			if !strings.Contains(string(page), "\n| ["+string(e.Code)+"](") {
 				t.Errorf("%s: no table has a row for %s", name, e.Code)
 			}

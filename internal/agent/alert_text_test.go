@@ -94,33 +94,27 @@ func renderAnnotation(t *testing.T, text string, labels map[string]string, value
 	return out.String()
 }
 
-// TestAlertsSelectTheirFamily: an alert on faults selects all faults of one family that are counted, and no others.
-func TestAlertsSelectTheirFamily(t *testing.T) {
+// TestAlertsSelectTheirCodes: an alert on faults selects the codes whose entries name it, and no others.
+func TestAlertsSelectTheirCodes(t *testing.T) {
 	t.Parallel()
 	selected := regexp.MustCompile(`kubediag_faults\{code=~?"([^"]*)"\}`)
-	alerted := map[fault.Family]bool{}
+	got, want := map[string][]string{}, map[string][]string{}
 	for _, r := range alertRules(t) {
-		match := selected.FindStringSubmatch(r.Expr)
-		if match == nil {
-			continue
-		}
-		got := strings.Split(match[1], "|")
-		family := fault.Code(got[0]).Entry().Family
-		alerted[family] = true
-		var want []string
-		for _, code := range sentinel.Codes() {
-			if code.Entry().Family == family {
-				want = append(want, string(code))
-			}
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("alert %s in config/alerts/kubediag.yaml does not select the family %s (-want +got): correct its code=~, and run make generate\n%s",
-				r.Alert, family, diff)
+		if match := selected.FindStringSubmatch(r.Expr); match != nil {
+			got[r.Alert] = strings.Split(match[1], "|")
 		}
 	}
+	for _, e := range fault.Known() {
+		for _, alert := range e.Alerts {
+			want[alert] = append(want[alert], string(e.Code))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("alerts in config/alerts/kubediag.yaml do not select the codes of their entries (-want +got): run make generate\n%s", diff)
+	}
 	for _, code := range sentinel.Codes() {
-		if family := code.Entry().Family; !alerted[family] {
-			t.Errorf("%s has no alert: no rule in config/alerts/kubediag.yaml selects the family %s", code, family)
+		if len(fault.Known().Entry(code).Alerts) == 0 {
+			t.Errorf("%s is watched and has no alert: set Alerts of its entry", code)
 		}
 	}
 }
@@ -152,8 +146,8 @@ func TestTextsOfAlerts(t *testing.T) {
 		}
 	}
 	for _, code := range sentinel.Codes() {
-		if want := severities[code.Entry().Family]; got[code] != want {
-			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirFamily", code, got[code], want)
+		if want := severities[fault.Known().Entry(code).Family]; got[code] != want {
+			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirCodes", code, got[code], want)
 		}
 	}
 	const want = "Node n1 has 1 mount with the fault HungMount"

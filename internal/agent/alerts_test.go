@@ -106,7 +106,7 @@ func TestAlertsAreOnMetricsThatThereAre(t *testing.T) {
 			}
 		}
 		for _, code := range regexp.MustCompile(`\b[A-Z][A-Za-z]{6,}`).FindAllString(r.Expr, -1) {
-			if _, ok := fault.Lookup(fault.Code(code)); !ok {
+			if _, ok := fault.Known().Lookup(fault.Code(code)); !ok {
 				t.Errorf("alert %s speaks of %s, which is no fault", r.Alert, code)
 			}
 		}
@@ -125,7 +125,7 @@ func TestTheFirstIncreaseRaisesTheAlert(t *testing.T) {
 	for _, r := range alertRules(t) {
 		for _, match := range regexp.MustCompile(`increase\((kubediag_[a-z_]+)\{(\w+)="(\w+)"\}`).FindAllStringSubmatch(strings.Replace(r.Expr, `fault!="",`, "", 1), -1) {
 			increases++
-			for _, entry := range fault.Catalogue() {
+			for _, entry := range fault.Known() {
 				if len(entry.Actions) == 0 {
 					continue // nothing repairs it
 				}

@@ -55,7 +55,7 @@ func TestLongestEvents(t *testing.T) {
 		o.OperationEnded(d, v1.OperationRun{Operation: name, Phase: phase, Message: long})
 	}
 	pod := fault.Pod{Namespace: d.Namespace, Name: name, UID: "u"}
-	for _, entry := range fault.Catalogue() {
+	for _, entry := range fault.Known() {
 		d.Status.Faults = append(d.Status.Faults, v1.Fault{
 			Code: string(entry.Code), Container: name, Volume: name, Mount: &v1.Mount{Point: long}, Pod: &v1.FaultPod{Namespace: pod.Namespace, Name: name, UID: "u"}, Evidence: []string{long},
 		})

@@ -30,7 +30,7 @@ type gaugeSources struct {
 // the start: an alert on an increase does not see the first of a count that begins with it.
 func countedActions() map[fault.Code][]fault.ActionKind {
 	counted := map[fault.Code][]fault.ActionKind{"": {fault.Detach}}
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		counted[e.Code] = e.Actions
 	}
 	return counted

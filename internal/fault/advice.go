@@ -57,25 +57,11 @@ type Caller struct {
 }
 
 // Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
-func Advise(f Finding, c Caller) Advice {
+func (c Catalogue) Advise(f Finding, caller Caller) Advice {
+	of := c.caseOf(f, caller)
 	return Advice{
-		Impact: impactOf(f), Heal: healOf(f, c.Automatic), Summary: summaryOf(f), Plan: planOf(f), Commands: commandsOf(f, c),
+		Impact: of.Entry.Impact(f), Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Commands: of.commands(),
 	}
-}
-
-// impactOf says when a fault hurts.
-func impactOf(f Finding) Impact {
-	switch f.Code.Entry().Family {
-	case FamilyDevice:
-		return ImpactDetach
-	case FamilyOrphan:
-		return ImpactCleanup
-	case FamilyBind:
-		if f.Details.Container != ContainerDown {
-			return ImpactNextStart
-		}
-	}
-	return ImpactNow
 }
 
 // healOf says what repairs a fault. An agent repairs by itself what is bound and dead, not what is held or left behind.
@@ -91,68 +77,121 @@ func healOf(f Finding, automatic bool) Heal {
 	return HealPerson
 }
 
-// summaryOf is one sentence about the fault.
-func summaryOf(f Finding) string {
-	text, d := factOf(f), f.Details
+// always is the same for each finding.
+func always[T any](value T) func(Finding) T { return func(Finding) T { return value } }
+
+// unlessItRuns is when a fault of a container hurts: one that runs keeps what it has.
+func unlessItRuns(f Finding) Impact {
+	if f.Details.Container == ContainerDown {
+		return ImpactNow
+	}
+	return ImpactNextStart
+}
+
+// summary is one sentence about the fault.
+func (c *Case) summary() string {
+	f, d := c.Finding, c.Finding.Details
+	if c.Entry.Culprit != nil {
+		if text := c.Entry.Culprit(f); text != "" {
+			return text
+		}
+	}
+	text, more := c.Entry.Fact(f), ""
+	way, repaired := c.Entry.Ways[d.Repair]
 	switch {
-	case f.Code == HungMount && d.Daemon != nil:
-		return text + "; " + daemon(*d.Daemon)
-	case f.Code == HeldDevice && d.HeldBy != nil:
-		text = "held by " + holderOf(f)
-		if d.Repair != "" {
-			text += ", which has a private copy of the host's mounts"
-		}
-		return text
-	case d.Repair == Replace && f.Code != StaleSubPath:
-		if f.Code == DisconnectedFUSE && d.Driver != "" {
-			return text + "; " + d.Driver + " has mounted the volume again"
-		}
-		return text + "; a directory that answers can take its place"
-	case d.Repair == Unmount && d.PodState == PodDeleting:
-		return text + "; its pod is going, and no container of it runs"
-	case d.Repair == Unmount && f.Code == DisconnectedFUSE:
-		return text + "; a living mount of the same source lies beneath it"
+	case repaired:
+		more = way.Why(f)
 	case d.Refusal.Reason == AwaitsDriver && d.Driver != "":
-		return text + "; " + d.Driver + " has mounted nothing in its place"
+		more = d.Driver + " has mounted nothing in its place"
 	case d.Refusal.Text != "":
-		return text + "; left alone: " + d.Refusal.Text
+		more = "left alone: " + d.Refusal.Text
+	}
+	if more != "" {
+		text += "; " + more
 	}
 	return text
 }
 
-// factOf is the fixed part of the sentence about a finding. DisconnectedFUSE is found of clients in the kernel, too.
-func factOf(f Finding) string {
-	if f.Code == DisconnectedFUSE && isFUSE(f.Mount) {
+// connectionGone is the fact about a mount whose daemon is gone. It is found of clients in the kernel, too.
+func connectionGone(f Finding) string {
+	if isFUSE(f.Mount) {
 		return "the connection to its FUSE daemon is gone"
 	}
-	return f.Code.Entry().Fact
+	return "the connection to its server is gone"
 }
 
 func isFUSE(m Mount) bool { return strings.HasPrefix(m.FSType, "fuse") }
 
-// holderOf names what holds a device: the container, and the process.
-func holderOf(f Finding) string {
-	process := f.Details.HeldBy.String()
-	switch {
-	case f.Pod.Name != "" && f.Container != "":
-		return fmt.Sprintf("container %s of pod %s/%s (%s)", f.Container, f.Pod.Namespace, f.Pod.Name, process)
-	case f.Pod.Name != "":
-		return fmt.Sprintf("pod %s/%s (%s)", f.Pod.Namespace, f.Pod.Name, process)
+// takesItsPlace says why a mount of a volume can be replaced.
+func takesItsPlace(Finding) string { return "a directory that answers can take its place" }
+
+// driverIsBack says the same of one whose daemon was gone.
+func driverIsBack(f Finding) string {
+	if f.Details.Driver == "" {
+		return takesItsPlace(f)
 	}
-	return process
+	return f.Details.Driver + " has mounted the volume again"
 }
 
-// daemon says what the process that serves a file system does.
-func daemon(p Process) string {
+// putBeneath is the plan for a mount of a volume that is replaced.
+const putBeneath = "put the mount that belongs there beneath the broken one, and remove the broken one"
+
+// replaceBind is the plan for a bind that is replaced.
+func replaceBind(f Finding) string {
+	text := "replace this one bind with the file that the subPath names now"
+	switch f.Details.Container {
+	case ContainerRuns:
+		text += "; the running container keeps what it has"
+	case ContainerDown:
+		text += ", so that the container can start"
+	}
+	return text
+}
+
+// whyUnmount says why a mount can be taken away: its pod is going, or else the given reason.
+func whyUnmount(reason string) func(Finding) string {
+	return func(f Finding) string {
+		if f.Details.PodState == PodDeleting {
+			return "its pod is going, and no container of it runs"
+		}
+		return reason
+	}
+}
+
+// heldBy names what holds a device: the container, and the process.
+func heldBy(f Finding) string {
+	if f.Details.HeldBy == nil {
+		return ""
+	}
+	text := "held by " + f.Details.HeldBy.String()
+	switch process := f.Details.HeldBy.String(); {
+	case f.Pod.Name != "" && f.Container != "":
+		text = fmt.Sprintf("held by container %s of pod %s/%s (%s)", f.Container, f.Pod.Namespace, f.Pod.Name, process)
+	case f.Pod.Name != "":
+		text = fmt.Sprintf("held by pod %s/%s (%s)", f.Pod.Namespace, f.Pod.Name, process)
+	}
+	if f.Details.Repair != "" {
+		text += ", which has a private copy of the host's mounts"
+	}
+	return text
+}
+
+// hungDaemon says what the process does that serves a file system which does not answer.
+func hungDaemon(f Finding) string {
+	p := f.Details.Daemon
+	if p == nil {
+		return ""
+	}
+	text := "it does not answer; its daemon " + p.String()
 	switch p.State {
 	case ProcessStopped:
-		return "its daemon " + p.String() + " is stopped"
+		return text + " is stopped"
 	case ProcessBlocked:
-		return "its daemon " + p.String() + " waits in the kernel"
+		return text + " waits in the kernel"
 	case ProcessEnded:
-		return "its daemon " + p.String() + " has ended"
+		return text + " has ended"
 	}
-	return "its daemon is " + p.String()
+	return "it does not answer; its daemon is " + p.String()
 }
 
 // String is the process for people, such as ceph-fuse[21087].
@@ -163,42 +202,26 @@ func (p Process) String() string {
 	return fmt.Sprintf("%s[%d]", p.Command, p.PID)
 }
 
-// planOf is what kubediag would do, or why it does nothing.
-func planOf(f Finding) string {
-	d := f.Details
+// plan is what kubediag would do, or why it does nothing.
+func (c *Case) plan() string {
+	d := c.Finding.Details
+	way, repaired := c.Entry.Ways[d.Repair]
 	switch {
-	case d.Repair == Replace && f.Code == StaleSubPath:
-		text := "replace this one bind with the file that the subPath names now"
-		switch d.Container {
-		case ContainerRuns:
-			text += "; the running container keeps what it has"
-		case ContainerDown:
-			text += ", so that the container can start"
-		}
-		return text
-	case d.Repair == Replace:
-		return "put the mount that belongs there beneath the broken one, and remove the broken one"
-	case d.Repair == Unmount && f.Code == HeldDevice:
-		return "unmount this copy in the mount namespace that has it, and detach the device; no process ends"
-	case d.Repair == Unmount && f.Code == StaleSubPath:
-		return "unmount this one dead bind, which keeps its pod from going"
-	case d.Repair == Unmount:
-		return "unmount this one dead mount, and nothing that answers"
-	case d.Repair == RemoveDirectory:
-		return "remove the empty directories that are left, and nothing that may be data"
+	case repaired:
+		return way.Plan(c.Finding)
 	case d.Refusal.Reason == AwaitsDriver:
-		text := f.Code.Entry().NoPlan
+		text := c.Entry.NoPlan
 		switch {
-		case newPodHelps(f) && d.SharedStaging > 0:
+		case c.newPodHelps() && d.SharedStaging > 0:
 			text += fmt.Sprintf("; a new pod on this node gets the same dead mount, because %d more use it", d.SharedStaging)
-		case newPodHelps(f):
+		case c.newPodHelps():
 			text += "; an eviction of the pod does that too"
 		}
 		return text
 	case d.Refusal.Text != "" && d.Refusal.Reason != NoAnswer:
 		return "nothing: " + d.Refusal.Text
 	}
-	return cmp.Or(remedyOf(f).noPlan, f.Code.Entry().NoPlan)
+	return cmp.Or(c.remedy().NoPlan, c.Entry.NoPlan)
 }
 
 // ShowProcesses is a command that shows what processes wait for.
@@ -211,7 +234,8 @@ func ShowProcesses(pids ...int) string {
 }
 
 // hungCommands are those for a file system that does not answer.
-func hungCommands(f Finding, _ Caller) (list []Command) {
+func (c *Case) hungCommands() (list []Command) {
+	f := c.Finding
 	if p := f.Details.Daemon; p != nil {
 		if p.State == ProcessStopped {
 			list = append(list, Command{"lets the stopped daemon run again", fmt.Sprintf("kill -CONT %d", p.PID), EffectRepair})
@@ -220,7 +244,7 @@ func hungCommands(f Finding, _ Caller) (list []Command) {
 	}
 	minor, ok := strings.CutPrefix(f.Mount.Device, "0:")
 	_, err := strconv.ParseUint(minor, 10, 32) // a bundle may have anything, and a shell reads the line below twice
-	if ok && err == nil && strings.HasPrefix(f.Mount.FSType, "fuse") {
+	if ok && err == nil && isFUSE(f.Mount) {
 		list = append(list, Command{
 			"ends the connection; requests in flight are lost", "sh -c " + Quote("echo 1 >/sys/fs/fuse/connections/"+minor+"/abort"), EffectLoss,
 		})

@@ -147,7 +147,7 @@ func TestAdvice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := Advise(c.finding, c.caller)
+			a := Known().Advise(c.finding, c.caller)
 			var lines []string
 			for _, command := range a.Commands {
 				if lines = append(lines, command.Line); command.Purpose == "" || command.Effect == "" {
@@ -167,15 +167,8 @@ func TestAdvice(t *testing.T) {
 func TestEveryFaultHasAdvice(t *testing.T) {
 	t.Parallel()
 	pod := Pod{Namespace: "shop", Name: "web-0", UID: "u"}
-	for _, e := range Catalogue() {
-		places := e.Code.PlacesOf()
-		if len(places) == 0 {
-			t.Errorf("%s has no entry in the table of remedies", e.Code)
-		}
-		for _, place := range places {
-			if len(remedies[e.Code][place].commands) == 0 {
-				t.Errorf("%s at %s has no commands", e.Code, place)
-			}
+	for _, e := range Known() {
+		for place := range e.At {
 			for _, state := range []PodState{"", PodWanted, PodDeleting, PodEnded} {
 				for _, owner := range []Workload{{}, {"StatefulSet", "web"}, {"Node", "n1"}} {
 					for _, repair := range []ActionKind{"", Replace, Unmount, RemoveDirectory} {
@@ -185,7 +178,7 @@ func TestEveryFaultHasAdvice(t *testing.T) {
 								SharedStaging: shared,
 							}}
 							checkAdvice(t, f)
-							if e.AwaitsDriver {
+							if e.NoPlan == waitsForDriver {
 								f.Details.Refusal = Refuse(AwaitsDriver, "nothing is staged")
 								checkAdvice(t, f)
 							}
@@ -195,25 +188,18 @@ func TestEveryFaultHasAdvice(t *testing.T) {
 			}
 		}
 	}
-	for code, places := range remedies {
-		for place := range places {
-			if _, known := Lookup(code); !known || !slices.Contains(Places(), place) {
-				t.Errorf("the table of remedies has %s at %s", code, place)
-			}
-		}
-	}
 }
 
 // checkAdvice checks that no line promises what does not come about.
 func checkAdvice(t *testing.T, f Finding) {
 	t.Helper()
-	a, d := Advise(f, Caller{}), f.Details
-	if a.Summary == "" || a.Plan == "" || NextStep(f) == "" || !slices.Contains(Impacts(), a.Impact) || !slices.Contains(Heals(), a.Heal) {
+	a, d := Known().Advise(f, Caller{}), f.Details
+	if a.Summary == "" || a.Plan == "" || Known().NextStep(f) == "" || !slices.Contains(Impacts(), a.Impact) || !slices.Contains(Heals(), a.Heal) {
 		t.Errorf("%s at %s: %+v", f.Code, d.Place, a)
 	}
 	comesBack := d.PodState == PodWanted && d.Workload.Kind == "StatefulSet"
 	mounted := slices.Contains([]Place{PlaceVolume, PlaceSubPath, PlaceContainer}, d.Place)
-	texts := []string{a.Summary, a.Plan, NextStep(f)}
+	texts := []string{a.Summary, a.Plan, Known().NextStep(f)}
 	for _, c := range a.Commands {
 		texts = append(texts, c.Line, c.Purpose)
 		if strings.Contains(c.Line, "nsenter") {
@@ -239,7 +225,7 @@ func checkAdvice(t *testing.T, f Finding) {
 	if umounts := slices.ContainsFunc(a.Commands, func(c Command) bool { return strings.HasPrefix(c.Line, "umount") }); f.Code == StaleSubPath && umounts != (d.Repair != "") {
 		t.Errorf("%s with the plan %q: umount is printed: %v", f.Code, d.Repair, umounts)
 	}
-	if EvictionHelps(f) && (!mounted || d.Repair != "" || d.PodState == PodDeleting || d.PodState == PodEnded) {
+	if Known().EvictionHelps(f) && (!mounted || d.Repair != "" || d.PodState == PodDeleting || d.PodState == PodEnded) {
 		t.Errorf("%s at %s, pod %q: an eviction is said to help", f.Code, d.Place, d.PodState)
 	}
 }
@@ -266,7 +252,7 @@ func TestAdviceOfSocketsAndSharedStaging(t *testing.T) {
 				"new pod here gets the same dead mount",
 		},
 	} {
-		if plan, next := Advise(c.finding, Caller{}).Plan, NextStep(c.finding); plan != c.plan || next != c.next {
+		if plan, next := Known().Advise(c.finding, Caller{}).Plan, Known().NextStep(c.finding); plan != c.plan || next != c.next {
 			t.Errorf("%s: plan %q, next %q", name, plan, next)
 		}
 	}
@@ -292,7 +278,7 @@ func TestEvictionHelps(t *testing.T) {
 		"a bind":                      {StaleSubPath, Details{Place: PlaceSubPath}, false},
 		"no place is known":           {DisconnectedFUSE, Details{}, false},
 	} {
-		if got := EvictionHelps(Finding{Code: c.code, Details: c.details}); got != c.want {
+		if got := Known().EvictionHelps(Finding{Code: c.code, Details: c.details}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -3,6 +3,8 @@
 
 package fault
 
+import "sync"
+
 // The faults of the catalogue.
 const (
 	// DeletedVolumeSource: a volume answers, but is bound to a directory that was deleted or replaced, or is not the volume's.
@@ -27,153 +29,352 @@ const (
 	VolumeIOError Code = "VolumeIOError"
 )
 
-// waitsForDriver is the NoPlan of faults that the driver of a volume can end.
-const waitsForDriver = "nothing yet: replace the mount once the driver has mounted the volume again"
+// waitsForDriver is the NoPlan of faults that the driver of a volume can end, and driverNext their Next.
+const (
+	waitsForDriver = "nothing yet: replace the mount once the driver has mounted the volume again"
+	driverNext     = "have the driver mount the volume again and create another Diagnosis"
+)
 
-// catalogue is in the order of the codes.
-var catalogue = []Entry{
-	{
+// Losses when a broken mount is replaced.
+const (
+	loseNothing  = "nothing: no file is removed; open files stay open, and new opens reach the volume"
+	loseOpen     = "nothing: files that are open there keep failing"
+	lostByDaemon = "nothing: data that was not stored was lost when the daemon ended; files that are open there keep failing"
+)
+
+// Alerts of config/alerts/kubediag.yaml.
+var (
+	alertsOfVolumes = []string{"VolumeBroken", "ManyVolumesDead"}
+	alertsOfStarts  = []string{"ContainerCannotStart"}
+	alertsOfOrphans = []string{"VolumesLeftBehind"}
+)
+
+// Known returns the catalogue of kubediag. Nothing changes it.
+var Known = sync.OnceValue(func() Catalogue {
+	return Catalogue{
+		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), hungMount(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
+		staleFileHandle(), staleSubPath(), volumeIOError(),
+	}
+})
+
+func deletedVolumeSource() Entry {
+	return Entry{
 		Code:     DeletedVolumeSource,
 		Title:    "A volume is bound to a directory that was deleted or replaced, or that is not the volume's",
 		Severity: Critical,
 		Repair: "replace the mount with the same directory of the driver's staged mount, on the host and in running containers; if there " +
 			"is none, evict the pod",
+		Chinese: Translation{
+			Title:  "卷绑定在已被删除或替换的目录上，或者绑定在不属于这个卷的目录上",
+			Repair: "用驱动 stage 的挂载里的同一目录替换这个挂载，包括主机上的和运行中的容器里的；如果没有，就驱逐 Pod",
+		},
 
-		Family:       FamilyVolume,
-		Searches:     []Search{SearchVolumes},
-		AwaitsDriver: true,
-		Operation:    "volume-rebind-recover",
-		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
-		Fact:         "its directory was deleted or replaced",
-		NoPlan:       waitsForDriver,
-		Next:         "have the driver mount the volume again and create another Diagnosis",
-	},
-	{
+		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksMount,
+		Searches:  []Search{SearchVolumes},
+		Operation: "volume-rebind-recover",
+		Actions:   []ActionKind{Replace, RemoveContainerRecord, Evict},
+		Alerts:    alertsOfVolumes,
+
+		Impact: always(ImpactNow),
+		Fact:   always("its directory was deleted or replaced"),
+		BySpec: outside,
+		Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:     atVolumes(commands((*Case).recoverPod, (*Case).deletePod), commands((*Case).recoverPod), startDaemonFirst, startDaemonThenContainer),
+		Loss:   loseNothing,
+		NoPlan: waitsForDriver,
+		Next:   driverNext,
+
+		Without: []string{"Culprit"},
+	}
+}
+
+func disconnectedFUSE() Entry {
+	return Entry{
 		Code:     DisconnectedFUSE,
 		Title:    "The daemon of a volume is gone, or its session was ended by the server",
 		Severity: Critical,
 		Repair: "replace the dead mount with the one that the driver mounted again, on the host and in running containers; if there is " +
 			"none, evict the pod; unmount a dead mount of the node that hides a living one, or whose pod is going",
+		Chinese: Translation{
+			Title: "卷的守护进程已退出，或者服务端结束了它的会话",
+			Repair: "用驱动重新挂载的挂载替换失效的挂载，包括主机上的和运行中的容器里的；如果没有，就驱逐 Pod；" +
+				"节点自己的失效挂载，如果遮住了一个正常的挂载，或者它的 Pod 正在删除，就卸载它",
+		},
 
-		Family:       FamilyVolume,
-		Searches:     []Search{SearchVolumes},
-		AwaitsDriver: true,
-		Operation:    "volume-rebind-recover",
-		Actions:      []ActionKind{Replace, Unmount, RemoveContainerRecord, Evict},
-		Fact:         "the connection to its server is gone",
-		NoPlan:       waitsForDriver,
-		Next:         "have the driver mount the volume again and create another Diagnosis",
-	},
-	{
+		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksFileSystem,
+		Searches:  []Search{SearchVolumes},
+		Operation: "volume-rebind-recover",
+		Actions:   []ActionKind{Replace, Unmount, RemoveContainerRecord, Evict},
+		Alerts:    alertsOfVolumes,
+
+		Impact: always(ImpactNow),
+		Fact:   connectionGone,
+		BySpec: outside,
+		Ways: map[ActionKind]Way{
+			Replace: {driverIsBack, always(putBeneath)},
+			Unmount: {whyUnmount("a living mount of the same source lies beneath it"), always("unmount this one dead mount, and nothing that answers")},
+		},
+		At:     deadAtVolumes(),
+		Loss:   lostByDaemon,
+		NoPlan: waitsForDriver,
+		Next:   driverNext,
+
+		Without: []string{"Culprit"},
+	}
+}
+
+func heldDevice() Entry {
+	held := Remedy{Commands: commands((*Case).releaseDevice, (*Case).showHolders)}
+	return Entry{
 		Code:     HeldDevice,
 		Title:    "A device cannot be detached because something that the host does not show holds it",
 		Severity: Critical,
 		Repair:   "unmount every copy in the mount namespace that has it, without ending a process; then detach the device",
+		Chinese: Translation{
+			Title:  "设备无法 detach，因为主机上看不到的某处占用着它",
+			Repair: "在副本所在的挂载命名空间里逐个卸载，不结束任何进程，然后 detach 设备",
+		},
 
-		Family:    FamilyDevice,
+		Family: FamilyDevice, Scope: ScopeDevice, Breaks: BreaksNothing,
 		Searches:  []Search{SearchDevices},
 		Operation: "held-device-recover",
 		Actions:   []ActionKind{Unmount, Detach},
-		Fact:      "the device is still mounted elsewhere",
-		NoPlan:    "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
-		Next:      "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
-	},
-	{
+
+		Impact:  always(ImpactDetach),
+		Fact:    always("the device is still mounted elsewhere"),
+		BySpec:  byKernel,
+		Culprit: heldBy,
+		Ways: map[ActionKind]Way{
+			Unmount: {whyUnmount(""), always("unmount this copy in the mount namespace that has it, and detach the device; no process ends")},
+		},
+		At:     map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
+		NoPlan: "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
+		Next:   "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
+
+		Without: []string{"Alerts", "Loss"}, // nothing watches devices, and no mount is replaced
+	}
+}
+
+func hungMount() Entry {
+	lines := commands((*Case).recoverPod, (*Case).hungCommands)
+	return Entry{
 		Code:     HungMount,
 		Title:    "A mount does not answer",
 		Severity: Critical,
 		Repair:   "none by itself: the daemon or the server must answer again; the FUSE connection is aborted on explicit request only",
+		Chinese: Translation{
+			Title:  "挂载没有应答",
+			Repair: "不自动修复：守护进程或服务端必须恢复应答；只有明确要求时才中止 FUSE 连接",
+		},
 
-		Family:    FamilyVolume,
+		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksCallers,
 		Searches:  []Search{SearchVolumes},
 		Operation: "volume-rebind-recover",
 		Actions:   []ActionKind{Abort, Replace, RemoveContainerRecord, Evict},
-		Fact:      "it does not answer",
-		NoPlan:    "nothing by itself: the daemon or the server must answer again",
+		Alerts:    alertsOfVolumes,
+
+		Impact:  always(ImpactNow),
+		Fact:    always("it does not answer"),
+		BySpec:  outside,
+		Culprit: hungDaemon,
+		Ways:    map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:      atVolumes(lines, lines, nil, nil), // one that does not answer may do so again, and keeps a pod that is deleted
+		Loss:    lostByDaemon,
+		NoPlan:  "nothing by itself: the daemon or the server must answer again",
 		Next: "have its daemon or server answer again; if it never will, create a Diagnosis with the parameter " +
 			"param.recover.kubernetes.volume_rebind.abort \"true\", which loses what is not stored yet",
-	},
-	{
+	}
+}
+
+func missingBindSource() Entry {
+	shown := Remedy{Commands: commands((*Case).showPod)}
+	return Entry{
 		Code:     MissingBindSource,
 		Title:    "The source of a mount does not exist",
 		Severity: Critical,
 		Repair:   "none by mount: the missing file or directory has to be created, the daemon of a socket started, or the volume changed",
+		Chinese: Translation{
+			Title:  "挂载的源不存在",
+			Repair: "挂载无法修复它：需要创建缺少的文件或目录，启动提供 socket 的守护进程，或者修改卷",
+		},
 
-		Family:   FamilyBind,
+		Family: FamilyBind, Scope: ScopeContainer, Breaks: BreaksNothing,
 		Searches: []Search{SearchSubPaths, SearchSources, SearchVolumes},
 		Actions:  []ActionKind{Evict},
-		Fact:     "its source does not exist",
-		NoPlan:   "nothing: the missing file or directory has to be created, or the volume changed",
-		Next:     "create the missing file or directory, start the daemon if it is a socket, or change the volume in the pod's template",
-	},
-	{
+		Alerts:   alertsOfStarts,
+
+		Impact: unlessItRuns,
+		Fact:   always("its source does not exist"),
+		BySpec: bySpec,
+		At: map[Place]Remedy{
+			PlaceSource: shown, PlaceSubPath: shown, PlaceHostPath: shown, PlaceUnknown: shown,
+			PlaceSocket: {
+				Commands: commands((*Case).showPod), NoPlan: "nothing: the daemon that makes the socket has to be started, or the volume changed",
+				Next: always("start the daemon that makes the socket, or change the volume in the pod's template"),
+			},
+		},
+		NoPlan: "nothing: the missing file or directory has to be created, or the volume changed",
+		Next:   "create the missing file or directory, start the daemon if it is a socket, or change the volume in the pod's template",
+
+		Without: []string{"Operation", "Culprit", "Ways", "Loss"},
+	}
+}
+
+func orphanedPodVolumes() Entry {
+	left := Remedy{Commands: commands((*Case).recoverDirectory, (*Case).listDirectory)}
+	return Entry{
 		Code:     OrphanedPodVolumes,
 		Title:    "Volumes of a pod that is gone are left in the kubelet's directory",
 		Severity: Warning,
 		Repair: "remove the empty directories, leaf first, once no mount namespace has a mount of them; anything that may be data " +
 			"stays",
+		Chinese: Translation{
+			Title:  "Pod 已不存在，它的卷还留在 kubelet 的目录里",
+			Repair: "在没有任何挂载命名空间挂载它们之后，从最里层开始删除空目录；可能是数据的内容都保留",
+		},
 
-		Family:    FamilyOrphan,
+		Family: FamilyOrphan, Scope: ScopeDirectory, Breaks: BreaksNothing,
 		Searches:  []Search{SearchOrphans},
 		Operation: "orphaned-pod-recover",
 		Actions:   []ActionKind{RemoveDirectory, RemoveFile},
-		Fact:      "the pod is gone and its directory is left",
-		NoPlan:    "nothing: a person has to look at what is left",
-		Next:      "look at what is left in the directory before you remove it by hand",
-	},
-	{
+		Alerts:    alertsOfOrphans,
+
+		Impact: always(ImpactCleanup),
+		Fact:   always("the pod is gone and its directory is left"),
+		BySpec: bySpec,
+		Ways:   map[ActionKind]Way{RemoveDirectory: {always(""), always("remove the empty directories that are left, and nothing that may be data")}},
+		At:     map[Place]Remedy{PlacePodDirectory: left, PlaceUnknown: left},
+		NoPlan: "nothing: a person has to look at what is left",
+		Next:   "look at what is left in the directory before you remove it by hand",
+
+		Without: []string{"Culprit", "Loss"},
+	}
+}
+
+func sourceTypeMismatch() Entry {
+	shown := Remedy{Commands: commands((*Case).showPod)}
+	return Entry{
 		Code:     SourceTypeMismatch,
 		Title:    "A file is mounted onto a directory, or a directory onto a file",
 		Severity: Critical,
 		Repair:   "none by mount: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+		Chinese: Translation{
+			Title:  "文件挂到了目录上，或者目录挂到了文件上",
+			Repair: "挂载无法修复它：需要修改 Pod 模板里的 subPath、mountPath 或者 hostPath 的类型",
+		},
 
-		Family:   FamilyBind,
+		Family: FamilyBind, Scope: ScopeContainer, Breaks: BreaksNothing,
 		Searches: []Search{SearchSources, SearchVolumes},
 		Actions:  []ActionKind{Evict},
-		Fact:     "a file is mounted onto a directory, or the reverse",
-		NoPlan:   "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
-		Next:     "change subPath, mountPath or the type of the hostPath in the pod's template",
-	},
-	{
+		Alerts:   alertsOfStarts,
+
+		Impact: unlessItRuns,
+		Fact:   always("a file is mounted onto a directory, or the reverse"),
+		BySpec: bySpec,
+		At: map[Place]Remedy{
+			PlaceSource: shown, PlaceHostPath: shown, PlaceUnknown: shown,
+			PlaceSocket: {
+				Commands: commands((*Case).showPod), NoPlan: "nothing: what lies in the place of the socket has to go, or the volume has to be changed",
+				Next: always("move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template"),
+			},
+		},
+		NoPlan: "nothing: subPath, mountPath or the type of the hostPath has to be changed in the pod's template",
+		Next:   "change subPath, mountPath or the type of the hostPath in the pod's template",
+
+		Without: []string{"Operation", "Culprit", "Ways", "Loss"},
+	}
+}
+
+func staleFileHandle() Entry {
+	return Entry{
 		Code:     StaleFileHandle,
 		Title:    "The server does not know the directory of a volume any more",
 		Severity: Critical,
 		Repair:   "replace it with the driver's staged mount if that answers; otherwise restore the export on the server, or evict the pod",
+		Chinese: Translation{
+			Title:  "服务端不再认识卷的目录",
+			Repair: "如果驱动 stage 的挂载有应答，就用它替换；否则在服务端恢复导出，或者驱逐 Pod",
+		},
 
-		Family:       FamilyVolume,
-		Searches:     []Search{SearchVolumes},
-		AwaitsDriver: true,
-		Operation:    "volume-rebind-recover",
-		Actions:      []ActionKind{Replace, RemoveContainerRecord, Evict},
-		Fact:         "the server no longer knows its directory",
-		NoPlan:       waitsForDriver,
-		Next:         "restore the export on the server",
-	},
-	{
+		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksMount,
+		Searches:  []Search{SearchVolumes},
+		Operation: "volume-rebind-recover",
+		Actions:   []ActionKind{Replace, RemoveContainerRecord, Evict},
+		Alerts:    alertsOfVolumes,
+
+		Impact: always(ImpactNow),
+		Fact:   always("the server no longer knows its directory"),
+		BySpec: outside,
+		Ways:   map[ActionKind]Way{Replace: {takesItsPlace, always(putBeneath)}},
+		At:     deadAtVolumes(),
+		Loss:   loseOpen,
+		NoPlan: waitsForDriver,
+		Next:   "restore the export on the server",
+
+		Without: []string{"Culprit"},
+	}
+}
+
+func staleSubPath() Entry {
+	stale := Remedy{Commands: commands((*Case).recoverPod, (*Case).unmountStaleBind)}
+	return Entry{
 		Code:     StaleSubPath,
 		Title:    "A subPath is still bound to a file that was deleted or replaced",
 		Severity: Critical,
 		Repair: "unmount that one mount and bind the current file or directory in its place, if it exists; the container's next start is " +
 			"brought forward",
+		Chinese: Translation{
+			Title:  "subPath 仍绑定在已被删除或替换的文件上",
+			Repair: "只卸载这一个挂载，如果当前的文件或目录存在，就把它绑定到原来的位置；并让容器提前重新启动",
+		},
 
-		Family:    FamilyBind,
+		Family: FamilyBind, Scope: ScopeContainer, Breaks: BreaksMount,
 		Searches:  []Search{SearchSubPaths},
 		Operation: "subpath-remount-recover",
 		Actions:   []ActionKind{Unmount, RemoveContainerRecord},
-		Fact:      "the file it is bound to was deleted or replaced",
-		NoPlan:    "nothing by itself: the kubelet has to bind the current file",
-		Next:      "create another Diagnosis once that is solved",
-	},
-	{
+		Alerts:    alertsOfStarts,
+
+		Impact: unlessItRuns,
+		Fact:   always("the file it is bound to was deleted or replaced"),
+		BySpec: moved,
+		Ways: map[ActionKind]Way{
+			Replace: {always(""), replaceBind},
+			Unmount: {whyUnmount(""), always("unmount this one dead bind, which keeps its pod from going")},
+		},
+		At:     map[Place]Remedy{PlaceSubPath: stale, PlaceUnknown: stale},
+		NoPlan: "nothing by itself: the kubelet has to bind the current file",
+		Next:   "create another Diagnosis once that is solved",
+
+		Without: []string{"Culprit", "Loss"},
+	}
+}
+
+func volumeIOError() Entry {
+	lines := commands((*Case).recoverPod, (*Case).showErrors)
+	remedy := Remedy{Commands: lines}
+	return Entry{
 		Code:     VolumeIOError,
 		Title:    "The file system of a volume answers with an error",
 		Severity: Critical,
 		Repair:   "none by mount: the server, the network or the disk has to be repaired; then the volume is mounted again",
+		Chinese: Translation{
+			Title:  "卷的文件系统回答错误",
+			Repair: "挂载无法修复它：需要修复服务端、网络或磁盘，然后重新挂载卷",
+		},
 
-		Family:   FamilyVolume,
+		Family: FamilyVolume, Scope: ScopeVolume, Breaks: BreaksMount,
 		Searches: []Search{SearchVolumes},
-		Fact:     "its file system answers with an error",
-		NoPlan:   "nothing: the cause is the server, the network or the disk of the volume, and no mount of this node",
-		Next:     "repair the server, the network or the disk of the volume, and then have the volume mounted again",
-	},
+		Alerts:   alertsOfVolumes,
+
+		Impact: always(ImpactNow),
+		Fact:   always("its file system answers with an error"),
+		BySpec: outside,
+		At: map[Place]Remedy{
+			PlaceVolume: remedy, PlaceSubPath: remedy, PlaceContainer: remedy, PlaceHostPath: remedy, PlaceInsideVolume: remedy, PlaceUnknown: {},
+		},
+		NoPlan: "nothing: the cause is the server, the network or the disk of the volume, and no mount of this node",
+		Next:   "repair the server, the network or the disk of the volume, and then have the volume mounted again",
+
+		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss"},
+	}
 }

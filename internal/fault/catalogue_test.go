@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,45 +15,100 @@ import (
 
 func TestCatalogueIsComplete(t *testing.T) {
 	t.Parallel()
-	entries := Catalogue()
+	entries := Known()
 	if !slices.IsSortedFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Code, b.Code) }) {
 		t.Error("entries are not in the order of their codes")
 	}
 	for _, e := range entries {
-		if found, ok := Lookup(e.Code); !ok || found.Code != e.Code || found.Title != e.Title {
+		if found, ok := entries.Lookup(e.Code); !ok || found.Code != e.Code || found.Title != e.Title {
 			t.Errorf("lookup of %q gives %+v", e.Code, found)
 		}
-		for field, value := range map[string]string{"Title": e.Title, "Fact": e.Fact, "Repair": e.Repair, "NoPlan": e.NoPlan, "Next": e.Next} {
-			if value == "" {
-				t.Errorf("%s has no %s: set it in internal/fault/catalogue.go", e.Code, field)
-			}
-		}
-		if e.Severity != Critical && e.Severity != Warning {
-			t.Errorf("%s has severity %q", e.Code, e.Severity)
-		}
-		if !slices.Contains(Families(), e.Family) {
-			t.Errorf("%s has family %q: set Family in internal/fault/catalogue.go to one of %q", e.Code, e.Family, Families())
-		}
-		if len(e.Actions) == 0 && e.Operation != "" {
-			t.Errorf("%s has no Actions, and Operation %q: set the Actions of that in internal/fault/catalogue.go", e.Code, e.Operation)
-		}
-		if len(e.Searches) == 0 {
-			t.Errorf("%s is found by no search, so neither scan nor the sentinel reports it: set Searches in internal/fault/catalogue.go", e.Code)
-		}
-		for _, search := range e.Searches {
-			if !slices.Contains(Searches(), search) {
-				t.Errorf("%s is found by the search %q: it is none of %q", e.Code, search, Searches())
-			}
+		for _, problem := range problemsOf(e) {
+			t.Errorf("%s in internal/fault/catalogue.go: %s", e.Code, problem)
 		}
 	}
-	if _, ok := Lookup("NoSuchFault"); ok {
+	if _, ok := entries.Lookup("NoSuchFault"); ok {
 		t.Error("a code that is none was found")
+	}
+}
+
+// problemsOf says what an entry lacks, and what in it cannot be.
+func problemsOf(e Entry) (problems []string) {
+	for _, path := range unset(reflect.ValueOf(e), "") {
+		if !slices.Contains(e.Without, path) && path != "Without" {
+			problems = append(problems, "set "+path+", or name it in Without")
+		}
+	}
+	for _, name := range e.Without {
+		if field := reflect.ValueOf(e).FieldByName(name); !field.IsValid() || !field.IsZero() {
+			problems = append(problems, name+" is in Without, and is set or no field")
+		}
+	}
+	known := func(field string, is bool, value any) {
+		if !is && !reflect.ValueOf(value).IsZero() {
+			problems = append(problems, field+" is not one of its constants")
+		}
+	}
+	known("Severity", e.Severity == Critical || e.Severity == Warning, e.Severity)
+	known("Family", slices.Contains(Families(), e.Family), e.Family)
+	known("Scope", slices.Contains(Scopes(), e.Scope), e.Scope)
+	for _, search := range e.Searches {
+		known("Searches", slices.Contains(Searches(), search), search)
+	}
+	for kind := range e.Ways {
+		if kind == Replace && slices.Contains(e.Actions, Unmount) {
+			continue // a bind is replaced by an Unmount that binds again
+		}
+		known("Ways", slices.Contains(e.Actions, kind), kind)
+	}
+	if _, ok := e.At[PlaceUnknown]; !ok && e.At != nil {
+		problems = append(problems, "At has nothing for a place that is not known")
+	}
+	for place, remedy := range e.At {
+		known("At", slices.Contains(Places(), place), place)
+		if len(remedy.Commands) == 0 && place != PlaceUnknown {
+			problems = append(problems, "At "+string(place)+" has no commands")
+		}
+	}
+	return problems
+}
+
+// unset lists the fields of a struct that have no value.
+func unset(v reflect.Value, path string) (names []string) {
+	for i := range v.NumField() {
+		field, name := v.Field(i), path+v.Type().Field(i).Name
+		switch {
+		case field.Kind() == reflect.Struct:
+			names = append(names, unset(field, name+".")...)
+		case field.IsZero():
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestForgottenFieldIsNamed for each field in turn, of an entry that has all others.
+func TestForgottenFieldIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, e := range Known() {
+		for i := range reflect.TypeFor[Entry]().NumField() {
+			name := reflect.TypeFor[Entry]().Field(i).Name
+			if name == "Without" {
+				continue
+			}
+			forgotten := e
+			forgotten.Without = slices.DeleteFunc(slices.Clone(e.Without), func(n string) bool { return n == name })
+			reflect.ValueOf(&forgotten).Elem().Field(i).SetZero()
+			if !slices.ContainsFunc(problemsOf(forgotten), func(p string) bool { return strings.Contains(p, "set "+name) }) {
+				t.Errorf("%s without %s: nothing names the field", e.Code, name)
+			}
+		}
 	}
 }
 
 func TestEveryFaultHasARunbook(t *testing.T) {
 	t.Parallel()
-	for _, e := range Catalogue() {
+	for _, e := range Known() {
 		page := "docs/runbook/" + string(e.Code) + ".md"
 		text, err := os.ReadFile(filepath.Join("..", "..", page))
 		if err != nil {

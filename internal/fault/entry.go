@@ -3,7 +3,10 @@
 
 package fault
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Severity says how much a fault hurts.
 type Severity string
@@ -16,14 +19,14 @@ const (
 	Warning Severity = "warning"
 )
 
-// Family says what is damaged. Faults of one family have one impact and one alert, and are repaired in the same way.
+// Family says who repairs a fault.
 type Family string
 
 // Families.
 const (
 	// FamilyBind: a bind of one container, or the source of a bind that has to be made.
 	FamilyBind Family = "bind"
-	// FamilyVolume: a volume, for all containers of its pod. A new pod gets a new mount.
+	// FamilyVolume: a volume, with all mounts of it.
 	FamilyVolume Family = "volume"
 	// FamilyDevice: a block device.
 	FamilyDevice Family = "device"
@@ -33,6 +36,42 @@ const (
 
 // Families lists every family. The caller owns the slice.
 func Families() []Family { return []Family{FamilyBind, FamilyVolume, FamilyDevice, FamilyOrphan} }
+
+// Scope says what a fault hurts, and so what makes two faults of one code different.
+type Scope string
+
+// Scopes.
+const (
+	// ScopeContainer: one container of a pod.
+	ScopeContainer Scope = "container"
+	// ScopeVolume: a volume, for all containers of its pod.
+	ScopeVolume Scope = "volume"
+	// ScopeDevice: a device of the node. The pod of the finding is the holder's.
+	ScopeDevice Scope = "device"
+	// ScopeDirectory: a directory of the node, whose pod is gone.
+	ScopeDirectory Scope = "directory"
+)
+
+// Scopes lists every scope. The caller owns the slice.
+func Scopes() []Scope { return []Scope{ScopeContainer, ScopeVolume, ScopeDevice, ScopeDirectory} }
+
+// OfPod reports whether the fault hurts a pod that the finding names.
+func (s Scope) OfPod() bool { return s == ScopeContainer || s == ScopeVolume }
+
+// Breakage says how far the damage of a mount reaches. A larger one includes the smaller ones.
+type Breakage int
+
+// Breakages.
+const (
+	// BreaksNothing: no mount is broken by itself.
+	BreaksNothing Breakage = iota + 1
+	// BreaksMount: the mount is broken. One mount has one such fault.
+	BreaksMount
+	// BreaksFileSystem: each mount of the file system is broken.
+	BreaksFileSystem
+	// BreaksCallers: each process that touches the file system waits, the kubelet among them. It may answer again.
+	BreaksCallers
+)
 
 // Search is a pass over one kind of things on a node. It may find faults of several families.
 type Search string
@@ -56,45 +95,109 @@ func Searches() []Search {
 	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans}
 }
 
-// Watched reports whether the sentinel makes the search all the time, without a Diagnosis.
-func (s Search) Watched() bool {
-	switch s {
-	case SearchSubPaths, SearchVolumes, SearchOrphans:
-		return true
-	case SearchSources, SearchDevices:
-	}
-	return false
+// watched are the searches that the sentinel makes all the time, without a Diagnosis.
+var watched = map[Search]bool{
+	SearchSubPaths: true, SearchVolumes: true, SearchOrphans: true, SearchSources: false, SearchDevices: false,
 }
 
-// Entry is what the catalogue says about one fault. The program makes its lists of codes from the entries.
+// Watched reports whether the sentinel makes the search all the time, without a Diagnosis.
+func (s Search) Watched() bool { return watched[s] }
+
+// Entry says all that depends on the code of a fault. The program makes its lists of codes from the entries.
 type Entry struct {
 	Code     Code
-	Title    string
 	Severity Severity
+	Title    string
 	// Repair is the smallest safe repair, or what a person has to do where kubediag repairs nothing.
 	Repair string
+	// Chinese has the texts of the documents in Chinese.
+	Chinese Translation
 
 	Family Family
+	Scope  Scope
+	Breaks Breakage
 	// Searches are those that find the fault.
 	Searches []Search
-	// AwaitsDriver is whether the fault can be repaired once the volume's driver has mounted the volume again.
-	AwaitsDriver bool
-	// Operation is the name of the Operation that repairs the fault without loss. Empty: there is none.
+	// Operation is the name of the Operation that repairs the fault without loss.
 	Operation string
-	// Actions are the kinds of actions that there are against the fault. Empty: there are none.
+	// Actions are the kinds of actions that there are against the fault.
 	Actions []ActionKind
-	// Fact is the fixed part of the sentence about a finding.
-	Fact string
+	// Alerts are the names of the rules for Prometheus that count the fault.
+	Alerts []string
+
+	// Impact says when a finding hurts.
+	Impact func(Finding) Impact
+	// Fact is the first part of the summary of a finding. Culprit is the whole summary of one that names the process behind
+	// it, and empty for the others.
+	Fact, Culprit func(Finding) string
+	// BySpec reports whether only the spec of its pod shows a finding at a mount, on the node whose kubelet has that root.
+	BySpec func(at Mount, root string) bool
+	// Ways are the actions that may repair a finding without loss.
+	Ways map[ActionKind]Way
+	// At has what a person can do at each place where the fault is found, and at one that is not known.
+	At map[Place]Remedy
+	// Loss is what is lost when a broken mount of the fault is replaced.
+	Loss string
 	// NoPlan says why kubediag does nothing about a finding that it cannot repair, Next what a person does then.
 	NoPlan, Next string
+
+	// Without names the fields that the fault has none of. A field that is neither set nor named was forgotten.
+	Without []string
 }
 
-// Catalogue lists every entry, ordered by code. The caller owns the slice.
-func Catalogue() []Entry { return slices.Clone(catalogue) }
+// bySpec is of faults that only the spec of a pod shows: a source that a container cannot get, a pod that no source knows.
+func bySpec(Mount, string) bool { return true }
 
-// CodesOf lists the codes of the entries that match, in order.
-func CodesOf(match func(Entry) bool) (codes []Code) {
-	for _, e := range catalogue {
+// byKernel is of faults that the kernel shows alone.
+func byKernel(Mount, string) bool { return false }
+
+// outside is of faults of volumes: the kubelet's own mounts need no spec, and those on which a hostPath lies do.
+func outside(at Mount, root string) bool { return !strings.HasPrefix(at.Point, root+"/") }
+
+// deletedMark ends the root of a mount whose source was deleted, as the kernel shows it.
+const deletedMark = "//deleted"
+
+// moved is of binds: the kernel shows that the source was deleted, and the spec that it was moved.
+func moved(at Mount, _ string) bool { return !strings.HasSuffix(at.Root, deletedMark) }
+
+// Translation has texts of an entry in another language.
+type Translation struct{ Title, Repair string }
+
+// Way is one action that repairs a fault.
+type Way struct {
+	// Why is a part of the summary: what makes the action possible. Empty: the fact says enough.
+	Why func(Finding) string
+	// Plan is what kubediag would do.
+	Plan func(Finding) string
+}
+
+// Catalogue has an entry for each fault that a program knows, in the order of the codes. It is made once and handed on.
+type Catalogue []Entry
+
+// Lookup finds the entry of a code.
+func (c Catalogue) Lookup(code Code) (Entry, bool) {
+	if i := slices.IndexFunc(c, func(e Entry) bool { return e.Code == code }); i >= 0 {
+		return c[i], true
+	}
+	return Entry{}, false
+}
+
+// Entry returns the entry of a code. A code that the catalogue does not have is from a processor outside, or of another
+// version: its entry says only that.
+func (c Catalogue) Entry(code Code) Entry {
+	if e, ok := c.Lookup(code); ok {
+		return e
+	}
+	return Entry{
+		Code: code, Title: string(code), Impact: always(ImpactNow), Fact: always("this version of kubediag does not know the fault"),
+		BySpec: bySpec,
+		NoPlan: "nothing: this version of kubediag does not know the fault",
+	}
+}
+
+// Codes lists the codes of the entries that match, in order.
+func (c Catalogue) Codes(match func(Entry) bool) (codes []Code) {
+	for _, e := range c {
 		if match(e) {
 			codes = append(codes, e.Code)
 		}
@@ -102,30 +205,14 @@ func CodesOf(match func(Entry) bool) (codes []Code) {
 	return codes
 }
 
-// Codes lists the codes of the family, in order.
-func (f Family) Codes() []Code {
-	return CodesOf(func(e Entry) bool { return e.Family == f })
+// FoundBy lists the codes that one of the searches finds, in order.
+func (c Catalogue) FoundBy(searches ...Search) []Code {
+	return c.Codes(func(e Entry) bool {
+		return slices.ContainsFunc(searches, func(s Search) bool { return slices.Contains(e.Searches, s) })
+	})
 }
 
-// Codes lists the codes that the search finds, in order.
-func (s Search) Codes() []Code {
-	return CodesOf(func(e Entry) bool { return slices.Contains(e.Searches, s) })
-}
-
-// Entry returns the entry of the code. It is empty if the catalogue does not have the code.
-func (c Code) Entry() Entry {
-	e, _ := Lookup(c)
-	return e
-}
-
-// BreaksMount reports whether the fault says of a mount itself that it is broken. One mount has one such fault.
-func (c Code) BreaksMount() bool { return c == StaleSubPath || c.Entry().Family == FamilyVolume }
-
-// Lookup finds the entry of a code.
-func Lookup(code Code) (Entry, bool) {
-	i := slices.IndexFunc(catalogue, func(e Entry) bool { return e.Code == code })
-	if i < 0 {
-		return Entry{}, false
-	}
-	return catalogue[i], true
+// OfFamily lists the codes of the family, in order.
+func (c Catalogue) OfFamily(f Family) []Code {
+	return c.Codes(func(e Entry) bool { return e.Family == f })
 }

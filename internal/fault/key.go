@@ -49,7 +49,7 @@ func (k Key) Subject() Key {
 }
 
 // OfContainer reports whether a fault of the code concerns one container, and not the volume for all of them.
-func (c Code) OfContainer() bool { return c.Entry().Family == FamilyBind }
+func (c Code) OfContainer() bool { return Known().Entry(c).Scope == ScopeContainer }
 
 // Location is the key without the code: where a repair is made, whatever it repairs.
 func (k Key) Location() Key {

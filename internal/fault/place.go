@@ -5,11 +5,13 @@ package fault
 
 import "strings"
 
-// Place says what kind of thing is at fault. The same fault needs another remedy at another place. Empty: it is not known.
+// Place says what kind of thing is at fault. The same fault needs another remedy at another place.
 type Place string
 
 // Places.
 const (
+	// PlaceUnknown: it is not known what kind of thing it is.
+	PlaceUnknown Place = ""
 	// PlaceVolume: a mount that a driver or a volume plugin has made for this pod. A new pod gets a mount of its own.
 	PlaceVolume Place = "Volume"
 	// PlaceHostPath: a mount of the node on which a hostPath of the pod lies. A new pod gets the same mount.
@@ -30,7 +32,7 @@ const (
 	PlacePodDirectory Place = "PodDirectory"
 )
 
-// Places lists every place. The caller owns the slice.
+// Places lists every place that is known. The caller owns the slice.
 func Places() []Place {
 	return []Place{
 		PlaceVolume, PlaceHostPath, PlaceInsideVolume, PlaceSubPath, PlaceContainer, PlaceSource, PlaceSocket,

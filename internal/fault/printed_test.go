@@ -24,7 +24,7 @@ var (
 
 // everyFinding has each code at each place with each decision, and a text wherever a finding has one from outside.
 func everyFinding(text string) (all []Finding) {
-	for _, code := range CodesOf(func(Entry) bool { return true }) {
+	for _, code := range Known().Codes(func(Entry) bool { return true }) {
 		for _, place := range append(Places(), "") {
 			for _, repair := range []ActionKind{"", Replace, Unmount, RemoveDirectory} {
 				for _, state := range []PodState{"", PodWanted, PodDeleting, PodEnded} {
@@ -82,7 +82,7 @@ func TestEveryPrintedLine(t *testing.T) {
 	for _, text := range append(hostile, "\x00", "--all", "a\tb", "41/abort; touch pwned; #") {
 		var lines []string
 		for _, f := range everyFinding(text) {
-			for _, c := range Advise(f, caller).Commands {
+			for _, c := range Known().Advise(f, caller).Commands {
 				if strings.ContainsFunc(c.Line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 					t.Errorf("%s: line %q has a character for terminals", f.Code, c.Line)
 				}
@@ -174,7 +174,7 @@ func TestControlCharactersAreNotPasted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			commands := Advise(c.finding, Caller{}).Commands
+			commands := Known().Advise(c.finding, Caller{}).Commands
 			var lines []string
 			said := false
 			for _, command := range commands {

@@ -150,7 +150,7 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 // evictAfter returns how long faults of one code last before their pod is evicted, or 0 if it is not.
 func evictAfter(d *policy.Decision, faults []fault.Finding) time.Duration {
 	if d.Mode == v1.RecoveryOff || d.Mode == v1.RecoveryObserve ||
-		slices.ContainsFunc(faults, func(f fault.Finding) bool { return !fault.EvictionHelps(f) }) {
+		slices.ContainsFunc(faults, func(f fault.Finding) bool { return !fault.Known().EvictionHelps(f) }) {
 		return 0
 	}
 	after, _, _ := policy.EvictAfter(d.Policies)

@@ -52,7 +52,7 @@ func TestCodesOfTextsFromTheWild(t *testing.T) {
 
 func TestEveryFaultHasAWording(t *testing.T) {
 	t.Parallel()
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		if !slices.ContainsFunc(wordings, func(w wording) bool { return w.code == e.Code }) {
 			t.Errorf("%s has no wording: add what the kubelet or the kernel writes about it to wordings in internal/kubelog/codes.go, "+
 				"and an example to testdata/texts.txt", e.Code)
@@ -89,7 +89,7 @@ func FuzzCodes(f *testing.F) {
 			t.Errorf("codes = %q, want them in order and each once", found)
 		}
 		for _, code := range found {
-			if _, ok := fault.Lookup(code); !ok {
+			if _, ok := fault.Known().Lookup(code); !ok {
 				t.Errorf("%q is not in the catalogue", code)
 			}
 		}

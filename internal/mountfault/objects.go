@@ -99,7 +99,7 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 }
 
 func advise(f *sentinel.Fault, automatic bool) fault.Advice {
-	return fault.Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.KubeletPID})
+	return fault.Known().Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.KubeletPID})
 }
 
 // recovery returns what RecoveryPolicies say about faults of one subject, or nil.

@@ -17,7 +17,7 @@ import (
 // Describe names the fault, its place and its cause: the first sentence of the evidence, if it has no path.
 func Describe(code fault.Code, container, volume string, evidence []string) string {
 	text := string(code)
-	if entry, ok := fault.Lookup(code); ok {
+	if entry, ok := fault.Known().Lookup(code); ok {
 		text = entry.Title
 	}
 	why := ""

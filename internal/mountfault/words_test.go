@@ -49,7 +49,7 @@ func TestObjectOfAPod(t *testing.T) {
 			Pod: &v1.FaultPod{Namespace: "shop", Name: p.Name, UID: p.UID}, Workload: &v1.Workload{Kind: "Deployment", Name: "web"},
 			Container: "app", Volume: "config", Device: "0:93", Since: metav1.NewTime(began),
 			Summary:  "container app, volume config: the file it is bound to was deleted or replaced; the next start of the container fails",
-			Evidence: []string{"link count is 0"}, Plan: fault.Advise(f.Finding, fault.Caller{}).Plan,
+			Evidence: []string{"link count is 0"}, Plan: fault.Known().Advise(f.Finding, fault.Caller{}).Plan,
 			Commands: []v1.FaultCommand{{
 				Purpose: "shows the plan, asks, repairs it and proves it", Line: "kubediag recover shop/web-5d5f8b6c5-x2x9k",
 			}, {

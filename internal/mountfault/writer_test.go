@@ -373,7 +373,7 @@ func TestTextsOfTheNode(t *testing.T) {
 	run(t, func(t *testing.T, n *testNode) {
 		long := strings.Repeat("\x1b[31m\u202e\xff é", 1000)
 		p := n.pod(strings.Repeat("p", 253))
-		for i, entry := range fault.Catalogue() {
+		for i, entry := range fault.Known() {
 			f := changed(stale(p, strings.Repeat("c", 63)), func(f *sentinel.Fault) {
 				f.Code, f.Volume, f.Details.Driver, f.Details.Device, f.Mount.Point = entry.Code, fmt.Sprint(i, long), long, long, long
 				f.Details.HeldBy = &fault.Process{PID: 7, Command: long}

@@ -51,7 +51,7 @@ type identity struct {
 
 func identityOf(f fault.Finding) identity {
 	code := f.Code
-	if code.BreaksMount() {
+	if fault.Known().Entry(code).Breaks >= fault.BreaksMount {
 		code = ""
 	}
 	switch {

@@ -61,7 +61,7 @@ func nextOf(faults []v1.Fault) string {
 	if i < 0 {
 		return ""
 	}
-	return fault.Code(faults[i].Code).Entry().Next
+	return fault.Known().Entry(fault.Code(faults[i].Code)).Next
 }
 
 // causeAndNext is a sentence of a result, its cause and the next step, which is never cut: the cause is. A message that does not

@@ -17,7 +17,7 @@ func TestSummaryKeepsTheNextStep(t *testing.T) {
 	long := strings.Repeat("/a-long-directory-字", 60)
 	held := &terminalError{reason: v1.ReasonRepairHeld, message: "operation auto-recover (node 2) may not repair now: held by policy: policy " +
 		strings.Repeat("p", 250) + " is paused because of " + long + ". Next: set spec.paused of RecoveryPolicy pause to false, and create another Diagnosis"}
-	for _, entry := range fault.Catalogue() {
+	for _, entry := range fault.Known() {
 		for _, size := range []int{0, 1, 40, 250} {
 			name := strings.Repeat("n", size)
 			d := &v1.Diagnosis{Status: v1.DiagnosisStatus{Outcome: v1.OutcomeFaultFound, Faults: []v1.Fault{

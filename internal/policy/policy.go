@@ -39,7 +39,7 @@ func Compile(policy *v1.RecoveryPolicy) *Policy {
 	c := &Policy{RecoveryPolicy: policy, Problems: policy.Spec.Validate()}
 	at := field.NewPath("spec")
 	for i, code := range policy.Spec.FaultCodes {
-		if !slices.ContainsFunc(fault.Catalogue(), func(e fault.Entry) bool { return string(e.Code) == code }) {
+		if !slices.ContainsFunc(fault.Known(), func(e fault.Entry) bool { return string(e.Code) == code }) {
 			c.Problems = append(c.Problems, field.Invalid(at.Child("faultCodes").Index(i), code, "is not a fault of the catalogue"))
 		}
 	}
@@ -113,7 +113,7 @@ func (p *Policy) codes() []string {
 		return p.Spec.FaultCodes
 	}
 	var all []string
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		all = append(all, string(e.Code))
 	}
 	return all

@@ -50,11 +50,7 @@ const (
 var searches = [sourceCount]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
 
 // Codes lists the codes that the sentinel finds, in order.
-func Codes() []fault.Code {
-	return fault.CodesOf(func(e fault.Entry) bool {
-		return slices.ContainsFunc(e.Searches, func(s fault.Search) bool { return slices.Contains(searches[:], s) })
-	})
-}
+func Codes() []fault.Code { return fault.Known().FoundBy(searches[:]...) }
 
 // Faults returns the present faults, in no order. unknown are the codes of sources whose first scan has not ended. The
 // caller changes none of the faults.
@@ -68,7 +64,7 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 		r := &s.reports[from]
 		present = append(present, r.faults...)
 		if !r.scanned && s.hasSource(source(from)) {
-			unknown = append(unknown, search.Codes()...)
+			unknown = append(unknown, fault.Known().FoundBy(search)...)
 		}
 	}
 	slices.Sort(unknown)

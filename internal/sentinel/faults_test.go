@@ -35,7 +35,7 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 			t.Errorf("%d present, %d changes; unknown (-want +got):\n%s", len(present), changes, diff)
 		}
 	}
-	volumes := fault.SearchVolumes.Codes()
+	volumes := fault.Known().FoundBy(fault.SearchVolumes)
 	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "SourceTypeMismatch",
 		"StaleFileHandle", "StaleSubPath", "VolumeIOError")
 	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing

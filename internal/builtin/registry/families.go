@@ -31,7 +31,7 @@ func (p parts) steps() []pipeline.Step {
 // families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and
 // only if the Diagnosis names it and allows that.
 func (p parts) families() []auto.Family {
-	dead := fault.FamilyVolume.Codes()
+	dead := fault.Known().OfFamily(fault.FamilyVolume)
 	return []auto.Family{
 		{
 			Name: "subPath", Scope: auto.Pods, Diagnoser: p.staleSubPath,
@@ -57,5 +57,5 @@ func (p parts) families() []auto.Family {
 
 // repairedCodes are those of a family that an Operation repairs.
 func repairedCodes(family fault.Family) []fault.Code {
-	return fault.CodesOf(func(e fault.Entry) bool { return e.Family == family && e.Operation != "" })
+	return fault.Known().Codes(func(e fault.Entry) bool { return e.Family == family && e.Operation != "" })
 }

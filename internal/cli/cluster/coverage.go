@@ -246,7 +246,7 @@ func unwatchedText() string {
 			continue
 		}
 		var codes []string
-		for _, code := range s.Codes() {
+		for _, code := range fault.Known().FoundBy(s) {
 			codes = append(codes, string(code))
 		}
 		kinds = append(kinds, names[s]+" ("+strings.Join(codes, ", ")+")")

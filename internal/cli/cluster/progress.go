@@ -170,7 +170,7 @@ func (w *progressPrinter) faultText(f *v1.Fault) string {
 	}
 	var b strings.Builder
 	b.WriteString(w.Marked("  ", "✗", terminal.Red, name))
-	if entry, ok := fault.Lookup(fault.Code(f.Code)); ok {
+	if entry, ok := fault.Known().Lookup(fault.Code(f.Code)); ok {
 		b.WriteString(w.Wrap("    ", entry.Title, 4))
 	}
 	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {

@@ -145,7 +145,7 @@ func (p *markdownPage) addFindings(d *v1.Diagnosis) {
 	for i := range d.Status.Faults {
 		f := &d.Status.Faults[i]
 		p.printf("%d. **%s**, %s%s\n", i+1, escapeProse(f.Code), f.State, escapeProse(faultLocation(f)))
-		if entry, ok := fault.Lookup(fault.Code(f.Code)); ok {
+		if entry, ok := fault.Known().Lookup(fault.Code(f.Code)); ok {
 			p.printf("   - %s\n", entry.Title)
 		}
 		if m := f.Mount; m != nil {

@@ -72,7 +72,7 @@ func placesInOrder(faults []scanFault) (all []faultPlace) {
 
 // subjectKey is what the fault hurts, as far as faults of the same are one place: a device, or a workload.
 func (f *scanFault) subjectKey() string {
-	if f.Code == fault.HeldDevice {
+	if f.ofDevice() {
 		return "device " + cmp.Or(f.Details.Device, f.Mount.Device)
 	}
 	if w := f.Details.Workload; w != (fault.Workload{}) {
@@ -112,7 +112,7 @@ func comparePlaces(a, b faultPlace) int {
 
 // spreadRank puts first what hurts others, too: all that touches a mount that hangs waits, the kubelet among them.
 func spreadRank(f *scanFault) int {
-	if f.Code == fault.HungMount {
+	if fault.Known().Entry(f.Code).Breaks == fault.BreaksCallers {
 		return 0
 	}
 	return 1

@@ -45,7 +45,7 @@ func searchesFor(codes []string) []faultSearch {
 		return faultSearches
 	}
 	return slices.DeleteFunc(slices.Clone(faultSearches), func(k faultSearch) bool {
-		return !slices.ContainsFunc(k.search.Codes(), func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
+		return !slices.ContainsFunc(fault.Known().FoundBy(k.search), func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
 	})
 }
 

@@ -90,7 +90,7 @@ func (s *scan) addContainerStates(ctx context.Context, faults []fault.Finding) {
 	for i := range faults {
 		f := &faults[i]
 		if f.Container != "" && f.Details.Container == "" && s.specs.PodByUID(f.Pod.UID) == nil &&
-			fault.Advise(*f, fault.Caller{}).Impact == fault.ImpactNextStart {
+			fault.Known().Advise(*f, fault.Caller{}).Impact == fault.ImpactNextStart {
 			key := [2]string{f.Pod.UID, f.Container}
 			asked[key] = append(asked[key], f)
 		}

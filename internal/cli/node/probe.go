@@ -192,7 +192,7 @@ func unknownError(a asking.Answer) error {
 // reportText is for people.
 func (r *probeReport) reportText() string {
 	var text strings.Builder
-	if entry, ok := fault.Lookup(r.Code); ok {
+	if entry, ok := fault.Known().Lookup(r.Code); ok {
 		fmt.Fprintf(&text, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
 	} else if r.bindUntried {
 		text.WriteString("Alive, but whether a container could be started with it is not known\n")
@@ -209,7 +209,7 @@ func (r *probeReport) reportText() string {
 		writeRow(&text, 2, label, e)
 		label = ""
 	}
-	if entry, ok := fault.Lookup(r.Code); ok {
+	if entry, ok := fault.Known().Lookup(r.Code); ok {
 		for _, line := range remedyLines(entry, thisProgram()) {
 			writeRow(&text, 2, line[0], line[1])
 		}

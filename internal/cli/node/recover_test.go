@@ -114,7 +114,7 @@ func TestEngineHasAllThatShips(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		if e.Operation == "" {
 			continue
 		}

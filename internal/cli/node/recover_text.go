@@ -52,7 +52,7 @@ func (r *recovery) goneLines() string {
 // lineText is a fault in one line.
 func (f *scanFault) lineText() string {
 	text := fmt.Sprintf("%d. %s", f.Place, f.Code)
-	if f.Code == fault.HeldDevice {
+	if f.ofDevice() {
 		return printable.Quoted(text + " " + f.deviceText() + " at " + f.Mount.Point)
 	}
 	if f.Pod != (scanPod{}) {

@@ -62,16 +62,20 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 	}
 	at := map[group]*repairTarget{}
 	for _, found := range faults {
-		g := group{operation: found.Code.Entry().Operation, pod: found.Pod.UID}
-		switch {
-		case found.Details.Repair == "" || g.operation == "":
+		entry := fault.Known().Entry(found.Code)
+		g := group{operation: entry.Operation, pod: found.Pod.UID}
+		if found.Details.Repair == "" || g.operation == "" {
 			g = group{place: found.Place}
-		case found.Code == fault.StaleSubPath:
-			g.container = found.Container
-		case found.Code == fault.HeldDevice:
-			g.pod, g.device = "", cmp.Or(found.Details.Device, found.Mount.Device)
-		case found.Code != fault.OrphanedPodVolumes:
-			g.volume = found.kubeletVolume()
+		} else {
+			switch entry.Scope {
+			case fault.ScopeContainer:
+				g.container = found.Container
+			case fault.ScopeVolume:
+				g.volume = found.kubeletVolume()
+			case fault.ScopeDevice:
+				g.pod, g.device = "", cmp.Or(found.Details.Device, found.Mount.Device)
+			case fault.ScopeDirectory: // its pod says which
+			}
 		}
 		target := at[g]
 		if target == nil {
@@ -83,7 +87,7 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 				target.setRefused("kubediag does %s", found.Plan)
 			case g.device != "":
 				target.spec.Parameters[device.ParamDevice] = g.device
-			case found.Code == fault.OrphanedPodVolumes:
+			case entry.Scope == fault.ScopeDirectory:
 				target.spec.Parameters[orphan.ParamUID] = found.Pod.UID
 			default:
 				target.spec.PodReference = &v1.PodReference{Namespace: found.Pod.Namespace, Name: found.Pod.Name, Container: g.container}
@@ -142,11 +146,11 @@ func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err er
 			return nil
 		}
 		if r.engine.pods.runtime == nil { // no source says how containers are later
-			target.spec.Parameters[subpath.ParamWaitSeconds] = "0"
-			if target.operation == fault.DisconnectedFUSE.Entry().Operation {
-				target.spec.Parameters[rebind.ParamRebindWaitSeconds] = "0"
-				delete(target.spec.Parameters, subpath.ParamWaitSeconds)
+			wait := subpath.ParamWaitSeconds
+			if fault.Known().Entry(target.faults[0].Code).Scope == fault.ScopeVolume {
+				wait = rebind.ParamRebindWaitSeconds
 			}
+			target.spec.Parameters[wait] = "0"
 		}
 	}
 	if target.spec.OperationSet, err = r.engine.singleOperationSet(ctx, target.operation); err != nil {

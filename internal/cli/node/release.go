@@ -93,7 +93,7 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 // runRelease plans, asks, repairs and looks again.
 func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change changeOptions) error {
 	ctx, d, view := cmd.Context(), r.device.device, r.view
-	r.target = &repairTarget{operation: fault.HeldDevice.Entry().Operation, progress: progressPlanned, faults: []*scanFault{{
+	r.target = &repairTarget{operation: fault.Known().Entry(fault.HeldDevice).Operation, progress: progressPlanned, faults: []*scanFault{{
 		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}

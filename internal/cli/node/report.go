@@ -56,6 +56,9 @@ type scanFault struct {
 // kubeletVolume is the kubelet's name of the volume. Unlike Volume, it is the same whether the pod's spec is known or not.
 func (f *scanFault) kubeletVolume() string { return cmp.Or(f.Details.PersistentVolume, f.Volume) }
 
+// ofDevice reports whether the fault is of a device. Its pod is the holder's.
+func (f *scanFault) ofDevice() bool { return fault.Known().Entry(f.Code).Scope == fault.ScopeDevice }
+
 // volumeText is the volume for people, with both of its names.
 func (f *scanFault) volumeText() string {
 	if name := f.Details.PersistentVolume; name != "" && name != f.Volume {
@@ -191,7 +194,7 @@ func newReport(findings []fault.Finding, l scanCoverage, caller fault.Caller) *s
 		if mount.Namespace == l.MountNamespace {
 			mount.Namespace = 0
 		}
-		a := fault.Advise(finding, caller)
+		a := fault.Known().Advise(finding, caller)
 		report.Faults = append(report.Faults, scanFault{
 			Code: finding.Code, Impact: a.Impact, Heal: a.Heal, Summary: a.Summary, Plan: a.Plan,
 			Pod: scanPod{finding.Pod.UID, finding.Pod.Namespace, finding.Pod.Name}, Container: finding.Container,

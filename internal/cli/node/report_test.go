@@ -247,7 +247,7 @@ func TestACleanResultIsOneLine(t *testing.T) {
 
 func TestEveryFaultOfTheCatalogueIsExplained(t *testing.T) {
 	t.Parallel()
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		text := scanView{scanReport: reportOf([]fault.Finding{{Code: e.Code}}, scanCoverage{}), verbose: true}.reportText()
 		for _, part := range []string{string(e.Code), e.Title, e.Repair, "kubediag explain " + string(e.Code)} {
 			if !strings.Contains(text, part) {

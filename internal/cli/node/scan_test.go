@@ -15,7 +15,7 @@ import (
 // TestEveryCodeIsSearchedFor has scan run each search of the catalogue, and --only those that find the code.
 func TestEveryCodeIsSearchedFor(t *testing.T) {
 	t.Parallel()
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		var got []fault.Search
 		for _, s := range searchesFor([]string{string(e.Code)}) {
 			got = append(got, s.search)

@@ -210,6 +210,12 @@ func (v scanView) nextCommandsText(places []faultPlace) string {
 	return text
 }
 
+// isBrokenBind reports whether the fault is of a bind that some kubelets renew by themselves.
+func isBrokenBind(f scanFault) bool {
+	e := fault.Known().Entry(f.Code)
+	return e.Family == fault.FamilyBind && e.Breaks == fault.BreaksMount
+}
+
 // recoverCommands is the command that repairs all that it can, and the places that it leaves.
 func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, left []faultPlace) {
 	line := "kubediag recover" + v.flags
@@ -217,8 +223,8 @@ func (v scanView) recoverCommands(places []faultPlace) (list []fault.Command, le
 		line = getPods + v.program.commandLine(line+" --pods=pods.json")
 	}
 	for _, p := range places {
-		if f := p.faults[0]; f.Details.Repair == "" || f.Code.Entry().Operation == "" || f.Pod.Name == "" &&
-			f.Code != fault.HeldDevice && f.Code != fault.OrphanedPodVolumes {
+		f := p.faults[0]
+		if entry := fault.Known().Entry(f.Code); f.Details.Repair == "" || entry.Operation == "" || f.Pod.Name == "" && entry.Scope.OfPod() {
 			left = append(left, p)
 			continue
 		}
@@ -300,7 +306,7 @@ func (v scanView) caveatLines() (lines []string) {
 	if n := l.RenewedByKubelet; n > 0 && (v.hasFaults() || v.verbose) {
 		lines = append(lines, verb.Count(n, "stale bind")+" left out, which this kubelet renews by itself.")
 	}
-	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Code == fault.StaleSubPath }) {
+	if l.KubeletRenews == replacesUnknown && slices.ContainsFunc(v.Faults, isBrokenBind) {
 		lines = append(lines, "Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).")
 	}
 	if v.lacksSpecs() {

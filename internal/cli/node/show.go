@@ -192,10 +192,10 @@ func commandsWithoutEffect(list []fault.Command) []fault.Command {
 // evidenceText is a fault with all that is known of it.
 func (v scanView) evidenceText(found *scanFault) string {
 	var text strings.Builder
-	entry, _ := fault.Lookup(found.Code)
+	entry := fault.Known().Entry(found.Code)
 	fmt.Fprintf(&text, "%d. %s (%s): %s\n", found.Place, found.Code, entry.Severity, entry.Title)
 	held := ""
-	if found.Code == fault.HeldDevice {
+	if found.ofDevice() {
 		held = found.Mount.Device
 	}
 	for _, line := range append([][2]string{

@@ -79,7 +79,7 @@ func CodeOfWord(word string) (fault.Code, error) {
 
 // codesWithTitles are the codes with their titles, for a shell to complete.
 func codesWithTitles() (list []string) {
-	for _, entry := range fault.Catalogue() {
+	for _, entry := range fault.Known() {
 		list = append(list, string(entry.Code)+"\t"+entry.Title)
 	}
 	return list
@@ -87,7 +87,7 @@ func codesWithTitles() (list []string) {
 
 func codeList() string {
 	var b strings.Builder
-	for _, entry := range fault.Catalogue() {
+	for _, entry := range fault.Known() {
 		fmt.Fprintf(&b, "%-20s  %s\n", entry.Code, entry.Title)
 	}
 	return b.String()

@@ -14,7 +14,7 @@ import (
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		for language, part := range map[string]string{"en": "By hand", "zh": "手工处理"} {
 			out, err := verbtest.Run(t, NewExplainCommand("kubediag"), string(e.Code), "--lang", language)
 			if err != nil || !strings.HasPrefix(out, string(e.Code)+"\n") || !strings.Contains(out, "\n"+part+"\n") || strings.Contains(out, "](") {
@@ -39,7 +39,7 @@ func TestExplain(t *testing.T) {
 		}
 	}
 	out, err := verbtest.Run(t, NewExplainCommand("kubediag"))
-	if err != nil || strings.Count(out, "\n") != len(fault.Catalogue()) {
+	if err != nil || strings.Count(out, "\n") != len(fault.Known()) {
 		t.Errorf("the list: %v, %q", err, out)
 	}
 }
@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 // TestCommandsOfPagesAreComplete has no command of a page be broken, at any width.
 func TestCommandsOfPagesAreComplete(t *testing.T) {
 	t.Setenv("COLUMNS", "40")
-	for _, e := range fault.Catalogue() {
+	for _, e := range fault.Known() {
 		page, err := os.ReadFile("../../../docs/runbook/" + string(e.Code) + ".md")
 		if err != nil {
 			t.Fatal(err)

@@ -23,7 +23,7 @@ var (
 
 // Codes are the codes of the catalogue.
 func Codes() (names []string) {
-	for _, entry := range fault.Catalogue() {
+	for _, entry := range fault.Known() {
 		names = append(names, string(entry.Code))
 	}
 	return names

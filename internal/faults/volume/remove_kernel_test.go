@@ -141,7 +141,7 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 		t.Helper()
 		_, f := s.only()
 		if d := f.Details; f.Code != fault.DisconnectedFUSE || f.Volume != "w" || f.Mount.Point != s.at || d.Place != fault.PlaceInsideVolume ||
-			d.Repair != "" || d.Refusal.Reason != reason || !strings.Contains(d.Refusal.Text, text) || fault.EvictionHelps(f) {
+			d.Repair != "" || d.Refusal.Reason != reason || !strings.Contains(d.Refusal.Text, text) || fault.Known().EvictionHelps(f) {
 			t.Errorf("finding %+v", f)
 		}
 		if actions, refusals := s.plan(); len(actions) != 0 || len(refusals) != 1 || !strings.Contains(refusals[0], d(f)) || s.layers() != 1 {

@@ -73,7 +73,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 				!strings.Contains(strings.Join(f.Evidence, "; "), host) {
 				t.Errorf("finding %+v", f)
 			}
-			if next := fault.NextStep(f); !strings.Contains(next, "start the program again") || !strings.Contains(next, `container "app"`) {
+			if next := fault.Known().NextStep(f); !strings.Contains(next, "start the program again") || !strings.Contains(next, `container "app"`) {
 				t.Errorf("next: %q", next)
 			}
 			actions, refusals, err := s.i.Plan(t.Context(), survey.Broken()[0], volume.PlanOptions{Abort: true})

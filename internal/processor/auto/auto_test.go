@@ -291,8 +291,8 @@ func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 		message string // of the end, where it is a success
 	}{
 		"look":   {func(m *fakeFamily) { m.looks = bad }, "it could not be looked for: bad luck. Next: "},
-		"plan":   {func(m *fakeFamily) { m.plans = bad }, "bad luck. Next: " + fault.DisconnectedFUSE.Entry().Next},
-		"refuse": {func(m *fakeFamily) { m.refuses = "it is in use" }, "it is in use. Next: " + fault.DisconnectedFUSE.Entry().Next},
+		"plan":   {func(m *fakeFamily) { m.plans = bad }, "bad luck. Next: " + fault.Known().Entry(fault.DisconnectedFUSE).Next},
+		"refuse": {func(m *fakeFamily) { m.refuses = "it is in use" }, "it is in use. Next: " + fault.Known().Entry(fault.DisconnectedFUSE).Next},
 		"apply":  {func(m *fakeFamily) { m.applies = bad }, ""},
 		"verify": {func(m *fakeFamily) { m.verifies = bad }, ""},
 	} {
@@ -403,7 +403,7 @@ func TestAFaultWithoutARemedy(t *testing.T) {
 	request := podRequest("a")
 	request.Values = found.Values
 	p, result, err := s.planAndExecute(t, families, request)
-	if err != nil || len(p.Parts) > 0 || result.NoFault || !strings.HasSuffix(result.Message, fault.MissingBindSource.Entry().Next) {
+	if err != nil || len(p.Parts) > 0 || result.NoFault || !strings.HasSuffix(result.Message, fault.Known().Entry(fault.MissingBindSource).Next) {
 		t.Errorf("result %+v, %v", result, err)
 	}
 }

@@ -186,10 +186,15 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 // withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.
 func (s *checkSum) withoutKnown(findings []fault.Finding) []fault.Finding {
 	return slices.DeleteFunc(slices.Clone(findings), func(f fault.Finding) bool {
-		return f.Code.BreaksMount() && f.Mount != (fault.Mount{}) && slices.ContainsFunc(s.result.Findings, func(known fault.Finding) bool {
-			return known.Code != f.Code && known.Code.BreaksMount() && known.Mount.Same(f.Mount)
+		return breaksMount(f) && f.Mount != (fault.Mount{}) && slices.ContainsFunc(s.result.Findings, func(known fault.Finding) bool {
+			return known.Code != f.Code && breaksMount(known) && known.Mount.Same(f.Mount)
 		})
 	})
+}
+
+// breaksMount reports whether the finding says of its mount itself that it is broken.
+func breaksMount(f fault.Finding) bool {
+	return fault.Known().Entry(f.Code).Breaks >= fault.BreaksMount
 }
 
 // clipAll are the first of some sentences, each of them short.
@@ -203,7 +208,7 @@ func clipAll(texts []string) (short []string) {
 // addFinding adds the code of a finding. The first says what a person can do.
 func (c *familyCheck) addFinding(f fault.Finding) {
 	if len(c.Codes) == 0 {
-		c.Next = printable.Clip(fault.NextStep(f), maxMessage)
+		c.Next = printable.Clip(fault.Known().NextStep(f), maxMessage)
 	}
 	if !slices.Contains(c.Codes, f.Code) {
 		c.Codes = append(c.Codes, f.Code)

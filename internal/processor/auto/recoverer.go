@@ -142,7 +142,7 @@ func allGone(gone []fault.Absence, codes []fault.Code) bool {
 func (d *planDraft) addRefusal(c familyCheck, reason string) {
 	next := "create another Diagnosis once that is solved"
 	if len(c.Codes) > 0 {
-		next = cmp.Or(c.Next, c.Codes[0].Entry().Next)
+		next = cmp.Or(c.Next, fault.Known().Entry(c.Codes[0]).Next)
 	}
 	d.refused = append(d.refused, refusal{
 		Family: c.Family, Namespace: c.Namespace, Pod: c.Pod, Codes: c.Codes, Reason: printable.Clip(reason, maxMessage), Next: next,

@@ -293,7 +293,7 @@ func describeVolume(health *volume.Health) string {
 	if health.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"
 	}
-	if entry, ok := fault.Lookup(faultCodeOf(health)); ok {
+	if entry, ok := fault.Known().Lookup(faultCodeOf(health)); ok {
 		text += fmt.Sprintf(" (%s)", entry.Title)
 	}
 	if n := len(health.Copies); n > 0 {

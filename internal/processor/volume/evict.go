@@ -181,7 +181,7 @@ func (h *EvictRecoverer) safetyReason(ctx context.Context, pod *corev1.Pod, find
 	if local := h.localVolumes(ctx, pod); len(local) > 0 {
 		text += fmt.Sprintf("; it is bound to this node by its local volumes (%s), and runs here again", strings.Join(local, ", "))
 	}
-	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return f.Code == fault.HungMount })
+	hung := slices.ContainsFunc(findings, func(f fault.Finding) bool { return fault.Known().Entry(f.Code).Breaks == fault.BreaksCallers })
 	if hung {
 		text += "; as the volume hangs, it may stay: " + evictionBlocked
 	}

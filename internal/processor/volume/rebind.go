@@ -206,7 +206,7 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 		return nil
 	}
 	var gone []fault.Absence
-	for _, code := range fault.FamilyVolume.Codes() {
+	for _, code := range fault.Known().OfFamily(fault.FamilyVolume) {
 		gone = append(gone, fault.Absence{Code: code, Pod: fault.Pod{Namespace: d.pod.Namespace, Name: d.pod.Name}})
 	}
 	return gone

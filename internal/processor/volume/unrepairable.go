@@ -41,7 +41,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		case len(actions) > 0:
 			repairable = append(repairable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
 		default:
-			helped := slices.DeleteFunc(own, func(f fault.Finding) bool { return !fault.EvictionHelps(f) })
+			helped := slices.DeleteFunc(own, func(f fault.Finding) bool { return !fault.Known().EvictionHelps(f) })
 			if len(helped) == 0 {
 				repairable = append(repairable, fmt.Sprintf("a new pod does not repair volume %q: %s", health.Name,
 					processor.JoinReasons(refusals, maxReasons)))

@@ -87,7 +87,7 @@ func hasCode(codes []string, code string) bool {
 
 // known reports whether the catalogue has a code.
 func known(code string) bool {
-	_, ok := fault.Lookup(fault.Code(code))
+	_, ok := fault.Known().Lookup(fault.Code(code))
 	return ok
 }
 
