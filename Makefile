@@ -105,12 +105,13 @@ bench: ## Measure what has a bound, as ratios within one run
 ##@ Keep in order
 
 .PHONY: generate
-generate: ## Write deep copies, CRDs, roles, the page of metrics, the PrometheusRule and the chart's copy of config/
+generate: ## Write deep copies, CRDs, roles, lists of faults, the page of metrics, alerts, schemas and the chart's copy of config/
 	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(GEN) crd:deprecatedV1beta1CompatibilityPreserveUnknownFields=false paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
 	$(GEN) rbac:roleName=kubediag-agent paths=./internal/agent/... output:rbac:dir=config/rbac/agent
 	go run ./hack/metrics
+	KUBEDIAG_GOLDEN=1 go test -run Schema ./internal/cli/node
 	rm -rf charts/kubediag/config
 	cp --parents $(addprefix config/,$(CHART)) charts/kubediag
 	find charts/kubediag/config -name kustomization.yaml -delete

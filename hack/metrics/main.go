@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command metrics writes what follows from the declarations of metrics and from the alert rules: the tables in
-// docs/spec/metrics.md, and config/alerts/prometheusrule.yaml. It works in the root of the source tree.
+// Command metrics writes what follows from the catalogue of faults, the declarations of metrics and the alert rules: the lists of
+// faults in the documents and in config/alerts/kubediag.yaml, the tables in docs/spec/metrics.md, and
+// config/alerts/prometheusrule.yaml. It works in the root of the source tree.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/agent"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/manager"
 	"kubediag.org/kubediag/internal/metric"
 )
@@ -32,13 +34,22 @@ func main() {
 
 // write writes the files in the tree at root.
 func write(root string) error {
-	for name, make := range files {
+	lists, err := faultFiles(root, fault.Known())
+	if err != nil {
+		return err
+	}
+	for name, text := range lists {
+		if err := os.WriteFile(root+"/"+name, []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	for name, make := range files { // these rest on the lists
 		text, err := make(root)
 		if err != nil {
 			return err
 		}
 		if err := os.WriteFile(root+"/"+name, []byte(text), 0o644); err != nil {
-			return fmt.Errorf("writing %s: %w", name, err)
+			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
 	return nil

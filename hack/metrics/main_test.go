@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/metric"
 )
 
@@ -19,11 +20,16 @@ const root = "../.."
 // The files are in the tree as they are written.
 func TestFilesAreCurrent(t *testing.T) {
 	t.Parallel()
+	all, err := faultFiles(root, fault.Known())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, make := range files {
-		want, err := make(root)
-		if err != nil {
+		if all[name], err = make(root); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for name, want := range all {
 		got, err := os.ReadFile(root + "/" + name)
 		if err != nil {
 			t.Fatal(err)
