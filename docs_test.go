@@ -60,21 +60,6 @@ func TestEveryFaultHasARunbook(t *testing.T) {
 	}
 }
 
-func TestTablesNameEveryFault(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{"README.md", "README.zh-CN.md", "docs/README.md", "docs/README.zh-CN.md"} {
-		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range fault.Known() {
-			if !strings.Contains(string(page), "\n| ["+string(e.Code)+"](") {
-				t.Errorf("%s: no table has a row for %s", name, e.Code)
-			}
-		}
-	}
-}
-
 func TestMapNamesPackages(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("CONTRIBUTING.md")

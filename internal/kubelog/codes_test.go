@@ -54,7 +54,7 @@ func TestEveryFaultHasAWording(t *testing.T) {
 	t.Parallel()
 	for _, e := range fault.Known() {
 		if !slices.ContainsFunc(wordings, func(w wording) bool { return w.code == e.Code }) {
-			t.Errorf("%s has no wording: add what the kubelet or the kernel writes about it to wordings in internal/kubelog/codes.go, "+
+			t.Errorf("%s has no wording: add what the kubelet or the kernel writes about it to internal/kubelog/wordings.go, "+
 				"and an example to testdata/texts.txt", e.Code)
 		}
 	}

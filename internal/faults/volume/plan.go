@@ -59,7 +59,7 @@ func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, code fault.Cod
 // replacementOf is the choice to replace such a mount.
 func (v *Health) replacementOf(m mountns.Mount, code fault.Code) plannedAction {
 	c := v.actionOn(fault.Replace, m, code)
-	c.action.Loss, c.action.Lossless = lossOf(code), true
+	c.action.Loss, c.action.Lossless = fault.Known().Entry(code).Loss, true
 	return c
 }
 
@@ -145,17 +145,6 @@ func (v *Health) safetyReason() string {
 	}
 	return fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel cannot do that, only an unused mount is replaced",
 		strings.Join(v.Reasons, "; "), v.Source.Path, v.Source.Reason)
-}
-
-// lossOf says what is lost when a mount with that fault goes.
-func lossOf(code fault.Code) string {
-	switch code {
-	case fault.DisconnectedFUSE, fault.HungMount:
-		return "nothing: data that was not stored was lost when the daemon ended; files that are open there keep failing"
-	case fault.StaleFileHandle:
-		return "nothing: files that are open there keep failing"
-	}
-	return "nothing: no file is removed; open files stay open, and new opens reach the volume"
 }
 
 // replaceCopy is about a copy.
