@@ -28,10 +28,10 @@ import (
 
 // Sizes of the burst.
 const (
-	burstFaults = 1000
+	burstFaults = 400
 	burstNodes  = 20
 	// killedAfter is how many Diagnoses there are when the leader is killed, at least.
-	killedAfter = 300
+	killedAfter = 100
 	// fastest is the highest pace that a Trigger can have.
 	fastest = 600
 )
@@ -40,7 +40,7 @@ const (
 var burstCodes = [...]string{"StaleSubPath", "DisconnectedFUSE"}
 
 // The leader of two processes is killed in a burst of faults. The other one takes over, and each fault has one Diagnosis in
-// the end. The test lasts as long as the pace of the Triggers and the Lease of the leader say, which is about 80 seconds.
+// the end. The test lasts as long as the pace of the Triggers and the Lease of the leader say, which is about 40 seconds.
 func TestLeaderIsKilledInBurst(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	w.mark(t)

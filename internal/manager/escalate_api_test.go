@@ -106,61 +106,30 @@ func (w *world) mayCordon(t *testing.T) {
 	w.may(t, w.config.Impersonate.UserName, grant{everywhere: true, resource: "nodes", verb: "patch"})
 }
 
-// TestPolicyCordons: all of five nodes have faults. Without the right the policy says so. With it, one node is cordoned and no other,
-// and a person who uncordons it has the last word.
+// TestPolicyCordons: all of five nodes have faults. Without the right the policy says so. With it, one node is cordoned and no other.
 func TestPolicyCordons(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.options.PolicyInterval = 200 * time.Millisecond
-		p := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, Escalation: &v1.RecoveryEscalation{
-			Cordon: &v1.CordonEscalation{AfterSeconds: 60, MinimumPods: new(int32(2))},
-		}})
-		for range 5 {
-			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-", Labels: map[string]string{"test": w.ns}}}
-			w.MustCreate(t, n)
-			for range 2 {
-				w.lasting(t, n.Name, v1.FaultRecovery{Mode: v1.RecoveryAutomatic, Policies: []string{p.Name}})
-			}
-		}
-		w.run(t)
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonMissingRight) })
-		if got := w.cordoned(t); len(got) > 0 || len(w.writes.to("/nodes/")) > 0 {
-			t.Fatalf("cordoned %+v, writes %v", got, w.writes.to("/nodes/"))
-		}
-		w.mayCordon(t)
-		w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonCordonHeld) })
-		got := w.cordoned(t)
-		if len(got) != 1 || got[0].Annotations[v1.AnnotationCordoned] == "" {
-			t.Fatalf("cordoned %+v", got)
-		}
-		w.policyEvent(t, p, "NodeCordoned")
-		w.uncordoned(t, &got[0])
-	})
-}
-
-// uncordoned: a person uncordons a node. The next one is cordoned when the faults of this one are gone.
-func (w *world) uncordoned(t *testing.T, node *corev1.Node) {
-	t.Helper()
-	before := client.MergeFrom(node.DeepCopy())
-	node.Spec.Unschedulable = false
-	if err := w.Client.Patch(t.Context(), node, before); err != nil {
-		t.Fatal(err)
-	}
-	var faults v1.MountFaultList
-	if err := w.Client.List(t.Context(), &faults, client.InNamespace(w.ns)); err != nil {
-		t.Fatal(err)
-	}
-	for i := range faults.Items {
-		if f := &faults.Items[i]; f.Status.Node == node.Name {
-			if err := w.Client.Delete(t.Context(), f); err != nil {
-				t.Fatal(err)
-			}
+	w := newWorld(t, apitest.Start(t))
+	w.options.PolicyInterval = 200 * time.Millisecond
+	p := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, Escalation: &v1.RecoveryEscalation{
+		Cordon: &v1.CordonEscalation{AfterSeconds: 60, MinimumPods: new(int32(2))},
+	}})
+	for range 5 {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-", Labels: map[string]string{"test": w.ns}}}
+		w.MustCreate(t, n)
+		for range 2 {
+			w.lasting(t, n.Name, v1.FaultRecovery{Mode: v1.RecoveryAutomatic, Policies: []string{p.Name}})
 		}
 	}
-	apitest.Eventually(t, func() error {
-		got := w.cordoned(t)
-		if len(got) != 1 || got[0].Name == node.Name {
-			return fmt.Errorf("%d nodes are cordoned", len(got))
-		}
-		return nil
-	})
+	w.run(t)
+	w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonMissingRight) })
+	if got := w.cordoned(t); len(got) > 0 || len(w.writes.to("/nodes/")) > 0 {
+		t.Fatalf("cordoned %+v, writes %v", got, w.writes.to("/nodes/"))
+	}
+	w.mayCordon(t)
+	w.until(t, p, func() bool { return condition(p.Status.Conditions, v1.ConditionEscalation, v1.ReasonCordonHeld) })
+	got := w.cordoned(t)
+	if len(got) != 1 || got[0].Annotations[v1.AnnotationCordoned] == "" {
+		t.Fatalf("cordoned %+v", got)
+	}
+	w.policyEvent(t, p, "NodeCordoned")
 }

@@ -93,7 +93,8 @@ func TestLongNames(t *testing.T) {
 	})
 }
 
-// TestConditions: a condition refuses what the schema does not, here or on an old server, and names field and value.
+// TestConditions: a condition of each kind refuses what the schema does not, here or on an old server, and names field and value. The
+// tests of the controllers have all other rows.
 func TestConditions(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)
@@ -103,34 +104,13 @@ func TestConditions(t *testing.T) {
 			cel                bool
 			want               []string
 		}{
-			"two forms":       {"Operation", "{processor: {path: /processor/x, httpServer: {path: /y}}}", v1.ReasonInvalidSpec, true, []string{"spec.processor", `"path,httpServer"`}},
-			"no form":         {"Operation", "{processor: {timeoutSeconds: 5}}", v1.ReasonInvalidSpec, true, []string{"spec.processor", "exactly one form"}},
-			"two addresses":   {"Operation", "{processor: {externalIP: 10.0.0.1, externalAddress: a.b}}", v1.ReasonInvalidSpec, true, []string{"spec.processor.externalAddress", `"a.b"`}},
-			"address":         {"Operation", "{processor: {httpServer: {address: 'http://x'}}}", v1.ReasonInvalidSpec, false, []string{"spec.processor.httpServer.address", `"http://x"`}},
-			"built-in":        {"Operation", "{processor: {path: /processor/commandExecutor}}", v1.ReasonBuiltInUnknown, false, []string{"spec.processor.path", `"commandExecutor"`}},
-			"function":        {"Operation", "{processor: {function: {runtime: python3}}}", v1.ReasonFunctionNotSupported, false, []string{"spec.processor.function"}},
-			"cycle":           {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, to: [2], operation: a}, {id: 2, to: [1], operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1]", "1 -> 2 -> 1"}},
-			"self edge":       {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, to: [1], operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1].to[0]", "1"}},
-			"edge nowhere":    {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, to: [7], operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1].to[0]", "7"}},
-			"id nowhere":      {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 8, operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1].id", "8"}},
-			"id twice":        {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, operation: a}, {id: 1, operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[2].id", "1"}},
-			"node 0 runs":     {"OperationSet", "{adjacencyList: [{id: 0, to: [1], operation: a}, {id: 1, operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[0].operation", `"a"`}},
-			"unreachable":     {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, operation: a}, {id: 2, operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[2].id", "2"}},
-			"runs nothing":    {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1].operation"}},
-			"no Operation":    {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, operation: missing}]}", v1.ReasonOperationNotFound, false, []string{"adjacencyList[1].operation", `"missing"`}},
-			"no source":       {"Trigger", "{operationSet: s, sourceTemplate: {}}", v1.ReasonInvalidSpec, true, []string{"spec.sourceTemplate", "exactly one"}},
-			"two sources":     {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily'}, mountFaultTemplate: {}}}", v1.ReasonInvalidSpec, true, []string{`"cronTemplate,mountFaultTemplate"`}},
-			"schedule":        {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: CRON_TZ=UTC}}}", v1.ReasonInvalidSpec, false, []string{"spec.sourceTemplate.cronTemplate.schedule", `"CRON_TZ=UTC"`}},
-			"expression":      {"Trigger", "{operationSet: s, sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: 'a('}}}}", v1.ReasonInvalidSpec, false, []string{"kubernetesEventTemplate.regexp.reason", `"a("`}},
-			"no time":         {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '0 0 31 2 *'}}}", v1.ReasonNeverFires, false, []string{`"0 0 31 2 *"`}},
-			"two places":      {"Trigger", "{operationSet: s, nodeName: n1, nodeSelector: {}, sourceTemplate: {kubernetesEventTemplate: {regexp: {}}}}", v1.ReasonInvalidSpec, true, []string{"spec.nodeName", "nodeSelector"}},
-			"no receiver":     {"Trigger", "{operationSet: s, sourceTemplate: {prometheusAlertTemplate: {regexp: {}}}}", v1.ReasonReceiverOff, false, []string{"--alert-bind-address"}},
-			"suspended":       {"Trigger", "{operationSet: s, suspend: true, sourceTemplate: {kubernetesEventTemplate: {regexp: {}}}}", v1.ReasonSuspended, false, nil},
-			"no watch":        {"Trigger", "{operationSet: s, sourceTemplate: {commonEventTemplate: {regexp: {}}}}", v1.ReasonSourceNotSupported, false, nil},
-			"nowhere":         {"Diagnosis", "{operationSet: s}", v1.ReasonInvalid, true, []string{"spec.nodeName"}},
-			"node is no name": {"Diagnosis", "{operationSet: s, nodeName: a/b}", v1.ReasonInvalid, false, []string{"spec.nodeName", `"a/b"`}},
-			"no node":         {"Diagnosis", "{operationSet: s, nodeName: gone-1}", v1.ReasonNodeNotFound, false, []string{"spec.nodeName", `"gone-1"`}},
-			"no pod":          {"Diagnosis", "{operationSet: s, podReference: {namespace: default, name: gone}}", v1.ReasonPodNotFound, false, []string{"spec.podReference", "default/gone"}},
+			"two forms":   {"Operation", "{processor: {path: /processor/x, httpServer: {path: /y}}}", v1.ReasonInvalidSpec, true, []string{"spec.processor", `"path,httpServer"`}},
+			"address":     {"Operation", "{processor: {httpServer: {address: 'http://x'}}}", v1.ReasonInvalidSpec, false, []string{"spec.processor.httpServer.address", `"http://x"`}},
+			"cycle":       {"OperationSet", "{adjacencyList: [{id: 0, to: [1]}, {id: 1, to: [2], operation: a}, {id: 2, to: [1], operation: a}]}", v1.ReasonInvalidGraph, false, []string{"adjacencyList[1]", "1 -> 2 -> 1"}},
+			"two sources": {"Trigger", "{operationSet: s, nodeName: n1, sourceTemplate: {cronTemplate: {schedule: '@daily'}, mountFaultTemplate: {}}}", v1.ReasonInvalidSpec, true, []string{`"cronTemplate,mountFaultTemplate"`}},
+			"expression":  {"Trigger", "{operationSet: s, sourceTemplate: {kubernetesEventTemplate: {regexp: {reason: 'a('}}}}", v1.ReasonInvalidSpec, false, []string{"kubernetesEventTemplate.regexp.reason", `"a("`}},
+			"nowhere":     {"Diagnosis", "{operationSet: s}", v1.ReasonInvalid, true, []string{"spec.nodeName"}},
+			"no node":     {"Diagnosis", "{operationSet: s, nodeName: gone-1}", v1.ReasonNodeNotFound, false, []string{"spec.nodeName", `"gone-1"`}},
 		} {
 			if tc.cel && !old {
 				continue // refused at the door, see test/apitest
@@ -187,44 +167,22 @@ func TestOperationComesAndGoes(t *testing.T) {
 	})
 }
 
-func TestPods(t *testing.T) {
+// TestPodIsBound: a Diagnosis waits until its pod has a node, on which the API server binds it.
+func TestPodIsBound(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
 		w.run(t)
-		node, other := w.node(t), w.node(t)
-		t.Run("on another node", func(t *testing.T) {
-			d := w.diagnose(t, v1.DiagnosisSpec{NodeName: other, PodReference: w.pod(t, node)})
-			w.until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonPodOnOtherNode) })
-			message := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionComplete).Message
-			if !strings.Contains(message, node) || !strings.Contains(message, other) {
-				t.Errorf("message = %q", message)
-			}
-			w.warned(t, d, v1.ReasonPodOnOtherNode)
+		node, ref := w.node(t), w.pod(t, "")
+		d := w.diagnose(t, v1.DiagnosisSpec{PodReference: ref})
+		w.until(t, d, func() bool {
+			return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonPodNotScheduled)
 		})
-		t.Run("not scheduled yet", func(t *testing.T) {
-			ref := w.pod(t, "")
-			d := w.diagnose(t, v1.DiagnosisSpec{PodReference: ref})
-			w.until(t, d, func() bool {
-				return d.Status.Phase == v1.DiagnosisPending && condition(d.Status.Conditions, v1.ConditionAccepted, v1.ReasonPodNotScheduled)
-			})
-			p := &corev1.Pod{}
-			p.Namespace, p.Name = ref.Namespace, ref.Name
-			binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
-			if err := w.Client.SubResource("binding").Create(t.Context(), p, binding); err != nil {
-				t.Fatal(err)
-			}
-			w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
-		})
-		t.Run("gone while it waits", func(t *testing.T) {
-			ref := w.pod(t, "")
-			d := w.diagnose(t, v1.DiagnosisSpec{PodReference: ref})
-			w.until(t, d, func() bool { return d.Status.Phase == v1.DiagnosisPending })
-			p := &corev1.Pod{}
-			p.Namespace, p.Name = ref.Namespace, ref.Name
-			if err := w.Client.Delete(t.Context(), p); err != nil {
-				t.Fatal(err)
-			}
-			w.until(t, d, func() bool { return condition(d.Status.Conditions, v1.ConditionComplete, v1.ReasonPodNotFound) })
-		})
+		p := &corev1.Pod{}
+		p.Namespace, p.Name = ref.Namespace, ref.Name
+		binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+		if err := w.Client.SubResource("binding").Create(t.Context(), p, binding); err != nil {
+			t.Fatal(err)
+		}
+		w.until(t, d, func() bool { return d.Labels[v1.LabelNode] == node && d.Spec.NodeName == node })
 	})
 }
 
@@ -274,36 +232,35 @@ func TestNoAgentAnswers(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.options.RetentionInterval = 100 * time.Millisecond
-		w.options.DiagnosesPerNode, w.options.DiagnosisMinimumTTL = 2, 0
-		node := w.node(t)
-		w.agent(t, node)
-		var all []*v1.Diagnosis
-		for i := range 5 {
-			d := w.diagnose(t, v1.DiagnosisSpec{NodeName: node})
-			before := d.DeepCopy()
-			d.Status.Phase = v1.DiagnosisSucceeded
-			end := metav1.NewTime(time.Now().Add(time.Duration(i-10) * time.Minute))
-			d.Status.CompletionTime = &end
-			if i == 0 {
-				d.Status.Phase, d.Status.CompletionTime = v1.DiagnosisRunning, nil
-			}
-			if err := w.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, d)
+	w := newWorld(t, apitest.Start(t))
+	w.options.RetentionInterval = 100 * time.Millisecond
+	w.options.DiagnosesPerNode, w.options.DiagnosisMinimumTTL = 2, 0
+	node := w.node(t)
+	w.agent(t, node)
+	var all []*v1.Diagnosis
+	for i := range 5 {
+		d := w.diagnose(t, v1.DiagnosisSpec{NodeName: node})
+		before := d.DeepCopy()
+		d.Status.Phase = v1.DiagnosisSucceeded
+		end := metav1.NewTime(time.Now().Add(time.Duration(i-10) * time.Minute))
+		d.Status.CompletionTime = &end
+		if i == 0 {
+			d.Status.Phase, d.Status.CompletionTime = v1.DiagnosisRunning, nil
 		}
-		w.run(t)
-		apitest.Eventually(t, func() error {
-			for i, kept := range []bool{true, false, false, true, true} {
-				err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(all[i]), &v1.Diagnosis{})
-				if (err == nil) != kept {
-					return errors.Join(fmt.Errorf("diagnosis %d, want it kept: %t", i, kept), err)
-				}
+		if err := w.Client.Status().Patch(t.Context(), d, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, d)
+	}
+	w.run(t)
+	apitest.Eventually(t, func() error {
+		for i, kept := range []bool{true, false, false, true, true} {
+			err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(all[i]), &v1.Diagnosis{})
+			if (err == nil) != kept {
+				return errors.Join(fmt.Errorf("diagnosis %d, want it kept: %t", i, kept), err)
 			}
-			return nil
-		})
+		}
+		return nil
 	})
 }
 

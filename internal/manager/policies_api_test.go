@@ -98,42 +98,41 @@ func TestPolicySchema(t *testing.T) {
 
 // TestBreaker: failed repairs open it, the share of nodes opens it, and a person closes it.
 func TestBreaker(t *testing.T) {
-	onServers(t, func(t *testing.T, w *world) {
-		w.options.PolicyInterval = 200 * time.Millisecond
-		failed, percent, one := int32(3), int32(40), int32(1)
-		row := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, Breaker: &v1.RecoveryBreaker{FailedRepairs: &failed, NodePoolLabel: "zone"}})
-		share := w.policy(t, v1.RecoveryPolicySpec{
-			Mode: v1.RecoveryAutomatic, Breaker: &v1.RecoveryBreaker{MaximumNodesPercent: &percent, MinimumFaultyNodes: &one},
-		})
-		w.faulty(t, row, 2)
-		w.faulty(t, row, 0)
-		w.run(t)
-		w.until(t, row, func() bool { return condition(row.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
-		if row.Status.OpenBreakers != 0 {
-			t.Errorf("%+v", row.Status)
-		}
-		w.faulty(t, row, 1)
-		w.until(t, row, func() bool { return row.Status.OpenBreakers == 1 })
-		if b := row.Status.Breaker("StaleSubPath", "a"); b == nil || b.Reason != v1.ReasonFailedRepairs || b.OpenedTime == nil {
-			t.Errorf("%+v", row.Status)
-		}
-		w.policyEvent(t, row, "BreakerOpened")
-		before := client.MergeFrom(row.DeepCopy())
-		now := metav1.Now()
-		row.Spec.Breaker.ResetTime = &now
-		if err := w.Client.Patch(t.Context(), row, before); err != nil {
-			t.Fatal(err)
-		}
-		w.until(t, row, func() bool { return row.Status.OpenBreakers == 0 })
-		w.policyEvent(t, row, "BreakerClosed")
-		w.faulty(t, share, 0)
-		w.faulty(t, share, 0)
-		w.faulty(t, share, 0)
-		w.until(t, share, func() bool { return share.Status.OpenBreakers == 1 })
-		if share.Status.Breakers[0].Reason != v1.ReasonTooManyNodes {
-			t.Errorf("%+v", share.Status)
-		}
+	w := newWorld(t, apitest.Start(t))
+	w.options.PolicyInterval = 200 * time.Millisecond
+	failed, percent, one := int32(3), int32(40), int32(1)
+	row := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, Breaker: &v1.RecoveryBreaker{FailedRepairs: &failed, NodePoolLabel: "zone"}})
+	share := w.policy(t, v1.RecoveryPolicySpec{
+		Mode: v1.RecoveryAutomatic, Breaker: &v1.RecoveryBreaker{MaximumNodesPercent: &percent, MinimumFaultyNodes: &one},
 	})
+	w.faulty(t, row, 2)
+	w.faulty(t, row, 0)
+	w.run(t)
+	w.until(t, row, func() bool { return condition(row.Status.Conditions, v1.ConditionReady, v1.ReasonReady) })
+	if row.Status.OpenBreakers != 0 {
+		t.Errorf("%+v", row.Status)
+	}
+	w.faulty(t, row, 1)
+	w.until(t, row, func() bool { return row.Status.OpenBreakers == 1 })
+	if b := row.Status.Breaker("StaleSubPath", "a"); b == nil || b.Reason != v1.ReasonFailedRepairs || b.OpenedTime == nil {
+		t.Errorf("%+v", row.Status)
+	}
+	w.policyEvent(t, row, "BreakerOpened")
+	before := client.MergeFrom(row.DeepCopy())
+	now := metav1.Now()
+	row.Spec.Breaker.ResetTime = &now
+	if err := w.Client.Patch(t.Context(), row, before); err != nil {
+		t.Fatal(err)
+	}
+	w.until(t, row, func() bool { return row.Status.OpenBreakers == 0 })
+	w.policyEvent(t, row, "BreakerClosed")
+	w.faulty(t, share, 0)
+	w.faulty(t, share, 0)
+	w.faulty(t, share, 0)
+	w.until(t, share, func() bool { return share.Status.OpenBreakers == 1 })
+	if share.Status.Breakers[0].Reason != v1.ReasonTooManyNodes {
+		t.Errorf("%+v", share.Status)
+	}
 }
 
 // policyEvent waits for an Event. Those of objects without a namespace are in the namespace default.

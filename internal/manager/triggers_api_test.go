@@ -202,25 +202,6 @@ func TestTwoLeadersMakeOneDiagnosis(t *testing.T) {
 	}
 }
 
-// A storm of Events that all match is answered at the pace of its Trigger, and counted; another Trigger is not held up.
-func TestStormOfEvents(t *testing.T) {
-	w := newWorld(t, apitest.Start(t))
-	w.run(t)
-	slow := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.mine(), DiagnosesPerMinute: new(int32(1))})
-	node := w.node(t)
-	const pods = 60
-	for range pods {
-		w.failed(t, w.pod(t, node))
-	}
-	w.until(t, slow, func() bool { return slow.Status.Matched == pods && slow.Status.Fired == 10 })
-	other := w.trigger(t, v1.TriggerSpec{SourceTemplate: w.mine()})
-	w.failed(t, w.pod(t, node))
-	w.count(t, other, 1)
-	if n := len(w.made(t, slow)); n > 11 {
-		t.Errorf("%d Diagnoses at one a minute", n)
-	}
-}
-
 // Each selected node gets one Diagnosis of a run, ten at once and the others in their turn.
 func TestNodeSelector(t *testing.T) {
 	onServers(t, func(t *testing.T, w *world) {
