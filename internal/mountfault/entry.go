@@ -76,8 +76,9 @@ func (s entrySet) of(name types.NamespacedName) *entry {
 	return e
 }
 
-// order lists the entries: deletions first, so that there are never too many objects, then the worst faults.
-func (s entrySet) order() []types.NamespacedName {
+// rounds lists the entries, one of each namespace in a round: the one that was not written for longest comes first, of several a deletion,
+// and then the worst fault.
+func (s entrySet) rounds() (rounds [][]types.NamespacedName) {
 	rank := func(name types.NamespacedName) int {
 		f := s[name].want
 		if f == nil {
@@ -85,9 +86,19 @@ func (s entrySet) order() []types.NamespacedName {
 		}
 		return impactRank(f)
 	}
-	return slices.SortedFunc(maps.Keys(s), func(a, b types.NamespacedName) int {
-		return cmp.Or(rank(a)-rank(b), compareNames(a, b))
+	names := slices.SortedFunc(maps.Keys(s), func(a, b types.NamespacedName) int {
+		return cmp.Or(s[a].notBefore.Compare(s[b].notBefore), rank(a)-rank(b), compareNames(a, b))
 	})
+	had := map[string]int{}
+	for _, name := range names {
+		i := had[name.Namespace]
+		had[name.Namespace]++
+		if i == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[i] = append(rounds[i], name)
+	}
+	return rounds
 }
 
 // wait returns the time until the next write or update is due, at most the interval. 0: there is no entry.

@@ -39,7 +39,8 @@ type testNode struct {
 	unknown []fault.Code
 	asked   []string // requests, with their times
 	events  []string
-	refuse  error // of the next writes
+	refuse  error         // of the next writes
+	slow    time.Duration // that each write takes
 }
 
 func newNode(t *testing.T, objects ...client.Object) *testNode {
@@ -80,6 +81,9 @@ func (n *testNode) writer() *Writer {
 }
 
 func (n *testNode) ask(verb string, o client.Object, do func() error) error {
+	if verb != "list" {
+		<-time.After(n.slow)
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f, ours := o.(*v1.MountFault)

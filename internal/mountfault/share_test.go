@@ -5,6 +5,7 @@ package mountfault
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,35 @@ func TestWhatIsNotKnownYetLeavesRoom(t *testing.T) {
 			if strings.Contains(e, ReasonFaultGone) {
 				t.Errorf("%q", e)
 			}
+		}
+	})
+}
+
+// TestOneTenantDelaysNoWrite: the API server is slow, and the objects of a tenant change all the time. A fault of another namespace is written
+// within a few writes, and those of the tenant all the same.
+func TestOneTenantDelaysNoWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.slow = time.Second
+		defer n.start(t)()
+		tenant, web := n.podOf("tenant", "many", 150), n.podOf("shop", "web", 1)
+		worse := slices.Clone(tenant)
+		for i := range worse {
+			worse[i] = down(worse[i])
+		}
+		for i := range 600 {
+			present := [][]*sentinel.Fault{tenant, worse}[i%2]
+			if i >= 60 {
+				present = append(slices.Clone(present), web...)
+			}
+			n.set(present...)
+			time.Sleep(500 * time.Millisecond)
+			if i == 60+10 && n.listedIn(t, "shop") == 0 {
+				t.Error("after five seconds and as many writes, the fault has no object")
+			}
+		}
+		if listed := n.listedIn(t, "tenant"); listed != 150 {
+			t.Errorf("the tenant has %d objects", listed)
 		}
 	})
 }

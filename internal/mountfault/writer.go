@@ -132,34 +132,63 @@ func (w *Writer) update(ctx context.Context) error {
 			return err
 		}
 	}
-	w.want(ctx)
-	for _, name := range w.entries.order() {
-		item, now := w.entries[name], time.Now()
-		if w.Faults != nil {
-			w.announce(ctx, item)
-		}
-		if !item.pending() {
-			if item.written == nil && !now.Before(item.notBefore) {
-				delete(w.entries, name)
-			}
-			continue
-		}
-		if now.Before(item.notBefore) {
-			continue
-		}
-		item.notBefore = now.Add(w.Interval)
-		err := w.write(ctx, item)
-		switch {
-		case err == nil:
-		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsAlreadyExists(err),
-			apierrors.IsConflict(err): // the API server refuses this object, and may accept others
-			item.notBefore = now.Add(refusedDelay)
-			w.noteError(ctx, err)
-		default:
+	for {
+		w.want(ctx)
+		if again, err := w.writeRounds(ctx); err != nil || !again {
 			return err
 		}
 	}
-	return nil
+}
+
+// writeRounds makes the writes that are due, and reports whether the faults have changed before it came to an end: then it left the rest.
+// So a fault of a namespace that has few waits for one write of each other namespace, however many those have and however slow the API
+// server is.
+func (w *Writer) writeRounds(ctx context.Context) (again bool, err error) {
+	for _, round := range w.entries.rounds() {
+		wrote := false
+		for _, name := range round {
+			did, err := w.bring(ctx, name)
+			if err != nil {
+				return false, err
+			}
+			wrote = wrote || did
+		}
+		if !wrote {
+			continue
+		}
+		select {
+		case <-w.changed:
+			return true, nil
+		default:
+		}
+	}
+	return false, nil
+}
+
+// bring announces an entry and writes its object, if that is due. An error is one that the next write would meet too.
+func (w *Writer) bring(ctx context.Context, name types.NamespacedName) (wrote bool, err error) {
+	item, now := w.entries[name], time.Now()
+	if w.Faults != nil {
+		w.announce(ctx, item)
+	}
+	if !item.pending() {
+		if item.written == nil && !now.Before(item.notBefore) {
+			delete(w.entries, name)
+		}
+		return false, nil
+	}
+	if now.Before(item.notBefore) {
+		return false, nil
+	}
+	item.notBefore = now.Add(w.Interval)
+	err = w.write(ctx, item)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsAlreadyExists(err) ||
+		apierrors.IsConflict(err) { // the API server refuses this object, and may accept others
+		item.notBefore = now.Add(refusedDelay)
+		w.noteError(ctx, err)
+		return true, nil
+	}
+	return true, err
 }
 
 // list reads the objects of this node. The label selects them, and proves nothing.
