@@ -25,7 +25,7 @@ const (
 	healthTimeout = 30 * time.Second
 )
 
-// Agent is an agent whose metrics and health can be read.
+// Agent is an agent, or a manager, whose metrics and health can be read.
 type Agent struct {
 	*exec.Cmd
 	metrics, health string // URLs
@@ -51,11 +51,23 @@ func (s *Node) LaunchAgentBeside(t testing.TB, mode string) *Agent {
 
 func (s *Node) launchAgent(t testing.TB, mode string, through ...string) *Agent {
 	t.Helper()
+	return s.launchSeen(t, "agent", through, "--sentinel-mode="+mode)
+}
+
+// LaunchManager starts the manager that was built as LaunchWith does, with metrics on a loopback address.
+func (s *Node) LaunchManager(t testing.TB, flags ...string) *Agent {
+	t.Helper()
+	return s.launchSeen(t, "manager", nil, flags...)
+}
+
+// launchSeen starts a program with metrics and health on loopback addresses.
+func (s *Node) launchSeen(t testing.TB, name string, through []string, flags ...string) *Agent {
+	t.Helper()
 	free, err := freeport.Find(net.IPv4(127, 0, 0, 1), 2)
 	must(t, err)
 	metrics, health := free[0].String(), free[1].String()
-	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, "agent", through,
-		[]string{"--sentinel-mode=" + mode, "--metrics-bind-address=" + metrics, "--health-probe-bind-address=" + health},
+	return &Agent{metrics: "http://" + metrics + "/metrics", health: "http://" + health + "/healthz", Cmd: s.launch(t, name, through,
+		append(flags, "--metrics-bind-address="+metrics, "--health-probe-bind-address="+health),
 	)}
 }
 

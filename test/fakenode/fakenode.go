@@ -23,6 +23,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -46,6 +47,9 @@ type Node struct {
 	// Pod is the one pod.
 	Pod *corev1.Pod
 
+	// Config is for a client that may do everything. Copy it before changing it.
+	Config *rest.Config
+
 	root, data, kubeconfig string
 	programs               map[string]string
 	runtime                *fakeRuntime // nil until a pod needs one
@@ -57,7 +61,7 @@ func New(t testing.TB) *Node {
 	env := apitest.Start(t)
 	c, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
 	must(t, err)
-	s := &Node{WithWatch: c, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
+	s := &Node{WithWatch: c, Config: env.Config, root: t.TempDir(), data: t.TempDir(), programs: map[string]string{}}
 	must(t, mount.Tmpfs(s.root, 64<<20))
 	t.Cleanup(func() { _ = exec.Command("umount", "-R", "-l", s.root).Run() })
 	must(t, mount.SetPropagation(s.root, mount.Private, true))

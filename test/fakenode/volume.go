@@ -4,6 +4,7 @@
 package fakenode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -19,6 +20,8 @@ import (
 
 // Layout is what each pod of a crowd has.
 type Layout struct {
+	// Namespace is that of the pods; empty: default.
+	Namespace string
 	// Volumes is how many ConfigMap volumes it has, Binds how many files of each its container mounts by subPath.
 	Volumes, Binds int
 }
@@ -68,7 +71,7 @@ func (s *Node) AddFolder(t testing.TB, name string) string {
 
 func (l Layout) pod(name string) *corev1.Pod {
 	app := corev1.Container{Name: "app", Image: "debian:12"}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: corev1.PodSpec{NodeName: NodeName}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(l.Namespace, "default"), Name: name}, Spec: corev1.PodSpec{NodeName: NodeName}}
 	for i := range l.Volumes {
 		volume := fmt.Sprint("conf-", i)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{

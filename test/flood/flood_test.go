@@ -34,80 +34,14 @@ import (
 func TestMain(m *testing.M) { fakenode.Main(m, nil) }
 
 const (
-	// objectBytes is nearly as large as the API server's storage takes.
-	objectBytes = 1200 << 10
 	// cheap is how many objects the test makes of a kind that the API server takes quickly, and costly of the others. The cheap ones alone have
 	// half as much again as the agent's memory.
 	cheap, costly = 160, 3
-	// tenant is the namespace of the objects. It has no policies of admission: they would refuse some.
-	tenant = "flood"
 	// writers make objects at the same time.
 	writers = 4
 	// patience is for a Diagnosis among all others, on a busy machine.
 	patience = 4 * time.Minute
 )
-
-// kinds are those that a tenant or an agent that was taken over may create, each as large as it gets.
-var kinds = map[string]func(i int) client.Object{
-	quick: func(i int) client.Object {
-		return podWith(i, "env", func(c *corev1.Container) {
-			c.Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat("x", objectBytes)}}
-		})
-	},
-	"pods with mounts": func(i int) client.Object {
-		return podWith(i, "mounts", func(c *corev1.Container) {
-			for j := range 20000 {
-				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "v", MountPath: fmt.Sprintf("/%050d", j)})
-			}
-		})
-	},
-	"pods with labels": func(i int) client.Object {
-		p := podWith(i, "labels", func(*corev1.Container) {})
-		p.Labels = manyLabels()
-		return p
-	},
-	"diagnoses": func(i int) client.Object {
-		d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
-			OperationSet: "none", NodeName: fakenode.NodeName,
-			Parameters: map[string]string{"p": strings.Repeat("x", v1.MaxParameterCharacters-1)},
-		}}
-		d.Namespace, d.Name, d.Labels = tenant, fmt.Sprint("d-", i), manyLabels()
-		d.Labels[v1.LabelNode] = fakenode.NodeName // as if no policy refused it
-		return d
-	},
-	"mountfaults": func(i int) client.Object {
-		f := &v1.MountFault{Status: v1.MountFaultStatus{
-			Code: "StaleSubPath", Node: fakenode.NodeName, Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
-		}}
-		f.Namespace, f.Name, f.Labels = tenant, fmt.Sprint("f-", i), manyLabels()
-		return f
-	},
-	"approvals": func(i int) client.Object {
-		a := &v1.RecoveryApproval{Spec: v1.RecoveryApprovalSpec{
-			Diagnosis: v1.ApprovedDiagnosis{Name: fmt.Sprint("d-", i)}, PlanHash: strings.Repeat("0a", 32),
-		}}
-		a.Namespace, a.Name, a.Labels = tenant, fmt.Sprint("a-", i), manyLabels()
-		return a
-	},
-}
-
-// manyLabels are labels with objectBytes in all. The API server bounds annotations, but not labels.
-func manyLabels() map[string]string {
-	labels := map[string]string{}
-	for i := range objectBytes / 400 {
-		labels[fmt.Sprintf("%060d.%060d.%060d.%060d/%060d", i, 0, 0, 0, 0)] = strings.Repeat("x", 60)
-	}
-	return labels
-}
-
-func podWith(i int, kind string, change func(*corev1.Container)) *corev1.Pod {
-	p := &corev1.Pod{}
-	p.Namespace, p.Name = tenant, fmt.Sprint(kind, "-", i)
-	p.Spec.NodeName, p.Spec.Containers = fakenode.NodeName, []corev1.Container{{Name: "c", Image: "i"}}
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-	change(&p.Spec.Containers[0])
-	return p
-}
 
 // controlFiles are the names of what a control group has to say about memory.
 type controlFiles struct{ root, limitFile, killsFile, peakFile string }
@@ -191,13 +125,10 @@ func (p *program) restartIfKilled(t testing.TB, n *fakenode.Node) {
 	}
 }
 
-// quick is the kind that the API server takes quickly: labels and mounts take it seconds.
-const quick = "pods with variables"
-
 // fill makes so many objects of the quick kind, and of each other one.
 func fill(t testing.TB, n *fakenode.Node, cheap, costly int) {
 	t.Helper()
-	must(t, client.IgnoreAlreadyExists(n.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}})))
+	must(t, client.IgnoreAlreadyExists(n.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}})))
 	todo := make(chan client.Object)
 	failed := make(chan error, writers)
 	var all sync.WaitGroup
@@ -212,9 +143,9 @@ func fill(t testing.TB, n *fakenode.Node, cheap, costly int) {
 			failed <- errors.Join(errs...)
 		})
 	}
-	for name, kind := range kinds {
+	for name, kind := range Kinds {
 		many := costly
-		if name == quick {
+		if name == Quick {
 			many = cheap
 		}
 		for i := range many {
@@ -231,9 +162,9 @@ func fill(t testing.TB, n *fakenode.Node, cheap, costly int) {
 // empty deletes what fill made. The answer has all that was deleted: on a busy machine, the API server may end before it has sent that,
 // and then goes on where it was.
 func empty(t testing.TB, n *fakenode.Node) {
-	for _, kind := range []client.Object{&corev1.Pod{}, &v1.Diagnosis{}, &v1.MountFault{}, &v1.RecoveryApproval{}} {
+	for _, kind := range []client.Object{&corev1.Pod{}, &v1.Diagnosis{}, &v1.MountFault{}, &v1.RecoveryApproval{}, &corev1.Event{}} {
 		apitest.Eventually(t, func() error {
-			return n.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(tenant), client.GracePeriodSeconds(0))
+			return n.DeleteAllOf(context.WithoutCancel(t.Context()), kind, client.InNamespace(Namespace), client.GracePeriodSeconds(0))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,26 +39,30 @@ const (
 // BenchmarkAttacks measures how long a node that is attacked takes to replace a stale bind, to see that a volume has died, and
 // to have all its mounts replaced once it is back, against the same node in peace right before. ConfigMaps change and volumes die all the time. The attacks go on side by side:
 // a flood of mounts, one of descriptors, volumes of one pod that hang, a flood of unlinks beside a subPath, and user namespaces
-// that forge the deaths of volumes. Nothing may be repaired but what was broken, and the agent is to go on, within its memory.
+// that forge the deaths of volumes. A tenant with pods on the node, the largest objects, an agent of another node that was taken over, and
+// strangers at the receiver of alerts do what they may do, while the pods of other namespaces are healed. Nothing may be repaired but what
+// was broken, and agent and manager are to go on, within their memory.
 //
-// There is no cluster: the agent is the real program, with an API server and a kubelet's directories, and no limit but that
-// of its garbage collector. It counts as started again when it has ended, or when its health is asked for in vain three times
+// There is no cluster: agent and manager are the real programs, with an API server and a kubelet's directories, and no limit but that
+// of their garbage collectors. They count as started again when they have ended, or when their health is asked for in vain three times
 // in a row, as the kubelet asks.
 func BenchmarkAttacks(b *testing.B) {
 	b.Setenv("GOMEMLIMIT", strconv.Itoa(kerneltest.AgentMemory/10*9))
-	n := &attackedNode{coast: newCoast(b)}
-	n.volumes = n.AddPods(b, "updated", updatedPods, fakenode.Layout{Volumes: 1, Binds: 1})
+	n := &attackedNode{coast: newCoast(b, "Observe")}
+	n.updated = rota{volumes: n.AddPods(b, "updated", updatedPods, fakenode.Layout{Volumes: 1, Binds: 1}), gap: updateGap, patience: repairDeadline}
+	n.town = newTown(b, n.coast)
 	quiet := n.AddPods(b, "quiet", quietPods, fakenode.Layout{Volumes: 1, Binds: 1})
 	scratch := n.AddFolder(b, "scratch")
 	n.agent.Await(b, "the sentinel to watch all binds", func(m map[string]float64) bool {
-		return m["kubediag_sentinel_binds"] == updatedPods+quietPods+1 && m["kubediag_sentinel_unwatched_binds"] == 0
+		return m["kubediag_sentinel_binds"] == updatedPods+quietPods+1+townBinds && m["kubediag_sentinel_unwatched_binds"] == 0
 	})
-	n.probe(b)
+	n.restarts = []func() int{probe(b, n.agent), probe(b, n.town.manager)}
 	peace := n.measure(b, *attackTime/12)
 	untouched := []*table{{pid: os.Getpid(), points: slices.Concat(n.hang(b), pointsOf(quiet))}}
 	for _, pid := range n.attack(b, scratch) {
 		untouched = append(untouched, &table{pid: pid})
 	}
+	n.town.attack(b)
 	for _, t := range untouched {
 		t.before = t.read(b)
 	}
@@ -74,16 +79,14 @@ func BenchmarkAttacks(b *testing.B) {
 // attackedNode is a node with volumes that die, ConfigMaps that change, and attackers.
 type attackedNode struct {
 	*coast
-	volumes []*fakenode.Volume
-	updates int
-	wrong   int // repairs
-	probed  func() int
+	updated  rota
+	town     *town
+	wrong    int          // repairs
+	restarts []func() int // of agent and manager, until now
 }
 
-// phase is how long things took.
-type phase struct {
-	binds, volumes, repaired []time.Duration
-}
+// phase is how long things took, by what they are.
+type phase map[string][]time.Duration
 
 // measure has ConfigMaps change and volumes die for a while. Every broken mount, and no other, has to be repaired.
 func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
@@ -91,16 +94,25 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 	before := n.repairs(b)
 	ctx, cancel := context.WithTimeout(b.Context(), period)
 	defer cancel()
-	type updated struct {
-		took  []time.Duration
-		wrong int
-		err   error
+	took, errs := phase{}, make(chan error)
+	var mu sync.Mutex
+	rotas := map[string]*rota{"bind": &n.updated, "shared": &n.town.shared, "asked": &n.town.asked}
+	for name, r := range rotas {
+		go func() {
+			times, wrong, err := r.update(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			took[name] = times
+			n.wrong += wrong
+			errs <- err
+		}()
 	}
-	updates := make(chan updated, 1)
 	go func() {
-		var u updated
-		u.took, u.wrong, u.err = n.update(ctx)
-		updates <- u
+		times, err := n.town.send(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		took["alert"] = times
+		errs <- err
 	}()
 	var f figures
 	for ctx.Err() == nil {
@@ -109,34 +121,43 @@ func (n *attackedNode) measure(b *testing.B, period time.Duration) phase {
 		n.remount(b, v, &f) // no Event is awaited: those of one object are bounded, and in an hour it has more faults than that
 		n.turn++
 	}
-	u := <-updates
-	must(b, u.err)
-	n.wrong += u.wrong
+	for range len(rotas) + 1 {
+		must(b, <-errs)
+	}
+	took["volume"], took["repaired"] = f.metric, f.all
 	after := n.repairs(b)
-	for fault, broken := range map[string]int{"StaleSubPath": len(u.took), "DisconnectedFUSE": 2 * podsPer * len(f.metric)} {
+	stale := len(took["bind"]) + len(took["shared"]) + len(took["asked"]) + n.town.broken()
+	for fault, broken := range map[string]int{"StaleSubPath": stale, "DisconnectedFUSE": 2 * podsPer * len(f.metric)} {
 		done := int(after[fault] - before[fault])
 		b.Logf("%s: %d broken, %d repaired", fault, broken, done)
 		n.wrong += max(0, done-broken)
 	}
-	return phase{binds: u.took, volumes: f.metric, repaired: f.all}
+	return took
 }
 
-// update renews ConfigMaps in turn, and returns how long each bind stayed stale, and how many show what they should
-// not.
-func (n *attackedNode) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
+// rota are volumes that are updated one after the other.
+type rota struct {
+	volumes       []*fakenode.Volume
+	gap, patience time.Duration
+	updates       int
+}
+
+// update renews the volumes in turn, and returns how long each bind stayed stale, for patience at most, and how many show what they
+// should not.
+func (r *rota) update(ctx context.Context) (took []time.Duration, wrong int, err error) {
 	w, err := openWatch()
 	if err != nil {
 		return nil, 0, err
 	}
 	defer w.close()
-	for tick := time.NewTicker(updateGap); ; {
+	for tick := time.NewTicker(r.gap); ; {
 		select {
 		case <-ctx.Done():
 			return took, wrong, nil
 		case <-tick.C:
 		}
-		v := n.volumes[n.updates%len(n.volumes)]
-		n.updates++
+		v := r.volumes[r.updates%len(r.volumes)]
+		r.updates++
 		if err := v.Prepare(); err != nil {
 			return nil, 0, err
 		}
@@ -147,11 +168,12 @@ func (n *attackedNode) update(ctx context.Context) (took []time.Duration, wrong 
 		if err := v.Renew(); err != nil {
 			return nil, 0, err
 		}
-		if err := w.unmounted(v.Points); err != nil {
+		healed, err := w.unmounted(v.Points, r.patience)
+		if err != nil {
 			return nil, 0, err
 		}
 		took = append(took, time.Since(begin))
-		if v.Current() != nil {
+		if healed && v.Current() != nil {
 			wrong++
 		}
 	}
@@ -214,8 +236,9 @@ func (n *attackedNode) attack(b *testing.B, scratch string) (forging []int) {
 	return forging
 }
 
-// probe asks the agent for its health as the kubelet does, until the end of the benchmark.
-func (n *attackedNode) probe(b *testing.B) {
+// probe asks a program for its health as the kubelet does, until the function that it gives is called: that gives how often the kubelet would
+// have started it again.
+func probe(b *testing.B, program *fakenode.Agent) (restarts func() int) {
 	ctx, cancel := context.WithCancel(b.Context())
 	result := make(chan int, 1)
 	go func() {
@@ -227,7 +250,7 @@ func (n *attackedNode) probe(b *testing.B) {
 				return
 			case <-tick.C:
 			}
-			if failures++; n.agent.Health() == nil {
+			if failures++; program.Health() == nil {
 				failures = 0
 			}
 			if failures == maxFailures {
@@ -235,10 +258,10 @@ func (n *attackedNode) probe(b *testing.B) {
 			}
 		}
 	}()
-	n.probed = func() int {
+	return func() int {
 		cancel()
 		restarts := <-result
-		if n.agent.Health() != nil {
+		if program.Health() != nil {
 			restarts++
 		}
 		return restarts
@@ -247,13 +270,14 @@ func (n *attackedNode) probe(b *testing.B) {
 
 func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 	b.Helper()
-	restarts := n.probed()
-	for name, took := range map[string][2][]time.Duration{
-		"bind": {peace.binds, amid.binds}, "volume": {peace.volumes, amid.volumes}, "repaired": {peace.repaired, amid.repaired},
-	} {
-		b.Logf("%s: %d in peace, %d attacked", name, len(took[0]), len(took[1]))
+	restarts := 0
+	for _, of := range n.restarts {
+		restarts += of()
+	}
+	for name := range peace {
+		b.Logf("%s: %d in peace, %d attacked", name, len(peace[name]), len(amid[name]))
 		for _, p := range []int{50, 99} {
-			before, with := percentile(took[0], p), percentile(took[1], p)
+			before, with := percentile(peace[name], p), percentile(amid[name], p)
 			ratio := float64(with) / float64(before)
 			b.ReportMetric(milliseconds(before), fmt.Sprintf("ms-%s-in-peace-p%d", name, p))
 			b.ReportMetric(milliseconds(with), fmt.Sprintf("ms-%s-attacked-p%d", name, p))
@@ -263,12 +287,13 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 			}
 		}
 	}
-	most := mostResident(b, n.agent.Process.Pid)
+	most, mostOfManager := mostResident(b, n.agent.Process.Pid), mostResident(b, n.town.manager.Process.Pid)
 	b.ReportMetric(most, "MiB-at-most")
+	b.ReportMetric(mostOfManager, "MiB-manager-at-most")
 	b.ReportMetric(float64(n.wrong), "wrong-repairs")
 	b.ReportMetric(float64(restarts), "restarts")
-	if n.wrong > 0 || restarts > 0 || most > kerneltest.AgentMemory>>20 {
-		b.Errorf("%d wrong repairs, %d restarts, %.0f MiB at most", n.wrong, restarts, most)
+	if n.wrong > 0 || restarts > 0 || most > kerneltest.AgentMemory>>20 || mostOfManager > managerMemory>>20 {
+		b.Errorf("%d wrong repairs, %d restarts, agent %.0f and manager %.0f MiB at most", n.wrong, restarts, most, mostOfManager)
 	}
 }
 

@@ -101,7 +101,7 @@ func (n *node) oneByOne(b *testing.B, volumes []*fakenode.Volume) []time.Duratio
 			must(b, w.drain())
 			begin := time.Now()
 			must(b, v.Renew())
-			must(b, w.unmounted(v.Points))
+			awaitUnmounted(b, w, v)
 			took = append(took, time.Since(begin))
 		}
 		n.rebind(b, round)
@@ -124,7 +124,7 @@ func (n *node) atOnce(b *testing.B, volumes []*fakenode.Volume) (updated, unmoun
 	}
 	updated = time.Since(begin)
 	for _, v := range volumes {
-		must(b, w.unmounted(v.Points))
+		awaitUnmounted(b, w, v)
 	}
 	unmounted = time.Since(begin)
 	n.rebind(b, volumes)
@@ -139,4 +139,12 @@ func (n *node) rebind(b *testing.B, volumes []*fakenode.Volume) {
 	}
 	n.agent.AwaitWatches(b, volumes)
 	n.await(b)
+}
+
+// awaitUnmounted waits until a volume has no stale bind any more, ten seconds at most.
+func awaitUnmounted(b *testing.B, w watch, v *fakenode.Volume) {
+	b.Helper()
+	if healed, err := w.unmounted(v.Points, 10*time.Second); err != nil || !healed {
+		b.Fatalf("%q: still stale after ten seconds: %v", v.Points, err)
+	}
 }

@@ -54,13 +54,13 @@ type podEvent struct {
 	at          time.Time
 }
 
-func newCoast(b *testing.B) *coast {
+func newCoast(b *testing.B, mode string) *coast {
 	b.Helper()
 	c := &coast{Node: fakenode.New(b), events: make(chan podEvent, 10000)}
 	c.Build(b, "agent", "")
 	c.shares = c.AddShares(b, fakenode.Shares{Name: "share", Volumes: shareCount, Pods: sharePods, Servers: shareCount})
 	c.listen(b)
-	c.agent = c.LaunchAgent(b, "Automatic")
+	c.agent = c.LaunchAgent(b, mode)
 	c.agent.Await(b, "the sentinel to see the connections", func(m map[string]float64) bool {
 		return m["kubediag_sentinel_watching"] == 1 && m["kubediag_sentinel_connections"] == shareCount
 	})
@@ -100,7 +100,7 @@ type figures struct {
 // again at its place on the host or in its container, and until all do. Then the same while half the connections hang,
 // and right after they have begun to.
 func BenchmarkVolumes(b *testing.B) {
-	c := newCoast(b)
+	c := newCoast(b, "Automatic")
 	b.Run("hung=0", func(b *testing.B) { c.measure(b, kills, c.shares, alone) })
 	halt, others := c.shares[:hungShares], c.shares[hungShares:]
 	b.Run(fmt.Sprint("hung=", hungShares), func(b *testing.B) {

@@ -53,9 +53,8 @@ func (w watch) changed(patience time.Duration) (bool, error) {
 	}
 }
 
-// unmounted waits until there is a stale bind at none of the points any more, ten seconds at most.
-func (w watch) unmounted(points []string) error {
-	const patience = 10 * time.Second
+// unmounted waits until there is a stale bind at none of the points any more, and reports whether it is so in time.
+func (w watch) unmounted(points []string, patience time.Duration) (bool, error) {
 	deadline, next := time.Now().Add(patience), patience
 	for _, point := range points {
 		for {
@@ -63,22 +62,19 @@ func (w watch) unmounted(points []string) error {
 			if err == nil && !still {
 				break
 			}
-			if err != nil {
-				return err
-			}
-			if time.Now().After(deadline) {
-				return fmt.Errorf("wait for unmount of %q: still mounted after %v", point, patience)
+			if err != nil || time.Now().After(deadline) {
+				return false, err
 			}
 			changed, err := w.changed(next)
 			if err != nil {
-				return fmt.Errorf("poll mountinfo: %w", err)
+				return false, fmt.Errorf("poll mountinfo: %w", err)
 			}
 			if changed {
 				next = glance
 			}
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // stale reports whether the mount at point is a file that has no name any more. If that was unmounted, there may be
