@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bundle is the format of the one file that goes with a ticket: a tar archive in gzip. Its first entry is
-// manifest.json, which names all others with size and SHA-256. It knows nothing of what the entries mean.
+// manifest.json, which names all others with size and SHA-256. It does not know the meaning of the entries.
 //
-// A bundle comes from anyone. Nothing of it is ever written to a disk: Read keeps it in memory, within bounds that a
-// writer cannot exceed, and refuses all that Write would not have made.
+// A bundle comes from anyone. No part of it is ever written to a disk: Read keeps it in memory, within bounds that a
+// writer cannot exceed, and refuses a bundle that Write would not have made.
 package bundle
 
 import (
@@ -26,10 +26,10 @@ import (
 	"time"
 )
 
-// FormatVersion is that of the bundles that this package writes and reads.
+// FormatVersion is the version of the bundles that this package writes and reads.
 const FormatVersion = 1
 
-// Bounds of a bundle. Sizes are in bytes and of what is not compressed.
+// Bounds of a bundle. Sizes are in bytes, without compression.
 const (
 	MaxEntry   = 32 << 20
 	MaxTotal   = 96 << 20
@@ -44,10 +44,10 @@ const (
 // manifestName is the name of the first entry.
 const manifestName = "manifest.json"
 
-// ErrRefused is the error for what is no bundle, or not one as it was written.
+// ErrRefused is the error for a file that is no bundle, or not as it was written.
 var ErrRefused = errors.New("bundle is refused")
 
-// Manifest says what is in a bundle.
+// Manifest is the table of contents of a bundle.
 type Manifest struct {
 	FormatVersion int `json:"formatVersion"`
 	// Program is the version that has made it, Node where, Time when.
@@ -55,7 +55,7 @@ type Manifest struct {
 	Node    string    `json:"node"`
 	Time    time.Time `json:"time"`
 	Entries []Entry   `json:"entries"`
-	// LeftOut is what is not in it, and why.
+	// LeftOut lists the missing parts, and why.
 	LeftOut []LeftOut `json:"leftOut,omitempty"`
 }
 
@@ -64,7 +64,7 @@ type Entry struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
-	// About says what it is, for people.
+	// About describes the entry for people.
 	About string `json:"about,omitempty"`
 }
 
@@ -109,7 +109,7 @@ func (b *Bundle) Add(name, about string, content []byte) error {
 	return nil
 }
 
-// Omit notes what is not in the bundle.
+// Omit notes a part that is not in the bundle, and why.
 func (b *Bundle) Omit(what, why string) {
 	b.Manifest.LeftOut = append(b.Manifest.LeftOut, LeftOut{what, why})
 }
@@ -157,10 +157,10 @@ func hash(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// goodName is what the names of entries look like. None leads anywhere but down.
+// goodName matches the names of entries. A name leads down only.
 var goodName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*(/[a-zA-Z0-9][a-zA-Z0-9._-]*){0,3}$`)
 
-// badName says what is wrong with the name of an entry.
+// badName returns the problem of the name of an entry; empty if it is good.
 func badName(name string) string {
 	switch {
 	case path.IsAbs(name):
@@ -187,7 +187,7 @@ type bounded struct {
 // errTooLarge is the error at the bound.
 var errTooLarge = fmt.Errorf("more than %d MiB", int64(maxStream)>>20)
 
-// Read is that of the archive.
+// Read reads from the archive.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, errTooLarge
@@ -276,7 +276,7 @@ func (b *Bundle) checkManifest() error {
 	return nil
 }
 
-// readEntry reads the entry at a place of the manifest. err is that of its header.
+// readEntry reads the entry at a place of the manifest. err is the error of its header.
 func (b *Bundle) readEntry(i int, header *tar.Header, archive *tar.Reader, err error) error {
 	want := Entry{Name: fmt.Sprintf("number %d", i+1)}
 	if i < len(b.Manifest.Entries) {
@@ -310,7 +310,7 @@ func (b *Bundle) readEntry(i int, header *tar.Header, archive *tar.Reader, err e
 	return nil
 }
 
-// strange says what of a header is not as in a bundle.
+// strange returns the field of a header that is not as in a bundle; empty if all are.
 func strange(h *tar.Header, limit int64) string {
 	kinds := map[byte]string{
 		tar.TypeLink: "a hard link", tar.TypeSymlink: "a symbolic link", tar.TypeChar: "a character device", tar.TypeBlock: "a block device",
@@ -346,7 +346,7 @@ func broken(name string, err error) error {
 	return fmt.Errorf("%w: entry %q cannot be read: %w", ErrRefused, name, err)
 }
 
-// checkEnd makes sure that nothing but padding follows the archive, and that gzip's checksum is right.
+// checkEnd makes sure that only padding follows the archive, and that gzip's checksum is right.
 func checkEnd(input io.Reader, stream io.Reader) error {
 	buf := make([]byte, 4096)
 	for {

@@ -62,7 +62,7 @@ func (b *Bundle) Create(name string, replace bool) (size int64, err error) {
 	if replace {
 		return size, os.Rename(file.Name(), name)
 	}
-	err = os.Link(file.Name(), name) // which replaces nothing
+	err = os.Link(file.Name(), name) // which replaces no file
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		err = errThere(name)
@@ -72,7 +72,7 @@ func (b *Bundle) Create(name string, replace bool) (size int64, err error) {
 	return size, err
 }
 
-// copyNew copies a file to a name that nothing has.
+// copyNew copies a file to a new name.
 func copyNew(from, to string) error {
 	file, err := os.Open(from)
 	if err != nil {

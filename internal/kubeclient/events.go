@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// MaxEventCharacters is how long the message of an Event may be. The API server takes 1,024 bytes, and people read less.
+	// MaxEventCharacters bounds the message of an Event. The API server takes 1,024 bytes, and people read less.
 	MaxEventCharacters = 200
 	// maxNextCharacters is how much of that may be a command.
 	maxNextCharacters = 120

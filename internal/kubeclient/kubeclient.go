@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeclient is what the manager and the agent share of their way to the API server: the kinds they know, how they
-// fill their caches, and how they stop. It decides nothing about any kind, and nothing in it runs on a node.
+// Package kubeclient has the common parts of the manager and the agent on their way to the API server: the kinds they know, how they
+// fill their caches, and how they stop. It makes no decision about a kind, and acts on no node.
 //
-// It works against API servers from 1.18 on, and asks them for nothing before it is started: a process may come before
+// It works against API servers from 1.18 on, and sends them no request before it is started: a process may come before
 // its API server and before the CustomResourceDefinitions, waits for both, and is not ready meanwhile.
 package kubeclient
 
@@ -21,12 +21,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// forever is how long caches may take to be filled.
+// forever is the time that caches may take to be filled.
 const forever = 365 * 24 * time.Hour
 
-// New makes a controller-runtime manager. It sets in the options what the manager and the agent have in common: scheme,
-// REST mapper, how long caches may take, and that the cache holds no managed fields and starts no watch because
-// something is read from it. It turns off WatchList for the whole process. Run must run it.
+// New makes a controller-runtime manager. It sets the options that the manager and the agent have in common: scheme,
+// REST mapper, the time that caches may take, and that the cache holds no managed fields and starts no watch because
+// of a read. It turns off WatchList for the whole process. Run must run it.
 func New(config *rest.Config, o manager.Options) (manager.Manager, error) {
 	if err := withoutWatchList(); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// maxRestarts is how often a list is begun again because the API server no longer has the objects as they were at its first page.
+// maxRestarts bounds the restarts of a list because the API server no longer has the objects as they were at its first page.
 const maxRestarts = 3
 
 // Pages returns a ListerWatcher that lists in pages of so many objects, and reduces each page before it asks for the next. So a list

@@ -21,7 +21,7 @@ import (
 type Passes struct {
 	Clock    clock.WithTicker
 	Interval time.Duration
-	// Name is that of the logger in the context of a pass.
+	// Name is the name of the logger in the context of a pass.
 	Name string
 	// Failure is the message with which the error of a pass is logged.
 	Failure string
@@ -52,7 +52,7 @@ func (p Passes) Start(ctx context.Context) error {
 // pageSize bounds one answer of the API server, unless an option does. Others write the objects, and may write 1.5 MB into each.
 const pageSize = client.Limit(64)
 
-// EachPage lists objects page by page, each into a copy of empty: what a list has from before stays if it is read again.
+// EachPage lists objects page by page, each into a copy of empty: a list that is read again would keep its old content.
 func EachPage[L client.ObjectList](ctx context.Context, r client.Reader, empty L, visit func(page L), options ...client.ListOption) error {
 	for next := ""; ; {
 		page := empty.DeepCopyObject().(L)
@@ -66,7 +66,7 @@ func EachPage[L client.ObjectList](ctx context.Context, r client.Reader, empty L
 	}
 }
 
-// MetadataList is an empty list of objects of core/v1 that holds their metadata only. The kind is that of one object.
+// MetadataList returns an empty list of objects of core/v1 that holds their metadata only. kind is the kind of one object.
 func MetadataList(kind string) *metav1.PartialObjectMetadataList {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind + "List"))

@@ -23,8 +23,8 @@ var (
 // maxNameBytes bounds the value of an annotation: the name of an object.
 const maxNameBytes = 253
 
-// ReduceMetadata removes what a cache does not keep of an object that tenants or agents create: they may put a megabyte of labels,
-// annotations, owners and finalizers on it. A patch of such an object must not write these lists back.
+// ReduceMetadata removes the metadata that a cache does not keep of objects of tenants or agents: they may put a megabyte of labels,
+// annotations, owners and finalizers on them. A patch of such an object must not write these lists back.
 func ReduceMetadata(m *metav1.ObjectMeta) {
 	m.ManagedFields, m.Finalizers = nil, nil
 	m.Labels, m.Annotations = choose(m.Labels, keptLabels), choose(m.Annotations, keptAnnotations)

@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// patience is how long a manager that has not begun its work may take to stop.
+// patience is the time that a manager that has not begun its work may take to stop.
 const patience = 5 * time.Second
 
-// startable is of a controller-runtime manager what Run needs.
+// startable is the part of a controller-runtime manager that Run needs.
 type startable interface {
 	Add(r manager.Runnable) error
 	Start(ctx context.Context) error

@@ -29,8 +29,8 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// newMapper knows the few kinds that are used. It asks the API server for nothing. So no process asks for all the
-// kinds that there are, and none stops because the CustomResourceDefinitions come after it.
+// newMapper knows the few kinds that are used. It sends no request to the API server. So no process reads all
+// kinds of a server, and no process stops because the CustomResourceDefinitions come after it.
 func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, k := range []struct {

@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// conflictDelay is how long a reconciler waits for its cache to catch up.
+// conflictDelay is the time that a reconciler waits for its cache to catch up.
 const conflictDelay = 200 * time.Millisecond
 
 // PatchStatus ends a reconciliation: it makes the status of now printable, and writes it if it differs from old, of

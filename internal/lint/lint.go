@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lint finds workloads whose pods are at risk of a mount fault, from their templates alone, and writes down the
-// change that cures each. It asks no cluster and no node, so it cannot know what an image has in a directory.
+// change that cures each. It reads no cluster and no node, so it cannot know the content of a directory of an image.
 //
 // It rests on the kubelet's habits (package faults/subpath) and on mount_namespaces(7): a container without mount
 // propagation keeps its copy of every mount that was there when it started.
@@ -31,7 +31,7 @@ const (
 	// kubernetes#68211.
 	MutableSubPath Rule = "MutableSubPath"
 	// HostPropagation: a container mounts a directory of the host in which the kubelet mounts volumes, and does not
-	// follow what is unmounted there.
+	// follow unmounts there.
 	HostPropagation Rule = "HostPropagation"
 	// FUSEPropagation: a container uses a file system that another container mounts, and does not follow its daemon's
 	// restart.
@@ -60,9 +60,9 @@ type Finding struct {
 	Container string     `json:"container"`
 	// Mounts are the volumeMounts at risk that one change cures.
 	Mounts []Mount `json:"mounts"`
-	// Summary says in one sentence what is wrong.
+	// Summary is the problem in one sentence.
 	Summary string `json:"summary"`
-	// Cure says in one or two sentences what to change, and what to check before.
+	// Cure is the change to make in one or two sentences, and the check before it.
 	Cure string `json:"cure"`
 	// Patch is the change as a strategic merge patch of the object, in YAML. It is empty if the template does not say
 	// enough for one.
@@ -81,13 +81,13 @@ type Mount struct {
 
 // Options narrow and widen a check. The zero value is ready for use.
 type Options struct {
-	// KubeletVersion is that of the nodes' kubelets; nil: not known, and the oldest is assumed.
+	// KubeletVersion is the version of the nodes' kubelets; nil: not known, and the oldest is assumed.
 	KubeletVersion *version.Version
 	// KubeletRoot is the kubelets' root directory; empty: /var/lib/kubelet.
 	KubeletRoot string
 	// MountDirs are directories of the host in which containers of other workloads mount file systems, see MountDirs.
 	MountDirs []string
-	// Immutable reports whether a ConfigMap or Secret never changes. It is asked only of those that are mounted with a
+	// Immutable reports whether a ConfigMap or Secret never changes. It is called only for those that are mounted with a
 	// subPath. nil: all may change.
 	Immutable func(Content) bool
 }
@@ -120,7 +120,7 @@ func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) 
 	return all
 }
 
-// check is one look at one template.
+// check is one check of one template.
 type check struct {
 	kind, namespace string
 
@@ -132,7 +132,7 @@ type check struct {
 	taken    map[string]bool // names of volumes, those that patches add included
 }
 
-// container is what a regular and an init container have in common. Ephemeral containers are in no template.
+// container has the fields that a regular and an init container have in common. Ephemeral containers are in no template.
 type container struct {
 	list   string
 	index  int
@@ -160,13 +160,13 @@ func (c *check) mount(of container, index int) Mount {
 	}
 }
 
-// follows reports whether a mount sees what the host mounts and unmounts below it later.
+// follows reports whether a mount sees later mounts and unmounts of the host below it.
 func follows(m corev1.VolumeMount) bool {
 	return m.MountPropagation != nil && slices.Contains(
 		[]corev1.MountPropagationMode{corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional}, *m.MountPropagation)
 }
 
-// spreads reports whether the host sees what the container mounts below it.
+// spreads reports whether the host sees the mounts of the container below it.
 func spreads(m corev1.VolumeMount) bool {
 	return m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional
 }

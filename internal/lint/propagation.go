@@ -77,7 +77,7 @@ func (c *check) findMounters() {
 	}
 }
 
-// propagation finds the mounts of a container that do not follow what is mounted and unmounted below them.
+// propagation finds the mounts of a container that do not follow mounts and unmounts below them.
 func (c *check) propagation(mounting container) []Finding {
 	var all []Finding
 	for i, m := range mounting.mounts {
@@ -136,7 +136,7 @@ func (c *check) holdsVolumes(dir string) bool {
 	return false
 }
 
-// cureOf says what to do against a rule of propagation.
+// cureOf returns the cure of a rule of propagation.
 func (c *check) cureOf(rule Rule, dir string) string {
 	cure := "set mountPropagation: HostToContainer"
 	if rule == HostPropagation {

@@ -31,7 +31,7 @@ const maxFile = 64 << 20
 // groups are the API groups whose kinds are read. Those of others may have the same name and another form.
 var groups = []string{"", "apps", "extensions", "batch"}
 
-// noKind is the kind of what is no object of Kubernetes, such as values of a chart.
+// noKind is the kind of a document that is no object of Kubernetes, such as values of a chart.
 const noKind = "document that is no object"
 
 // Workload is an object of a manifest that has a template of pods.
@@ -46,7 +46,7 @@ type Workload struct {
 	field string // the way from the document to the object
 }
 
-// Manifests is what was read.
+// Manifests has the objects of the manifests that were read.
 type Manifests struct {
 	Workloads []Workload
 	// PassedOver counts the objects that have no pods, by kind.
@@ -59,7 +59,7 @@ type Manifests struct {
 type Located struct {
 	File     string `json:"file"`
 	Document int    `json:"document"`
-	// Line is that of the first mount at risk, or where the document begins if that is not known.
+	// Line is the line of the first mount at risk, or the first line of the document if that is not known.
 	Line int `json:"line"`
 	Finding
 }
@@ -160,7 +160,7 @@ func (m *Manifests) jsonDocument(doc document) error {
 			doc.Line = line
 			return doc.error(err)
 		}
-		at.lines = nil // they are those of the first object
+		at.lines = nil // they belong to the first object
 	}
 }
 
@@ -179,11 +179,11 @@ func offset(decoder *stdjson.Decoder, err error) int {
 type place struct {
 	lines lines
 	field string
-	// kind and version are those of an item that does not say its own.
+	// kind and version hold for an item without its own.
 	kind, version string
 }
 
-// object has what is read of an object of any kind.
+// object has the fields that are read of an object of any kind.
 type object struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

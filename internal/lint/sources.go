@@ -33,7 +33,7 @@ func (c *check) sources(of container, indexes []int) (all []corev1.VolumeProject
 	return all, ""
 }
 
-// wanted is what one subPath names in a volume, and the name that it has in the container's directory.
+// wanted is the entry of a volume that one subPath names, and its name in the container's directory.
 type wanted struct{ name, as, volume string }
 
 // rename gives a path in the volume its path in the new one; ok is false if the subPath does not cover it.
@@ -45,7 +45,7 @@ func (w wanted) rename(name string) (renamed string, ok bool) {
 	return path.Join(w.as, strings.TrimPrefix(name, w.name)), true
 }
 
-// project returns what of a volume the subPath covers, as sources of a projected volume.
+// project returns the part of a volume that the subPath covers, as sources of a projected volume.
 func (w wanted) project(volume corev1.Volume) []corev1.VolumeProjection {
 	var source corev1.VolumeProjection
 	var mode *int32
@@ -94,7 +94,7 @@ func (w wanted) downward(items []corev1.DownwardAPIVolumeFile, mode *int32) []co
 	return []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: covered}}}
 }
 
-// projected takes what is named by a path from every source. A source that has all of its keys may have the file or
+// projected takes the entry of a path from every source. A source that has all of its keys may have the file or
 // not: it is taken only if there is one such source, and no path names the file.
 func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeProjection) {
 	var open []corev1.VolumeProjection
@@ -112,7 +112,7 @@ func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeP
 	return w.covered(open[0], v.DefaultMode)
 }
 
-// covered is what the subPath covers of one source.
+// covered returns the part of one source that the subPath covers.
 func (w wanted) covered(s corev1.VolumeProjection, mode *int32) []corev1.VolumeProjection {
 	switch {
 	case s.ConfigMap != nil:

@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// systemDirs are directories with content of the image that it needs. Nothing is mounted over one, nor over any at the
-// top, nor over one that several packages share, whose name ends in .d, nor below /etc, where a program has its other files.
+// systemDirs are directories with content that the image needs. No cure mounts over them, nor over a directory at the top, nor over
+// a directory that several packages share, whose name ends in .d, nor below /etc, where a program has its other files.
 var systemDirs = []string{
 	"/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin",
 	"/usr/share", "/var/lib", "/var/run", "/var/log",
@@ -90,8 +90,8 @@ func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Fi
 	return finding
 }
 
-// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without what
-// it has there, and nothing else is mounted in it.
+// hideable reports whether a volume may be mounted in the place of the files' directory: the image can do without its content
+// there, and no other mount is in it.
 func (c *check) hideable(of container, dir string, indexes []int) bool {
 	for i, m := range of.mounts {
 		if !slices.Contains(indexes, i) && inside(path.Clean("/"+m.MountPath), dir) {

@@ -17,10 +17,10 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// pageSize is how many objects are listed at once: with the largest that the API server takes, a page has 48 megabytes.
+// pageSize is the number of objects in a page of a list: with the largest objects of the API server, a page has 48 megabytes.
 const pageSize = 32
 
-// cacheOptions keep what the controllers look at and nothing else.
+// cacheOptions keep only the fields that the controllers read.
 func cacheOptions() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
@@ -47,7 +47,7 @@ func strip(object any) (any, error) {
 	return cache.TransformStripManagedFields()(object)
 }
 
-// stripMountFault keeps of a MountFault what is counted and selected by, and none of its texts.
+// stripMountFault keeps the fields of a MountFault that count and select, without its texts.
 func stripMountFault(object any) (any, error) {
 	f, ok := object.(*v1.MountFault)
 	if !ok {
@@ -61,7 +61,7 @@ func stripMountFault(object any) (any, error) {
 	return f, nil
 }
 
-// stripApproval keeps of a RecoveryApproval what it allows and who owns it.
+// stripApproval keeps the permission and the owners of a RecoveryApproval.
 func stripApproval(object any) (any, error) {
 	if a, ok := object.(*v1.RecoveryApproval); ok { // else a tombstone
 		kubeclient.ReduceMetadata(&a.ObjectMeta)
@@ -69,8 +69,8 @@ func stripApproval(object any) (any, error) {
 	return object, nil
 }
 
-// stripDiagnosis keeps of a Diagnosis what binding, watching over and deleting need: its parameters and its results can be half a
-// megabyte. The manager writes by patches of single fields, so what is not here is not touched.
+// stripDiagnosis keeps the fields of a Diagnosis for binding, watching over and deleting: its parameters and its results can be half a
+// megabyte. The manager writes by patches of single fields, so the fields that are not here stay as they are.
 func stripDiagnosis(object any) (any, error) {
 	diagnosis, ok := object.(*v1.Diagnosis)
 	if !ok {
@@ -92,7 +92,7 @@ func stripDiagnosis(object any) (any, error) {
 	return diagnosis, nil
 }
 
-// maxStatusBytes is more than the agents and the manager write of what is kept. An agent that was taken over may write more.
+// maxStatusBytes is more than the agents and the manager write into the kept fields. A hostile agent may write more.
 const maxStatusBytes = 32 << 10
 
 // statusBytes is the length of the texts that are kept of a status.

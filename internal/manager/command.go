@@ -39,7 +39,7 @@ func NewCommand() *cobra.Command {
 }
 
 // run runs the manager until ctx is done or it is no longer the leader. The process must end after it returns: see
-// kube.Run for what may be left behind.
+// kubeclient.Run for the goroutines that may stay behind.
 func run(ctx context.Context, config *rest.Config, o options) error {
 	m, err := newManager(config, o)
 	if err != nil {

@@ -5,6 +5,6 @@
 // and OperationSets, makes Diagnoses when Triggers fire, and watches over the agents. It deletes old Diagnoses, and
 // the Leases and MountFaults of nodes that are gone. It needs no privilege on any node.
 //
-// It works against API servers from 1.18 on: it uses no API that came later (Events are those of core/v1), and
-// checks itself what an old server drops in silence. It asks for lists in the way that every server understands.
+// It works against API servers from 1.18 on: it uses no later API (Events are in core/v1), and
+// itself checks the fields that an old server drops in silence. It requests lists in the way that every server understands.
 package manager

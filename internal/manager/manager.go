@@ -38,11 +38,11 @@ import (
 const (
 	// leaderElectionID is the name of the manager's Lease.
 	leaderElectionID = "kubediag-manager"
-	// requestsPerSecond and burst bound what the manager asks of the API server.
+	// requestsPerSecond and burst bound the requests of the manager to the API server.
 	requestsPerSecond, burst = 200, 400
-	// maxDeletions bounds one look for Diagnoses to delete.
+	// maxDeletions bounds one pass that deletes Diagnoses.
 	maxDeletions = 500
-	// stopTimeout is how long what is under way may take when the manager stops.
+	// stopTimeout bounds the work under way when the manager stops.
 	stopTimeout = 5 * time.Second
 )
 
@@ -64,7 +64,7 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 		LeaderElectionNamespace:       settings.Namespace,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       new(stopTimeout),
-		// The names are those of the kinds below. Two managers in one process, as in tests, share their metrics.
+		// The names come from the kinds below. Two managers in one process, as in tests, share their metrics.
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func addControllers(m manager.Manager, o options) error {
 	return nil
 }
 
-// addChecks makes the manager healthy as long as it answers and ready once its caches are filled. One that stands by
+// addChecks makes the manager healthy as long as it answers and ready once its caches are filled. A manager that stands by
 // for the leader is ready too.
 func addChecks(m manager.Manager) error {
 	return errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())))

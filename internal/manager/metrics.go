@@ -15,7 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/trigger/alertmanager"
 )
 
-// Metrics declares what the manager exposes, without the metrics of the libraries.
+// Metrics declares the metrics of the manager, without those of the libraries.
 func Metrics() []metric.Declaration {
 	return slices.Concat(
 		diagnosis.Metrics(), lease.Metrics(), recoverypolicy.Metrics(), retention.Metrics(), trigger.Metrics(), alertmanager.Metrics(),

@@ -27,16 +27,16 @@ type options struct {
 	LeaderElection bool
 	// MetricsBindAddress and HealthProbeBindAddress are TCP addresses; "0" turns them off.
 	MetricsBindAddress, HealthProbeBindAddress string
-	// AgentLeaseDuration is for how long the renewal of an agent's Lease counts where the Lease does not say.
+	// AgentLeaseDuration is the time for which the renewal of an agent's Lease counts if the Lease has none.
 	AgentLeaseDuration time.Duration
-	// AgentCheckInterval is how often the agent of an unfinished Diagnosis is checked. It is also how long an agent
-	// may take to accept a Diagnosis before the first check.
+	// AgentCheckInterval is the time between two checks of the agent of an unfinished Diagnosis. An agent has the same time
+	// to accept a Diagnosis before the first check.
 	AgentCheckInterval time.Duration
-	// DiagnosisTTL is how long a Diagnosis is kept after its end. 0: for ever.
+	// DiagnosisTTL is the time that a Diagnosis is kept after its end. 0: for ever.
 	DiagnosisTTL time.Duration
-	// DiagnosesPerNode is how many Diagnoses that have ended are kept of one namespace on one node. 0: all.
+	// DiagnosesPerNode bounds the Diagnoses of one namespace that have ended on one node. 0: no bound.
 	DiagnosesPerNode int
-	// DiagnosisMinimumTTL is how long after its end DiagnosesPerNode does not touch a Diagnosis.
+	// DiagnosisMinimumTTL is the time after its end in which DiagnosesPerNode does not delete a Diagnosis.
 	DiagnosisMinimumTTL time.Duration
 	// RetentionInterval is the time between two passes over the Diagnoses.
 	RetentionInterval time.Duration
@@ -44,16 +44,16 @@ type options struct {
 	AlertBindAddress string
 	// AlertCertFile and AlertKeyFile are for HTTPS there. Empty: the manager makes a certificate.
 	AlertCertFile, AlertKeyFile string
-	// AlertAudiences are those of the tokens that the API server is asked about.
+	// AlertAudiences are the audiences of the tokens that the API server reviews.
 	AlertAudiences []string
-	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server is asked about each
+	// AlertSecretFile holds the bearer token that senders of alerts share. Empty: the API server reviews each
 	// token.
 	AlertSecretFile string
-	// TriggerInterval is how often a Trigger is looked at. It has no flag.
+	// TriggerInterval is the time between two reconciliations of a Trigger. It has no flag.
 	TriggerInterval time.Duration
-	// PolicyInterval is how often the breakers of a RecoveryPolicy are looked at. It has no flag.
+	// PolicyInterval is the time between two checks of the breakers of a RecoveryPolicy. It has no flag.
 	PolicyInterval time.Duration
-	// LeaseAgeInterval is how often the ages of the agents' Leases are measured. It has no flag.
+	// LeaseAgeInterval is the time between two measurements of the ages of the agents' Leases. It has no flag.
 	LeaseAgeInterval time.Duration
 }
 

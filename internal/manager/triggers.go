@@ -24,10 +24,10 @@ import (
 	"kubediag.org/kubediag/internal/trigger/mountfault"
 )
 
-// triggerInterval is how often a Trigger is looked at, and its status written if there is something new.
+// triggerInterval is the time between two reconciliations of a Trigger, which write its status if it has changed.
 const triggerInterval = 5 * time.Second
 
-// addTriggers adds what fires Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that
+// addTriggers adds the parts that fire Triggers: the sources, the dispatcher that makes the Diagnoses, and the reconciler that
 // keeps them at work.
 func addTriggers(m manager.Manager, settings options) error {
 	dispatcher := &trigger.Dispatcher{Client: m.GetClient(), Reader: m.GetAPIReader(), Namespace: settings.Namespace}

@@ -29,7 +29,7 @@ func (p *Processors) Server(operation string, u *url.URL) processor.Processor {
 	return NewRemote(p.HTTP, operation, u)
 }
 
-// Script returns the processor of an Operation that runs a script, or one that fails if scripts are off.
+// Script returns the processor of an Operation that runs a script. It fails if scripts are off.
 func (p *Processors) Script(operation, text string, argKeys []string, resultKey string) processor.Processor {
 	if !p.EnableScripts {
 		return disabled{name: operation, node: p.Node}

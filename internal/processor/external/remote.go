@@ -27,9 +27,9 @@ const (
 // Remote is one server's processor.
 //
 // It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with
-// such an object succeeds. 404, 409 and 422 say that this is not the processor's fault; everything else fails. Nothing
-// about a server is trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size
-// are bounded. A server may answer with all that it was sent; the pipeline refuses an answer that changes a parameter
+// such an object succeeds. 404, 409 and 422 say that this is not the processor's fault; all other answers fail. The
+// server is not trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size
+// are bounded. A server may send the whole request back; the pipeline refuses an answer that changes a parameter
 // or a context key.
 type Remote struct {
 	client *http.Client
@@ -37,7 +37,7 @@ type Remote struct {
 	url    *url.URL
 }
 
-// NewRemote makes a Processor that posts to u. client is one that NewClient made; name is for people.
+// NewRemote makes a Processor that posts to u. NewClient makes the client; name is for people.
 func NewRemote(client *http.Client, name string, u *url.URL) *Remote {
 	return &Remote{client: client, name: name, url: u}
 }
@@ -96,7 +96,7 @@ func readAnswer(response *http.Response) (processor.Result, error) {
 	return processor.Result{}, fmt.Errorf("status is not 200: %s", refusalReason(response))
 }
 
-// decodeAnswer takes a JSON object of strings and nothing else.
+// decodeAnswer takes a JSON object of strings, without text behind it.
 func decodeAnswer(body io.Reader) (processor.Result, error) {
 	text, err := io.ReadAll(io.LimitReader(body, maxBody+1))
 	if err != nil {

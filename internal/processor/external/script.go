@@ -18,7 +18,7 @@ import (
 const (
 	maxOutput = 1 << 20 // bytes of each of output and error
 	maxTail   = 1 << 10 // bytes of error output in a message
-	// outputGrace is how long a script's children may hold on to its output once they have been killed.
+	// outputGrace is the time for which a script's children may hold its output after they have been killed.
 	outputGrace = 2 * time.Second
 )
 
@@ -27,14 +27,14 @@ type Enter func(fn func() error) error
 
 // Script runs the script of an Operation on the node, with the node's own /bin/sh.
 //
-// The text of a script and its arguments go to the shell as separate arguments; nothing is written to the disk. A
+// The text of a script and its arguments go to the shell as separate arguments, and no file is written. A
 // script has a clean environment, no input, bounded output and bounded time. When it ends, or its time is up, every
 // process of its group is killed. A process that left the group, as with setsid(1), is out of reach. The caller decides
 // who may run scripts.
 type Script struct {
 	// Operation is the name of the Operation. It is argument 0 of the script.
 	Operation string
-	// Text is what /bin/sh runs.
+	// Text is the script for /bin/sh.
 	Text string
 	// ArgKeys name the values of the request that become arguments 1 and up. One without a value is an empty argument.
 	ArgKeys []string
@@ -44,10 +44,10 @@ type Script struct {
 	Enter Enter
 }
 
-// Name is that of the Operation.
+// Name returns the name of the Operation.
 func (s *Script) Name() string { return s.Operation }
 
-// Run runs the script. One that exits with 0 has succeeded. When ctx is done the script's process group is killed.
+// Run runs the script. A script that exits with 0 has succeeded. When ctx is done the script's process group is killed.
 func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	var stdout, stderr cappedOutput
 	cmd := s.newCommand(ctx, r.Data())
@@ -102,7 +102,7 @@ func (s *Script) describeFailure(ctx context.Context, err error, stderr string) 
 	return fmt.Errorf("run script of operation %q: %w: %s", s.Operation, err, stderr)
 }
 
-// scriptEnvironment is all that a script sees of the environment: a search path, and what it is run for.
+// scriptEnvironment is the whole environment of a script: a search path, and the data of its Diagnosis.
 func scriptEnvironment(data map[string]string) []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "LANG=C"}
 	for _, key := range []string{

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// cappedOutput keeps the first maxOutput bytes of what is written to it and counts the rest.
+// cappedOutput keeps the first maxOutput bytes that are written to it and counts the rest.
 type cappedOutput struct {
 	keptBytes []byte
 	lostBytes int64
@@ -22,7 +22,7 @@ func (c *cappedOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what was kept, as valid UTF-8, with a last line that says how much was not.
+// String returns the kept bytes as valid UTF-8. A last line counts the others.
 func (c *cappedOutput) String() string {
 	s := strings.ToValidUTF8(string(c.keptBytes), string(utf8.RuneError))
 	if c.lostBytes > 0 {
@@ -31,7 +31,7 @@ func (c *cappedOutput) String() string {
 	return s
 }
 
-// lastBytes is the end of what was kept, for a message.
+// lastBytes returns the last kept bytes, for a message.
 func (c *cappedOutput) lastBytes() string {
 	kept := c.keptBytes[max(0, len(c.keptBytes)-maxTail):]
 	return strings.TrimSpace(strings.ToValidUTF8(string(kept), string(utf8.RuneError)))

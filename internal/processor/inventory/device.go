@@ -16,7 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// KeyDevices is that of the result.
+// KeyDevices is the key of the result.
 const KeyDevices = "collector.system.block_device.list"
 
 // DeviceCollector is the processor blockDeviceCollector.
@@ -40,13 +40,13 @@ type deviceDocument struct {
 	Disk   string        `json:"disk,omitempty"` // that it is a partition of
 	// FileSystems are the types of those that are alive on it.
 	FileSystems []string `json:"fileSystems,omitempty"`
-	// Busy is whether the kernel refuses to open it exclusively; Error says why that could not be told.
+	// Busy is whether the kernel refuses to open it exclusively; Error says why that is not known.
 	Busy  bool   `json:"busy"`
 	Error string `json:"error,omitempty"`
-	// Host is whether the kubelet's mount namespace has it mounted, Abandoned whether others have and that one has not.
+	// Host is whether the kubelet's mount namespace has it mounted, Abandoned whether only other namespaces have.
 	Host      bool `json:"host"`
 	Abandoned bool `json:"left"`
-	// Namespaces are how many mount namespaces have it mounted.
+	// Namespaces counts the mount namespaces that have it mounted.
 	Namespaces int `json:"namespaces"`
 }
 

@@ -2,5 +2,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inventory collects facts about a node: its mount table, mount namespaces and block devices, and the pod of a Diagnosis.
-// It judges nothing and changes nothing.
+// It makes no judgement and no change.
 package inventory

@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// KeyMountTable is that of the result.
+// KeyMountTable is the key of the result.
 const KeyMountTable = "collector.system.mountinfo"
 
 // MountTableCollector is the processor mountInfoCollector.
@@ -77,7 +77,7 @@ func (*MountTableCollector) Excerpt(_ processor.Request, _, value string, limit 
 	return b.String()
 }
 
-// deletedLine looks at the fourth column, the root of the mount.
+// deletedLine reads the fourth column, the root of the mount.
 func deletedLine(line string) bool {
 	columns := strings.SplitN(line, " ", 5)
 	if len(columns) < 5 {
@@ -87,7 +87,7 @@ func deletedLine(line string) bool {
 	return ok
 }
 
-// jsonLength is how many bytes a text takes in a status.
+// jsonLength returns the number of bytes of a text in a status.
 func jsonLength(text string) int {
 	encoded, err := json.Marshal(text)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 const (
 	// KeyNamespaces holds every namespace, as JSON.
 	KeyNamespaces = "collector.system.mount_namespace.list"
-	// KeyNamespaceSurvey says what was looked at, in one line.
+	// KeyNamespaceSurvey is the coverage of the survey, in one line.
 	KeyNamespaceSurvey = "collector.system.mount_namespace.survey"
 )
 
-// maxHoldersNamed bounds how many keepers of one namespace are named.
+// maxHoldersNamed bounds the holders of one namespace that are named.
 const maxHoldersNamed = 16
 
 // NamespaceCollector is the processor mountNamespaceCollector.
 //
-// It collects the mount namespaces of the node. For each it gives the number of mounts, and what keeps it alive if no
-// process is in it. With a pod, it collects those of the pod's processes. It rests on package mountns.
+// It collects the mount namespaces of the node. For each it gives the number of mounts, and its holders if no
+// process is in it. With a pod, it collects the namespaces of the pod's processes. It rests on package mountns.
 type NamespaceCollector struct {
 	Pods kubelet.Pods
 }
@@ -40,10 +40,10 @@ type namespaceDocument struct {
 	Namespace uint64 `json:"namespace"`    // N in mnt:[N]
 	ID        uint64 `json:"id,omitempty"` // never used again; 0 before Linux 6.12
 	Mounts    int    `json:"mounts"`
-	// Processes are how many are in it, counted up to 64, PIDs the first 16 of them.
+	// Processes counts the processes in it, up to 64; PIDs are the first 16 of them.
 	Processes int   `json:"processes"`
 	PIDs      []int `json:"pids,omitempty"`
-	// Holders are what else keeps it alive, where no process does.
+	// Holders keep it alive if no process is in it.
 	Holders []holderDocument `json:"keepers,omitempty"`
 }
 

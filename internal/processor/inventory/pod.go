@@ -15,12 +15,12 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// KeyPod is that of the result.
+// KeyPod is the key of the result.
 const KeyPod = "collector.kubernetes.pod.detail"
 
 // PodCollector is the processor podDetailCollector.
 //
-// It collects a pod as the API server has it, without anything that looks like a credential: a reader of a Diagnosis
+// It collects a pod as the API server has it, without values that look like credentials: a reader of a Diagnosis
 // need not have the right to read the pod.
 type PodCollector struct {
 	Pods kubelet.Pods

@@ -16,13 +16,13 @@ import (
 // shownAnnotations are the domains whose annotations are copied with their values. Those of others may hold anything.
 var shownAnnotations = []string{"kubernetes.io", "k8s.io", "prometheus.io", "kubediag.org"}
 
-// sensitiveName finds the name of an option of a driver whose value is a credential by the look of it. A name that goes
-// on after that names something about the credential, such as the file that it is in.
+// sensitiveName finds the name of an option of a driver whose value is probably a credential. A longer name
+// describes the credential, such as the file that has it.
 var sensitiveName = regexp.MustCompile(`(?i)(pass|password|passwd|passphrase|[-_.]pwd|secret|token|credentials?|api[-_.]?key|[-_.]key|[-_.]pat|` +
 	`auth|authorization|dsn|connection[-_.]?string|cookie)([-_.]?[0-9]+)?$`)
 
-// CleanPod removes from a pod what no user of it needs and what may be a credential. No value of an environment
-// variable, of an argument or of a header is copied: names, references and how many there are say enough about a mount.
+// CleanPod removes the fields of a pod that no reader needs, and those that may hold a credential. No value of an environment
+// variable, of an argument or of a header is copied: names, references and numbers are enough for a mount.
 func CleanPod(pod *corev1.Pod) {
 	pod.ManagedFields = nil
 	delete(pod.Annotations, corev1.LastAppliedConfigAnnotation)
@@ -112,7 +112,7 @@ func cleanHandler(exec *corev1.ExecAction, get *corev1.HTTPGetAction) {
 	}
 }
 
-// cleanVolume looks at the options that a pod hands to drivers, which take credentials by reference.
+// cleanVolume cleans the options that a pod hands to drivers, which take credentials by reference.
 func cleanVolume(v *corev1.Volume) {
 	options := map[string]string{}
 	switch {

@@ -17,9 +17,9 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// findScope returns the UID of the pod that a request names, or an empty one if it names none and is about the whole node. With a pod,
+// findScope returns the UID of the pod that a request names, or an empty one if the request is about the whole node. With a pod,
 // collectors show only its part of the node: its reader need not have a right to see the pods beside it. elsewhere, if it is not empty,
-// says why this node has nothing of the pod.
+// says why the pod is not on this node.
 func findScope(ctx context.Context, pods kubelet.Pods, r processor.Request) (podUID, elsewhere string, err error) {
 	if r.Pod == (processor.Pod{}) {
 		return "", "", nil
@@ -48,7 +48,7 @@ func podLines(node *kubelet.Node, table []byte, podUID string) ([]byte, error) {
 	return kept.Bytes(), nil
 }
 
-// inPod reports whether a process is in a control group of a pod. One that cannot be read is not.
+// inPod reports whether a process is in a control group of a pod. A process that cannot be read is not.
 func inPod(pid int, podUID string) bool {
 	text, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
 	return err == nil && cri.NamesPod(string(text), podUID)
