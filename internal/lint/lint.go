@@ -106,7 +106,14 @@ func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) 
 	for _, v := range spec.Volumes {
 		c.volumes[v.Name], c.taken[v.Name] = v, true
 	}
-	c.findMounters()
+	c.mounters = map[string][]string{}
+	for _, of := range c.containers() {
+		for _, m := range of.mounts {
+			if fills(c.volumes[m.Name], m) {
+				c.mounters[m.Name] = append(c.mounters[m.Name], of.name)
+			}
+		}
+	}
 	var all []Finding
 	for _, of := range c.containers() {
 		if options.KubeletVersion == nil || options.KubeletVersion.LessThan(RenewsSubPaths) {
@@ -158,12 +165,6 @@ func (c *check) mount(of container, index int) Mount {
 		Field:  fmt.Sprintf("%s.%s[%d].volumeMounts[%d]", specField(c.kind), of.list, of.index, index),
 		Volume: m.Name, MountPath: m.MountPath, SubPath: cmp.Or(m.SubPathExpr, m.SubPath),
 	}
-}
-
-// follows reports whether a mount sees later mounts and unmounts of the host below it.
-func follows(m corev1.VolumeMount) bool {
-	return m.MountPropagation != nil && slices.Contains(
-		[]corev1.MountPropagationMode{corev1.MountPropagationHostToContainer, corev1.MountPropagationBidirectional}, *m.MountPropagation)
 }
 
 // spreads reports whether the host sees the mounts of the container below it.

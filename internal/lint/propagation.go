@@ -65,33 +65,31 @@ func inside(name, dir string) bool {
 // overlaps reports whether one of the two lies in the other.
 func overlaps(a, b string) bool { return inside(a, b) || inside(b, a) }
 
-// findMounters finds the containers that mount into a volume of the pod for others.
-func (c *check) findMounters() {
-	c.mounters = map[string][]string{}
-	for _, of := range c.containers() {
-		for _, m := range of.mounts {
-			if fills(c.volumes[m.Name], m) {
-				c.mounters[m.Name] = append(c.mounters[m.Name], of.name)
-			}
-		}
-	}
-}
-
 // propagation finds the mounts of a container that do not follow mounts and unmounts below them.
 func (c *check) propagation(mounting container) []Finding {
 	var all []Finding
 	for i, m := range mounting.mounts {
-		if follows(m) {
-			continue
+		if mode := m.MountPropagation; mode != nil && (*mode == corev1.MountPropagationHostToContainer || *mode == corev1.MountPropagationBidirectional) {
+			continue // it follows them
 		}
 		rule, why := c.copies(mounting, m)
 		if rule == "" {
 			continue
 		}
+		cure := "set mountPropagation: HostToContainer"
+		if rule == HostPropagation {
+			cure += ", or mount a directory that has no volumes in it"
+		}
+		if dir := hostDir(c.volumes[m.Name], m); dir != "" {
+			cure += fmt.Sprintf("; %q must lie on a shared mount of the node, as it does under systemd, or the container does not start", dir)
+		}
+		changed := map[string]any{"name": m.Name, "mountPath": m.MountPath, "mountPropagation": string(corev1.MountPropagationHostToContainer)}
+		if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+			changed["recursiveReadOnly"] = nil // a mount that is read-only with all mounts on it cannot follow others
+		}
 		all = append(all, Finding{
-			Rule: rule, Container: mounting.name, Mounts: []Mount{c.mount(mounting, i)}, Summary: why,
-			Cure:  c.cureOf(rule, hostDir(c.volumes[m.Name], m)),
-			Patch: patch(c.kind, map[string]any{mounting.list: []any{map[string]any{"name": mounting.name, "volumeMounts": []any{propagated(m)}}}}),
+			Rule: rule, Container: mounting.name, Mounts: []Mount{c.mount(mounting, i)}, Summary: why, Cure: cure,
+			Patch: patch(c.kind, map[string]any{mounting.list: []any{map[string]any{"name": mounting.name, "volumeMounts": []any{changed}}}}),
 		})
 	}
 	return all
@@ -106,10 +104,12 @@ func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why
 				"mountPropagation HostToContainer: once they are mounted again, it keeps the dead ones", mounting.name, m.Name, other)
 		}
 	}
-	switch {
-	case dir == "":
+	if dir == "" {
 		return "", ""
-	case c.holdsVolumes(dir):
+	}
+	// The directories of drivers' sockets, which are in plugins, too, have no mounts of volumes.
+	root := c.options.KubeletRoot
+	if overlaps(dir, path.Join(root, "pods")) || overlaps(dir, path.Join(root, "plugins/kubernetes.io")) {
 		return HostPropagation, fmt.Sprintf("container %q mounts %q of the host, in which the kubelet mounts volumes, without mountPropagation "+
 			"HostToContainer: it keeps a copy of every volume that is mounted there when it starts, and their devices cannot be detached",
 			mounting.name, dir)
@@ -123,36 +123,4 @@ func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why
 			"HostToContainer: once the file system is mounted again, it keeps the dead one", mounting.name, dir, driverDirs[i])
 	}
 	return "", ""
-}
-
-// holdsVolumes reports whether the kubelet's mounts of volumes lie in a directory of the host, or it is one of them.
-// The directories of drivers' sockets, which are in plugins, too, have none.
-func (c *check) holdsVolumes(dir string) bool {
-	for _, name := range []string{"pods", "plugins/kubernetes.io"} {
-		if overlaps(dir, path.Join(c.options.KubeletRoot, name)) {
-			return true
-		}
-	}
-	return false
-}
-
-// cureOf returns the cure of a rule of propagation.
-func (c *check) cureOf(rule Rule, dir string) string {
-	cure := "set mountPropagation: HostToContainer"
-	if rule == HostPropagation {
-		cure += ", or mount a directory that has no volumes in it"
-	}
-	if dir != "" {
-		cure += fmt.Sprintf("; %q must lie on a shared mount of the node, as it does under systemd, or the container does not start", dir)
-	}
-	return cure
-}
-
-// propagated is the volumeMount as a patch. A mount that is read-only with all that lies on it cannot follow others.
-func propagated(m corev1.VolumeMount) map[string]any {
-	p := map[string]any{"name": m.Name, "mountPath": m.MountPath, "mountPropagation": string(corev1.MountPropagationHostToContainer)}
-	if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
-		p["recursiveReadOnly"] = nil
-	}
-	return p
 }

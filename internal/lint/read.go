@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -83,7 +82,7 @@ func (m *Manifests) Read(file string, r io.Reader) error {
 		if err == nil {
 			err = m.document(d)
 		} else {
-			err = d.error(err)
+			err = d.locate(err)
 		}
 		errs = append(errs, err)
 	}
@@ -116,8 +115,8 @@ type document struct {
 // yamlLine is how the reader of YAML names a line.
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
-// error says where it is.
-func (d document) error(err error) error {
+// locate adds the file, the line and the document to an error.
+func (d document) locate(err error) error {
 	line, text := d.Line, strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error converting YAML to JSON: "), "yaml: ")
 	if found := yamlLine.FindStringSubmatch(text); found != nil {
 		if n, err := strconv.Atoi(found[1]); err == nil {
@@ -130,52 +129,43 @@ func (d document) error(err error) error {
 
 // document takes in one document. JSON may have several objects, one after the other.
 func (m *Manifests) document(d document) error {
-	if bytes.HasPrefix(bytes.TrimSpace(d.Text), []byte("{")) {
-		return m.jsonDocument(d)
+	at := place{lines: parseLines(d)}
+	if !bytes.HasPrefix(bytes.TrimSpace(d.Text), []byte("{")) {
+		text, err := sigsyaml.YAMLToJSON(d.Text)
+		if err == nil {
+			err = m.add(d, text, at)
+		}
+		if err != nil {
+			return d.locate(err)
+		}
+		return nil
 	}
-	text, err := sigsyaml.YAMLToJSON(d.Text)
-	if err == nil {
-		err = m.add(d, text, place{lines: parseLines(d)})
-	}
-	if err != nil {
-		return d.error(err)
-	}
-	return nil
-}
-
-func (m *Manifests) jsonDocument(doc document) error {
-	at := place{lines: parseLines(doc)}
-	decoder := stdjson.NewDecoder(bytes.NewReader(doc.Text))
+	decoder := stdjson.NewDecoder(bytes.NewReader(d.Text))
 	for {
 		var text stdjson.RawMessage
 		err := decoder.Decode(&text)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		line := doc.Line + bytes.Count(doc.Text[:min(offset(decoder, err), len(doc.Text))], []byte("\n"))
+		offset := int(decoder.InputOffset()) // of the next object, or of the error
+		if syntax, ok := errors.AsType[*stdjson.SyntaxError](err); ok {
+			offset = int(syntax.Offset)
+		} else if errors.Is(err, io.ErrUnexpectedEOF) {
+			offset = len(d.Text)
+		}
+		line := d.Line + bytes.Count(d.Text[:min(offset, len(d.Text))], []byte("\n"))
 		if err == nil {
-			err = m.add(doc, text, at)
+			err = m.add(d, text, at)
 		}
 		if err != nil {
-			doc.Line = line
-			return doc.error(err)
+			d.Line = line
+			return d.locate(err)
 		}
 		at.lines = nil // they belong to the first object
 	}
 }
 
-// offset is where a decoder is, or has failed.
-func offset(decoder *stdjson.Decoder, err error) int {
-	if syntax, ok := errors.AsType[*stdjson.SyntaxError](err); ok {
-		return int(syntax.Offset)
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return math.MaxInt
-	}
-	return int(decoder.InputOffset())
-}
-
-// place is where an object is in its document.
+// place is the place of an object in its document.
 type place struct {
 	lines lines
 	field string

@@ -80,20 +80,6 @@ func (w wanted) keys(items []corev1.KeyToPath, mode *int32) (covered []corev1.Ke
 	return covered
 }
 
-func (w wanted) downward(items []corev1.DownwardAPIVolumeFile, mode *int32) []corev1.VolumeProjection {
-	var covered []corev1.DownwardAPIVolumeFile
-	for _, item := range items {
-		if renamed, ok := w.rename(item.Path); ok {
-			item.Path, item.Mode = renamed, cmp.Or(item.Mode, mode)
-			covered = append(covered, item)
-		}
-	}
-	if len(covered) == 0 {
-		return nil
-	}
-	return []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: covered}}}
-}
-
 // projected takes the entry of a path from every source. A source that has all of its keys may have the file or
 // not: it is taken only if there is one such source, and no path names the file.
 func (w wanted) projected(v *corev1.ProjectedVolumeSource) (all []corev1.VolumeProjection) {
@@ -126,7 +112,16 @@ func (w wanted) covered(s corev1.VolumeProjection, mode *int32) []corev1.VolumeP
 			return []corev1.VolumeProjection{{Secret: &p}}
 		}
 	case s.DownwardAPI != nil:
-		return w.downward(s.DownwardAPI.Items, mode)
+		var covered []corev1.DownwardAPIVolumeFile
+		for _, item := range s.DownwardAPI.Items {
+			if renamed, ok := w.rename(item.Path); ok {
+				item.Path, item.Mode = renamed, cmp.Or(item.Mode, mode)
+				covered = append(covered, item)
+			}
+		}
+		if len(covered) > 0 {
+			return []corev1.VolumeProjection{{DownwardAPI: &corev1.DownwardAPIProjection{Items: covered}}}
+		}
 	case s.ServiceAccountToken != nil:
 		p := *s.ServiceAccountToken
 		if renamed, ok := w.rename(p.Path); ok {

@@ -78,8 +78,14 @@ func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Fi
 	if moved {
 		at = "/mnt/" + name
 	}
-	finding.Patch = c.projection(mounting, indexes, at, corev1.Volume{
-		Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}},
+	volume := corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: sources}}}
+	mounts := []any{map[string]any{"name": name, "mountPath": at, "readOnly": true}}
+	for _, i := range indexes { // the mounts of the subPaths go
+		mounts = append(mounts, map[string]any{"$patch": "delete", "mountPath": mounting.mounts[i].MountPath})
+	}
+	finding.Patch = patch(c.kind, map[string]any{
+		"volumes":     []any{volume},
+		mounting.list: []any{map[string]any{"name": mounting.name, "volumeMounts": mounts}},
 	})
 	finding.Cure = fmt.Sprintf("mount these files from a projected volume at the directory %q, as the patch does: then updates reach the container, too; "+
 		"what the image has in that directory is hidden", at)
@@ -110,16 +116,4 @@ func (c *check) newVolume(old string) string {
 	}
 	c.taken[name] = true
 	return name
-}
-
-// projection is the change as a patch: the new volume, its mount, and that those of the subPaths go.
-func (c *check) projection(of container, indexes []int, at string, v corev1.Volume) string {
-	mounts := []any{map[string]any{"name": v.Name, "mountPath": at, "readOnly": true}}
-	for _, i := range indexes {
-		mounts = append(mounts, map[string]any{"$patch": "delete", "mountPath": of.mounts[i].MountPath})
-	}
-	return patch(c.kind, map[string]any{
-		"volumes": []any{v},
-		of.list:   []any{map[string]any{"name": of.name, "volumeMounts": mounts}},
-	})
 }

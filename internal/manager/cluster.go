@@ -84,7 +84,11 @@ func stripDiagnosis(object any) (any, error) {
 		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
 	}
 	if s := &diagnosis.Status; diagnosis.Ended() || statusBytes(s) > maxStatusBytes {
-		s.Conditions, s.Target, s.Summary = acceptedOnly(s.Conditions), "", ""
+		accepted := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted)
+		s.Conditions, s.Target, s.Summary = nil, "", ""
+		if accepted != nil { // limits on the number of Diagnoses of a node count those that an agent took
+			s.Conditions = []metav1.Condition{{Type: accepted.Type, Status: accepted.Status}}
+		}
 		if statusBytes(s) > maxStatusBytes {
 			s.Approval = nil
 		}
@@ -105,12 +109,4 @@ func statusBytes(s *v1.DiagnosisStatus) int {
 		bytes += len(a.PlanHash) + len(a.Name) + len(a.UID) + len(a.Approver)
 	}
 	return bytes
-}
-
-// acceptedOnly keeps whether an agent took the Diagnosis: limits on the number of Diagnoses of a node count by that.
-func acceptedOnly(all []metav1.Condition) []metav1.Condition {
-	if c := meta.FindStatusCondition(all, v1.ConditionAccepted); c != nil {
-		return []metav1.Condition{{Type: c.Type, Status: c.Status}}
-	}
-	return nil
 }

@@ -70,19 +70,17 @@ func newManager(config *rest.Config, settings options) (manager.Manager, error) 
 	if err != nil {
 		return nil, err
 	}
-	return m, errors.Join(addControllers(m, settings), addTriggers(m, settings), addCaches(m), addChecks(m))
-}
-
-// addCaches fills the caches before this manager is the leader, so that it is soon up to date when it becomes it.
-func addCaches(m manager.Manager) error {
+	err = errors.Join(addControllers(m, settings), addTriggers(m, settings))
+	// The caches are filled before this manager is the leader, so that it is soon up to date when it becomes the leader.
 	for _, kind := range []client.Object{
 		&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &v1.Trigger{}, &v1.RecoveryPolicy{}, &v1.RecoveryApproval{}, &v1.MountFault{},
 	} {
-		if _, err := m.GetCache().GetInformer(context.Background(), kind, cache.BlockUntilSynced(false)); err != nil {
-			return fmt.Errorf("adding cache: %w", err)
+		if _, errCache := m.GetCache().GetInformer(context.Background(), kind, cache.BlockUntilSynced(false)); errCache != nil {
+			err = errors.Join(err, fmt.Errorf("adding cache: %w", errCache))
 		}
 	}
-	return nil
+	// The manager is healthy while it answers, and ready when its caches are filled. A manager that stands by for the leader is ready, too.
+	return m, errors.Join(err, m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())))
 }
 
 // addControllers adds all controllers but those of Triggers.
@@ -128,10 +126,4 @@ func addControllers(m manager.Manager, o options) error {
 		}
 	}
 	return nil
-}
-
-// addChecks makes the manager healthy as long as it answers and ready once its caches are filled. A manager that stands by
-// for the leader is ready too.
-func addChecks(m manager.Manager) error {
-	return errors.Join(m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())))
 }
