@@ -95,7 +95,7 @@ func (c *check) propagation(mounting container) []Finding {
 	return all
 }
 
-// copies says why a mount is a risk, in one sentence; no rule: it is none.
+// copies says why a mount is a risk, in one sentence; no rule: it is no risk.
 func (c *check) copies(mounting container, m corev1.VolumeMount) (rule Rule, why string) {
 	dir := hostDir(c.volumes[m.Name], m)
 	for _, other := range c.mounters[m.Name] {

@@ -27,7 +27,7 @@ import (
 // maxFile bounds one file, in bytes.
 const maxFile = 64 << 20
 
-// groups are the API groups whose kinds are read. Those of others may have the same name and another form.
+// groups are the API groups whose kinds are read. The kinds of others may have the same name and another form.
 var groups = []string{"", "apps", "extensions", "batch"}
 
 // noKind is the kind of a document that is no object of Kubernetes, such as values of a chart.
@@ -36,7 +36,7 @@ const noKind = "document that is no object"
 // Workload is an object of a manifest that has a template of pods.
 type Workload struct {
 	File string
-	// Document counts the documents of the file from 1, Line is where this one begins.
+	// Document counts the documents of the file from 1, Line is the first line of this one.
 	Document, Line        int
 	Kind, Namespace, Name string
 	Spec                  *corev1.PodSpec // of its pods
@@ -112,7 +112,7 @@ type document struct {
 	manifests.Document
 }
 
-// yamlLine is how the reader of YAML names a line.
+// yamlLine matches a line in the errors of the reader of YAML.
 var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 // locate adds the file, the line and the document to an error.
@@ -181,7 +181,7 @@ type object struct {
 	Items             []stdjson.RawMessage `json:"items"`
 }
 
-// add takes in one object, or those of a list.
+// add takes in one object, or the items of a list.
 func (m *Manifests) add(doc document, text []byte, at place) error {
 	if text = bytes.TrimSpace(text); bytes.Equal(text, []byte("null")) {
 		return nil
@@ -303,7 +303,7 @@ func parseLines(d document) lines {
 	return l
 }
 
-// walk notes a node and all below it. A node that an alias stands for is noted at its own place alone.
+// walk notes a node and all below it. A node with an alias is noted at its own place alone.
 func (l lines) walk(node *yaml.Node, at string, offset int) {
 	l[at] = node.Line + offset
 	switch node.Kind {

@@ -13,7 +13,7 @@ import (
 )
 
 // sources are the sources of a projected volume that has the files of these subPaths, each under the name that it has
-// in the container. A reason: the template does not say enough for that.
+// in the container. A reason is given if the template does not say enough for that.
 func (c *check) sources(of container, indexes []int) (all []corev1.VolumeProjection, why string) {
 	for _, i := range indexes {
 		m := of.mounts[i]

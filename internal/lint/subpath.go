@@ -19,8 +19,8 @@ var systemDirs = []string{
 	"/usr/share", "/var/lib", "/var/run", "/var/log",
 }
 
-// mutableSubPaths finds the subPaths of content that the kubelet replaces. Those of one directory of the container are
-// one finding: they are cured by one volume.
+// mutableSubPaths finds the subPaths of content that the kubelet replaces. The subPaths of one directory of the container are
+// one finding: one volume cures them.
 func (c *check) mutableSubPaths(mounting container) []Finding {
 	groups := map[string][]int{}
 	var order []string
@@ -57,7 +57,7 @@ func (c *check) changes(content Content) bool {
 	return c.options.Immutable == nil || !c.options.Immutable(content)
 }
 
-// mutableSubPath is the finding about the mounts of a container that lie in one directory.
+// mutableSubPath returns the finding about the mounts of a container that lie in one directory.
 func (c *check) mutableSubPath(mounting container, dir string, indexes []int) Finding {
 	finding := Finding{Rule: MutableSubPath, Container: mounting.name}
 	var paths []string
@@ -107,7 +107,7 @@ func (c *check) hideable(of container, dir string, indexes []int) bool {
 	return strings.Count(dir, "/") > 1 && !inside(dir, "/etc") && !strings.HasSuffix(dir, ".d") && !slices.Contains(systemDirs, dir)
 }
 
-// newVolume is the name of a volume that a patch adds: that of the old one with a mark.
+// newVolume returns the name of a volume that a patch adds: the name of the old one with a mark.
 func (c *check) newVolume(old string) string {
 	base := strings.TrimRight(old[:min(len(old), 50)], "-") + "-dir"
 	name := base
