@@ -12,14 +12,14 @@ import (
 type Plan struct {
 	// operation is the name of the Operation that planned it.
 	Operation string `json:"operation"`
-	// hash identifies what would be changed: the kinds and the identities in its actions, in their order, and none of their
+	// hash identifies the changes of the plan: the kinds and the identities in its actions, in their order, without their
 	// sentences. It is a SHA-256 in hexadecimal.
 	Hash string `json:"hash"`
-	// actions is how many actions it has.
+	// actions counts its actions.
 	Actions int32 `json:"actions"`
 	// lossless is true if no action could lose data or work.
 	Lossless bool `json:"lossless"`
-	// loss says what could be lost: one entry for each thing. It is empty if that is nothing.
+	// loss lists the possible losses: one entry for each thing. It is empty if no loss is possible.
 	// +optional
 	// +listType=atomic
 	Loss []string `json:"loss,omitempty"`
@@ -28,7 +28,7 @@ type Plan struct {
 	// +optional
 	// +listType=atomic
 	Held []string `json:"held,omitempty"`
-	// heldActions is how many of the actions were forbidden.
+	// heldActions counts the forbidden actions.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	HeldActions int32 `json:"heldActions,omitempty"`
@@ -36,7 +36,7 @@ type Plan struct {
 
 // ApprovalStatus says where the approval of a plan stands.
 type ApprovalStatus struct {
-	// planHash is that of the plan.
+	// planHash is the hash of the plan.
 	PlanHash string `json:"planHash"`
 	// requestTime is when the plan began to wait.
 	RequestTime metav1.Time `json:"requestTime"`
@@ -56,9 +56,9 @@ type ApprovalStatus struct {
 	ApproveTime *metav1.Time `json:"approveTime,omitempty"`
 }
 
-// Decision says what allowed a repair without a request.
+// Decision has the grounds of a repair without a request.
 type Decision struct {
-	// mode is that of the policies together, or of the agent where there is none: Automatic.
+	// mode is the mode of the policies together, or of the agent if no policy selects the fault: Automatic.
 	Mode string `json:"mode"`
 	// policies are the names of those that matched.
 	// +optional
@@ -71,21 +71,21 @@ type Decision struct {
 
 // Repeats counts the repairs that one record stands for. The record shows the last of them.
 type Repeats struct {
-	// count is how many there were.
+	// count is their number.
 	Count int32 `json:"count"`
-	// failed is how many of them failed.
+	// failed is the number of those that failed.
 	// +optional
 	Failed int32 `json:"failed,omitempty"`
 	// firstTarget is the first that was repaired.
 	FirstTarget string `json:"firstTarget"`
 	// lastTarget is the last.
 	LastTarget string `json:"lastTarget"`
-	// calls is how many changing calls were made for all of them.
+	// calls is the number of changing calls for all of them.
 	// +optional
 	Calls int32 `json:"calls,omitempty"`
 }
 
-// ActionPhase is what became of a planned action.
+// ActionPhase is the progress of a planned action.
 //
 // +kubebuilder:validation:Enum=Planned;Done;Failed
 type ActionPhase string
@@ -99,11 +99,11 @@ const (
 
 // Action is one change of a plan.
 type Action struct {
-	// kind is what is done: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
+	// kind is the kind of action: Unmount (take a mount away), Replace (put a volume's source in the place of a mount), Abort (end
 	// the connection of a FUSE file system), Detach (detach a device), Evict (evict the pod), RemoveDirectory and RemoveFile
 	// (of a pod that is gone), RemoveContainerRecord (the runtime's record of a container).
 	Kind string `json:"kind"`
-	// target is what it is done to, for people.
+	// target names its object for people.
 	Target string `json:"target"`
 	// mount is the mount that is changed, by identity.
 	// +optional
@@ -114,18 +114,18 @@ type Action struct {
 	// safety says why it is safe.
 	// +optional
 	Safety string `json:"safety,omitempty"`
-	// loss says what could be lost.
+	// loss is the possible loss.
 	// +optional
 	Loss string `json:"loss,omitempty"`
-	// phase is what became of it.
+	// phase is its progress.
 	Phase ActionPhase `json:"phase"`
 	// message says how it went.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// already is true if it is Done because nothing was left to do. Default: false.
+	// already is true if it is Done because its change was there already. Default: false.
 	// +optional
 	Already bool `json:"already,omitempty"`
-	// calls are the changing calls that were made for it, in their order, 32 at most. They are those of all its attempts.
+	// calls are the changing calls of all its attempts, in their order, 32 at most.
 	// +optional
 	// +listType=atomic
 	Calls []ActionCall `json:"calls,omitempty"`

@@ -17,18 +17,18 @@ const (
 	MaxApprovalExpirationSeconds     int32 = 86400
 )
 
-// ApprovalState says what came of a RecoveryApproval.
+// ApprovalState is the state of a RecoveryApproval.
 //
 // +kubebuilder:validation:Enum=Pending;Used;Refused
 type ApprovalState string
 
 // States of a RecoveryApproval. Used and Refused are final.
 const (
-	// ApprovalPending: the agent has not looked at it yet.
+	// ApprovalPending: the agent has not read it yet.
 	ApprovalPending ApprovalState = "Pending"
 	// ApprovalUsed: the agent carries its plan out, or has.
 	ApprovalUsed ApprovalState = "Used"
-	// ApprovalRefused: it allows nothing, for the reason in the message.
+	// ApprovalRefused: it allows no repair, for the reason in the message.
 	ApprovalRefused ApprovalState = "Refused"
 )
 
@@ -47,10 +47,10 @@ type RecoveryApproval struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what is allowed, and for how long.
+	// spec is the permission, and its duration.
 	// +required
 	Spec RecoveryApprovalSpec `json:"spec"`
-	// status says what came of it. The manager writes it, and the agent that uses the approval.
+	// status is the result. The manager writes it, and the agent that uses the approval.
 	// +optional
 	Status RecoveryApprovalStatus `json:"status,omitempty"`
 }
@@ -64,18 +64,18 @@ type RecoveryApprovalList struct {
 	Items           []RecoveryApproval `json:"items"`
 }
 
-// RecoveryApprovalSpec says what is allowed, and for how long.
+// RecoveryApprovalSpec is the permission, and its duration.
 //
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec cannot be changed"
 type RecoveryApprovalSpec struct {
 	// diagnosis is the Diagnosis whose plan is allowed.
 	// +required
 	Diagnosis ApprovedDiagnosis `json:"diagnosis"`
-	// planHash is that of the plan, as status.plan of the Diagnosis has it.
+	// planHash is the hash of the plan, as status.plan of the Diagnosis has it.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	PlanHash string `json:"planHash"`
-	// expirationSeconds is how long after its creation the approval counts, in seconds, 1 to 86400. Default: 3600.
+	// expirationSeconds is the time after its creation in which the approval counts, in seconds, 1 to 86400. Default: 3600.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=1
@@ -100,15 +100,15 @@ type ApprovedDiagnosis struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// RecoveryApprovalStatus says what came of an approval.
+// RecoveryApprovalStatus is the result of an approval.
 type RecoveryApprovalStatus struct {
 	// state is Pending, Used or Refused.
 	// +optional
 	State ApprovalState `json:"state,omitempty"`
-	// message says why, or what it waits for.
+	// message says why, or names the event for which it waits.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// diagnosisUID is that of the Diagnosis that used it.
+	// diagnosisUID is the UID of the Diagnosis that used it.
 	// +optional
 	DiagnosisUID types.UID `json:"diagnosisUID,omitempty"`
 	// time is when it was used or refused.

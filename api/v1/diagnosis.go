@@ -57,7 +57,7 @@ func (s *DiagnosisSpec) Target() string {
 	return "node " + s.NodeName
 }
 
-// ApprovalTimeout is how long a plan waits for its approval.
+// ApprovalTimeout is the time that a plan waits for its approval.
 func (s *DiagnosisSpec) ApprovalTimeout() time.Duration {
 	return seconds(s.ApprovalTimeoutSeconds, DefaultApprovalTimeoutSeconds)
 }

@@ -19,7 +19,7 @@ const (
 	MaxSummaryBytes                = 512
 	// MaxArtifactBytes bounds the copies of all artifacts together, compressed.
 	MaxArtifactBytes = 256 << 10
-	// DefaultApprovalTimeoutSeconds is how long a Diagnosis with mode Approve waits for its approval if it says nothing.
+	// DefaultApprovalTimeoutSeconds is the time that a Diagnosis with mode Approve waits for its approval by default.
 	DefaultApprovalTimeoutSeconds int32 = 86400
 	MaxApprovalTimeoutSeconds     int32 = 604800
 )
@@ -74,15 +74,15 @@ const (
 	ReasonNoPlace = "NoPlace"
 	// ReasonNoAgent: the Diagnosis waits for a node on which no agent answers.
 	ReasonNoAgent = "NoAgent"
-	// ReasonPlanChanged: the plan is not the one that spec.planHash names or that was approved, so nothing was changed.
+	// ReasonPlanChanged: spec.planHash or the approval names another plan, so no change was made.
 	ReasonPlanChanged = "PlanChanged"
 	// ReasonWaitingForApproval: the plan waits for a RecoveryApproval.
 	ReasonWaitingForApproval = "WaitingForApproval"
 	// ReasonApproved: a RecoveryApproval allows the plan.
 	ReasonApproved = "PlanApproved"
-	// ReasonApprovalExpired: no RecoveryApproval came in time, so nothing was changed.
+	// ReasonApprovalExpired: no RecoveryApproval came in time, so no change was made.
 	ReasonApprovalExpired = "ApprovalExpired"
-	// ReasonRepairHeld: a RecoveryPolicy or an annotation forbids the repair now. The message says what to do.
+	// ReasonRepairHeld: a RecoveryPolicy or an annotation forbids the repair now. The message has the next step.
 	ReasonRepairHeld = "RepairHeld"
 	// ReasonRecorded: the agent repaired this on its own, and made the Diagnosis afterwards.
 	ReasonRecorded = "RepairRecorded"
@@ -95,13 +95,13 @@ type DiagnosisMode string
 
 // Modes of a Diagnosis.
 const (
-	// ModeRecover repairs what was found.
+	// ModeRecover repairs the faults that were found.
 	ModeRecover DiagnosisMode = "Recover"
-	// ModePlan ends with the plan of the first repair, and changes nothing.
+	// ModePlan ends with the plan of the first repair, and makes no change.
 	ModePlan DiagnosisMode = "Plan"
 	// ModeApprove repairs after a RecoveryApproval has allowed exactly the plan.
 	ModeApprove DiagnosisMode = "Approve"
-	// ModeRecord runs nothing: the agent has made it to write down what its sentinel repaired.
+	// ModeRecord is not run: the agent has made it to write down a repair of its sentinel.
 	ModeRecord DiagnosisMode = "Record"
 )
 
@@ -133,7 +133,7 @@ const (
 	DiagnosisUnknown   DiagnosisPhase = "Unknown"
 )
 
-// Outcome says in one word what came of a Diagnosis.
+// Outcome is the result of a Diagnosis in one word.
 //
 // +kubebuilder:validation:Enum=Healed;Planned;AwaitingApproval;FaultFound;NoFault;Completed;Error
 type Outcome string
@@ -142,16 +142,16 @@ type Outcome string
 const (
 	// OutcomeHealed: a fault was found and every mount of it was repaired and verified.
 	OutcomeHealed Outcome = "Healed"
-	// OutcomePlanned: a fault was found, the plan of its repair is in the status, and nothing was changed.
+	// OutcomePlanned: a fault was found, the plan of its repair is in the status, and no change was made.
 	OutcomePlanned Outcome = "Planned"
 	// OutcomeAwaitingApproval: a fault was found, and the plan of its repair waits for a RecoveryApproval. It is the only
 	// outcome of a Diagnosis that has not ended.
 	OutcomeAwaitingApproval Outcome = "AwaitingApproval"
 	// OutcomeFaultFound: a fault was found and is still there.
 	OutcomeFaultFound Outcome = "FaultFound"
-	// OutcomeNoFault: every path ended with a clean negative, or all families of faults were looked for and none was found.
+	// OutcomeNoFault: every path ended with a clean negative, or all families of faults were searched and no fault was found.
 	OutcomeNoFault Outcome = "NoFault"
-	// OutcomeCompleted: a path succeeded that looks for no fault.
+	// OutcomeCompleted: a path succeeded that searches no fault.
 	OutcomeCompleted Outcome = "Completed"
 	// OutcomeError: the Diagnosis could not do its work.
 	OutcomeError Outcome = "Error"
@@ -182,7 +182,7 @@ type Diagnosis struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what is diagnosed and where.
+	// spec is the order: which OperationSet runs, and where.
 	// +required
 	Spec DiagnosisSpec `json:"spec"`
 	// status is written by the agent of the node, and by the manager before an agent has it or when the agent is gone.
@@ -199,7 +199,7 @@ type DiagnosisList struct {
 	Items           []Diagnosis `json:"items"`
 }
 
-// DiagnosisSpec says what is diagnosed and where. It cannot be changed, but nodeName can be filled in once.
+// DiagnosisSpec is the order: which OperationSet runs, and where. It cannot be changed, but nodeName can be filled in once.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.nodeName) && size(self.nodeName) > 0) || has(self.podReference)",message="nodeName or podReference must be set"
 // +kubebuilder:validation:XValidation:rule="self.operationSet == oldSelf.operationSet",message="operationSet cannot be changed"
@@ -221,17 +221,17 @@ type DiagnosisSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet,omitempty"`
-	// mode is Recover, or Plan: look, write the plan into the status, and change nothing, or Approve: wait with the plan
-	// until a RecoveryApproval allows it. Record runs nothing, and only agents use it. Default: Recover.
+	// mode is Recover, or Plan: write the plan into the status, and make no change, or Approve: wait with the plan
+	// until a RecoveryApproval allows it. Record is not run, and only agents use it. Default: Recover.
 	// +optional
 	Mode DiagnosisMode `json:"mode,omitempty"`
-	// approvalTimeoutSeconds is how long the plan waits for its approval, in seconds, 1 to 604800. It takes mode Approve.
+	// approvalTimeoutSeconds is the time that the plan waits for its approval, in seconds, 1 to 604800. It takes mode Approve.
 	// Default: 86400.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	ApprovalTimeoutSeconds *int32 `json:"approvalTimeoutSeconds,omitempty"`
-	// planHash is that of the only plan that may be carried out, as status.plan of an earlier Diagnosis has it. Default:
+	// planHash is the hash of the only plan that may be carried out, as status.plan of an earlier Diagnosis has it. Default:
 	// any plan is carried out.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
@@ -243,11 +243,11 @@ type DiagnosisSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NodeName string `json:"nodeName,omitempty"`
-	// podReference is the pod. Operations that look at a pod need it.
+	// podReference is the pod. Operations about a pod need it.
 	// +optional
 	PodReference *PodReference `json:"podReference,omitempty"`
-	// parameters are passed to every operation, 64 at most, with 65536 characters in all, names and values. They never choose what is
-	// changed.
+	// parameters are passed to every operation, 64 at most, with 65536 characters in all, names and values. They never choose the
+	// object of a change.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Parameters map[string]string `json:"parameters,omitempty"`
@@ -278,33 +278,33 @@ type PodReference struct {
 	Container string `json:"container,omitempty"`
 }
 
-// DiagnosisStatus is what happened.
+// DiagnosisStatus is the progress and the result of a Diagnosis.
 type DiagnosisStatus struct {
 	// phase is where the Diagnosis stands.
 	// +optional
 	Phase DiagnosisPhase `json:"phase,omitempty"`
-	// outcome says in one word what came of it.
+	// outcome is the result in one word.
 	// +optional
 	Outcome Outcome `json:"outcome,omitempty"`
 	// target is the pod, the node or the device that it is about, for people.
 	// +optional
 	Target string `json:"target,omitempty"`
-	// summary says in one sentence what came of it, or what it waits for, and what to do, in 512 bytes at most.
+	// summary is one sentence with the result, or the event for which it waits, and the next step, in 512 bytes at most.
 	// +optional
 	Summary string `json:"summary,omitempty"`
-	// plan is the repair that was planned last. Its actions are those of its operation.
+	// plan is the repair that was planned last. Its operation has its actions.
 	// +optional
 	Plan *Plan `json:"plan,omitempty"`
 	// approval is where the approval of the plan stands, with mode Approve.
 	// +optional
 	Approval *ApprovalStatus `json:"approval,omitempty"`
-	// decision says what allowed a repair without a request.
+	// decision has the grounds of a repair without a request.
 	// +optional
 	Decision *Decision `json:"decision,omitempty"`
 	// repeats counts the repairs that one record stands for, if there are several.
 	// +optional
 	Repeats *Repeats `json:"repeats,omitempty"`
-	// startTime is when an agent took the Diagnosis, or the manager refused it. Null is what older releases stored before that.
+	// startTime is when an agent took the Diagnosis, or the manager refused it. Older releases stored null before that.
 	// +optional
 	// +nullable
 	StartTime *metav1.Time `json:"startTime,omitempty"`
@@ -316,7 +316,7 @@ type DiagnosisStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// adjacencyListHash is that of the OperationSet with which the Diagnosis started.
+	// adjacencyListHash is the hash of the OperationSet with which the Diagnosis started.
 	// +optional
 	AdjacencyListHash string `json:"adjacencyListHash,omitempty"`
 	// checkpoint is the path and the node reached last.
@@ -331,7 +331,7 @@ type DiagnosisStatus struct {
 	// +listType=atomic
 	FailedPaths []Path `json:"failedPaths,omitempty"`
 	// operationResults holds the results of all operations that succeeded, by key. A value is 262144 bytes at most, all
-	// together are 524288 bytes at most; what is longer is kept on the node, see artifacts.
+	// together are 524288 bytes at most; longer results are kept on the node, see artifacts.
 	// +optional
 	OperationResults map[string]string `json:"operationResults,omitempty"`
 	// operations says how each operation went, in the order in which they ran.
@@ -371,13 +371,13 @@ const (
 
 // OperationRun says how one operation of a Diagnosis went.
 type OperationRun struct {
-	// id is that of the node of the graph.
+	// id is the id of the node of the graph.
 	ID int32 `json:"id"`
 	// operation is the name of the Operation.
 	Operation string `json:"operation"`
 	// phase is how it went.
 	Phase OperationPhase `json:"phase"`
-	// attempts is how often it was tried.
+	// attempts counts its attempts.
 	// +optional
 	Attempts int32 `json:"attempts,omitempty"`
 	// startTime is when the first attempt began.
@@ -392,7 +392,7 @@ type OperationRun struct {
 	// message says why, at most 4096 bytes.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// actions is the plan of a recoverer, written before anything is changed, and what became of it.
+	// actions is the plan of a recoverer, written before any change, with its progress.
 	// +optional
 	// +listType=atomic
 	Actions []Action `json:"actions,omitempty"`

@@ -18,7 +18,7 @@ const (
 	FaultHealed  FaultState = "Healed"
 )
 
-// Fault is one finding: a fault of the catalogue, where it is, and what proves it.
+// Fault is one finding: a fault of the catalogue, its place, and its proof.
 type Fault struct {
 	// code names the fault in the catalogue, such as StaleSubPath.
 	Code string `json:"code"`
@@ -36,7 +36,7 @@ type Fault struct {
 	// mount is the mount that is at fault.
 	// +optional
 	Mount *Mount `json:"mount,omitempty"`
-	// holder is who holds what should be free.
+	// holder is the process that holds the device or the mount.
 	// +optional
 	Holder string `json:"holder,omitempty"`
 	// evidence lists the facts that prove it.
@@ -88,7 +88,7 @@ type Mount struct {
 
 // Artifact is a result kept whole on the node.
 type Artifact struct {
-	// key is that of the result.
+	// key is the key of the result.
 	Key string `json:"key"`
 	// operation that made it.
 	Operation string `json:"operation"`

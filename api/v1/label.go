@@ -12,7 +12,7 @@ import (
 
 const (
 	// LabelNode is set by the manager on a Diagnosis to the name of the node whose agent runs it, in the form that
-	// NodeLabelValue gives. It makes a watch small and proves nothing: the agent compares spec.nodeName. The agent sets it on
+	// NodeLabelValue gives. It makes a watch small and is no proof: the agent compares spec.nodeName. The agent sets it on
 	// its MountFaults, and compares status.node.
 	LabelNode = Group + "/node"
 	// LabelTrigger is on every Diagnosis that a Trigger made: the name of the Trigger, in the form that NodeLabelValue gives.
@@ -20,7 +20,7 @@ const (
 	// LabelOrigin is on every Diagnosis that is bound to a node: who asked for it, one of the values below.
 	LabelOrigin = Group + "/origin"
 	// AnnotationApproval is set by the manager on a Diagnosis that waits for its approval: the name of the RecoveryApproval
-	// that its agent is to look at. It allows nothing: the agent reads that object.
+	// for its agent. It allows no repair: the agent reads that object.
 	AnnotationApproval = Group + "/approval"
 	// LabelAgent is on the Lease of every agent, with the same value.
 	LabelAgent = Group + "/agent"
@@ -56,7 +56,7 @@ const (
 	OriginSentinel = "sentinel"
 )
 
-// Annotations of a Diagnosis that a Trigger made: what fired, as a JSON object of strings, 4096 bytes at most. The annotation of
+// Annotations of a Diagnosis that a Trigger made: its cause, as a JSON object of strings, 4096 bytes at most. The annotation of
 // a schedule is the schedule, and AnnotationScheduledTime the time.
 const (
 	AnnotationKubernetesEvent = Group + "/kubernetes-event"

@@ -29,11 +29,11 @@ const (
 // +kubebuilder:validation:Enum=Automatic;Safe;Driver;Person
 type FaultHeal string
 
-// Healers, the one that asks least of people first.
+// Healers, the one with the least work for people first.
 const (
 	// HealAutomatic: the agent heals it by itself.
 	HealAutomatic FaultHeal = "Automatic"
-	// HealSafe: a repair that loses nothing is known, and a Diagnosis can make it.
+	// HealSafe: a repair without loss is known, and a Diagnosis can make it.
 	HealSafe FaultHeal = "Safe"
 	// HealDriver: the driver has to mount the volume again first.
 	HealDriver FaultHeal = "Driver"
@@ -92,7 +92,7 @@ const (
 	MaxFaultPolicies = 16
 )
 
-// MountFaultStatus says which fault it is, how it hurts and what can be done.
+// MountFaultStatus is the fault, its harm and the possible repair.
 type MountFaultStatus struct {
 	// code names the fault in the catalogue, such as StaleSubPath; or UnlistedFaults.
 	// +required
@@ -147,7 +147,7 @@ type MountFaultStatus struct {
 	// since is when the fault began, if the kernel says so, else when the agent first saw it.
 	// +required
 	Since metav1.Time `json:"since"`
-	// lastSeen is when this object was last written. Nothing is written while nothing changes.
+	// lastSeen is when this object was last written. It is not written while the fault stays the same.
 	// +required
 	LastSeen metav1.Time `json:"lastSeen"`
 	// summary is one sentence about the fault.
@@ -173,7 +173,7 @@ type MountFaultStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Diagnosis string `json:"diagnosis,omitempty"`
-	// recovery says what the RecoveryPolicies say about the fault, and why it is not repaired.
+	// recovery is the decision of the RecoveryPolicies about the fault, and why it is not repaired.
 	// +optional
 	Recovery *FaultRecovery `json:"recovery,omitempty"`
 	// unlisted counts the faults of the node which have no object of their own. Only UnlistedFaults has it.
@@ -182,7 +182,7 @@ type MountFaultStatus struct {
 	Unlisted int32 `json:"unlisted,omitempty"`
 }
 
-// FaultRecovery is what RecoveryPolicies decide about a fault.
+// FaultRecovery is the decision of RecoveryPolicies about a fault.
 type FaultRecovery struct {
 	// mode that holds for the fault now: Observe, Plan, Approve or Automatic.
 	// +required
@@ -196,7 +196,7 @@ type FaultRecovery struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PausedBy string `json:"pausedBy,omitempty"`
-	// message says why this mode holds, or for what a repair waits.
+	// message says why this mode holds, or names the event for which a repair waits.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Message string `json:"message,omitempty"`
@@ -207,7 +207,7 @@ type FaultRecovery struct {
 	// lastFailureTime is when the last of them failed.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
-	// evictAfterSeconds is how long the fault lasts before the pod is evicted, if all policies that select it want that, and an
+	// evictAfterSeconds is the age of the fault at which the pod is evicted, if all policies that select it want that, and an
 	// eviction helps. Unset: it is not evicted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -220,7 +220,7 @@ type FaultRecovery struct {
 
 // FaultCommand is a line for a shell.
 type FaultCommand struct {
-	// purpose says what the line does, and what is lost.
+	// purpose is the effect of the line, and the loss.
 	// +required
 	// +kubebuilder:validation:MaxLength=200
 	Purpose string `json:"purpose"`

@@ -43,7 +43,7 @@ type Operation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what runs.
+	// spec is the processor to run, and its limits.
 	// +required
 	Spec OperationSpec `json:"spec"`
 	// status is written by the manager.
@@ -60,9 +60,9 @@ type OperationList struct {
 	Items           []Operation `json:"items"`
 }
 
-// OperationSpec says what runs.
+// OperationSpec is the processor to run, and its limits.
 type OperationSpec struct {
-	// processor is what runs, in exactly one of its forms.
+	// processor is the program to run, in exactly one of its forms.
 	// +required
 	Processor Processor `json:"processor"`
 	// dependences is accepted for objects of KubeDiag v0.3 and has no effect.
@@ -82,7 +82,7 @@ type OperationSpec struct {
 	Storage *Storage `json:"storage,omitempty"`
 }
 
-// Processor names what runs, in exactly one of three forms: flat (externalIP or externalAddress, externalPort, path,
+// Processor names the program to run, in exactly one of three forms: flat (externalIP or externalAddress, externalPort, path,
 // scheme), httpServer, or scriptRunner. Without an address, the path /processor/<name> names a processor built into
 // the agent. The form function of KubeDiag v0.3 is accepted and never ready.
 //
@@ -197,7 +197,7 @@ type HostPathStorage struct {
 	Path string `json:"path"`
 }
 
-// OperationStatus is what the manager found out about an Operation.
+// OperationStatus is the result of the manager's check of an Operation.
 type OperationStatus struct {
 	// observedGeneration is the generation that the rest of the status speaks of.
 	// +optional

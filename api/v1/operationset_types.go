@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bounds of what an OperationSet lists in its status. Those of the graph are in its schema and in package graph.
+// Bounds of the paths in the status of an OperationSet. The bounds of the graph are in its schema and in package graph.
 const (
 	MaxListedPaths = 100
 	MaxPathsBytes  = 256 << 10
@@ -45,7 +45,7 @@ type OperationSetList struct {
 
 // OperationSetSpec is the graph.
 type OperationSetSpec struct {
-	// adjacencyList holds 2 to 1000 nodes with 10000 edges at most. Node 0 is the source and runs nothing. If every
+	// adjacencyList holds 2 to 1000 nodes with 10000 edges at most. Node 0 is the source and has no operation. If every
 	// id is left out or 0, a node's id is its position.
 	// +required
 	// +kubebuilder:validation:MinItems=2
@@ -84,7 +84,7 @@ type Node struct {
 // +listType=atomic
 type Path []Node
 
-// OperationSetStatus is what the manager found out about the graph.
+// OperationSetStatus is the result of the manager's check of the graph.
 type OperationSetStatus struct {
 	// observedGeneration is the generation that the rest of the status speaks of.
 	// +optional
@@ -95,7 +95,7 @@ type OperationSetStatus struct {
 	// adjacencyListHash identifies the graph that was checked. A Diagnosis that finds another one fails.
 	// +optional
 	AdjacencyListHash string `json:"adjacencyListHash,omitempty"`
-	// pathCount is how many paths the graph has, 2147483647 where there are more.
+	// pathCount is the number of paths of the graph, 2147483647 if there are more.
 	// +optional
 	PathCount int32 `json:"pathCount,omitempty"`
 	// paths lists the first paths in the order in which they are tried: 100 at most, about 262144 bytes at most.

@@ -41,7 +41,7 @@ type Call struct {
 	Script *ScriptRunner
 }
 
-// Target is what the call reaches, for people: the name of a built-in processor or a URL.
+// Target names the target of the call for people: the name of a built-in processor or a URL.
 func (c Call) Target() string {
 	if c.URL != nil {
 		return c.URL.String()
@@ -111,13 +111,13 @@ func (p *Processor) flat(path *field.Path) endpoint {
 	return e
 }
 
-// endpoint is what the flat and the nested form have in common.
+// endpoint has the fields that the flat and the nested form have in common.
 type endpoint struct {
 	at                      *field.Path
 	addressField, portField string
 	address, path, scheme   *string
 	port                    *int32
-	validAddress            func(string) string // says what is wrong
+	validAddress            func(string) string // returns the problem
 }
 
 func (e endpoint) call() (Call, field.ErrorList) {

@@ -16,7 +16,7 @@ func RecoveryModes() []RecoveryMode {
 	return []RecoveryMode{RecoveryOff, RecoveryObserve, RecoveryPlan, RecoveryApprove, RecoveryAutomatic}
 }
 
-// Validate checks what a RecoveryPolicySpec can say about itself. It leaves out the schedules of its windows and the codes:
+// Validate checks a RecoveryPolicySpec by itself. It leaves out the schedules of its windows and the codes:
 // their parser and their catalogue are no part of apimachinery. The errors name the fields, from spec on, and the values.
 func (s *RecoveryPolicySpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
@@ -120,7 +120,7 @@ func validateRanges(at *field.Path, all []optionalRange) field.ErrorList {
 	return errs
 }
 
-// Cooldown is how long after a repair the same mount is not repaired again.
+// Cooldown is the time after a repair in which the same mount is not repaired again.
 func (s *RecoveryPolicySpec) Cooldown() time.Duration {
 	return seconds(s.CooldownSeconds, 0)
 }
@@ -130,12 +130,12 @@ func (s *RecoveryPolicySpec) MaximumStaleness() time.Duration {
 	return seconds(s.MaximumStalenessSeconds, DefaultStalenessSeconds)
 }
 
-// MinimumNodes is how many nodes must have a fault before their share matters.
+// MinimumNodes is the least number of nodes with a fault at which their share matters.
 func (b *RecoveryBreaker) MinimumNodes() int {
 	return int(orDefault(b.MinimumFaultyNodes, DefaultMinimumFaultyNodes))
 }
 
-// Evict returns when pods are evicted, or nil if none is.
+// Evict returns when pods are evicted, or nil for never.
 func (s *RecoveryPolicySpec) Evict() *EvictEscalation {
 	if s.Escalation == nil {
 		return nil
@@ -143,7 +143,7 @@ func (s *RecoveryPolicySpec) Evict() *EvictEscalation {
 	return s.Escalation.Evict
 }
 
-// Cordon returns when nodes are cordoned, or nil if none is.
+// Cordon returns when nodes are cordoned, or nil for never.
 func (s *RecoveryPolicySpec) Cordon() *CordonEscalation {
 	if s.Escalation == nil {
 		return nil
@@ -151,10 +151,10 @@ func (s *RecoveryPolicySpec) Cordon() *CordonEscalation {
 	return s.Escalation.Cordon
 }
 
-// Pods is how many pods of a node must have faults.
+// Pods is the least number of pods of a node with faults.
 func (c *CordonEscalation) Pods() int { return int(orDefault(c.MinimumPods, DefaultMinimumPods)) }
 
-// Nodes is how many nodes the policy may have cordoned at a time.
+// Nodes bounds the nodes that the policy has cordoned at a time.
 func (c *CordonEscalation) Nodes() int { return int(orDefault(c.MaximumNodes, DefaultMaximumNodes)) }
 
 // Pool returns the pool of a node with these labels.

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RecoveryMode says what an agent does about a fault that it sees.
+// RecoveryMode is the reaction of an agent to a fault that it sees.
 //
 // +kubebuilder:validation:Enum=Off;Observe;Plan;Approve;Automatic
 type RecoveryMode string
@@ -18,11 +18,11 @@ const (
 	RecoveryOff RecoveryMode = "Off"
 	// RecoveryObserve: the fault is reported.
 	RecoveryObserve RecoveryMode = "Observe"
-	// RecoveryPlan: the fault is reported, and a Diagnosis shows how it would be repaired. Nothing is changed.
+	// RecoveryPlan: the fault is reported, and a Diagnosis shows the plan of its repair. No change is made.
 	RecoveryPlan RecoveryMode = "Plan"
 	// RecoveryApprove: the fault is reported, and a person has to approve its repair.
 	RecoveryApprove RecoveryMode = "Approve"
-	// RecoveryAutomatic: the fault is reported, and repaired if that loses nothing.
+	// RecoveryAutomatic: the fault is reported, and repaired if no loss is possible.
 	RecoveryAutomatic RecoveryMode = "Automatic"
 )
 
@@ -95,7 +95,7 @@ type RecoveryPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what may be repaired, and within which limits.
+	// spec selects the faults that may be repaired, and sets the limits.
 	// +required
 	Spec RecoveryPolicySpec `json:"spec"`
 	// status is written by the manager.
@@ -112,9 +112,9 @@ type RecoveryPolicyList struct {
 	Items           []RecoveryPolicy `json:"items"`
 }
 
-// RecoveryPolicySpec says what may be repaired, and within which limits. A policy without selectors selects all faults.
+// RecoveryPolicySpec selects the faults that may be repaired, and sets the limits. A policy without selectors selects all faults.
 type RecoveryPolicySpec struct {
-	// mode says what an agent does about the selected faults: Off, Observe, Approve or Automatic.
+	// mode is the reaction of an agent to the selected faults: Off, Observe, Plan, Approve or Automatic.
 	// +required
 	Mode RecoveryMode `json:"mode"`
 	// paused stops all repairs of the selected faults, those of Diagnoses included. Default: false.
@@ -138,7 +138,7 @@ type RecoveryPolicySpec struct {
 	// budgets bound the number of repairs. Unset: no bound.
 	// +optional
 	Budgets *RecoveryBudgets `json:"budgets,omitempty"`
-	// cooldownSeconds is how long after a repair, or a failed one, the same mount of the same container is not repaired again,
+	// cooldownSeconds is the time after a repair, or a failed one, in which the same mount of the same container is not repaired again,
 	// in seconds, 0 to 604800. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -149,8 +149,8 @@ type RecoveryPolicySpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Windows []RecoveryWindow `json:"windows,omitempty"`
-	// maximumStalenessSeconds is how old the agent's knowledge of policies may be when it repairs, in seconds, 30 to 86400.
-	// Default: 300. An agent that cannot reach the API server for longer repairs nothing.
+	// maximumStalenessSeconds is the greatest age of the agent's knowledge of policies for a repair, in seconds, 30 to 86400.
+	// Default: 300. An agent that cannot reach the API server for longer makes no repair.
 	// +optional
 	// +kubebuilder:validation:Minimum=30
 	// +kubebuilder:validation:Maximum=86400
@@ -158,24 +158,24 @@ type RecoveryPolicySpec struct {
 	// breaker stops the repairs of a fault code when something larger is wrong. Unset: there is none.
 	// +optional
 	Breaker *RecoveryBreaker `json:"breaker,omitempty"`
-	// escalation says what is done about faults that last. Unset: nothing.
+	// escalation is the reaction to faults that last. Unset: there is none.
 	// +optional
 	Escalation *RecoveryEscalation `json:"escalation,omitempty"`
 }
 
-// RecoveryEscalation says what is done about faults that last, within the mode of the policy.
+// RecoveryEscalation is the reaction to faults that last, within the mode of the policy.
 type RecoveryEscalation struct {
-	// evict has pods evicted whose volume cannot be repaired on their node. Unset: none is.
+	// evict evicts pods whose volume cannot be repaired on their node. Unset: no pod is evicted.
 	// +optional
 	Evict *EvictEscalation `json:"evict,omitempty"`
-	// cordon has nodes cordoned on which many pods have faults. Unset: none is.
+	// cordon cordons nodes on which many pods have faults. Unset: no node is cordoned.
 	// +optional
 	Cordon *CordonEscalation `json:"cordon,omitempty"`
 }
 
 // EvictEscalation says when a pod is evicted.
 type EvictEscalation struct {
-	// afterSeconds is how long the fault lasts before that, in seconds, 60 to 604800.
+	// afterSeconds is the least age of the fault before that, in seconds, 60 to 604800.
 	// +required
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=604800
@@ -184,17 +184,17 @@ type EvictEscalation struct {
 
 // CordonEscalation says when a node is cordoned.
 type CordonEscalation struct {
-	// afterSeconds is how long a fault lasts before it counts, in seconds, 60 to 604800.
+	// afterSeconds is the least age of a fault that counts, in seconds, 60 to 604800.
 	// +required
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=604800
 	AfterSeconds int32 `json:"afterSeconds"`
-	// minimumPods is how many pods of the node must have such faults, 1 to 200. Default: 3.
+	// minimumPods is the least number of pods of the node with such faults, 1 to 200. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=200
 	MinimumPods *int32 `json:"minimumPods,omitempty"`
-	// maximumNodes is how many nodes the policy may have cordoned at a time, 1 to 100. Default: 1.
+	// maximumNodes bounds the nodes that the policy has cordoned at a time, 1 to 100. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -223,12 +223,12 @@ type RecoveryBudgets struct {
 
 // RepairBudget is a number of repairs at once, and how fast it comes back.
 type RepairBudget struct {
-	// atOnce is how many repairs may follow without a pause, 1 to 1000.
+	// atOnce bounds the repairs without a pause, 1 to 1000.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	AtOnce int32 `json:"atOnce"`
-	// perHour is how many repairs come back in an hour, 1 to 10000.
+	// perHour is the number of repairs that come back in an hour, 1 to 10000.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -242,7 +242,7 @@ type RecoveryWindow struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Schedule string `json:"schedule"`
-	// durationSeconds is how long it stays open, in seconds, 60 to 604800.
+	// durationSeconds is the time that it stays open, in seconds, 60 to 604800.
 	// +required
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=604800
@@ -270,7 +270,7 @@ type RecoveryBreaker struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
 	MaximumNodesPercent *int32 `json:"maximumNodesPercent,omitempty"`
-	// minimumFaultyNodes is how many nodes must have the fault before their share matters, 1 to 5000. Default: 3.
+	// minimumFaultyNodes is the least number of nodes with the fault at which their share matters, 1 to 5000. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
@@ -290,7 +290,7 @@ type RecoveryBreaker struct {
 	ResetTime *metav1.Time `json:"resetTime,omitempty"`
 }
 
-// RecoveryPolicyStatus is what the manager says about a policy.
+// RecoveryPolicyStatus is the result of the manager's check of a policy, with its breakers.
 type RecoveryPolicyStatus struct {
 	// conditions are Ready, Effective and, with spec.escalation, Escalation.
 	// +optional
@@ -300,7 +300,7 @@ type RecoveryPolicyStatus struct {
 	// openBreakers counts the open breakers.
 	// +optional
 	OpenBreakers int32 `json:"openBreakers,omitempty"`
-	// breakers are those that are open or have been, 100 at most. There is one for each code, pool and namespace, and one for all
+	// breakers are the breakers that are open or have been, 100 at most. There is one for each code, pool and namespace, and one for all
 	// namespaces together.
 	// +optional
 	// +kubebuilder:validation:MaxItems=100
@@ -339,7 +339,7 @@ type BreakerStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Pool string `json:"pool,omitempty"`
-	// namespace is the one in whose pods no fault is repaired; empty if none is in any namespace.
+	// namespace is the namespace in whose pods no fault is repaired; empty for all namespaces.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace,omitempty"`
@@ -360,7 +360,7 @@ type BreakerStatus struct {
 	// closedTime is when it was closed last.
 	// +optional
 	ClosedTime *metav1.Time `json:"closedTime,omitempty"`
-	// nodesWhenClosed is how many nodes had the fault then. Their share opens it again if there are more.
+	// nodesWhenClosed is the number of nodes with the fault then. Their share opens it again if there are more.
 	// +optional
 	NodesWhenClosed int32 `json:"nodesWhenClosed,omitempty"`
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate checks what a TriggerSpec can say about itself, but for the cron schedule, whose parser is no part of
+// Validate checks a TriggerSpec by itself, without the cron schedule, whose parser is no part of
 // apimachinery. The errors name the fields, from spec on, and the values.
 func (s *TriggerSpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
@@ -74,7 +74,7 @@ func (p *PrometheusAlertTemplate) validate(at *field.Path, set map[string]string
 	return errs
 }
 
-// validate checks the selectors and how long a fault must have lasted.
+// validate checks the selectors and the least age of a fault.
 func (m *MountFaultTemplate) validate(at *field.Path) field.ErrorList {
 	errs := validateRanges(at, []optionalRange{{"lastingSeconds", m.LastingSeconds, 0, MaxLastingSeconds}})
 	errs = append(errs, validateSelector(at.Child("namespaceSelector"), m.NamespaceSelector)...)
@@ -82,7 +82,7 @@ func (m *MountFaultTemplate) validate(at *field.Path) field.ErrorList {
 	return append(errs, validateSelector(at.Child("nodeSelector"), m.NodeSelector)...)
 }
 
-// Lasting is how long a fault must have lasted.
+// Lasting is the least age of a fault.
 func (m *MountFaultTemplate) Lasting() time.Duration {
 	return seconds(m.LastingSeconds, 0)
 }
@@ -153,17 +153,17 @@ func (r *PrometheusAlertRegexp) expressions(at string) map[string]string {
 	return all
 }
 
-// RepeatInterval is how long one cause makes no second Diagnosis.
+// RepeatInterval is the time in which one cause makes no second Diagnosis.
 func (s *TriggerSpec) RepeatInterval() time.Duration {
 	return seconds(s.RepeatIntervalSeconds, DefaultRepeatIntervalSeconds)
 }
 
-// PerMinute is how many Diagnoses are made in a minute.
+// PerMinute bounds the Diagnoses that are made in a minute.
 func (s *TriggerSpec) PerMinute() int {
 	return int(orDefault(s.DiagnosesPerMinute, DefaultDiagnosesPerMinute))
 }
 
-// HistoryLimit is how many Diagnoses that ended in this phase are kept for each node.
+// HistoryLimit bounds the kept Diagnoses that ended in this phase, for each node.
 func (s *TriggerSpec) HistoryLimit(phase DiagnosisPhase) int {
 	limit := s.FailedHistoryLimit
 	if phase == DiagnosisSucceeded {

@@ -68,7 +68,7 @@ type Trigger struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what is run on which signal.
+	// spec names the OperationSet to run and the signal.
 	// +required
 	Spec TriggerSpec `json:"spec"`
 	// status is written by the manager.
@@ -85,7 +85,7 @@ type TriggerList struct {
 	Items           []Trigger `json:"items"`
 }
 
-// TriggerSpec says what is run on which signal.
+// TriggerSpec names the OperationSet to run and the signal.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.sourceTemplate.cronTemplate) || (has(self.nodeName) && size(self.nodeName) > 0) || has(self.nodeSelector)",message="nodeName or nodeSelector must be set with cronTemplate"
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodeName) && size(self.nodeName) > 0 && has(self.nodeSelector))",message="nodeName and nodeSelector must not both be set"
@@ -96,7 +96,7 @@ type TriggerSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	OperationSet string `json:"operationSet"`
-	// mode of every Diagnosis: Recover, or Plan: write the plan into the status of the Diagnosis and change nothing, or
+	// mode of every Diagnosis: Recover, or Plan: write the plan into the status of the Diagnosis and make no change, or
 	// Approve: wait with the plan until a RecoveryApproval allows it. Default: Recover.
 	// +optional
 	Mode DiagnosisMode `json:"mode,omitempty"`
@@ -114,24 +114,24 @@ type TriggerSpec struct {
 	// sourceTemplate is the signal, exactly one.
 	// +required
 	SourceTemplate SourceTemplate `json:"sourceTemplate"`
-	// repeatIntervalSeconds is how long one cause makes no second Diagnosis, in seconds, 1 to 2592000. Default: 21600.
+	// repeatIntervalSeconds is the time in which one cause makes no second Diagnosis, in seconds, 1 to 2592000. Default: 21600.
 	// cronTemplate has its schedule instead.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2592000
 	RepeatIntervalSeconds *int32 `json:"repeatIntervalSeconds,omitempty"`
-	// diagnosesPerMinute is how many Diagnoses are made in a minute, 1 to 600. Default: 60. Ten may be made at once. Up to
+	// diagnosesPerMinute bounds the Diagnoses that are made in a minute, 1 to 600. Default: 60. Ten may be made at once. Up to
 	// 1000 causes wait for their turn; more are dropped and counted.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=600
 	DiagnosesPerMinute *int32 `json:"diagnosesPerMinute,omitempty"`
-	// successfulHistoryLimit is how many Diagnoses of the Trigger that Succeeded are kept for each node, 0 to 100. Default: 3.
+	// successfulHistoryLimit bounds the kept Diagnoses of the Trigger that Succeeded, for each node, 0 to 100. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	SuccessfulHistoryLimit *int32 `json:"successfulHistoryLimit,omitempty"`
-	// failedHistoryLimit is how many Diagnoses of the Trigger that Failed are kept for each node, 0 to 100. Default: 3.
+	// failedHistoryLimit bounds the kept Diagnoses of the Trigger that Failed, for each node, 0 to 100. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
@@ -141,7 +141,7 @@ type TriggerSpec struct {
 	Suspend bool `json:"suspend,omitempty"`
 }
 
-// TriggerStatus is what the manager remembers.
+// TriggerStatus has the counts of a Trigger and its last run.
 type TriggerStatus struct {
 	// lastScheduleTime is the last time of the schedule of cronTemplate that was acted on.
 	// +optional
@@ -158,7 +158,7 @@ type TriggerStatus struct {
 	// fired counts the Diagnoses that were made.
 	// +optional
 	Fired int64 `json:"fired,omitempty"`
-	// repeated counts what made no Diagnosis because the same cause had made one within repeatIntervalSeconds, or waits for
+	// repeated counts the signals that made no Diagnosis because the same cause had made one within repeatIntervalSeconds, or waits for
 	// its turn already.
 	// +optional
 	Repeated int64 `json:"repeated,omitempty"`
@@ -167,7 +167,7 @@ type TriggerStatus struct {
 	// +listType=map
 	// +listMapKey=reason
 	Dropped []TriggerDrop `json:"dropped,omitempty"`
-	// pendingNodes counts the nodes that are still to get a Diagnosis of what fired last.
+	// pendingNodes counts the nodes that are still to get a Diagnosis of the last run.
 	// +optional
 	PendingNodes int32 `json:"pendingNodes,omitempty"`
 	// conditions holds Ready.
@@ -177,11 +177,11 @@ type TriggerStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// TriggerDrop counts what made no Diagnosis for one reason.
+// TriggerDrop counts the signals that made no Diagnosis for one reason.
 type TriggerDrop struct {
 	// reason is one word.
 	Reason string `json:"reason"`
-	// count is how often.
+	// count is their number.
 	Count int64 `json:"count"`
 	// lastTime is when it last happened.
 	LastTime metav1.Time `json:"lastTime"`

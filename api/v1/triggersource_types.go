@@ -179,13 +179,13 @@ type CronTemplate struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	StartingDeadlineSeconds *int32 `json:"startingDeadlineSeconds,omitempty"`
-	// concurrencyPolicy says what happens on a node where an earlier Diagnosis of the Trigger has not ended: Forbid leaves
+	// concurrencyPolicy is for a node on which an earlier Diagnosis of the Trigger has not ended: Forbid leaves
 	// the node out, Replace deletes the earlier one, Allow lets both run. Default: Forbid.
 	// +optional
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
 }
 
-// ConcurrencyPolicy says what happens if the time of a run comes before the earlier one has ended.
+// ConcurrencyPolicy is the reaction to a run whose time comes before the earlier one has ended.
 //
 // +kubebuilder:validation:Enum=Allow;Forbid;Replace
 type ConcurrencyPolicy string
@@ -213,7 +213,7 @@ type MountFaultTemplate struct {
 	// nodeSelector selects the nodes that have the faults.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// lastingSeconds is how long a fault must have lasted, in seconds, 0 to 2592000. Default: 0.
+	// lastingSeconds is the least age of a fault, in seconds, 0 to 2592000. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000

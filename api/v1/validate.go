@@ -23,7 +23,7 @@ const (
 	maxErrorBytes    = 512
 )
 
-// Message returns errors as the message of a condition: the first ten, each cut to 512 bytes, and how many more there are.
+// Message returns errors as the message of a condition: the first ten, each cut to 512 bytes, and the number of the others.
 func Message(errs field.ErrorList) string {
 	var texts []string
 	for _, err := range errs[:min(len(errs), maxMessageErrors)] {
@@ -60,7 +60,7 @@ func validateHostPath(at *field.Path, dir string) field.ErrorList {
 	return nil
 }
 
-// Validate checks what a DiagnosisSpec can say about itself. The errors name the fields, from spec on, and the values.
+// Validate checks a DiagnosisSpec by itself. The errors name the fields, from spec on, and the values.
 func (s *DiagnosisSpec) Validate() field.ErrorList {
 	at := field.NewPath("spec")
 	errs := append(validateOrder(at, s.Set(), s.NodeName), s.validateMode(at)...)
@@ -102,7 +102,7 @@ func (s *DiagnosisSpec) validateMode(at *field.Path) field.ErrorList {
 	return append(errs, validateRange(timeout, *s.ApprovalTimeoutSeconds, 1, MaxApprovalTimeoutSeconds)...)
 }
 
-// validateOrder checks what a Trigger hands on to its Diagnoses: what to run and, where that is known, on which node.
+// validateOrder checks the order that a Trigger hands on to its Diagnoses: the OperationSet and, if it is known, the node.
 func validateOrder(at *field.Path, operationSet, nodeName string) field.ErrorList {
 	errs := validateName(at.Child("operationSet"), operationSet, validation.IsDNS1123Subdomain)
 	if nodeName != "" {
