@@ -82,7 +82,7 @@ var reaches = []reach{
 	},
 	{
 		from: "./internal/repair/...", never: client,
-		within: []string{"./internal/repair/...", "./api/...", "./internal/processor", "./internal/fault", "./internal/linux/calls", "./internal/share"},
+		within: []string{"./internal/repair/...", "./api/...", "./internal/processor", "./internal/fault", "./internal/linux/bounded", "./internal/linux/calls", "./internal/share"},
 		why:    "what carries repairs out is tested without a node: families, rules and journals are handed to it",
 	},
 	{

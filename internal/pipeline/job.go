@@ -28,11 +28,8 @@ var (
 	errFull = errors.New("journal is full")
 )
 
-// errDeadline is the cause of a context whose run is over time, errTimeout of one whose attempt is.
-var (
-	errDeadline = errors.New("deadline of the run has passed")
-	errTimeout  = errors.New("time limit of the operation has passed")
-)
+// errDeadline is the cause of a context whose run is over time.
+var errDeadline = errors.New("deadline of the run has passed")
 
 // operation is what runs at a node.
 type operation struct {

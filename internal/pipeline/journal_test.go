@@ -89,7 +89,7 @@ func TestDamagedJournals(t *testing.T) {
 		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), errCorrupt, "out of place"},
 		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), errCorrupt, `"uid-1"`},
 		"of a later release":     {forged(`"version":4`, `"version":5`), errFormat, "has format 5, and this release reads 4 only"},
-		"of an earlier release":  {forged(`"version":4`, `"version":4`), errFormat, "has format 3"},
+		"of an earlier release":  {forged(`"version":4`, `"version":3`), errFormat, "has format 3"},
 		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":4`, `"version":1`, 1) }, errFormat, "has format 1"},
 		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
 		"other graph":            {forged(`"graph":"`, `"graph":"0`), errGraphChanged, "graph has changed"},

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 const (
@@ -46,13 +47,23 @@ func (n *nodeRun) finish(ctx context.Context) error {
 	if n.reported {
 		return nil
 	}
-	n.reported = true
-	if n.done != nil {
+	if n.reported = true; n.done != nil {
 		n.report.Operations = append(n.report.Operations, n.result())
 		return n.remember(n.done.Results)
 	}
-	if err := n.operate(ctx); err != nil {
-		return err
+	for n.done == nil {
+		end, err := n.try(ctx)
+		if err != nil {
+			return err
+		}
+		if err := n.journal.write(end); err != nil {
+			return err
+		}
+		if n.apply(end); n.done == nil {
+			if err := sleep(ctx, end.wait); err != nil {
+				return fmt.Errorf("waiting for another attempt: %w", err)
+			}
+		}
 	}
 	if n.job.OperationEnded != nil {
 		n.job.OperationEnded(n.partialReport(n))
@@ -99,27 +110,6 @@ func (n *nodeRun) result() operationRun {
 	return o
 }
 
-// operate runs the operation until it ends, one way or the other.
-func (n *nodeRun) operate(ctx context.Context) error {
-	for {
-		done, err := n.try(ctx)
-		if err != nil {
-			return err
-		}
-		if done.Kind == kindDone {
-			n.done = &done
-			return n.journal.write(done)
-		}
-		n.failures++
-		if err := n.journal.write(done); err != nil {
-			return err
-		}
-		if err := sleep(ctx, done.wait); err != nil {
-			return fmt.Errorf("waiting for another attempt: %w", err)
-		}
-	}
-}
-
 // sleep waits, or returns the cause for which ctx was cancelled.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
@@ -132,7 +122,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// try makes one attempt. The record says how the operation ended, or that it is to be tried again after a wait.
+// try makes one attempt, within the time limit of the operation. The record says how the operation ended, or that it is to be tried again
+// after a wait.
 func (n *nodeRun) try(ctx context.Context) (record, error) {
 	if times := n.interrupted(); times >= maxInterrupted {
 		return n.failure(ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
@@ -151,7 +142,21 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		return record{}, err
 	}
 	n.apply(begin)
-	result, err := n.attempt(ctx)
+	var result processor.Result
+	var err error
+	if n.plan == nil { // a repair that was decided on is resumed
+		err = n.op.Step.CheckParameters(n.job.Request.Values)
+	}
+	switch {
+	case err != nil:
+	case n.op.Step.Processor == nil:
+		result, err = n.repair(ctx)
+	default:
+		limited, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
+		r := n.request()
+		result, err = repair.Call(limited, n.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
+		cancel()
+	}
 	if err == nil {
 		var done record
 		if done, err = n.success(ctx, result); err == nil {
@@ -174,24 +179,6 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		return record{}, cause
 	}
 	return n.failedAttempt(ctx, result.Findings, err), nil
-}
-
-// attempt runs the step once, within its time limit.
-func (n *nodeRun) attempt(ctx context.Context) (processor.Result, error) {
-	if n.plan == nil { // a repair that was decided on is resumed
-		if err := n.op.Step.CheckParameters(n.job.Request.Values); err != nil {
-			return processor.Result{}, err
-		}
-	}
-	if n.op.Step.Processor == nil {
-		return n.repair(ctx)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
-	defer cancel()
-	r := n.request()
-	return guard(ctx, n.Runner, r, func(ctx context.Context) (processor.Result, error) {
-		return n.op.Step.Processor.Run(ctx, r)
-	})
 }
 
 // success is the record of an operation that has given an answer.
@@ -257,8 +244,8 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if checkFindings(findings) == nil {
 		r.Findings = sanitizeFindings(findings)
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		r.Stack = printable.Clip(string(p.stack), maxStackBytes)
+	if p, ok := errors.AsType[*repair.PanicError](err); ok {
+		r.Stack = printable.Clip(string(p.Stack), maxStackBytes)
 	}
 	if !slices.Contains(retriedReasons, r.Reason) || n.failures+1 >= maxAttempts {
 		return r
@@ -276,12 +263,11 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 var retriedReasons = []string{ReasonFailed, ReasonTimedOut, ReasonNotJudged}
 
 func reasonOf(ctx context.Context, err error) string {
-	_, panicked := errors.AsType[*panicError](err)
-	_, late := errors.AsType[*timeoutError](err)
+	_, panicked := errors.AsType[*repair.PanicError](err)
 	switch {
 	case panicked:
 		return ReasonPanicked
-	case errors.Is(err, errAbandoned):
+	case errors.Is(err, repair.ErrAbandoned):
 		return ReasonAbandoned
 	case errors.Is(context.Cause(ctx), errDeadline):
 		return ReasonDeadlineExceeded
@@ -291,7 +277,7 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonNotJudged
 	case processor.IsStalled(err):
 		return ReasonStalled
-	case late, errors.Is(err, errTimeout):
+	case errors.Is(err, repair.ErrTimeout):
 		return ReasonTimedOut
 	}
 	return ReasonFailed
@@ -304,4 +290,10 @@ func delay(failures int, err error) time.Duration {
 	}
 	d := min(firstBackoff<<failures, maxBackoff)
 	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
+}
+
+// timeoutCause is the cause of a context whose time is limited by the operation. It names the limit as the user knows
+// it.
+func timeoutCause(op operation) error {
+	return fmt.Errorf("%w (timeoutSeconds: %g)", repair.ErrTimeout, op.Timeout.Seconds())
 }

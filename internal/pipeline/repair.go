@@ -49,26 +49,15 @@ var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
 // engine is what carries the plan of the node out.
 func (n *nodeRun) engine() *repair.Engine {
-	e := &repair.Engine{
-		Gate: n.Gate,
+	return &repair.Engine{
+		Gate: n.Gate, Lock: n.Exclusive, Calls: n.calls,
 		Family: func(name string) (repair.Family, bool) {
 			if f := n.op.Step.Family; f != nil && f.Name() == name {
 				return f, true
 			}
 			return n.Registry.family(name)
 		},
-		Call: func(ctx context.Context, r processor.Request, fn func(context.Context) error) error {
-			_, err := guard(ctx, n.Runner, r, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
-			return err
-		},
 	}
-	if n.Exclusive != nil {
-		e.Lock = func(ctx context.Context) (func(), error) {
-			release, err := n.Exclusive(ctx)
-			return release, wrapTimeout(ctx, err)
-		}
-	}
-	return e
 }
 
 func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,4 +172,54 @@ func TestFilesAreForLaterOperations(t *testing.T) {
 	if seen["table"] != "1 2 3" || seen["short"] != "x" {
 		t.Errorf("the second operation was given %v", seen)
 	}
+}
+
+// TestStackOfARepair bounds what stands between a Diagnosis and the action of a family: the calls of this package, and those of the engine.
+func TestStackOfARepair(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var stack []byte
+	w.replace(Step{Family: &unmounter{kernel: w.kernel, failApply: func(int) error {
+		stack = make([]byte, 1<<20)
+		stack = stack[:runtime.Stack(stack, true)]
+		return nil
+	}}})
+	w.run(t, diagnosis())
+	chain := callChain(string(stack))
+	engine := slices.IndexFunc(chain, func(name string) bool { return strings.HasSuffix(name, "repair.(*Engine).Execute") })
+	own := slices.DeleteFunc(slices.Clone(chain[max(engine, 0):]), func(name string) bool { return !strings.Contains(name, "/internal/repair.") })
+	t.Logf("%d calls of the pipeline, %d of the engine:\n%s", engine, len(own), strings.Join(chain, "\n"))
+	if engine < 1 || engine > 9 || len(own) > 6 {
+		t.Errorf("%d calls of the pipeline, at most 9; %d of the engine, at most 6", engine, len(own))
+	}
+}
+
+// callChain lists the functions of all goroutines from Runner.Run to the action of a family, the outermost first: each goroutine says which
+// one has made it.
+func callChain(stacks string) (chain []string) {
+	goroutines := map[string]string{}
+	for _, one := range strings.Split(stacks, "\n\n") {
+		id, _, _ := strings.Cut(strings.TrimPrefix(one, "goroutine "), " ")
+		goroutines[id] = one
+	}
+	id, _, _ := strings.Cut(strings.TrimPrefix(stacks, "goroutine "), " ")
+	for one := goroutines[id]; one != ""; one = goroutines[id] {
+		id = ""
+		for _, line := range strings.Split(one, "\n")[1:] {
+			if made, by, ok := strings.Cut(line, " in goroutine "); ok && strings.HasPrefix(made, "created by ") {
+				id, _, _ = strings.Cut(by, " ")
+				break
+			}
+			if !strings.HasPrefix(line, "kubediag.org/") {
+				continue
+			}
+			chain = append(chain, line[:strings.LastIndex(line, "(")])
+			if strings.HasSuffix(chain[len(chain)-1], "(*Runner).Run") {
+				id = ""
+				break
+			}
+		}
+	}
+	slices.Reverse(chain)
+	return chain
 }

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/redact"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 const excerptTimeout = 5 * time.Second
@@ -206,10 +207,10 @@ func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) s
 		return ""
 	}
 	if e, ok := k.op.Step.Processor.(processor.Excerpter); ok {
-		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, errTimeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, repair.ErrTimeout)
 		defer cancel()
 		r := k.request()
-		chosen, err := guard(ctx, k.Runner, r, func(context.Context) (string, error) {
+		chosen, err := repair.Call(ctx, k.calls, r, func(context.Context) (string, error) {
 			return e.Excerpt(r, s.Key, text, room), nil
 		})
 		if err == nil {

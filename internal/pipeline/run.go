@@ -11,6 +11,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // run is one run of a job.
@@ -24,58 +25,51 @@ type run struct {
 	report  report
 }
 
-// paths tries paths until one succeeds or none is left.
+// paths tries paths until one succeeds or none is left. It runs the nodes of a path that have not run, up to the first that does not
+// succeed.
 func (x *run) paths(ctx context.Context) error {
-	for !x.report.Succeeded && !x.report.Planned && !x.report.DeadlineExceeded {
+	r := &x.report
+	for !r.Succeeded && !r.Planned && !r.DeadlineExceeded {
 		next, ok := x.job.Graph.Next(func(id int32) bool { return x.failed[id] })
 		if !ok {
 			break
 		}
-		x.report.Path, x.report.Reached = next, 0
-		if err := x.path(ctx); err != nil {
-			return err
+		r.Path, r.Reached = next, 0
+		failed := false
+		for i := 0; i < len(next) && !failed && !r.Planned; i++ {
+			r.Reached = i
+			n := x.node(next[i])
+			if n.done == nil && ctx.Err() != nil {
+				if err := interruption(ctx); err != nil {
+					return err
+				}
+				failed, r.DeadlineExceeded = true, errors.Is(context.Cause(ctx), errDeadline)
+				break
+			}
+			if err := n.finish(ctx); err != nil {
+				return err
+			}
+			if failed = n.done.Outcome != v1.OperationSucceeded; failed {
+				x.failed[n.id] = true
+				r.DeadlineExceeded = n.done.Reason == ReasonDeadlineExceeded
+			}
+			r.Planned = !failed && n.done.Planned
 		}
-		if !x.report.Succeeded && !x.report.Planned {
-			x.report.Failed = append(x.report.Failed, next)
+		if r.Succeeded = !failed && !r.Planned; failed {
+			r.Failed = append(r.Failed, next)
 		}
 	}
-	x.report.Results = x.results.shown
+	r.Results = x.results.shown
 	if x.journal.over {
 		return nil
 	}
 	return x.journal.announce(record{Kind: kindEnd})
 }
 
-// path runs the nodes of the path that have not run, up to the first that does not succeed.
-func (x *run) path(ctx context.Context) error {
-	for i, id := range x.report.Path {
-		x.report.Reached = i
-		n := x.node(id)
-		if n.done == nil && ctx.Err() != nil {
-			x.report.DeadlineExceeded = errors.Is(context.Cause(ctx), errDeadline)
-			return interruption(ctx)
-		}
-		if err := n.finish(ctx); err != nil {
-			return err
-		}
-		if n.done.Outcome != v1.OperationSucceeded {
-			x.failed[id] = true
-			x.report.DeadlineExceeded = n.done.Reason == ReasonDeadlineExceeded
-			return nil
-		}
-		if n.done.Planned {
-			x.report.Planned = true
-			return nil
-		}
-	}
-	x.report.Succeeded = true
-	return nil
-}
-
 // interruption is the cause for which the run is to end here and go on later: none if just some time is up.
 func interruption(ctx context.Context) error {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errDeadline) || errors.Is(cause, errTimeout) {
+	if errors.Is(cause, errDeadline) || errors.Is(cause, repair.ErrTimeout) {
 		return nil
 	}
 	return cause

@@ -17,6 +17,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 func TestResultsArePassedOn(t *testing.T) {
@@ -144,7 +145,7 @@ func TestBadProcessors(t *testing.T) {
 		"never ends": {func(context.Context, processor.Request) (processor.Result, error) {
 			time.Sleep(24 * time.Hour)
 			return processor.Result{}, nil
-		}, ReasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop in time, and was left behind", 1, time.Minute + grace},
+		}, ReasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop in time, and was left behind", 1, time.Minute + repair.Grace},
 		"too many keys": {func(context.Context, processor.Request) (processor.Result, error) {
 			values := map[string]string{}
 			for i := range maxKeys + 1 {
@@ -214,12 +215,12 @@ func TestAbandonedProcessorsAreShared(t *testing.T) {
 			j.Request.Pod.Namespace, j.Request.Pod.Name = pods, pod
 			return mustRun(t, r, j).Operations[0].Reason
 		}
-		for i := range 3 * maxAbandoned {
+		for i := range 3 * repair.MaxAbandoned {
 			run("kubediag", "tenant", fmt.Sprint("pod-", i))
 			run("kubediag", "shop", "one")
 			run("team", "", "")
 		}
-		if n := r.Abandoned(); n < 6 || n > maxAbandoned*3/4 {
+		if n := r.Abandoned(); n < 6 || n > repair.MaxAbandoned*3/4 {
 			t.Errorf("%d of three namespaces are abandoned", n)
 		}
 		if got := run("kubediag", "tenant", "last"); got != ReasonStalled {

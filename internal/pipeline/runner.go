@@ -13,10 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
-	"kubediag.org/kubediag/internal/linux/bounded"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
-	"kubediag.org/kubediag/internal/share"
 )
 
 var (
@@ -91,11 +89,10 @@ type Options struct {
 // Runner runs Diagnoses. It may be used from several goroutines.
 type Runner struct {
 	Options
-	files     *files
-	running   sync.Map      // UIDs
-	calls     bounded.Calls // of processors
-	abandoned abandonedCalls
-	hook      func(before bool, r record) // tests look at every record as it is written
+	files   *files
+	running sync.Map // UIDs
+	calls   *repair.Calls
+	hook    func(before bool, r record) // tests look at every record as it is written
 }
 
 // crashHook is the hook of every Runner. Only a program that was built with the tag crash has one.
@@ -114,7 +111,7 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	return &Runner{
-		Options: o, files: f, calls: bounded.Calls{Grace: grace}, abandoned: abandonedCalls{room: share.Room{Places: maxAbandoned}}, hook: crashHook,
+		Options: o, files: f, calls: repair.NewCalls(), hook: crashHook,
 	}, nil
 }
 

@@ -31,9 +31,8 @@ type Engine struct {
 	Gate Gate
 	// Lock keeps other programs of the node from repairs until release is called. Nil: there is no other.
 	Lock func(ctx context.Context) (release func(), err error)
-	// Call calls a function of a family, and returns its error. It may leave a function behind that goes on after ctx is done. A
-	// panic is an error.
-	Call func(ctx context.Context, r processor.Request, fn func(context.Context) error) error
+	// Calls are those of the process.
+	Calls *Calls
 }
 
 // Gate has the rules that hold repairs.
@@ -80,7 +79,7 @@ var errHeld = errors.New("held by policy")
 
 // Plan has a plan made, and changes nothing.
 func (e *Engine) Plan(ctx context.Context, r processor.Request, plan func(context.Context, processor.Request) (Plan, error)) (Plan, error) {
-	p, err := call(ctx, e, r, func(ctx context.Context) (Plan, error) { return plan(ctx, r) })
+	p, err := Call(ctx, e.Calls, r, func(ctx context.Context) (Plan, error) { return plan(ctx, r) })
 	if err != nil {
 		return p, fmt.Errorf("planning: %w", err)
 	}
@@ -113,15 +112,30 @@ func (e *Engine) Held(ctx context.Context, r processor.Request, p *Plan) (reason
 // Execute carries out what is left to do of a plan, and proves it. A failure in one part does not keep the others from being done and
 // proven. The result then has the findings of all parts.
 func (e *Engine) Execute(ctx context.Context, r processor.Request, p *Plan, j Journal) (processor.Result, error) {
-	failed, err := e.applyAll(ctx, r, p, j)
-	if err != nil {
-		return processor.Result{}, err
+	var failed error
+	parts, release := p.partsAt(j.Progress()), func() {}
+	if e.Lock != nil && slices.ContainsFunc(parts, func(p Part) bool { return !p.isDone() }) {
+		unlock, err := e.Lock(ctx)
+		if err != nil {
+			failed = fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", WrapTimeout(ctx, err))
+			parts = nil
+		} else {
+			release = sync.OnceFunc(unlock)
+		}
 	}
-	parts, progress := slices.Clone(p.Parts), j.Progress()
-	for i := range parts {
-		n := len(parts[i].Actions)
-		parts[i].Applied, progress = progress[:n], progress[n:]
+	defer release()
+	first := 0
+	for _, part := range parts {
+		failure, err := e.applyPart(ctx, part.For(r), part, first, j)
+		if err != nil { // the journal cannot be written
+			return processor.Result{}, err
+		}
+		if failed, first = joinFailures(failed, failure), first+len(part.Actions); failure != nil && ctx.Err() != nil {
+			return processor.Result{}, failure
+		}
 	}
+	release()
+	parts = p.partsAt(j.Progress())
 	if failed != nil && (ctx.Err() != nil || !slices.ContainsFunc(parts, Part.isDone)) {
 		return processor.Result{}, failed
 	}
@@ -136,29 +150,6 @@ func (e *Engine) Execute(ctx context.Context, r processor.Request, p *Plan, j Jo
 	return result, joinFailures(failed, err)
 }
 
-// applyAll applies one part after another while no other program of the node repairs. failed is what parts have failed with. An err ends
-// the repair: the journal cannot be written.
-func (e *Engine) applyAll(ctx context.Context, r processor.Request, p *Plan, j Journal) (failed, err error) {
-	progress := j.Progress()
-	if e.Lock != nil && slices.ContainsFunc(progress, func(a fault.Applied) bool { return a.Undone }) {
-		release, err := e.Lock(ctx)
-		if err != nil {
-			return fmt.Errorf("waiting for another program that repairs (create another Diagnosis when it has ended): %w", err), nil
-		}
-		defer release()
-	}
-	first := 0
-	for _, part := range p.Parts {
-		part.Applied = progress[first : first+len(part.Actions)]
-		failure, err := e.applyPart(ctx, part.For(r), part, first, j)
-		if err != nil || failure != nil && ctx.Err() != nil {
-			return failure, err
-		}
-		failed, first = joinFailures(failed, failure), first+len(part.Actions)
-	}
-	return failed, nil
-}
-
 // applyPart does the actions of a part that are left, up to the first that fails. The first of the part has this index in the plan.
 func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, first int, j Journal) (failed, err error) {
 	if p.isDone() {
@@ -168,7 +159,7 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 	if err != nil {
 		return err, nil
 	}
-	work, err := call(ctx, e, r, func(ctx context.Context) (Work, error) { return family.Open(ctx, r, p) })
+	work, err := Call(ctx, e.Calls, r, func(ctx context.Context) (Work, error) { return family.Open(ctx, r, p) })
 	if err != nil {
 		return err, nil
 	}
@@ -179,7 +170,7 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 			continue
 		}
 		if ctx.Err() != nil {
-			return context.Cause(ctx), nil
+			return WrapTimeout(ctx, context.Cause(ctx)), nil
 		}
 		end := End{Action: first + i}
 		if end.Err = e.acquire(ctx, r, p, a, &taken); end.Err == nil {
@@ -187,7 +178,7 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 				return nil, err
 			}
 			log := &calls.Log{}
-			end.Applied, end.Err = call(calls.With(ctx, log), e, r, func(ctx context.Context) (fault.Applied, error) { return work.Apply(ctx, i) })
+			end.Applied, end.Err = Call(calls.With(ctx, log), e.Calls, r, func(ctx context.Context) (fault.Applied, error) { return work.Apply(ctx, i) })
 			end.Calls = log.All()
 		}
 		if end.Err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -266,7 +257,7 @@ func (e *Engine) provePart(ctx context.Context, r processor.Request, p Part) (pr
 		return unproven, err
 	}
 	p.Findings = slices.Clone(p.Findings) // a proof that is left behind may still write to them
-	proof, err := call(ctx, e, r, func(ctx context.Context) (processor.Result, error) { return family.Verify(ctx, r, p) })
+	proof, err := Call(ctx, e.Calls, r, func(ctx context.Context) (processor.Result, error) { return family.Verify(ctx, r, p) })
 	if err != nil {
 		return unproven, err
 	}
@@ -285,21 +276,4 @@ func (e *Engine) family(p Part) (Family, error) {
 // isDone reports whether no action of the part is left to do.
 func (p Part) isDone() bool {
 	return !slices.ContainsFunc(p.Applied, func(a fault.Applied) bool { return a.Undone })
-}
-
-// call has a function of a family called. The result of one that is left behind is dropped.
-func call[T any](ctx context.Context, e *Engine, r processor.Request, fn func(context.Context) (T, error)) (T, error) {
-	results := make(chan T, 1)
-	err := e.Call(ctx, r, func(ctx context.Context) error {
-		value, err := fn(ctx)
-		results <- value
-		return err
-	})
-	select {
-	case value := <-results:
-		return value, err
-	default:
-		var none T
-		return none, err
-	}
 }

@@ -6,6 +6,7 @@ package repair
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/processor"
@@ -63,6 +64,16 @@ func (p *Plan) Actions() (all []fault.Action) {
 		all = append(all, part.Actions...)
 	}
 	return all
+}
+
+// partsAt are the parts of the plan when its actions are that far.
+func (p *Plan) partsAt(progress []fault.Applied) []Part {
+	parts := slices.Clone(p.Parts)
+	for i := range parts {
+		n := len(parts[i].Actions)
+		parts[i].Applied, progress = progress[:n], progress[n:]
+	}
+	return parts
 }
 
 // Findings are those of all parts, in order.

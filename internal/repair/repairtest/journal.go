@@ -8,11 +8,10 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// NewEngine returns an engine of these families, whose calls are not bounded.
+// NewEngine returns an engine of these families.
 func NewEngine(families ...repair.Family) *repair.Engine {
 	return &repair.Engine{
 		Family: func(name string) (repair.Family, bool) {
@@ -23,7 +22,7 @@ func NewEngine(families ...repair.Family) *repair.Engine {
 			}
 			return nil, false
 		},
-		Call: func(ctx context.Context, _ processor.Request, fn func(context.Context) error) error { return fn(ctx) },
+		Calls: repair.NewCalls(),
 	}
 }
 
