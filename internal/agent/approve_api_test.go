@@ -100,7 +100,8 @@ type approvable struct {
 	env    *apitest.Env
 	repair *fileRepair
 	// other is run instead of repair if it is set.
-	other repair.Family
+	other   repair.Family
+	evictor repair.Evictor
 	// obeys is set if the agent obeys RecoveryPolicies.
 	obeys bool
 }
@@ -171,6 +172,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	registry.Evictor = a.evictor
 	part.store = &statusStore{client: manager.GetClient(), live: manager.GetAPIReader(), backoff: saveBackoff}
 	observer, err := part.observer()
 	if err != nil {

@@ -38,8 +38,9 @@ func escalating(t *testing.T, name string) (a *approvable, p *v1.RecoveryPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.evictor = newTestEvictor(t, env.Config)
 	a.other = &volume.EvictRecoverer{
-		Pods: &nodePods{node: name, cache: env.Client, live: env.Client}, Kubelet: root, Judge: deadVolumes{}, Evictor: newTestEvictor(t, env.Config),
+		Pods: &nodePods{node: name, cache: env.Client, live: env.Client}, Kubelet: root, Judge: deadVolumes{}, Allowed: true,
 	}
 	a.startAgent(t)
 	return a, p

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"kubediag.org/kubediag/internal/processor/volume"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // evictTimeout bounds one call to the API server.
@@ -38,7 +38,7 @@ type evictor struct {
 }
 
 // newEvictor is nil if evicting pods is not allowed, for which podEvictRecover has words.
-func (o *options) newEvictor(config *rest.Config) (volume.Evictor, error) {
+func (o *options) newEvictor(config *rest.Config) (repair.Evictor, error) {
 	if !o.AllowEviction {
 		return nil, nil
 	}
@@ -102,7 +102,7 @@ func (e *evictor) judgeConflict(ctx context.Context, namespace, name, uid string
 	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:
-		return fmt.Errorf("%w: %w", volume.ErrGone, conflict)
+		return fmt.Errorf("%w: %w", repair.ErrGone, conflict)
 	case err != nil:
 		return errors.Join(conflict, err)
 	}
@@ -113,12 +113,12 @@ func (e *evictor) judgeConflict(ctx context.Context, namespace, name, uid string
 func evictionError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %w", volume.ErrGone, err)
+		return fmt.Errorf("%w: %w", repair.ErrGone, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: %w", volume.ErrForbidden, err)
+		return fmt.Errorf("%w: %w", repair.ErrForbidden, err)
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		return &volume.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
+		return &repair.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
 	}
 	return err
 }

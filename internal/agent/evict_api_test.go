@@ -29,6 +29,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/volume"
 	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 	"kubediag.org/kubediag/test/apitest"
 )
 
@@ -45,12 +46,12 @@ func TestEvictionNeedsItsOverlay(t *testing.T) {
 	env := installDefault(t)
 	p := createPod(t, env, "evict-forbidden", "evict-n0")
 	e := newTestEvictor(t, impersonate(env.Config, serviceAccount("kubediag-agent")))
-	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, volume.ErrForbidden) {
+	if err := e.Evict(t.Context(), p.Namespace, p.Name, string(p.UID)); !errors.Is(err, repair.ErrForbidden) {
 		t.Errorf("error %v, want ErrForbidden", err)
 	}
 }
 
-func newTestEvictor(t *testing.T, config *rest.Config) volume.Evictor {
+func newTestEvictor(t *testing.T, config *rest.Config) repair.Evictor {
 	t.Helper()
 	o := options{AllowEviction: true}
 	e, err := o.newEvictor(config)
@@ -185,7 +186,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &volume.EvictRecoverer{
-		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Evictor: evictor,
+		Pods: &nodePods{node: p.Spec.NodeName, cache: env.Client, live: env.Client}, Kubelet: node, Judge: deadVolumes{}, Allowed: true,
 	}
 	request := processor.Request{
 		Node: p.Spec.NodeName, Pod: processor.Pod{Namespace: p.Namespace, Name: p.Name},
@@ -195,7 +196,9 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	if err != nil || len(plan.Actions) != 1 {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
-	_, err = h.Apply(t.Context(), request, plan.Actions[0])
+	e := repairtest.NewEngine()
+	e.Evictor = evictor
+	_, err = repairtest.Apply(t.Context(), e, request, h, plan.Actions[0])
 	var waiting *processor.WaitingError
 	if !errors.As(err, &waiting) || !strings.Contains(err.Error(), "evict-web-pdb") {
 		t.Fatalf("with a budget of zero: %v, want to wait for evict-web-pdb", err)
@@ -208,7 +211,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	}
 
 	setBudget(t, set, 1)
-	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, volume.ErrGone) {
+	if err := evictor.Evict(t.Context(), p.Namespace, p.Name, "00000000-0000-0000-0000-000000000000"); !errors.Is(err, repair.ErrGone) {
 		t.Errorf("with another UID: %v, want ErrGone", err)
 	}
 	if err := expectPodThere(t, set, p); err != nil {
@@ -216,7 +219,7 @@ func TestEvictionWaitsForItsBudget(t *testing.T) {
 	}
 	setBudget(t, set, 1) // the API server has counted what it then refused
 	for _, want := range []fault.Applied{{Message: "evicted"}, fault.AlreadySo("was being deleted already")} {
-		if done, err := h.Apply(t.Context(), request, plan.Actions[0]); err != nil || done != want {
+		if done, err := repairtest.Apply(t.Context(), e, request, h, plan.Actions[0]); err != nil || done != want {
 			t.Fatalf("%+v, %v, want %+v", done, err, want)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
-	"kubediag.org/kubediag/internal/processor/volume"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // What API servers list of the group without a name. Those before 1.22 take evictions in another version.
@@ -164,10 +164,10 @@ func TestEvictionRefused(t *testing.T) {
 			},
 			blocked: "web-pdb is still being processed", after: 7 * time.Second,
 		},
-		"gone":           {server: &evictions{status: 404, answer: failureBody(404, "NotFound", `pods "web-1" not found`, "")}, want: volume.ErrGone},
-		"forbidden":      {server: &evictions{status: 403, answer: failureBody(403, "Forbidden", "no", "")}, want: volume.ErrForbidden},
-		"created again":  {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: volume.ErrGone},
-		"gone meanwhile": {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", "")}, want: volume.ErrGone},
+		"gone":           {server: &evictions{status: 404, answer: failureBody(404, "NotFound", `pods "web-1" not found`, "")}, want: repair.ErrGone},
+		"forbidden":      {server: &evictions{status: 403, answer: failureBody(403, "Forbidden", "no", "")}, want: repair.ErrForbidden},
+		"created again":  {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", ""), podUID: "u2"}, want: repair.ErrGone},
+		"gone meanwhile": {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "Precondition failed", "")}, want: repair.ErrGone},
 		"changed":        {server: &evictions{status: 409, answer: failureBody(409, "Conflict", "the object has been modified", ""), podUID: "u1"}},
 		"two budgets": {
 			server: &evictions{status: 500, answer: failureBody(500, "InternalError", "This pod has more than one PodDisruptionBudget", "")},
@@ -177,10 +177,10 @@ func TestEvictionRefused(t *testing.T) {
 			t.Parallel()
 			c.server.resources = resourcesOf122
 			err := c.server.evictPod(t)
-			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, volume.ErrGone) {
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && errors.Is(err, repair.ErrGone) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
-			var blocked *volume.BlockedError
+			var blocked *repair.BlockedError
 			if errors.As(err, &blocked) != (c.blocked != "") {
 				t.Fatalf("error %v", err)
 			}

@@ -50,6 +50,9 @@ func (s Step) plan(ctx context.Context, r processor.Request) (repair.Plan, error
 // not changed after.
 type Registry struct {
 	steps map[string]Step
+	// Evictor and Records do what is done to pods. Nil: nothing is.
+	Evictor repair.Evictor
+	Records repair.Records
 }
 
 // NewRegistry makes a registry of the given steps. Two of one name are an error.

@@ -49,7 +49,7 @@ var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
 // engine is what carries the plan of the node out.
 func (n *nodeRun) engine() *repair.Engine {
-	return &repair.Engine{
+	e := &repair.Engine{
 		Gate: n.Gate, Lock: n.Exclusive, Calls: n.calls,
 		Family: func(name string) (repair.Family, bool) {
 			if f := n.op.Step.Family; f != nil && f.Name() == name {
@@ -58,6 +58,10 @@ func (n *nodeRun) engine() *repair.Engine {
 			return n.Registry.family(name)
 		},
 	}
+	if n.Registry != nil {
+		e.Evictor, e.Records = n.Registry.Evictor, n.Registry.Records
+	}
+	return e
 }
 
 func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {

@@ -31,6 +31,9 @@ type Engine struct {
 	Gate Gate
 	// Lock keeps other programs of the node from repairs until release is called. Nil: there is no other.
 	Lock func(ctx context.Context) (release func(), err error)
+	// Evictor and Records do what is done to pods: no family has a client. Nil: no pod is evicted, and no record removed.
+	Evictor Evictor
+	Records Records
 	// Calls are those of the process.
 	Calls *Calls
 }
@@ -178,7 +181,17 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 				return nil, err
 			}
 			log := &calls.Log{}
-			end.Applied, end.Err = Call(calls.With(ctx, log), e.Calls, r, func(ctx context.Context) (fault.Applied, error) { return work.Apply(ctx, i) })
+			end.Applied, end.Err = Call(calls.With(ctx, log), e.Calls, r, func(ctx context.Context) (fault.Applied, error) {
+				done, err := work.Apply(ctx, i)
+				switch {
+				case err != nil, done.Already:
+				case a.Kind == fault.Evict && a.Pod != nil:
+					return e.evict(ctx, *a.Pod)
+				case a.Kind == fault.RemoveContainerRecord && e.Records != nil:
+					done.Message = e.Records.RemoveRecord(ctx, r, a)
+				}
+				return done, err
+			})
 			end.Calls = log.All()
 		}
 		if end.Err != nil && errors.Is(ctx.Err(), context.Canceled) {

@@ -32,7 +32,8 @@ type Planner interface {
 // Work does the actions of one part. It shares among them what may be shared, such as a child process.
 type Work interface {
 	// Apply does the action with that index, and judges right before whether it may still be done. It changes nothing that was not in
-	// the plan: what is already done succeeds.
+	// the plan: what is already done succeeds. It only judges the eviction of a pod and the removal of a container's record, which the
+	// engine then does.
 	Apply(ctx context.Context, action int) (fault.Applied, error)
 	// Close ends the Work and does not wait.
 	Close() error

@@ -28,6 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/restart"
 	"kubediag.org/kubediag/internal/processor/subpath"
 	"kubediag.org/kubediag/internal/processor/volume"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Deps is what processors need.
@@ -48,7 +49,7 @@ type Deps struct {
 	// Claims knows the claims of pods. Nil: only what the kubelet has on the node shows which volumes a pod has.
 	Claims devicefault.Claims
 	// Evictor evicts pods. Nil: no pod is evicted.
-	Evictor volume.Evictor
+	Evictor repair.Evictor
 	// Connections returns the times at which FUSE connections were made. Nil: they are not known.
 	Connections volume.Connections
 	// IdleFile keeps what was seen of devices over a restart. Empty: nothing does.
@@ -96,13 +97,13 @@ func New(d Deps) (*pipeline.Registry, error) {
 			Pods: d.Pods, Inspector: d.Volumes, Exits: &fusedaemon.Analyzer{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
 		},
 		rebind:  &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
-		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Evictor: d.Evictor},
+		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Allowed: d.Evictor != nil},
 		held:    &device.Diagnoser{Inspector: inspector},
 		release: &device.ReleaseRecoverer{Inspector: inspector},
 		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
 	}
 	families := p.families()
-	return pipeline.NewRegistry(append(p.steps(),
+	all, err := pipeline.NewRegistry(append(p.steps(),
 		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		pipeline.Step{Processor: &auto.Diagnoser{
 			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime},
@@ -113,6 +114,11 @@ func New(d Deps) (*pipeline.Registry, error) {
 		pipeline.Step{Family: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
 		pipeline.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
 	)...)
+	if err != nil {
+		return nil, err
+	}
+	all.Evictor, all.Records = d.Evictor, restart.Restarter{Pods: d.Pods, Runtime: d.Runtime}
+	return all, nil
 }
 
 // socket is where the runtime of our kubelet listens now.

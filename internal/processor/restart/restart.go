@@ -105,13 +105,16 @@ func (s Restarter) Actions(ctx context.Context, w Pending, code fault.Code) []fa
 	return actions
 }
 
-// Apply does one of those actions. If that is not possible, the kubelet's back-off is waited for; so it says how it
-// went, and never fails. ok is false if the action is none of those.
-func (s Restarter) Apply(ctx context.Context, pod *corev1.Pod, a fault.Action) (done fault.Applied, ok bool) {
-	if a.Kind != fault.RemoveContainerRecord {
-		return fault.Applied{}, false
+// RemoveRecord implements repair.Records.
+func (s Restarter) RemoveRecord(ctx context.Context, r processor.Request, a fault.Action) string {
+	pod, elsewhere, err := podref.Load(ctx, s.Pods, r)
+	switch {
+	case err != nil:
+		return "left alone: " + err.Error()
+	case elsewhere != "":
+		return "left alone: " + elsewhere
 	}
-	return fault.Applied{Message: s.removeRecord(ctx, pod, a)}, true
+	return s.removeRecord(ctx, pod, a)
 }
 
 // removeRecord removes such a record, and those of starts that have failed since the plan was made: one that was under

@@ -42,8 +42,8 @@ func (h *Recoverer) Apply(ctx context.Context, r processor.Request, action fault
 	if action.Kind == fault.Unmount {
 		return h.unmountBind(ctx, pod, action)
 	}
-	if done, ok := h.restarter().Apply(ctx, pod, action); ok {
-		return done, nil
+	if action.Kind == fault.RemoveContainerRecord {
+		return fault.Applied{}, nil
 	}
 	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
 }

@@ -34,6 +34,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
 func TestMain(m *testing.M) {
@@ -101,7 +102,15 @@ func (w *repairScene) plan(t *testing.T) repair.Part {
 
 func (w *repairScene) apply(t *testing.T, p repair.Part) []string {
 	t.Helper()
-	return processortest.ApplyAll(t, w.healer, w.request, p)
+	var messages []string
+	for _, a := range p.Actions {
+		e := repairtest.NewEngine()
+		e.Records = w.healer.restarter()
+		done, err := repairtest.Apply(t.Context(), e, w.request, w.healer, a)
+		must(t, err)
+		messages = append(messages, done.Message)
+	}
+	return messages
 }
 
 // fakeRuntime has the records that it was given.

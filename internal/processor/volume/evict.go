@@ -5,11 +5,9 @@ package volume
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,31 +23,6 @@ import (
 // KeyEvictResult says what was evicted, and what has become of it.
 const KeyEvictResult = "recover.kubernetes.pod_evict.result"
 
-// The errors of an Evictor, wrapped.
-var (
-	// ErrGone: there is no such pod any more, or another one has its name.
-	ErrGone = errors.New("pod is gone")
-	// ErrForbidden: the API server does not let us.
-	ErrForbidden = errors.New("eviction is forbidden")
-)
-
-// BlockedError is what an Evictor says where the pod may not go now, because of a PodDisruptionBudget.
-type BlockedError struct {
-	// Reason is the API server's, with the name of the budget if it gives one.
-	Reason string
-	// After is when to try again; 0 if the API server does not say.
-	After time.Duration
-}
-
-// Error is the reason.
-func (e *BlockedError) Error() string { return e.Reason }
-
-// Evictor evicts pods.
-type Evictor interface {
-	// Evict asks once. nil: the pod goes. Otherwise ErrGone, ErrForbidden, a *BlockedError, or a failure to try again.
-	Evict(ctx context.Context, namespace, name, uid string) error
-}
-
 // Judge knows the volumes of pods.
 type Judge interface {
 	// Unrepairable returns the faults of a pod's volumes that cannot be repaired on this node, each with the reason why
@@ -62,13 +35,13 @@ type Judge interface {
 // It is the last resort for a pod whose volume cannot be repaired on its node: it asks the API server to evict the pod,
 // so that its controller makes another. It evicts only the pod of the Diagnosis, by name and UID, and only while a
 // judge finds such a volume, and only if a parameter of the Diagnosis allows it. PodDisruptionBudgets hold: it waits out a refusal, and deletes no pod. It leaves pods
-// alone that no controller would make again. It rests on the Eviction API, which is handed in.
+// alone that no controller would make again. The engine evicts it, by the Eviction API.
 type EvictRecoverer struct {
 	Pods    kubelet.Pods
 	Kubelet kubelet.Locator
 	Judge   Judge
-	// Evictor is nil if evictions are not allowed, which is the default.
-	Evictor Evictor
+	// Allowed is whether evictions are allowed, which is not the default.
+	Allowed bool
 }
 
 // Name is podEvictRecover.
@@ -78,10 +51,6 @@ func (*EvictRecoverer) Name() string { return "podEvictRecover" }
 func (*EvictRecoverer) Parameters() []string {
 	return []string{ParamEvictAllowed, ParamEvictDaemonSet, ParamEvictWaitSeconds}
 }
-
-// evictionsNotAllowed says how to allow it.
-const evictionsNotAllowed = "evicting pods is not allowed: to allow it, start the agent with --allow-eviction and give it the right to create " +
-	"pods/eviction, as config/overlays/eviction does"
 
 // evictionNotAsked says how a Diagnosis allows it.
 const evictionNotAsked = "the Diagnosis does not allow that: to allow it, set its parameter " + ParamEvictAllowed + ` to "true", as ` +
@@ -128,7 +97,7 @@ func nothingToEvict(pod *corev1.Pod, reasons []string) string {
 
 // reasonToKeep says why the pod of a Diagnosis with these options is not evicted; empty: it may be.
 func (h *EvictRecoverer) reasonToKeep(pod *corev1.Pod, o evictOptions) string {
-	why := EvictionRefusal(pod, h.Evictor != nil, o.daemonSet)
+	why := EvictionRefusal(pod, h.Allowed, o.daemonSet)
 	if why == "" && !o.allowed {
 		return evictionNotAsked
 	}
@@ -154,7 +123,7 @@ func EvictionRefusal(pod *corev1.Pod, allowed, daemonSets bool) string {
 		return fmt.Sprintf("DaemonSet %q would create it on this node again, with the same broken volume. "+
 			"If a new pod gets a new mount, set %s to \"true\"", owner.Name, ParamEvictDaemonSet)
 	case !allowed:
-		return evictionsNotAllowed
+		return repair.EvictionsNotAllowed
 	}
 	return ""
 }

@@ -7,31 +7,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/repair"
 )
-
-// evictRetry is how long a PodDisruptionBudget is waited for where the API server names no time. The pipeline tries a
-// few times only, and other pods may take minutes to become ready.
-const evictRetry = time.Minute
 
 // evictedIdentity names the pod of an action for people.
 func evictedIdentity(p fault.Pod) string {
 	return fmt.Sprintf("pod %s/%s (UID %s)", p.Namespace, p.Name, p.UID)
 }
 
-// Open implements repair.Family. Each action looks for itself.
+// Open implements repair.Family.
 func (h *EvictRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
 	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
 }
 
-// Apply evicts the pod of the plan, if it is still there and still what the plan says. One that has gone meanwhile, or
+// Apply judges whether the pod of the plan is still there and still what the plan says. One that has gone meanwhile, or
 // is going, succeeds.
 func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, action fault.Action) (fault.Applied, error) {
 	switch {
@@ -43,11 +37,7 @@ func (h *EvictRecoverer) Apply(ctx context.Context, request processor.Request, a
 		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: %s is not the pod of the Diagnosis, %s/%s", evictedIdentity(*action.Pod),
 			request.Pod.Namespace, request.Pod.Name))
 	}
-	done, err := h.checkAgain(ctx, request, *action.Pod)
-	if err != nil || done.Already {
-		return done, err
-	}
-	return h.evictPod(ctx, *action.Pod)
+	return h.checkAgain(ctx, request, *action.Pod)
 }
 
 // checkAgain makes sure, right before, that what the plan says is still so. The result is Already if there is nothing
@@ -78,24 +68,4 @@ func (h *EvictRecoverer) checkAgain(ctx context.Context, r processor.Request, wa
 		err = processor.Stalled(fmt.Errorf("evict %s: nothing was done: %s", evictedIdentity(want), nothingToEvict(pod, reasons)))
 	}
 	return fault.Applied{}, err
-}
-
-func (h *EvictRecoverer) evictPod(ctx context.Context, want fault.Pod) (fault.Applied, error) {
-	err := calls.From(ctx).Did("create pods/eviction", evictedIdentity(want), h.Evictor.Evict(ctx, want.Namespace, want.Name, want.UID))
-	var held *BlockedError
-	switch {
-	case err == nil:
-		return fault.Applied{Message: "evicted"}, nil
-	case errors.Is(err, ErrGone):
-		return fault.AlreadySo("was gone already"), nil
-	case errors.As(err, &held):
-		after := held.After
-		if after <= 0 {
-			after = evictRetry
-		}
-		return fault.Applied{}, &processor.WaitingError{Err: fmt.Errorf("evict %s: %w", evictedIdentity(want), err), After: after}
-	case errors.Is(err, ErrForbidden):
-		return fault.Applied{}, processor.Stalled(fmt.Errorf("evict %s: %w; %s", evictedIdentity(want), err, evictionsNotAllowed))
-	}
-	return fault.Applied{}, fmt.Errorf("evict %s: %w", evictedIdentity(want), err)
 }

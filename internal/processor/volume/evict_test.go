@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/pipeline/pipelinetest"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
 const evictedUID = "29da79e5-386c-4e0d-82c1-215f93ff955d"
@@ -72,7 +73,7 @@ func (s *evictScene) Evict(_ context.Context, namespace, name, uid string) error
 }
 
 func (s *evictScene) recoverer() *EvictRecoverer {
-	return &EvictRecoverer{Pods: s, Kubelet: s, Judge: s, Evictor: s}
+	return &EvictRecoverer{Pods: s, Kubelet: s, Judge: s, Allowed: true}
 }
 
 var evictRequest = processor.Request{
@@ -237,7 +238,7 @@ func TestEvictPlanRefuses(t *testing.T) {
 func TestEvictPlanSaysHowToAllowIt(t *testing.T) {
 	t.Parallel()
 	h := newEvictScene(t, nil).recoverer()
-	h.Evictor = nil
+	h.Allowed = false
 	p, err := h.Plan(t.Context(), evictRequest)
 	if err != nil || len(p.Actions) > 0 || len(p.Findings) != 1 {
 		t.Fatalf("plan %+v, %v", p, err)
@@ -275,9 +276,17 @@ func evictActionOf(namespace, name, uid string) fault.Action {
 	return fault.Action{Kind: fault.Evict, Target: "a pod", Pod: &fault.Pod{Namespace: namespace, Name: name, UID: uid}}
 }
 
+// apply has the engine do an action.
+func (s *evictScene) apply(t *testing.T, r processor.Request, a fault.Action) (fault.Applied, error) {
+	t.Helper()
+	e := repairtest.NewEngine()
+	e.Evictor = s
+	return repairtest.Apply(t.Context(), e, r, s.recoverer(), a)
+}
+
 func TestEvictApply(t *testing.T) {
 	t.Parallel()
-	gone := func() error { return fmt.Errorf("x: %w", ErrGone) }
+	gone := func() error { return fmt.Errorf("x: %w", repair.ErrGone) }
 	for name, c := range map[string]struct {
 		change  func(*corev1.Pod)
 		scene   func(*evictScene)
@@ -296,7 +305,7 @@ func TestEvictApply(t *testing.T) {
 			if c.scene != nil {
 				c.scene(s)
 			}
-			got, err := s.recoverer().Apply(t.Context(), evictRequest, evictAction())
+			got, err := s.apply(t, evictRequest, evictAction())
 			if err != nil || got != c.want || (len(s.evicted) == 1) != c.evicted {
 				t.Errorf("%+v, %v, evicted %q, want %+v", got, err, s.evicted, c.want)
 			}
@@ -320,7 +329,7 @@ func TestEvictionIsAskedFor(t *testing.T) {
 		if err != nil || len(plan.Actions) > 0 || len(plan.Findings) == 0 || !strings.Contains(plan.NotApplicable, `set its parameter `+ParamEvictAllowed+` to "true"`) {
 			t.Errorf("%s: plan %+v, %v", name, plan, err)
 		}
-		if done, err := s.recoverer().Apply(t.Context(), r, evictAction()); !processor.IsStalled(err) || len(s.evicted) > 0 {
+		if done, err := s.apply(t, r, evictAction()); !processor.IsStalled(err) || len(s.evicted) > 0 {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
@@ -337,7 +346,7 @@ func TestEvictApplyRefuses(t *testing.T) {
 		if c.scene != nil {
 			c.scene(s)
 		}
-		if done, err := s.recoverer().Apply(t.Context(), evictRequest, evictAction()); !processor.IsStalled(err) || len(s.evicted) > 0 {
+		if done, err := s.apply(t, evictRequest, evictAction()); !processor.IsStalled(err) || len(s.evicted) > 0 {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
@@ -349,13 +358,13 @@ func TestEvictApplyRefuses(t *testing.T) {
 		"a target alone":    {Kind: fault.Evict, Target: evictAction().Target},
 	} {
 		s := newEvictScene(t, nil)
-		if done, err := s.recoverer().Apply(t.Context(), evictRequest, action); !processor.IsStalled(err) || len(s.evicted) > 0 {
+		if done, err := s.apply(t, evictRequest, action); !processor.IsStalled(err) || len(s.evicted) > 0 {
 			t.Errorf("%s: %+v, %v, evicted %q", name, done, err, s.evicted)
 		}
 	}
 	s := newEvictScene(t, nil)
 	h := s.recoverer()
-	h.Evictor = nil
+	h.Allowed = false
 	if done, err := h.Apply(t.Context(), evictRequest, evictAction()); !processor.IsStalled(err) {
 		t.Errorf("not allowed any more: %+v, %v", done, err)
 	}
@@ -365,23 +374,25 @@ func TestEvictApplyWaitsForBudgets(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ says, want time.Duration }{
 		"a time is named": {7 * time.Second, 7 * time.Second},
-		"none is":         {0, evictRetry},
+		"none is":         {0, time.Minute},
 	} {
 		s := newEvictScene(t, nil)
-		s.evict = func() error { return &BlockedError{Reason: "the disruption budget web-pdb needs 1", After: c.says} }
-		_, err := s.recoverer().Apply(t.Context(), evictRequest, evictAction())
+		s.evict = func() error {
+			return &repair.BlockedError{Reason: "the disruption budget web-pdb needs 1", After: c.says}
+		}
+		_, err := s.apply(t, evictRequest, evictAction())
 		var waiting *processor.WaitingError
 		if !errors.As(err, &waiting) || waiting.After != c.want || !strings.Contains(err.Error(), "web-pdb") {
 			t.Errorf("%s: %v, want to wait %v and that the budget is named", name, err, c.want)
 		}
 	}
 	s := newEvictScene(t, nil)
-	s.evict = func() error { return fmt.Errorf("x: %w", ErrForbidden) }
-	if _, err := s.recoverer().Apply(t.Context(), evictRequest, evictAction()); !processor.IsStalled(err) || !strings.Contains(err.Error(), "overlays/eviction") {
+	s.evict = func() error { return fmt.Errorf("x: %w", repair.ErrForbidden) }
+	if _, err := s.apply(t, evictRequest, evictAction()); !processor.IsStalled(err) || !strings.Contains(err.Error(), "overlays/eviction") {
 		t.Errorf("forbidden: %v", err)
 	}
 	s.evict = func() error { return errors.New("connection refused") }
-	if _, err := s.recoverer().Apply(t.Context(), evictRequest, evictAction()); err == nil || processor.IsStalled(err) {
+	if _, err := s.apply(t, evictRequest, evictAction()); err == nil || processor.IsStalled(err) {
 		t.Errorf("no API server: %v, want a failure to try again", err)
 	}
 }
@@ -493,6 +504,9 @@ func TestEvictInOtherWords(t *testing.T) {
 			s.pod = nil
 			return nil
 		}
-		return s.recoverer(), evictRequest
+		return struct {
+			*EvictRecoverer
+			repair.Evictor
+		}{s.recoverer(), s}, evictRequest
 	})
 }

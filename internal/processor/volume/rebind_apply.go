@@ -34,8 +34,8 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action
 		return fault.Applied{}, err
 	}
 	if elsewhere == "" {
-		if done, ok := h.restarter().Apply(ctx, pod, action); ok {
-			return done, nil
+		if action.Kind == fault.RemoveContainerRecord {
+			return fault.Applied{}, nil
 		}
 		if action.Kind != fault.Unmount { // a dead mount may go with its pod
 			elsewhere = notRunningReason(pod)

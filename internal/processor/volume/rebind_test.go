@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/repair/repairtest"
 )
 
 // fakeInspector plays package volume: what it sees, what it would do about each volume by name, and what it was told to
@@ -365,7 +366,9 @@ func TestBringsTheStartForward(t *testing.T) {
 	if len(plan.Actions) != 2 || plan.Actions[1].Kind != fault.RemoveContainerRecord || plan.Actions[1].Record != "app-1" {
 		t.Fatalf("actions %+v, want the record of app alone", plan.Actions)
 	}
-	if done, err := w.healer.Apply(t.Context(), w.request, plan.Actions[1]); err != nil || done.Message != "removed" {
+	e := repairtest.NewEngine()
+	e.Records = w.healer.restarter()
+	if done, err := repairtest.Apply(t.Context(), e, w.request, w.healer, plan.Actions[1]); err != nil || done.Message != "removed" {
 		t.Errorf("removal: %+v, %v", done, err)
 	}
 	w.request.Values = map[string]string{ParamRebindWaitSeconds: "1"}

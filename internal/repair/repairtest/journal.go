@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
 
@@ -42,6 +43,27 @@ func NewJournal(p repair.Plan) *Journal {
 		j.applied = append(j.applied, fault.Applied{Undone: true})
 	}
 	return j
+}
+
+// Apply has one action of a family done, as Execute does it.
+func Apply(ctx context.Context, e *repair.Engine, r processor.Request, f repair.Family, a fault.Action) (fault.Applied, error) {
+	e.Family = func(string) (repair.Family, bool) { return unproven{f}, true }
+	p := repair.Plan{Parts: []repair.Part{{Family: f.Name(), Actions: []fault.Action{a}}}}
+	j := NewJournal(p)
+	if _, err := e.Execute(ctx, r, &p, j); err != nil && j.Errs[0] == nil {
+		return fault.Applied{}, err
+	}
+	if j.Errs[0] != nil {
+		return fault.Applied{}, j.Errs[0]
+	}
+	return j.applied[0], nil
+}
+
+// unproven is a family that proves nothing.
+type unproven struct{ repair.Family }
+
+func (unproven) Verify(context.Context, processor.Request, repair.Part) (processor.Result, error) {
+	return processor.Result{}, nil
 }
 
 // Announce implements repair.Journal.
