@@ -34,7 +34,7 @@ var (
 	node       = []string{"./internal/linux/...", "./internal/kubelet/...", "./internal/faults/...", "./internal/cri/...", "./internal/pipeline/...", "./internal/agent/...", "./internal/builtin/registry"}
 	client     = []string{"k8s.io/client-go/...", "sigs.k8s.io/controller-runtime/..."}
 	loggers    = []string{"log", "log/slog", "github.com/go-logr/...", "k8s.io/klog/..."}
-	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact", "./internal/repair"}
+	processors = []string{"./internal/linux/...", "./internal/share", "./internal/kubelet/...", "./internal/faults", "./internal/podinfo", "./internal/cri/...", "./internal/fault", "./internal/kubelog", "./internal/mountstate", "./internal/printable", "./internal/processor", "./internal/processor/podref", "./internal/processor/restart", "./internal/redact", "./internal/repair"}
 )
 
 var reaches = []reach{
@@ -55,6 +55,10 @@ var reaches = []reach{
 	{
 		from: "./internal/fault", within: []string{"./internal/fault"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
 		why: "every side speaks of faults, also those that know no Kubernetes",
+	},
+	{
+		from: "./internal/mountstate", within: []string{"./internal/mountstate", "./internal/fault", "./internal/linux/...", "./internal/share"}, never: []string{"k8s.io/..."},
+		why: "all families of faults fill its types, and all programs print them",
 	},
 	{
 		from: "./internal/share", within: []string{"./internal/share"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},
@@ -127,7 +131,7 @@ func judge(name string) reach {
 		from: own + "/...", why: "a family of faults can be read without the others",
 		within: []string{
 			own + "/...", "./internal/faults", "./internal/fault", "./internal/podinfo", "./internal/kubelet/...", "./internal/cri/...",
-			"./internal/kubelog", "./internal/linux/...", "./internal/printable", "./internal/share",
+			"./internal/kubelog", "./internal/linux/...", "./internal/mountstate", "./internal/printable", "./internal/share",
 		},
 	}
 }

@@ -131,7 +131,7 @@ var sentences = []sentence{
 	line(`Took [\d.]+ ms`, always),
 	// A machine that is busy.
 	line(`kubediag: probe: "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
-	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*" could not be judged: it could not be asked.*`, always),
+	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*": it could not be asked.*`, always),
 	// The device.
 	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
 	line(` *a file system of type ext4 is alive on it: /sys/fs/ext4/loop\d+`, always),
@@ -177,9 +177,9 @@ var sentences = []sentence{
 	// Things that were not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
-	line(`Not judged: a mount of volume "(?:dead|stopped)" of pod "\S+" at "ROOT/.*" in mount namespace of process (\d+) could not be judged: process \d+ is in that mount namespace, and may not be looked into`,
+	line(`Not judged: the mount of volume "(?:dead|stopped)" of pod "\S+" at "ROOT/.*" in mount namespace .*: process \d+ is in that mount namespace, and may not be looked into`,
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees && c.proc != "none" }),
-	line(`Not judged: a mount of volume "(?:dead|stopped)" .* could not be judged: no process was seen in that mount namespace, and not all processes may be looked into`, whoDoesNot),
+	line(`Not judged: the mount of volume "(?:dead|stopped)" .*: no process was seen in that mount namespace, and not all processes may be looked into`, whoDoesNot),
 	line(`Note: no kubelet that serves "ROOT" was seen: .*`, func(_ *scenery, c caller, _ []string) bool { return c.all }),
 	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
 	line(`kubediag: probe: "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // partialVolumes has more dead file systems than one scan can wait for. Each scan probes another part of them.
@@ -22,7 +23,7 @@ type partialVolumes struct {
 	asked, offset int
 }
 
-func (p *partialVolumes) Inspect(context.Context, volume.Selection) (*volume.Survey, error) {
+func (p *partialVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey, error) {
 	all := slices.Clone(p.volumes)
 	for i := range all {
 		v := *all[i]

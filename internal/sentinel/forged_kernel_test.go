@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // recordedVolumes records the broken volumes of each scan, and each repair.
@@ -27,7 +28,7 @@ type recordedVolumes struct {
 	steps chan string
 }
 
-func (l *recordedVolumes) Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error) {
+func (l *recordedVolumes) Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error) {
 	survey, err := l.Volumes.Inspect(ctx, s)
 	if err == nil {
 		l.scans <- survey.Broken()

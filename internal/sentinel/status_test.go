@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestHungWatcherIsReportedStuck: the last status stays, and the other watcher reports that it is old.
@@ -71,7 +72,7 @@ type slowVolumes struct {
 	delay func()
 }
 
-func (s *slowVolumes) Inspect(ctx context.Context, of volume.Selection) (*volume.Survey, error) {
+func (s *slowVolumes) Inspect(ctx context.Context, of mountstate.Scope) (*volume.Survey, error) {
 	s.delay()
 	return s.deadVolumes.Inspect(ctx, of)
 }

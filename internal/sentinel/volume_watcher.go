@@ -19,11 +19,12 @@ import (
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Volumes inspects and repairs the volumes of the node: a *volume.Inspector.
 type Volumes interface {
-	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
 	ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool))
 }
@@ -212,7 +213,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 		w.heartbeat()
 		w.scanDue = false
 		w.repairs.plan(nil)
-		survey, err := w.Volumes.Inspect(ctx, volume.Selection{})
+		survey, err := w.Volumes.Inspect(ctx, mountstate.Scope{})
 		now, asked := time.Now(), 0
 		if err == nil {
 			asked, w.scanDuration = survey.Coverage.Asked, survey.Coverage.Took

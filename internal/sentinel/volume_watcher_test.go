@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor/processortest"
 )
 
@@ -47,7 +48,7 @@ func newDeadVolumes(many int) *deadVolumes {
 	return d
 }
 
-func (d *deadVolumes) Inspect(context.Context, volume.Selection) (*volume.Survey, error) {
+func (d *deadVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey, error) {
 	return &volume.Survey{Volumes: d.volumes}, nil
 }
 

@@ -125,7 +125,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 		return nil, nil, err
 	}
 	scan := o.newScan(at)
-	recorder := &nodeRecorder{}
+	recorder := &nodeRecorder{recorded: nodeRecording{evidence: map[string]any{}}}
 	recorder.recorded.node.Notes = scan.looked.Notes
 	if err := scan.useNode(recorder); err != nil {
 		return nil, nil, err

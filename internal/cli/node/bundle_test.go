@@ -15,11 +15,13 @@ import (
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -32,11 +34,33 @@ func aRecording() nodeRecording {
 			Entries: []string{"u"}, PodUIDs: []string{"u"}, RuntimeNames: recordNames(podNames{"u": {Namespace: "shop", Name: "web"}}, nil),
 			LogNames: recordNames(nil, kubelet.ErrNoRuntime),
 		},
-		subPaths: &subpath.Evidence{Scope: subpath.Scope{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1}, Found: []subpath.BindEvidence{{
-			SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
-		}}},
-		volumes: &volume.Recording{}, orphans: &orphan.Evidence{},
+		evidence: map[string]any{
+			subPathsEntry: &subpath.Evidence{Coverage: mountstate.Coverage{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1}, Found: []subpath.BindEvidence{{
+				SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
+			}}},
+			sourcesEntry: &subpath.Lookups{}, volumesEntry: &volume.Recording{}, orphansEntry: &orphan.Evidence{}, leavingEntry: []leaving.Remains{},
+		},
 	}
+}
+
+// Names of the entries of evidence.
+const (
+	subPathsEntry = "evidence/subpaths.json"
+	sourcesEntry  = "evidence/sources.json"
+	devicesEntry  = "evidence/devices.json"
+	volumesEntry  = "evidence/volumes.json"
+	orphansEntry  = "evidence/orphans.json"
+	leavingEntry  = "evidence/leaving.json"
+)
+
+func subPathsOf(has nodeRecording) *subpath.Evidence {
+	return has.evidence[subPathsEntry].(*subpath.Evidence)
+}
+func volumesOf(has nodeRecording) *volume.Recording {
+	return has.evidence[volumesEntry].(*volume.Recording)
+}
+func orphansOf(has nodeRecording) *orphan.Evidence {
+	return has.evidence[orphansEntry].(*orphan.Evidence)
 }
 
 // writeBundle writes a recording as a bundle.
@@ -137,18 +161,18 @@ func TestKubeletLines(t *testing.T) {
 // FuzzEvidence has anything be in the entries of a bundle that is well otherwise.
 func FuzzEvidence(f *testing.F) {
 	b := writeBundle(f, aRecording())
-	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry), []byte(`{}`))
+	f.Add(b.File(nodeEntry), b.File(subPathsEntry), []byte(`{}`), []byte(`{}`), b.File(volumesEntry), b.File(orphansEntry), []byte(`{}`), []byte(`[{}]`))
 	f.Add([]byte(`{"podSpecs":true,"podUIDs":["u"]}`), []byte(`{"found":[{}]}`), []byte(`{"missing":{"/a":true},"volumes":{"u":[{}]}}`),
 		[]byte(`{"table":[{"ID":1,"Parent":1}],"tables":{"3":[{"ID":1,"Parent":2},{"ID":2,"Parent":1}]},`+
 			`"devices":[{"report":{"Holders":[{"Kind":"mount","Mount":{"ID":1,"Namespace":{"Inode":3}}}]}}]}`),
 		[]byte(`{"volumes":[{"evidence":{"Mount":{"ID":1},"Staging":{}},"copies":[{}]}]}`), []byte(`{"pods":[{"allMounts":3,"entries":[{}]}]}`),
 		[]byte(`{"items":[{"metadata":{"uid":"u"},"spec":{"containers":[{"name":"c","volumeMounts":[{"name":"v","mountPath":"/a","subPath":"b"}]}],`+
-			`"volumes":[{"name":"v","hostPath":{"path":"/a"}}]}}]}`))
-	f.Fuzz(func(t *testing.T, node, subPaths, sources, devices, volumes, orphans, pods []byte) {
+			`"volumes":[{"name":"v","hostPath":{"path":"/a"}}]}}]}`), []byte(`[]`))
+	f.Fuzz(func(t *testing.T, node, subPaths, sources, devices, volumes, orphans, pods, left []byte) {
 		var b bundle.Bundle
 		for name, content := range map[string][]byte{
 			nodeEntry: node, subPathsEntry: subPaths, sourcesEntry: sources, devicesEntry: devices, volumesEntry: volumes, orphansEntry: orphans,
-			podsEntry: pods,
+			podsEntry: pods, leavingEntry: left,
 		} {
 			if err := b.Add(name, "", content); err != nil {
 				t.Fatal(err)

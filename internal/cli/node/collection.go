@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/oomlog"
@@ -71,16 +72,11 @@ func (c *bundleCollection) addJSON(name, about string, v any) {
 // addEvidence adds what the node has answered.
 func (c *bundleCollection) addEvidence(has nodeRecording) {
 	c.addJSON(nodeEntry, "what the scan has to know beside the evidence", has.node)
-	add := func(name, about string, known bool, v any) {
-		if known {
-			c.addJSON(name, about, v)
+	for _, s := range searches.All() {
+		if evidence, known := has.evidence[s.Entry]; known {
+			c.addJSON(s.Entry, s.About, evidence)
 		}
 	}
-	add(subPathsEntry, "evidence on subPath binds", has.subPaths != nil, has.subPaths)
-	add(sourcesEntry, "lookups of the sources of volumes", has.sources != nil, has.sources)
-	add(devicesEntry, "evidence on devices that are mounted in other namespaces alone", has.devices != nil, has.devices)
-	add(volumesEntry, "answers of the mounts of volumes", has.volumes != nil, has.volumes)
-	add(orphansEntry, "directories of pods that no source knows", has.orphans != nil, has.orphans)
 }
 
 // addPods adds the specs that were given, without what may be a credential, and the names that the runtime and the logs
@@ -128,20 +124,10 @@ func (c *bundleCollection) addNode(ctx context.Context, has nodeRecording) {
 // none is known.
 func namespacesInEvidence(has nodeRecording) map[uint64]int {
 	all := map[uint64]int{}
-	if has.devices != nil {
-		for _, d := range has.devices.Devices {
-			for _, h := range d.Report.Holders {
-				ns := h.Mount.Namespace
-				if all[ns.Inode] = max(all[ns.Inode], ns.PID); len(h.PIDs) > 0 {
-					all[ns.Inode] = h.PIDs[0]
-				}
-			}
-		}
-	}
-	if has.volumes != nil {
-		for _, v := range has.volumes.Volumes {
-			for _, of := range v.Copies {
-				all[of.Mount.Namespace.Inode] = max(all[of.Mount.Namespace.Inode], of.Mount.Namespace.PID)
+	for _, evidence := range has.evidence {
+		if of, ok := evidence.(interface{ MountNamespaces() map[uint64]int }); ok {
+			for inode, pid := range of.MountNamespaces() {
+				all[inode] = max(all[inode], pid)
 			}
 		}
 	}

@@ -18,7 +18,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/fault"
 	asking "kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/test/program"
 )
 
@@ -85,13 +87,13 @@ func TestRootIsShownWhatDoesNotAnswer(t *testing.T) {
 	for _, c := range []struct {
 		denied, partial int
 		pids            []int
-		want            []coverageGap
+		want            []mountstate.Gap
 	}{
-		{9, 1, []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, []coverageGap{
-			{processes, why, shows},
-			{"parts of 1 mount namespace", "they could not be read", ""},
+		{9, 1, []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, []mountstate.Gap{
+			{What: processes, Why: why, Do: shows},
+			{What: "parts of 1 mount namespace", Why: "they could not be read"},
 		}},
-		{9, 0, nil, []coverageGap{{processes, why, ""}}},
+		{9, 0, nil, []mountstate.Gap{{What: processes, Why: why}}},
 	} {
 		if diff := cmp.Diff(c.want, hiddenProcessGaps(c.denied, c.pids, c.partial)); diff != "" {
 			t.Errorf("%d denied, known %v, %d partial: %s", c.denied, c.pids, c.partial, diff)
@@ -115,15 +117,14 @@ func TestScanListsDirectoriesThatOnlySourcesAreMissingFor(t *testing.T) {
 	scene, pods := newStage(t, 1, 1)
 	for age, want := range map[time.Duration]int{time.Nanosecond: 1, time.Hour: 0} {
 		s := &scan{node: scene.Node, orphanAge: age}
-		faults, err := s.runSearches(t.Context(), []faultSearch{{description: "orphans", find: findOrphanedPods}})
-		must(t, err)
-		if len(faults) != 0 || len(s.looked.Unproven) != want {
-			t.Errorf("with an age of %s: %d faults, not judged %+v, want %d places", age, len(faults), s.looked.Unproven, want)
+		must(t, s.search(t.Context(), searchesFor([]string{string(fault.OrphanedPodVolumes)})))
+		if len(s.sum.Findings) != 0 || len(s.sum.Unknown.Places) != want {
+			t.Errorf("with an age of %s: %d faults, not judged %+v, want %d places", age, len(s.sum.Findings), s.sum.Unknown.Places, want)
 			continue
 		}
-		for _, u := range s.looked.Unproven {
-			if u.Point != scene.Node.PodDir(string(pods[0].UID)) || !strings.Contains(u.Why, "the API server could not be asked") ||
-				!strings.Contains(u.Why, "the container runtime could not be asked") {
+		for _, u := range s.sum.Unknown.Places {
+			if u.Point != scene.Node.PodDir(string(pods[0].UID)) || !strings.Contains(u.Reason, "the API server could not be asked") ||
+				!strings.Contains(u.Reason, "the container runtime could not be asked") {
 				t.Errorf("not judged: %+v", u)
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/store"
@@ -138,7 +139,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	var gaps []coverageGap
+	var gaps []mountstate.Gap
 	if o.pod == "" && o.device == "" {
 		if gaps, err = engine.listPods(ctx); err != nil {
 			return err
@@ -161,7 +162,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 }
 
 // finish writes the Diagnosis and what was not looked at, and says how the verb ends.
-func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosisPrinter, gaps []coverageGap) error {
+func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosisPrinter, gaps []mountstate.Gap) error {
 	if err := o.printDiagnosis(cmd, d, s); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/manifests"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -137,7 +138,7 @@ func (e *localEngine) loadShipped() error {
 func (e *localEngine) PodsHere() []*corev1.Pod { return e.podsHere }
 
 // listPods asks for all pods of the node. The gaps are those that no source knows.
-func (e *localEngine) listPods(ctx context.Context) (gaps []coverageGap, err error) {
+func (e *localEngine) listPods(ctx context.Context) (gaps []mountstate.Gap, err error) {
 	if e.podsHere, err = e.pods.listPods(ctx, func(types.NamespacedName) bool { return true }); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (e *localEngine) listPods(ctx context.Context) (gaps []coverageGap, err err
 		return nil, err
 	}
 	what := "the subPaths of " + verb.Count(unknown, "pod")
-	return []coverageGap{{what, "neither --pods, the kubelet nor the container runtime knows them", "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
+	return []mountstate.Gap{{What: what, Why: "neither --pods, the kubelet nor the container runtime knows them", Do: "kubectl get pods -A -o json | kubediag diagnose --pods -"}}, nil
 }
 
 // singleOperationSet makes an OperationSet of one Operation, and gives its name.

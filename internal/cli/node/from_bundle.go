@@ -16,20 +16,17 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// Names of the entries of a bundle that a scan from it reads.
+// Names of the entries of a bundle that a scan from it reads beside the evidence of each search.
 const (
-	nodeEntry     = "evidence/node.json"
-	subPathsEntry = "evidence/subpaths.json"
-	sourcesEntry  = "evidence/sources.json"
-	devicesEntry  = "evidence/devices.json"
-	volumesEntry  = "evidence/volumes.json"
-	orphansEntry  = "evidence/orphans.json"
-	podsEntry     = "pods.json"
+	nodeEntry = "evidence/node.json"
+	podsEntry = "pods.json"
 )
 
 // addFrom adds the flag that has a bundle looked at in place of the node.
@@ -66,29 +63,35 @@ func openBundle(ctx context.Context, name string, stdin io.Reader) (*scan, error
 
 // scanOfBundle is a scan that asks a bundle.
 func scanOfBundle(content *bundle.Bundle) (*scan, error) {
-	var has nodeRecording
+	var n nodeRecord
 	if content.File(nodeEntry) == nil {
 		return nil, fmt.Errorf("%w: it has no entry %q, which says what node it is of", bundle.ErrRefused, nodeEntry)
 	}
-	for _, err := range []error{
-		decodeEntry(content, nodeEntry, &has.node), decodeEntry(content, subPathsEntry, &has.subPaths),
-		decodeEntry(content, sourcesEntry, &has.sources), decodeEntry(content, devicesEntry, &has.devices),
-		decodeEntry(content, volumesEntry, &has.volumes), decodeEntry(content, orphansEntry, &has.orphans),
-	} {
-		if err != nil {
-			return nil, err
-		}
+	if err := json.Unmarshal(content.File(nodeEntry), &n); err != nil {
+		return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, nodeEntry, err)
 	}
-	n := &has.node
-	paths := kubelet.Elsewhere(n.KubeletRoot, n.PodsDir)
-	s := &scan{node: paths, source: recordedSource{has, paths}, seen: &n.Seen, start: time.Now()}
+	s := &scan{node: kubelet.Elsewhere(n.KubeletRoot, n.PodsDir), seen: &n.Seen, start: time.Now()}
+	of := searches.Node{Kubelet: s.node, PodUIDs: func(context.Context) ([]string, error) { return n.PodUIDs, nil }}
 	if n.PodSpecs {
 		specs, err := podSpecsOf(content)
 		if err != nil {
 			return nil, err
 		}
-		s.specs = specs
+		s.specs, of.Specs = specs, specs
 	}
+	from := recordedSource{n, map[string]mountstate.Inspector{}}
+	for _, search := range searches.All() {
+		text := content.File(search.Entry)
+		if text == nil {
+			continue
+		}
+		again, err := search.Read(text, of)
+		if err != nil {
+			return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, search.Entry, err)
+		}
+		from.evidence[search.Entry] = again
+	}
+	s.source = from
 	s.looked = scanCoverage{
 		scannedKubelet: scannedKubelet{n.KubeletRoot, n.KubeletPID, n.KubeletDown, n.MountNamespace},
 		KubeletRenews:  replacesUnknown, Notes: n.Notes,
@@ -107,18 +110,6 @@ func podSpecsOf(b *bundle.Bundle) (podFile, error) {
 		return nil, fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, podsEntry, err)
 	}
 	return specs, nil
-}
-
-// decodeEntry reads an entry. If the bundle does not have it, into stays as it is.
-func decodeEntry(b *bundle.Bundle, name string, into any) error {
-	content := b.File(name)
-	if content == nil {
-		return nil
-	}
-	if err := json.Unmarshal(content, into); err != nil {
-		return fmt.Errorf("%w: entry %q: %w", bundle.ErrRefused, name, err)
-	}
-	return nil
 }
 
 // bundleHeading is the line above what was found in a bundle.
@@ -144,7 +135,7 @@ func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	}
 	diagnosis.Spec.NodeName = scan.seen.Node
 	var unjudged []string
-	for _, place := range scan.looked.Unproven {
+	for _, place := range scan.sum.Unknown.Places {
 		unjudged = append(unjudged, place.String())
 	}
 	pipeline.Conclude(diagnosis, found, unjudged, "no fault was found in what the bundle has")

@@ -17,31 +17,15 @@ import (
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/printable"
 )
 
 // asRootRemedy is what to do if the look was not complete.
 const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
-// coverageGap is something that was not looked at, and may hide a fault.
-type coverageGap struct {
-	// The fields name the thing that was not looked at, the reason, and the remedy. Do is empty if there is no remedy.
-	What string `json:"what"`
-	Why  string `json:"why"`
-	Do   string `json:"do,omitempty"`
-}
-
-// String is the gap for people.
-func (g coverageGap) String() string {
-	text := g.What + ": " + g.Why
-	if g.Do != "" {
-		text += ": " + g.Do
-	}
-	return text
-}
-
 // writeGaps are lines of a report.
-func writeGaps(b *strings.Builder, gaps []coverageGap) {
+func writeGaps(b *strings.Builder, gaps []mountstate.Gap) {
 	for _, g := range gaps {
 		fmt.Fprintf(b, "Not looked at: %s.\n", printable.Quoted(g.String()))
 	}
@@ -62,7 +46,7 @@ var errUnseen = errors.New("not everything was looked at, so there may be faults
 var errUnjudged = errors.New("not everything could be judged, so there may be faults that were not seen")
 
 // unseenError is errUnseen with what to do; nil if there are no gaps.
-func unseenError(gaps []coverageGap) error {
+func unseenError(gaps []mountstate.Gap) error {
 	if len(gaps) == 0 {
 		return nil
 	}
@@ -80,15 +64,15 @@ var processesHidden = sync.OnceValue(func() bool { return !sys.SeesEverything() 
 
 // hiddenProcessGaps are what could not be looked at of other processes: denied is how many refuse to be looked into, pids
 // are those of them that are known, partial is how many mount namespaces were seen in part.
-func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []coverageGap) {
+func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []mountstate.Gap) {
 	switch visibility, err := sys.ProcVisibility(); {
 	case err != nil:
-		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", err.Error(), asRootRemedy})
+		gaps = append(gaps, mountstate.Gap{What: "other processes, and what they have mounted", Why: err.Error(), Do: asRootRemedy})
 	case visibility == sys.SeesNamespace:
-		gaps = append(gaps, coverageGap{"processes outside of this PID namespace, and what they have mounted",
-			"/proc does not show them", asRootRemedy})
+		gaps = append(gaps, mountstate.Gap{What: "processes outside of this PID namespace, and what they have mounted", Why: "/proc does not show them",
+			Do: asRootRemedy})
 	case visibility == sys.SeesOwn:
-		gaps = append(gaps, coverageGap{"the processes of others, and what they have mounted", "/proc does not show them (hidepid)", asRootRemedy})
+		gaps = append(gaps, mountstate.Gap{What: "the processes of others, and what they have mounted", Why: "/proc does not show them (hidepid)", Do: asRootRemedy})
 	}
 	anywhere, remedy, processRemedy := sys.LooksAnywhere(), asRootRemedy, asRootRemedy
 	if anywhere {
@@ -96,12 +80,12 @@ func hiddenProcessGaps(denied int, pids []int, partial int) (gaps []coverageGap)
 	}
 	switch {
 	case denied > 0:
-		gaps = append(gaps, coverageGap{countProcesses(denied) + ", and what only they have mounted", deniedReason(), processRemedy})
+		gaps = append(gaps, mountstate.Gap{What: countProcesses(denied) + ", and what only they have mounted", Why: deniedReason(), Do: processRemedy})
 	case len(gaps) == 0 && !anywhere:
-		gaps = append(gaps, coverageGap{"other processes, and what they have mounted", deniedReason(), remedy})
+		gaps = append(gaps, mountstate.Gap{What: "other processes, and what they have mounted", Why: deniedReason(), Do: remedy})
 	}
 	if partial > 0 {
-		gaps = append(gaps, coverageGap{"parts of " + verb.Count(partial, "mount namespace"), "they could not be read", remedy})
+		gaps = append(gaps, mountstate.Gap{What: "parts of " + verb.Count(partial, "mount namespace"), Why: "they could not be read", Do: remedy})
 	}
 	return gaps
 }
@@ -129,14 +113,6 @@ func deniedReason() string {
 		return "root of a user namespace may not look into them"
 	}
 	return "it takes CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SYS_CHROOT and CAP_DAC_READ_SEARCH to look into them"
-}
-
-// skippedGaps are what passes over the mount namespaces skipped.
-func skippedGaps(skipped []string) (gaps []coverageGap) {
-	for _, what := range skipped {
-		gaps = append(gaps, coverageGap{What: what, Why: "there are more of them than are looked at"})
-	}
-	return gaps
 }
 
 // findRefusing counts the processes that may not be looked into, or do not answer, and so may hide a mount namespace, and

@@ -17,7 +17,9 @@ import (
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -28,6 +30,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // A table of mounts is grown in each of these forms.
@@ -91,7 +94,7 @@ func devicesOn(table []mountinfo.Mount, used, devices, holders int) nodeRecordin
 		}
 		of.Devices = append(of.Devices, device.DeviceEvidence{Report: report})
 	}
-	has.devices = of
+	has.evidence[devicesEntry] = of
 	return has
 }
 
@@ -100,26 +103,28 @@ func grown() map[string]func(n int) nodeRecording {
 	all := map[string]func(n int) nodeRecording{
 		"binds": func(n int) nodeRecording {
 			has := aRecording()
-			one := has.subPaths.Found[0]
+			one := subPathsOf(has).Found[0]
 			for i := range n {
 				one.SubPath.Container = fmt.Sprint("c", i)
-				has.subPaths.Found = append(has.subPaths.Found, one)
+				subPathsOf(has).Found = append(subPathsOf(has).Found, one)
 			}
 			return has
 		},
 		"pods": func(n int) nodeRecording {
 			has := aRecording()
-			one := has.subPaths.Found[0]
+			var left []leaving.Remains
+			one := subPathsOf(has).Found[0]
 			for i := range n {
 				uid := fmt.Sprint("u", i)
 				has.node.Entries, has.node.PodUIDs = append(has.node.Entries, uid), append(has.node.PodUIDs, uid)
 				has.node.RuntimeNames.Names[uid] = kubelet.PodName{Namespace: "shop", Name: uid}
 				has.node.States = append(has.node.States, cri.State{PodUID: uid, Container: "c"})
-				has.node.Leaving = append(has.node.Leaving, leavingPod{Pod: scanPod{UID: uid}, Path: "/k/pods/" + uid, Why: "it is mounted"})
-				has.node.Gaps = append(has.node.Gaps, coverageGap{What: uid, Why: "it was not looked at"})
+				left = append(left, leaving.Remains{Pod: fault.Pod{UID: uid}, Path: "/k/pods/" + uid, Why: "it is mounted"})
+				has.node.Gaps = append(has.node.Gaps, mountstate.Gap{What: uid, Why: "it was not looked at"})
 				one.SubPath.PodUID = uid
-				has.subPaths.Found = append(has.subPaths.Found, one)
+				subPathsOf(has).Found = append(subPathsOf(has).Found, one)
 			}
+			has.evidence[leavingEntry] = left
 			return has
 		},
 		"volumes": func(n int) nodeRecording {
@@ -133,7 +138,7 @@ func grown() map[string]func(n int) nodeRecording {
 				}}
 				of.Evidence.Pod.UID = "u"
 				of.Copies = append(of.Copies, volume.RecordedCopy{Mount: dead, Answer: probe.Answer{State: probe.Disconnected}})
-				has.volumes.Volumes = append(has.volumes.Volumes, of)
+				volumesOf(has).Volumes = append(volumesOf(has).Volumes, of)
 			}
 			return has
 		},
@@ -147,7 +152,7 @@ func grown() map[string]func(n int) nodeRecording {
 				dead.ID, dead.Point = i+3, fmt.Sprint("/c/", i)
 				of.Copies = append(of.Copies, volume.RecordedCopy{Mount: dead, Answer: probe.Answer{State: probe.Disconnected}})
 			}
-			has.volumes.Volumes = append(has.volumes.Volumes, of)
+			volumesOf(has).Volumes = append(volumesOf(has).Volumes, of)
 			return has
 		},
 		"left directories": func(n int) nodeRecording {
@@ -156,7 +161,7 @@ func grown() map[string]func(n int) nodeRecording {
 				of := orphan.PodEvidence{}
 				of.UID = fmt.Sprint("gone", i)
 				of.Entries = append(of.Entries, orphan.EntryEvidence{})
-				has.orphans.Pods = append(has.orphans.Pods, of)
+				orphansOf(has).Pods = append(orphansOf(has).Pods, of)
 			}
 			return has
 		},
@@ -229,14 +234,15 @@ func compareGrowth(t *testing.T, of func(n int) *bundle.Bundle) {
 func withSpecs(t *testing.T, pods, containers, volumes int) *bundle.Bundle {
 	t.Helper()
 	has := aRecording()
-	has.node.PodSpecs, has.sources = true, &subpath.Lookups{HostPaths: map[string]subpath.Lookup{}, Missing: map[string]bool{}}
+	sources := &subpath.Lookups{HostPaths: map[string]subpath.Lookup{}, Missing: map[string]bool{}}
+	has.node.PodSpecs, has.evidence[sourcesEntry] = true, sources
 	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for p := range pods {
 		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprint("p", p), UID: types.UID(fmt.Sprint("u", p))}}
 		var c corev1.Container
 		for v := range volumes {
 			name, host := fmt.Sprint("v", v), fmt.Sprintf("/h/%d/%d", p, v)
-			has.sources.HostPaths[host], has.sources.Missing[host] = subpath.Lookup{Errno: sys.ENOENT}, true
+			sources.HostPaths[host], sources.Missing[host] = subpath.Lookup{Errno: sys.ENOENT}, true
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 				HostPath: &corev1.HostPathVolumeSource{Path: host, Type: new(corev1.HostPathDirectory)},
 			}})
@@ -280,7 +286,7 @@ func TestLargeBundleIsJudged(t *testing.T) {
 // TestManyContainersAreAGap holds that a pod which is left out for its size is not called clean.
 func TestManyContainersAreAGap(t *testing.T) {
 	t.Parallel()
-	for containers, want := range map[int]bool{maxSourceContainers: false, maxSourceContainers + 1: true} {
+	for containers, want := range map[int]bool{64: false, 65: true} {
 		s, err := scanOfBundle(withSpecs(t, 1, containers, 1))
 		if err != nil {
 			t.Fatal(err)
@@ -289,7 +295,7 @@ func TestManyContainersAreAGap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := slices.ContainsFunc(r.Looked.NotLookedAt, func(g coverageGap) bool { return strings.Contains(g.What, "pod shop/p0") })
+		got := slices.ContainsFunc(r.Looked.NotLookedAt, func(g mountstate.Gap) bool { return strings.Contains(g.What, "pod shop/p0") })
 		if got != want {
 			t.Errorf("%d containers: not looked at %+v", containers, r.Looked.NotLookedAt)
 		}

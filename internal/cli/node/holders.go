@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // NewHoldersCommand makes the verb holders. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -181,7 +182,7 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	if foreign {
 		why = []string{neverKubelets}
 	}
-	l.notes = append(l.notes, timedOutSources(usage)...)
+	l.notes = append(l.notes, usage.SilentSources()...)
 	u, err := newDeviceUse(usage, why)
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
@@ -240,12 +241,16 @@ func (l *holderInspection) inUseThroughStack(ctx context.Context, node string, d
 func (l *holderInspection) coverageFrom(start time.Time, looked holderCoverage) (coverageOrigin, error) {
 	ns, err := l.node.Namespace()
 	if err != nil {
+		var passed mountstate.Unknown
+		passed.AddSkipped(looked.skipped...)
 		return coverageOrigin{}, err
 	}
+	var passed mountstate.Unknown
+	passed.AddSkipped(looked.skipped...)
 	return coverageOrigin{
 		KubeletRoot: l.node.Root, KubeletPID: l.node.PID, MountNamespace: ns.Inode,
 		NameErrors: l.runtime.errorTexts(), Milliseconds: float64(time.Since(start).Microseconds()) / 1000,
-		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.deniedPIDs, looked.Partial), skippedGaps(looked.skipped),
+		NotLookedAt: slices.Concat(hiddenProcessGaps(looked.Denied, looked.deniedPIDs, looked.Partial), passed.Gaps,
 			l.runtime.coverageGaps()), Notes: l.notes,
 		blind: processesHidden(),
 	}, nil

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // holdersReport is the report of holders about a device that was named, as it is in JSON.
@@ -234,7 +235,7 @@ type coverageOrigin struct {
 	NameErrors   []string `json:"nameErrors,omitempty"`
 	Milliseconds float64  `json:"milliseconds,omitempty"`
 	// NotLookedAt is what was not looked at and may hold a device.
-	NotLookedAt []coverageGap `json:"notLookedAt,omitempty"`
+	NotLookedAt []mountstate.Gap `json:"notLookedAt,omitempty"`
 	// Notes say what the result rests on, and for what was waited.
 	Notes []string `json:"notes,omitempty"`
 	// blind is whether the caller lacks what it takes to see what others do.

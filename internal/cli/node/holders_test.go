@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 const globalMount = "/var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/pvc-1"
@@ -124,10 +125,10 @@ func holdersReports(t *testing.T) map[string]deviceReport {
 	}
 	blind := left()
 	blind.Looked.Denied, blind.Looked.Partial = 77, 2
-	blind.Looked.NotLookedAt = []coverageGap{{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy}}
+	blind.Looked.NotLookedAt = []mountstate.Gap{{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy}}
 	dumb := coverageOrigin{
 		KubeletRoot: "/k", KubeletPID: 1, MountNamespace: 2, NameErrors: []string{"runtime: \x1b"}, Milliseconds: 1,
-		NotLookedAt: []coverageGap{{"what the container runtime knows", "it did not answer\x1b", ""}}, Notes: []string{"waited\x1b"},
+		NotLookedAt: []mountstate.Gap{{What: "what the container runtime knows", Why: "it did not answer\x1b"}}, Notes: []string{"waited\x1b"},
 	}
 	return map[string]deviceReport{
 		"held": named(held, seenFrom), "stuck": named(stuck, dumb), "hidden": named(hidden, seenFrom), "inuse": named(inUse, seenFrom),
@@ -176,7 +177,7 @@ func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
-		r.Looked.NotLookedAt = []coverageGap{{"1 process", "it refuses", ""}}
+		r.Looked.NotLookedAt = []mountstate.Gap{{What: "1 process", Why: "it refuses"}}
 		if err := writeReport(io.Discard, textFormat, r); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
 		}

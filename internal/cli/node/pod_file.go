@@ -10,7 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,6 +142,11 @@ func (p podFile) addPod(document []byte, kind string) error {
 
 // PodByUID returns the pod of the file; nil if it has none.
 func (p podFile) PodByUID(uid string) *corev1.Pod { return p[uid] }
+
+// Listed are the pods of the file whose UID no other has.
+func (p podFile) Listed() []*corev1.Pod {
+	return slices.DeleteFunc(slices.Collect(maps.Values(p)), func(pod *corev1.Pod) bool { return pod == nil })
+}
 
 // PodsNow lists what the file has.
 func (p podFile) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
@@ -57,8 +58,8 @@ func TestScanAsksTheRuntimeForNames(t *testing.T) {
 			must(t, err)
 			s.node.Program = filepath.Join(dir, "kubelet") // the test's own program has the texts of any kubelet
 			must(t, os.WriteFile(s.node.Program, []byte("Skipping bind-mounting subpath"), 0o600))
-			faults, err := s.runSearches(t.Context(), faultSearches)
-			must(t, err)
+			must(t, s.search(t.Context(), searches.All()))
+			faults := s.sum.Findings
 			start := time.Now()
 			s.addPodNames(t.Context(), faults)
 			if took := time.Since(start); took > 3*nameTimeout {

@@ -10,26 +10,17 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubediag.org/kubediag/internal/cri"
-	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/device"
-	"kubediag.org/kubediag/internal/faults/orphan"
-	"kubediag.org/kubediag/internal/faults/subpath"
-	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
-// nodeRecording is all that a node has answered to a scan. Each field but the first is a file of a bundle, and nil if
-// there was no answer.
+// nodeRecording is all that a node has answered to a scan.
 type nodeRecording struct {
-	node     nodeRecord
-	subPaths *subpath.Evidence
-	sources  *subpath.Lookups
-	devices  *device.Evidence
-	volumes  *volume.Recording
-	orphans  *orphan.Evidence
+	node nodeRecord
+	// evidence is that of each search, by the name of its entry in a bundle.
+	evidence map[string]any
 }
 
 // nodeRecord is what a scan has to know beside.
@@ -48,14 +39,12 @@ type nodeRecord struct {
 	// PodSpecs is whether the specs of pods were given.
 	PodSpecs bool `json:"podSpecs"`
 	// RuntimeNames and LogNames are names of pods, States those of containers.
-	RuntimeNames namesRecord `json:"runtimeNames"`
-	LogNames     namesRecord `json:"logNames"`
-	States       []cri.State `json:"states,omitempty"`
-	StatesError  string      `json:"statesError,omitempty"`
-	// Leaving are the pods that do not go.
-	Leaving []leavingPod  `json:"leaving,omitempty"`
-	Denied  int           `json:"denied"`
-	Gaps    []coverageGap `json:"gaps,omitempty"`
+	RuntimeNames namesRecord      `json:"runtimeNames"`
+	LogNames     namesRecord      `json:"logNames"`
+	States       []cri.State      `json:"states,omitempty"`
+	StatesError  string           `json:"statesError,omitempty"`
+	Denied       int              `json:"denied"`
+	Gaps         []mountstate.Gap `json:"gaps,omitempty"`
 }
 
 // namesRecord is what a source of names has answered.
@@ -149,51 +138,19 @@ var errNotRecorded = errors.New("the bundle has no answer of the node to that")
 
 // recordedSource answers from a bundle.
 type recordedSource struct {
-	nodeRecording
-
-	paths *kubelet.Node // gives paths alone
+	node nodeRecord
+	// evidence is that of the searches which the bundle has, by its entry.
+	evidence map[string]mountstate.Inspector
 }
 
 func (r recordedSource) entries(context.Context) ([]string, error) { return r.node.Entries, nil }
 func (r recordedSource) podUIDs(context.Context) ([]string, error) { return r.node.PodUIDs, nil }
 
-func (r recordedSource) subPaths(_ context.Context, specs podFile) (*subpath.Survey, error) {
-	if r.nodeRecording.subPaths == nil {
-		return nil, errNotRecorded
+func (r recordedSource) look(ctx context.Context, s searches.Search, _ searches.Node) (mountstate.Survey, error) {
+	if again := r.evidence[s.Entry]; again != nil {
+		return again.Look(ctx, mountstate.Scope{})
 	}
-	return r.nodeRecording.subPaths.Judge(specs.PodByUID), nil
-}
-
-func (r recordedSource) badSources(_ context.Context, pod *corev1.Pod) ([]fault.Finding, error) {
-	if r.sources == nil {
-		return nil, errNotRecorded
-	}
-	return r.sources.Judge(r.paths, pod), nil
-}
-
-func (r recordedSource) devices(ctx context.Context) ([]*device.Usage, error) {
-	if r.nodeRecording.devices == nil {
-		return nil, errNotRecorded
-	}
-	return r.nodeRecording.devices.Judge(ctx, r.paths)
-}
-
-func (r recordedSource) volumes(_ context.Context, specs podFile) (*volume.Survey, error) {
-	if r.nodeRecording.volumes == nil {
-		return nil, errNotRecorded
-	}
-	return r.nodeRecording.volumes.Judge(specs.PodByUID), nil
-}
-
-func (r recordedSource) orphans(context.Context, podFile) (*orphan.Survey, error) {
-	if r.nodeRecording.orphans == nil {
-		return nil, errNotRecorded
-	}
-	return r.nodeRecording.orphans.Judge(), nil
-}
-
-func (r recordedSource) leaving(context.Context, podFile) ([]leavingPod, error) {
-	return r.node.Leaving, nil
+	return mountstate.Survey{}, errNotRecorded
 }
 
 func (r recordedSource) runtimeNames(context.Context) (podNames, error) {
@@ -211,4 +168,4 @@ func (r recordedSource) states(_ context.Context, wanted func(podUID, container 
 	return slices.DeleteFunc(slices.Clone(r.node.States), func(s cri.State) bool { return !wanted(s.PodUID, s.Container) }), nil
 }
 
-func (r recordedSource) unseen(int, int) (int, []coverageGap) { return r.node.Denied, r.node.Gaps }
+func (r recordedSource) unseen(int, int) (int, []mountstate.Gap) { return r.node.Denied, r.node.Gaps }

@@ -6,11 +6,11 @@ package node
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // scanReport is the result of a scan, as it is in JSON.
@@ -128,7 +128,7 @@ type unscanned struct {
 	Denied  int `json:"denied"`
 	Partial int `json:"partial"`
 	// NotLookedAt is what was not looked at and may hide a fault.
-	NotLookedAt []coverageGap `json:"notLookedAt,omitempty"`
+	NotLookedAt []mountstate.Gap `json:"notLookedAt,omitempty"`
 	// Interrupted is whether the scan was ended before it was through.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
@@ -153,13 +153,20 @@ type podNameSources struct {
 	NameErrors []string `json:"nameErrors,omitempty"`
 }
 
-// addSurvey takes in what one of several passes over the mount namespaces was refused, and what it skipped.
-func (c *unscanned) addSurvey(denied, partial int, skipped []string) {
-	c.Denied, c.Partial = max(c.Denied, denied), max(c.Partial, partial)
-	for _, g := range skippedGaps(skipped) {
-		if !slices.Contains(c.NotLookedAt, g) {
-			c.NotLookedAt = append(c.NotLookedAt, g)
-		}
+// addSurvey takes in the sum of all searches.
+func (c *scanCoverage) addSurvey(sum mountstate.Survey) {
+	l := sum.Coverage
+	c.scanCounts = scanCounts{Pods: l.Pods, Mounts: l.Mounts, Binds: l.Binds, DevicesElsewhere: l.Devices, Volumes: l.Volumes}
+	c.MountNamespace, c.RenewedByKubelet = cmp.Or(l.Namespace, c.MountNamespace), l.Renewed
+	if l.RenewsBinds != nil {
+		c.KubeletRenews = *l.RenewsBinds
+	}
+	if passed := l.Namespaces; passed != nil {
+		c.Denied, c.Partial = passed.Denied, passed.Partial
+	}
+	c.Notes, c.NotLookedAt = append(c.Notes, l.Notes...), append(c.NotLookedAt, sum.Unknown.Gaps...)
+	for _, p := range sum.Unknown.Places {
+		c.Unproven = append(c.Unproven, unprovenPlace{p.Point, p.Reason, scanPod{p.Pod.UID, p.Pod.Namespace, p.Pod.Name}, p.Volume})
 	}
 }
 
@@ -174,11 +181,8 @@ type unprovenPlace struct {
 
 // String is the place for people.
 func (u unprovenPlace) String() string {
-	text := u.Point
-	if u.Volume != "" {
-		text = fmt.Sprintf("volume %q of %s at %s", u.Volume, u.Pod.shortName(), text)
-	}
-	return text + ": " + u.Why
+	pod := fault.Pod{UID: u.Pod.UID, Namespace: u.Pod.Namespace, Name: u.Pod.Name}
+	return mountstate.Place{Pod: pod, Volume: u.Volume, Point: u.Point, Reason: u.Why}.String()
 }
 
 // podSpecs says whether specs were given, and of how many of the pods that have a directory.

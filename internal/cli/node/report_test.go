@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // runVerb runs a verb that must end well and gives what it writes.
@@ -64,7 +65,7 @@ var reports = map[string]*scanReport{
 		},
 	}, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/k \x1b", MountNamespace: 4026531841},
-		unscanned:      unscanned{Denied: 1, NotLookedAt: []coverageGap{{"1 process", "it refuses\x1b", "ask"}}},
+		unscanned:      unscanned{Denied: 1, NotLookedAt: []mountstate.Gap{{What: "1 process", Why: "it refuses\x1b", Do: "ask"}}},
 		scanCounts:     scanCounts{Pods: 1, Mounts: 40, Binds: 2, Volumes: 3},
 		Notes:          []string{"no kubelet that serves \x1b was seen"}, KubeletRenews: replacesUnknown, Milliseconds: 0.5,
 		Unproven: []unprovenPlace{
@@ -85,9 +86,9 @@ var reports = map[string]*scanReport{
 	}),
 	"unseen": reportOf(nil, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", MountNamespace: 1},
-		unscanned: unscanned{Denied: 77, Partial: 2, NotLookedAt: []coverageGap{
-			{"77 processes, and what only they have mounted", "user 65534 may not look into them", asRootRemedy},
-			{"what the container runtime knows", "it did not answer for 2.0 s", ""},
+		unscanned: unscanned{Denied: 77, Partial: 2, NotLookedAt: []mountstate.Gap{
+			{What: "77 processes, and what only they have mounted", Why: "user 65534 may not look into them", Do: asRootRemedy},
+			{What: "what the container runtime knows", Why: "it did not answer for 2.0 s"},
 		}},
 		scanCounts: scanCounts{Pods: 3, Mounts: 40, Binds: 9}, KubeletRenews: true,
 	}),

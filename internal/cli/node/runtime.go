@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // boundedRuntime is the container runtime for a verb that cannot wait for it: it is asked for nameTimeout in all, and
@@ -138,13 +139,13 @@ func (r *boundedRuntime) errorTexts() []string {
 
 // coverageGaps are what is not known because the runtime was asked and has not answered. Without a kubelet there need
 // not be one.
-func (r *boundedRuntime) coverageGaps() []coverageGap {
+func (r *boundedRuntime) coverageGaps() []mountstate.Gap {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lastError == nil || !r.expected {
 		return nil
 	}
-	g := coverageGap{What: "what the container runtime knows of containers and pods", Why: r.lastError.Error()}
+	g := mountstate.Gap{What: "what the container runtime knows of containers and pods", Why: r.lastError.Error()}
 	if r.waitedFor > 0 {
 		g.Why = fmt.Sprintf("it did not answer for %.1f s", r.waitedFor.Seconds())
 	}
@@ -152,5 +153,5 @@ func (r *boundedRuntime) coverageGaps() []coverageGap {
 		g.What = fmt.Sprintf("what the container runtime at unix://%s knows of containers and pods", socket)
 		g.Do = "see why with crictl --runtime-endpoint unix://" + socket + " info"
 	}
-	return []coverageGap{g}
+	return []mountstate.Gap{g}
 }

@@ -19,7 +19,9 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -220,30 +222,22 @@ func (s *scan) newScanReport(ctx context.Context, o scanOptions) (*scanReport, e
 
 // findFaults scans. Then s has the place, the time and all that was looked at.
 func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Finding, error) {
-	faults, err := s.runSearches(ctx, searchesFor(options.only))
-	if err != nil {
+	if err := s.search(ctx, searchesFor(options.only)); err != nil {
 		return nil, err
 	}
+	faults := s.sum.Findings
 	if !s.looked.Interrupted {
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)
 	}
-	if !s.looked.Interrupted && len(options.only) == 0 {
-		_, err = s.runSearch(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.addLeavingPods(ctx) })
-	}
-	switch {
-	case err != nil && ctx.Err() != nil:
-		s.addInterrupted([]faultSearch{{description: "pods that are being deleted"}})
-	case err != nil:
+	faults, err := s.filterFaults(ctx, faults, options)
+	if err != nil {
 		return nil, err
 	}
-	if faults, err = s.filterFaults(ctx, faults, options); err != nil {
-		return nil, err
-	}
-	l := &s.looked
-	refusing, gaps := s.source.unseen(l.Denied, l.Partial)
-	l.Denied, l.NotLookedAt = refusing, append(l.NotLookedAt, gaps...)
-	l.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
+	s.looked.addSurvey(s.sum)
+	refusing, gaps := s.source.unseen(s.looked.Denied, s.looked.Partial)
+	s.looked.Denied, s.looked.NotLookedAt = refusing, append(s.looked.NotLookedAt, gaps...)
+	s.looked.Milliseconds = float64(time.Since(s.start).Microseconds()) / 1000
 	if s.seen == nil {
 		s.seen = &scanOrigin{Node: machineName(), Time: time.Now().UTC().Truncate(time.Second), Blind: processesHidden(),
 			Caller: s.newCaller(faults, options)}
@@ -259,42 +253,62 @@ type scan struct {
 	start     time.Time   // of the search for the node
 	specs     podFile
 	orphanAge time.Duration
-	looked    scanCoverage
+	looked    scanCoverage      // beside sum
+	sum       mountstate.Survey // of all searches
 }
 
-// runSearches looks for one kind after the other. If ctx ends, the faults found by then count, and the rest was not
-// looked for.
-func (s *scan) runSearches(ctx context.Context, kinds []faultSearch) ([]fault.Finding, error) {
+// searchesFor are the searches that can find faults of these codes; all if there are none.
+func searchesFor(codes []string) []searches.Search {
+	if len(codes) == 0 {
+		return searches.All()
+	}
+	return slices.DeleteFunc(searches.All(), func(s searches.Search) bool {
+		return !slices.ContainsFunc(fault.Known().FoundBy(s.Kind), func(c fault.Code) bool { return slices.Contains(codes, string(c)) })
+	})
+}
+
+// search makes one search after the other. If ctx ends, the faults found by then count, and the rest was not looked for:
+// scan does not wait for a search that does not end.
+func (s *scan) search(ctx context.Context, list []searches.Search) error {
 	if s.source == nil {
 		if err := s.useNode(nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	_, err := s.runSearch(ctx, func(ctx context.Context, s *scan) ([]fault.Finding, error) { return nil, s.countPods(ctx) })
+	directories, err := verb.Await(ctx, func() ([]string, error) { return s.listPods(ctx) })
 	if err != nil && ctx.Err() == nil {
-		return nil, err
+		return err
 	}
-	var all []fault.Finding
-	for i, kind := range kinds {
-		found, err := s.runSearch(ctx, kind.find)
+	s.countPods(directories)
+	node := searches.Node{Kubelet: s.node, PodUIDs: s.source.podUIDs, OrphanAge: s.orphanAge}
+	if s.specs != nil {
+		node.Specs = s.specs
+	}
+	for i, one := range list {
+		found, err := verb.Await(ctx, func() (mountstate.Survey, error) { return s.source.look(ctx, one, node) })
 		switch {
 		case err == nil:
-			all = append(all, found...)
+			s.sum.Merge(found)
 		case errors.Is(err, errNotRecorded):
-			s.looked.NotLookedAt = append(s.looked.NotLookedAt, coverageGap{What: kind.description, Why: err.Error()})
+			s.sum.Unknown.AddGap(one.Description, err.Error())
 		case ctx.Err() != nil:
-			s.addInterrupted(kinds[i:])
-			return all, nil //nolint:nilerr // what was found counts, and the report says that it was interrupted
+			s.looked.Interrupted = true
+			var left []string
+			for _, search := range list[i:] {
+				left = append(left, search.Description)
+			}
+			s.sum.Unknown.Gaps = append(s.sum.Unknown.Gaps, mountstate.Gap{What: strings.Join(left, ", "), Why: "the scan was interrupted", Do: "run it again"})
+			return nil //nolint:nilerr // what was found counts, and the report says that it was interrupted
 		default:
-			return nil, err
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // useNode has the scan ask the node that was found, and the recorder write down what it answers.
 func (s *scan) useNode(recorder *nodeRecorder) error {
-	s.source = nodeSource{s.node.ReadOnce(), newBoundedRuntime(s.node), s.orphanAge, recorder}
+	s.source = nodeSource{s.node.ReadOnce(), newBoundedRuntime(s.node), recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {
@@ -304,41 +318,24 @@ func (s *scan) useNode(recorder *nodeRecorder) error {
 	return nil
 }
 
-// runSearch does one step on a copy of s, which counts once it is done: if ctx ends first, scan does not wait for it.
-func (s *scan) runSearch(ctx context.Context, find func(context.Context, *scan) ([]fault.Finding, error)) ([]fault.Finding, error) {
-	own := *s
-	own.looked.Unproven, own.looked.NotLookedAt = slices.Clip(own.looked.Unproven), slices.Clip(own.looked.NotLookedAt)
-	faults, err := verb.Await(ctx, func() ([]fault.Finding, error) { return find(ctx, &own) })
-	if err == nil {
-		s.looked = own.looked
-	}
-	return faults, err
-}
-
-// addInterrupted notes what was not looked for.
-func (s *scan) addInterrupted(left []faultSearch) {
-	s.looked.Interrupted = true
-	var what []string
-	for _, kind := range left {
-		what = append(what, kind.description)
-	}
-	s.looked.NotLookedAt = append(s.looked.NotLookedAt, coverageGap{strings.Join(what, ", "), "the scan was interrupted", "run it again"})
-}
-
-// countPods counts the pods of which the kubelet has a directory. A root without a directory of pods is not that of a
+// listPods lists the pods of which the kubelet has a directory. A root without a directory of pods is not that of a
 // kubelet: a clean result from there would be a lie.
-func (s *scan) countPods(ctx context.Context) error {
+func (s *scan) listPods(ctx context.Context) ([]string, error) {
 	entries, err := s.source.entries(ctx)
 	if err != nil {
-		return fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
+		return nil, fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
 	}
-	s.looked.PodSpecs.Given, s.looked.directories = s.specs != nil, entries
-	for _, e := range entries {
-		if s.specs.PodByUID(e) != nil {
+	return entries, nil
+}
+
+// countPods counts those whose specs are known.
+func (s *scan) countPods(directories []string) {
+	s.looked.PodSpecs.Given, s.looked.directories = s.specs != nil, directories
+	for _, uid := range directories {
+		if s.specs.PodByUID(uid) != nil {
 			s.looked.PodSpecs.Pods++
 		}
 	}
-	return nil
 }
 
 // namespaceOwner is the mount namespace that is looked at, as people say it.

@@ -18,11 +18,11 @@ func TestEveryCodeIsSearchedFor(t *testing.T) {
 	for _, e := range fault.Known() {
 		var got []fault.Search
 		for _, s := range searchesFor([]string{string(e.Code)}) {
-			got = append(got, s.search)
+			got = append(got, s.Kind)
 		}
 		for _, want := range e.Searches {
 			if !slices.Contains(got, want) {
-				t.Errorf("--only=%s runs the searches %q: add %q to faultSearches in internal/cli/node/kinds.go", e.Code, got, want)
+				t.Errorf("--only=%s runs the searches %q: add %q to internal/faults/searches", e.Code, got, want)
 			}
 		}
 		if len(got) != len(e.Searches) {

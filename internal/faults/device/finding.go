@@ -4,15 +4,18 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Findings returns the case as faults, one for each mount that holds the device, with what proves it.
@@ -180,6 +183,36 @@ func (c *Usage) Describe() string {
 		return fmt.Sprintf("%s could not be tested: %v; looked at: %s", name, c.Untested, c.Coverage)
 	}
 	return fmt.Sprintf("%s is free: the kernel lets it be opened exclusively, and it is mounted nowhere; looked at: %s", name, c.Coverage)
+}
+
+// Summarize is a look at devices as all looks give it. A mount that a container made itself is its own, and no fault;
+// nothing is known of a device whose mounts may be copies.
+func Summarize(usages []*Usage) mountstate.Survey {
+	sum := mountstate.Survey{Coverage: mountstate.Coverage{Devices: len(usages)}}
+	for _, c := range usages {
+		sum.Merge(mountstate.Survey{Coverage: mountstate.Coverage{Namespaces: &c.Coverage.Mounts, Notes: c.SilentSources()}})
+		sum.Unknown.AddSkipped(c.Coverage.Mounts.Skipped...)
+		switch {
+		case c.IsHeld() && c.HasCopies():
+			sum.Findings = append(sum.Findings, c.Findings()...)
+		case c.IsHeld() && c.HasUnreadTable():
+			sum.Unknown.AddPlace(mountstate.Place{Point: c.Device.Node(), Reason: "it is held by " + c.holderNames() + "; " + c.Why})
+		}
+	}
+	return sum
+}
+
+// SilentSources name the sources that did not answer and could have shown more about the device.
+func (c *Usage) SilentSources() (list []string) {
+	if errors.Is(c.Untested, blockdev.ErrNoAnswer) {
+		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
+	}
+	if n := c.Coverage.Unanswered; n == 1 {
+		list = append(list, fmt.Sprintf("waited in vain for 1 process, which may hold device %s", c.Device.Node()))
+	} else if n > 1 {
+		list = append(list, fmt.Sprintf("waited in vain for %d processes, which may hold device %s", n, c.Device.Node()))
+	}
+	return list
 }
 
 // maxNames bounds how many holders are named in a sentence.

@@ -162,3 +162,17 @@ func (recordedAsker) stagedVolume(context.Context, string) string { return "" }
 func (recordedAsker) aliveReason(_ context.Context, uid string) string {
 	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)
 }
+
+// MountNamespaces are the numbers of the mount namespaces with a device, each with a process in it; 0: none is known.
+func (e *Evidence) MountNamespaces() map[uint64]int {
+	all := map[uint64]int{}
+	for _, d := range e.Devices {
+		for _, h := range d.Report.Holders {
+			ns := h.Mount.Namespace
+			if all[ns.Inode] = max(all[ns.Inode], ns.PID); len(h.PIDs) > 0 {
+				all[ns.Inode] = h.PIDs[0]
+			}
+		}
+	}
+	return all
+}

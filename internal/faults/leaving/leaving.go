@@ -16,16 +16,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Grace is the time that a kubelet has for the mounts of a pod, after its grace period and the end of its last container.
@@ -79,6 +83,35 @@ func (i *Inspector) Inspect(ctx context.Context, pods ...*corev1.Pod) (states []
 		states = append(states, i.judge(ctx, pod, left[n], now()))
 	}
 	return states, ctx.Err()
+}
+
+// Remains are what is left of a pod whose time is over.
+type Remains struct {
+	Pod fault.Pod `json:"pod"`
+	// Path is its directory, Why the sentence about it.
+	Path string `json:"path"`
+	Why  string `json:"why"`
+}
+
+// Look says what is left on a node of those of the pods whose time is over.
+func (i *Inspector) Look(ctx context.Context, node *kubelet.Node, pods ...*corev1.Pod) (all []Remains, err error) {
+	states, err := i.Inspect(ctx, pods...)
+	for _, s := range states {
+		if s.Stuck {
+			all = append(all, Remains{podinfo.PodOf(s.Pod), node.PodDir(string(s.Pod.UID)), s.Text})
+		}
+	}
+	slices.SortFunc(all, func(a, b Remains) int { return strings.Compare(a.Path, b.Path) })
+	return all, err
+}
+
+// Summarize is a look at such pods as all looks give it. Nothing says whether what is left of one is broken.
+func Summarize(all []Remains) mountstate.Survey {
+	sum := mountstate.Survey{Evidence: func() any { return all }}
+	for _, r := range all {
+		sum.Unknown.AddPlace(mountstate.Place{Pod: r.Pod, Point: r.Path, Reason: r.Why})
+	}
+	return sum
 }
 
 func subject(pod *corev1.Pod) string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // maxNamed bounds how many things of one kind a sentence names.
@@ -23,6 +24,24 @@ func (s *Survey) Findings() []fault.Finding {
 		}
 	}
 	return all
+}
+
+// Summary is the survey as all looks give it. A directory of which all is proven but one thing, or but the answers of
+// sources that are not there, is unknown: it has volumes and may belong to no pod.
+func (s *Survey) Summary() mountstate.Survey {
+	sum := mountstate.Survey{Findings: s.Findings(), Evidence: func() any { return s.Evidence() }}
+	if sum.Coverage.Namespaces = s.Coverage; s.Coverage != nil {
+		sum.Unknown.AddSkipped(s.Coverage.Skipped...)
+	}
+	sum.Unknown.AddSkipped(s.Skipped...)
+	for _, p := range s.Pods {
+		if !p.Orphaned && len(p.Unproven) <= max(1, len(s.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
+			sum.Unknown.AddPlace(mountstate.Place{
+				Pod: fault.Pod{UID: p.UID}, Point: p.Path, Reason: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),
+			})
+		}
+	}
+	return sum
 }
 
 // Finding returns the directory as a fault.

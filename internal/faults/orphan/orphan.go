@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Bounds of how long a pod's directory must be unchanged before the pod counts as gone: those that
@@ -106,20 +107,9 @@ type Survey struct {
 	// Skipped is what was not looked at because there is too much of it.
 	Skipped []string `json:"skipped,omitempty"`
 	// Coverage says where it was looked for mounts; nil if no directory had to be looked at.
-	Coverage *Coverage `json:"looked,omitempty"`
+	Coverage *mountns.Survey `json:"looked,omitempty"`
 
 	terms judgeTerms
-}
-
-// Coverage is how the mounts of the node were looked at.
-type Coverage struct {
-	Backend    string `json:"backend"` // "kernel" or "procfs"
-	Namespaces int    `json:"namespaces"`
-	Mounts     int    `json:"mounts"`
-	Denied     int    `json:"denied,omitempty"`
-	Partial    int    `json:"partial,omitempty"`
-	// Skipped is what was not looked at because a bound was met.
-	Skipped []string `json:"skipped,omitempty"`
 }
 
 // Pod is the directory of a pod that no source knows which was asked.

@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // planRemoval says what is removed of a pod's directory, and in which order, or why nothing is. If volumes or subPaths
 // are left it is these; then a kubelet removes the rest. A directory in which none is left, and which stays all the
 // same, is removed itself, as long as nothing but directories is in it.
-func (p *Pod) planRemoval(looked *Coverage) {
+func (p *Pod) planRemoval(looked *mountns.Survey) {
 	rest := len(p.Volumes) == 0 && !p.SubPaths
 	for _, e := range p.allEntries {
 		switch e.Kind {

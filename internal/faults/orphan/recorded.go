@@ -5,15 +5,17 @@ package orphan
 
 import (
 	"time"
+
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Evidence is what was found of the directories of pods, and what was answered about them, so that it can be written
 // down and judged again elsewhere.
 type Evidence struct {
-	KubeletRoot string    `json:"kubeletRoot"`
-	Directories int       `json:"directories"`
-	Skipped     []string  `json:"skipped,omitempty"`
-	Coverage    *Coverage `json:"looked,omitempty"`
+	KubeletRoot string          `json:"kubeletRoot"`
+	Directories int             `json:"directories"`
+	Skipped     []string        `json:"skipped,omitempty"`
+	Coverage    *mountns.Survey `json:"looked,omitempty"`
 	// At is when it was looked, MinimumAge for how long nothing must have changed, in nanoseconds.
 	At         time.Time     `json:"at,omitzero"`
 	MinimumAge time.Duration `json:"minimumAge,omitempty"`
@@ -72,7 +74,7 @@ func (e Evidence) Judge() *Survey {
 	}
 	looked := e.Coverage
 	if looked == nil {
-		looked = &Coverage{}
+		looked = &mountns.Survey{}
 	}
 	inspection := &inspection{Inspector: &Inspector{}}
 	for _, of := range e.Pods {

@@ -156,7 +156,7 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 	}
 	n.cleanupRetry = cleanupRetryOf(n.node)
 	s.terms = judgeTerms{n.currentTime(), n.minimumAge(), n.podSources.unavailable, n.podSources.server != nil}
-	s.Coverage = &Coverage{survey.Backend, survey.Namespaces, survey.Mounts, survey.Denied, survey.Partial, survey.Skipped}
+	s.Coverage = &survey
 	err = n.withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if err := ctx.Err(); err != nil {
@@ -249,7 +249,7 @@ func (n *inspection) podDirectories(pods *sys.FD, s *Survey) ([]string, error) {
 }
 
 // judgePod says whether a directory belongs to no pod, and what may be removed of it.
-func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *Coverage) {
+func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *mountns.Survey) {
 	pod.Unproven = slices.Clone(terms.unavailable)
 	if pod.containerDoubt != "" {
 		pod.Unproven = append(pod.Unproven, pod.containerDoubt)

@@ -15,12 +15,14 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Evidence is what the node has answered to a survey, so that it can be written down and judged again elsewhere.
 type Evidence struct {
-	Scope
+	mountstate.Coverage
+
 	// Found is on the binds that are not alive.
 	Found []BindEvidence `json:"found"`
 }
@@ -39,7 +41,7 @@ type BindEvidence struct {
 
 // Evidence is what the survey rests on.
 func (s *Survey) Evidence() Evidence {
-	evidence := Evidence{Scope: s.Scope, Found: []BindEvidence{}}
+	evidence := Evidence{Coverage: s.Coverage, Found: []BindEvidence{}}
 	for _, f := range s.Found {
 		b := BindEvidence{SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, comparison: f.comparison, TableFacts: f.TableFacts, Outlook: f.Outlook}
 		if f.notInspected {
@@ -52,7 +54,7 @@ func (s *Survey) Evidence() Evidence {
 
 // Judge makes the survey again from evidence alone. podOf gives a pod by its UID, nil if it is not known.
 func (e Evidence) Judge(podOf func(uid string) *corev1.Pod) *Survey {
-	survey := &Survey{Scope: e.Scope}
+	survey := &Survey{Coverage: e.Coverage}
 	for _, of := range e.Found {
 		bind := judgeComparison(of.Expected, of.State, of.comparison)
 		if of.NotInspected != "" {

@@ -16,29 +16,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // Survey is what was found on a node.
 type Survey struct {
-	Scope
+	Coverage mountstate.Coverage
 	// Found are the binds that are not alive, in the order of the mount table. Those of a pod that is over are none, as no
 	// container of it is started again, unless it is being deleted: then they can keep it from going.
 	Found []Found
-}
-
-// Scope is what a survey has looked at.
-type Scope struct {
-	// Namespace is the inode number of the mount namespace.
-	Namespace uint64 `json:"namespace"`
-	// Pods counts the directories of pods, Mounts the lines of the kubelet's mount table, Binds the subPath binds that
-	// were looked at.
-	Pods   int `json:"pods"`
-	Mounts int `json:"mounts"`
-	Binds  int `json:"binds"`
-	// ReplacesBinds says whether the kubelet replaces stale binds itself, ReplacesBindsKnown whether that is known.
-	ReplacesBinds      bool `json:"renews"`
-	ReplacesBindsKnown bool `json:"renewsKnown"`
 }
 
 // Found is a bind that is not alive.
@@ -68,9 +55,29 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	for i := range survey.Found {
 		survey.Found[i].AddOutlook(ctx, habits, from.Runtime, survey.Found[i].Pod)
 	}
-	renews, err := node.ReplacesStaleBinds()
-	survey.ReplacesBinds, survey.ReplacesBindsKnown = renews, err == nil
+	if renews, err := node.ReplacesStaleBinds(); err == nil {
+		survey.Coverage.RenewsBinds = &renews
+	}
 	return survey, nil
+}
+
+// Summary is the survey as all looks give it. A bind that the kubelet renews or unmounts by itself is counted, and is no
+// fault.
+func (s *Survey) Summary() mountstate.Survey {
+	sum := mountstate.Survey{Coverage: s.Coverage, Evidence: func() any { return s.Evidence() }}
+	for _, found := range s.Found {
+		switch {
+		case found.Verdict == Unproven:
+			sum.Unknown.AddPlace(mountstate.Place{
+				Pod: found.pod(), Volume: found.SubPath.Volume, Point: found.State.Point, Reason: found.Reason,
+			})
+		case found.LeftToKubelet():
+			sum.Coverage.Renewed++
+		default:
+			sum.Findings = append(sum.Findings, found.Finding(s.Coverage.Namespace))
+		}
+	}
+	return sum
 }
 
 // knowledge is what a survey knows before it looks at binds.
@@ -86,8 +93,8 @@ func (s *Survey) inspectAll(ctx context.Context, node *kubelet.Node, known knowl
 	if err != nil {
 		return err
 	}
-	s.Namespace, s.Mounts = ns.Inode, len(known.table.Mounts())
-	if s.Pods, err = countDirs(node.PodsDir()); err != nil {
+	s.Coverage.Namespace, s.Coverage.Mounts = ns.Inode, len(known.table.Mounts())
+	if s.Coverage.Pods, err = countDirs(node.PodsDir()); err != nil {
 		return err
 	}
 	for _, point := range mountPoints(known.table.Under(node.PodsDir())) {
@@ -116,7 +123,7 @@ func (s *Survey) addBind(node *kubelet.Node, point string, known knowledge) {
 	if !there {
 		return
 	}
-	s.Binds++
+	s.Coverage.Binds++
 	if bind.Verdict.isFault() && (pod == nil || !podinfo.Ended(pod) || pod.DeletionTimestamp != nil) {
 		bind.Describe(node, place.PodUID, known.table)
 		s.Found = append(s.Found, Found{place, pod, bind})
@@ -141,9 +148,13 @@ func countDirs(dir string) (int, error) {
 // Finding returns what was found as a fault: StaleSubPath or MissingBindSource. It has no code if nothing is proven.
 // namespace is the inode number of the mount namespace.
 func (f Found) Finding(namespace uint64) fault.Finding {
-	pod := fault.Pod{UID: f.SubPath.PodUID}
-	if f.Pod != nil {
-		pod = podinfo.PodOf(f.Pod)
+	return f.Bind.findingOf(f.pod(), f.Pod, namespace)
+}
+
+// pod names the pod, as far as it is known.
+func (f Found) pod() fault.Pod {
+	if f.Pod == nil {
+		return fault.Pod{UID: f.SubPath.PodUID}
 	}
-	return f.Bind.findingOf(pod, f.Pod, namespace)
+	return podinfo.PodOf(f.Pod)
 }

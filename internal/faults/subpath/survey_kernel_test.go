@@ -106,7 +106,7 @@ func TestScan(t *testing.T) {
 			counts := map[string]int{}
 			var got []string
 			for _, f := range survey.Found {
-				finding := f.Finding(survey.Namespace)
+				finding := f.Finding(survey.Coverage.Namespace)
 				line := fmt.Sprintf("%s %s %s", finding.Pod.UID, f.Verdict, finding.Code)
 				if counts[line]++; counts[line] == 1 {
 					got = append(got, line)
@@ -120,7 +120,7 @@ func TestScan(t *testing.T) {
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("found (-want +got):\n%s", diff)
 			}
-			if survey.Pods != 8 || survey.Binds != c.binds || survey.Mounts < survey.Binds || survey.ReplacesBindsKnown {
+			if survey.Coverage.Pods != 8 || survey.Coverage.Binds != c.binds || survey.Coverage.Mounts < survey.Coverage.Binds || survey.Coverage.RenewsBinds != nil {
 				t.Errorf("survey = %+v, want 8 pods, %d binds", survey, c.binds)
 			}
 		})
@@ -169,8 +169,8 @@ func TestScanReportsWhetherTheKubeletReplacesBinds(t *testing.T) {
 		s.Renews(renews)
 		survey, err := Scan(t.Context(), s.Node, Sources{}, s.podByUID)
 		must(t, err)
-		if !survey.ReplacesBindsKnown || survey.ReplacesBinds != renews {
-			t.Errorf("renews: %v, known: %v, want %v", survey.ReplacesBinds, survey.ReplacesBindsKnown, renews)
+		if survey.Coverage.RenewsBinds == nil || *survey.Coverage.RenewsBinds != renews {
+			t.Errorf("renews: %v, want %v", survey.Coverage.RenewsBinds, renews)
 		}
 	}
 	stopped, stop := context.WithCancel(t.Context())

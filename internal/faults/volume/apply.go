@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // ErrRefused is returned for an action that is not, or no longer, one that may be done, with the reason.
@@ -46,7 +47,7 @@ func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each f
 		if err == nil && found == nil {
 			found, err = i.inspectPod(ctx, action.Pod.UID)
 		}
-		if err == nil && action.Pod.UID != found.selection.PodUID {
+		if err == nil && action.Pod.UID != found.scope.PodUID {
 			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, action.Kind, action.Target)
 		}
 		if err == nil {
@@ -68,7 +69,7 @@ func checkComplete(a fault.Action) error {
 
 // inspectPod inspects the volumes of one pod.
 func (i *Inspector) inspectPod(ctx context.Context, podUID string) (*inspection, error) {
-	n, err := i.inspect(ctx, Selection{PodUID: podUID})
+	n, err := i.inspect(ctx, mountstate.Scope{PodUID: podUID})
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}

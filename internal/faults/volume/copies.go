@@ -116,7 +116,7 @@ func (s *copySearch) findBinds() {
 // copyOfBind makes the copy that a subPath bind is of a volume; nil if it is none that is looked for.
 func (s *copySearch) copyOfBind(v *Health, m mountinfo.Mount, container string) *Copy {
 	sub, ok := v.pathInVolume(m)
-	if !ok || s.selection.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
+	if !ok || s.scope.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
 		return nil
 	}
 	c := &Copy{
@@ -179,7 +179,7 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 		for _, c := range v.Copies {
 			c.judgeAnswer(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
 			if c.UnknownReason != "" && c.Answer.State != probe.Gone {
-				p.coverage.addCopy(v, c, c.UnknownReason)
+				p.seen.Unknown.AddPlace(c.unknownPlace(v, c.UnknownReason))
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 		for _, c := range health.Copies {
 			c.Verdict = judgeCopy(c.judgeEvidence())
 		}
-		p.coverage.Notes = append(p.coverage.Notes, fmt.Sprintf("the file system of volume %q of pod %q gives its directory another inode "+
+		p.seen.Coverage.Notes = append(p.seen.Coverage.Notes, fmt.Sprintf("the file system of volume %q of pod %q gives its directory another inode "+
 			"number every time, so a replaced directory cannot be detected", health.Name, health.Pod.UID))
 	}
 	return nil

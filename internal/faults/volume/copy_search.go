@@ -19,8 +19,7 @@ import (
 type copySearch struct {
 	*enumerator
 	namespaces        *namespaces // other than the kubelet's
-	coverage          *Coverage
-	volumes           []*Health // a volume that only a container has any more is added
+	volumes           []*Health   // a volume that only a container has any more is added
 	volumesByDevice   map[device][]*Health
 	copiesByContainer map[string]int // of copies, by container
 	plain             map[device][]*plainDir
@@ -31,10 +30,9 @@ type copySearch struct {
 // findCopies adds to the volumes the copies of them that are broken or may be. It returns the volumes, and those that
 // only a container has any more. A file system of a container that is dead and of no volume is added as one.
 func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*Health, prober *batchProber) ([]*Health, error) {
-	coverage := prober.coverage
 	search := &copySearch{
-		enumerator: e, volumes: volumes, coverage: coverage, copiesByContainer: map[string]int{}, prober: prober,
-		namespaces: &namespaces{runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, coverage: coverage},
+		enumerator: e, volumes: volumes, copiesByContainer: map[string]int{}, prober: prober,
+		namespaces: &namespaces{runtime: i.Runtime, cache: &i.ownerCache, kubeletNamespace: e.namespace, seen: e.seen},
 	}
 	search.findBinds()
 	err := search.findElsewhere(ctx)
@@ -56,10 +54,10 @@ func (s *copySearch) findElsewhere(ctx context.Context) error {
 	candidates, survey, err := s.node.Pass().MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
 		return !b.Namespace.Same(s.namespace) && (s.volumesByDevice[d] != nil || s.plain[d] != nil || b.Major == 0 && b.MayHang &&
-			(s.selection.PodUID != "" || !s.shownDevices[d]) || b.MayHang && s.unclaimed.onHost[d])
+			(s.scope.PodUID != "" || !s.shownDevices[d]) || b.MayHang && s.unclaimed.onHost[d])
 	})
-	s.coverage.Namespaces = &survey
-	s.coverage.addSkipped(survey.Skipped)
+	s.seen.Coverage.Namespaces = &survey
+	s.seen.Unknown.AddSkipped(survey.Skipped...)
 	if err != nil {
 		return err
 	}
@@ -96,7 +94,7 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 		for _, bind := range health.Copies {
 			add(deviceOf(bind.Mount.Mount), health)
 		}
-		if health.Mount.ID == 0 || health.Inside || health.Code == "" && s.selection.PodUID == "" {
+		if health.Mount.ID == 0 || health.Inside || health.Code == "" && s.scope.PodUID == "" {
 			continue
 		}
 		add(deviceOf(health.Mount.Mount), health)
@@ -112,7 +110,7 @@ func (s *copySearch) wantedDevices() map[device][]*Health {
 // system that no volume has at all.
 func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 	d := deviceOf(m.Mount)
-	if (s.selection.PodUID != "" || !s.shownDevices[d] || s.volumesByDevice[d] != nil || s.unclaimed.onHost[d]) && mountns.MayHang(m.FSType) {
+	if (s.scope.PodUID != "" || !s.shownDevices[d] || s.volumesByDevice[d] != nil || s.unclaimed.onHost[d]) && mountns.MayHang(m.FSType) {
 		return true
 	}
 	for _, v := range s.volumesByDevice[d] {
@@ -152,7 +150,7 @@ func (s *copySearch) attribute(found mountns.Mount) {
 	case other.workloadMade || copied.Pod.UID != "" && copied.Pod.UID != health.Pod.UID || other.outsideContainers:
 		health.ForeignCopies++ // it is for its owner to repair
 	case other.processesHidden: // root may find that it is foreign
-		s.coverage.addCopy(health, copied, other.ownerReason)
+		s.seen.Unknown.AddPlace(copied.unknownPlace(health, other.ownerReason))
 	case s.hasRoom(copied):
 		if copied.Decision.Replaceable {
 			copied.Decision = s.decideInContainer(copied, other)
@@ -172,7 +170,7 @@ func (s *copySearch) hasRoom(c *Copy) bool {
 	}
 	n := s.copiesByContainer[whose+c.ContainerID]
 	if s.copiesByContainer[whose+c.ContainerID]++; n == maxCopies {
-		s.coverage.addGap("mounts of volumes in "+whose, fmt.Sprintf("there are more than %d, and the others were not judged", maxCopies))
+		s.seen.Unknown.AddGap("mounts of volumes in "+whose, fmt.Sprintf("there are more than %d, and the others were not judged", maxCopies))
 	}
 	return n < maxCopies
 }
@@ -184,7 +182,7 @@ func (h *Holder) describe() string {
 // matchRecord finds the volume of the container's own pod that the runtime's record of the mount names.
 func (s *copySearch) matchRecord(copied *Copy, o *otherNamespace) Decision {
 	record, ok := s.runtimeRecordOf(copied, o)
-	if !ok || s.selection.PodUID != "" && s.selection.PodUID != copied.Pod.UID {
+	if !ok || s.scope.PodUID != "" && s.scope.PodUID != copied.Pod.UID {
 		return refuseReplacement("%s has it, and not as a volume of its own", copied.describe())
 	}
 	volumes := s.volumesAt(record.HostPath, o.owner)
@@ -249,7 +247,7 @@ func (s *copySearch) volumesAt(hostPath string, owner *cri.Owner) []*Health {
 			found = append(found, v)
 		}
 	}
-	if len(found) == 0 && whole && place.PodUID == owner.PodUID && s.selection.includes(place.PodUID, place.Name) {
+	if len(found) == 0 && whole && place.PodUID == owner.PodUID && s.scope.Includes(place.PodUID, place.Name) {
 		found = append(found, s.addUnmounted(place))
 	}
 	return found

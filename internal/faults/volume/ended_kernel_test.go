@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestHostPathOfAPodThatIsOver: nothing of the pod mounts it any more, whatever has become of what is mounted there.
@@ -28,7 +28,7 @@ func TestHostPathOfAPodThatIsOver(t *testing.T) {
 		corev1.PodRunning: {"", fault.MissingBindSource}, corev1.PodSucceeded: nil, corev1.PodFailed: nil,
 	} {
 		s.pod.Status.Phase = phase
-		survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 		s.must(err)
 		if len(survey.Volumes) != len(want) {
 			t.Fatalf("%s: %d volumes, want %d", phase, len(survey.Volumes), len(want))

@@ -17,20 +17,21 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // enumerator lists volumes. It asks no file system that may hang.
 type enumerator struct {
 	*hostMounts
-	selection Selection
-	coverage  *Coverage
-	pods      kubelet.PodCache           // nil if pods are not known
-	podNames  map[string]kubelet.PodName // by UID, for people; empty if all pods are known
+	scope    mountstate.Scope
+	seen     *mountstate.Survey
+	pods     kubelet.PodCache           // nil if pods are not known
+	podNames map[string]kubelet.PodName // by UID, for people; empty if all pods are known
 }
 
-func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s Selection, c *Coverage) *enumerator {
-	e := &enumerator{hostMounts: h, selection: s, coverage: c, pods: pods}
+func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s mountstate.Scope, seen *mountstate.Survey) *enumerator {
+	e := &enumerator{hostMounts: h, scope: s, seen: seen, pods: pods}
 	for point := range h.visibleMounts {
 		if place, ok := h.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
 			e.podNames, _ = h.node.PodNames(ctx) // for people alone
@@ -63,7 +64,7 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	err := e.node.Do(ctx, func() error {
 		for point, m := range e.visibleMounts {
 			place, ok := e.node.ParseVolume(point)
-			if ok && e.selection.includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType)) {
+			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType)) {
 				volumes = append(volumes, e.volumeAt(place, e.withNamespace(m)))
 			}
 		}
@@ -179,8 +180,8 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	if e.pods == nil {
 		return nil, nil
 	}
-	uids := []string{e.selection.PodUID}
-	if e.selection.PodUID == "" {
+	uids := []string{e.scope.PodUID}
+	if e.scope.PodUID == "" {
 		var err error
 		if uids, err = e.node.PodUIDs(ctx); err != nil {
 			return nil, err
@@ -193,7 +194,7 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {
-			if spec.HostPath == nil || !e.selection.includes(uid, spec.Name) {
+			if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
 				continue
 			}
 			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayFail(m.Major, m.FSType) && m.Point != "/" {

@@ -33,6 +33,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 func TestMain(m *testing.M) {
@@ -241,12 +242,12 @@ func readInContainer(pid int, name string) string {
 // inspectVolume looks at the pod's volume.
 func (s *volumeScene) inspectVolume() *volume.Health {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 	s.must(err)
 	for _, v := range survey.Volumes {
 		if v.Name == pvName {
-			if len(survey.Coverage.Unknown()) > 0 {
-				s.t.Logf("incomplete: %q", survey.Coverage.Unknown())
+			if len(survey.Unknown.Sentences()) > 0 {
+				s.t.Logf("incomplete: %q", survey.Unknown.Sentences())
 			}
 			return v
 		}

@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // combinedRuntime knows the containers of two runtimes.
@@ -94,9 +95,9 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 		err    error
 	)
 	began := time.Now()
-	most := kerneltest.Within(t, func() { survey, err = s.i.Inspect(t.Context(), volume.Selection{}) })
+	most := kerneltest.Within(t, func() { survey, err = s.i.Inspect(t.Context(), mountstate.Scope{}) })
 	s.must(err)
-	said := strings.Join(survey.Coverage.Unknown(), "\n")
+	said := strings.Join(survey.Unknown.Sentences(), "\n")
 	t.Logf("%s, %d MiB, asked %d: %q", time.Since(began), most>>20, survey.Coverage.Asked, said)
 	replaceable, evil := 0, 0
 	for _, v := range survey.Broken() {

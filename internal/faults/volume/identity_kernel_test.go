@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // readOnlyScene is a scene whose pod has the volume at a path of the container, to read alone, and nothing may be run
@@ -175,7 +176,7 @@ func TestForgedDeath(t *testing.T) {
 	}
 	own, err := mountns.Of(evil.PID)
 	g.must(err)
-	for _, selection := range []volume.Selection{{}, {PodUID: string(g.pod.UID)}} {
+	for _, selection := range []mountstate.Scope{{}, {PodUID: string(g.pod.UID)}} {
 		survey, err := g.i.Inspect(t.Context(), selection)
 		g.must(err)
 		for _, health := range survey.Volumes {
@@ -284,12 +285,12 @@ func TestManyCopies(t *testing.T) {
 			}
 			g.server.Kill()
 			g.remount("new")
-			survey, err := g.i.Inspect(t.Context(), volume.Selection{PodUID: string(g.pod.UID)})
+			survey, err := g.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(g.pod.UID)})
 			g.must(err)
 			v := survey.Volumes[0]
-			noted := strings.Contains(strings.Join(survey.Coverage.Unknown(), "\n"), "were not judged")
+			noted := strings.Contains(strings.Join(survey.Unknown.Sentences(), "\n"), "were not judged")
 			if noted == user || user && v.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
-				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Coverage.Unknown())
+				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Unknown.Sentences())
 			}
 			if actions, _ := g.repairVolume(); len(actions) != 2 {
 				t.Errorf("%d steps, want the host's and the container's", len(actions))

@@ -22,7 +22,7 @@ func (e *enumerator) listInside() (volumes []*Volume) {
 		place, _ := e.node.ParseInsideVolume(point)
 		if count[place.PodUID]++; count[place.PodUID] > maxInside {
 			if count[place.PodUID] == maxInside+1 {
-				e.coverage.addGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
+				e.seen.Unknown.AddGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
 					"there are more of them than are looked at")
 			}
 			continue
@@ -42,7 +42,7 @@ func (e *enumerator) listInside() (volumes []*Volume) {
 func (e *enumerator) insidePoints() (points []string) {
 	for point, m := range e.visibleMounts {
 		place, ok := e.node.ParseInsideVolume(point)
-		if ok && mountns.MayHang(m.FSType) && e.selection.includes(place.PodUID, place.Name) {
+		if ok && mountns.MayHang(m.FSType) && e.scope.Includes(place.PodUID, place.Name) {
 			points = append(points, point)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Prober asks mounts whether they are alive, and never hangs: a *probe.Prober.
@@ -45,25 +46,15 @@ type Inspector struct {
 	ownerCache     ownerCache
 }
 
-// Selection narrows an inspection. The zero value is every volume of the node.
-type Selection struct {
-	PodUID string
-	// Volume is the kubelet's name of the volume; empty for all.
-	Volume string
-}
-
-// includes reports whether a volume is to be inspected.
-func (s Selection) includes(podUID, volume string) bool {
-	return (s.PodUID == "" || s.PodUID == podUID) && (s.Volume == "" || s.Volume == volume)
-}
-
 // Survey is the result of an inspection.
 type Survey struct {
 	// Volumes are those that were asked, healthy ones included, by pod, plugin and name.
 	Volumes []*Health
 	// Namespace is the inode number of the kubelet's mount namespace.
 	Namespace uint64
-	Coverage  Coverage
+	// Coverage and Unknown are the extent of the inspection.
+	Coverage mountstate.Coverage
+	Unknown  mountstate.Unknown
 }
 
 // Broken lists the volumes that have a fault, or a copy that has one.
@@ -77,8 +68,8 @@ func (s *Survey) Broken() []*Health {
 	return broken
 }
 
-// Inspect inspects the volumes of a selection. It waits for file systems only as long as the prober does.
-func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
+// Inspect inspects the volumes of a scope. It waits for file systems only as long as the prober does.
+func (i *Inspector) Inspect(ctx context.Context, s mountstate.Scope) (*Survey, error) {
 	began := time.Now()
 	inspection, err := i.inspect(ctx, s)
 	if err == nil {
@@ -90,32 +81,35 @@ func (i *Inspector) Inspect(ctx context.Context, s Selection) (*Survey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}
-	inspection.coverage.Took = time.Since(began)
-	return &Survey{Volumes: inspection.volumes, Namespace: inspection.host.namespace.Inode, Coverage: inspection.coverage}, nil
+	inspection.seen.Coverage.Took = time.Since(began)
+	return &Survey{
+		Volumes: inspection.volumes, Namespace: inspection.host.namespace.Inode, Coverage: inspection.seen.Coverage, Unknown: inspection.seen.Unknown,
+	}, nil
 }
 
-// inspection is what decides on repairs of the volumes of a selection.
+// inspection is what decides on repairs of the volumes of a scope.
 type inspection struct {
-	selection Selection
-	host      *hostMounts
-	volumes   []*Health
-	copies    []*Copy // healthy ones included
-	coverage  Coverage
+	scope   mountstate.Scope
+	host    *hostMounts
+	volumes []*Health
+	copies  []*Copy // healthy ones included
+	seen    mountstate.Survey
 }
 
 // inspect does the steps that decide on a repair.
-func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, error) {
+func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspection, error) {
 	host, err := readHostMounts(ctx, i.Kubelet)
 	if err != nil {
 		return nil, err
 	}
-	n := &inspection{selection: s, host: host, coverage: Coverage{Mounts: len(host.table.Mounts())}}
-	enumerator := newEnumerator(ctx, host, i.Pods, s, &n.coverage)
+	n := &inspection{scope: s, host: host}
+	n.seen.Coverage.Mounts = len(host.table.Mounts())
+	enumerator := newEnumerator(ctx, host, i.Pods, s, &n.seen)
 	volumes, err := enumerator.enumerate(ctx)
 	if err != nil {
 		return nil, err
 	}
-	prober := &batchProber{Prober: i.Prober, coverage: &n.coverage}
+	prober := &batchProber{Prober: i.Prober, seen: &n.seen}
 	evidence, err := prober.gatherEvidence(ctx, volumes)
 	if err != nil {
 		return nil, err
@@ -123,7 +117,7 @@ func (i *Inspector) inspect(ctx context.Context, s Selection) (*inspection, erro
 	for _, of := range evidence {
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
-	n.coverage.addVolumes(n.volumes)
+	addUnknownVolumes(&n.seen.Unknown, n.volumes)
 	if err := i.addRemovalFacts(ctx, enumerator, n.volumes); err != nil {
 		return nil, err
 	}

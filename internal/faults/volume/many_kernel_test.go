@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // addVolume has another volume of another pod in place: directory below of what is mounted at base, staged and bound.
@@ -63,11 +64,11 @@ func TestManyDead(t *testing.T) {
 		staged[g] = name
 	}
 	began := time.Now()
-	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	t.Logf("%d healthy volumes: %s, asked %d", len(survey.Volumes), time.Since(began), survey.Coverage.Asked)
 	if len(survey.Volumes) != many || len(survey.Broken()) > 0 {
-		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Coverage.Unknown())
+		t.Fatalf("%d volumes, %d broken; %q", len(survey.Volumes), len(survey.Broken()), survey.Unknown.Sentences())
 	}
 	server.Kill()
 	s.must(systest.UnmountPath(base, true))
@@ -78,12 +79,12 @@ func TestManyDead(t *testing.T) {
 		s.must(sys.BindMount(filepath.Join(base, "vol", name), g))
 	}
 	began = time.Now()
-	survey, err = s.i.Inspect(t.Context(), volume.Selection{})
+	survey, err = s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	took := time.Since(began)
 	t.Logf("%d dead volumes: %s, asked %d", len(survey.Broken()), took, survey.Coverage.Asked)
 	if len(survey.Broken()) != many || took > kerneltest.Patience(time.Minute) {
-		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Coverage.Unknown())
+		t.Errorf("%d of %d are broken, after %s; %q", len(survey.Broken()), many, took, survey.Unknown.Sentences())
 	}
 	// For each volume its own mount, what is staged for it, and the directory there that belongs in its place.
 	if survey.Coverage.Asked > 3*many {
@@ -133,14 +134,14 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s.server.Kill()
 	s.remount("new,nonempty")
 	began := time.Now()
-	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	got := map[string]fault.Code{}
 	for _, v := range survey.Broken() {
 		got[v.Name] = v.Code
 	}
 	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > kerneltest.Patience(time.Minute) {
-		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Coverage.Unknown())
+		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Unknown.Sentences())
 	}
 	fate, want := strings.Join(survey.Broken()[0].DaemonNotes, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
 	if sys.HasFUSEServer.Probe() != nil { // the stopped daemon may be the one

@@ -13,11 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestNamesOfAVolume: a fault keeps the kubelet's name of the volume, and has the name in the pod's spec beside it where only one
@@ -53,7 +53,7 @@ func TestNamesOfAVolume(t *testing.T) {
 				mountAt(s.Node.VolumePoint(kubelet.Volume{PodUID: volumetest.OtherUID, Plugin: kubelet.CSIPlugin, Name: pvName}))
 			}
 			s.server.Kill()
-			survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 			if err != nil || len(survey.Broken()) != 1 {
 				t.Fatalf("broken: %+v, %v", survey, err)
 			}

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 const (
@@ -55,7 +56,7 @@ type namespaces struct {
 	runtime          Runtime // nil: there is none
 	cache            *ownerCache
 	kubeletNamespace mountns.Namespace // the kubelet's
-	coverage         *Coverage
+	seen             *mountstate.Survey
 
 	byKey map[mountns.Key]*otherNamespace
 	// processesMayBeHidden is whether processes may be in them that were not seen.
@@ -93,7 +94,7 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	if err != nil {
 		return err
 	}
-	n.coverage.addSkipped(survey.Skipped)
+	n.seen.Unknown.AddSkipped(survey.Skipped...)
 	view, err := sys.ProcVisibility()
 	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for _, other := range n.byKey {
@@ -232,7 +233,7 @@ func (n *namespaces) tableOf(o *otherNamespace) *mountinfo.Table {
 	if key := o.namespace.Key(); !n.lastTable.read || n.lastTable.key != key {
 		n.lastTable = cachedTable{key: key, table: o.mountTable(), read: true}
 		if n.lastTable.table == nil {
-			n.coverage.addGap(fmt.Sprintf("the mount table of mount namespace %s", o.namespace), "it cannot be read, or is too long")
+			n.seen.Unknown.AddGap(fmt.Sprintf("the mount table of mount namespace %s", o.namespace), "it cannot be read, or is too long")
 		}
 	}
 	return n.lastTable.table

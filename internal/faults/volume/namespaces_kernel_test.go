@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 var must = kerneltest.Must
@@ -211,7 +212,7 @@ func TestNamespaceThatEnds(t *testing.T) {
 			process.Kill()
 			self, err := mountns.Self()
 			must(t, err)
-			n := &namespaces{kubeletNamespace: self, coverage: &Coverage{}}
+			n := &namespaces{kubeletNamespace: self, seen: &mountstate.Survey{}}
 			must(t, n.findOwners(t.Context(), []mountns.Mount{{Namespace: ns}}))
 			if other := n.otherNamespaceOf(ns); other.gone == kept {
 				t.Errorf("gone: %v, want %v", other.gone, !kept)

@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // diskDir returns the directory of a file system that a path of the host is, as the mount table has it.
@@ -50,8 +51,8 @@ type plainDir struct {
 // plainDirs lists the places of CSI volumes that are recorded and not mounted, by the device that they lie on. It is normal
 // for a pod that waits for its volumes.
 func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, error) {
-	uids := []string{e.selection.PodUID}
-	if e.selection.PodUID == "" {
+	uids := []string{e.scope.PodUID}
+	if e.scope.PodUID == "" {
 		var err error
 		if uids, err = e.node.PodUIDs(ctx); err != nil {
 			return nil, err
@@ -74,7 +75,7 @@ func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, err
 }
 
 func (e *enumerator) addPlainDir(to map[device][]*plainDir, place kubelet.Volume) {
-	if place.Plugin != kubelet.CSIPlugin || !e.selection.includes(place.PodUID, place.Name) {
+	if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
 		return
 	}
 	point := e.node.VolumePoint(place)
@@ -97,7 +98,7 @@ func (s *copySearch) notePlainDir(m mountns.Mount) {
 			continue
 		}
 		p.noted = true
-		s.coverage.addUnjudged(Unjudged{Pod: s.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
+		s.seen.Unknown.AddPlace(mountstate.Place{Pod: s.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
 			"nothing is mounted there, and mount namespace %s has that directory of the node's own disk at %q: what is written there does not "+
 				"get into the volume", m.Namespace, m.Point)})
 	}

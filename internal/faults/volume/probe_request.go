@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // probeRequest is a target to ask, and the function that takes the answer.
@@ -42,7 +43,7 @@ const (
 // batchProber asks many targets at once, and counts them.
 type batchProber struct {
 	Prober
-	coverage *Coverage
+	seen *mountstate.Survey
 }
 
 // askAll asks all of it, at once if it is not more than one batch.
@@ -87,7 +88,7 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 		return nil, fmt.Errorf("ask %d mounts: %d answers: %w", len(targets), len(answers), cmp.Or(err, ctx.Err(), errShortReply))
 	}
 	if err != nil { // the answers say which
-		p.coverage.addGap("mounts of volumes that could not be asked", err.Error())
+		p.seen.Unknown.AddGap("mounts of volumes that could not be asked", err.Error())
 	}
 	for i, r := range requests {
 		r.receive(answers[i])
@@ -95,6 +96,6 @@ func (p *batchProber) askOnce(ctx context.Context, requests []probeRequest) (lef
 			left = append(left, r)
 		}
 	}
-	p.coverage.Asked += len(requests) - len(left)
+	p.seen.Coverage.Asked += len(requests) - len(left)
 	return left, nil
 }

@@ -4,20 +4,27 @@
 package volume
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Recording is what the node has answered to an inspection, so that it can be written down and judged again elsewhere.
 type Recording struct {
-	Namespace uint64   `json:"namespace"`
-	Coverage  Coverage `json:"coverage"`
+	Namespace uint64           `json:"namespace"`
+	Coverage  recordedCoverage `json:"coverage"`
 	// Volumes are those that were asked, healthy ones included.
 	Volumes []RecordedVolume `json:"volumes"`
+}
+
+// recordedCoverage is the extent of the inspection.
+type recordedCoverage struct {
+	mountstate.Coverage
+
+	Unjudged   []mountstate.Place `json:",omitempty"`
+	Incomplete []mountstate.Gap   `json:",omitempty"`
 }
 
 // RecordedVolume is what the node has answered about one volume.
@@ -44,7 +51,7 @@ type RecordedCopy struct {
 
 // Record writes down what the survey rests on.
 func (s *Survey) Record() Recording {
-	recording := Recording{Namespace: s.Namespace, Coverage: s.Coverage, Volumes: []RecordedVolume{}}
+	recording := Recording{Namespace: s.Namespace, Coverage: recordedCoverage{s.Coverage, s.Unknown.Places, s.Unknown.Gaps}, Volumes: []RecordedVolume{}}
 	for _, health := range s.Volumes {
 		of := RecordedVolume{Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, Surroundings: health.Surroundings}
 		if health.Staging != nil {
@@ -60,12 +67,16 @@ func (s *Survey) Record() Recording {
 
 // Judge makes the survey again from what was written down. podOf gives a pod by its UID, nil if it is not known.
 func (r Recording) Judge(podOf func(uid string) *corev1.Pod) *Survey {
-	s := &Survey{Namespace: r.Namespace, Coverage: r.Coverage}
+	s := &Survey{Namespace: r.Namespace, Coverage: r.Coverage.Coverage, Unknown: mountstate.Unknown{Gaps: r.Coverage.Incomplete}}
 	for _, of := range r.Volumes {
 		s.Volumes = append(s.Volumes, of.healthOf(podOf(of.Evidence.Pod.UID)))
 	}
-	s.Coverage.Unjudged = slices.DeleteFunc(slices.Clone(s.Coverage.Unjudged), func(u Unjudged) bool { return u.Namespace == "" })
-	s.Coverage.addVolumes(s.Volumes) // they were judged again
+	for _, p := range r.Coverage.Unjudged {
+		if p.Namespace != "" { // the others were judged again
+			s.Unknown.AddPlace(p)
+		}
+	}
+	addUnknownVolumes(&s.Unknown, s.Volumes)
 	return s
 }
 
@@ -105,4 +116,15 @@ func specOf(pod *corev1.Pod, v Volume) podSpec {
 		}
 	}
 	return spec
+}
+
+// MountNamespaces are the numbers of the mount namespaces with a copy, each with a process in it; 0: none is known.
+func (r Recording) MountNamespaces() map[uint64]int {
+	all := map[uint64]int{}
+	for _, v := range r.Volumes {
+		for _, c := range v.Copies {
+			all[c.Mount.Namespace.Inode] = max(all[c.Mount.Namespace.Inode], c.Mount.Namespace.PID)
+		}
+	}
+	return all
 }

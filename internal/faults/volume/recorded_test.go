@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // TestRecordingIsJudgedAgain writes down a volume with each answer that a mount can give, and reaches the same findings
@@ -51,7 +52,7 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			if health.Code != c.want {
 				t.Fatalf("judged %q, want %q", health.Code, c.want)
 			}
-			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Coverage: Coverage{Incomplete: []Gap{{"x", "y"}}}}).Record())
+			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Unknown: mountstate.Unknown{Gaps: []mountstate.Gap{{What: "x", Why: "y"}}}}).Record())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +61,7 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := r.Judge(func(string) *corev1.Pod { return pod })
-			if diff := cmp.Diff(health.Findings(), s.Volumes[0].Findings()); diff != "" || len(s.Coverage.Incomplete) != 1 {
+			if diff := cmp.Diff(health.Findings(), s.Volumes[0].Findings()); diff != "" || len(s.Unknown.Gaps) != 1 {
 				t.Errorf("findings (-node +recording):\n%s", diff)
 			}
 		})

@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 const mountedIn = "something is mounted in the volume"
@@ -327,7 +328,7 @@ func TestHostPath(t *testing.T) {
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
 	c := s.startProcess(name, "/data")
 	look := func() *volume.Health {
-		survey, err := s.i.Inspect(t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 		s.must(err)
 		if len(survey.Volumes) != 1 || survey.Volumes[0].Plugin != volume.HostPathPlugin {
 			t.Fatalf("volumes = %+v", survey.Volumes)

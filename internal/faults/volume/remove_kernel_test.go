@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // deadMountScene has a pod with an emptyDir and a hostPath. at is where FUSE file systems are mounted.
@@ -67,7 +68,7 @@ func (s *deadMountScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} 
 // only is the one broken volume, with its finding.
 func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), volume.Selection{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 	s.must(err)
 	broken := survey.Broken()
 	if len(broken) != 1 || len(broken[0].Findings()) != 1 {
@@ -133,7 +134,7 @@ func (s *deadMountScene) podProcess() (end func()) {
 func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	s := newDeadMountScene(t, false)
 	server := s.serve()
-	if survey, err := s.i.Inspect(t.Context(), volume.Selection{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Inside {
+	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Inside {
 		t.Fatalf("healthy: %+v, %v", survey, err)
 	}
 	server.Kill()
@@ -197,7 +198,7 @@ func TestDeadMountOverALivingOne(t *testing.T) {
 	if proof := s.run(actions[1:]); !proof.Healed || s.layers() != 1 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
 	}
-	if survey, err := s.i.Inspect(t.Context(), volume.Selection{}); err != nil || len(survey.Broken()) != 0 {
+	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Broken()) != 0 {
 		t.Errorf("%+v, %v", survey, err)
 	}
 }
@@ -262,7 +263,7 @@ func TestForgedRemovals(t *testing.T) {
 	}
 	s.must(systest.UnmountPath(s.at, true))
 	s.serve()
-	survey, err := s.i.Inspect(t.Context(), volume.Selection{})
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Broken() {
 		t.Fatalf("volumes %+v", survey.Volumes)

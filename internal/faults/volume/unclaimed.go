@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // A container may have a file system that is no volume's which is known: a hostPath whose spec was not given, or a mount
@@ -80,12 +81,12 @@ func (u *unclaimed) podOf(other *otherNamespace) string {
 // addUnclaimed notes a mount of a container that is of no volume.
 func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
 	d := deviceOf(c.Mount.Mount)
-	if s.selection.Volume != "" || other.workloadMade || !isRemote(c.FSType) || s.unclaimed.claimed[d] || s.isOfKubelet(c, other) ||
+	if s.scope.Volume != "" || other.workloadMade || !isRemote(c.FSType) || s.unclaimed.claimed[d] || s.isOfKubelet(c, other) ||
 		cameWithHost(c, other) {
 		return
 	}
 	uid := s.unclaimed.podOf(other)
-	if uid == "" || s.selection.PodUID != "" && uid != s.selection.PodUID || !s.hasRoom(c) {
+	if uid == "" || s.scope.PodUID != "" && uid != s.scope.PodUID || !s.hasRoom(c) {
 		return
 	}
 	s.unclaimed.byDevice[d] = append(s.unclaimed.byDevice[d], &unclaimedMount{c, uid, other})
@@ -144,7 +145,7 @@ func (s *copySearch) judgeUnclaimed(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(a[0].Minor, b[0].Minor), cmp.Compare(a[0].Major, b[0].Major))
 	})
 	if len(all) > maxUnclaimed {
-		s.coverage.addGap("file systems in containers that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked",
+		s.seen.Unknown.AddGap("file systems in containers that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked",
 			maxUnclaimed))
 		all = all[:maxUnclaimed]
 	}
@@ -217,7 +218,7 @@ func (s *copySearch) takeUnclaimedMount(m *unclaimedMount, answer probe.Answer, 
 			reason += fmt.Sprintf("; process %d of the pod is in mount namespace %s, and which container that is, is not known: %s",
 				m.Namespace.PID, m.Namespace, m.other.ownerReason)
 		}
-		s.coverage.addUnjudged(Unjudged{Pod: s.faultPod(m.podUID), Container: m.Container, Point: m.Point, Namespace: m.Namespace.String(), Reason: reason})
+		s.seen.Unknown.AddPlace(mountstate.Place{Pod: s.faultPod(m.podUID), Container: m.Container, Point: m.Point, Namespace: m.Namespace.String(), Reason: reason})
 		return
 	}
 	from := "the container runtime has not mounted it"

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // unclaimedScene is a container that has a FUSE file system of the host, which is no volume that is known without the spec of
@@ -41,7 +42,7 @@ func unclaimedScene(t *testing.T, over ...string) (s *volumeScene, host string, 
 	return s, host, daemon
 }
 
-func (s *volumeScene) findings(of volume.Selection) (all []fault.Finding, survey *volume.Survey) {
+func (s *volumeScene) findings(of mountstate.Scope) (all []fault.Finding, survey *volume.Survey) {
 	s.t.Helper()
 	survey, err := s.i.Inspect(s.t.Context(), of)
 	s.must(err)
@@ -54,7 +55,7 @@ func (s *volumeScene) findings(of volume.Selection) (all []fault.Finding, survey
 // TestDeadFileSystemOfNoVolume: a container has it, and no spec was given.
 func TestDeadFileSystemOfNoVolume(t *testing.T) {
 	s, host, daemon := unclaimedScene(t)
-	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
 		t.Fatalf("while it lives: %+v, %+v", all, survey.Coverage)
 	}
 	daemon.Kill()
@@ -62,7 +63,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 		if !onHost {
 			s.must(systest.UnmountPath(host, true))
 		}
-		for _, of := range []volume.Selection{{}, {PodUID: string(s.pod.UID)}} {
+		for _, of := range []mountstate.Scope{{}, {PodUID: string(s.pod.UID)}} {
 			all, survey := s.findings(of)
 			if len(all) != 1 {
 				t.Fatalf("on the host %v, %+v: findings %+v, %+v", onHost, of, all, survey.Coverage)
@@ -95,7 +96,7 @@ func TestDeadFileSystemOfAHostPath(t *testing.T) {
 	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}}}
 	s.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: "/data"}}
 	s.i.Pods = pods{string(s.pod.UID): s.pod}
-	all, _ := s.findings(volume.Selection{})
+	all, _ := s.findings(mountstate.Scope{})
 	places := map[fault.Place]int{}
 	for _, f := range all {
 		places[f.Details.Place]++
@@ -111,7 +112,7 @@ func TestDeadFileSystemOfNoPod(t *testing.T) {
 	kerneltest.Start(t, "daemon")
 	daemon.Kill()
 	s.runtime.of = &cri.Owner{ContainerID: "c2", Container: "x", PodUID: "other"}
-	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
 		t.Errorf("pod of another kubelet: %+v, %+v", all, survey.Coverage)
 	}
 }
@@ -122,7 +123,7 @@ func TestHiddenDeadFileSystem(t *testing.T) {
 	kerneltest.FUSE(t, lives)
 	s, _, daemon := unclaimedScene(t, lives, "/data")
 	daemon.Kill()
-	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
 		t.Errorf("%+v, %+v", all, survey.Coverage)
 	}
 }
@@ -133,7 +134,7 @@ func TestDeadFileSystemOfTheNode(t *testing.T) {
 	s, _, daemon := unclaimedScene(t)
 	s.runtime.of.Mounts = []cri.Mount{{HostPath: "/", ContainerPath: "/"}}
 	daemon.Kill()
-	if all, survey := s.findings(volume.Selection{}); len(all) > 0 || len(survey.Coverage.Unjudged) > 0 {
+	if all, survey := s.findings(mountstate.Scope{}); len(all) > 0 || len(survey.Unknown.Places) > 0 {
 		t.Errorf("%+v, %+v", all, survey.Coverage)
 	}
 }

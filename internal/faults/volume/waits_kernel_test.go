@@ -26,6 +26,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // overlayTrapRole is a role: an overlay of args[1], which is a directory of a FUSE file system, below args[0], and a
@@ -84,7 +85,7 @@ func inspectRole(args []string, ready func(string)) error {
 	ready("")
 	for {
 		began := time.Now()
-		survey, err := i.Inspect(context.Background(), volume.Selection{}) //nolint:forbidigo // it runs in a process that has no test
+		survey, err := i.Inspect(context.Background(), mountstate.Scope{}) //nolint:forbidigo // it runs in a process that has no test
 		if err != nil {
 			return err
 		}

@@ -31,19 +31,20 @@ type Mount struct {
 // not take place.
 type Survey struct {
 	// Backend is "kernel" or "procfs".
-	Backend string
+	Backend string `json:"backend"`
 	// Namespaces and Mounts are how many were read.
-	Namespaces, Mounts int
+	Namespaces int `json:"namespaces"`
+	Mounts     int `json:"mounts"`
 	// Denied counts processes whose namespace may not be read. Through procfs their mounts are read all the same, if
 	// they show any.
-	Denied int
+	Denied int `json:"denied,omitempty"`
 	// DeniedPIDs are the processes that any of several passes could not inspect, each once.
 	DeniedPIDs []int `json:"-"`
 	// Partial counts namespaces that could not be read, or of which only the mounts inside some process' chroot were
 	// seen.
-	Partial int
+	Partial int `json:"partial,omitempty"`
 	// Skipped names, in phrases, the things that were left out because a bound was met.
-	Skipped []string
+	Skipped []string `json:"skipped,omitempty"`
 }
 
 // CheckComplete is an error if something was skipped: then a mount that was not found may exist all the same.

@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -32,7 +33,7 @@ const (
 
 // Surveyor looks at volumes: a *volume.Inspector.
 type Surveyor interface {
-	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 }
 
 // Collector is the processor volumeHealthCollector.
@@ -113,7 +114,7 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
-	survey, err := c.Inspector.Inspect(ctx, scope.Selection)
+	survey, err := c.Inspector.Inspect(ctx, scope.Scope)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -162,7 +163,7 @@ func describeSurvey(survey *volume.Survey) string {
 	if more := len(survey.Volumes) - maxListedVolumes; more > 0 {
 		text += fmt.Sprintf("; %d volumes are not listed", more)
 	}
-	if left := survey.Coverage.Unknown(); len(left) > 0 {
+	if left := survey.Unknown.Sentences(); len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxListedEvidence)], "; ")
 	}
 	return text

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -71,9 +72,10 @@ func TestListsEveryVolume(t *testing.T) {
 	t.Parallel()
 	s := &fakeSurveyor{survey: volume.Survey{
 		Volumes: []*volume.Health{listedHealthy("a"), listedBroken("b")}, Namespace: 4026531841,
-		Coverage: volume.Coverage{
-			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99}, Incomplete: []volume.Gap{{What: "mnt:[9]", Why: "it went"}},
+		Coverage: mountstate.Coverage{
+			Mounts: 30, Asked: 4, Namespaces: &mountns.Survey{Backend: "kernel", Namespaces: 7, Mounts: 99},
 		},
+		Unknown: mountstate.Unknown{Gaps: []mountstate.Gap{{What: "mnt:[9]", Why: "it went"}}},
 	}}
 	list, result := collectVolumes(t, s, processor.Request{})
 	pod := fault.Pod{Namespace: "default", Name: "web", UID: "1"}
@@ -98,7 +100,7 @@ func TestListsEveryVolume(t *testing.T) {
 			t.Errorf("survey %q does not say %q", result.Values[KeyVolumeSurvey], part)
 		}
 	}
-	if s.asked != (volume.Selection{}) {
+	if s.asked != (mountstate.Scope{}) {
 		t.Errorf("asked %+v, want the whole node", s.asked)
 	}
 }
@@ -111,7 +113,7 @@ func TestInspectsThePodAlone(t *testing.T) {
 		Values: map[string]string{volume.ParamVolume: "pvc-1", "collector.kubernetes.pod.detail": `{"metadata":{"uid":"other"}}`},
 	}
 	list, result := collectVolumes(t, s, request)
-	if want := (volume.Selection{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
+	if want := (mountstate.Scope{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
 		t.Errorf("asked %+v, want %+v", s.asked, want)
 	}
 	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -80,7 +81,7 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
-	survey, err := d.Inspector.Inspect(ctx, scope.Selection)
+	survey, err := d.Inspector.Inspect(ctx, scope.Scope)
 	if err != nil {
 		return processor.Result{}, err
 	}
@@ -97,12 +98,12 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 
 // unjudged lists the volumes and copies of which nothing can be said, and the parts of the node that could not be looked at.
 func (s searchScope) unjudged(survey *volume.Survey) (texts []string) {
-	for _, u := range survey.Coverage.Unjudged {
+	for _, u := range survey.Unknown.Places {
 		if s.container == "" || u.Container == "" || u.Container == s.container {
 			texts = append(texts, u.String())
 		}
 	}
-	for _, g := range survey.Coverage.Incomplete {
+	for _, g := range survey.Unknown.Gaps {
 		texts = append(texts, g.String())
 	}
 	return texts
@@ -110,7 +111,7 @@ func (s searchScope) unjudged(survey *volume.Survey) (texts []string) {
 
 // searchScope is what is looked at.
 type searchScope struct {
-	volume.Selection
+	mountstate.Scope
 	pod       *corev1.Pod // nil: the node
 	container string      // empty: all of the pod
 }
@@ -118,7 +119,7 @@ type searchScope struct {
 // scopeOf is what a request asks for. elsewhere, if it is not empty, says why there is nothing of the pod to be seen on
 // this node.
 func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope searchScope, elsewhere string, err error) {
-	scope = searchScope{container: r.Pod.Container, Selection: volume.Selection{Volume: r.Values[volume.ParamVolume]}}
+	scope = searchScope{container: r.Pod.Container, Scope: mountstate.Scope{Volume: r.Values[volume.ParamVolume]}}
 	if r.Pod == (processor.Pod{}) {
 		return scope, "", nil
 	}
@@ -175,7 +176,7 @@ func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 
 // coverageGaps is what was not looked at.
 func coverageGaps(survey *volume.Survey) (text string) {
-	if left := survey.Coverage.Unknown(); len(left) > 0 {
+	if left := survey.Unknown.Sentences(); len(left) > 0 {
 		text += "; not looked at: " + strings.Join(left[:min(len(left), maxDescribed)], "; ")
 	}
 	return text

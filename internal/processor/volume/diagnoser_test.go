@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -31,10 +32,10 @@ import (
 type fakeSurveyor struct {
 	survey volume.Survey
 	err    error
-	asked  volume.Selection
+	asked  mountstate.Scope
 }
 
-func (s *fakeSurveyor) Inspect(_ context.Context, selection volume.Selection) (*volume.Survey, error) {
+func (s *fakeSurveyor) Inspect(_ context.Context, selection mountstate.Scope) (*volume.Survey, error) {
 	s.asked = selection
 	return &s.survey, s.err
 }
@@ -110,7 +111,7 @@ func TestReportsEveryBrokenVolume(t *testing.T) {
 	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
 	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthyVolume(pod, "c"), three}}}, exitQuestions{}
 	result := runDiagnoser(t, s, requestFor(pod), d)
-	if result.NotApplicable != "" || s.asked != (volume.Selection{PodUID: string(pod.UID)}) {
+	if result.NotApplicable != "" || s.asked != (mountstate.Scope{PodUID: string(pod.UID)}) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
 	}
 	want := map[string]string{
@@ -164,7 +165,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 		"healthy":        {volume.Survey{Volumes: []*volume.Health{healthyVolume(pod, "a")}}, func(*processor.Request) {}, []string{`volume "a" at "/p/a": Alive`}},
 		"not asked":      {volume.Survey{Volumes: []*volume.Health{denied}}, func(*processor.Request) {}, []string{"Denied", "permission denied"}},
 		"many":           {volume.Survey{Volumes: many}, func(*processor.Request) {}, []string{`"v9"`, "and 4 more"}},
-		"incomplete":     {volume.Survey{Coverage: volume.Coverage{Incomplete: []volume.Gap{{What: "mnt:[9]", Why: "it has gone"}}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9]: it has gone"}},
+		"incomplete":     {volume.Survey{Unknown: mountstate.Unknown{Gaps: []mountstate.Gap{{What: "mnt:[9]", Why: "it has gone"}}}}, func(*processor.Request) {}, []string{"not looked at: mnt:[9]: it has gone"}},
 		"the whole node": {volume.Survey{}, func(r *processor.Request) { r.Pod = processor.Pod{} }, []string{"this node has no volume"}},
 		"another node":   {volume.Survey{}, func(r *processor.Request) { r.Node = "other" }, []string{`runs on node "my-node", and this is node "other"`}},
 		"another volume": {volume.Survey{}, func(r *processor.Request) { r.Values = map[string]string{volume.ParamVolume: "data"} }, []string{`no volume "data"`, "PersistentVolume"}},

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
@@ -38,7 +39,7 @@ const (
 
 // Inspector judges volumes and changes their mounts: a *volume.Inspector.
 type Inspector interface {
-	Inspect(ctx context.Context, s volume.Selection) (*volume.Survey, error)
+	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
 	Apply(ctx context.Context, a fault.Action) (fault.Applied, error)
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
@@ -89,7 +90,7 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 	if err != nil || elsewhere != "" {
 		return repair.Part{NotApplicable: elsewhere}, err
 	}
-	survey, err := h.Inspector.Inspect(ctx, volume.Selection{PodUID: string(pod.UID), Volume: request.Values[volume.ParamVolume]})
+	survey, err := h.Inspector.Inspect(ctx, mountstate.Scope{PodUID: string(pod.UID), Volume: request.Values[volume.ParamVolume]})
 	if err != nil {
 		return repair.Part{}, err
 	}
@@ -202,7 +203,7 @@ func (d *rebindDraft) addRefusal(format string, args ...any) {
 // asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed })
-	if unasked || len(s.Coverage.Unknown()) > 0 || len(d.brokenVolumes(s)) > 0 {
+	if unasked || len(s.Unknown.Sentences()) > 0 || len(d.brokenVolumes(s)) > 0 {
 		return nil
 	}
 	var gone []fault.Absence
@@ -222,7 +223,7 @@ func (d *rebindDraft) nothingReason(survey *volume.Survey) string {
 		return fmt.Sprintf("no volume of pod %s is repaired: no repair is known", name)
 	}
 	text := fmt.Sprintf("pod %s has no broken volume: %d volumes on file systems that can die were looked at", name, len(survey.Volumes))
-	if left := survey.Coverage.Unknown(); len(left) > 0 {
+	if left := survey.Unknown.Sentences(); len(left) > 0 {
 		text += "; not looked at: " + processor.JoinReasons(left, maxReasons)
 	}
 	return text

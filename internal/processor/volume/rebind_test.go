@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 	"kubediag.org/kubediag/internal/repair/repairtest"
@@ -38,7 +39,7 @@ type fakeInspector struct {
 	refuses error // of Apply
 	proof   volume.Proof
 
-	asked    volume.Selection
+	asked    mountstate.Scope
 	options  volume.PlanOptions
 	applied  []fault.Action
 	verified []fault.Action
@@ -50,7 +51,7 @@ type plannedRepair struct {
 	refusals []string
 }
 
-func (j *fakeInspector) Inspect(_ context.Context, s volume.Selection) (*volume.Survey, error) {
+func (j *fakeInspector) Inspect(_ context.Context, s mountstate.Scope) (*volume.Survey, error) {
 	j.asked = s
 	return &j.survey, j.err
 }
@@ -219,7 +220,7 @@ func TestReportsWhyNothingIsRepaired(t *testing.T) {
 		"being deleted":                      {func(w *rebindWorld) { w.breakVolume("a"); w.pod.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "is being deleted", 0},
 		"ended":                              {func(w *rebindWorld) { w.breakVolume("a"); w.pod.Status.Phase = corev1.PodSucceeded }, "has ended (Succeeded)", 0},
 		"on another node":                    {func(w *rebindWorld) { w.breakVolume("a"); w.request.Node = "other" }, `this is node "other"`, 0},
-		"incomplete":                         {func(w *rebindWorld) { w.survey.Coverage.Incomplete = []volume.Gap{{What: "mnt:[9]", Why: "it went"}} }, "not looked at: mnt:[9]: it went", 0},
+		"incomplete":                         {func(w *rebindWorld) { w.survey.Unknown.Gaps = []mountstate.Gap{{What: "mnt:[9]", Why: "it went"}} }, "not looked at: mnt:[9]: it went", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,7 +247,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
 	plan := w.planRepair(t)
-	if w.asked != (volume.Selection{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
+	if w.asked != (mountstate.Scope{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
 		t.Errorf("asked %+v, %+v", w.asked, w.options)
 	}
 	if len(plan.Actions) != 1 || *plan.Actions[0].Mount != *action.Mount {

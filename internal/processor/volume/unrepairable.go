@@ -10,6 +10,7 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 )
 
@@ -24,7 +25,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 	if podUID == "" {
 		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
 	}
-	survey, err := j.Inspector.Inspect(ctx, volume.Selection{PodUID: podUID})
+	survey, err := j.Inspector.Inspect(ctx, mountstate.Scope{PodUID: podUID})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,7 +52,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		}
 	}
 	if len(findings) == 0 {
-		reasons = append(repairable, survey.Coverage.Unknown()...)
+		reasons = append(repairable, survey.Unknown.Sentences()...)
 	}
 	return findings, reasons, nil
 }

@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/test/ceph"
 	"kubediag.org/kubediag/test/ceph/states"
 )
@@ -77,12 +78,12 @@ func (s *scene) Owner(_ context.Context, cgroup string) (cri.Owner, error) {
 
 func (s *scene) inspect() *volume.Health {
 	s.t.Helper()
-	survey, err := s.judge.Inspect(s.t.Context(), volume.Selection{})
+	survey, err := s.judge.Inspect(s.t.Context(), mountstate.Scope{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	if len(survey.Volumes) != 1 { // Coverage.Incomplete may be about mount namespaces that other programs flood meanwhile
-		s.t.Fatalf("%d volumes, incomplete: %q", len(survey.Volumes), survey.Coverage.Incomplete)
+		s.t.Fatalf("%d volumes, incomplete: %q", len(survey.Volumes), survey.Unknown.Gaps)
 	}
 	return survey.Volumes[0]
 }

@@ -48,8 +48,8 @@ Next:
   kubediag explain MissingBindSource  # cause, proof, repair by hand, prevention
 
 Looked at 1 pod (no specs), 2 subPath binds, 3 volumes and 40 mounts in 0.5 ms.
-! Not judged: /k/pods/u/volume-subpaths/v/c/0: the file system says \x1b
-! Not judged: volume "v" of pod u at /k/pods/u/volumes/x/v/mount: denied\x1b
+! Not judged: "/k/pods/u/volume-subpaths/v/c/0": the file system says \x1b
+! Not judged: volume "v" of pod "u" at "/k/pods/u/volumes/x/v/mount": denied\x1b
 ! Names of pods are missing: runtime: deadline\u202e exceeded
 ! Not looked at: 1 process: it refuses\x1b: ask.
 ! Unknown whether this kubelet renews stale binds (kubelets from 1.19 do).

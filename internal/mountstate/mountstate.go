@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mountstate has the question that all looks at a node answer, and the form of the answer: a Scope in, a Survey out.
+//
+// A survey has the faults that were found, what was counted on the way, and what is unknown. Without faults and with
+// something unknown, nothing is known to be well, and each program that shows a survey says so. The package asks no file system, and
+// knows no fault and no kubelet: families of faults fill its types, and programs print them.
+package mountstate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountns"
+)
+
+// Inspector looks for faults of one kind. It changes nothing.
+type Inspector interface {
+	// Look gives up when ctx is done. An error means that nothing is known.
+	Look(ctx context.Context, s Scope) (Survey, error)
+}
+
+// Scope narrows a look. The zero value is the whole node.
+type Scope struct {
+	PodUID string
+	// Volume is the kubelet's name of a volume.
+	Volume string
+}
+
+// Includes reports whether a volume of a pod is to be looked at.
+func (s Scope) Includes(podUID, volume string) bool {
+	return (s.PodUID == "" || s.PodUID == podUID) && (s.Volume == "" || s.Volume == volume)
+}
+
+// Survey is the result of a look, or of several.
+type Survey struct {
+	Findings []fault.Finding
+	Coverage Coverage
+	Unknown  Unknown
+	// Evidence returns what the survey rests on, in a form that can be written down as JSON and judged elsewhere. Nil:
+	// there is none.
+	Evidence func() any
+}
+
+// Merge adds another look at the same node. The evidence stays apart.
+func (s *Survey) Merge(o Survey) {
+	s.Findings = append(s.Findings, o.Findings...)
+	s.Coverage.merge(o.Coverage)
+	s.Unknown.Merge(o.Unknown)
+}
+
+// Coverage is the extent of a look.
+type Coverage struct {
+	// Namespace is the inode number of the kubelet's mount namespace.
+	Namespace uint64 `json:",omitempty"`
+	// Pods counts the directories of pods, Binds the subPath binds, Volumes the volumes that were asked, and Devices those
+	// that only other mount namespaces have mounted.
+	Pods    int `json:",omitempty"`
+	Binds   int `json:",omitempty"`
+	Volumes int `json:",omitempty"`
+	Devices int `json:",omitempty"`
+	// Mounts is how many mounts the kubelet's namespace has, Asked how many were asked in all namespaces.
+	Mounts, Asked int
+	// RenewsBinds is whether this kubelet replaces stale binds by itself; nil: that is not known. Renewed counts the stale
+	// binds that are no faults for that reason.
+	RenewsBinds *bool `json:",omitempty"`
+	Renewed     int   `json:",omitempty"`
+	// Namespaces is what the pass over other mount namespaces looked at; nil if there was none.
+	Namespaces *mountns.Survey
+	Took       time.Duration
+	// Notes are sentences that refine the result. None of them hides a fault.
+	Notes []string `json:",omitempty"`
+}
+
+// merge adds what another look has counted. Each count is made by one look alone, or is the same in all.
+func (c *Coverage) merge(o Coverage) {
+	c.Namespace = max(c.Namespace, o.Namespace)
+	c.Pods, c.Binds, c.Volumes, c.Devices = max(c.Pods, o.Pods), max(c.Binds, o.Binds), max(c.Volumes, o.Volumes), max(c.Devices, o.Devices)
+	c.Mounts, c.Asked, c.Renewed = max(c.Mounts, o.Mounts), max(c.Asked, o.Asked), c.Renewed+o.Renewed
+	if o.RenewsBinds != nil {
+		c.RenewsBinds = o.RenewsBinds
+	}
+	c.Took += o.Took
+	c.Notes = append(c.Notes, o.Notes...)
+	if of := o.Namespaces; of != nil && c.Namespaces != nil {
+		all := *c.Namespaces // each pass sees the same namespaces
+		all.Denied, all.Partial = max(all.Denied, of.Denied), max(all.Partial, of.Partial)
+		c.Namespaces = &all
+	} else if of != nil {
+		c.Namespaces = of
+	}
+}
+
+// Unknown is all of a look that may hide a fault. The zero value is a complete look.
+type Unknown struct {
+	// Places were found, and their own state is not known.
+	Places []Place
+	// Gaps are parts of the node that were not looked at.
+	Gaps []Gap
+}
+
+// Merge adds what another look does not know.
+func (u *Unknown) Merge(o Unknown) {
+	for _, p := range o.Places {
+		u.AddPlace(p)
+	}
+	for _, g := range o.Gaps {
+		if !slices.Contains(u.Gaps, g) {
+			u.Gaps = append(u.Gaps, g)
+		}
+	}
+}
+
+// AddPlace adds a place, once.
+func (u *Unknown) AddPlace(p Place) {
+	if !slices.Contains(u.Places, p) {
+		u.Places = append(u.Places, p)
+	}
+}
+
+// AddGap adds a gap without a remedy, once.
+func (u *Unknown) AddGap(what, why string) {
+	u.Merge(Unknown{Gaps: []Gap{{What: what, Why: why}}})
+}
+
+// AddSkipped adds what a pass over the mount namespaces has skipped.
+func (u *Unknown) AddSkipped(skipped ...string) {
+	for _, part := range skipped {
+		u.AddGap(part, "there are more of them than are looked at")
+	}
+}
+
+// Sentences are all of it for people, the places first.
+func (u Unknown) Sentences() (all []string) {
+	for _, p := range u.Places {
+		all = append(all, p.String())
+	}
+	for _, g := range u.Gaps {
+		all = append(all, g.String())
+	}
+	return all
+}
+
+// Place may be broken: its state is not known.
+type Place struct {
+	Pod fault.Pod
+	// Container has the mount; empty for a volume, or if it is not known.
+	Container string `json:",omitempty"`
+	Volume    string
+	Point     string
+	// Namespace is the mount namespace of a copy; empty: the kubelet's.
+	Namespace string `json:",omitempty"`
+	// Reason says why it could not be judged.
+	Reason string
+}
+
+// String is the place and the reason, for people.
+func (p Place) String() string {
+	at := strconv.Quote(p.Point)
+	text := at
+	switch {
+	case p.Volume != "":
+		text = fmt.Sprintf("volume %q of %s at %s", p.Volume, podText(p.Pod), at)
+	case p.Pod != (fault.Pod{}):
+		text = fmt.Sprintf("%s at %s", podText(p.Pod), at)
+	}
+	if p.Namespace != "" {
+		text = fmt.Sprintf("the mount of %s in mount namespace %s", text, p.Namespace)
+	}
+	return text + ": " + p.Reason
+}
+
+func podText(p fault.Pod) string {
+	if p.Name == "" {
+		return fmt.Sprintf("pod %q", p.UID)
+	}
+	return fmt.Sprintf("pod %s/%s", p.Namespace, p.Name)
+}
+
+// Gap is a part of the node that was not looked at, the reason, and the remedy.
+type Gap struct {
+	What string `json:"what"`
+	Why  string `json:"why"`
+	// Do is empty if there is no remedy.
+	Do string `json:"do,omitempty"`
+}
+
+// String is the gap for people.
+func (g Gap) String() string {
+	text := g.What + ": " + g.Why
+	if g.Do != "" {
+		text += ": " + g.Do
+	}
+	return text
+}
