@@ -185,7 +185,7 @@ func TestRecoverAsksTheRuntime(t *testing.T) {
 		return callers[0].run(t, w.s.program, "", append([]string{verb, pid, "--data-root=" + w.data}, args...)...)
 	}
 	w.unchanged(t, func() *result { return run("recover", "--dry-run", "--only=StaleSubPath,DisconnectedFUSE") }).says(t, 1,
-		"StaleSubPath default/web, container sidecar, volume configmap", "would Unmount "+w.subPath, "would Replace "+w.Point)
+		"StaleSubPath default/web, container sidecar, volume configmap", "would replace "+w.subPath, "would replace "+w.Point)
 	run("recover", "--yes", "--only=StaleSubPath,DisconnectedFUSE").says(t, 0, "StaleSubPath default/web, container sidecar, volume configmap: healed: ",
 		"; its containers have started after ", "DisconnectedFUSE default/web, volume pvc-1: healed: ")
 	run("release", "--yes", w.s.device).says(t, 0, "Released: ")

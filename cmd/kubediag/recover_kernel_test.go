@@ -150,8 +150,8 @@ func (w *brokenNode) clean(t *testing.T) {
 // TestRecover builds a fault of each family that can be repaired, and has the program find, plan, repair and prove them.
 func TestRecover(t *testing.T) {
 	w := newBrokenNode(t)
-	w.unchanged(t, func() *result { return w.recover(t, "--dry-run") }).says(t, 1, "would Unmount "+w.subPath, "would Replace "+w.Point,
-		"would Unmount "+w.s.copied, "safe: ", "lost: nothing")
+	w.unchanged(t, func() *result { return w.recover(t, "--dry-run") }).says(t, 1, "would replace "+w.subPath, "would replace "+w.Point,
+		"would unmount "+w.s.copied, "safe: ", "lost: nothing")
 	refused := w.unchanged(t, func() *result { return w.recover(t) })
 	refused.says(t, 3, "kubediag: recover: refused: nothing was changed: there is no terminal to ask on. To carry out the plan, type: ")
 	_, line, _ := strings.Cut(strings.TrimSpace(refused.errors), "type: ")
@@ -260,7 +260,7 @@ func TestRecoverAsksOnATerminal(t *testing.T) {
 // TestRelease has the program release a held device, and prove that it is free.
 func TestRelease(t *testing.T) {
 	w := newBrokenNode(t)
-	w.unchanged(t, func() *result { return w.run(t, "release", "--dry-run", w.s.device) }).says(t, 1, " is held.", "would Unmount "+w.s.copied)
+	w.unchanged(t, func() *result { return w.run(t, "release", "--dry-run", w.s.device) }).says(t, 1, " is held.", "would unmount "+w.s.copied)
 	refused := w.unchanged(t, func() *result { return w.run(t, "release", "--data-root="+w.data, w.s.device) })
 	refused.says(t, 3, "there is no terminal to ask on")
 	_, line, _ := strings.Cut(strings.TrimSpace(refused.errors), "type: ")

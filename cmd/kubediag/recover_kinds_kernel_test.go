@@ -31,7 +31,7 @@ func (w *brokenNode) heals(t *testing.T, code fault.Code, driver func()) {
 	w.run(t, "scan", "--pods="+w.pods).says(t, 1, string(code))
 	w.unchanged(t, func() *result { return w.recover(t, "--yes", only) }).says(t, 1, string(code)+" default/web, volume claim: refused because ", "Next: ")
 	driver()
-	w.unchanged(t, func() *result { return w.recover(t, "--dry-run", only) }).says(t, 1, "would Replace "+w.Point, "lost: nothing")
+	w.unchanged(t, func() *result { return w.recover(t, "--dry-run", only) }).says(t, 1, "would replace "+w.Point, "lost: nothing")
 	w.recover(t, "--yes", only).says(t, 0, string(code)+" default/web, volume claim: healed: a second scan no longer finds it")
 	w.run(t, "scan", "--pods="+w.pods).says(t, 0, "nothing broken.")
 	if text := w.ReadHost(w.Point); text != "new" {

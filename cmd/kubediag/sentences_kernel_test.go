@@ -224,7 +224,7 @@ var sentences = []sentence{
 	line(`no kubelet process was used, root "ROOT", mount namespace \d+`, always),
 	// The repairs that would be made, and those that would not.
 	line(`4\. HeldDevice /dev/loop\d+ at ROOT/.*/pv-1`, whoSeesAll),
-	line(`   would Unmount ROOT/.*/pv-1 \(mount \d+ of mount namespace \d+\)`, whoSeesAll),
+	line(`   would unmount ROOT/.*/pv-1 \(mount \d+ of mount namespace \d+\)`, whoSeesAll),
 	line(`     safe: in the mount namespace of process (\d+) \(.*\): it is a copy of the kubelet's former mount at "ROOT/.*/pv-1"; `+
 		`that file system is no longer mounted in the kubelet's namespace; that namespace began as a private copy of the host's; no unmount spreads from there`,
 		func(s *scenery, c caller, said []string) bool {

@@ -335,7 +335,7 @@ func agreesOnTerminal(cmd *cobra.Command, out io.Writer, question string) (bool,
 	if !terminal.New(out, os.Getenv).Terminal {
 		return false, nil
 	}
-	yes, _, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), out, question)
+	yes, _, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), out, question, nil)
 	if cmd.Context().Err() != nil {
 		return false, verb.Write(out, "\n")
 	}

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 	"kubediag.org/kubediag/internal/store"
 )
 
@@ -189,7 +190,7 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 	if err != nil || !o.heal || diagnosis.Status.Outcome != v1.OutcomePlanned {
 		return diagnosis, err
 	}
-	story.printText(story.view.actionLines(diagnosis))
+	story.printText(render.PlanText(story.view.Screen, render.Actions(diagnosis, false), story.view.verbose))
 	root, err := openRepairRoot(o.change.dataRoot)
 	if err != nil {
 		return diagnosis, err
@@ -277,7 +278,7 @@ func (p *diagnosisPrinter) conclusionText(diagnosis *v1.Diagnosis, heal string) 
 		text.WriteString("\n" + p.faultText(f))
 	}
 	if diagnosis.Status.Outcome == v1.OutcomePlanned {
-		text.WriteString("\n" + p.view.actionLines(diagnosis))
+		text.WriteString("\n" + render.PlanText(p.view.Screen, render.Actions(diagnosis, false), p.view.verbose))
 		for _, code := range unplannedCodes(diagnosis) {
 			text.WriteString(p.view.Marked("", "!", terminal.Yellow, "No action repairs "+code+" now. See "+p.view.program.commandLine("kubediag explain "+code)))
 		}

@@ -168,7 +168,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if rec.countAt(progressPlanned) > 0 {
 		rec.next = commandAsTyped(cmd, view.program, "--yes", args...)
 	}
-	if err := cmp.Or(verb.Write(output, view.Text(rec.planText())), ctx.Err()); err != nil {
+	if err := cmp.Or(verb.Write(output, view.Text(rec.planText(view.verbose))), ctx.Err()); err != nil {
 		return rec, err
 	}
 	if err := rec.confirmPlan(cmd, o.change); err != nil || rec.countAt(progressPlanned) == 0 || o.change.dryRun {

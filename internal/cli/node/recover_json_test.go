@@ -110,7 +110,7 @@ func TestJSONAsksNothing(t *testing.T) {
 	out := jsonFormat
 	cmd := &cobra.Command{}
 	cmd.SetIn(strings.NewReader("y\n"))
-	err := changeOptions{out: &out}.confirmOnTerminal(cmd, "?", "kubediag recover --yes")
+	err := changeOptions{out: &out}.confirmOnTerminal(cmd, "?", "kubediag recover --yes", nil)
 	if !errors.Is(err, verb.ErrRefused) || !strings.HasSuffix(err.Error(), "To carry out the plan, type: kubediag recover --yes") {
 		t.Errorf("error %v", err)
 	}

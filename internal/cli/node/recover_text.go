@@ -5,16 +5,18 @@ package node
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // nothingToRepair is said if there is nothing to repair.
@@ -43,8 +45,14 @@ func (r *scanReport) nothingError() error {
 
 func (r *recovery) goneLines() string {
 	var b strings.Builder
-	for _, f := range r.gone {
-		b.WriteString(r.view.Marked("", "✓", terminal.Green, f.lineText()+": gone since the last scan."))
+	for _, same := range verb.Group(r.gone, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
+		texts := verb.Distinct(same, (*scanFault).lineText)
+		if len(same) > maxFaultLines {
+			texts = []string{faultPlace{same[0].Place, same}.lineText()}
+		}
+		for _, text := range texts {
+			b.WriteString(r.view.Marked("", "✓", terminal.Green, text+": gone since the last scan."))
+		}
 	}
 	return b.String()
 }
@@ -67,46 +75,98 @@ func (f *scanFault) lineText() string {
 	return printable.Quoted(text)
 }
 
-// planText is what would be done, and what is refused.
-func (r *recovery) planText() string {
+// planText is what would be done, and what is refused. Plans for one row of the table are one paragraph.
+func (r *recovery) planText(verbose bool) string {
 	var text strings.Builder
-	view := r.view
 	text.WriteString(r.goneLines())
-	for _, target := range r.targets {
-		if target.progress == progressPlanned && target.plan != nil {
-			for _, f := range target.faults {
-				if view.verbose {
-					text.WriteString(view.evidenceText(f))
-				} else {
-					text.WriteString(view.Wrap("", f.lineText(), 3))
-				}
+	for _, row := range r.plannedRows() {
+		faults, actions := row.sum()
+		if verbose {
+			for _, f := range faults {
+				text.WriteString(r.view.evidenceText(f))
 			}
-			text.WriteString(view.actionLines(target.plan))
+		} else {
+			text.WriteString(r.view.faultLines(faults))
 		}
+		text.WriteString(render.PlanText(r.view.Screen, actions, verbose))
 	}
+	var left []*repairTarget
 	for _, t := range r.targets {
 		if t.progress != progressPlanned {
-			text.WriteString(r.resultLines(t))
+			left = append(left, t)
 		}
 	}
+	text.WriteString(r.resultLines(left, verbose))
 	return text.String()
 }
 
-// actionLines are those of the plan of a Diagnosis.
-func (v scanView) actionLines(d *v1.Diagnosis) string {
-	var text strings.Builder
-	for _, run := range d.Status.Operations {
-		for _, a := range run.Actions {
-			target := a.Target
-			if m := a.Mount; m != nil && m.MountInfoID != 0 {
-				target += fmt.Sprintf(" (mount %d of mount namespace %d)", m.MountInfoID, m.Namespace)
-			}
-			text.WriteString(v.Wrap("   would ", printable.Quoted(a.Kind+" "+target), 11))
-			text.WriteString(v.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
-			text.WriteString(v.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+// isFolded reports whether planText leaves out details.
+func (r *recovery) isFolded() bool {
+	return slices.ContainsFunc(r.plannedRows(), func(row targetRow) bool {
+		faults, actions := row.sum()
+		return len(faults) > maxFaultLines || render.Folded(actions)
+	})
+}
+
+// targetRow are targets whose faults are in the same rows of the table.
+type targetRow []*repairTarget
+
+// plannedRows are the targets that have a plan.
+func (r *recovery) plannedRows() (rows []targetRow) {
+	var planned []*repairTarget
+	for _, t := range r.targets {
+		if t.progress == progressPlanned && t.plan != nil {
+			planned = append(planned, t)
 		}
 	}
-	return text.String()
+	for _, row := range verb.Group(planned, (*repairTarget).rowKey) {
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// rowKey are the numbers of the rows that the faults are in.
+func (t *repairTarget) rowKey() string {
+	return strings.Join(verb.Distinct(t.faults, func(f *scanFault) string { return strconv.Itoa(f.Place) }), " ")
+}
+
+// sum are all faults and all actions of the targets.
+func (row targetRow) sum() (faults []*scanFault, actions []render.Action) {
+	for _, t := range row {
+		faults = append(faults, t.faults...)
+		replaces := slices.ContainsFunc(t.faults, func(f *scanFault) bool { return f.Details.Repair == fault.Replace })
+		actions = append(actions, render.Actions(t.plan, replaces)...)
+	}
+	return faults, actions
+}
+
+// maxFaultLines is how many faults of a row have a line each.
+const maxFaultLines = 3
+
+// faultLines is a line for each fault, or one for each row and what is done about each of its faults.
+func (v scanView) faultLines(faults []*scanFault) string {
+	var b strings.Builder
+	if len(faults) <= maxFaultLines {
+		for _, f := range faults {
+			b.WriteString(v.Wrap("", f.lineText(), 3))
+		}
+		return b.String()
+	}
+	for _, same := range verb.Group(faults, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
+		b.WriteString(v.Wrap("", faultPlace{same[0].Place, same}.lineText(), 3))
+		plans := verb.Distinct(same, func(f *scanFault) string { return f.Plan })
+		b.WriteString(v.Wrap("   each: ", printable.Quoted(render.Few(plans, "; or ")), 11))
+	}
+	return b.String()
+}
+
+// lineText is a row in one line.
+func (p faultPlace) lineText() string {
+	text := fmt.Sprintf("%d. %s %s", p.number, p.faults[0].Code, p.subjectText())
+	if at := p.volumeText(); at != "" {
+		text += ", volume " + at
+	}
+	return text + ": " + verb.Count(len(p.faults), "fault")
 }
 
 // resultMarks of results.
@@ -124,25 +184,45 @@ var resultMarks = map[repairProgress]struct {
 	progressNotJudged: {"!", terminal.Yellow, "not judged: "},
 }
 
-// resultLines is one line for each fault.
-func (r *recovery) resultLines(t *repairTarget) string {
+// resultLines is one line for each fault; of many that are in the same rows and ended in the same way, one with a count.
+func (r *recovery) resultLines(targets []*repairTarget, verbose bool) string {
 	var b strings.Builder
-	m := resultMarks[t.progress]
-	for _, f := range t.faults {
-		text := f.lineText() + ": " + m.word
-		if t.progress == progressRepaired && t.reason != "" {
-			text += ": "
+	end := func(t *repairTarget) string { return t.rowKey() + " " + string(t.progress) }
+	for _, row := range verb.Group(targets, end) {
+		faults, reasons := []*scanFault{}, verb.Distinct(row, func(t *repairTarget) string { return t.reason })
+		for _, t := range row {
+			faults = append(faults, t.faults...)
 		}
-		text += printable.Quoted(t.reason)
-		switch {
-		case t.wantsSpecs(r.view.Looked) && r.again != nil:
-			text = strings.TrimSuffix(text, ".") + ". Next: " + r.again(f.Place)
-		case t.progress == progressRefused || t.progress == progressFailed || t.progress == progressNotJudged:
-			text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", f.Place))
+		if !verbose && len(faults) > maxFaultLines {
+			for _, same := range verb.Group(faults, func(f *scanFault) string { return strconv.Itoa(f.Place) }) {
+				b.WriteString(r.resultLine(row[0], same[0].Place, faultPlace{same[0].Place, same}.lineText(), render.Few(reasons, "; or ")))
+			}
+			continue
 		}
-		b.WriteString(r.view.Marked("", m.mark, m.colour, text))
+		for _, t := range row {
+			for _, f := range t.faults {
+				b.WriteString(r.resultLine(t, f.Place, f.lineText(), t.reason))
+			}
+		}
 	}
 	return b.String()
+}
+
+// resultLine says how targets such as t have ended.
+func (r *recovery) resultLine(t *repairTarget, place int, name, reason string) string {
+	m := resultMarks[t.progress]
+	text := name + ": " + m.word
+	if t.progress == progressRepaired && reason != "" {
+		text += ": "
+	}
+	text += printable.Quoted(reason)
+	switch {
+	case t.wantsSpecs(r.view.Looked) && r.again != nil:
+		text = strings.TrimSuffix(text, ".") + ". Next: " + r.again(place)
+	case t.progress == progressRefused || t.progress == progressFailed || t.progress == progressNotJudged:
+		text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", place))
+	}
+	return r.view.Marked("", m.mark, m.colour, text)
 }
 
 // wantsSpecs reports whether the specs of pods would bring a target on.
@@ -152,15 +232,14 @@ func (t *repairTarget) wantsSpecs(l scanCoverage) bool {
 
 // resultText is what came of what was planned, and the sum.
 func (r *recovery) resultText() string {
-	var b strings.Builder
+	var planned []*repairTarget
 	for _, t := range r.targets {
 		if t.plan != nil && t.plan.Status.Plan != nil {
-			b.WriteString(r.resultLines(t))
+			planned = append(planned, t)
 		}
 	}
 	good, all := r.countHealed()
-	b.WriteString(r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, verb.Count(all, "fault")), 0))
-	return b.String()
+	return r.resultLines(planned, r.view.verbose) + r.view.Wrap("", fmt.Sprintf("%d of %s healed.", good, verb.Count(all, "fault")), 0)
 }
 
 // confirmPlan asks whether the plan is to be carried out. Without a terminal it is refused.
@@ -175,15 +254,20 @@ func (r *recovery) confirmPlan(cmd *cobra.Command, o changeOptions) error {
 			faults += len(t.faults)
 		}
 	}
-	return o.confirmOnTerminal(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next)
+	var details func() string
+	if r.isFolded() && !o.verbose {
+		details = func() string { return r.view.Text(r.planText(true)) }
+	}
+	return o.confirmOnTerminal(cmd, "Repair "+verb.Count(faults, "fault")+" as planned?", r.next, details)
 }
 
-// confirmOnTerminal asks a question on the terminal. line is what to type if no question can be asked.
-func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line string) error {
+// confirmOnTerminal asks a question on the terminal. line is what to type if no question can be asked. details is what was
+// left out of the plan; nil: nothing.
+func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line string, details func() string) error {
 	if *o.out == jsonFormat {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
-	yes, asked, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question)
+	yes, asked, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question, details)
 	switch {
 	case err != nil:
 		return err

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // NewReleaseCommand makes the verb release. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -112,14 +113,14 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		return r.target.repairError()
 	}
 	r.next = commandAsTyped(cmd, view.program, "--yes", name)
-	if err := cmp.Or(verb.Write(r.out, view.Text("\n"+view.actionLines(r.target.plan))), ctx.Err()); err != nil {
+	if err := cmp.Or(verb.Write(r.out, view.Text("\n"+render.PlanText(view.Screen, render.Actions(r.target.plan, false), true))), ctx.Err()); err != nil {
 		return err
 	}
 	if change.dryRun {
 		return verb.ErrFaults
 	}
 	if !change.yes {
-		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next); err != nil {
+		if err := change.confirmOnTerminal(cmd, "Release "+r.before.Device.titleText()+" as planned?", r.next, nil); err != nil {
 			return err
 		}
 	}

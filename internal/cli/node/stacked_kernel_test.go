@@ -126,7 +126,7 @@ func TestScanReadsTheMountTableFewTimes(t *testing.T) {
 			cmd.SetArgs([]string{"--kubelet-root", s.Root, "--pods", "-", "--dry-run"})
 			cmd.SetIn(bytes.NewReader(specs))
 			cmd.SetOut(&out)
-			if err := cmd.ExecuteContext(t.Context()); !strings.Contains(out.String(), "would Unmount "+place+" ") {
+			if err := cmd.ExecuteContext(t.Context()); !strings.Contains(out.String(), "would replace "+place+" ") {
 				t.Errorf("recover: %v, prints %s, want a plan for the other pod", err, out.String())
 			}
 		})

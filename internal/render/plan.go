@@ -1,0 +1,118 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package render writes plans for people, at any width. Changes that are alike are one line with a count: a plan takes the
+// room of its kinds of changes, not of its mounts.
+//
+// It knows faults and the actions of the API, and neither nodes nor clusters.
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+// Action is a change of a plan.
+type Action struct {
+	v1.Action
+
+	// Replaces is set where something takes the place of what is unmounted.
+	Replaces bool
+}
+
+// Actions are those of a Diagnosis. replaces is whether something takes the place of the mounts that are unmounted.
+func Actions(d *v1.Diagnosis, replaces bool) (all []Action) {
+	for _, run := range d.Status.Operations {
+		for _, a := range run.Actions {
+			all = append(all, Action{a, replaces && a.Kind == string(fault.Unmount)})
+		}
+	}
+	return all
+}
+
+// actionWords say what an action does, to one thing and to many.
+var actionWords = map[fault.ActionKind]struct{ word, one, many string }{
+	fault.Unmount:               {"unmount", "mount", "mounts"},
+	fault.Replace:               {"replace", "mount", "mounts"},
+	fault.Abort:                 {"abort", "connection", "connections"},
+	fault.RemoveContainerRecord: {"remove the record of", "container", "containers"},
+	fault.Evict:                 {"evict", "pod", "pods"},
+	fault.Detach:                {"detach", "device", "devices"},
+	fault.RemoveDirectory:       {"remove", "directory", "directories"},
+	fault.RemoveFile:            {"remove", "file", "files"},
+}
+
+func (a Action) kind() fault.ActionKind {
+	if a.Replaces {
+		return fault.Replace
+	}
+	return fault.ActionKind(a.Kind)
+}
+
+// text is the action with its one target.
+func (a Action) text() string {
+	text := actionWords[a.kind()].word
+	if text == "" {
+		text = a.Kind
+	}
+	text += " " + a.Target
+	if m := a.Mount; m != nil && m.MountInfoID != 0 {
+		text += fmt.Sprintf(" (mount %d of mount namespace %d)", m.MountInfoID, m.Namespace)
+	}
+	return text
+}
+
+// maxAlike is how many actions of one kind are written one by one, and how many losses of one plan.
+const maxAlike = 3
+
+// PlanText says what would be done and what is lost by it, and of actions that are not many why they are safe.
+func PlanText(s terminal.Screen, actions []Action, verbose bool) string {
+	var b strings.Builder
+	var counted []Action
+	for _, alike := range verb.Group(actions, func(a Action) string { return string(a.kind()) }) {
+		if !verbose && len(alike) > maxAlike {
+			counted = append(counted, alike...)
+			continue
+		}
+		for _, a := range alike {
+			b.WriteString(s.Wrap("   would ", printable.Quoted(a.text()), 11))
+			b.WriteString(s.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
+			b.WriteString(s.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+		}
+	}
+	for _, alike := range verb.Group(counted, func(a Action) string { return string(a.kind()) }) {
+		words := actionWords[alike[0].kind()]
+		text := fmt.Sprintf("%s %s", words.word, verb.Plural(len(alike), words.one, words.many))
+		if words.word == "" {
+			text = fmt.Sprintf("%s of %d", alike[0].Kind, len(alike))
+		}
+		b.WriteString(s.Wrap("   would ", text, 11))
+	}
+	if len(counted) > 0 {
+		b.WriteString(s.Wrap("     lost: ", printable.Quoted(Few(verb.Distinct(counted, func(a Action) string { return a.Loss }), "; ")), 11))
+	}
+	return b.String()
+}
+
+// Folded reports whether PlanText leaves out targets.
+func Folded(actions []Action) bool {
+	return slices.ContainsFunc(verb.Group(actions, func(a Action) string { return string(a.kind()) }), func(alike []Action) bool {
+		return len(alike) > maxAlike
+	})
+}
+
+// Few are the first texts of a list, and how many others there are.
+func Few(texts []string, separator string) string {
+	text := strings.Join(texts[:min(len(texts), maxAlike)], separator)
+	if more := len(texts) - maxAlike; more > 0 {
+		text += fmt.Sprintf("%sand %d more", separator, more)
+	}
+	return text
+}
