@@ -69,6 +69,23 @@ func TestAPlanOfManyBindsIsShort(t *testing.T) {
 	}
 }
 
+// TestTheNameInTheTableSelectsTheRow that it stands in.
+func TestTheNameInTheTableSelectsTheRow(t *testing.T) {
+	t.Parallel()
+	r := reportOf(faultsOfOneCause(300, false), scanCoverage{})
+	for name, want := range map[string]int{"shop/web": 300, "web": 0, "shop/web-7d9f8b6c5-00001": 3, "shop/we": 0, "other/web": 0} {
+		n := 0
+		for i := range r.Faults {
+			if r.Faults[i].hasName(name) {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("%q selects %d faults, want %d", name, n, want)
+		}
+	}
+}
+
 // TestFewFaultsAreNamed: a plan for a few faults names each, and each result.
 func TestFewFaultsAreNamed(t *testing.T) {
 	t.Parallel()

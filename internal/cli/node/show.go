@@ -98,14 +98,14 @@ func (r *scanReport) placesNamed(name string) ([]faultPlace, error) {
 	return found, nil
 }
 
-// hasName reports whether a name is one of the fault's.
+// hasName reports whether a name is one of the fault's. The name that the pods of a workload share is: the table prints it.
 func (f *scanFault) hasName(name string) bool {
 	if name == "" {
 		return false
 	}
 	names := []string{f.Volume, f.Details.PersistentVolume, f.Pod.UID, f.Pod.Name, string(f.Code), f.Details.Device, f.deviceText(), f.Mount.Point, f.Details.Workload.Name}
 	if f.Pod.Name != "" {
-		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name)
+		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name, f.Pod.Namespace+"/"+nameStem(f.Pod.Name))
 	}
 	return slices.Contains(names, name)
 }
