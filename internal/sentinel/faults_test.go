@@ -36,8 +36,7 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 		}
 	}
 	volumes := fault.Known().FoundBy(fault.SearchVolumes)
-	expect(0, 0, "DeletedVolumeSource", "DisconnectedFUSE", "HungMount", "MissingBindSource", "SourceTypeMismatch",
-		"StaleFileHandle", "StaleSubPath", "VolumeIOError")
+	expect(0, 0, fault.Known().FoundBy(fault.SearchSubPaths, fault.SearchVolumes)...)
 	s.publish(fromBinds, nil) // the first scan is a change, even if it finds nothing
 	expect(1, 0, volumes...)
 	s.publish(fromBinds, nil)
