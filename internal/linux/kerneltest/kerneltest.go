@@ -196,12 +196,16 @@ func emulated() int {
 	return max(times, 1)
 }
 
-// Needs skips the test if the kernel lacks the feature, by name, and fails it if that is unknown.
+// Needs skips the test if the kernel lacks the feature, by name. It fails the test if that is unknown, and if the kernel is new enough to
+// have the feature: then the probe is broken, or the kernel was built without it.
 func Needs(t testing.TB, f *sys.Feature) {
 	t.Helper()
 	err := f.Probe()
 	var lacks *sys.UnsupportedError
 	if errors.As(err, &lacks) {
+		if release := sys.Release(); f.IsDue(release) {
+			t.Fatalf("Linux %s has no %s, which Linux %s has brought", release, lacks.Feature, lacks.Kernel)
+		}
 		t.Attr(Lacks, fmt.Sprintf("%s (Linux %s)", lacks.Feature, lacks.Kernel))
 		t.Skip(err)
 	}

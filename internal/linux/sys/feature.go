@@ -71,6 +71,9 @@ func (f *Feature) Probe() error {
 	return err
 }
 
+// IsDue reports whether the mainline kernel of a release has the feature.
+func (f *Feature) IsDue(release string) bool { return !isOlder(release, f.Kernel) }
+
 // The features that the mount layer uses if it finds them.
 var (
 	HasMountTrees = &Feature{

@@ -23,10 +23,13 @@ func Release() string {
 
 // TooOld reports whether a release is older than OldestKernel. One that does not
 // begin with two numbers is not.
-func TooOld(release string) bool {
+func TooOld(release string) bool { return isOlder(release, OldestKernel) }
+
+// isOlder reports whether a release is older than a version. One that does not begin with two numbers is not.
+func isOlder(release, version string) bool {
 	major, minor, ok := parseVersion(release)
-	oldMajor, oldMinor, _ := parseVersion(OldestKernel)
-	return ok && (major < oldMajor || major == oldMajor && minor < oldMinor)
+	firstMajor, firstMinor, _ := parseVersion(version)
+	return ok && (major < firstMajor || major == firstMajor && minor < firstMinor)
 }
 
 func parseVersion(release string) (major, minor int, ok bool) {

@@ -33,3 +33,13 @@ func TestReleaseIsThatOfProc(t *testing.T) {
 		t.Errorf("release %q, want %q", got, want)
 	}
 }
+
+// TestFeatureIsDue from its first version on, and on a kernel whose version is not known.
+func TestFeatureIsDue(t *testing.T) {
+	t.Parallel()
+	for release, want := range map[string]bool{"6.7.12-generic": false, "5.10": false, "6.8.0-rc1": true, "6.10": true, "7.0": true, "": true} {
+		if got := (&sys.Feature{Kernel: "6.8"}).IsDue(release); got != want {
+			t.Errorf("%q: %t", release, got)
+		}
+	}
+}
