@@ -91,8 +91,12 @@ func (e *env) withstandsTenants(t *testing.T, pod *corev1.Pod) {
 		}
 		e.healsAgain(t, pod, "amid mounts")
 	})
+	t.Run("rights in two namespaces, as installed", func(t *testing.T) { e.reachesNoOther(t, pod, false) })
 	var kept func(*testing.T)
 	t.Run("Diagnoses that are refused", func(t *testing.T) { kept = e.refusedOnes(t, pod) })
+	e.Kubectl(t, "", "apply", "-f", "../../config/policy/agent-node.yaml")
+	t.Run("rights in two namespaces, with the policies", func(t *testing.T) { e.reachesNoOther(t, pod, true) })
+	agent = e.podOfComponent(t, "agent")
 	t.Run("Diagnoses that do not end", func(t *testing.T) { e.pendingOnes(t, pod) })
 	if kept != nil {
 		t.Run("records of others stay", kept)
