@@ -309,7 +309,7 @@ func checkExample(t *testing.T, name, doc string) {
 	case "Trigger":
 		err = checkSpec(doc, &v1.Trigger{}, func(tr *v1.Trigger) error { return tr.Spec.Validate().ToAggregate() })
 	case "RecoveryPolicy":
-		err = checkSpec(doc, &v1.RecoveryPolicy{}, func(p *v1.RecoveryPolicy) error { return policy.Compile(p).Problems.ToAggregate() })
+		err = checkSpec(doc, &v1.RecoveryPolicy{}, func(p *v1.RecoveryPolicy) error { return policy.Compile(p, fault.Known()).Problems.ToAggregate() })
 	case "MountFault":
 		err = checkSpec(doc, &v1.MountFault{}, func(*v1.MountFault) error { return nil })
 	case "RecoveryApproval":

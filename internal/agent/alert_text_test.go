@@ -112,7 +112,7 @@ func TestAlertsSelectTheirCodes(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("alerts in config/alerts/kubediag.yaml do not select the codes of their entries (-want +got): run make generate\n%s", diff)
 	}
-	for _, code := range sentinel.Codes() {
+	for _, code := range sentinel.Codes(fault.Known()) {
 		if len(fault.Known().Entry(code).Alerts) == 0 {
 			t.Errorf("%s is watched and has no alert: set Alerts of its entry", code)
 		}
@@ -145,7 +145,7 @@ func TestTextsOfAlerts(t *testing.T) {
 			}
 		}
 	}
-	for _, code := range sentinel.Codes() {
+	for _, code := range sentinel.Codes(fault.Known()) {
 		if want := severities[fault.Known().Entry(code).Family]; got[code] != want {
 			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirCodes", code, got[code], want)
 		}
@@ -157,5 +157,15 @@ func TestTextsOfAlerts(t *testing.T) {
 				t.Errorf("%q, want %q", text, want)
 			}
 		}
+	}
+}
+
+// TestAddedFaultIsCounted from the start, for each of its actions.
+func TestAddedFaultIsCounted(t *testing.T) {
+	t.Parallel()
+	kinds := []fault.ActionKind{fault.Evict}
+	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example", Actions: kinds})
+	if got := countedActions(known)["Example"]; !slices.Equal(got, kinds) {
+		t.Errorf("counted %q", got)
 	}
 }

@@ -70,7 +70,7 @@ func TestLongestEvents(t *testing.T) {
 	if err := l.register(counter.registry, func() sentinel.Status { return sentinel.Status{} }); err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range sentinel.Codes() {
+	for _, code := range sentinel.Codes(fault.Known()) {
 		f := fault.Finding{Code: code, Pod: pod, Container: name, Volume: name, Mount: fault.Mount{Point: long}, Evidence: []string{long}}
 		l.Found(f, 0)
 		l.Repaired(repairOf(f, errors.New(long)))

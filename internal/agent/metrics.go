@@ -28,9 +28,9 @@ type gaugeSources struct {
 
 // countedActions are those that there are for each fault; a device that is idle is none. Their counts are there from
 // the start: an alert on an increase does not see the first of a count that begins with it.
-func countedActions() map[fault.Code][]fault.ActionKind {
+func countedActions(known fault.Catalogue) map[fault.Code][]fault.ActionKind {
 	counted := map[fault.Code][]fault.ActionKind{"": {fault.Detach}}
-	for _, e := range fault.Known() {
+	for _, e := range known {
 		counted[e.Code] = e.Actions
 	}
 	return counted
@@ -42,7 +42,7 @@ func newMetrics(registry prometheus.Registerer, node string, g gaugeSources) (*a
 		operations: operationsTotal.CounterVec(), durations: operationDuration.HistogramVec(),
 		repairs: repairsTotal.CounterVec(), diagnoses: diagnosesTotal.CounterVec(),
 	}
-	for code, kinds := range countedActions() {
+	for code, kinds := range countedActions(fault.Known()) {
 		for _, kind := range kinds {
 			counters.repairs.WithLabelValues(string(code), string(kind), outcomeDone)
 			counters.repairs.WithLabelValues(string(code), string(kind), outcomeFailed)

@@ -152,7 +152,7 @@ func (o *sentinelObserver) register(registry prometheus.Registerer, status func(
 	}
 	o.detectionDelay = faultDetection.HistogramVec()
 	all := []prometheus.Collector{o.detectionDelay, &impactCollector{read: o.impacts}}
-	for _, code := range sentinel.Codes() {
+	for _, code := range sentinel.Codes(fault.Known()) {
 		all = append(all, faultsPresent.GaugeFunc(func() float64 { return float64(status().Present[code]) }, string(code)))
 	}
 	for _, g := range []struct {
@@ -188,7 +188,7 @@ func (i *impactCollector) Collect(to chan<- prometheus.Metric) {
 	if i.read != nil {
 		found = i.read()
 	}
-	for _, code := range sentinel.Codes() {
+	for _, code := range sentinel.Codes(fault.Known()) {
 		for _, impact := range fault.Impacts() {
 			to <- prometheus.MustNewConstMetric(faultsByImpact.Desc(), prometheus.GaugeValue, float64(found[code][impact]), string(code), string(impact))
 		}

@@ -90,7 +90,7 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 				"kubediag_sentinel_binds": 7, "kubediag_sentinel_unwatched_binds": 2,
 				"kubediag_sentinel_connections": 4,
 			}
-			for _, code := range sentinel.Codes() {
+			for _, code := range sentinel.Codes(fault.Known()) {
 				want["kubediag_faults code="+string(code)] = float64(status.Present[code])
 			}
 			for name, count := range c.counts {

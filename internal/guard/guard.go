@@ -109,7 +109,7 @@ func (g *Guard) notify() {
 // Set replaces a policy.
 func (g *Guard) Set(p *v1.RecoveryPolicy) {
 	g.mu.Lock()
-	compiled := policy.Compile(p)
+	compiled := policy.Compile(p, fault.Known())
 	g.forgetFailures(g.policies[p.Name], compiled)
 	g.policies[p.Name] = compiled
 	g.mu.Unlock()

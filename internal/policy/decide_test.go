@@ -6,6 +6,7 @@ package policy
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 )
 
 // noon is a Monday.
@@ -25,7 +27,7 @@ func named(name string, mode v1.RecoveryMode, change func(*v1.RecoveryPolicy)) *
 	if change != nil {
 		change(p)
 	}
-	return Compile(p)
+	return Compile(p, fault.Known())
 }
 
 func selecting(label string) *metav1.LabelSelector {
@@ -158,8 +160,8 @@ func TestSamplesAreValid(t *testing.T) {
 			t.Errorf("%s turns on more than one thing", name)
 		}
 		p := &v1.RecoveryPolicy{}
-		if err := yaml.UnmarshalStrict(content, p); err != nil || len(Compile(p).Problems) > 0 {
-			t.Errorf("%s: %v, %v", name, err, Compile(p).Problems)
+		if err := yaml.UnmarshalStrict(content, p); err != nil || len(Compile(p, fault.Known()).Problems) > 0 {
+			t.Errorf("%s: %v, %v", name, err, Compile(p, fault.Known()).Problems)
 		}
 	}
 }
@@ -219,7 +221,7 @@ func TestProblems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			problems := Compile(&v1.RecoveryPolicy{Spec: tc.spec}).Problems
+			problems := Compile(&v1.RecoveryPolicy{Spec: tc.spec}, fault.Known()).Problems
 			if (len(problems) == 0) != (tc.want == "") || !strings.Contains(v1.Message(problems), tc.want) {
 				t.Errorf("%v, want %q", problems, tc.want)
 			}
@@ -230,5 +232,21 @@ func TestProblems(t *testing.T) {
 	})
 	if !never.NeverOpens(noon) || named("a", v1.RecoveryAutomatic, nil).NeverOpens(noon) {
 		t.Error("a window that never opens")
+	}
+}
+
+// TestAddedFaultIsSelected: a code that the catalogue has is no problem, and a policy without codes selects it.
+func TestAddedFaultIsSelected(t *testing.T) {
+	t.Parallel()
+	known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example"})
+	named := &v1.RecoveryPolicy{Spec: v1.RecoveryPolicySpec{Mode: v1.RecoveryObserve, FaultCodes: []string{"Example"}}}
+	if problems := Compile(named, known).Problems; len(problems) > 0 {
+		t.Errorf("problems %v", problems)
+	}
+	if len(Compile(named, fault.Known()).Problems) == 0 {
+		t.Error("a code that the catalogue does not have is no problem")
+	}
+	if codes := Compile(&v1.RecoveryPolicy{}, known).codes(); !slices.Contains(codes, "Example") {
+		t.Errorf("a policy without codes selects %q", codes)
 	}
 }

@@ -24,6 +24,7 @@ type Policy struct {
 	// Problems make the policy invalid. An invalid policy allows no repair of the faults that it selects.
 	Problems field.ErrorList
 
+	known                   fault.Catalogue
 	namespaces, pods, nodes labels.Selector // nil: all
 	windows                 []window
 }
@@ -35,11 +36,11 @@ type window struct {
 }
 
 // Compile prepares a policy. The caller does not change it any more. An invalid selector selects no object.
-func Compile(policy *v1.RecoveryPolicy) *Policy {
-	c := &Policy{RecoveryPolicy: policy, Problems: policy.Spec.Validate()}
+func Compile(policy *v1.RecoveryPolicy, known fault.Catalogue) *Policy {
+	c := &Policy{RecoveryPolicy: policy, known: known, Problems: policy.Spec.Validate()}
 	at := field.NewPath("spec")
 	for i, code := range policy.Spec.FaultCodes {
-		if !slices.ContainsFunc(fault.Known(), func(e fault.Entry) bool { return string(e.Code) == code }) {
+		if _, ok := known.Lookup(fault.Code(code)); !ok {
 			c.Problems = append(c.Problems, field.Invalid(at.Child("faultCodes").Index(i), code, "is not a fault of the catalogue"))
 		}
 	}
@@ -113,7 +114,7 @@ func (p *Policy) codes() []string {
 		return p.Spec.FaultCodes
 	}
 	var all []string
-	for _, e := range fault.Known() {
+	for _, e := range p.known {
 		all = append(all, string(e.Code))
 	}
 	return all

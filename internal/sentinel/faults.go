@@ -49,8 +49,8 @@ const (
 // searches are those of each source.
 var searches = [sourceCount]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
 
-// Codes lists the codes that the sentinel finds, in order.
-func Codes() []fault.Code { return fault.Known().FoundBy(searches[:]...) }
+// Codes lists the codes of a catalogue that the sentinel finds, in order.
+func Codes(known fault.Catalogue) []fault.Code { return known.FoundBy(searches[:]...) }
 
 // Faults returns the present faults, in no order. unknown are the codes of sources whose first scan has not ended. The
 // caller changes none of the faults.

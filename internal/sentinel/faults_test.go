@@ -90,3 +90,14 @@ func TestFaultsOfOrphans(t *testing.T) {
 		}
 	})
 }
+
+// TestAddedFaultIsWatched if a search that the sentinel makes finds it.
+func TestAddedFaultIsWatched(t *testing.T) {
+	t.Parallel()
+	for _, s := range fault.Searches() {
+		known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example", Searches: []fault.Search{s}})
+		if got := slices.Contains(Codes(known), "Example"); got != s.Watched() {
+			t.Errorf("found by %s: watched %v", s, got)
+		}
+	}
+}

@@ -30,12 +30,12 @@ func (p parts) steps() []pipeline.Step {
 
 // families are the kinds of faults, in the order in which they are looked for. A pod is evicted as the last resort, and
 // only if the Diagnosis names it and allows that.
-func (p parts) families() []auto.Family {
-	dead := fault.Known().OfFamily(fault.FamilyVolume)
+func (p parts) families(known fault.Catalogue) []auto.Family {
+	dead := known.OfFamily(fault.FamilyVolume)
 	return []auto.Family{
 		{
 			Name: "subPath", Scope: auto.Pods, Diagnoser: p.staleSubPath,
-			Remedies: []auto.Remedy{{Family: p.remount, Codes: repairedCodes(fault.FamilyBind)}},
+			Remedies: []auto.Remedy{{Family: p.remount, Codes: repairedCodes(known, fault.FamilyBind)}},
 		},
 		{
 			Name: "volume", Scope: auto.Volumes, Diagnoser: p.volumes,
@@ -46,16 +46,16 @@ func (p parts) families() []auto.Family {
 		},
 		{
 			Name: "device", Scope: auto.Devices, Diagnoser: p.held,
-			Remedies: []auto.Remedy{{Family: p.release, Codes: repairedCodes(fault.FamilyDevice)}},
+			Remedies: []auto.Remedy{{Family: p.release, Codes: repairedCodes(known, fault.FamilyDevice)}},
 		},
 		{
 			Name: "orphan", Scope: auto.Node, Diagnoser: p.orphans,
-			Remedies: []auto.Remedy{{Family: p.remove, Codes: repairedCodes(fault.FamilyOrphan)}},
+			Remedies: []auto.Remedy{{Family: p.remove, Codes: repairedCodes(known, fault.FamilyOrphan)}},
 		},
 	}
 }
 
 // repairedCodes are those of a family that an Operation repairs.
-func repairedCodes(family fault.Family) []fault.Code {
-	return fault.Known().Codes(func(e fault.Entry) bool { return e.Family == family && e.Operation != "" })
+func repairedCodes(known fault.Catalogue, family fault.Family) []fault.Code {
+	return known.Codes(func(e fault.Entry) bool { return e.Family == family && e.Operation != "" })
 }

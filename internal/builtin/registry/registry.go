@@ -9,6 +9,7 @@ import (
 	"context"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	devicefault "kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	"kubediag.org/kubediag/internal/faults/leaving"
@@ -102,7 +103,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 		release: &device.ReleaseRecoverer{Inspector: inspector},
 		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
 	}
-	families := p.families()
+	families := p.families(fault.Known())
 	all, err := pipeline.NewRegistry(append(p.steps(),
 		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		pipeline.Step{Processor: &auto.Diagnoser{

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 )
 
@@ -108,7 +109,7 @@ func TestBreakerAddsUpMountFaults(t *testing.T) {
 		p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.RecoveryPolicySpec{
 			Mode: v1.RecoveryApprove, Breaker: &v1.RecoveryBreaker{FailedRepairs: number(3)},
 		}}
-		e := &pass{policy: policy.Compile(p)}
+		e := &pass{policy: policy.Compile(p, fault.Known())}
 		for _, n := range failures {
 			f := v1.MountFault{Status: v1.MountFaultStatus{
 				Code: "StaleSubPath", Node: "n1", Recovery: &v1.FaultRecovery{Mode: v1.RecoveryApprove, Policies: []string{"p"}, FailedRepairs: n},

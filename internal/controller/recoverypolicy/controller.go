@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/policy"
 )
@@ -99,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		r.metrics.set(req.Name, nil)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	p, now := policy.Compile(old.DeepCopy()), r.Clock.Now()
+	p, now := policy.Compile(old.DeepCopy(), fault.Known()), r.Clock.Now()
 	e, err := r.newPass(ctx, p, now)
 	if err != nil {
 		return reconcile.Result{}, err

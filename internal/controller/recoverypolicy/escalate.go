@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 )
 
@@ -112,7 +113,7 @@ func (r *Reconciler) newPass(ctx context.Context, p *policy.Policy, now time.Tim
 	}
 	e := &pass{policy: p, reader: r.Reader, now: now, policies: map[string]*policy.Policy{}, faults: faults.Items}
 	for i := range policies.Items {
-		e.policies[policies.Items[i].Name] = policy.Compile(&policies.Items[i])
+		e.policies[policies.Items[i].Name] = policy.Compile(&policies.Items[i], fault.Known())
 	}
 	e.policies[p.Name] = p
 	return e, nil

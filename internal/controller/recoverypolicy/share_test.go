@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 )
 
@@ -53,7 +54,7 @@ func modeIn(p *v1.RecoveryPolicy, namespace string) v1.RecoveryMode {
 	f := policy.Fault{
 		Code: "StaleSubPath", Pod: &metav1.ObjectMeta{Namespace: namespace}, Namespace: &metav1.ObjectMeta{}, Node: &metav1.ObjectMeta{},
 	}
-	return policy.Decide(f, []*policy.Policy{policy.Compile(p)}, v1.RecoveryObserve, noon).Mode
+	return policy.Decide(f, []*policy.Policy{policy.Compile(p, fault.Known())}, v1.RecoveryObserve, noon).Mode
 }
 
 // TestFaultsOfATenantStopNoOther: three pods on 3 of 10 nodes have the fault, and another namespace has it once. The breaker of the
@@ -122,7 +123,7 @@ func TestAFailureToComeKeepsNoBreakerOpen(t *testing.T) {
 func TestATimeToComeIsThePresent(t *testing.T) {
 	t.Parallel()
 	r := newCluster(t, 1, faultIn("tenant", "n1", 3, noon.Add(time.Hour))).r
-	e, err := r.newPass(t.Context(), policy.Compile(breaking(v1.RecoveryBreaker{FailedRepairs: number(3)})), noon)
+	e, err := r.newPass(t.Context(), policy.Compile(breaking(v1.RecoveryBreaker{FailedRepairs: number(3)}), fault.Known()), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
