@@ -176,8 +176,10 @@ type Catalogue []Entry
 
 // Lookup finds the entry of a code.
 func (c Catalogue) Lookup(code Code) (Entry, bool) {
-	if i := slices.IndexFunc(c, func(e Entry) bool { return e.Code == code }); i >= 0 {
-		return c[i], true
+	for i := range c { // an entry is large
+		if c[i].Code == code {
+			return c[i], true
+		}
 	}
 	return Entry{}, false
 }
