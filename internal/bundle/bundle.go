@@ -31,13 +31,13 @@ const FormatVersion = 1
 
 // Bounds of a bundle. Sizes are in bytes, without compression.
 const (
-	MaxEntry   = 32 << 20
-	MaxTotal   = 96 << 20
-	MaxEntries = 256
+	maxEntry      = 32 << 20
+	maxTotal      = 96 << 20
+	maxEntryCount = 256
 
 	maxManifest = 1 << 20
 	// maxStream bounds the archive with its headers and padding.
-	maxStream = MaxTotal + maxManifest + (MaxEntries+8)*2*blockSize
+	maxStream = maxTotal + maxManifest + (maxEntryCount+8)*2*blockSize
 	blockSize = 512
 )
 
@@ -94,10 +94,10 @@ func (b *Bundle) Add(name, about string, content []byte) error {
 		return fmt.Errorf("add %q to bundle: there is one already", name)
 	}
 	switch size := int64(len(content)); {
-	case size > MaxEntry:
-		b.Omit(name, fmt.Sprintf("it has %d MiB, and an entry at most %d", size>>20, MaxEntry>>20))
-	case b.total+size > MaxTotal || len(b.files) >= MaxEntries:
-		b.Omit(name, fmt.Sprintf("the bundle is full: %d MiB, or %d entries", MaxTotal>>20, MaxEntries))
+	case size > maxEntry:
+		b.Omit(name, fmt.Sprintf("it has %d MiB, and an entry at most %d", size>>20, maxEntry>>20))
+	case b.total+size > maxTotal || len(b.files) >= maxEntryCount:
+		b.Omit(name, fmt.Sprintf("the bundle is full: %d MiB, or %d entries", maxTotal>>20, maxEntryCount))
 	default:
 		if b.files == nil {
 			b.files = map[string][]byte{}
@@ -257,8 +257,8 @@ func (b *Bundle) readManifest(archive *tar.Reader) error {
 
 // checkManifest refuses a manifest that no bundle can fulfil.
 func (b *Bundle) checkManifest() error {
-	if n := len(b.Manifest.Entries); n > MaxEntries {
-		return refuse(manifestName, "names %d entries, and a bundle has at most %d", n, MaxEntries)
+	if n := len(b.Manifest.Entries); n > maxEntryCount {
+		return refuse(manifestName, "names %d entries, and a bundle has at most %d", n, maxEntryCount)
 	}
 	named := map[string]bool{manifestName: true}
 	for _, e := range b.Manifest.Entries {
@@ -269,8 +269,8 @@ func (b *Bundle) checkManifest() error {
 			return refuse(e.Name, "is there twice")
 		}
 		named[e.Name] = true
-		if b.total += e.Size; e.Size < 0 || e.Size > MaxEntry || b.total > MaxTotal {
-			return refuse(e.Name, "has %d bytes: at most %d MiB an entry, and %d MiB in all", e.Size, MaxEntry>>20, MaxTotal>>20)
+		if b.total += e.Size; e.Size < 0 || e.Size > maxEntry || b.total > maxTotal {
+			return refuse(e.Name, "has %d bytes: at most %d MiB an entry, and %d MiB in all", e.Size, maxEntry>>20, maxTotal>>20)
 		}
 	}
 	return nil
@@ -288,7 +288,7 @@ func (b *Bundle) readEntry(i int, header *tar.Header, archive *tar.Reader, err e
 	if err != nil {
 		return broken(want.Name, err)
 	}
-	if why := strange(header, MaxEntry); why != "" {
+	if why := strange(header, maxEntry); why != "" {
 		return refuse(header.Name, "%s", why)
 	}
 	switch {

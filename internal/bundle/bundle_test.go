@@ -54,7 +54,7 @@ func TestWrittenCanBeRead(t *testing.T) {
 func TestAddIsBounded(t *testing.T) {
 	t.Parallel()
 	var b Bundle
-	large := make([]byte, MaxEntry+1)
+	large := make([]byte, maxEntry+1)
 	for _, name := range []string{"/a", "../a", "a/../b", ".a", "a b", "manifest.json", "a/b/c/d/e"} {
 		if b.Add(name, "", nil) == nil {
 			t.Errorf("%q was added", name)
@@ -145,13 +145,13 @@ func TestHostile(t *testing.T) {
 	a, b := file("a", "1"), file("b", "2")
 	huge := part{tar.Header{Typeflag: tar.TypeReg, Name: "zeros", Size: 10 << 30, Format: tar.FormatGNU}, "", 1 << 20}
 	pax := part{tar.Header{Typeflag: tar.TypeReg, Name: "a", Size: 1, Format: tar.FormatPAX, PAXRecords: map[string]string{"comment": "x"}}, "1", 0}
-	many := manifest(t, make([]part, MaxEntries+1)...)
+	many := manifest(t, make([]part, maxEntryCount+1)...)
 	good := archive(t, manifest(t, a, b), a, b)
 	version := file(manifestName, `{"formatVersion":2}`)
 	var big []part
 	for range 8 {
 		p := file("z"+string(rune('a'+len(big))), "")
-		p.header.Size = MaxEntry / 2
+		p.header.Size = maxEntry / 2
 		big = append(big, p)
 	}
 	for name, c := range map[string]struct {

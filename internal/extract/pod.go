@@ -21,9 +21,9 @@ import (
 // may have ended, and their mounts are not needed. Few of them are being deleted: a dead mount may be the only thing that keeps such a
 // pod, and four containers with eight volumes weigh 24 KiB.
 const (
-	MaxBytes        = 64 << 10
-	MaxLeavingBytes = 32 << 10
-	MaxEndedBytes   = 8 << 10
+	maxBytes        = 64 << 10
+	maxLeavingBytes = 32 << 10
+	maxEndedBytes   = 8 << 10
 )
 
 // annotationLarge is on a pod of which only the name, the owner and the phase are kept, because the rest is larger than the bound. No
@@ -60,11 +60,11 @@ func Pod(pod *corev1.Pod) *corev1.Pod {
 			EphemeralContainerCommon: containerOf(pod, c.EphemeralContainerCommon),
 		})
 	}
-	most := MaxBytes
+	most := maxBytes
 	if podinfo.Ended(pod) {
-		most = MaxEndedBytes
+		most = maxEndedBytes
 		if pod.DeletionTimestamp != nil {
-			most = MaxLeavingBytes
+			most = maxLeavingBytes
 		}
 	}
 	if weigh(kept) > most {
@@ -82,7 +82,7 @@ func identityOf(pod *corev1.Pod) *corev1.Pod {
 	}
 	kept.ObjectMeta = *pod.ObjectMeta.DeepCopy()
 	kept.Labels, kept.Finalizers = nil, nil
-	if weigh(kept) > MaxEndedBytes { // such as a thousand owners
+	if weigh(kept) > maxEndedBytes { // such as a thousand owners
 		kept.OwnerReferences = nil
 	}
 	metav1.SetMetaDataAnnotation(&kept.ObjectMeta, annotationLarge, "true")

@@ -165,12 +165,12 @@ func TestPodIsBounded(t *testing.T) {
 			}
 		},
 	} {
-		for phase, most := range map[corev1.PodPhase]int{corev1.PodRunning: MaxBytes, corev1.PodFailed: MaxEndedBytes} {
+		for phase, most := range map[corev1.PodPhase]int{corev1.PodRunning: maxBytes, corev1.PodFailed: maxEndedBytes} {
 			pod := fullPod()
 			grow(pod)
 			pod.Status.Phase = phase
 			kept := Pod(pod)
-			if weight := weigh(kept); weight > most && !Large(kept) || weight > MaxBytes {
+			if weight := weigh(kept); weight > most && !Large(kept) || weight > maxBytes {
 				t.Errorf("%s, %s: %d bytes", name, phase, weight)
 			}
 			if kept.UID != pod.UID || kept.Name != pod.Name || kept.Namespace != pod.Namespace || kept.Spec.NodeName != "n1" || kept.Status.Phase != phase {

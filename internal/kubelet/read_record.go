@@ -35,7 +35,7 @@ func ReadVolumeRecordIn(table *mountinfo.Table, dir *sys.FD) (*VolumeRecord, err
 	if err := checkLocal(table, dir); err != nil {
 		return nil, err
 	}
-	foreign := fmt.Errorf("%w: it is no file of the kubelet's", ErrVolumeRecord)
+	foreign := fmt.Errorf("%w: it is no file of the kubelet's", errVolumeRecord)
 	file, err := sys.OpenEntry(dir, VolumeRecordName)
 	switch {
 	case errors.Is(err, sys.ELOOP), errors.Is(err, sys.EXDEV):
@@ -68,9 +68,9 @@ func checkLocal(table *mountinfo.Table, dir *sys.FD) error {
 	m, ok := table.ByID(number)
 	switch {
 	case !ok:
-		return fmt.Errorf("%w: its directory was mounted just now", ErrVolumeRecord)
+		return fmt.Errorf("%w: its directory was mounted just now", errVolumeRecord)
 	case stat.MountRoot, m.Point != "/" && mountns.MayHang(m.FSType):
-		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", ErrVolumeRecord, m.FSType, m.Point)
+		return fmt.Errorf("%w: its directory is on a file system of type %q, mounted at %q, which may not answer", errVolumeRecord, m.FSType, m.Point)
 	}
 	return nil
 }

@@ -33,10 +33,10 @@ type VolumeRecord struct {
 func VolumeRecordPath(point string) string { return path.Join(path.Dir(point), VolumeRecordName) }
 
 var (
-	// ErrVolumeRecord is the error for a record that cannot be used.
-	ErrVolumeRecord = errors.New("record cannot be used")
-	// ErrEmptyVolumeRecord is an ErrVolumeRecord: the kubelet does not wait until a record is on the disk.
-	ErrEmptyVolumeRecord = fmt.Errorf("%w: it is empty", ErrVolumeRecord)
+	// errVolumeRecord is the error for a record that cannot be used.
+	errVolumeRecord = errors.New("record cannot be used")
+	// ErrEmptyVolumeRecord is an errVolumeRecord: the kubelet does not wait until a record is on the disk.
+	ErrEmptyVolumeRecord = fmt.Errorf("%w: it is empty", errVolumeRecord)
 )
 
 // Bounds of a record, in bytes. The CSI specification gives a handle 128, and drivers take more.
@@ -65,18 +65,18 @@ func parseVolumeRecord(text []byte) (*VolumeRecord, error) {
 	case len(text) == 0:
 		return nil, ErrEmptyVolumeRecord
 	case len(text) > maxVolumeRecord:
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrVolumeRecord, maxVolumeRecord)
+		return nil, fmt.Errorf("%w: it has more than %d bytes", errVolumeRecord, maxVolumeRecord)
 	}
 	values, err := parseStrings(json.NewDecoder(bytes.NewReader(text)))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrVolumeRecord, err)
+		return nil, fmt.Errorf("%w: %w", errVolumeRecord, err)
 	}
 	r := &VolumeRecord{
 		Driver: values["driverName"], Handle: values["volumeHandle"], PersistentVolume: values["specVolID"],
 		Node: values["nodeName"], Lifecycle: values["volumeLifecycleMode"],
 	}
 	if r.Driver == "" || r.Handle == "" {
-		return nil, fmt.Errorf("%w: driverName is %q and volumeHandle is %q, both must be set", ErrVolumeRecord, r.Driver, r.Handle)
+		return nil, fmt.Errorf("%w: driverName is %q and volumeHandle is %q, both must be set", errVolumeRecord, r.Driver, r.Handle)
 	}
 	return r, nil
 }

@@ -101,7 +101,7 @@ func TestReadVolumeRecord(t *testing.T) {
 	text := `{"driverName":"d","volumeHandle":"h"}`
 	for size, want := range map[int]error{
 		len(text): nil, usualVolumeRecord: nil, usualVolumeRecord + 1: nil, maxVolumeRecord: nil, 0: ErrEmptyVolumeRecord,
-		maxVolumeRecord + 1: ErrVolumeRecord, 1 << 20: ErrVolumeRecord,
+		maxVolumeRecord + 1: errVolumeRecord, 1 << 20: errVolumeRecord,
 	} {
 		name := filepath.Join(dir, strconv.Itoa(size))
 		if err := os.WriteFile(name, []byte((text + strings.Repeat(" ", max(0, size-len(text))))[:size]), 0o600); err != nil {

@@ -18,8 +18,8 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// ReasonFaultGone is the reason of the Event that a fault is gone. The reason of a present fault is its code.
-const ReasonFaultGone = "FaultGone"
+// reasonFaultGone is the reason of the Event that a fault is gone. The reason of a present fault is its code.
+const reasonFaultGone = "FaultGone"
 
 // maxClaims bounds the claims of a pod that are read.
 const maxClaims = 16
@@ -44,7 +44,7 @@ func (w *Writer) announce(ctx context.Context, item *entry) {
 		if whose := Whose(f.Status.Container, f.Status.Volume); whose != "" {
 			text += ": " + whose
 		}
-		w.sendEvent(ctx, f, corev1.EventTypeNormal, ReasonFaultGone, kubeclient.EventMessage(text, ""))
+		w.sendEvent(ctx, f, corev1.EventTypeNormal, reasonFaultGone, kubeclient.EventMessage(text, ""))
 	}
 }
 

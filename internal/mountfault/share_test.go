@@ -99,7 +99,7 @@ func TestWhatIsNotKnownYetLeavesRoom(t *testing.T) {
 			t.Errorf("shop has %d objects, the tenant %d", shop, listed)
 		}
 		for _, e := range n.said() {
-			if strings.Contains(e, ReasonFaultGone) {
+			if strings.Contains(e, reasonFaultGone) {
 				t.Errorf("%q", e)
 			}
 		}

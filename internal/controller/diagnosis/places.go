@@ -18,8 +18,8 @@ import (
 
 // The most Diagnoses that are bound and have not ended.
 const (
-	MaxOfNamespace = 64
-	MaxOfNode      = 256
+	maxOfNamespace = 64
+	maxOfNode      = 256
 )
 
 // boundIndex finds the Diagnoses that are bound and have not ended, by namespace and by node.
@@ -80,9 +80,9 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 		}
 	}
 	for _, share := range r.shares(d) {
-		most, whose := MaxOfNode, "node "+d.Spec.NodeName
+		most, whose := maxOfNode, "node "+d.Spec.NodeName
 		if name, ok := strings.CutPrefix(share, ofNamespace); ok {
-			most, whose = MaxOfNamespace, "namespace "+name
+			most, whose = maxOfNamespace, "namespace "+name
 		}
 		n, err := r.countBound(ctx, d, share)
 		if err != nil {

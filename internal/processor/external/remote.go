@@ -37,8 +37,8 @@ type Remote struct {
 	url    *url.URL
 }
 
-// NewRemote makes a Processor that posts to u. NewClient makes the client; name is for people.
-func NewRemote(client *http.Client, name string, u *url.URL) *Remote {
+// newRemote makes a Processor that posts to u. NewClient makes the client; name is for people.
+func newRemote(client *http.Client, name string, u *url.URL) *Remote {
 	return &Remote{client: client, name: name, url: u}
 }
 

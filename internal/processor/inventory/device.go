@@ -16,8 +16,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// KeyDevices is the key of the result.
-const KeyDevices = "collector.system.block_device.list"
+// keyDevices is the key of the result.
+const keyDevices = "collector.system.block_device.list"
 
 // DeviceCollector is the processor blockDeviceCollector.
 //
@@ -85,7 +85,7 @@ func (c *DeviceCollector) Run(ctx context.Context, r processor.Request) (process
 		list = append(list, c.describe(d, host, mounted))
 	}
 	values := map[string]string{}
-	err = processor.AddJSON(values, map[string]any{KeyDevices: list})
+	err = processor.AddJSON(values, map[string]any{keyDevices: list})
 	return processor.Result{Values: values}, err
 }
 

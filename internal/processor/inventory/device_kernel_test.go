@@ -26,7 +26,7 @@ func listDevice(t *testing.T, s *devicetest.Scene) deviceDocument {
 		t.Fatal(err)
 	}
 	var all []deviceDocument
-	if err := json.Unmarshal([]byte(result.Values[KeyDevices]), &all); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyDevices]), &all); err != nil {
 		t.Fatal(err)
 	}
 	for _, d := range all {
@@ -34,7 +34,7 @@ func listDevice(t *testing.T, s *devicetest.Scene) deviceDocument {
 			return d
 		}
 	}
-	t.Fatalf("%s is not listed: %s", s.Device.Name, result.Values[KeyDevices])
+	t.Fatalf("%s is not listed: %s", s.Device.Name, result.Values[keyDevices])
 	return deviceDocument{}
 }
 

@@ -14,8 +14,8 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// KeyMountTable is the key of the result.
-const KeyMountTable = "collector.system.mountinfo"
+// keyMountTable is the key of the result.
+const keyMountTable = "collector.system.mountinfo"
 
 // MountTableCollector is the processor mountInfoCollector.
 //
@@ -46,7 +46,7 @@ func (c *MountTableCollector) Run(ctx context.Context, r processor.Request) (pro
 	if err != nil {
 		return processor.Result{}, err
 	}
-	return processor.Result{Values: map[string]string{KeyMountTable: string(text)}}, nil
+	return processor.Result{Values: map[string]string{keyMountTable: string(text)}}, nil
 }
 
 // Excerpt keeps the lines that matter for as long as there is room: first those of mounts whose root is deleted, then the

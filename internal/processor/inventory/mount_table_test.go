@@ -85,7 +85,7 @@ func TestExcerptOfMountTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := c.Excerpt(processor.Request{}, KeyMountTable, text, test.limit)
+			got := c.Excerpt(processor.Request{}, keyMountTable, text, test.limit)
 			if encoded, _ := json.Marshal(got); len(encoded)-2 > test.limit {
 				t.Errorf("excerpt takes %d bytes of a status, %d at most", len(encoded)-2, test.limit)
 			}
@@ -101,7 +101,7 @@ func TestExcerptOfMountTable(t *testing.T) {
 			}
 		})
 	}
-	if got := c.Excerpt(processor.Request{}, KeyMountTable, text, 2*len(text)); got != text {
+	if got := c.Excerpt(processor.Request{}, keyMountTable, text, 2*len(text)); got != text {
 		t.Error("with room for all of it, the excerpt is not all of it")
 	}
 }
@@ -111,7 +111,7 @@ func FuzzMountTableExcerpt(f *testing.F) {
 	f.Add(text[len(text)-2000:], 500)
 	f.Add("\n\n//deleted \n", 3)
 	f.Fuzz(func(t *testing.T, text string, limit int) {
-		got := (&MountTableCollector{}).Excerpt(processor.Request{}, KeyMountTable, text, limit)
+		got := (&MountTableCollector{}).Excerpt(processor.Request{}, keyMountTable, text, limit)
 		if len(got) > max(0, limit) {
 			t.Errorf("%d bytes, %d at most", len(got), limit)
 		}

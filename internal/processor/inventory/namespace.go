@@ -15,10 +15,10 @@ import (
 
 // Keys of the results.
 const (
-	// KeyNamespaces holds every namespace, as JSON.
-	KeyNamespaces = "collector.system.mount_namespace.list"
-	// KeyNamespaceSurvey is the coverage of the survey, in one line.
-	KeyNamespaceSurvey = "collector.system.mount_namespace.survey"
+	// keyNamespaces holds every namespace, as JSON.
+	keyNamespaces = "collector.system.mount_namespace.list"
+	// keyNamespaceSurvey is the coverage of the survey, in one line.
+	keyNamespaceSurvey = "collector.system.mount_namespace.survey"
 )
 
 // maxHoldersNamed bounds the holders of one namespace that are named.
@@ -93,8 +93,8 @@ func (c *NamespaceCollector) Run(ctx context.Context, r processor.Request) (proc
 	if err := survey.CheckComplete(); err != nil {
 		said += "; " + err.Error()
 	}
-	values := map[string]string{KeyNamespaceSurvey: said}
-	err = processor.AddJSON(values, map[string]any{KeyNamespaces: list})
+	values := map[string]string{keyNamespaceSurvey: said}
+	err = processor.AddJSON(values, map[string]any{keyNamespaces: list})
 	return processor.Result{Values: values}, err
 }
 

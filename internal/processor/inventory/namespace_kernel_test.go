@@ -24,7 +24,7 @@ func TestListsNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	var list []namespaceDocument
-	if err := json.Unmarshal([]byte(result.Values[KeyNamespaces]), &list); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyNamespaces]), &list); err != nil {
 		t.Fatal(err)
 	}
 	ns, err := mountns.Of(daemon.PID)
@@ -44,9 +44,9 @@ func TestListsNamespaces(t *testing.T) {
 		return n.Processes == 0 && slices.ContainsFunc(n.Holders, func(k holderDocument) bool { return k.PID == orphan.PID && k.Kind == mountns.Descriptor })
 	}
 	if !slices.ContainsFunc(list, kept) {
-		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[KeyNamespaces])
+		t.Errorf("no namespace is kept by a descriptor of process %d: %s", orphan.PID, result.Values[keyNamespaces])
 	}
-	if !strings.Contains(result.Values[KeyNamespaceSurvey], "mount namespaces (") {
-		t.Errorf("survey %q", result.Values[KeyNamespaceSurvey])
+	if !strings.Contains(result.Values[keyNamespaceSurvey], "mount namespaces (") {
+		t.Errorf("survey %q", result.Values[keyNamespaceSurvey])
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"kubediag.org/kubediag/internal/processor/podref"
 )
 
-// KeyPod is the key of the result.
-const KeyPod = "collector.kubernetes.pod.detail"
+// keyPod is the key of the result.
+const keyPod = "collector.kubernetes.pod.detail"
 
 // PodCollector is the processor podDetailCollector.
 //
@@ -47,5 +47,5 @@ func (c *PodCollector) Run(ctx context.Context, request processor.Request) (proc
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("encode pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return processor.Result{Values: map[string]string{KeyPod: string(detail)}}, nil
+	return processor.Result{Values: map[string]string{keyPod: string(detail)}}, nil
 }

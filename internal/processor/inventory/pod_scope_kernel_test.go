@@ -60,18 +60,18 @@ func TestCollectsOfThePodOnly(t *testing.T) {
 		ns, err := mountns.Of(daemon.PID)
 		kerneltest.Must(t, err)
 		for asked, request := range map[string]processor.Request{name: pods[name], "node": pods["node"]} {
-			table := mountinfo.Unescape(run(t, &MountTableCollector{Kubelet: s.Node, Pods: s.Pods}, request, KeyMountTable))
+			table := mountinfo.Unescape(run(t, &MountTableCollector{Kubelet: s.Node, Pods: s.Pods}, request, keyMountTable))
 			if (strings.Contains(table, s.Mount) != (asked != "other")) || strings.Contains(table, s.Global) != (asked == "node") {
 				t.Errorf("pod %s, asked about %s: mount table\n%s", name, asked, table)
 			}
 			var devices []deviceDocument
-			decode(t, run(t, &DeviceCollector{Kubelet: s.Node, Pods: s.Pods}, request, KeyDevices), &devices)
+			decode(t, run(t, &DeviceCollector{Kubelet: s.Node, Pods: s.Pods}, request, keyDevices), &devices)
 			listed := slices.ContainsFunc(devices, func(d deviceDocument) bool { return d.Name == s.Device.Name })
 			if listed != (asked != "other") || asked != "node" && len(devices) > 1 {
 				t.Errorf("pod %s, asked about %s: devices %+v", name, asked, devices)
 			}
 			var spaces []namespaceDocument
-			decode(t, run(t, &NamespaceCollector{Pods: s.Pods}, request, KeyNamespaces), &spaces)
+			decode(t, run(t, &NamespaceCollector{Pods: s.Pods}, request, keyNamespaces), &spaces)
 			if i := slices.IndexFunc(spaces, func(n namespaceDocument) bool { return n.Namespace == ns.Inode }); i < 0 ||
 				!slices.Equal(spaces[i].PIDs, []int{daemon.PID}) || (len(spaces) == 1) != (asked != "node") {
 				t.Errorf("pod %s, asked about %s: namespaces %+v", name, asked, spaces)

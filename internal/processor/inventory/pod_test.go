@@ -229,11 +229,11 @@ func TestDetailIsOfTheWholePod(t *testing.T) {
 	pods.Set(part)
 	request := processor.Request{Node: "any", Pod: processor.Pod{Namespace: pod.Namespace, Name: pod.Name}}
 	result, err := (&PodCollector{Pods: pods}).Run(t.Context(), request)
-	if err != nil || !strings.Contains(result.Values[KeyPod], pod.Spec.Containers[0].Image) {
-		t.Errorf("detail %.200q, %v", result.Values[KeyPod], err)
+	if err != nil || !strings.Contains(result.Values[keyPod], pod.Spec.Containers[0].Image) {
+		t.Errorf("detail %.200q, %v", result.Values[keyPod], err)
 	}
 	pods.fresh = nil
 	if result, err := (&PodCollector{Pods: pods}).Run(t.Context(), request); err == nil {
-		t.Errorf("detail %.200q, want an error", result.Values[KeyPod])
+		t.Errorf("detail %.200q, want an error", result.Values[keyPod])
 	}
 }
