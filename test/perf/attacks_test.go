@@ -279,6 +279,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 		for _, p := range []int{50, 99} {
 			before, with := percentile(peace[name], p), percentile(amid[name], p)
 			ratio := float64(with) / float64(before)
+			b.Logf("%s: p%d is %v in peace, %v attacked", name, p, before, with) // metrics are not printed of what fails
 			b.ReportMetric(milliseconds(before), fmt.Sprintf("ms-%s-in-peace-p%d", name, p))
 			b.ReportMetric(milliseconds(with), fmt.Sprintf("ms-%s-attacked-p%d", name, p))
 			b.ReportMetric(ratio, fmt.Sprintf("ratio-%s-p%d", name, p))
@@ -288,6 +289,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 		}
 	}
 	most, mostOfManager := mostResident(b, n.agent.Process.Pid), mostResident(b, n.town.manager.Process.Pid)
+	b.Logf("%.0f MiB of the agent and %.0f MiB of the manager at most, %d wrong repairs, %d restarts", most, mostOfManager, n.wrong, restarts)
 	b.ReportMetric(most, "MiB-at-most")
 	b.ReportMetric(mostOfManager, "MiB-manager-at-most")
 	b.ReportMetric(float64(n.wrong), "wrong-repairs")
