@@ -326,20 +326,20 @@ func (p *diagnosisPrinter) faultText(found v1.Fault) string {
 	state := strings.ToLower(string(found.State))
 	text.WriteString(p.view.Wrap("", fmt.Sprintf("%s (%s)", found.Code, state), 0))
 	if found.Pod != nil {
-		writeRow(&text, 2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
+		writeRow(&text, p.view.Screen, 2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
 	}
-	writeRow(&text, 2, "container", found.Container)
-	writeRow(&text, 2, "volume", found.Volume)
+	writeRow(&text, p.view.Screen, 2, "container", found.Container)
+	writeRow(&text, p.view.Screen, 2, "volume", found.Volume)
 	if found.Mount != nil {
-		writeRow(&text, 2, "mount", found.Mount.Point)
+		writeRow(&text, p.view.Screen, 2, "mount", found.Mount.Point)
 	}
-	writeRow(&text, 2, "holder", found.Holder)
+	writeRow(&text, p.view.Screen, 2, "holder", found.Holder)
 	evidence := found.Evidence
 	if !p.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		writeRow(&text, 2, map[bool]string{true: "why"}[i == 0], e)
+		writeRow(&text, p.view.Screen, 2, map[bool]string{true: "why"}[i == 0], e)
 	}
 	return text.String()
 }

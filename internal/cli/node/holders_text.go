@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -103,10 +104,10 @@ func (u deviceUse) writeText(text *strings.Builder) {
 	d := u.Device
 	fmt.Fprintf(text, "%s %s\n", d.titleText(), u.verdictText())
 	if d.MountPoint != "" {
-		writeRow(text, 2, "mounted", d.MountPoint)
+		writeRow(text, terminal.Screen{}, 2, "mounted", d.MountPoint)
 	}
 	if d.Untested != "" {
-		writeRow(text, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
+		writeRow(text, terminal.Screen{}, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
 	}
 	switch d.State {
 	case stateInUse:
@@ -157,7 +158,7 @@ func (u deviceUse) verdictText() string {
 // writeUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
 func (u deviceUse) writeUses(text *strings.Builder) {
 	for _, why := range u.Device.InUseBy {
-		writeRow(text, 2, "because", why)
+		writeRow(text, terminal.Screen{}, 2, "because", why)
 	}
 	namespaces := map[uint64]bool{}
 	mounts := 0
@@ -167,7 +168,7 @@ func (u deviceUse) writeUses(text *strings.Builder) {
 			namespaces[h.MountNamespace] = true
 		}
 	}
-	writeRow(text, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+	writeRow(text, terminal.Screen{}, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
 		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
@@ -176,7 +177,7 @@ const maxHolders = 50
 
 func (u deviceUse) writeHolders(text *strings.Builder) {
 	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
-		writeRow(text, 2, "stays", u.Device.Why)
+		writeRow(text, terminal.Screen{}, 2, "stays", u.Device.Why)
 	}
 	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
 		text.WriteByte('\n')
@@ -215,7 +216,7 @@ func (h useHolder) writeText(text *strings.Builder) {
 		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
 		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
 	} {
-		writeRow(text, 4, line[0], line[1])
+		writeRow(text, terminal.Screen{}, 4, line[0], line[1])
 	}
 }
 
@@ -281,9 +282,9 @@ func (u deviceUse) writePatches(text *strings.Builder) {
 	}
 }
 
-// writeRow writes a line of a block, unless it says nothing. It is not broken: evidence is read by machines, too.
-func writeRow(b *strings.Builder, indent int, name, value string) {
+// writeRow writes a row of a block, unless it is empty. On a terminal it is broken at the width; machines read it unbroken.
+func writeRow(b *strings.Builder, s terminal.Screen, indent int, name, value string) {
 	if value != "" {
-		fmt.Fprintf(b, "%*s%-10s %s\n", indent, "", name, printable.Quoted(value))
+		b.WriteString(s.Wrap(fmt.Sprintf("%*s%-10s ", indent, "", name), printable.Quoted(value), indent+11))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
@@ -199,19 +200,19 @@ func (r *probeReport) reportText() string {
 	} else {
 		text.WriteString("Alive\n")
 	}
-	writeRow(&text, 2, "path", r.Path)
-	writeRow(&text, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
+	writeRow(&text, terminal.Screen{}, 2, "path", r.Path)
+	writeRow(&text, terminal.Screen{}, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	label := "why"
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		writeRow(&text, 2, label, e)
+		writeRow(&text, terminal.Screen{}, 2, label, e)
 		label = ""
 	}
 	if entry, ok := fault.Known().Lookup(r.Code); ok {
 		for _, line := range remedyLines(entry, thisProgram()) {
-			writeRow(&text, 2, line[0], line[1])
+			writeRow(&text, terminal.Screen{}, 2, line[0], line[1])
 		}
 	}
 	fmt.Fprintf(&text, "Took %.1f ms.\n", r.Milliseconds)

@@ -202,12 +202,16 @@ func (v scanView) evidenceText(found *scanFault) string {
 		{"hurts", verb.Hurts[found.Impact]}, {"pod", found.Pod.String()}, {"workload", found.Details.Workload.String()}, {"container", found.Container},
 		{"volume", found.volumeText()}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", found.holderText()},
 	}, found.reasonLines()...) {
-		writeRow(&text, 2, line[0], line[1])
+		writeRow(&text, v.Screen, 2, line[0], line[1])
 	}
-	writeRow(&text, 2, "heal", verb.Heals[found.Heal])
-	writeRow(&text, 2, "plan", found.Plan)
+	writeRow(&text, v.Screen, 2, "heal", verb.Heals[found.Heal])
+	writeRow(&text, v.Screen, 2, "plan", found.Plan)
 	for _, line := range remedyLines(entry, v.program) {
-		writeRow(&text, 2, line[0], line[1])
+		screen := v.Screen
+		if line[0] == "runbook" {
+			screen.Width = 0 // it is to be pasted
+		}
+		writeRow(&text, screen, 2, line[0], line[1])
 	}
 	return text.String()
 }
