@@ -9,20 +9,20 @@ import "slices"
 
 // The built-in processors. Each is the last part of the path /processor/<name>.
 const (
-	AutoCollector           = "autoCollector"
+	autoCollector           = "autoCollector"
 	AutoDiagnoser           = "autoDiagnoser"
 	AutoRecover             = "autoRecover"
-	BlockDeviceCollector    = "blockDeviceCollector"
+	blockDeviceCollector    = "blockDeviceCollector"
 	HeldDeviceDiagnoser     = "heldDeviceDiagnoser"
 	HeldDeviceRecover       = "heldDeviceRecover"
 	IdleDeviceRecover       = "idleDeviceRecover"
-	MountInfoCollector      = "mountInfoCollector"
-	MountNamespaceCollector = "mountNamespaceCollector"
-	OrphanedPodCollector    = "orphanedPodCollector"
+	mountInfoCollector      = "mountInfoCollector"
+	mountNamespaceCollector = "mountNamespaceCollector"
+	orphanedPodCollector    = "orphanedPodCollector"
 	OrphanedPodRecover      = "orphanedPodRecover"
-	PodDetailCollector      = "podDetailCollector"
+	podDetailCollector      = "podDetailCollector"
 	PodEvictRecover         = "podEvictRecover"
-	SubpathRemountDiagnoser = "subpathRemountDiagnoser"
+	subpathRemountDiagnoser = "subpathRemountDiagnoser"
 	SubpathRemountRecover   = "subpathRemountRecover"
 	VolumeHealthCollector   = "volumeHealthCollector"
 	VolumeHealthDiagnoser   = "volumeHealthDiagnoser"
@@ -31,8 +31,8 @@ const (
 
 // names is in order.
 var names = []string{
-	AutoCollector, AutoDiagnoser, AutoRecover, BlockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover,
-	MountInfoCollector, MountNamespaceCollector, OrphanedPodCollector, OrphanedPodRecover, PodDetailCollector, PodEvictRecover, SubpathRemountDiagnoser, SubpathRemountRecover,
+	autoCollector, AutoDiagnoser, AutoRecover, blockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover,
+	mountInfoCollector, mountNamespaceCollector, orphanedPodCollector, OrphanedPodRecover, podDetailCollector, PodEvictRecover, subpathRemountDiagnoser, SubpathRemountRecover,
 	VolumeHealthCollector, VolumeHealthDiagnoser, VolumeRebindRecover,
 }
 

@@ -18,11 +18,11 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// UnfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
-const UnfinishedIndex = "trigger.unfinished"
+// unfinishedIndex finds the Diagnoses of a Trigger for one target that have not ended.
+const unfinishedIndex = "trigger.unfinished"
 
-// Unfinished are the values of UnfinishedIndex.
-func Unfinished(o client.Object) []string {
+// unfinished are the values of unfinishedIndex.
+func unfinished(o client.Object) []string {
 	d, ok := o.(*v1.Diagnosis)
 	if !ok || d.Ended() {
 		return nil
@@ -150,7 +150,7 @@ func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *C
 		return nil
 	}
 	var earlier v1.DiagnosisList
-	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{UnfinishedIndex: to.key(t.UID)})
+	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{unfinishedIndex: to.key(t.UID)})
 	if err != nil {
 		return fmt.Errorf("listing unfinished diagnoses: %w", err)
 	}

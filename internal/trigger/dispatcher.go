@@ -32,7 +32,7 @@ type Dispatcher struct {
 
 // SetupWithManager adds the dispatcher, and the index by which it finds earlier Diagnoses, to a manager.
 func (d *Dispatcher) SetupWithManager(m manager.Manager) error {
-	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, UnfinishedIndex, Unfinished); err != nil {
+	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.Diagnosis{}, unfinishedIndex, unfinished); err != nil {
 		return err
 	}
 	return m.Add(d)

@@ -59,7 +59,7 @@ func newCluster(t *testing.T, funcs interceptor.Funcs, objects ...client.Object)
 		return c.Create(ctx, o, opts...)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, pod, op, set)...).WithInterceptorFuncs(funcs).
-		WithIndex(&v1.Diagnosis{}, UnfinishedIndex, Unfinished).Build()
+		WithIndex(&v1.Diagnosis{}, unfinishedIndex, unfinished).Build()
 	return &cluster{c, &Dispatcher{Client: c, Reader: c, Namespace: namespace}}
 }
 

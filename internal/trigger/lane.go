@@ -44,8 +44,8 @@ type lane struct {
 	room     share.Room
 	interval time.Duration
 	causes   map[string]Cause // those in the queue and the one at work, by key
-	pending  int32           // nodes that are still to get a Diagnosis of the cause at work
-	schedule time.Time       // the time of the schedule that was completed last
+	pending  int32            // nodes that are still to get a Diagnosis of the cause at work
+	schedule time.Time        // the time of the schedule that was completed last
 	delta    Tally
 }
 

@@ -16,10 +16,10 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// ErrUnauthenticated and ErrForbidden refuse a sender. Any other error says that it could not be checked.
+// errUnauthenticated and errForbidden refuse a sender. Any other error says that it could not be checked.
 var (
-	ErrUnauthenticated = errors.New("the token is not valid")
-	ErrForbidden       = errors.New("this takes the right to create alerts." + v1.Group)
+	errUnauthenticated = errors.New("the token is not valid")
+	errForbidden       = errors.New("this takes the right to create alerts." + v1.Group)
 )
 
 // Authenticator decides who may send alerts.
@@ -45,7 +45,7 @@ func (path SecretFile) Authenticate(_ context.Context, token string) error {
 	}
 	want, got := sha256.Sum256(secret), sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(want[:], got[:]) != 1 {
-		return ErrUnauthenticated
+		return errUnauthenticated
 	}
 	return nil
 }

@@ -140,13 +140,13 @@ func (r *Receiver) authenticate(request *http.Request) *failure {
 	case err == nil:
 		of.letIn()
 		return nil
-	case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrForbidden):
+	case errors.Is(err, errUnauthenticated), errors.Is(err, errForbidden):
 		of.countRefusal()
 	}
 	switch {
-	case errors.Is(err, ErrUnauthenticated):
+	case errors.Is(err, errUnauthenticated):
 		return &failure{http.StatusUnauthorized, err.Error()}
-	case errors.Is(err, ErrForbidden):
+	case errors.Is(err, errForbidden):
 		return &failure{http.StatusForbidden, err.Error()}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &failure{http.StatusServiceUnavailable, "the sender could not be checked in time"}

@@ -57,7 +57,7 @@ type only struct{ err error }
 
 func (o only) Authenticate(_ context.Context, got string) error {
 	if o.err == nil && got != token {
-		return ErrUnauthenticated
+		return errUnauthenticated
 	}
 	return o.err
 }
@@ -95,7 +95,7 @@ func TestRequests(t *testing.T) {
 		"empty token":           {"POST", "/alertmanager", "Bearer ", webhook, only{}, 401, 0},
 		"wrong token":           {"POST", "/alertmanager", "Bearer x" + token, webhook, only{}, 401, 0},
 		"another scheme":        {"POST", "/alertmanager", "Basic " + token, webhook, only{}, 401, 0},
-		"no right":              {"POST", "/alertmanager", "Bearer " + token, webhook, only{ErrForbidden}, 403, 0},
+		"no right":              {"POST", "/alertmanager", "Bearer " + token, webhook, only{errForbidden}, 403, 0},
 		"cannot be checked":     {"POST", "/alertmanager", "Bearer " + token, webhook, only{errors.New("down")}, 503, 0},
 		"no JSON":               {"POST", "/alertmanager", "Bearer " + token, "hello", only{}, 400, 0},
 		"1 MiB and a byte":      {"POST", "/alertmanager", "Bearer " + token, strings.Repeat(" ", maxBodyBytes+1), only{}, 413, 0},
@@ -321,8 +321,8 @@ func TestSecretFile(t *testing.T) {
 		ok      bool
 	}{
 		"right":     {[]byte(token + "\n"), token, nil, true},
-		"wrong":     {[]byte(token), token + "x", ErrUnauthenticated, false},
-		"shorter":   {[]byte(token), token[:20], ErrUnauthenticated, false},
+		"wrong":     {[]byte(token), token + "x", errUnauthenticated, false},
+		"shorter":   {[]byte(token), token[:20], errUnauthenticated, false},
 		"no secret": {[]byte("\n"), "", nil, false},
 		"too short": {[]byte("abc"), "abc", nil, false},
 		"too long":  {bytes.Repeat([]byte("x"), maxSecretBytes+1), strings.Repeat("x", maxSecretBytes+1), nil, false},
@@ -335,7 +335,7 @@ func TestSecretFile(t *testing.T) {
 			}
 		}
 		err := SecretFile(path).Authenticate(t.Context(), tc.given)
-		if (err == nil) != tc.ok || tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && errors.Is(err, ErrUnauthenticated) {
+		if (err == nil) != tc.ok || tc.want != nil && !errors.Is(err, tc.want) || tc.want == nil && errors.Is(err, errUnauthenticated) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

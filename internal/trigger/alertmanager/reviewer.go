@@ -88,7 +88,7 @@ func NewReviewer(tokens TokenReviews, access AccessReviews, audiences ...string)
 // Authenticate asks the API server whose the token is and whether that user may send alerts.
 func (r *Reviewer) Authenticate(ctx context.Context, token string) error {
 	if len(token) > maxTokenBytes {
-		return ErrUnauthenticated
+		return errUnauthenticated
 	}
 	digest := sha256.Sum256([]byte(token))
 	if r.knows(digest) {
@@ -129,7 +129,7 @@ func (r *Reviewer) review(ctx context.Context, token string) (string, error) {
 			return review.Status.User.Username, r.authorize(ctx, review.Status.User)
 		}
 	}
-	return "", ErrUnauthenticated
+	return "", errUnauthenticated
 }
 
 // isFor reports whether a review found a user, and the token is for one of the audiences. A server that knows no audiences names none:
@@ -153,7 +153,7 @@ func (r *Reviewer) authorize(ctx context.Context, user authenticationv1.UserInfo
 		return fmt.Errorf("reviewing access: %w", err)
 	}
 	if !review.Status.Allowed {
-		return ErrForbidden
+		return errForbidden
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (r *Reviewer) renewOne(ctx context.Context, digest [sha256.Size]byte, k *kn
 	switch {
 	case err == nil:
 		k.passed = began
-	case errors.Is(err, ErrUnauthenticated), errors.Is(err, ErrForbidden):
+	case errors.Is(err, errUnauthenticated), errors.Is(err, errForbidden):
 		if r.known[digest] == k {
 			delete(r.known, digest)
 		}

@@ -84,7 +84,7 @@ func TestReviewer(t *testing.T) {
 	t.Parallel()
 	tokens, rights := &reviews{}, &access{}
 	r := NewReviewer(tokens, rights)
-	for name, want := range map[string]error{"forged": ErrUnauthenticated, "another": ErrForbidden, strings.Repeat("x", 1<<20): ErrUnauthenticated} {
+	for name, want := range map[string]error{"forged": errUnauthenticated, "another": errForbidden, strings.Repeat("x", 1<<20): errUnauthenticated} {
 		if err := r.Authenticate(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("%.20s: %v", name, err)
 		}
@@ -103,7 +103,7 @@ func TestReviewer(t *testing.T) {
 		t.Errorf("asked for %+v of %+v", a, rights.spec)
 	}
 	tokens.fail(errors.New("down"))
-	if err := r.Authenticate(t.Context(), "new"); err == nil || errors.Is(err, ErrUnauthenticated) || errors.Is(err, ErrForbidden) {
+	if err := r.Authenticate(t.Context(), "new"); err == nil || errors.Is(err, errUnauthenticated) || errors.Is(err, errForbidden) {
 		t.Errorf("a server that fails: %v", err)
 	}
 }
@@ -117,13 +117,13 @@ func TestAudiences(t *testing.T) {
 		want      error
 	}{
 		"of kubediag":            {[]string{"kubediag"}, "sender:kubediag", nil},
-		"of the server, refused": {[]string{"kubediag"}, "sender", ErrUnauthenticated},
+		"of the server, refused": {[]string{"kubediag"}, "sender", errUnauthenticated},
 		"both, of the server":    {[]string{"kubediag", AudienceOfServer}, "sender", nil},
 		"both, of kubediag":      {[]string{"kubediag", AudienceOfServer}, "sender:kubediag", nil},
-		"both, of another":       {[]string{"kubediag", AudienceOfServer}, "sender:vault", ErrUnauthenticated},
+		"both, of another":       {[]string{"kubediag", AudienceOfServer}, "sender:vault", errUnauthenticated},
 		"none named":             {nil, "sender", nil},
-		"none named, another":    {nil, "sender:kubediag", ErrUnauthenticated},
-		"without a right":        {[]string{"kubediag"}, "other:kubediag", ErrForbidden},
+		"none named, another":    {nil, "sender:kubediag", errUnauthenticated},
+		"without a right":        {[]string{"kubediag"}, "other:kubediag", errForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
