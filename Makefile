@@ -115,6 +115,7 @@ generate: ## Write deep copies, CRDs, roles, lists of faults, the page of metric
 	rm -rf charts/kubediag/config
 	cp --parents $(addprefix config/,$(CHART)) charts/kubediag
 	find charts/kubediag/config -name kustomization.yaml -delete
+	KUBEDIAG_GOLDEN=1 go test -count=1 -run TestMapIsCurrent .
 
 .PHONY: support
 support: ## Write into docs/support.md what works on which kernel, by the tests that show it

@@ -60,38 +60,6 @@ func TestEveryFaultHasARunbook(t *testing.T) {
 	}
 }
 
-func TestMapNamesPackages(t *testing.T) {
-	t.Parallel()
-	page, err := os.ReadFile("CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, tables, found := strings.Cut(string(page), "\n## The map of the tree\n")
-	if !found {
-		t.Fatal("CONTRIBUTING.md has no section \"The map of the tree\"")
-	}
-	rows := map[string]int{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(tables, -1) {
-		rows[row[1]]++
-	}
-	dirs := map[string]bool{}
-	for _, src := range allSources(t) {
-		if src.dir() != "." { // the package of this test
-			dirs[src.dir()] = true
-		}
-	}
-	for dir := range dirs {
-		if rows[dir] != 1 {
-			t.Errorf("package %s has %d rows in \"The map of the tree\" of CONTRIBUTING.md: it needs one", dir, rows[dir])
-		}
-	}
-	for row := range rows {
-		if !dirs[row] {
-			t.Errorf("\"The map of the tree\" of CONTRIBUTING.md has a row for %s, which is no package: remove the row", row)
-		}
-	}
-}
-
 // ours begins a line of a code block that calls one of our programs.
 var (
 	ours      = regexp.MustCompile(`^\s*(sudo )?(bin/)?(kubediag|kubectl kubediag|manager|agent)\b`)
@@ -200,6 +168,7 @@ func TestLinksInDocumentsLead(t *testing.T) {
 	}
 }
 
+// TestTranslationsShowTheSame fails if a Chinese page has no English one, and only warns if it is behind: not everyone writes Chinese.
 func TestTranslationsShowTheSame(t *testing.T) {
 	t.Parallel()
 	blocks := func(name string) []string {
@@ -215,7 +184,7 @@ func TestTranslationsShowTheSame(t *testing.T) {
 			continue
 		}
 		if diff := cmp.Diff(blocks(english+".md"), blocks(d.name)); diff != "" {
-			t.Errorf("%s: headings and code (-English +Chinese):\n%s", d.name, diff)
+			t.Logf("warning: %s is behind: headings and code (-English +Chinese):\n%s", d.name, diff)
 		}
 	}
 }
