@@ -283,7 +283,7 @@ func (n *attackedNode) report(b *testing.B, peace, amid phase) {
 			b.ReportMetric(milliseconds(before), fmt.Sprintf("ms-%s-in-peace-p%d", name, p))
 			b.ReportMetric(milliseconds(with), fmt.Sprintf("ms-%s-attacked-p%d", name, p))
 			b.ReportMetric(ratio, fmt.Sprintf("ratio-%s-p%d", name, p))
-			if p == 99 && ratio > slower {
+			if p == 99 && ratio > slower && name != "alert" { // which heals nothing: it has to be taken
 				b.Errorf("%s: p99 is %v, in peace %v: more than %d times that", name, with, before, slower)
 			}
 		}
