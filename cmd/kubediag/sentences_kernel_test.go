@@ -177,15 +177,12 @@ var sentences = []sentence{
 	// Things that were not looked at.
 	line(`Not looked at: (\d+ process(?:es)?, and what only they have mounted: .*): `+remedy, rights),
 	line(`Not looked at: (processes outside of this PID namespace, and what they have mounted: /proc does not show them): `+remedy, rights),
-	line(`Not judged: the mount of volume "(?:dead|stopped)" of pod "\S+" at "ROOT/.*" in mount namespace .*: process \d+ is in that mount namespace, and may not be looked into`,
-		func(_ *scenery, c caller, _ []string) bool { return !c.sees && c.proc != "none" }),
-	line(`Not judged: the mount of volume "(?:dead|stopped)" .*: no process was seen in that mount namespace, and not all processes may be looked into`, whoDoesNot),
 	line(`Note: no kubelet that serves "ROOT" was seen: .*`, func(_ *scenery, c caller, _ []string) bool { return c.all }),
 	line(`kubediag: (?:scan|holders): not everything was looked at, so there may be faults that were not seen: `+remedy, whoDoesNot),
 	line(`kubediag: probe: "ROOT/.*/live/mount": it answers, but could not be bound in a trial, so that it may be a DeletedVolumeSource: `+remedy,
 		func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
 	line(`kubediag: (?:scan|show|recover|release|diagnose|holders|probe|demo).*no process file system is mounted at /proc.*`, withoutProc),
-	line(`Not judged: volume "(?:dead|stopped)" of pod \S+ at ROOT/.*: (?:process \d+ is in that mount namespace, and may not be looked into|`+
+	line(`Not judged: volume "(?:dead|stopped)" of pod \S+ at "ROOT/.*": (?:process \d+ is in that mount namespace, and may not be looked into|`+
 		`no process was seen in that mount namespace, and not all processes may be looked into)`, whoDoesNot),
 	line(` *not known whether this kubelet renews subPath binds: there is no kubelet process`, always),
 	// The verdict and the table.
