@@ -4,6 +4,9 @@
 package v1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -32,6 +35,25 @@ type Plan struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	HeldActions int32 `json:"heldActions,omitempty"`
+}
+
+// Bounds of what is said about the changes of a plan: lines, and bytes of each.
+const (
+	MaxPlanChanges     = 64
+	MaxPlanChangeBytes = 1024
+)
+
+// planFormat is part of what is hashed: a release that hashes something else has another.
+const planFormat = "kubediag plan 2\n"
+
+// PlanHash is the hash of a plan that makes these changes.
+func PlanHash(changes []string) string {
+	h := sha256.New()
+	_, _ = h.Write([]byte(planFormat))
+	for _, line := range changes {
+		_, _ = h.Write([]byte(line + "\n"))
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // ApprovalStatus says where the approval of a plan stands.

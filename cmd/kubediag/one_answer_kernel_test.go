@@ -228,8 +228,8 @@ func (observing) Mode(fault.Code, *corev1.Pod) sentinel.Mode { return sentinel.O
 func (observing) Acquire(context.Context, fault.Finding, *corev1.Pod) bool {
 	return false
 }
-func (observing) Ended(fault.Finding, error) {}
-func (observing) Subscribe() <-chan struct{} { return nil }
+func (observing) Ended(fault.Key, fault.Pod, error) {}
+func (observing) Subscribe() <-chan struct{}        { return nil }
 
 // checkSentinel has the sentinel watch the node until its first looks have ended.
 func (w *brokenNode) checkSentinel(t *testing.T, want answer) {

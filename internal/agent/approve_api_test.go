@@ -72,7 +72,7 @@ func (f *fileRepair) Plan(context.Context, processor.Request) (repair.Part, erro
 	var p repair.Part
 	for _, id := range f.mountNumbers() {
 		m := fault.Mount{ID: id, Point: fmt.Sprint("/m/", id)}
-		p.Actions = append(p.Actions, fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: fault.StaleSubPath, Lossless: true})
+		p.Actions = append(p.Actions, fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, For: []fault.Key{{Code: fault.StaleSubPath}}, Lossless: true})
 		p.Findings = append(p.Findings, fault.Finding{Code: fault.StaleSubPath, Mount: m})
 	}
 	if p.Actions == nil {

@@ -25,6 +25,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/fuse"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/external"
@@ -128,8 +129,13 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
 	}
+	boot, err := sys.BootID()
+	if err != nil {
+		return nil, err
+	}
 	return pipeline.New(pipeline.Options{
 		Node:            a.NodeName,
+		Boot:            boot,
 		DataRoot:        a.DataRoot,
 		Registry:        registry,
 		Store:           a.store,

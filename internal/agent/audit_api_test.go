@@ -34,7 +34,7 @@ func sentinelRepair(n int, code fault.Code, err error) sentinel.Repair {
 	}
 	return sentinel.Repair{
 		Fault: f, Ended: time.Now(), Proof: "the mount table shows that this mount is gone", Err: err,
-		Action: fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: code, Safety: "its source is gone", Lossless: true},
+		Action: fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, For: []fault.Key{{Code: code}}, Safety: "its source is gone", Lossless: true},
 		Calls:  []calls.Call{{Name: "umount2", Arguments: m.Point + " MNT_DETACH", Result: calls.OK}},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/guard"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
@@ -29,7 +30,7 @@ type repairHolder struct {
 		Hold(ctx context.Context, code fault.Code, pod *corev1.Pod, by guard.Consent) (policy.Reason, error)
 		HoldRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
 		AcquireRequested(ctx context.Context, r guard.Request) (policy.Reason, error)
-		Ended(f fault.Finding, err error)
+		Ended(key fault.Key, pod fault.Pod, err error)
 	}
 	pods *nodePods
 	// diagnoses has the Diagnoses of the node.
@@ -47,7 +48,7 @@ func (k *repairHolder) Check(ctx context.Context, request processor.Request, act
 	if byPolicy(d) {
 		held, err = k.guard.HoldRequested(ctx, requestOf(d, pod, action))
 	} else {
-		held, err = k.guard.Hold(ctx, action.Fault, pod, consentOf(d, pod))
+		held, err = k.guard.Hold(ctx, action.Key().Code, pod, consentOf(d, pod))
 	}
 	return reasonText(held), err
 }
@@ -70,7 +71,11 @@ func (k *repairHolder) Take(ctx context.Context, request processor.Request, part
 // Ended implements repair.Gate.
 func (k *repairHolder) Ended(ctx context.Context, request processor.Request, action fault.Action, err error) {
 	if pod, unknown := k.podOfAction(ctx, request, action); unknown == nil && byPolicy(k.readDiagnosis(ctx, request.Diagnosis)) {
-		k.guard.Ended(findingOf(action, pod), err)
+		of := fault.Pod{}
+		if pod != nil {
+			of = podinfo.PodOf(pod)
+		}
+		k.guard.Ended(action.Key(), of, err)
 	}
 }
 
@@ -79,7 +84,7 @@ func byPolicy(d *v1.Diagnosis) bool { return d.Labels[v1.LabelOrigin] == v1.Orig
 
 // requestOf is what a Diagnosis that policies have asked for asks of the guard.
 func requestOf(d *v1.Diagnosis, pod *corev1.Pod, a fault.Action) guard.Request {
-	return guard.Request{Code: a.Fault, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict}
+	return guard.Request{Code: a.Key().Code, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict}
 }
 
 // reasonText is a reason for people; empty if there is none.
@@ -88,18 +93,6 @@ func reasonText(r policy.Reason) string {
 		return ""
 	}
 	return r.String()
-}
-
-// findingOf returns the fault that an action is about, as far as budgets and breakers distinguish faults.
-func findingOf(a fault.Action, pod *corev1.Pod) fault.Finding {
-	finding := fault.Finding{Code: a.Fault, Container: a.Container, Volume: a.Volume}
-	if pod != nil {
-		finding.Pod = fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
-	}
-	if a.Mount != nil {
-		finding.Mount = *a.Mount
-	}
-	return finding
 }
 
 // podOfAction returns the pod that an action concerns, or nil if there is none. The cache has no labels of a pod that is too large.

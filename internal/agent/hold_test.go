@@ -48,7 +48,7 @@ type fixedHold struct {
 	by       guard.Consent
 	acquired bool
 	evicts   bool
-	ended    []fault.Finding
+	ended    []fault.Key
 }
 
 func (h *fixedHold) Hold(_ context.Context, _ fault.Code, pod *corev1.Pod, by guard.Consent) (policy.Reason, error) {
@@ -73,7 +73,7 @@ func (h *fixedHold) HoldRequested(ctx context.Context, r guard.Request) (policy.
 	return h.Hold(ctx, r.Code, r.Pod, by)
 }
 
-func (h *fixedHold) Ended(f fault.Finding, _ error) { h.ended = append(h.ended, f) }
+func (h *fixedHold) Ended(key fault.Key, _ fault.Pod, _ error) { h.ended = append(h.ended, key) }
 
 // countingFamily counts the actions that were done.
 type countingFamily struct {
@@ -201,7 +201,7 @@ type countingGuard struct {
 	counts *guard.Guard
 }
 
-func (g *countingGuard) Ended(f fault.Finding, err error) { g.counts.Ended(f, err) }
+func (g *countingGuard) Ended(key fault.Key, pod fault.Pod, err error) { g.counts.Ended(key, pod, err) }
 
 // TestFailureCountsForItsVolume: one failed repair is one for the breakers, however many volumes of the container have the fault.
 func TestFailureCountsForItsVolume(t *testing.T) {
@@ -212,7 +212,8 @@ func TestFailureCountsForItsVolume(t *testing.T) {
 	pods.replacePod(nil, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "u"}})
 	h := &repairHolder{guard: &countingGuard{counts: counts}, pods: pods, diagnoses: reader}
 	busy := errors.New("busy")
-	action := fault.Action{Kind: fault.Unmount, Fault: fault.StaleSubPath, Pod: &fault.Pod{UID: "u"}, Container: "app", Volume: "a"}
+	served := fault.Key{Code: fault.StaleSubPath, PodUID: "u", Container: "app", Volume: "a"}
+	action := fault.Action{Kind: fault.Unmount, For: []fault.Key{served}, Pod: &fault.Pod{UID: "u"}}
 	if err := execute(t, h, &countingFamily{err: busy}, processor.Request{}, action); !errors.Is(err, busy) {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/metric"
 	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/sentinel"
@@ -75,9 +76,13 @@ type sentinelObserver struct {
 }
 
 // newRecorder makes the part that writes down what the sentinel repairs.
-func (a *agent) newRecorder() (err error) {
+func (a *agent) newRecorder() error {
+	boot, err := sys.BootID()
+	if err != nil {
+		return err
+	}
 	a.recorder, err = audit.New(audit.Options{
-		Node: a.NodeName, Namespace: a.Namespace, DataRoot: a.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Node: a.NodeName, Boot: boot, Namespace: a.Namespace, DataRoot: a.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
 		Log: a.manager.GetLogger().WithName("audit"),
 	})
 	if err == nil {

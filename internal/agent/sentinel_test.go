@@ -118,7 +118,7 @@ func repairOf(f fault.Finding, err error) sentinel.Repair {
 	if f.Code != fault.StaleSubPath {
 		kind = fault.Replace
 	}
-	return sentinel.Repair{Fault: f, Action: fault.Action{Kind: kind, Target: f.Mount.Point, Mount: &f.Mount, Fault: f.Code}, Err: err}
+	return sentinel.Repair{Fault: f, Action: fault.Action{Kind: kind, Target: f.Mount.Point, Mount: &f.Mount, For: []fault.Key{f.Key()}}, Err: err}
 }
 
 // TestEveryRepairOfTheSentinelIsCountedFromZero: of the faults that it repairs, none begins with its first failure.

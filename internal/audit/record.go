@@ -63,7 +63,7 @@ func (r *Recorder) status(f *fold, about string) v1.DiagnosisStatus {
 	began, ended := metav1.NewTime(f.first.Ended), metav1.NewTime(last.Ended)
 	status := v1.DiagnosisStatus{
 		Phase: v1.DiagnosisSucceeded, Outcome: v1.OutcomeHealed, Target: about, Summary: printable.Clip(text, v1.MaxSummaryBytes),
-		Plan: pipeline.NewPlan(operation, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
+		Plan: pipeline.NewPlan(operation, r.Boot, []fault.Action{last.Action}), Decision: &decision, StartTime: &began, CompletionTime: &ended, Operations: []v1.OperationRun{runOf(last)}, Faults: pipeline.Faults([]fault.Finding{found}),
 	}
 	if f.repeats.Count > 1 {
 		repeats := f.repeats

@@ -50,6 +50,8 @@ var sendBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Cap: time.Minut
 type Options struct {
 	// Node is the name of the node.
 	Node string
+	// Boot is the name of the boot that the node is in.
+	Boot string
 	// Namespace is where records are made.
 	Namespace string
 	// DataRoot is a directory for records that wait to be sent. It must exist.

@@ -41,7 +41,7 @@ func repair(n int, err error) sentinel.Repair {
 	}
 	r := sentinel.Repair{
 		Fault: f, Ended: time.Now(), Err: err, Proof: "the mount is gone",
-		Action: fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, Fault: f.Code, Safety: "its source is gone", Lossless: true},
+		Action: fault.Action{Kind: fault.Unmount, Target: m.Point, Mount: &m, For: []fault.Key{f.Key()}, Safety: "its source is gone", Lossless: true},
 		Calls:  []calls.Call{{Name: "umount2", Arguments: m.Point + " MNT_DETACH", Result: calls.OK}},
 	}
 	if err != nil {

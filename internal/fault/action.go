@@ -28,6 +28,8 @@ const (
 // Action is one change of a plan. Target, Safety and Loss are for people, and no code reads them.
 type Action struct {
 	Kind ActionKind `json:"kind"`
+	// For are the keys of the faults that the action serves. Empty: it serves none, such as the unmapping of an idle device.
+	For []Key `json:"for,omitempty"`
 	// Target is what it is done to.
 	Target string `json:"target"`
 	// Mount is the mount that is changed, if it is a mount. Only this very mount may be changed.
@@ -36,19 +38,23 @@ type Action struct {
 	Device *Device `json:"device,omitempty"`
 	// File is the file or directory that is removed.
 	File *File `json:"file,omitempty"`
-	// Record is the container runtime's name of the container whose record is removed.
-	Record string `json:"record,omitempty"`
+	// Record is the container runtime's name of the container whose record is removed, and Container its name in the pod.
+	Record    string `json:"record,omitempty"`
+	Container string `json:"container,omitempty"`
 	// Pod is the pod that is evicted, and of Replace and Abort the one whose volume it is.
 	Pod *Pod `json:"pod,omitempty"`
-	// Container is the name of the container of the pod that the action serves.
-	Container string `json:"container,omitempty"`
-	// Volume is the name of the volume of the pod whose fault the action repairs. Failed repairs are counted by it.
-	Volume string `json:"volume,omitempty"`
-	Fault  Code   `json:"fault,omitempty"`
 	// Safety says why it is safe, Loss what could be lost. Lossless is set if that is neither data nor work.
 	Safety   string `json:"safety,omitempty"`
 	Loss     string `json:"loss,omitempty"`
 	Lossless bool   `json:"lossless,omitempty"`
+}
+
+// Key is that of the first fault that the action serves: what budgets and failed repairs are counted by. It is zero if there is none.
+func (a Action) Key() Key {
+	if len(a.For) == 0 {
+		return Key{}
+	}
+	return a.For[0]
 }
 
 // Overlaps reports whether two actions are about the same thing: the same mount or a mount at the same place, a device of

@@ -17,7 +17,7 @@ func TestActionsAreReadBack(t *testing.T) {
 	for name, want := range map[string]Action{
 		"mount": {
 			Kind: Replace, Target: "/p", Mount: &Mount{ID: math.MaxUint64, Point: "/p q", Root: "/r//deleted"}, Pod: &Pod{UID: "u"},
-			Container: "app", Fault: DisconnectedFUSE, Safety: "safe", Loss: "nothing", Lossless: true,
+			For: []Key{{DisconnectedFUSE, "u", "app", "v", "/p q"}, {Code: HungMount}}, Safety: "safe", Loss: "nothing", Lossless: true,
 		},
 		"device":    {Kind: Detach, Device: &Device{Name: "cciss!c0d0", Sequence: math.MaxUint64}},
 		"image":     {Kind: Detach, Device: &Device{Name: "rbd3", Image: "0123456789abcdef"}},

@@ -20,10 +20,7 @@ import (
 const maxPlaces = 10000
 
 // wholeVolume is where the volume of a fault is repaired, with all that is mounted from it.
-func wholeVolume(f fault.Finding) fault.Key {
-	key := f.Key()
-	return fault.Key{PodUID: key.PodUID, Volume: key.Volume}
-}
+func wholeVolume(key fault.Key) fault.Key { return fault.Key{PodUID: key.PodUID, Volume: key.Volume} }
 
 // partTime is how long after the repair of a volume the repairs of its copies in containers are part of it.
 const partTime = time.Minute
@@ -57,7 +54,7 @@ func (c *cooldowns) waiting(at fault.Key, policies []*policy.Policy, now time.Ti
 // repaired a moment ago. Each mount is part of it once. Else a budget that allows one repair of a workload would leave its containers
 // with the dead mount after the repair of their volume.
 func (c *cooldowns) isPart(f fault.Finding, now time.Time) bool {
-	whole, ok := c.places[wholeVolume(f)]
+	whole, ok := c.places[wholeVolume(f.Key())]
 	return ok && f.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !c.places[f.Key().Location()].last.After(whole.last)
 }
 

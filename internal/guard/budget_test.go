@@ -117,7 +117,7 @@ func TestVolumeAndItsCopiesAreOneRepair(t *testing.T) {
 			allowed := g.Acquire(t.Context(), f, p)
 			if allowed {
 				time.Sleep(time.Second)
-				g.Ended(f, nil)
+				g.Ended(f.Key(), f.Pod, nil)
 			}
 			return allowed
 		}
@@ -169,11 +169,11 @@ func TestFailuresInARow(t *testing.T) {
 				if !g.Acquire(t.Context(), f, p) {
 					t.Fatalf("%+v", g.Recovery([]fault.Finding{f}, p))
 				}
-				g.Ended(f, errors.New("busy"))
+				g.Ended(f.Key(), f.Pod, errors.New("busy"))
 			}
 		}
 		fail(2)
-		g.Ended(f, nil)
+		g.Ended(f.Key(), f.Pod, nil)
 		fail(3)
 		r := g.Recovery([]fault.Finding{f, f}, p)
 		if r.Mode != v1.RecoveryObserve || r.FailedRepairs != 3 || r.LastFailureTime == nil || g.Mode(f.Code, p) != sentinel.Observe {

@@ -55,11 +55,11 @@ func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []stri
 }
 
 // noted returns what is known of a repair that has ended.
-func (f *failures) noted(finding fault.Finding) selected {
-	if of, ok := f.allowed[fault.Key{Code: finding.Code, PodUID: finding.Pod.UID}]; ok {
+func (f *failures) noted(code fault.Code, pod fault.Pod) selected {
+	if of, ok := f.allowed[fault.Key{Code: code, PodUID: pod.UID}]; ok {
 		return of
 	}
-	return selected{namespace: finding.Pod.Namespace}
+	return selected{namespace: pod.Namespace}
 }
 
 // addFailure counts a failed repair.

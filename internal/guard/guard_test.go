@@ -120,7 +120,7 @@ func acquired(t *testing.T, g *Guard, tries int) int {
 	for i := range tries {
 		if p := podOf(i); g.Acquire(t.Context(), faultOf(p), p) {
 			n++
-			g.Ended(faultOf(p), nil)
+			g.Ended(faultOf(p).Key(), faultOf(p).Pod, nil)
 		}
 	}
 	return n
@@ -221,7 +221,7 @@ func TestPolicyIsDeletedDuringRepair(t *testing.T) {
 		if d := g.Allowed(f); len(d.Policies) != 1 || d.Policies[0] != p.Name {
 			t.Errorf("what allowed the repair is forgotten: %+v", d)
 		}
-		g.Ended(f, errors.New("busy"))
+		g.Ended(f.Key(), f.Pod, errors.New("busy"))
 		if r := g.Recovery([]fault.Finding{f}, pod); r.Mode != v1.RecoveryObserve || r.FailedRepairs != 1 {
 			t.Errorf("%+v", r)
 		}

@@ -48,7 +48,7 @@ func TestApprovedRepairs(t *testing.T) {
 			if held, err := g.AcquireRequested(t.Context(), approved(p)); held.Why != "" || err != nil {
 				t.Errorf("repair %d: %q, %v", i, held, err)
 			}
-			g.Ended(faultOf(p), nil)
+			g.Ended(faultOf(p).Key(), faultOf(p).Pod, nil)
 		}
 		if s.count() == 0 {
 			t.Error("no slot of the cluster's budget")
@@ -104,7 +104,7 @@ func TestApprovedRepairsAreHeld(t *testing.T) {
 			p.Spec.Breaker = &v1.RecoveryBreaker{FailedRepairs: &failed}
 			g.Set(p)
 			for range failed {
-				g.Ended(faultOf(pod), errors.New("busy"))
+				g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, errors.New("busy"))
 			}
 		}, "2 repairs of StaleSubPath in a row have failed", "set spec.breaker.resetTime of RecoveryPolicy p"},
 	} {
@@ -131,7 +131,7 @@ func TestFailedApprovedRepairIsCounted(t *testing.T) {
 		g, pod := begin(t, &server{}), podOf(0)
 		g.Set(approving(2))
 		failed := faultOf(pod)
-		g.Ended(failed, errors.New("busy"))
+		g.Ended(failed.Key(), failed.Pod, errors.New("busy"))
 		for volume, want := range map[string]int32{failed.Volume: 1, "b": 0, "c": 0} {
 			f := faultOf(pod)
 			f.Volume = volume

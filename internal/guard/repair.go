@@ -91,21 +91,21 @@ func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 	return d
 }
 
-// Ended records how a repair ended that Acquire has allowed. It implements sentinel.Guard.
-func (g *Guard) Ended(finding fault.Finding, err error) {
+// Ended records how a repair of a fault in a pod ended that Acquire or AcquireRequested has allowed. It implements sentinel.Guard.
+func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, of := time.Now(), g.failures.noted(finding)
-	g.repaired.set(finding.Key().Location(), of.namespace, now)
+	now, of := time.Now(), g.failures.noted(key.Code, pod)
+	g.repaired.set(key.Location(), of.namespace, now)
 	if err == nil {
-		if finding.Container == "" {
-			g.repaired.set(wholeVolume(finding), of.namespace, now)
+		if key.Container == "" {
+			g.repaired.set(wholeVolume(key), of.namespace, now)
 		}
-		g.failures.succeeded(finding.Code, of)
-		delete(g.refusals, finding.Key().Subject())
+		g.failures.succeeded(key.Code, of)
+		delete(g.refusals, key.Subject())
 		return
 	}
-	g.failures.addFailure(finding.Key().Subject(), of, now)
+	g.failures.addFailure(key.Subject(), of, now)
 }
 
 // forgetFailures forgets the failed repairs of codes whose breaker was closed between two versions of a policy. The

@@ -41,7 +41,7 @@ func (g *Guard) fail(t *testing.T, pod *corev1.Pod, tries int) (failed int) {
 		if !g.Acquire(t.Context(), faultOf(pod), pod) {
 			return failed
 		}
-		g.Ended(faultOf(pod), errors.New("busy"))
+		g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, errors.New("busy"))
 		failed++
 	}
 	return failed
@@ -53,7 +53,7 @@ func (g *Guard) repair(t *testing.T, pod *corev1.Pod) bool {
 	if !g.Acquire(t.Context(), faultOf(pod), pod) {
 		return false
 	}
-	g.Ended(faultOf(pod), nil)
+	g.Ended(faultOf(pod).Key(), faultOf(pod).Pod, nil)
 	return true
 }
 
@@ -151,12 +151,12 @@ func TestFailuresAreShared(t *testing.T) {
 		for i := range maxFaults {
 			f := faultOf(podIn("tenant", i%50))
 			f.Pod.Namespace, f.Volume = "tenant", fmt.Sprint(i)
-			g.Ended(f, errors.New("busy"))
+			g.Ended(f.Key(), f.Pod, errors.New("busy"))
 		}
 		shop := podIn("shop", 0)
 		f := faultOf(shop)
 		f.Pod.Namespace = "shop"
-		g.Ended(f, errors.New("busy"))
+		g.Ended(f.Key(), f.Pod, errors.New("busy"))
 		if r := g.Recovery([]fault.Finding{f}, shop); r.FailedRepairs != 1 {
 			t.Errorf("%+v", r)
 		}

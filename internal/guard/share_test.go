@@ -48,7 +48,7 @@ func (n *fullNode) tick(t *testing.T, began time.Time) {
 		if !n.Acquire(t.Context(), f, pod) {
 			continue
 		}
-		n.Ended(f, nil) // and the tenant breaks it again
+		n.Ended(f.Key(), f.Pod, nil) // and the tenant breaks it again
 		if pod == n.victim {
 			n.healed = time.Now()
 		}

@@ -84,6 +84,9 @@ func (a *approval) hash() string { return a.planned.Plan.Hash }
 
 // planChange says how the plan differs that the node gives now; empty if it does not.
 func (a *approval) planChange(ctx context.Context) (why string, err error) {
+	if a.planned.Outlived {
+		return rebooted, nil
+	}
 	plan, err := a.replan(ctx)
 	switch {
 	case processor.IsStalled(err):
@@ -91,7 +94,7 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("planning again: %w", err)
 	}
-	got := planHash(plan.Actions())
+	got := planHash(a.Boot, plan.Actions())
 	switch {
 	case got == a.hash():
 		return "", nil
@@ -170,7 +173,7 @@ func (a *approval) take(ctx context.Context, given *v1.RecoveryApproval) error {
 
 // refuse returns the error that ends the Diagnosis because the node gives another plan by now, which no approval allows.
 func (a *approval) refuse(state, why string) error {
-	why = fmt.Sprintf("nothing was changed: plan %s %s, and %s", a.hash(), state, why)
+	why = fmt.Sprintf("%s: plan %s %s, and %s", a.planned.changed(), a.hash(), state, why)
 	a.condition(v1.ReasonPlanChanged, why)
 	return terminal(v1.ReasonPlanChanged, "%s", why)
 }

@@ -144,7 +144,7 @@ func (x *execution) beforeRepair(ctx context.Context, r report, again replan) er
 		return err
 	}
 	x.status.progress(r)
-	if err := x.checkPlan(r.last().Plan); err != nil {
+	if err := x.checkPlan(r.last()); err != nil {
 		return err
 	}
 	if x.d.Spec.Mode == v1.ModeApprove {
@@ -157,10 +157,14 @@ func (x *execution) beforeRepair(ctx context.Context, r report, again replan) er
 }
 
 // checkPlan refuses a plan that is not the one which was agreed to.
-func (x *execution) checkPlan(plan *v1.Plan) error {
-	if want := x.d.Spec.PlanHash; want != "" && plan.Hash != want {
+func (x *execution) checkPlan(o *operationRun) error {
+	switch want := x.d.Spec.PlanHash; {
+	case want == "":
+	case o.Plan.Hash != want:
 		return terminal(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
-			"create a Diagnosis with its hash", plan.Hash, want)
+			"create a Diagnosis with its hash", o.Plan.Hash, want)
+	case o.Outlived:
+		return terminal(v1.ReasonPlanChanged, "%s: plan %s was made, and %s; look for the fault again", o.changed(), want, rebooted)
 	}
 	return nil
 }
@@ -177,7 +181,7 @@ func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 	operations, err := x.readOperations(ctx, g)
 	return job{
 		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
-		PlanOnly: x.d.Spec.Mode == v1.ModePlan, MaxResults: resultsLimit(x.d),
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Agreed: x.d.Spec.Mode == v1.ModeApprove || x.d.Spec.PlanHash != "", MaxResults: resultsLimit(x.d),
 	}, err
 }
 

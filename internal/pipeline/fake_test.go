@@ -99,7 +99,7 @@ func (u *unmounter) Plan(context.Context, processor.Request) (repair.Part, error
 	p := repair.Part{Notes: map[string]string{"result": "Succeesfully umount /m/7 on host"}}
 	for _, id := range u.kernel.mounts {
 		p.Actions = append(p.Actions, fault.Action{
-			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, Fault: "StaleSubPath", Safety: "nobody reads it", Loss: "nothing",
+			Kind: "Unmount", Target: fmt.Sprint("/m/", id), Mount: &fault.Mount{ID: id}, For: []fault.Key{{Code: fault.StaleSubPath}}, Safety: "nobody reads it", Loss: "nothing",
 			Lossless: true,
 		})
 		p.Findings = append(p.Findings, stale(id, false))

@@ -89,7 +89,7 @@ func TestDamagedJournals(t *testing.T) {
 		"ended before it began":  {forged(`"kind":"attempt"`, `"kind":"done"`), errCorrupt, "out of place"},
 		"other UID":              {forged(`"uid":"uid-1"`, `"uid":"uid-2"`), errCorrupt, `"uid-1"`},
 		"of a later release":     {forged(`"version":4`, `"version":5`), errFormat, "has format 5, and this release reads 4 only"},
-		"of an earlier release":  {forged(`"version":4`, `"version":3`), errFormat, "has format 3"},
+		"of an earlier release":  {forged(`"version":4`, `"version":3`), errFormat, "has format 3, and this release reads 4 only: apply a new Diagnosis"},
 		"without checksums":      {func(text string) string { return strings.Replace(unsealed(text), `"version":4`, `"version":1`, 1) }, errFormat, "has format 1"},
 		"no beginning":           {forged(`"kind":"begin"`, `"kind":"end"`), nil, ""},
 		"other graph":            {forged(`"graph":"`, `"graph":"0`), errGraphChanged, "graph has changed"},
@@ -121,9 +121,10 @@ func TestDamagedJournals(t *testing.T) {
 func TestRecordsKeepTheirFormat(t *testing.T) {
 	t.Parallel()
 	want := `{"seq":1,"kind":"done","time":"2026-11-21T00:00:00Z","begin":{"version":4,"uid":"u","graph":"g","storage":["s"]},"node":1,` +
-		`"plan":{"parts":[{"family":"f","pod":{"namespace":"n","name":"p"},"actions":[{"kind":"Unmount","target":"/m"}],` +
+		`"plan":{"parts":[{"family":"f","pod":{"namespace":"n","name":"p"},` +
+		`"actions":[{"kind":"Unmount","for":[{"code":"StaleSubPath","podUID":"u","container":"c","volume":"v","place":"/m"}],"target":"/m"}],` +
 		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"notes":{"memory":"x"}}],"gone":[{"code":"StaleSubPath"}],` +
-		`"values":{"k":"v"},"message":"said"},"action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
+		`"values":{"k":"v"},"message":"said"},"boot":"b","action":1,"already":true,"calls":[{"name":"umount2","arguments":"/m","result":"ok"}],` +
 		`"outcome":"Succeeded","planned":true,"noFault":true,"results":[{"key":"k","value":"v","inFile":true,` +
 		`"file":{"key":"k","operation":"o","path":"p","size":1,"sha256":"00"},"shown":"s","hidden":true}],` +
 		`"findings":[{"code":"StaleSubPath","pod":{},"mount":{}}],"gone":[{"code":"StaleSubPath"}],"reason":"Failed","message":"m","stack":"s"}`

@@ -79,7 +79,8 @@ func (n *nodeRun) result() operationRun {
 		Attempts: int32(n.attempts), StartTime: microTime(n.start), Actions: slices.Clone(n.actions),
 	}}
 	if n.plan != nil {
-		o.Plan = NewPlan(n.op.Name, n.plan.Actions())
+		o.Plan, o.Outlived = NewPlan(n.op.Name, n.boot, n.plan.Actions()), n.outlived(n.Boot)
+		o.Begun = n.isBegun()
 	}
 	d := n.done
 	if d == nil {
@@ -128,7 +129,7 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 	if times := n.interrupted(); times >= maxInterrupted {
 		return n.failure(ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
 	}
-	if n.plan != nil && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
+	if !n.isToPlan() && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
 		if err := n.confirmPlan(ctx); err != nil {
 			return record{}, err
 		}
@@ -144,7 +145,7 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 	n.apply(begin)
 	var result processor.Result
 	var err error
-	if n.plan == nil { // a repair that was decided on is resumed
+	if n.isToPlan() { // a repair that was decided on is resumed
 		err = n.op.Step.CheckParameters(n.job.Request.Values)
 	}
 	switch {

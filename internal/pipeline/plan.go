@@ -4,10 +4,10 @@
 package pipeline
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
@@ -20,12 +20,13 @@ const (
 	maxLossBytes = 512
 )
 
-// NewPlan returns the plan of an operation as statuses have it; nil if it has no actions.
-func NewPlan(operation string, actions []fault.Action) *v1.Plan {
+// NewPlan returns the plan of an operation as statuses have it; nil if it has no actions. boot is the name of the boot under which
+// it was made.
+func NewPlan(operation, boot string, actions []fault.Action) *v1.Plan {
 	if len(actions) == 0 {
 		return nil
 	}
-	p := &v1.Plan{Operation: operation, Hash: planHash(actions), Actions: int32(len(actions)), Lossless: true}
+	p := &v1.Plan{Operation: operation, Hash: planHash(boot, actions), Actions: int32(len(actions)), Lossless: true}
 	for _, a := range actions {
 		if a.Lossless {
 			continue
@@ -38,40 +39,69 @@ func NewPlan(operation string, actions []fault.Action) *v1.Plan {
 	return p
 }
 
-// planFormat is part of what is hashed: a release that hashes something else has another.
-const planFormat = "kubediag plan 1\n"
-
-// change is what an action changes, without the sentences about it. Two plans with equal changes do the same.
-type change struct {
-	Kind      fault.ActionKind
-	Fault     fault.Code
-	Mount     *fault.Mount  `json:",omitempty"`
-	Device    *fault.Device `json:",omitempty"`
-	File      *fault.File   `json:",omitempty"`
-	PodUID    string        `json:",omitempty"`
-	Container string        `json:",omitempty"`
+// planHash identifies what a plan changes.
+func planHash(boot string, actions []fault.Action) string {
+	return v1.PlanHash(changesOf(boot, actions))
 }
 
-// planHash identifies what a plan changes. The kubelet makes another record of a container each time that its start fails,
-// so such records count by their container, once.
-func planHash(actions []fault.Action) string {
-	var all []change
+// changesOf says in lines what a plan changes, without the sentences about it. Two plans with equal lines do the same. Mounts and
+// devices are numbered within a boot, so it is named with them. The kubelet makes another record of a container each time that its
+// start fails, so such records count by their container, once. What exceeds the bounds is there as its SHA-256.
+func changesOf(boot string, actions []fault.Action) (lines []string) {
+	if slices.ContainsFunc(actions, endsWithBoot) {
+		lines = append(lines, "boot "+strconv.QuoteToASCII(boot))
+	}
 	for _, a := range actions {
-		c := change{Kind: a.Kind, Fault: a.Fault, Mount: a.Mount, Device: a.Device, File: a.File, Container: a.Container}
-		if a.Pod != nil {
-			c.PodUID = a.Pod.UID
-		}
-		if a.Kind == fault.RemoveContainerRecord && slices.Contains(all, c) { // it has no pointers
+		line := changeOf(a)
+		if a.Kind == fault.RemoveContainerRecord && slices.Contains(lines, line) {
 			continue
 		}
-		all = append(all, c)
+		lines = append(lines, line)
 	}
-	text, err := json.Marshal(all)
-	if err != nil {
-		panic(err) // strings and numbers only
+	if most := v1.MaxPlanChanges - 1; len(lines) > most+1 {
+		rest := lines[most:]
+		lines = append(lines[:most:most], fmt.Sprintf("and %d more with SHA-256 %s", len(rest), v1.PlanHash(rest)))
 	}
-	sum := sha256.Sum256(append([]byte(planFormat), text...))
-	return hex.EncodeToString(sum[:])
+	return lines
+}
+
+// endsWithBoot reports whether an action is about what has its number from the kernel that runs.
+func endsWithBoot(a fault.Action) bool { return a.Mount != nil || a.Device != nil }
+
+// changeOf says what one action changes. Names are quoted, so that none can pass for another part of the line.
+func changeOf(a fault.Action) string {
+	var b strings.Builder
+	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	add("%s", a.Kind)
+	if m := a.Mount; m != nil {
+		add(" mount %+q: ID %d, number %d on %d, namespace %d, device %+q, root %+q, type %+q", m.Point, m.ID, m.MountInfoID, m.ParentID,
+			m.Namespace, m.Device, m.Root, m.FSType)
+	}
+	if d := a.Device; d != nil {
+		add(" device %+q: sequence %d, image %+q", d.Name, d.Sequence, d.Image)
+	}
+	if f := a.File; f != nil {
+		add(" file %+q: inode %d, made %d", f.Path, f.Inode, f.Made)
+	}
+	if a.Pod != nil {
+		add(" pod %+q", a.Pod.UID)
+	}
+	if a.Container != "" {
+		add(" container %+q", a.Container)
+	}
+	var subjects []fault.Key
+	for _, key := range a.For {
+		if s := key.Subject(); !slices.Contains(subjects, s) {
+			subjects = append(subjects, s)
+			add("; for %s of pod %+q, container %+q, volume %+q", s.Code, s.PodUID, s.Container, s.Volume)
+		}
+	}
+	line := b.String()
+	if len(line) > v1.MaxPlanChangeBytes {
+		end := " and more with SHA-256 " + v1.PlanHash([]string{line})
+		line = line[:v1.MaxPlanChangeBytes-len(end)] + end
+	}
+	return line
 }
 
 // onlyPlanned reports whether only what a plan shows may be changed: nothing, or what was shown before it was allowed.

@@ -130,12 +130,13 @@ func TestOthersAreNotRunForAPlan(t *testing.T) {
 func TestPlanHash(t *testing.T) {
 	t.Parallel()
 	plan := func(change func(a []fault.Action) []fault.Action) string {
+		key := fault.Key{Code: fault.StaleSubPath, PodUID: "u", Container: "c", Volume: "config", Place: "/m"}
 		actions := []fault.Action{
-			{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, Container: "c", Fault: fault.StaleSubPath},
-			{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", Fault: fault.StaleSubPath},
+			{Kind: fault.Unmount, Mount: &fault.Mount{ID: 7, Point: "/m"}, For: []fault.Key{key}},
+			{Kind: fault.RemoveContainerRecord, Record: "r1", Container: "c", For: []fault.Key{key}},
 			{Kind: fault.Evict, Pod: &fault.Pod{Namespace: "n", Name: "p", UID: "u"}},
 		}
-		return planHash(change(actions))
+		return planHash("b", change(actions))
 	}
 	same := plan(func(a []fault.Action) []fault.Action { return a })
 	for name, tc := range map[string]struct {
@@ -148,12 +149,12 @@ func TestPlanHash(t *testing.T) {
 			}
 			return a
 		}, true},
-		"volumes": {func(a []fault.Action) []fault.Action {
-			for i := range a {
-				a[i].Volume = "config"
-			}
+		"another mount of what is served": {func(a []fault.Action) []fault.Action {
+			a[1].For = append(a[1].For, a[1].For[0])
+			a[1].For[1].Place = "/n"
 			return a
 		}, true},
+		"a volume":       {func(a []fault.Action) []fault.Action { a[0].For[0].Volume = "data"; return a }, false},
 		"another record": {func(a []fault.Action) []fault.Action { a[1].Record = "r2"; return a }, true},
 		"more records":   {func(a []fault.Action) []fault.Action { return slices.Insert(a, 1, a[1], a[1]) }, true},
 		"names of a pod": {func(a []fault.Action) []fault.Action { a[2].Pod.Name = "q"; return a }, true},
@@ -170,7 +171,7 @@ func TestPlanHash(t *testing.T) {
 			a[0].File = &fault.File{Path: "/f", Inode: 1}
 			return a
 		}, false},
-		"a fault": {func(a []fault.Action) []fault.Action { a[0].Fault = fault.HeldDevice; return a }, false},
+		"a fault": {func(a []fault.Action) []fault.Action { a[0].For[0].Code = fault.HeldDevice; return a }, false},
 		"order":   {func(a []fault.Action) []fault.Action { slices.Reverse(a); return a }, false},
 		"less":    {func(a []fault.Action) []fault.Action { return a[1:] }, false},
 	} {

@@ -39,6 +39,8 @@ type record struct {
 	Begin *begin       `json:"begin,omitempty"`
 	Node  int32        `json:"node,omitempty"`
 	Plan  *repair.Plan `json:"plan,omitempty"`
+	// Boot is the name of the boot under which a plan was made. Its mounts and devices are gone with it.
+	Boot string `json:"boot,omitempty"`
 	actionRecord
 	operationRecord
 

@@ -21,7 +21,8 @@ import (
 // limit holds for all of it together, but for what BeforeRepair takes.
 func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	begin := time.Now()
-	if n.plan == nil {
+	if n.isToPlan() {
+		n.plan, n.actions = nil, nil // those of an earlier boot
 		plan, err := n.makePlan(ctx)
 		if err != nil || plan.NotApplicable != "" {
 			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Left, Gone: plan.Gone}, err
@@ -43,6 +44,10 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	result.Gone = n.plan.Gone
 	return result, err
 }
+
+// isToPlan reports whether a plan is to be made: there is none, or what it would change has ended with the boot. One that was agreed
+// on is not made again, but refused.
+func (n *nodeRun) isToPlan() bool { return n.plan == nil || n.outlived(n.Boot) && !n.job.Agreed }
 
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
@@ -79,7 +84,7 @@ func (n *nodeRun) recordPlan(plan repair.Plan) error {
 	if len(text) > maxPlanBytes {
 		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
 	}
-	r := record{Kind: kindPlan, Node: n.id, Plan: &plan}
+	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.Boot}
 	if err := n.journal.announce(r); err != nil {
 		return err
 	}
@@ -89,7 +94,7 @@ func (n *nodeRun) recordPlan(plan repair.Plan) error {
 
 // confirmPlan asks BeforeRepair once, if there is something left to do.
 func (n *nodeRun) confirmPlan(ctx context.Context) error {
-	if !n.pending() || n.confirmed || n.job.BeforeRepair == nil {
+	if !n.pending() || n.confirmed && !n.outlived(n.Boot) || n.job.BeforeRepair == nil {
 		return nil
 	}
 	if err := n.job.BeforeRepair(ctx, n.partialReport(n), n.makePlan); err != nil {

@@ -131,6 +131,10 @@ type operationRun struct {
 	v1.OperationRun
 	// Plan is nil if there is none.
 	Plan *v1.Plan
+	// Outlived is set if the plan has an action left about a mount or a device of an earlier boot.
+	Outlived bool
+	// Begun is set if an action of the plan was begun.
+	Begun bool
 	// NoFault is set if it has looked for every fault and found none.
 	NoFault bool
 	// Findings have texts that are redacted and maxMessageBytes long at most.
@@ -138,6 +142,23 @@ type operationRun struct {
 	// Gone are faults of earlier operations that are not there any more.
 	Gone      []fault.Absence
 	Artifacts []v1.Artifact
+}
+
+// rebooted is why such a plan is not carried out.
+const rebooted = "the node has rebooted since, so no mount and no device in it is the same"
+
+// changed says how much of the plan was carried out before it was given up.
+func (o *operationRun) changed() string {
+	if !o.Begun {
+		return "nothing was changed"
+	}
+	n := 0
+	for _, a := range o.Actions {
+		if a.Phase == v1.ActionDone {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d of %d actions are known to be done", n, len(o.Actions))
 }
 
 // foundGone reports whether faults of earlier operations are not there any more.

@@ -66,6 +66,8 @@ type ActionEnd struct {
 type Options struct {
 	// Node is the name of the node.
 	Node string
+	// Boot is the name of the boot that the node is in.
+	Boot string
 	// DataRoot is the directory for journals and full results. It must exist.
 	DataRoot string
 	// Registry holds the built-in processors.

@@ -19,6 +19,7 @@ type state struct {
 	attempts int // begun
 	failures int // ended, to be tried again
 	plan     *repair.Plan
+	boot     string // under which the plan was made
 	actions  []v1.Action
 	// begun are the actions of which a try has begun and not ended, changed those of which an earlier try may have changed something.
 	begun, changed map[int]bool
@@ -60,10 +61,10 @@ func (s *state) apply(r record) bool {
 			s.start = r.Time
 		}
 	case kindPlan:
-		if s.plan != nil || r.Plan == nil {
+		if s.plan != nil && s.boot == r.Boot || r.Plan == nil {
 			return false
 		}
-		s.setPlan(*r.Plan)
+		s.setPlan(*r.Plan, r.Boot)
 	case kindApply, kindApplied:
 		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
 			return false
@@ -87,8 +88,8 @@ func (s *state) apply(r record) bool {
 	return true
 }
 
-func (s *state) setPlan(p repair.Plan) {
-	s.plan = &p
+func (s *state) setPlan(p repair.Plan, boot string) {
+	s.plan, s.boot, s.actions, s.confirmed = &p, boot, nil, false
 	for _, a := range p.Actions() {
 		s.actions = append(s.actions, NewAction(a))
 	}
@@ -98,6 +99,30 @@ func (s *state) setPlan(p repair.Plan) {
 // pending reports whether any action of the plan is left to do.
 func (s *state) pending() bool {
 	return slices.ContainsFunc(s.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
+}
+
+// outlived reports whether an action is left to do about a mount or a device of an earlier boot. The numbers in it are those of others
+// by now.
+func (s *state) outlived(boot string) bool {
+	if s.plan == nil || s.boot == boot {
+		return false
+	}
+	for i, a := range s.plan.Actions() {
+		if endsWithBoot(a) && s.actions[i].Phase != v1.ActionDone {
+			return true
+		}
+	}
+	return false
+}
+
+// isBegun reports whether an action of the plan may have changed something.
+func (s *state) isBegun() bool {
+	for i, a := range s.actions {
+		if s.begun[i] || s.changed[i] || a.Phase == v1.ActionDone {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *state) acted(r record) {

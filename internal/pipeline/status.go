@@ -134,7 +134,7 @@ func outcome(all []v1.Fault, r report, t *terminalError) v1.Outcome {
 // NewAction returns an action of a plan as statuses have it, planned.
 func NewAction(a fault.Action) v1.Action {
 	return v1.Action{
-		Kind: string(a.Kind), Target: printable.Clip(a.Target, maxMessageBytes), Mount: mountOf(a.Mount), Fault: string(a.Fault),
+		Kind: string(a.Kind), Target: printable.Clip(a.Target, maxMessageBytes), Mount: mountOf(a.Mount), Fault: string(a.Key().Code),
 		Safety: printable.Clip(a.Safety, maxMessageBytes), Loss: printable.Clip(a.Loss, maxMessageBytes), Phase: v1.ActionPlanned,
 	}
 }

@@ -152,21 +152,21 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		for _, n := range w.notifications {
 			b := n.bind
 			if n.healthy {
-				delete(w.notified, b.point)
+				delete(w.notified, b.location())
 				continue
 			}
 			n.found.Describe(w.node, b.sub.PodUID, table)
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
-			if !w.notified.has(n.found.State.ID) {
-				w.notified[b.point] = n.found.State.ID
+			if !w.isNotified(b) {
+				w.notified[b.location()] = n.found.State.ID
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
 			if n.repaired {
 				w.Observer.Repaired(unmountOf(&n, f))
 				if n.err == nil {
-					delete(w.notified, b.point)
+					delete(w.notified, b.location())
 				}
 			}
 		}
@@ -195,7 +195,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	found.AddOutlook(ctx, w.habits, w.Binds.Runtime, pod)
 	b.inspected, b.found, b.code, b.askAgainAt = true, found, "", time.Now().Add(retryInterval)
 	if !mounted || found.LeftToKubelet() || found.Verdict != subpath.Stale && found.Verdict != subpath.SourceGone {
-		if _, known := w.notified[b.point]; known { // the fault has ended, but a notification of it may still wait
+		if _, known := w.notified[b.location()]; known { // the fault has ended, but a notification of it may still wait
 			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
 		}
 		return nil, nil
@@ -211,7 +211,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID, w.asked)
 		b.recordRepair(notice)
 		if notice.repaired {
-			w.Guard.Ended(f, notice.err)
+			w.Guard.Ended(f.Key(), f.Pod, notice.err)
 		}
 		if notice.err == nil && found.SourceReplaced {
 			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
@@ -283,14 +283,16 @@ func (b *bind) recordRepair(n *notification) {
 	}
 }
 
-// notifiedMounts are the mounts whose faults the observer knows, by mount point. A list of mounts may show a mount only after
-// its fault was found, so a new entry of the list does not end the fault: only a repair, or an inspection, or no mount there.
-type notifiedMounts map[string]mount.ID
+// location is that of the faults of the bind.
+func (b *bind) location() fault.Key {
+	return fault.Key{PodUID: b.sub.PodUID, Container: b.sub.Container, Volume: b.sub.Volume, Place: b.point}
+}
 
-// has reports whether the observer knows the fault of a mount. Without unique ids, the kernel's mark of a deleted root would
-// make another mount of it: the kubelet deletes the old file only after it has put the new one in place.
-func (n notifiedMounts) has(id mount.ID) bool {
-	previous, ok := n[id.Point]
+// isNotified reports whether the observer knows the fault of the mount that a bind is. Without unique ids, the kernel's mark of a
+// deleted root would make another mount of it: the kubelet deletes the old file only after it has put the new one in place.
+func (m *bindMemory) isNotified(b *bind) bool {
+	previous, ok := m.notified[b.location()]
+	id := b.found.State.ID
 	previous.Root, _ = mountinfo.Deleted(previous.Root)
 	id.Root, _ = mountinfo.Deleted(id.Root)
 	return ok && previous.Same(id)

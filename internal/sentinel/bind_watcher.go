@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -27,7 +28,10 @@ const (
 
 // bindMemory is what the watcher of one kubelet leaves to the watcher of the next.
 type bindMemory struct {
-	notified       notifiedMounts
+	// notified are the mounts whose faults the observer knows, by location: another mount there is another event. A list of mounts
+	// may show a mount only after its fault was found, so a new entry of the list does not end the fault: only a repair, or an
+	// inspection, or no mount there.
+	notified       map[fault.Key]mount.ID
 	repairLimiters repairLimiters
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
@@ -164,7 +168,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.notified.has(b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
+		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
@@ -188,10 +192,10 @@ func (w *bindWatcher) updateBinds() error {
 		identity.add(&mounts[i])
 		identities[mounts[i].Point] = identity
 	}
-	for point := range w.binds {
+	for point, b := range w.binds {
 		if _, ok := identities[point]; !ok {
 			w.removeBind(point)
-			delete(w.notified, point)
+			delete(w.notified, b.location())
 		}
 	}
 	for point, identity := range identities {

@@ -91,13 +91,15 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 func TestDeletedMarkIsNoNewFault(t *testing.T) {
 	t.Parallel()
 	known := mount.ID{MountInfoID: 7, Parent: 1, Root: "/v/..1/key", Point: "/p"}
-	n := notifiedMounts{known.Point: known}
+	b := &bind{point: known.Point}
+	w := &bindMemory{notified: map[fault.Key]mount.ID{b.location(): known}}
 	deleted, another, elsewhere := known, known, known
 	deleted.Root += "//deleted"
 	another.MountInfoID = 8
 	elsewhere.Point = "/q"
 	for id, want := range map[mount.ID]bool{known: true, deleted: true, another: false, elsewhere: false} {
-		if n.has(id) != want {
+		b := &bind{point: id.Point, found: subpath.Bind{State: mount.State{ID: id}}}
+		if w.isNotified(b) != want {
 			t.Errorf("%+v is known: %v, want %v", id, !want, want)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/volume"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 )
 
@@ -23,43 +23,48 @@ type volumeKey struct{ podUID, volume string }
 // changed. It ignores mounts of pods that are not known. A fault stays in the set if the scan could not judge its
 // volume, because nothing disproves it.
 func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
-	present, places, inconclusive := map[faultKey]fault.Finding{}, map[mountPlace]bool{}, map[volumeKey]*volume.Health{}
+	present, judged, inconclusive := map[fault.Key]fault.Finding{}, map[fault.Mount]bool{}, map[volumeKey]*volume.Health{}
+	located := map[fault.Key]bool{}
 	for _, v := range volumes {
 		if isInconclusive(v) {
 			inconclusive[volumeKey{v.Pod.UID, v.Name}] = v
 		}
 		for _, f := range v.Findings() {
-			key := faultKeyOf(&f.Mount, f.Code)
+			key := f.Key()
 			if pod := w.Pods.PodByUID(f.Pod.UID); pod == nil || w.Guard.Mode(f.Code, pod) == Off {
 				continue
 			}
-			present[key], places[mountPlace{key.namespace, key.point}] = f, true
-			if _, known := w.present[key]; !known {
+			judged[placeOf(f.Mount)] = true
+			if _, several := present[key]; several { // the first stands for all mounts at its place
+				continue
+			}
+			present[key], located[key.Location()] = f, true
+			if known, ok := w.present[key]; !ok || !isSameMount(known.Mount, f.Mount) {
 				changed = true
 				w.Observer.Found(f, 0)
 			}
 		}
 	}
-	kept := map[faultKey]fault.Finding{}
+	kept := map[fault.Key]fault.Finding{}
 	for key, f := range w.present {
-		if places[mountPlace{key.namespace, key.point}] { // the scan has judged this place, if with another result
+		if judged[placeOf(f.Mount)] { // if with another result
 			continue
 		}
-		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && key.mayBelongTo(v) && w.Pods.PodByUID(f.Pod.UID) != nil {
+		if v := inconclusive[volumeKey{f.Pod.UID, f.Volume}]; v != nil && mayBelongTo(f.Mount, v) && w.Pods.PodByUID(f.Pod.UID) != nil {
 			kept[key] = f
 		}
 	}
 	maps.Copy(present, kept)
 	changed = changed || len(present) != len(w.present)
 	w.present = present
-	maps.DeleteFunc(w.backoffs, func(place mountPlace, backoff *repairBackoff) bool {
-		return !places[place] && time.Now().After(backoff.at) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
+	maps.DeleteFunc(w.backoffs, func(at fault.Key, backoff *repairBackoff) bool {
+		return !located[at] && time.Now().After(backoff.at) && time.Since(backoff.lastAttempt) > repairBurst*repairRefill
 	})
 	return changed
 }
 
 // faultsOf returns the faults to publish.
-func faultsOf(present map[faultKey]fault.Finding) []*Fault {
+func faultsOf(present map[fault.Key]fault.Finding) []*Fault {
 	var faults []*Fault
 	for _, f := range present {
 		faults = append(faults, &Fault{Finding: f})
@@ -75,17 +80,21 @@ func isInconclusive(v *volume.Health) bool {
 
 // mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another
 // mount is at the volume's place.
-func (k faultKey) mayBelongTo(v *volume.Health) bool {
-	return k.namespace != v.Mount.Namespace.Inode || k.point != v.Mount.Point || k.isMount(&v.Mount)
+func mayBelongTo(broken fault.Mount, v *volume.Health) bool {
+	own := faults.MountOf(v.Mount)
+	return placeOf(broken) != placeOf(own) || isSameMount(broken, own)
 }
 
-// isMount reports whether the fault is of this mount. It compares the IDs that the kernel never uses again, if both
-// have one.
-func (k faultKey) isMount(m *mountns.Mount) bool {
-	if k.uniqueID != 0 && m.Unique != 0 {
-		return k.uniqueID == m.Unique
+// placeOf is where a mount is, whatever is mounted there.
+func placeOf(m fault.Mount) fault.Mount { return fault.Mount{Namespace: m.Namespace, Point: m.Point} }
+
+// isSameMount reports whether two mounts of one place are one. It compares the IDs that the kernel never uses again, if both
+// have one. The root of a mount may get a mark that it was deleted.
+func isSameMount(a, b fault.Mount) bool {
+	if a.ID != 0 && b.ID != 0 {
+		return a.ID == b.ID
 	}
-	return k.mountInfoID == m.ID
+	return a.MountInfoID == b.MountInfoID
 }
 
 // probeError returns why no volume could be probed, or nil if one was.

@@ -96,8 +96,8 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 		if err := watcher.scan(t.Context()); err != nil || len(watcher.present) != 1 {
 			t.Fatalf("%s: %d faults at first, %v", name, len(watcher.present), err)
 		}
-		copied := fault.Finding{Pod: fault.Pod{UID: "uid"}, Volume: "v0", Mount: fault.Mount{ID: 99, Namespace: 1, Point: "/copy"}}
-		watcher.present[faultKeyOf(&copied.Mount, fault.HungMount)] = copied
+		copied := fault.Finding{Code: fault.HungMount, Pod: fault.Pod{UID: "uid"}, Volume: "v0", Mount: fault.Mount{ID: 99, Namespace: 1, Point: "/copy"}}
+		watcher.present[copied.Key()] = copied
 		c.becomes(d)
 		changed := watcher.updateFaults(d.volumes)
 		if stays := len(watcher.present) == 2; stays != c.stays || changed == c.stays || d.found != 1 {
@@ -114,7 +114,7 @@ func TestMountHasOneFault(t *testing.T) {
 	watcher.updateFaults(d.volumes)
 	d.volumes[0].Code = fault.StaleFileHandle
 	d.volumes[1].Code, d.volumes[1].Answer.State = "", probe.NotProbed
-	if watcher.updateFaults(d.volumes); len(watcher.present) != 1 || watcher.present[faultKeyOf(&d.volumes[0].Findings()[0].Mount, fault.StaleFileHandle)].Code == "" {
+	if watcher.updateFaults(d.volumes); len(watcher.present) != 1 || watcher.present[d.volumes[0].Findings()[0].Key()].Code == "" {
 		t.Errorf("faults of one mount: %+v", watcher.present)
 	}
 }

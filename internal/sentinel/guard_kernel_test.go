@@ -58,10 +58,10 @@ func (g *testGuard) Acquire(_ context.Context, f fault.Finding, pod *corev1.Pod)
 	return true
 }
 
-func (g *testGuard) Ended(f fault.Finding, err error) {
+func (g *testGuard) Ended(key fault.Key, _ fault.Pod, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ended = append(g.ended, fmt.Sprintf("%s in %s: %v", f.Code, f.Container, err))
+	g.ended = append(g.ended, fmt.Sprintf("%s in %s: %v", key.Code, key.Container, err))
 }
 
 func (g *testGuard) Subscribe() <-chan struct{} {

@@ -21,7 +21,7 @@ func (a always) Mode(fault.Code, *corev1.Pod) Mode { return a.mode }
 func (a always) Acquire(context.Context, fault.Finding, *corev1.Pod) bool { return a.mode == Automatic }
 
 // Ended implements Guard.
-func (always) Ended(fault.Finding, error) {}
+func (always) Ended(fault.Key, fault.Pod, error) {}
 
 // Subscribe implements Guard.
 func (always) Subscribe() <-chan struct{} { return nil }

@@ -33,12 +33,12 @@ func (w *volumeWatcher) mayRepairSome(v *volume.Health, pod *corev1.Pod) bool {
 
 // modeOf returns what may be done by an action now.
 func (w *volumeWatcher) modeOf(a fault.Action) Mode {
-	return w.Guard.Mode(a.Fault, w.Pods.PodByUID(a.Pod.UID))
+	return w.Guard.Mode(a.Key().Code, w.Pods.PodByUID(a.Pod.UID))
 }
 
 // acquire reports whether the guard allows a repair now. A yes counts in its budgets.
 func (w *volumeWatcher) acquire(ctx context.Context, a fault.Action) bool {
-	f, known := w.present[faultKeyOf(a.Mount, a.Fault)]
+	f, known := w.present[a.Key()]
 	pod := w.Pods.PodByUID(a.Pod.UID)
 	return known && pod != nil && w.Guard.Acquire(ctx, f, pod)
 }

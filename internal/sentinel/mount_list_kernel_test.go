@@ -10,14 +10,16 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
 
 // TestMountListRepeatsNoFault has a bind be replaced, and its source change, before the next list of mounts shows the new bind.
 func TestMountListRepeatsNoFault(t *testing.T) {
 	f := newBindFixture(t, Observe)
-	w, err := newBindWatcher(f.sentinel, f.Node, &bindMemory{notified: notifiedMounts{}, repairLimiters: repairLimiters{}}, false)
+	w, err := newBindWatcher(f.sentinel, f.Node, &bindMemory{notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}}, false)
 	must(t, err)
 	defer w.close()
 	pass := func() {

@@ -32,7 +32,7 @@ func unmountOf(n *notification, f fault.Finding) Repair {
 	r := Repair{
 		Fault: f, Ended: n.endedAt, Calls: n.calls, Err: n.err,
 		Action: fault.Action{
-			Kind: fault.Unmount, Target: f.Mount.Point, Mount: &f.Mount, Pod: &f.Pod, Container: f.Container, Volume: f.Volume, Fault: f.Code,
+			Kind: fault.Unmount, Target: f.Mount.Point, For: []fault.Key{f.Key()}, Mount: &f.Mount, Pod: &f.Pod,
 			Safety: n.found.Reason, Lossless: true,
 		},
 	}

@@ -111,7 +111,7 @@ func (g *countingGuard) Acquire(context.Context, fault.Finding, *corev1.Pod) boo
 	return true
 }
 
-func (g *countingGuard) Ended(fault.Finding, error) { g.ended++ }
+func (g *countingGuard) Ended(fault.Key, fault.Pod, error) { g.ended++ }
 
 // TestUntriedRepairsSpendNoBudget: the first repair of a pod fails, and the other repairs of its batch are not tried.
 func TestUntriedRepairsSpendNoBudget(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mount"
 )
 
 // Mode is how the sentinel handles the faults that it finds.
@@ -110,7 +111,7 @@ type Guard interface {
 	// Acquire reports whether a fault of a pod may be repaired now. It may wait for a moment.
 	Acquire(ctx context.Context, f fault.Finding, pod *corev1.Pod) bool
 	// Ended records how a repair ended that Acquire has allowed.
-	Ended(f fault.Finding, err error)
+	Ended(key fault.Key, pod fault.Pod, err error)
 	// Subscribe returns a channel that receives when answers may have changed.
 	Subscribe() <-chan struct{}
 }
@@ -162,7 +163,7 @@ func (s *Sentinel) Run(ctx context.Context) error {
 
 // watchBinds watches the binds until ctx is done.
 func (s *Sentinel) watchBinds(ctx context.Context) {
-	memory := &bindMemory{notified: notifiedMounts{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
+	memory := &bindMemory{notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
 	for ctx.Err() == nil {
 		err := s.watchKubelet(ctx, memory)
 		s.setStatus(fromBinds, Status{})

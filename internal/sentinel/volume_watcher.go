@@ -73,40 +73,20 @@ type volumeWatcher struct {
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
 
-	present      map[faultKey]fault.Finding
-	repairs      repairQueue   // what is left of the last plan
-	scanDuration time.Duration // of the last scan
-	backoffs     map[mountPlace]*repairBackoff
+	present      map[fault.Key]fault.Finding
+	repairs      repairQueue                  // what is left of the last plan
+	scanDuration time.Duration                // of the last scan
+	backoffs     map[fault.Key]*repairBackoff // by the location of the repairs
 	// probeErr is why the last scan could not probe any volume.
 	probeErr error
 	// lastTrouble is the last error, which is reported once.
 	lastTrouble string
 }
 
-// faultKey identifies a fault by the broken mount, its place and the code.
-type faultKey struct {
-	namespace, uniqueID uint64
-	mountInfoID         int
-	point               string
-	code                fault.Code
-}
-
-func faultKeyOf(m *fault.Mount, code fault.Code) faultKey {
-	return faultKey{namespace: m.Namespace, uniqueID: m.ID, mountInfoID: m.MountInfoID, point: m.Point, code: code}
-}
-
-// mountPlace is the place of repairs. It stays the same if each repair puts another mount there.
-type mountPlace struct {
-	namespace uint64
-	point     string
-}
-
-func placeOf(m *fault.Mount) mountPlace { return mountPlace{m.Namespace, m.Point} }
-
 func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
-		present: map[faultKey]fault.Finding{}, backoffs: map[mountPlace]*repairBackoff{}, decisions: s.Guard.Subscribe(),
+		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
 	}
 }
 
@@ -315,7 +295,7 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
 		return false
 	}
-	place := placeOf(a.Mount)
+	place := a.Key().Location()
 	backoff := w.backoffs[place]
 	if backoff == nil {
 		backoff = &repairBackoff{Limiter: newRepairLimiter()}
@@ -333,11 +313,11 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 // recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
 func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made []calls.Call, err error) (repaired bool, failed error) {
 	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
-	if f := w.present[faultKeyOf(a.Mount, a.Fault)]; !refused && !applied.Already {
-		w.Guard.Ended(f, err)
+	if f := w.present[a.Key()]; !refused && !applied.Already {
+		w.Guard.Ended(a.Key(), f.Pod, err)
 		w.Observer.Repaired(replacementOf(f, a, applied, made, err))
 	}
-	backoff := w.backoffs[placeOf(a.Mount)]
+	backoff := w.backoffs[a.Key().Location()]
 	if err == nil {
 		backoff.delay = 0
 		return true, nil
@@ -354,7 +334,7 @@ func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made
 func (w *volumeWatcher) reportStatus(watching bool) {
 	status := Status{Watching: watching, Connections: len(w.polled.order), Present: map[fault.Code]int{}}
 	for key := range w.present {
-		status.Present[key.code]++
+		status.Present[key.Code]++
 	}
 	w.setStatus(fromVolumes, status)
 }

@@ -53,7 +53,7 @@ func (d *deadVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey
 }
 
 func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
-	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, Fault: v.Code, Lossless: true}
+	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, For: []fault.Key{v.Findings()[0].Key()}, Lossless: true}
 	return []fault.Action{a}, nil, nil
 }
 

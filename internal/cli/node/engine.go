@@ -30,6 +30,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/manifests"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -215,6 +216,9 @@ func (e *localEngine) repairDiagnosis(ctx context.Context, spec v1.DiagnosisSpec
 
 func (e *localEngine) runDiagnosis(ctx context.Context, spec v1.DiagnosisSpec, o pipeline.Options) (diagnosis *v1.Diagnosis, err error) {
 	o.Node, o.Registry, o.Store = e.name, e.registry, &e.store
+	if o.Boot, err = sys.BootID(); err != nil {
+		return nil, err
+	}
 	x, err := pipeline.New(o)
 	if err != nil {
 		return nil, err

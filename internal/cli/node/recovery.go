@@ -50,6 +50,7 @@ type repairTarget struct {
 	progress repairProgress
 	reason   string        // of refused and failed, or what was seen
 	plan     *v1.Diagnosis // up to its plan
+	planned  []fault.Action
 	done     *v1.Diagnosis
 	needsPod bool // refused, as no source has the spec of its pod
 }
@@ -156,11 +157,11 @@ func (r *recovery) planTarget(ctx context.Context, target *repairTarget) (err er
 	if target.spec.OperationSet, err = r.engine.singleOperationSet(ctx, target.operation); err != nil {
 		return err
 	}
-	diagnosis, _, err := r.engine.planDiagnosis(ctx, target.spec, nil)
+	diagnosis, planned, err := r.engine.planDiagnosis(ctx, target.spec, nil)
 	if err != nil {
 		return err
 	}
-	target.plan = diagnosis
+	target.plan, target.planned = diagnosis, planned
 	switch diagnosis.Status.Outcome {
 	case v1.OutcomePlanned:
 	case v1.OutcomeError:
@@ -225,7 +226,7 @@ func (r *recovery) repairTarget(ctx context.Context, target *repairTarget, root 
 	if err != nil {
 		return err
 	}
-	if why := agentRefusal(underway, func(u pipeline.Repair) bool { return concernsFaults(u, target.faults) }); why != "" {
+	if why := agentRefusal(underway, func(u pipeline.Repair) bool { return overlapsPlan(u.Actions, target.planned) }); why != "" {
 		target.setRefused("%s", why)
 		return nil
 	}

@@ -90,24 +90,6 @@ func agentRepairs(dataRoot string) ([]pipeline.Repair, error) {
 	return pipeline.Underway(dataRoot)
 }
 
-// concernsFaults reports whether an agent's repair is about one of the faults.
-func concernsFaults(r pipeline.Repair, faults []*scanFault) bool {
-	return slices.ContainsFunc(r.Actions, func(action fault.Action) bool {
-		return slices.ContainsFunc(faults, func(found *scanFault) bool {
-			switch {
-			case action.Mount != nil && action.Mount.Point == found.Mount.Point && (found.Mount.Namespace == 0 ||
-				action.Mount.Namespace == found.Mount.Namespace):
-				return true
-			case action.Device != nil && found.Details.Device != "":
-				return action.Device.Name == found.Details.Device
-			case action.File != nil && found.Details.Path != "":
-				return action.File.Path == found.Details.Path || filepath.Dir(action.File.Path) == found.Details.Path
-			}
-			return action.Pod != nil && action.Pod.UID != "" && action.Pod.UID == found.Pod.UID && action.Fault == found.Code
-		})
-	})
-}
-
 // overlapsPlan reports whether actions of an agent change what a plan would change, or do not say what they change.
 func overlapsPlan(actions, planned []fault.Action) bool {
 	return slices.ContainsFunc(planned, func(own fault.Action) bool {

@@ -86,7 +86,7 @@ func TestRemovesWhatIsLeft(t *testing.T) {
 		t.Fatalf("plan (-want +got):\n%s", diff)
 	}
 	for _, step := range p.Actions {
-		if !step.Lossless || step.Fault != fault.OrphanedPodVolumes || !strings.Contains(step.Safety, "neither the API server nor the container runtime") {
+		if !step.Lossless || step.Key().Code != fault.OrphanedPodVolumes || !strings.Contains(step.Safety, "neither the API server nor the container runtime") {
 			t.Errorf("step = %+v", step)
 		}
 		if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {

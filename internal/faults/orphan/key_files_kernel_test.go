@@ -68,7 +68,7 @@ func TestRemovesKeyFiles(t *testing.T) {
 				t.Fatalf("refusals %q, plan (-want +got):\n%s", p.Refusals, diff)
 			}
 			for _, step := range p.Actions {
-				if !step.Lossless || step.Fault != fault.OrphanedPodVolumes || !strings.HasPrefix(step.Loss, "nothing") {
+				if !step.Lossless || step.Key().Code != fault.OrphanedPodVolumes || !strings.HasPrefix(step.Loss, "nothing") {
 					t.Errorf("step = %+v", step)
 				}
 				if gone, err := s.Inspector.Apply(t.Context(), step); gone || err != nil {

@@ -42,9 +42,12 @@ func (p *Pod) planRemoval(looked *mountns.Survey) {
 	}
 	proof := fmt.Sprintf("neither the API server nor the container runtime knows a pod of that UID, and none of %d mounts in %d mount "+
 		"namespaces lies in its directory or shows it", looked.Mounts, looked.Namespaces)
+	serves := []fault.Key{p.Finding().Key()}
 	for _, e := range p.allEntries {
 		if rest || mustBeRemoved(e.Path) {
-			p.Actions = append(p.Actions, e.removalAction(p, proof))
+			action := e.removalAction(p, proof)
+			action.For = serves
+			p.Actions = append(p.Actions, action)
 		}
 	}
 }
@@ -58,7 +61,7 @@ func mustBeRemoved(rel string) bool {
 
 func (e Entry) removalAction(p *Pod, proof string) fault.Action {
 	ref := e.fileReference(p.Path)
-	action := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Fault: fault.OrphanedPodVolumes, Lossless: true}
+	action := fault.Action{Kind: fault.RemoveFile, Target: ref.Path, File: &ref, Lossless: true}
 	switch {
 	case e.Kind == Record && e.facts.Record == nil:
 		action.Safety = proof + "; it is where the kubelet has its record of this volume, and nothing is mounted on its directory"

@@ -20,16 +20,35 @@ import (
 func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
 	if v.Code != "" {
-		all = append(all, fault.Finding{
-			Code: v.Code, Pod: v.Pod, Container: v.Container, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
-			Evidence: slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts()),
-			Details:  v.faultDetails(podinfo.SourcePlace(v.Code, v.spec.hostPath, "", v.place()), v.repairVolume(PlanOptions{})[0]),
-		})
+		own := v.finding()
+		own.Evidence = slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts())
+		own.Details = v.faultDetails(own.Details.Place, v.repairVolume(PlanOptions{})[0])
+		all = append(all, own)
 	}
 	for _, c := range v.Copies {
 		all = append(all, c.copyFinding())
 	}
 	return all
+}
+
+// finding says which mount of the volume is at fault, without what follows from it.
+func (v *Health) finding() fault.Finding {
+	return fault.Finding{
+		Code: v.Code, Pod: v.Pod, Container: v.Container, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
+		Details: fault.Details{Place: podinfo.SourcePlace(v.Code, v.spec.hostPath, "", v.place()), PersistentVolume: v.persistentVolume()},
+	}
+}
+
+// finding says which copy is at fault, without what follows from it.
+func (c *Copy) finding() fault.Finding {
+	place := fault.PlaceSubPath
+	if !c.origin.onHost {
+		place = fault.PlaceContainer
+	}
+	return fault.Finding{
+		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driverName(),
+		Details: fault.Details{Place: place, PersistentVolume: c.volume.persistentVolume()},
+	}
 }
 
 // driverName names the driver that has mounted the volume.
@@ -137,15 +156,12 @@ func describePod(pod fault.Pod) string {
 
 // copyFinding describes a copy.
 func (c *Copy) copyFinding() fault.Finding {
-	where, place := "the kubelet's subPath bind", fault.PlaceSubPath
+	where := "the kubelet's subPath bind"
 	if !c.origin.onHost {
-		where, place = "mount namespace "+c.Namespace.String(), fault.PlaceContainer
+		where = "mount namespace " + c.Namespace.String()
 	}
-	planned := c.replaceCopy(PlanOptions{})
-	finding := fault.Finding{
-		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driverName(),
-		Details: c.volume.faultDetails(place, planned),
-	}
+	planned, finding := c.replaceCopy(PlanOptions{}), c.finding()
+	finding.Details = c.volume.faultDetails(finding.Details.Place, planned)
 	if c.Pod.UID != c.volume.Pod.UID {
 		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
 		finding.Details.SpecVolume = "" // of the volume's pod

@@ -51,15 +51,15 @@ func (p *plannedAction) refuse(reason fault.RefusalReason, format string, args .
 func (p *plannedAction) refusalText() string { return p.stays + ": " + p.refusal.Text }
 
 // actionOn is one about a mount of the volume that has a fault.
-func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, code fault.Code) plannedAction {
+func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, of fault.Key) plannedAction {
 	pod, at := v.Pod, faults.MountOf(m)
-	return plannedAction{mount: m, action: fault.Action{Kind: kind, Target: at.Point, Mount: &at, Pod: &pod, Volume: v.Name, Fault: code}}
+	return plannedAction{mount: m, action: fault.Action{Kind: kind, For: []fault.Key{of}, Target: at.Point, Mount: &at, Pod: &pod}}
 }
 
 // replacementOf is the choice to replace such a mount.
-func (v *Health) replacementOf(m mountns.Mount, code fault.Code) plannedAction {
-	c := v.actionOn(fault.Replace, m, code)
-	c.action.Loss, c.action.Lossless = fault.Known().Entry(code).Loss, true
+func (v *Health) replacementOf(m mountns.Mount, of fault.Key) plannedAction {
+	c := v.actionOn(fault.Replace, m, of)
+	c.action.Loss, c.action.Lossless = fault.Known().Entry(of.Code).Loss, true
 	return c
 }
 
@@ -85,7 +85,7 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 	if v.isNodes() && !hung {
 		return v.planRemoval()
 	}
-	planned := v.replacementOf(v.Mount, v.Code)
+	planned := v.replacementOf(v.Mount, v.finding().Key())
 	planned.action.Safety = v.safetyReason()
 	planned.stays = fmt.Sprintf("the mount of volume %q at %q stays", v.Name, v.Point)
 	going := v.goingReason()
@@ -150,8 +150,7 @@ func (v *Health) safetyReason() string {
 // replaceCopy is about a copy.
 func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	health := c.volume
-	choice := health.replacementOf(c.Mount, c.Code)
-	choice.action.Container = c.Container
+	choice := health.replacementOf(c.Mount, c.finding().Key())
 	choice.stays = fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays", health.Name, c.Point, c.Namespace)
 	going := health.goingReason()
 	switch {
@@ -179,7 +178,7 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 
 // abortVolume is about the connection of a volume that hangs.
 func (v *Health) abortVolume() plannedAction {
-	planned := v.actionOn(fault.Abort, v.Mount, v.Code)
+	planned := v.actionOn(fault.Abort, v.Mount, v.finding().Key())
 	planned.action.Safety = fmt.Sprintf("%s; the connection serves only device %s; it is aborted only after another %s without an answer; "+
 		"then all calls that wait for it fail, and each of its mounts is dead",
 		strings.Join(v.Reasons, "; "), deviceOf(v.Mount.Mount), defaultSilence)

@@ -63,7 +63,7 @@ func TestPlan(t *testing.T) {
 			var kinds []fault.ActionKind
 			for _, a := range actions {
 				kinds = append(kinds, a.Kind)
-				if a.Safety == "" || a.Loss == "" || a.Volume != "pvc-1" || a.Lossless != (a.Kind == fault.Replace) {
+				if a.Safety == "" || a.Loss == "" || a.Key().Volume != "pvc-1" || a.Lossless != (a.Kind == fault.Replace) {
 					t.Errorf("action %+v", a)
 				}
 			}

@@ -174,7 +174,7 @@ func (v *Health) decideGoing(planned *plannedAction) {
 
 // removalOf is the choice to remove a mount.
 func (v *Health) removalOf(m mountns.Mount) plannedAction {
-	c := v.actionOn(fault.Unmount, m, v.Code)
+	c := v.actionOn(fault.Unmount, m, v.finding().Key())
 	c.stays = fmt.Sprintf("the mount at %q stays", m.Point)
 	c.action.Loss, c.action.Lossless = "nothing: a connection that is gone never comes back; files that are open there keep failing", true
 	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.remove(ctx, v.Pod.UID, m) }

@@ -107,7 +107,7 @@ func TestStates(t *testing.T) {
 			} else {
 				t.Logf("%d looks meanwhile, none of an empty directory", reads)
 			}
-			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.p || actions[1].Container != "app" {
+			if len(actions) != 1+c.copies || len(refusals) > 0 || actions[0].Mount.Point != s.p || actions[1].Key().Container != "app" {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
 			for _, file := range []string{"data/data", "sub/data"} {

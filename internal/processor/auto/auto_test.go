@@ -108,7 +108,7 @@ func (m fakeRecoverer) Plan(_ context.Context, request processor.Request) (repai
 		return repair.Part{NotApplicable: "nothing is broken", Gone: []fault.Absence{{Code: m.code}}}, nil
 	}
 	return repair.Part{
-		Actions:  []fault.Action{{Kind: fault.Unmount, Fault: m.code, Mount: &fault.Mount{Point: "/" + m.name + "/" + request.Pod.Name}, Lossless: true}},
+		Actions:  []fault.Action{{Kind: fault.Unmount, For: []fault.Key{{Code: m.code}}, Mount: &fault.Mount{Point: "/" + m.name + "/" + request.Pod.Name}, Lossless: true}},
 		Findings: []fault.Finding{m.findingOf(request.Pod.Name)},
 		Notes:    map[string]string{"of": m.name},
 	}, nil
@@ -275,7 +275,7 @@ func TestFaultGoesBeforeItsRepair(t *testing.T) {
 	request.Values = found.Values
 	delete(s.subPath.broken, "a")
 	plan, result, err := s.planAndExecute(t, s.testFamilies(nil), request)
-	if err != nil || len(plan.Actions()) != 1 || plan.Actions()[0].Fault != fault.DisconnectedFUSE || result.Message != "nothing is broken" {
+	if err != nil || len(plan.Actions()) != 1 || plan.Actions()[0].Key().Code != fault.DisconnectedFUSE || result.Message != "nothing is broken" {
 		t.Fatalf("plan %+v, %+v, %v", plan, result, err)
 	}
 	if diff := cmp.Diff([]fault.Absence{{Code: fault.StaleSubPath}}, plan.Gone); diff != "" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
@@ -111,15 +112,21 @@ func refusalReason(c *device.Usage) string {
 
 // planRelease plans for one device, and says whether that is to be detached.
 func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, usage *device.Usage, plan *repair.Part) (detached bool) {
+	findings := usage.Findings()
+	var held []fault.Key
+	for _, f := range findings {
+		held = append(held, f.Key())
+	}
 	for _, copied := range usage.Copies() {
-		at := copied.RecordedMount
+		at, served := copied.RecordedMount, held
+		if i := slices.IndexFunc(findings, func(f fault.Finding) bool { return f.Mount == copied.RecordedMount }); i >= 0 {
+			served = held[i : i+1]
+		}
 		plan.Actions = append(plan.Actions, fault.Action{
-			Kind: fault.Unmount, Target: at.Point, Mount: &at, Container: copied.Container, Volume: copied.Volume,
-			Fault:  fault.HeldDevice,
+			Kind: fault.Unmount, For: served, Target: at.Point, Mount: &at,
 			Safety: fmt.Sprintf("in the mount namespace of %s: %s", copied.Sentence(), copied.Why), Loss: "nothing", Lossless: true,
 		})
 	}
-	findings := usage.Findings()
 	why, reason := o.detachReason(i, usage.Device), o.notDetachedReason(usage.Device)
 	if why != "" {
 		if err := checkNoBlockVolume(ctx, i, usage.Device); err != nil {
@@ -135,7 +142,7 @@ func (o releaseOptions) planRelease(ctx context.Context, i *device.Inspector, us
 	if why != "" {
 		ref := device.Reference(usage.Device)
 		a := fault.Action{
-			Kind: fault.Detach, Target: device.DescribeTarget(usage.Device), Device: &ref, Fault: fault.HeldDevice,
+			Kind: fault.Detach, For: held, Target: device.DescribeTarget(usage.Device), Device: &ref,
 			Safety: why + "; it is not forced: the kernel refuses while anybody has the device open",
 		}
 		a.Loss, a.Lossless = detachLoss(usage.Device)

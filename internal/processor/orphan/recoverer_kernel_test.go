@@ -66,7 +66,7 @@ func TestHeals(t *testing.T) {
 		t.Fatalf("plan = %+v", p)
 	}
 	for _, a := range p.Actions {
-		if a.Fault != fault.OrphanedPodVolumes || a.Safety == "" || !a.Lossless {
+		if a.Key().Code != fault.OrphanedPodVolumes || a.Safety == "" || !a.Lossless {
 			t.Errorf("action = %+v", a)
 		}
 	}

@@ -79,13 +79,14 @@ type Restarter struct {
 
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
 // counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off
-// is waited for.
-func (s Restarter) Actions(ctx context.Context, w Pending, code fault.Code) []fault.Action {
+// is waited for. repairs are what the containers wait for.
+func (s Restarter) Actions(ctx context.Context, w Pending, repairs []fault.Action) []fault.Action {
 	if s.Runtime == nil {
 		return nil
 	}
 	var actions []fault.Action
 	for _, c := range w.Containers {
+		served := servedOf(repairs, c.Container)
 		records, err := s.Runtime.Records(ctx, w.PodUID, c.Container)
 		if err != nil {
 			return actions
@@ -95,7 +96,7 @@ func (s Restarter) Actions(ctx context.Context, w Pending, code fault.Code) []fa
 				break
 			}
 			actions = append(actions, fault.Action{
-				Kind: fault.RemoveContainerRecord, Target: record.ID, Record: record.ID, Container: c.Container, Fault: code,
+				Kind: fault.RemoveContainerRecord, For: served, Target: record.ID, Record: record.ID, Container: c.Container,
 				Safety:   "this container has exited and never ran; without its record the kubelet does not wait for its back-off",
 				Loss:     "nothing but the restart count that is shown, which is counted from the records that are left",
 				Lossless: true,
@@ -103,6 +104,18 @@ func (s Restarter) Actions(ctx context.Context, w Pending, code fault.Code) []fa
 		}
 	}
 	return actions
+}
+
+// servedOf are the faults that keep a container from its start: its own, and those of volumes for all containers.
+func servedOf(repairs []fault.Action, container string) (served []fault.Key) {
+	for _, a := range repairs {
+		for _, key := range a.For {
+			if key.Container == container || key.Container == "" {
+				served = append(served, key)
+			}
+		}
+	}
+	return served
 }
 
 // RemoveRecord implements repair.Records.

@@ -5,6 +5,7 @@ package restart
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -119,11 +120,16 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 		"app":     {never("3"), never("2"), {ID: "1", Exited: true, ExitCode: 1, Started: time.Unix(100, 0)}, never("0")},
 		"sidecar": {never("4")},
 	}}
-	var got []string
-	for _, a := range s.Actions(t.Context(), pending, fault.StaleSubPath) {
-		got = append(got, string(a.Kind)+" "+a.Container+" "+a.Record+" "+string(a.Fault))
+	repairs := []fault.Action{
+		{For: []fault.Key{{Code: fault.StaleSubPath, Container: "sidecar", Volume: "c"}}},
+		{For: []fault.Key{{Code: fault.StaleSubPath, Container: "app", Volume: "a"}}}, {For: []fault.Key{{Code: fault.HungMount, Volume: "b"}}},
 	}
-	want := []string{"RemoveContainerRecord app 3 StaleSubPath", "RemoveContainerRecord app 2 StaleSubPath"}
+	var got []string
+	for _, a := range s.Actions(t.Context(), pending, repairs) {
+		got = append(got, fmt.Sprint(a.Kind, " ", a.Container, " ", a.Record, " ", a.For))
+	}
+	const served = " [{StaleSubPath  app a } {HungMount   b }]"
+	want := []string{"RemoveContainerRecord app 3" + served, "RemoveContainerRecord app 2" + served}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("removals (-want +got):\n%s", diff)
 	}
@@ -134,7 +140,7 @@ func TestOnlyWhatWaitsIsBroughtForward(t *testing.T) {
 	if message := (Restarter{}).removeRecord(t.Context(), pod, removal); !strings.HasPrefix(message, "left alone: ") {
 		t.Errorf("no runtime: %s", message)
 	}
-	if actions := (Restarter{}).Actions(t.Context(), pending, fault.StaleSubPath); actions != nil {
+	if actions := (Restarter{}).Actions(t.Context(), pending, repairs); actions != nil {
 		t.Errorf("no runtime: %+v", actions)
 	}
 }
@@ -213,7 +219,7 @@ func TestStartUnderWayMayFail(t *testing.T) {
 			runtime := &changingRuntime{looks: c.looks}
 			s := Restarter{Runtime: runtime}
 			var planned []string
-			actions := s.Actions(t.Context(), PendingIn(pod, []string{"app"}), fault.StaleSubPath)
+			actions := s.Actions(t.Context(), PendingIn(pod, []string{"app"}), nil)
 			for _, a := range actions {
 				planned = append(planned, a.Record)
 				if message := s.removeRecord(t.Context(), pod, a); !strings.HasPrefix(message, "removed") {

@@ -99,7 +99,7 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 	}
 	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale), Going: pod.DeletionTimestamp != nil}
 	if options.BringForward {
-		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, fault.StaleSubPath)...)
+		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, plan.Actions)...)
 	}
 	err = plan.SaveState(m)
 	return plan, err
@@ -158,8 +158,7 @@ func unmountAction(bind subpath.Bind, found fault.Finding) fault.Action {
 			bind.PeerGroup)
 	}
 	return fault.Action{
-		Kind: fault.Unmount, Target: bind.State.Point, Mount: &found.Mount, Container: bind.Container, Volume: found.Key().Volume,
-		Fault:  fault.StaleSubPath,
+		Kind: fault.Unmount, For: []fault.Key{found.Key()}, Target: bind.State.Point, Mount: &found.Mount,
 		Safety: safety, Loss: "nothing", Lossless: true,
 	}
 }

@@ -143,7 +143,7 @@ func TestHeals(t *testing.T) {
 	}
 	holds(t, 0, before)
 	a := plan.Actions[0]
-	if a.Volume != "configmap" || a.Mount == nil || a.Mount.Point != w.point || !strings.HasSuffix(a.Mount.Root, "/key//deleted") || a.Loss != "nothing" || !strings.Contains(a.Safety, "link count is 0") {
+	if a.Key().Volume != "configmap" || a.Mount == nil || a.Mount.Point != w.point || !strings.HasSuffix(a.Mount.Root, "/key//deleted") || a.Loss != "nothing" || !strings.Contains(a.Safety, "link count is 0") {
 		t.Errorf("action = %+v", a)
 	}
 	if diff := cmp.Diff([]string{"unmounted", "unmounted"}, w.apply(t, plan)); diff != "" {

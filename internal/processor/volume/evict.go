@@ -77,10 +77,13 @@ func (h *EvictRecoverer) Plan(ctx context.Context, r processor.Request) (repair.
 		why = fmt.Sprintf("pod %s has a volume that cannot be repaired here, and is not evicted: %s", evictedName(pod), why)
 		return repair.Part{Findings: findings, NotApplicable: why}, nil
 	}
-	evicted := podinfo.PodOf(pod)
+	evicted, served := podinfo.PodOf(pod), make([]fault.Key, len(findings))
+	for i, f := range findings {
+		served[i] = f.Key()
+	}
 	return repair.Part{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: evictedIdentity(evicted), Pod: &evicted, Volume: findings[0].Volume, Fault: findings[0].Code,
+			Kind: fault.Evict, For: served, Target: evictedIdentity(evicted), Pod: &evicted,
 			Safety: h.safetyReason(ctx, pod, findings, reasons), Loss: h.describeLoss(ctx, pod),
 		}},
 		Findings: findings,

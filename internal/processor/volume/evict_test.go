@@ -113,7 +113,7 @@ func TestEvictPlan(t *testing.T) {
 	}
 	want := repair.Part{
 		Actions: []fault.Action{{
-			Kind: fault.Evict, Target: "pod default/web-1 (UID " + evictedUID + ")", Pod: &fault.Pod{Namespace: "default", Name: "web-1", UID: evictedUID}, Volume: "data", Fault: fault.DisconnectedFUSE,
+			Kind: fault.Evict, For: []fault.Key{newEvictScene(t, nil).findings[0].Key()}, Target: "pod default/web-1 (UID " + evictedUID + ")", Pod: &fault.Pod{Namespace: "default", Name: "web-1", UID: evictedUID},
 			Safety: `it has DisconnectedFUSE of volume data, which is not repaired here: no healthy source of volume data is on this node; ` +
 				`ReplicaSet "web" creates a new pod in its place; PodDisruptionBudgets hold, and only the pod with UID ` + evictedUID + ` is evicted`,
 			Loss: "the pod: its containers end within its grace period, and lose what they have not stored",

@@ -166,8 +166,8 @@ func (d *rebindDraft) addVolume(health *volume.Health, actions []fault.Action) {
 		switch {
 		case action.Pod.UID != string(d.pod.UID):
 			d.addRefusal("the mount at %q is not one of this pod's, but of the pod with UID %q", action.Mount.Point, action.Pod.UID)
-		case d.container != "" && action.Container != "" && action.Container != d.container:
-			d.addRefusal("the mount at %q is that of container %q, and container %q was asked for", action.Mount.Point, action.Container, d.container)
+		case d.container != "" && action.Key().Container != "" && action.Key().Container != d.container:
+			d.addRefusal("the mount at %q is that of container %q, and container %q was asked for", action.Mount.Point, action.Key().Container, d.container)
 		case len(d.actions) == maxActions:
 			d.addRefusal("the mount at %q is left for another run: no more than %d are replaced at once", action.Mount.Point, maxActions)
 		default:
@@ -234,7 +234,7 @@ func (h *RebindRecoverer) planOf(ctx context.Context, d *rebindDraft, o rebindOp
 	plan := repair.Part{Actions: d.actions, Findings: d.healedFindings}
 	m := rebindState{Pending: d.pendingContainers(), Refusals: d.refusals, Left: d.leftFindings, SharedWith: d.sharedWith}
 	if o.BringForward {
-		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, d.actions[0].Fault)...)
+		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, plan.Actions)...)
 	}
 	err := plan.SaveState(m)
 	return plan, err

@@ -103,7 +103,7 @@ func TestForgedActions(t *testing.T) {
 	} {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamRebindAbort: "true"}
-			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, Container: good.Container, Fault: good.Fault}
+			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, For: good.For}
 			if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
 				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
 			}

@@ -67,7 +67,7 @@ func (w *rebindScene) expectRepaired(t *testing.T, want string) {
 
 func actionTargets(p repair.Part) (all []string) {
 	for _, a := range p.Actions {
-		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Container, string(a.Fault)}, " "))
+		all = append(all, strings.Join([]string{string(a.Kind), a.Target, a.Key().Container, string(a.Key().Code)}, " "))
 	}
 	return all
 }

@@ -104,7 +104,7 @@ func (w *rebindWorld) breakVolume(name string) fault.Action {
 	}
 	w.survey.Volumes = append(w.survey.Volumes, health)
 	a := fault.Action{
-		Kind: fault.Replace, Target: health.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Pod, Fault: health.Code, Safety: "safe", Loss: "nothing",
+		Kind: fault.Replace, Target: health.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Pod, For: []fault.Key{health.Findings()[0].Key()}, Safety: "safe", Loss: "nothing",
 	}
 	w.plans[name] = plannedRepair{actions: []fault.Action{a}}
 	return a
@@ -114,7 +114,9 @@ func (w *rebindWorld) breakVolume(name string) fault.Action {
 func inContainer(a fault.Action, container, point string) fault.Action {
 	m := *a.Mount
 	m.ID, m.Point, m.Namespace = 5000, point, 43
-	a.Container, a.Target, a.Mount = container, point, &m
+	key := a.Key()
+	key.Container, key.Place = container, point
+	a.For, a.Target, a.Mount = []fault.Key{key}, point, &m
 	return a
 }
 
@@ -153,7 +155,7 @@ func TestRepairsWhatCanBeRepaired(t *testing.T) {
 	plan := throughJournal(t, w.planRepair(t))
 	var got []string
 	for _, x := range plan.Actions {
-		got = append(got, fmt.Sprintf("%s %s mnt:[%d] %s %s %s", x.Kind, x.Target, x.Mount.Namespace, x.Container, x.Safety, x.Loss))
+		got = append(got, fmt.Sprintf("%s %s mnt:[%d] %s %s %s", x.Kind, x.Target, x.Mount.Namespace, x.Key().Container, x.Safety, x.Loss))
 	}
 	want := []string{"Replace /p/pvc-a mnt:[42]  safe nothing", "Replace /data mnt:[43] app safe nothing", "Replace /p/pvc-c mnt:[42]  safe nothing"}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -115,10 +115,10 @@ func describeReplaced(action fault.Action, done fault.Applied) string {
 	case done.Already:
 		text = fmt.Sprintf("found nothing left to replace of the mount at %q", action.Mount.Point)
 	}
-	if action.Container != "" {
-		text += fmt.Sprintf(" of container %q", action.Container)
+	if name := action.Key().Container; name != "" {
+		text += fmt.Sprintf(" of container %q", name)
 	}
-	return text + fmt.Sprintf(", which was broken by %s", action.Fault)
+	return text + fmt.Sprintf(", which was broken by %s", action.Key().Code)
 }
 
 // resultValues are the results by key.

@@ -45,7 +45,7 @@ func TestAbort(t *testing.T) {
 		t.Fatalf("actions %+v, refusals %q, %v, want one step, and that neither the volume nor the container has anything to take its place", actions, refusals, err)
 	}
 	step := actions[0]
-	if step.Kind != fault.Abort || step.Fault != fault.HungMount || step.Lossless || !strings.HasPrefix(step.Loss, "data in flight: ") {
+	if step.Kind != fault.Abort || step.Key().Code != fault.HungMount || step.Lossless || !strings.HasPrefix(step.Loss, "data in flight: ") {
 		t.Errorf("step %+v", step)
 	}
 	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {

@@ -24,6 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/store"
 )
@@ -139,7 +140,11 @@ func (s scene) diagnose(ctx context.Context) (v1.DiagnosisStatus, error) {
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
-	e, err := pipeline.New(pipeline.Options{Node: nodeName, DataRoot: filepath.Join(s.dir, "data"), Registry: registry, Store: server})
+	boot, err := sys.BootID()
+	if err != nil {
+		return v1.DiagnosisStatus{}, err
+	}
+	e, err := pipeline.New(pipeline.Options{Node: nodeName, Boot: boot, DataRoot: filepath.Join(s.dir, "data"), Registry: registry, Store: server})
 	if err != nil {
 		return v1.DiagnosisStatus{}, err
 	}
