@@ -102,7 +102,6 @@ var conditions = map[string]string{
 	"internal/cli/node/probe.go":              "the judge of one path",
 	"internal/cli/node/release.go":            "the verb of one fault",
 	"internal/processor/subpath/recoverer.go": "the repair of stale binds",
-	"internal/processor/device/release.go":    "the repair of held devices",
 	"internal/processor/volume/diagnoser.go":  "what became of a daemon",
 }
 

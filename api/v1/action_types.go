@@ -18,6 +18,13 @@ type Plan struct {
 	// hash identifies the changes of the plan: the kinds and the identities in its actions, in their order, without their
 	// sentences. It is a SHA-256 in hexadecimal.
 	Hash string `json:"hash"`
+	// changes are the lines that hash is of: the boot of the node, and the change of each action, in their order. Each is one line. The last of 64
+	// has the number and the hash of all that are left.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
+	Changes []string `json:"changes,omitempty"`
 	// actions counts its actions.
 	Actions int32 `json:"actions"`
 	// lossless is true if no action could lose data or work.
@@ -37,13 +44,13 @@ type Plan struct {
 	HeldActions int32 `json:"heldActions,omitempty"`
 }
 
-// Bounds of what is said about the changes of a plan: lines, and bytes of each.
+// Bounds of the changes of a plan: lines, and bytes of each.
 const (
 	MaxPlanChanges     = 64
 	MaxPlanChangeBytes = 1024
 )
 
-// planFormat is part of what is hashed: a release that hashes something else has another.
+// planFormat is hashed first: a release that hashes other lines has another.
 const planFormat = "kubediag plan 2\n"
 
 // PlanHash is the hash of a plan that makes these changes.

@@ -49,7 +49,7 @@ type Action struct {
 	Lossless bool   `json:"lossless,omitempty"`
 }
 
-// Key is that of the first fault that the action serves: what budgets and failed repairs are counted by. It is zero if there is none.
+// Key is that of the first fault that the action serves. Budgets and failed repairs are counted by it. It is zero if there is none.
 func (a Action) Key() Key {
 	if len(a.For) == 0 {
 		return Key{}

@@ -58,7 +58,7 @@ type job struct {
 	MaxResults int
 	// PlanOnly ends the run with the first plan that would change something, before BeforeRepair.
 	PlanOnly bool
-	// Agreed: only a plan that somebody has seen may be carried out, so no other is made in its place.
+	// Agreed: only a plan that a person has seen may be carried out, so no other is made in its place.
 	Agreed bool
 	// BeforeRepair, if it is set, is called when a plan is in the journal and before anything of it is done. An error
 	// ends the run with nothing changed, and run returns it; the plan is resumed when run is called again. again plans

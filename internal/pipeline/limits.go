@@ -52,6 +52,9 @@ func shrinkStatus(d *v1.Diagnosis) {
 	if size(s) > limit {
 		s.OperationResults = nil
 	}
+	if size(s) > limit && s.Plan != nil {
+		s.Plan.Changes = nil // part of them would have another hash
+	}
 	if size(s) > limit {
 		s.SucceededPath, s.Operations = nil, s.Operations[max(0, len(s.Operations)-100):]
 	}

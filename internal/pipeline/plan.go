@@ -26,7 +26,8 @@ func NewPlan(operation, boot string, actions []fault.Action) *v1.Plan {
 	if len(actions) == 0 {
 		return nil
 	}
-	p := &v1.Plan{Operation: operation, Hash: planHash(boot, actions), Actions: int32(len(actions)), Lossless: true}
+	changes := changesOf(boot, actions)
+	p := &v1.Plan{Operation: operation, Hash: v1.PlanHash(changes), Changes: changes, Actions: int32(len(actions)), Lossless: true}
 	for _, a := range actions {
 		if a.Lossless {
 			continue
@@ -39,14 +40,14 @@ func NewPlan(operation, boot string, actions []fault.Action) *v1.Plan {
 	return p
 }
 
-// planHash identifies what a plan changes.
+// planHash identifies the changes of a plan.
 func planHash(boot string, actions []fault.Action) string {
 	return v1.PlanHash(changesOf(boot, actions))
 }
 
-// changesOf says in lines what a plan changes, without the sentences about it. Two plans with equal lines do the same. Mounts and
+// changesOf lists the changes of a plan in lines, without the sentences about it. Two plans with equal lines do the same. Mounts and
 // devices are numbered within a boot, so it is named with them. The kubelet makes another record of a container each time that its
-// start fails, so such records count by their container, once. What exceeds the bounds is there as its SHA-256.
+// start fails, so such records count by their container, once. The lines that exceed the bounds are there as their SHA-256.
 func changesOf(boot string, actions []fault.Action) (lines []string) {
 	if slices.ContainsFunc(actions, endsWithBoot) {
 		lines = append(lines, "boot "+strconv.QuoteToASCII(boot))
@@ -65,10 +66,10 @@ func changesOf(boot string, actions []fault.Action) (lines []string) {
 	return lines
 }
 
-// endsWithBoot reports whether an action is about what has its number from the kernel that runs.
+// endsWithBoot reports whether an action is about a mount or a device, which the kernel numbers within a boot.
 func endsWithBoot(a fault.Action) bool { return a.Mount != nil || a.Device != nil }
 
-// changeOf says what one action changes. Names are quoted, so that none can pass for another part of the line.
+// changeOf is the change of one action. Names are quoted, so that none can pass for another part of the line.
 func changeOf(a fault.Action) string {
 	var b strings.Builder
 	add := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }

@@ -149,7 +149,7 @@ func TestPlanHash(t *testing.T) {
 			}
 			return a
 		}, true},
-		"another mount of what is served": {func(a []fault.Action) []fault.Action {
+		"another mount of the fault": {func(a []fault.Action) []fault.Action {
 			a[1].For = append(a[1].For, a[1].For[0])
 			a[1].For[1].Place = "/n"
 			return a
@@ -177,6 +177,30 @@ func TestPlanHash(t *testing.T) {
 	} {
 		if got := plan(tc.change); (got == same) != tc.same || len(got) != 64 {
 			t.Errorf("%s: hash %s, want the same as %s: %v", name, got, same, tc.same)
+		}
+	}
+}
+
+// TestPlanListsItsChanges within the bounds of the status, and another change gives other lines.
+func TestPlanListsItsChanges(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]int{"one": 1, "as many as fit": v1.MaxPlanChanges - 1, "too many": 500} {
+		seen := map[string]bool{}
+		for _, last := range []string{"/a", "/b", strings.Repeat("x\n", 2000), strings.Repeat("x\n", 2001)} {
+			actions := make([]fault.Action, n)
+			for i := range actions {
+				actions[i] = fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{ID: uint64(i), Point: last}}
+			}
+			p := NewPlan("o", "b", actions)
+			if v1.PlanHash(p.Changes) != p.Hash || seen[strings.Join(p.Changes, "\n")] || len(p.Changes) > v1.MaxPlanChanges || p.Changes[0] != `boot "b"` {
+				t.Errorf("%s: %d lines, hash %s, first %q", name, len(p.Changes), p.Hash, p.Changes[0])
+			}
+			for _, line := range p.Changes {
+				if len(line) > v1.MaxPlanChangeBytes || strings.Contains(line, "\n") {
+					t.Errorf("%s: %d bytes: %q", name, len(line), line)
+				}
+			}
+			seen[strings.Join(p.Changes, "\n")] = true
 		}
 	}
 }

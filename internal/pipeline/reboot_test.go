@@ -22,7 +22,7 @@ func (w *world) under(boot string) {
 	}
 }
 
-// dieAtApply runs a Diagnosis in a process that ends when its first action is announced, and returns what is stored.
+// dieAtApply runs a Diagnosis in a process that ends when its first action is announced, and returns it as it is stored.
 func (w *world) dieAtApply(t *testing.T, d *v1.Diagnosis) *v1.Diagnosis {
 	t.Helper()
 	e := w.start(t)
@@ -66,7 +66,7 @@ func TestRebootPlansAgain(t *testing.T) {
 	}
 }
 
-// TestNoPlanOutlivesABoot: one that was agreed on is not carried out after a reboot, though mounts have the same numbers again.
+// TestNoPlanOutlivesABoot: an agreed plan is not carried out after a reboot, though mounts have the same numbers again.
 func TestNoPlanOutlivesABoot(t *testing.T) {
 	t.Parallel()
 	planned := func(t *testing.T, w *world) (hash string) {
@@ -90,7 +90,7 @@ func TestNoPlanOutlivesABoot(t *testing.T) {
 			d.Spec.Mode, d.Spec.PlanHash = v1.ModeRecover, planned(t, w)
 			return w.dieAtApply(t, d)
 		}, "0 of 2 actions are known to be done: plan HASH was made, and the node has rebooted since"},
-		"an approval that nobody has taken": {func(t *testing.T, w *world, k *fakeApprovals, d *v1.Diagnosis) *v1.Diagnosis {
+		"an approval that was not taken": {func(t *testing.T, w *world, k *fakeApprovals, d *v1.Diagnosis) *v1.Diagnosis {
 			d = w.awaits(t, d)
 			k.given = approvalOf(d)
 			return d

@@ -45,8 +45,8 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	return result, err
 }
 
-// isToPlan reports whether a plan is to be made: there is none, or what it would change has ended with the boot. One that was agreed
-// on is not made again, but refused.
+// isToPlan reports whether a plan is to be made: there is none, or its mounts and devices have ended with the boot. An agreed plan
+// is not made again, but refused.
 func (n *nodeRun) isToPlan() bool { return n.plan == nil || n.outlived(n.Boot) && !n.job.Agreed }
 
 // errPlanned says that the run ends here, because nothing may be changed.

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/approval"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
 )
 
 // maxApproverLength bounds the name of an approver, in bytes.
@@ -69,7 +70,11 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	}
 	screen := screenOf(cmd)
 	shown := newStory(screen, diagnosis)
-	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)); err != nil {
+	changes, err := o.checkedChanges(diagnosis.Status.Plan, a.Spec.PlanHash)
+	if err != nil {
+		return err
+	}
+	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)+screen.Text(changes)); err != nil {
 		return err
 	}
 	if o.plan == "" {
@@ -90,6 +95,25 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	return verb.Write(cmd.OutOrStdout(), screen.Text(screen.Marked("", "✓", terminal.Green,
 		fmt.Sprintf("Created RecoveryApproval %s/%s of plan %.12s", a.Namespace, a.Name, a.Spec.PlanHash))+
 		screen.Hints([]terminal.Hint{{Line: apiClient.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
+}
+
+// checkedChanges are the lines that the hash of a plan is of. Others are refused, and none without the flag --plan-hash: a person
+// approves the lines that are shown.
+func (o *approveOptions) checkedChanges(p *v1.Plan, hash string) (string, error) {
+	switch {
+	case p == nil || len(p.Changes) == 0:
+		if o.plan == "" {
+			return "", fmt.Errorf("%w: the status does not list the changes of plan %s: update the agent and config/crd, or give --plan-hash", verb.ErrRefused, hash)
+		}
+		return "", nil
+	case v1.PlanHash(p.Changes) != hash:
+		return "", fmt.Errorf("%w: the changes in the status do not have the hash %s: do not approve it", verb.ErrRefused, hash)
+	}
+	text := "Approval covers exactly this:\n"
+	for _, line := range p.Changes {
+		text += "  " + printable.Text(line) + "\n"
+	}
+	return text, nil
 }
 
 // userName is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which

@@ -15,6 +15,9 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
+// changesOfWaiting are the changes in the plan of a Diagnosis that waits.
+var changesOfWaiting = []string{`boot "b"`, `Unmount mount "/m"`}
+
 // waiting is a Diagnosis whose plan waits for its approval.
 func waiting(hash string) *v1.Diagnosis {
 	diagnosis := &v1.Diagnosis{}
@@ -22,7 +25,7 @@ func waiting(hash string) *v1.Diagnosis {
 	diagnosis.Namespace, diagnosis.Name, diagnosis.UID = "shop", "web", "web-uid"
 	diagnosis.Spec = v1.DiagnosisSpec{Mode: v1.ModeApprove, NodeName: "n1"}
 	diagnosis.Status.Phase, diagnosis.Status.Outcome = v1.DiagnosisRunning, v1.OutcomeAwaitingApproval
-	diagnosis.Status.Plan = &v1.Plan{Hash: hash, Operation: "repair", Actions: 1, Lossless: true}
+	diagnosis.Status.Plan = &v1.Plan{Hash: hash, Changes: changesOfWaiting, Operation: "repair", Actions: 1, Lossless: true}
 	diagnosis.Status.Approval = &v1.ApprovalStatus{PlanHash: hash}
 	diagnosis.Status.Operations = []v1.OperationRun{{ID: 1, Operation: "repair", Actions: []v1.Action{{Kind: "Unmount", Target: "/m", Phase: v1.ActionPlanned}}}}
 	return diagnosis
@@ -31,7 +34,7 @@ func waiting(hash string) *v1.Diagnosis {
 // TestApprove: nothing is created without an answer, and only the approval of the plan that waits.
 func TestApprove(t *testing.T) {
 	t.Parallel()
-	hash, other := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
+	hash, other := v1.PlanHash(changesOfWaiting), strings.Repeat("0b", 32)
 	for name, tc := range map[string]struct {
 		args    []string
 		change  func(*v1.Diagnosis)
@@ -39,8 +42,12 @@ func TestApprove(t *testing.T) {
 		created bool
 		says    string
 	}{
-		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan 0a0a0a0a0a0a"},
+		"its plan":       {args: []string{"--plan-hash=" + hash}, created: true, says: "Created RecoveryApproval shop/web-1 of plan " + hash[:12]},
 		"for a minute":   {args: []string{"--plan-hash=" + hash, "--expires=1m"}, created: true, says: "Unmount /m"},
+		"its changes":    {args: []string{"--plan-hash=" + hash}, created: true, says: "exactly this:\n  boot \"b\"\n  Unmount mount \"/m\"\n"},
+		"other changes":  {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = changesOfWaiting[:1] }, want: verb.ErrRefused},
+		"an old agent":   {change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }, want: verb.ErrRefused},
+		"unseen":         {args: []string{"--plan-hash=" + hash}, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }, created: true},
 		"no terminal":    {want: verb.ErrFaults, says: "approve web -n shop --plan-hash=" + hash},
 		"as another":     {args: []string{"--as=anna", "--as-group=shop"}, want: verb.ErrFaults, says: "--plan-hash=" + hash + " --as=anna --as-group=shop\n"},
 		"another plan":   {args: []string{"--plan-hash=" + other}, want: verb.ErrRefused},

@@ -31,7 +31,7 @@ func (v *Health) Findings() []fault.Finding {
 	return all
 }
 
-// finding says which mount of the volume is at fault, without what follows from it.
+// finding says which mount of the volume is at fault, without its evidence and its repair.
 func (v *Health) finding() fault.Finding {
 	return fault.Finding{
 		Code: v.Code, Pod: v.Pod, Container: v.Container, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
@@ -39,7 +39,7 @@ func (v *Health) finding() fault.Finding {
 	}
 }
 
-// finding says which copy is at fault, without what follows from it.
+// finding says which copy is at fault, without its evidence and its repair.
 func (c *Copy) finding() fault.Finding {
 	place := fault.PlaceSubPath
 	if !c.origin.onHost {

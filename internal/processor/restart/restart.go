@@ -79,7 +79,7 @@ type Restarter struct {
 
 // Actions plans to forget the containers that never started, from the newest back to one that has run: the kubelet
 // counts its back-off from them. One that is being started may fail yet. If the runtime does not answer, the back-off
-// is waited for. repairs are what the containers wait for.
+// is waited for. The containers wait for these repairs.
 func (s Restarter) Actions(ctx context.Context, w Pending, repairs []fault.Action) []fault.Action {
 	if s.Runtime == nil {
 		return nil
