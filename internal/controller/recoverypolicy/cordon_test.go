@@ -37,18 +37,23 @@ type cluster struct {
 	r      *Reconciler
 	clock  *testclock.FakeClock
 	events *record.FakeRecorder
-	// right is the answer about the manager's right, and asked how often it was asked for. refuse is the answer to a cordon.
-	right   bool
-	asked   int
-	refuse  error
-	patches int
+	// right is the answer about the manager's right, and asked how often it was asked for. refuse is the answer to a cordon,
+	// and refuseList the one to a list of nodes.
+	right      bool
+	asked      int
+	refuse     error
+	refuseList error
+	patches    int
 }
 
 // list knows the field by which nodes are listed that are cordoned.
-func (*cluster) list(ctx context.Context, next client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
+func (c *cluster) list(ctx context.Context, next client.WithWatch, into client.ObjectList, options ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(options)
 	page, ok := into.(*metav1.PartialObjectMetadataList)
+	if ok && c.refuseList != nil {
+		return c.refuseList
+	}
 	if !ok || o.FieldSelector == nil || o.FieldSelector.String() != "spec.unschedulable=true" {
 		return next.List(ctx, into, options...)
 	}
@@ -450,6 +455,17 @@ func TestCordonRefused(t *testing.T) {
 			t.Errorf("pass %d: %d attempts, want %d", i, c.patches, want)
 		}
 		c.clock.Step(Interval)
+	}
+}
+
+// TestForbiddenListIsShown: the manager may cordon, and may not list the nodes to find which.
+func TestForbiddenListIsShown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, append(onNode("n1", 2, "p"), cordoning("p", nil))...)
+	c.refuseList = apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no list for you"))
+	c.pass(t, "p")
+	if got := c.condition(t, "p"); got.Reason != v1.ReasonMissingRight || !strings.HasSuffix(got.Message, "no list for you") {
+		t.Errorf("condition %+v", got)
 	}
 }
 

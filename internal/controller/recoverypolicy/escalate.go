@@ -73,7 +73,10 @@ func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 		if p.Spec.Cordon() != nil && (!automatic || r.mayCordon(ctx)) { // other modes only show which node they would cordon
 			held, err := r.cordonOne(ctx, e)
 			switch {
-			case automatic && apierrors.IsForbidden(err): // r.right says so now
+			case automatic && apierrors.IsForbidden(err):
+				if r.right.missing == "" { // it is another right than the one to cordon, such as to list nodes
+					block(v1.ReasonMissingRight, err.Error())
+				}
 			case err != nil:
 				return err
 			default:
