@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,8 +27,23 @@ import (
 // followedServer has MountFaults that are followed. Its watches end when the test says so.
 type followedServer struct {
 	ctrlclient.WithWatch
+
+	mu      sync.Mutex
 	err     error // of lists and watches
 	watches []watch.Interface
+}
+
+// answer has all lists and watches from now on answered with an error; nil: as they should be.
+func (s *followedServer) answer(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *followedServer) answered() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
 }
 
 func newFollowedServer(t *testing.T) *followedServer {
@@ -39,13 +55,15 @@ func newFollowedServer(t *testing.T) *followedServer {
 	s := &followedServer{}
 	s.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) error {
-			return errors.Join(s.err, c.List(ctx, list, opts...))
+			return errors.Join(s.answered(), c.List(ctx, list, opts...))
 		},
 		Watch: func(ctx context.Context, c ctrlclient.WithWatch, list ctrlclient.ObjectList, opts ...ctrlclient.ListOption) (watch.Interface, error) {
-			if s.err != nil {
-				return nil, s.err
+			if err := s.answered(); err != nil {
+				return nil, err
 			}
 			w, err := c.Watch(ctx, list, opts...)
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.watches = append(s.watches, w)
 			return w, err
 		},
@@ -85,8 +103,11 @@ func (s *followedServer) remove(t *testing.T, name string) {
 
 // setError has all requests fail with an error, ends the watch, and waits.
 func (s *followedServer) setError(err error, wait time.Duration) {
-	s.err = err
-	s.watches[len(s.watches)-1].Stop()
+	s.answer(err)
+	s.mu.Lock()
+	last := s.watches[len(s.watches)-1]
+	s.mu.Unlock()
+	last.Stop()
 	time.Sleep(wait)
 	synctest.Wait()
 }
@@ -112,7 +133,7 @@ func TestWatcher(t *testing.T) {
 			s.setError(errors.New("away"), time.Minute)
 			s.put(t, "a", "1", "worse")
 			s.put(t, "b", "2", "new")
-			s.err = nil
+			s.answer(nil)
 			time.Sleep(2 * watchRetry)
 			synctest.Wait()
 			s.put(t, "b", "2", "worse")
@@ -120,7 +141,7 @@ func TestWatcher(t *testing.T) {
 		"away twice": {func(t *testing.T, s *followedServer) {
 			for range 2 {
 				s.setError(errors.New("away"), time.Minute)
-				s.err = nil
+				s.answer(nil)
 				time.Sleep(2 * watchRetry)
 				synctest.Wait()
 			}
@@ -129,7 +150,7 @@ func TestWatcher(t *testing.T) {
 			s.setError(errors.New("away"), time.Minute)
 			s.remove(t, "a")
 			s.put(t, "a", "2", "other")
-			s.err = nil
+			s.answer(nil)
 			time.Sleep(2 * watchRetry)
 			synctest.Wait()
 		}, []string{"lost: away", "ADDED a 2 other", "DELETED a 1 old"}, nil},
