@@ -159,7 +159,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 			f := subpath.Found{SubPath: b.sub, Pod: n.pod, Bind: n.found}.Finding(w.namespace)
 			b.described = n.found
 			b.fault = &Fault{Finding: f, Since: faultStart(n.found.State), KubeletPID: w.node.PID}
-			if !w.isNotified(b) {
+			if !w.isNotified(b, n.found.State.ID) {
 				w.notified[b.location()] = n.found.State.ID
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
@@ -288,11 +288,11 @@ func (b *bind) location() fault.Key {
 	return fault.Key{PodUID: b.sub.PodUID, Container: b.sub.Container, Volume: b.sub.Volume, Place: b.point}
 }
 
-// isNotified reports whether the observer knows the fault of the mount that a bind is. Without unique ids, the kernel's mark of a
-// deleted root would make another mount of it: the kubelet deletes the old file only after it has put the new one in place.
-func (m *bindMemory) isNotified(b *bind) bool {
+// isNotified reports whether the observer knows the fault of a mount at the place of a bind. The bind may be another mount by then.
+// Without unique ids, the kernel's mark of a deleted root would make another mount of it: the kubelet deletes the old file only
+// after it has put the new one in place.
+func (m *bindMemory) isNotified(b *bind, id mount.ID) bool {
 	previous, ok := m.notified[b.location()]
-	id := b.found.State.ID
 	previous.Root, _ = mountinfo.Deleted(previous.Root)
 	id.Root, _ = mountinfo.Deleted(id.Root)
 	return ok && previous.Same(id)

@@ -168,7 +168,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
+		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b, b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++

@@ -98,8 +98,7 @@ func TestDeletedMarkIsNoNewFault(t *testing.T) {
 	another.MountInfoID = 8
 	elsewhere.Point = "/q"
 	for id, want := range map[mount.ID]bool{known: true, deleted: true, another: false, elsewhere: false} {
-		b := &bind{point: id.Point, found: subpath.Bind{State: mount.State{ID: id}}}
-		if w.isNotified(b) != want {
+		if w.isNotified(&bind{point: id.Point}, id) != want {
 			t.Errorf("%+v is known: %v, want %v", id, !want, want)
 		}
 	}
