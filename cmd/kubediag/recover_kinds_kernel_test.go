@@ -162,7 +162,7 @@ func TestRecoverOfOrphans(t *testing.T) {
 	pods := "--pods=" + w.pods
 	left := filepath.Join(w.Node.PodDir(orphantest.Other), "volumes/kubernetes.io~empty-dir/cache/data")
 	run("scan", pods).says(t, 1, "OrphanedPodVolumes", "1 of 2 can be healed safely")
-	recovered("--dry-run", pods).says(t, 1, "would RemoveDirectory "+w.Node.PodDir(orphantest.Gone), "lost: nothing")
+	recovered("--dry-run", "-v", pods).says(t, 1, "would remove "+w.Node.PodDir(orphantest.Gone), "lost: nothing")
 	if _, err := os.Stat(w.Node.PodDir(orphantest.Gone)); err != nil {
 		t.Errorf("after --dry-run: %v", err)
 	}
