@@ -231,7 +231,7 @@ func TestFileSystemsOnDisks(t *testing.T) {
 	})
 }
 
-// testSuspended has the mapped device of a volume be suspended without a freeze of its file system: what is in memory is read as before.
+// testSuspended suspends the mapped device of a volume and does not freeze its file system. Reads from memory still succeed.
 func testSuspended(t *testing.T) {
 	if misc, err := os.ReadFile("/proc/misc"); err != nil || !strings.Contains(string(misc), "device-mapper") {
 		t.Attr(kerneltest.Lacks, "CONFIG_BLK_DEV_DM")

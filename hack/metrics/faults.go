@@ -77,7 +77,7 @@ func (p docPage) repair(e fault.Entry) string {
 	return e.Repair
 }
 
-// rows are those of a table: the code, and what else there is about it.
+// rows renders a table with one row for each fault: a link to its code, and the cells.
 func (p docPage) rows(c fault.Catalogue, cells func(fault.Entry) []string) string {
 	var b strings.Builder
 	for _, e := range c {

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command metrics writes what follows from the catalogue of faults, the declarations of metrics and the alert rules: the lists of
-// faults in the documents and in config/alerts/kubediag.yaml, the tables in docs/spec/metrics.md, and
-// config/alerts/prometheusrule.yaml. It works in the root of the source tree.
+// Command metrics generates documents and alert rules. It reads the catalogue of faults, the declarations of metrics and the alert
+// rules. It writes the lists of faults in the documents and in config/alerts/kubediag.yaml, the tables in docs/spec/metrics.md,
+// and config/alerts/prometheusrule.yaml. It works in the root of the source tree.
 package main
 
 import (

@@ -19,9 +19,9 @@
 //     Three or more such functions that call each other are a chain.
 //   - A name is shared if more than two packages declare an unexported function, method, type, constant or variable of
 //     that name. Exported names do not count: they are read after the name of their package.
-//   - A sentence opens badly with What, Who, Where, That or Of, unless it is a question. A relative what stands within a
-//     sentence that is no question. Comments are those of Go files,
-//     without licences, markers and code; docs are Markdown files in English, without headings and code.
+//   - A sentence opens badly with What, Who, Where, That or Of, unless it is a question. The word "what" is
+//     counted within sentences, unless they are questions. Comments are those of Go files, without licences, markers and code;
+//     docs are Markdown files in English, without headings and code.
 package main
 
 import (

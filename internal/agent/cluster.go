@@ -28,8 +28,8 @@ import (
 // has 12 megabytes.
 const carefulPage = 8
 
-// newManager makes the controller-runtime manager of the agent: one that sees this node's work and nothing else. A careful one lists pods
-// and Diagnoses in pages. The API server reads these from its storage, so agents do so only if they have to.
+// newManager makes the controller-runtime manager of the agent. It sees the work of this node and nothing else. If careful is set, it
+// lists pods and Diagnoses in pages. The API server reads these from its storage, so agents do so only if they have to.
 func newManager(rest *rest.Config, o options, freshness *guard.Freshness, careful bool) (manager.Manager, error) {
 	caching := cacheOptions(o.NodeName)
 	caching.NewInformer = newInformer(freshness, careful)

@@ -13,9 +13,9 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// fairQueue is the order in which Diagnoses get a worker. Namespaces take turns, and in each of them its pods. A namespace has a quarter
-// of the workers, at least one. It gets more only if no other namespace waits, and never the last quarter, so that one that
-// comes later finds a worker free.
+// fairQueue orders Diagnoses for the workers. Namespaces take turns, and so do the pods of each. A namespace has a quarter of the
+// workers, at least one. It gets more only if no other namespace waits. The last quarter of the workers stays free for namespaces
+// that come later.
 type fairQueue struct {
 	workers, perNamespace int
 	// owner is on whose account a Diagnosis runs.

@@ -82,7 +82,7 @@ func (k *repairHolder) Ended(ctx context.Context, request processor.Request, act
 // byPolicy reports whether policies have asked for a Diagnosis.
 func byPolicy(d *v1.Diagnosis) bool { return d.Labels[v1.LabelOrigin] == v1.OriginPolicy }
 
-// requestOf is what a Diagnosis that policies have asked for asks of the guard.
+// requestOf is the request to the guard for an action of a Diagnosis that a policy made.
 func requestOf(d *v1.Diagnosis, pod *corev1.Pod, a fault.Action) guard.Request {
 	return guard.Request{Code: a.Key().Code, Pod: pod, Approved: d.Spec.Mode == v1.ModeApprove, Evicts: a.Kind == fault.Evict}
 }

@@ -67,9 +67,9 @@ var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Vers
 
 // client asks one API server.
 type client struct {
-	// server reads and writes objects. Its errors say what to do.
+	// server reads and writes objects. Its errors name the next step.
 	server ctrlclient.WithWatch
-	// namespace is the one that is meant if none is named.
+	// namespace is the default: the flag --namespace, or that of the kubeconfig's context.
 	namespace string
 
 	config  *rest.Config
@@ -123,7 +123,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	return mapper
 }
 
-// limited is a server whose requests have a time limit, and whose errors say what to do.
+// limited gives each request of a server a time limit, and errors that name the next step.
 func (c *client) limited(server ctrlclient.WithWatch) ctrlclient.WithWatch {
 	do := func(ctx context.Context, verb string, o runtime.Object, key ctrlclient.ObjectKey, request func(context.Context) error) error {
 		resource, err := resourceOf(server, o)
