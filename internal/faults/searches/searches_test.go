@@ -1,0 +1,176 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package searches
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+const uid = "7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"
+
+// specs are pods by UID.
+type specs map[string]*corev1.Pod
+
+func (s specs) PodByUID(uid string) *corev1.Pod { return s[uid] }
+
+func (s specs) PodsNow(context.Context) (all []metav1.ObjectMeta, err error) {
+	for _, pod := range s {
+		all = append(all, pod.ObjectMeta)
+	}
+	return all, nil
+}
+
+func (s specs) Listed() (all []*corev1.Pod) {
+	for _, pod := range s {
+		all = append(all, pod)
+	}
+	return all
+}
+
+// noRuntime is a runtime that knows no container.
+type noRuntime struct{}
+
+func (noRuntime) Sandboxes(context.Context) ([]cri.Sandbox, error)            { return nil, nil }
+func (noRuntime) PodRecords(context.Context, string) ([]cri.Container, error) { return nil, nil }
+func (noRuntime) Owner(context.Context, string) (cri.Owner, error) {
+	return cri.Owner{}, errors.New("none")
+}
+
+// testNode is a node with the directory of one pod, which mounts a hostPath that is not there.
+func testNode(t *testing.T) Node {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "pods", uid, "volumes"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	local, err := kubelet.Local(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid},
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+				Path: root + "/missing", Type: new(corev1.HostPathDirectory),
+			}}}},
+			Containers: []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host"}}}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "stat: no such file or directory"},
+		}}}},
+	}
+	once := local.ReadOnce()
+	return Node{
+		Kubelet: once, Specs: specs{uid: pod}, PodUIDs: once.PodUIDs, Prober: &probe.Prober{}, Runtime: noRuntime{},
+		OrphanAge: time.Hour,
+	}
+}
+
+// TestRows hold that a search has words for people, a place of its own in a bundle, and a kind that the catalogue knows.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	entries, kinds := map[string]bool{}, map[fault.Search]bool{}
+	for _, s := range All() {
+		switch {
+		case s.Description == "" || s.About == "" || !strings.HasPrefix(s.Entry, "evidence/") || !strings.HasSuffix(s.Entry, ".json"):
+			t.Errorf("%+v", s)
+		case entries[s.Entry], s.Kind != "" && kinds[s.Kind]:
+			t.Errorf("%s is there twice", s.Entry)
+		case s.Kind != "" && len(fault.Known().FoundBy(s.Kind)) == 0:
+			t.Errorf("search %q finds no fault", s.Kind)
+		}
+		entries[s.Entry], kinds[s.Kind] = true, true
+	}
+	for _, e := range fault.Known() {
+		if !slices.ContainsFunc(e.Searches, func(s fault.Search) bool { return kinds[s] }) {
+			t.Errorf("no search finds %s", e.Code)
+		}
+	}
+	list := All()
+	list[0] = Search{}
+	if All()[0].Entry == "" {
+		t.Error("a caller changes the list of all others")
+	}
+}
+
+// TestEvidenceIsJudgedAlike holds for each search that the evidence of a look, written down and read again, gives the same survey.
+func TestEvidenceIsJudgedAlike(t *testing.T) {
+	t.Parallel()
+	of := testNode(t)
+	found := 0
+	for _, s := range All() {
+		if s.Kind == fault.SearchDevices { // it looks at all of the machine: its kernel tests read its evidence again
+			continue
+		}
+		survey, err := s.On(of).Look(t.Context(), mountstate.Scope{})
+		if err != nil {
+			t.Errorf("%s: %v", s.Entry, err)
+			continue
+		}
+		if survey.Evidence == nil {
+			t.Errorf("%s has no evidence", s.Entry)
+			continue
+		}
+		text, err := json.Marshal(survey.Evidence())
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := Node{Kubelet: kubelet.Elsewhere(of.Kubelet.Root, of.Kubelet.PodsDir()), Specs: of.Specs, PodUIDs: of.PodUIDs}
+		again, err := s.Read(text, elsewhere)
+		if err != nil {
+			t.Errorf("%s: %v", s.Entry, err)
+			continue
+		}
+		judged, err := again.Look(t.Context(), mountstate.Scope{})
+		if err != nil {
+			t.Errorf("%s: %v", s.Entry, err)
+		}
+		if diff := cmp.Diff(survey.Findings, judged.Findings); diff != "" {
+			t.Errorf("%s: %s", s.Entry, diff)
+		}
+		if diff := cmp.Diff(survey.Unknown, judged.Unknown); diff != "" {
+			t.Errorf("%s: %s", s.Entry, diff)
+		}
+		found += len(survey.Findings)
+	}
+	if found != 1 {
+		t.Errorf("%d faults, want that of the missing hostPath", found)
+	}
+}
+
+// TestEvidenceThatIsNone is refused, and a look that is given up is an error.
+func TestEvidenceThatIsNone(t *testing.T) {
+	t.Parallel()
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, s := range All() {
+		if _, err := s.Read([]byte(`"no evidence"`), Node{}); err == nil {
+			t.Errorf("%s: a text is read as evidence", s.Entry)
+		}
+		if s.Kind != fault.SearchSubPaths { // the others may answer from memory
+			continue
+		}
+		if _, err := s.On(testNode(t)).Look(canceled, mountstate.Scope{}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", s.Entry, err)
+		}
+	}
+}
