@@ -66,10 +66,6 @@ func (b *Bind) errno() sys.Errno {
 	return 0
 }
 
-// LocalFileSystem reports whether the bind is of a file system of this machine, so that Unmount can bind what its subPath
-// names now.
-func (b Bind) LocalFileSystem() bool { return isLocalType(b.State.FSType) }
-
 // MayBeLastMount reports whether no other mount of the file system that was asked is known. The unmount of the last one can wait
 // for its server, so the bind is left alone.
 func (b Bind) MayBeLastMount() bool {

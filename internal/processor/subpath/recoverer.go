@@ -14,7 +14,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/processor/restart"
@@ -82,22 +81,27 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 	if len(c.stale) == 0 && len(c.leftToKubelet) > 0 {
 		return repair.Part{NotApplicable: leftReason(pod, c.leftToKubelet)}, nil
 	}
-	stale, reason := neededRepairs(pod, c.stale)
-	if len(stale) == 0 {
-		plan := repair.Part{NotApplicable: reason}
+	plan, reason := repair.Part{}, fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
+	var containers []string
+	var planned []int
+	for _, b := range c.stale {
+		found := b.Finding(pod, report.Namespace)
+		action, refusal := b.Plan(pod, found)
+		if refusal != "" {
+			reason = refusal
+			continue
+		}
+		containers, planned = append(containers, b.Container), append(planned, b.State.MountInfoID)
+		plan.Actions, plan.Findings = append(plan.Actions, action), append(plan.Findings, found)
+	}
+	if len(plan.Actions) == 0 {
+		plan.NotApplicable = reason
 		if len(report.Stale()) == 0 {
 			plan.Gone = []fault.Absence{{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: pod.Namespace, Name: pod.Name}}}
 		}
 		return plan, nil
 	}
-	plan, containers := repair.Part{}, []string(nil)
-	for _, b := range stale {
-		containers = append(containers, b.Container)
-		found := b.Finding(pod, report.Namespace)
-		plan.Actions = append(plan.Actions, unmountAction(b, found))
-		plan.Findings = append(plan.Findings, found)
-	}
-	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, stale), Going: pod.DeletionTimestamp != nil}
+	m := repairState{Pending: restart.PendingIn(pod, containers), Others: otherMounts(report, planned), Going: pod.DeletionTimestamp != nil}
 	if options.BringForward {
 		plan.Actions = append(plan.Actions, h.restarter().Actions(ctx, m.Pending, plan.Actions)...)
 	}
@@ -116,49 +120,4 @@ func leftReason(pod *corev1.Pod, left []subpath.Bind) string {
 		why = "its container is not started again: the pod is being deleted, and such a mount does not keep it from going"
 	}
 	return fmt.Sprintf("pod %s/%s has subPath mounts that are out of date at %s, and %s", pod.Namespace, pod.Name, strings.Join(points, ", "), why)
-}
-
-// neededRepairs leaves out the binds of containers that are not started again, unless they keep a pod from going whose last
-// container has ended. reason says why nothing is left.
-func neededRepairs(pod *corev1.Pod, stale []subpath.Bind) (left []subpath.Bind, reason string) {
-	reason = fmt.Sprintf("pod %s/%s has no stale subPath mount", pod.Namespace, pod.Name)
-	for _, bind := range stale {
-		outlook, why := podinfo.RestartStateOf(pod, bind.Container)
-		switch {
-		case bind.MayBeLastMount():
-			reason = fmt.Sprintf("pod %s/%s has a stale subPath mount at %q, which is left alone: no other mount of its file system is known, and the "+
-				"unmount of the last one can wait for the server", pod.Namespace, pod.Name, bind.State.Point)
-		case bind.KeepsPod && bind.StillRuns == "", !bind.KeepsPod && outlook != podinfo.Finished:
-			left = append(left, bind)
-		case bind.KeepsPod:
-			reason = fmt.Sprintf("pod %s/%s is being deleted and has a stale subPath mount, which stays as long as the pod may use it: %s", pod.Namespace,
-				pod.Name, bind.StillRuns)
-		default:
-			reason = fmt.Sprintf("pod %s/%s has a stale subPath mount, but container %q is not started again: %s. Create the pod again",
-				pod.Namespace, pod.Name, bind.Container, why)
-		}
-	}
-	return left, reason
-}
-
-// unmountAction is the action that repairs one bind.
-func unmountAction(bind subpath.Bind, found fault.Finding) fault.Action {
-	safety := bind.Reason + "; this pod's spec requests the bind; "
-	switch {
-	case bind.KeepsPod:
-		safety += "the pod is being deleted, and its last container has ended: no process of the node is in a control group of it"
-	case bind.LocalFileSystem():
-		safety += "the current file or directory is bound in its place if it exists, otherwise the kubelet binds it at the next start; running " +
-			"containers keep their mount"
-	default:
-		safety += "the kubelet binds the current file or directory at the next start; running containers keep their mount"
-	}
-	if bind.PeerGroup != 0 {
-		safety += fmt.Sprintf("; it lies on a shared mount (peer group %d), so copies of this bind in other mount namespaces go with it",
-			bind.PeerGroup)
-	}
-	return fault.Action{
-		Kind: fault.Unmount, For: []fault.Key{found.Key()}, Target: bind.State.Point, Mount: &found.Mount,
-		Safety: safety, Loss: "nothing", Lossless: true,
-	}
 }

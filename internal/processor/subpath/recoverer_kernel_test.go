@@ -24,7 +24,6 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
-	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
@@ -445,5 +444,6 @@ func planOf(st mount.State) fault.Action {
 	if err != nil {
 		panic(err)
 	}
-	return unmountAction(subpath.Bind{State: st}, fault.Finding{Mount: faults.MountOfState(st, ns.Inode)})
+	m := faults.MountOfState(st, ns.Inode)
+	return fault.Action{Kind: fault.Unmount, For: []fault.Key{{Place: st.Point}}, Target: st.Point, Mount: &m, Lossless: true}
 }

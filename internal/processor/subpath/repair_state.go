@@ -26,11 +26,10 @@ type otherMount struct {
 }
 
 // otherMounts lists the pod's mounts without those that are to be unmounted.
-func otherMounts(report *subpath.Report, stale []subpath.Bind) []otherMount {
+func otherMounts(report *subpath.Report, planned []int) []otherMount {
 	var all []otherMount
 	for _, m := range report.Mounts {
-		planned := slices.ContainsFunc(stale, func(b subpath.Bind) bool { return b.State.MountInfoID == m.ID })
-		if !planned {
+		if !slices.Contains(planned, m.ID) {
 			all = append(all, otherMount{ID: m.ID, Point: m.Point})
 		}
 	}

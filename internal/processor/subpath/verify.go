@@ -7,13 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
 	"kubediag.org/kubediag/internal/repair"
@@ -86,26 +86,23 @@ func verifyUnmounted(ctx context.Context, node *kubelet.Node, plan repair.Part) 
 // verifyMounts makes sure that the planned mounts are gone, and that no other stale one has come to light in their
 // places.
 func (h *Recoverer) verifyMounts(ctx context.Context, n *kubelet.Node, pod *corev1.Pod, p repair.Part) error {
-	report, err := subpath.Inspect(ctx, n, h.Sources, pod, "")
+	unmounts := slices.DeleteFunc(slices.Clone(p.Actions), func(a fault.Action) bool { return a.Mount == nil })
+	var points []string
+	for _, action := range unmounts {
+		points = append(points, action.Mount.Point)
+	}
+	asked, err := h.ask(ctx, n, pod, points)
 	if err != nil {
 		return err
 	}
-	table := mountinfo.NewTable(report.Mounts)
-	for _, action := range p.Actions {
-		if action.Mount == nil {
-			continue
-		}
-		m, ok := table.ByID(action.Mount.MountInfoID)
-		if ok && m.Point == action.Mount.Point && m.Root == action.Mount.Root && m.Parent == action.Mount.ParentID {
-			return processor.Stalled(fmt.Errorf("verify unmount of %q: mount %d is still in the mount table", m.Point, m.ID))
-		}
-		for _, b := range report.Stale() {
-			if b.State.Point == action.Mount.Point {
-				return processor.Stalled(fmt.Errorf("verify unmount of %q: another stale mount is there now: diagnose again", b.State.Point))
+	return stalled(n.Do(ctx, func() error {
+		for _, action := range unmounts {
+			if err := subpath.Verify(n, pod, action, asked); err != nil {
+				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	}))
 }
 
 // verifyOthers makes sure that the mounts that were none of the plan's business are still there. Those of a pod that is
