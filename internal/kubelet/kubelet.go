@@ -132,6 +132,18 @@ func (n *Node) TableInside() (*mountinfo.Table, error) {
 	return mountns.Table(0)
 }
 
+// View looks up paths in the kubelet's mount namespace. Its methods are called in there, see Do.
+func (n *Node) View() mountns.View {
+	if n.tables == nil {
+		return mountns.View{}
+	}
+	table, err := n.tables.table()
+	if err != nil {
+		return mountns.View{}
+	}
+	return mountns.View{Known: table}
+}
+
 // tableOf returns the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
 func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {
 	if n.tables != nil {

@@ -61,7 +61,7 @@ func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 
 // listLocal lists a directory. A missing directory has no entries. The error is ErrMayBlock on a file system that may hang.
 func listLocal(name string) ([]string, error) {
-	dir, err := mountns.Lookup(0, name)
+	dir, err := mountns.View{}.Lookup(name)
 	if errors.Is(err, sys.ENOENT) || errors.Is(err, sys.ENOTDIR) {
 		return nil, nil
 	}
@@ -71,7 +71,7 @@ func listLocal(name string) ([]string, error) {
 	defer dir.Close()
 	st, err := dir.Stat(sys.StatType)
 	if err == nil && (st.MountRoot || !st.RootKnown) { // any other directory lies on a file system that is on the way to it
-		err = mountns.NotHanging(name, dir)
+		err = mountns.View{}.NotHanging(name, dir)
 	}
 	if err != nil {
 		return nil, err

@@ -173,7 +173,7 @@ func withRemedy(err error) error {
 // followLinks is the path with its symbolic links followed, as far as they lie on file systems that cannot hang: beyond
 // that, what is asked is never asked by this process.
 func followLinks(name string) (string, error) {
-	fd, resolved, err := sys.Walk{Check: mountns.NotHanging}.Resolve(name)
+	fd, resolved, err := sys.Walk{Check: mountns.View{}.NotHanging}.Resolve(name)
 	fd.Close()
 	if err != nil && !errors.Is(err, mountns.ErrMayBlock) {
 		return "", fmt.Errorf("look up %q: %w", resolved, err)

@@ -10,7 +10,6 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -79,7 +78,7 @@ func (s target) withoutSpecDoubt(c comparison) comparison {
 
 // boundRoot is the file that is the root of the mount st. ok is false if that is no longer the one at its point.
 func (s target) boundRoot(state mount.State) (sys.Stat, bool) {
-	fd, err := mountns.Lookup(0, state.Point)
+	fd, err := s.node.View().Lookup(state.Point)
 	if err != nil {
 		return sys.Stat{}, false
 	}

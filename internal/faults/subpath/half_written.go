@@ -84,14 +84,14 @@ func (c containerSources) mountsEntry(volume, entry string) bool {
 
 // lostEntries lists the entries of the volume in dir that the kubelet has written and that have no link. It looks again
 // where there are any, as the kubelet makes the links one after the other. Nothing is asked that may hang.
-func lostEntries(dir string) (lost []lostEntry) {
-	fd, err := mountns.Lookup(0, dir)
-	if err != nil || mountns.NotHanging(dir, fd) != nil {
+func lostEntries(view mountns.View, dir string) (lost []lostEntry) {
+	fd, err := view.Lookup(dir)
+	if err != nil || view.NotHanging(dir, fd) != nil {
 		fd.Close()
 		return nil
 	}
 	defer fd.Close()
-	volume := openedVolume{dir: fd, path: dir}
+	volume := openedVolume{dir: fd, view: view, path: dir}
 	for range maxLookups {
 		if lost = volume.lostOnce(); len(lost) == 0 {
 			break

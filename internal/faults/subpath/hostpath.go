@@ -62,19 +62,19 @@ func (a Absence) Error() string { return "nothing is there: " + sys.ENOENT.Error
 func (a Absence) Unwrap() error { return sys.ENOENT }
 
 // absenceOf says how a path is missing whose lookup gave ENOENT after links to resolved.
-func absenceOf(name, resolved string) (a Absence) {
-	parent, err := mountns.Lookup(0, path.Dir(resolved))
+func absenceOf(view mountns.View, name, resolved string) (a Absence) {
+	parent, err := view.Lookup(path.Dir(resolved))
 	if err == nil {
 		parent.Close()
 	}
 	a.NoParent = errors.Is(err, sys.ENOENT)
 	for name = path.Clean(name); path.IsAbs(name) && name != "/"; name = path.Dir(name) {
-		dir, resolved, err := mountns.LookupFollowing(path.Dir(name))
+		dir, resolved, err := view.LookupFollowing(path.Dir(name))
 		if errors.Is(err, sys.ENOENT) {
 			continue
 		}
 		if err == nil {
-			a.DeadLink, a.ReadOnly = describeObstacle(dir, path.Join(resolved, path.Base(name)))
+			a.DeadLink, a.ReadOnly = describeObstacle(view, dir, path.Join(resolved, path.Base(name)))
 			dir.Close()
 		}
 		break
@@ -83,8 +83,8 @@ func absenceOf(name, resolved string) (a Absence) {
 }
 
 // describeObstacle says what keeps an entry that is not there from being made in dir, where name is its path.
-func describeObstacle(dir *sys.FD, name string) (deadLink, readOnly bool) {
-	if mountns.NotHanging(name, dir) != nil {
+func describeObstacle(view mountns.View, dir *sys.FD, name string) (deadLink, readOnly bool) {
+	if view.NotHanging(name, dir) != nil {
 		return false, false
 	}
 	entry, err := mountns.LookupIn(dir, name)
@@ -100,16 +100,16 @@ func describeObstacle(dir *sys.FD, name string) (deadLink, readOnly bool) {
 
 // followHostPath looks a path up as the kubelet does, which follows symbolic links. It is called inside the kubelet's
 // namespace. A file system that may hang is not asked: package volume judges what lies on one.
-func followHostPath(name string) (sys.Stat, error) {
-	fd, resolved, err := mountns.LookupFollowing(name)
+func followHostPath(view mountns.View, name string) (sys.Stat, error) {
+	fd, resolved, err := view.LookupFollowing(name)
 	if errors.Is(err, sys.ENOENT) {
-		return sys.Stat{}, absenceOf(name, resolved)
+		return sys.Stat{}, absenceOf(view, name, resolved)
 	}
 	if err != nil {
 		return sys.Stat{}, err
 	}
 	defer fd.Close()
-	if err := mountns.NotHanging(resolved, fd); err != nil {
+	if err := view.NotHanging(resolved, fd); err != nil {
 		return sys.Stat{}, err
 	}
 	return fd.Stat(sys.StatType)

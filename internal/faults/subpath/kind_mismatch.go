@@ -154,13 +154,13 @@ func (s target) boundKind(point string) string {
 }
 
 // statWithoutLinks looks at what lies at a path with no symbolic link in it. A file system that may hang is not asked.
-func statWithoutLinks(name string) (sys.Stat, error) {
-	fd, err := mountns.Lookup(0, name)
+func statWithoutLinks(view mountns.View, name string) (sys.Stat, error) {
+	fd, err := view.Lookup(name)
 	if err != nil {
 		return sys.Stat{}, err
 	}
 	defer fd.Close()
-	if err := mountns.NotHanging(name, fd); err != nil {
+	if err := view.NotHanging(name, fd); err != nil {
 		return sys.Stat{}, err
 	}
 	return fd.Stat(sys.StatType)

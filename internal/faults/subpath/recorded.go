@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -134,7 +135,7 @@ func (l *Lookups) ask(ctx context.Context, p podSources) (found []fault.Finding,
 	l.makeMaps()
 	err = p.node.Do(ctx, func() error {
 		for _, name := range names {
-			found = append(found, p.find(nodePathLookup{l}, name)...)
+			found = append(found, p.find(nodePathLookup{l, p.node.View()}, name)...)
 		}
 		return ctx.Err()
 	})
@@ -151,10 +152,13 @@ func (l *Lookups) Judge(node *kubelet.Node, pod *corev1.Pod) (found []fault.Find
 }
 
 // nodePathLookup asks the kernel, inside the kubelet's namespace, and writes down what it says.
-type nodePathLookup struct{ *Lookups }
+type nodePathLookup struct {
+	*Lookups
+	view mountns.View
+}
 
 func (r nodePathLookup) statHostPath(name string) (sys.Stat, error) {
-	st, err := followHostPath(name)
+	st, err := followHostPath(r.view, name)
 	r.HostPaths[name] = lookupOf(st, err)
 	return st, err
 }
@@ -182,19 +186,19 @@ func (r nodePathLookup) missingInVolume(target target, name string) bool {
 func (r nodePathLookup) kindOf(name string, bound *target) string {
 	if bound != nil {
 		r.Kinds[name] = bound.boundKind(name)
-	} else if st, err := statWithoutLinks(name); err == nil {
+	} else if st, err := statWithoutLinks(r.view, name); err == nil {
 		r.Kinds[name] = describeKind(st)
 	}
 	return r.Kinds[name]
 }
 
 func (r nodePathLookup) withoutLink(dir string) []lostEntry {
-	r.WithoutLink[dir] = lostEntries(dir)
+	r.WithoutLink[dir] = lostEntries(r.view, dir)
 	return r.WithoutLink[dir]
 }
 
 func (r nodePathLookup) statReported(name string) (sys.Stat, error) {
-	st, err := statWithoutLinks(name)
+	st, err := statWithoutLinks(r.view, name)
 	r.Reported[name] = lookupOf(st, err)
 	return st, err
 }

@@ -19,7 +19,8 @@ import (
 
 // openedVolume is the directory of a volume, opened. The function that opened it closes it.
 type openedVolume struct {
-	dir *sys.FD
+	dir  *sys.FD
+	view mountns.View // of the namespace that it was opened in
 	// path leads to it and has no link in it; asked is how the pod's spec names it, empty if it does not.
 	path, specPath string
 	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a
@@ -40,14 +41,15 @@ var atomicWriterPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~sec
 // openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
 // kubelet's directories have it.
 func (s target) openVolume() (volume openedVolume, err error) {
+	volume.view = s.node.View()
 	switch {
 	case s.expected.Volume.HostPath != nil:
 		volume.specPath = s.expected.Volume.HostPath.Path
-		volume.dir, volume.path, err = mountns.LookupFollowing(volume.specPath)
+		volume.dir, volume.path, err = volume.view.LookupFollowing(volume.specPath)
 	case podinfo.KubeletPlugin(s.expected.Volume) != "":
 		volume.plugin = strings.ReplaceAll(podinfo.KubeletPlugin(s.expected.Volume), "/", "~")
 		volume.path = s.node.VolumeDir(s.place.PodUID, volume.plugin, s.expected.Volume.Name)
-		volume.dir, err = mountns.Lookup(0, volume.path)
+		volume.dir, err = volume.view.Lookup(volume.path)
 	default:
 		volume, err = s.searchVolume()
 	}
@@ -69,17 +71,18 @@ func (s target) openVolume() (volume openedVolume, err error) {
 // of type hostPath has no such directory.
 func (s target) searchVolume() (openedVolume, error) {
 	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
-	plugins, err := listDirectory(volumes)
+	view := s.node.View()
+	plugins, err := listDirectory(view, volumes)
 	if err != nil {
 		return openedVolume{}, err
 	}
 	var found []openedVolume
 	for _, plugin := range plugins {
-		volume := openedVolume{plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
+		volume := openedVolume{view: view, plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
 		if plugin == csiPlugin {
 			volume.path += "/mount"
 		}
-		if volume.dir, err = mountns.Lookup(0, volume.path); err == nil {
+		if volume.dir, err = view.Lookup(volume.path); err == nil {
 			found = append(found, volume)
 		}
 	}
@@ -93,13 +96,13 @@ func (s target) searchVolume() (openedVolume, error) {
 }
 
 // listDirectory lists a directory of a file system that does not hang.
-func listDirectory(dir string) ([]string, error) {
-	fd, err := mountns.Lookup(0, dir)
+func listDirectory(view mountns.View, dir string) ([]string, error) {
+	fd, err := view.Lookup(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer fd.Close()
-	if mountns.NotHanging(dir, fd) != nil {
+	if view.NotHanging(dir, fd) != nil {
 		return nil, errNoVolume
 	}
 	entries, err := os.ReadDir(dir)
@@ -121,7 +124,7 @@ func (v openedVolume) isLocalTo(bound sys.Stat, st mount.State) bool {
 
 // isLocal reports whether the volume's directory lies on a local file system.
 func (v openedVolume) isLocal() bool {
-	kind, err := mountns.FSType(v.dir)
+	kind, err := v.view.FSType(v.dir)
 	return err == nil && isLocalType(kind)
 }
 
@@ -131,7 +134,7 @@ func (v openedVolume) hasAtomicWriter() bool {
 	if v.plugin != csiPlugin && !slices.Contains(atomicWriterPlugins, v.plugin) {
 		return false
 	}
-	data, err := mountns.Lookup(0, v.path+"/..data")
+	data, err := v.view.Lookup(v.path + "/..data")
 	data.Close()
 	return errors.Is(err, sys.ELOOP)
 }

@@ -18,6 +18,28 @@ import (
 // answer, where the kernel's cache does not reach that far.
 var ErrMayBlock = errors.New("path may block")
 
+// View looks paths up in the mount namespace of the calling thread. It knows the mount table that was read of it: a kernel
+// before 6.8 does not say of which type the file system of a file is. The zero value reads the table for each such question,
+// which takes long where many mounts are stacked at one place. Only a program that may be lost is to know one: a mount that took
+// the place of another since the table was read is taken for that one.
+type View struct{ Known *mountinfo.Table }
+
+// Lookup is the function Lookup by the calling thread.
+func (v View) Lookup(name string) (*sys.FD, error) {
+	return lookup(nil, name, name, pathMounts{known: v.Known})
+}
+
+// LookupFollowing is Lookup of an absolute path with symbolic links. If it has any, no part of the way may lie on a file
+// system that may hang, the end included (ErrMayBlock). resolved is the path with the links replaced that were followed.
+func (v View) LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
+	name = path.Clean(name)
+	fd, err = v.Lookup(name)
+	if !errors.Is(err, sys.ELOOP) {
+		return fd, name, err
+	}
+	return sys.Walk{Check: v.NotHanging}.Resolve(name)
+}
+
 // Lookup opens a path with O_PATH as process pid sees it, or as the calling thread does if pid is 0. It is for
 // namespaces of this program or of the kubelet; in all others only LookupForeign is to be used. The path is absolute
 // and clean (EINVAL) and has no symbolic link in it (ELOOP). It never waits for a file system that may hang: it uses
@@ -26,7 +48,7 @@ var ErrMayBlock = errors.New("path may block")
 // right to trace it (EACCES). The caller closes the descriptor.
 func Lookup(pid int, name string) (*sys.FD, error) {
 	if pid == 0 {
-		return lookup(nil, name, name, pathMounts{})
+		return View{}.Lookup(name)
 	}
 	root, err := sys.OpenProcPath(strconv.Itoa(pid) + "/root")
 	if err != nil {
@@ -34,18 +56,6 @@ func Lookup(pid int, name string) (*sys.FD, error) {
 	}
 	defer root.Close()
 	return lookup(root, name, name, pathMounts{pid: pid})
-}
-
-// LookupFollowing is Lookup by the calling thread of an absolute path with symbolic links.
-// If it has any, no part of the way may lie on a file system that may hang, the end
-// included (ErrMayBlock). resolved is the path with the links replaced that were followed.
-func LookupFollowing(name string) (fd *sys.FD, resolved string, err error) {
-	name = path.Clean(name)
-	fd, err = Lookup(0, name)
-	if !errors.Is(err, sys.ELOOP) {
-		return fd, name, err
-	}
-	return sys.Walk{Check: NotHanging}.Resolve(name)
 }
 
 // LookupForeign is Lookup by the calling thread in a namespace that others have made, whose root may be of any file
@@ -91,11 +101,13 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 	if err == nil || !cacheMiss(err) {
 		return fd, err
 	}
-	if fd, err = lookupStepwise(root, part); !errors.Is(err, ErrMayBlock) {
+	if fd, err = w.lookupStepwise(root, part); !errors.Is(err, ErrMayBlock) {
 		return fd, err
 	}
-	mounts, err := readMounts(w.pid)
-	if err != nil {
+	var mounts []mountinfo.Mount
+	if w.known != nil {
+		mounts = w.known.Mounts()
+	} else if mounts, err = readMounts(w.pid); err != nil {
 		return nil, err
 	}
 	if err := w.checkHanging(mounts, whole); err != nil {
@@ -110,15 +122,15 @@ func lookup(root *sys.FD, part, whole string, w pathMounts) (*sys.FD, error) {
 // lookupStepwise opens part one component after the other, and asks only directories on file systems that cannot hang. It
 // reads no mount table, which takes long if many mounts are stacked at one place. ErrMayBlock: a directory on the way is, or may
 // be, on another file system.
-func lookupStepwise(root *sys.FD, part string) (*sys.FD, error) {
-	if sys.HasStatmount.Probe() != nil { // the table alone shows the mount of a directory
+func (w pathMounts) lookupStepwise(root *sys.FD, part string) (*sys.FD, error) {
+	if w.known == nil && sys.HasStatmount.Probe() != nil { // the table alone shows the mount of a directory
 		return nil, ErrMayBlock
 	}
 	check := func(name string, at *sys.FD) error {
 		if name == part { // which gets no request
 			return nil
 		}
-		return NotHanging(name, at)
+		return View{w.known}.NotHanging(name, at)
 	}
 	fd, err := sys.Walk{Root: root, NoLinks: true, Check: check}.Open(part)
 	if errors.Is(err, sys.ENAMETOOLONG) { // of one step after the other there is no longer way
@@ -137,7 +149,8 @@ func cacheMiss(err error) bool {
 
 // pathMounts holds the facts about the mounts that a path leads over.
 type pathMounts struct {
-	pid int // whose mounts these are; 0 is the calling thread
+	pid   int              // whose mounts these are; 0 is the calling thread
+	known *mountinfo.Table // the table of the calling thread's namespace, if it was read already
 	// foreign has the root count as any other mount. Otherwise it is taken for
 	// granted, as this program, or the kubelet, itself runs from it.
 	foreign bool
@@ -153,10 +166,9 @@ func (w pathMounts) checkHanging(mounts []mountinfo.Mount, name string) error {
 	return nil
 }
 
-// NotHanging refuses a file on a file system that may hang (ErrMayBlock), without asking it.
-// It checks for a sys.Walk by the calling thread.
-func NotHanging(_ string, at *sys.FD) error {
-	if kind, err := FSType(at); err != nil || MayHang(kind) {
+// NotHanging refuses a file on a file system that may hang (ErrMayBlock), without asking it. It checks for a sys.Walk.
+func (v View) NotHanging(_ string, at *sys.FD) error {
+	if kind, err := v.FSType(at); err != nil || MayHang(kind) {
 		return ErrMayBlock
 	}
 	return nil
@@ -164,7 +176,7 @@ func NotHanging(_ string, at *sys.FD) error {
 
 // FSType is the type of the file system that an open file is on, as mountinfo has it in the
 // namespace of the calling thread.
-func FSType(fd *sys.FD) (string, error) {
+func (v View) FSType(fd *sys.FD) (string, error) {
 	st, err := fd.Stat(sys.StatUniqueID)
 	if err != nil {
 		return "", err
@@ -177,6 +189,11 @@ func FSType(fd *sys.FD) (string, error) {
 	number, err := fd.FDMountID()
 	if err != nil {
 		return "", err
+	}
+	if v.Known != nil {
+		if on, ok := v.Known.ByID(number); ok && on.Major == st.Major && on.Minor == st.Minor {
+			return on.FSType, nil
+		}
 	}
 	table, err := Table(0)
 	if err != nil {

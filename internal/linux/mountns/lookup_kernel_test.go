@@ -9,9 +9,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -22,20 +24,23 @@ func TestFSTypeAgreesWithTheTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"/", "/proc", filepath.Dir(dir), dir} {
-		fd, err := Lookup(0, name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := FSType(fd)
-		refused := NotHanging(name, fd)
-		fd.Close()
-		on, _ := table.On(name)
-		if err != nil || got != on.FSType {
-			t.Errorf("%q is on %q, %v, want %q", name, got, err, on.FSType)
-		}
-		if hangs := errors.Is(refused, ErrMayBlock); hangs != MayHang(on.FSType) {
-			t.Errorf("%q, which is on %s, may hang: %v", name, on.FSType, hangs)
+	before := mountinfo.NewTable(slices.DeleteFunc(slices.Clone(table.Mounts()), func(m mountinfo.Mount) bool { return m.Point == dir }))
+	for _, view := range []View{{}, {table}, {before}} {
+		for _, name := range []string{"/", "/proc", filepath.Dir(dir), dir} {
+			fd, err := view.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := view.FSType(fd)
+			refused := view.NotHanging(name, fd)
+			fd.Close()
+			on, _ := table.On(name)
+			if err != nil || got != on.FSType {
+				t.Errorf("%q is on %q, %v, want %q", name, got, err, on.FSType)
+			}
+			if hangs := errors.Is(refused, ErrMayBlock); hangs != MayHang(on.FSType) {
+				t.Errorf("%q, which is on %s, may hang: %v", name, on.FSType, hangs)
+			}
 		}
 	}
 }
@@ -55,6 +60,10 @@ func TestLookupFollowing(t *testing.T) {
 		}
 	}
 	kerneltest.FUSE(t, at("fuse"))
+	table, err := Table(0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]struct {
 		resolved string
 		err      error
@@ -66,13 +75,15 @@ func TestLookupFollowing(t *testing.T) {
 		"mounted/hang": {"fuse/hang", ErrMayBlock}, "hangs": {"fuse/hang", ErrMayBlock}, "hangs/x": {"fuse/hang/x", ErrMayBlock},
 		"hangs too": {"fuse/hang", ErrMayBlock},
 	} {
-		fd, resolved, err := LookupFollowing(top + "/" + name)
-		fd.Close()
-		if resolved != at(want.resolved) || !errors.Is(err, want.err) {
-			t.Errorf("%q: %q, %v, want %q, %v", name, resolved, err, at(want.resolved), want.err)
+		for _, view := range []View{{}, {table}} {
+			fd, resolved, err := view.LookupFollowing(top + "/" + name)
+			fd.Close()
+			if resolved != at(want.resolved) || !errors.Is(err, want.err) {
+				t.Errorf("%q: %q, %v, want %q, %v", name, resolved, err, at(want.resolved), want.err)
+			}
 		}
 	}
-	if fd, _, err := LookupFollowing("a/b"); !errors.Is(err, sys.EINVAL) {
+	if fd, _, err := (View{}).LookupFollowing("a/b"); !errors.Is(err, sys.EINVAL) {
 		fd.Close()
 		t.Errorf("relative: %v, want EINVAL", err)
 	}
