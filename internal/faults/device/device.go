@@ -219,7 +219,13 @@ func (i *Inspector) Resolve(ctx context.Context, spec string) (blockdev.Device, 
 // usageOf completes a report.
 func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Usage, error) {
 	usage := &Usage{Report: report}
-	n.readTables(report.Holders)
+	var others []mountns.Namespace // that holders are mounted in
+	for _, h := range report.Holders {
+		if h.Kind == devholder.Mount && !n.isHostMount(h) && h.Mount.Namespace.Inode != 0 {
+			others = append(others, h.Mount.Namespace)
+		}
+	}
+	n.readTables(others)
 	for _, h := range report.Holders {
 		held, live, err := n.holderInfo(ctx, h)
 		if err != nil {

@@ -150,8 +150,7 @@ func TestOwner(t *testing.T) {
 		"host, runtime is not there":  {ownerlessRuntime{cri.ErrUnavailable}, "0::/system.slice/x.service\n", false, false},
 		"host, runtime knows nothing": {ownerlessRuntime{cri.ErrNotFound}, "0::/init.scope\n", false, false},
 	} {
-		asker := nodeAsker{&inspection{Inspector: &Inspector{Runtime: c.runtime}}}
-		owner, unknown := asker.owner(t.Context(), c.cgroup)
+		owner, unknown := ownerOf(t.Context(), c.runtime, c.cgroup)
 		if (owner != nil) != c.owned || (unknown != "") != c.err {
 			t.Errorf("%s: %+v, %q", name, owner, unknown)
 		}

@@ -24,51 +24,30 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// inspection is one look at the node: what is found out once and asked of often.
+// inspection is one look at the node: it finds out each thing once. A recorded one reads nothing from the node: all that
+// was not written down is unknown.
 type inspection struct {
-	*Inspector
+	inspector    *Inspector
+	recorded     bool
 	node         *kubelet.Node
 	host         mountns.Namespace
 	table        *mountinfo.Table // of the kubelet's namespace
 	tables       map[uint64]*mountinfo.Table
+	unreadTables map[uint64]string // why the mount table of a namespace could not be read
 	verdicts     map[mountKey]tableVerdict
 	processes    map[int]Process
 	aliveReasons map[string]string // UID -> why it is alive; empty: it is not
-	unseenReason string            // in the report that is judged, see unseen
-	unreadTables map[uint64]string // why the mount table of a namespace could not be read
-	// seesAll is whether this process sees all others.
-	seesAll bool
-	claims  map[string]Claim
+	claims       map[string]Claim
 	// stagedVolumes are names of volumes by staging path.
 	stagedVolumes map[string]string
-	asker         asker
+	unseenReason  string // in the report that is judged, see describeUnseen
+	seesAll       bool   // whether this process sees all others
 }
 
-// claimNamespace asks once for each namespace and owner.
-func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim {
-	key := strconv.FormatUint(ns.Inode, 10)
-	if owner != nil {
-		key += " " + owner.ContainerID
-	}
-	c, known := n.claims[key]
-	if !known {
-		c = n.asker.claimNamespace(ns, owner)
-		n.claims[key] = c
-	}
-	return c
-}
-
-// asker says what has not been asked for yet in this look.
-type asker interface {
-	mountTable(ns mountns.Namespace) (*mountinfo.Table, error)
-	// process says who a process is. Whether it still has what holds the device, and its name, confirm adds.
-	process(ctx context.Context, pid int) Process
-	confirm(pid int, h devholder.Holder, p Process) Process
-	claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim
-	// aliveReason says why a pod is alive; empty: it is not.
-	aliveReason(ctx context.Context, uid string) string
-	// stagedVolume is the name of the volume at a staging path, by the kubelet's record of it; empty: not known.
-	stagedVolume(ctx context.Context, point string) string
+// mountKey is a mount of a namespace.
+type mountKey struct {
+	namespace uint64
+	id        int
 }
 
 func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
@@ -80,12 +59,32 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	inspection := &inspection{
-		Inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, processes: map[int]Process{},
-		aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: sys.SeesEverything(), claims: map[string]Claim{}, stagedVolumes: map[string]string{},
+	return &inspection{
+		inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, unreadTables: map[uint64]string{},
+		verdicts: map[mountKey]tableVerdict{}, processes: map[int]Process{}, aliveReasons: map[string]string{}, claims: map[string]Claim{},
+		stagedVolumes: map[string]string{}, seesAll: sys.SeesEverything(),
+	}, nil
+}
+
+// claimNamespace finds out once for each namespace and owner whether mounts may be changed there.
+func (n *inspection) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim {
+	key := strconv.FormatUint(ns.Inode, 10)
+	if owner != nil {
+		key += " " + owner.ContainerID
 	}
-	inspection.asker = nodeAsker{inspection}
-	return inspection, nil
+	if known, ok := n.claims[key]; ok {
+		return known
+	}
+	c := Claim{Namespace: ns}
+	if n.recorded {
+		c.Foreign = fmt.Sprintf("whether mount namespace %s may be entered was not recorded", ns)
+	} else if claimed, err := cri.Claim(n.host, ns, owner); err != nil {
+		c = Claim{Namespace: claimed, Foreign: err.Error()}
+	} else {
+		c.Namespace = claimed
+	}
+	n.claims[key] = c
+	return c
 }
 
 // isHostMount reports whether a holder is a mount of the kubelet's own namespace.
@@ -95,49 +94,42 @@ func (n *inspection) isHostMount(h devholder.Holder) bool {
 
 // namespaceTable is the mount table of a namespace as it is seen from its root.
 func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Table, error) {
-	if t := n.tables[namespace.Inode]; t != nil {
-		return t, nil
-	}
+	n.readTables([]mountns.Namespace{namespace})
 	if why := n.unreadTables[namespace.Inode]; why != "" {
 		return nil, errors.New(why)
 	}
-	t, err := n.asker.mountTable(namespace)
-	n.keepTable(namespace, t, err)
-	return t, err
-}
-
-func (n *inspection) keepTable(namespace mountns.Namespace, t *mountinfo.Table, err error) {
-	if err != nil {
-		n.unreadTables[namespace.Inode] = err.Error()
-		return
-	}
-	n.tables[namespace.Inode] = t
+	return n.tables[namespace.Inode], nil
 }
 
 // maxTableReaders is how many mount tables are read at once. Each takes a thread of its own.
 const maxTableReaders = 4
 
-// readTables reads the tables of all other namespaces that holders are mounted in, several at a time.
-func (n *inspection) readTables(holders []devholder.Holder) {
+// readTables reads the tables of namespaces that were not read yet, several at a time.
+func (n *inspection) readTables(namespaces []mountns.Namespace) {
 	todo := map[uint64]mountns.Namespace{}
-	for _, h := range holders {
-		inode := h.Mount.Namespace.Inode
-		if h.Kind == devholder.Mount && !n.isHostMount(h) && n.tables[inode] == nil && n.unreadTables[inode] == "" {
-			todo[inode] = h.Mount.Namespace
+	for _, ns := range namespaces {
+		if n.tables[ns.Inode] == nil && n.unreadTables[ns.Inode] == "" {
+			todo[ns.Inode] = ns
 		}
 	}
-	delete(todo, 0) // those that are known by a process alone
 	var (
 		readers errgroup.Group
 		mu      sync.Mutex
 	)
 	readers.SetLimit(min(runtime.GOMAXPROCS(0), maxTableReaders))
-	for _, namespace := range todo {
+	for inode, namespace := range todo {
 		readers.Go(func() error {
-			t, err := n.asker.mountTable(namespace)
+			t, err := (*mountinfo.Table)(nil), fmt.Errorf("the table of mount namespace %s was not recorded", namespace)
+			if !n.recorded {
+				t, err = namespace.Table()
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			n.keepTable(namespace, t, err)
+			if err != nil {
+				n.unreadTables[inode] = err.Error()
+			} else {
+				n.tables[inode] = t
+			}
 			return nil
 		})
 	}
@@ -205,13 +197,12 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) Proce
 		first.Unknown = fmt.Sprintf("its processes %v have ended or gone elsewhere", pids[:min(len(pids), maxAsked)])
 	}
 	for _, pid := range pids[:min(len(pids), maxAsked)] {
-		p, known := n.processes[pid]
-		if !known {
-			p = n.asker.process(ctx, pid)
-		}
+		p := n.process(ctx, pid)
 		contained := p.Owner != nil || p.Unknown != ""
-		if !p.Gone && !p.confirmed && (contained || first.Unknown != "") {
-			p = n.asker.confirm(pid, h, p)
+		if !n.recorded && !p.Gone && !p.confirmed && (contained || first.Unknown != "") {
+			comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
+			p.Command = strings.TrimSpace(string(comm))
+			p.Gone, p.confirmed = !isStillHolder(pid, h), true
 		}
 		n.processes[pid] = p
 		switch {
@@ -223,6 +214,26 @@ func (n *inspection) ownerProcess(ctx context.Context, h devholder.Holder) Proce
 		}
 	}
 	return first
+}
+
+// process finds out whose a process is.
+func (n *inspection) process(ctx context.Context, pid int) (p Process) {
+	if known, ok := n.processes[pid]; ok {
+		return known
+	}
+	if n.recorded {
+		return Process{Unknown: fmt.Sprintf("whose process %d is was not recorded", pid)}
+	}
+	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
+	switch {
+	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
+		p.Gone = true
+	case err != nil:
+		p.Unknown = fmt.Sprintf("read control group of process %d: %v", pid, err)
+	default:
+		p.Owner, p.Unknown = ownerOf(ctx, n.inspector.Runtime, string(cgroup))
+	}
+	return p
 }
 
 // holderPIDs are the processes that are in the namespace of a mount, or have what else holds the device.
@@ -239,49 +250,16 @@ func holderPIDs(h devholder.Holder) []int {
 	return pids
 }
 
-// nodeAsker asks the node.
-type nodeAsker struct{ *inspection }
-
-func (nodeAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) { return ns.Table() }
-
-func (l nodeAsker) claimNamespace(ns mountns.Namespace, owner *cri.Owner) Claim {
-	claimed, err := cri.Claim(l.host, ns, owner)
-	if err != nil {
-		return Claim{Namespace: claimed, Foreign: err.Error()}
-	}
-	return Claim{Namespace: claimed}
-}
-
-func (l nodeAsker) process(ctx context.Context, pid int) (p Process) {
-	cgroup, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
-	switch {
-	case errors.Is(err, sys.ENOENT), errors.Is(err, sys.ESRCH):
-		p.Gone = true
-	case err != nil:
-		p.Unknown = fmt.Sprintf("read control group of process %d: %v", pid, err)
-	default:
-		p.Owner, p.Unknown = l.owner(ctx, string(cgroup))
-	}
-	return p
-}
-
-func (nodeAsker) confirm(pid int, holder devholder.Holder, p Process) Process {
-	comm, _ := sys.ReadProc(strconv.Itoa(pid)+"/comm", nil) // empty: it has ended
-	p.Command = strings.TrimSpace(string(comm))
-	p.Gone, p.confirmed = !isStillHolder(pid, holder), true
-	return p
-}
-
-// owner asks the runtime. A process in no container has none. unknown says why it is not known, if there may be one.
-func (l nodeAsker) owner(ctx context.Context, cgroup string) (owner *cri.Owner, unknown string) {
+// ownerOf asks the runtime. A process in no container has none. unknown says why it is not known, if there may be one.
+func ownerOf(ctx context.Context, r Runtime, cgroup string) (owner *cri.Owner, unknown string) {
 	id, contained := cri.ContainerID(cgroup)
-	if l.Runtime == nil {
+	if r == nil {
 		if contained {
 			return nil, fmt.Sprintf("its process is in container %q, and no container runtime was asked about it", id)
 		}
 		return nil, ""
 	}
-	found, err := l.Runtime.Owner(ctx, cgroup)
+	found, err := r.Owner(ctx, cgroup)
 	switch {
 	case err == nil:
 		return &found, ""

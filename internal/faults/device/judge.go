@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -53,40 +52,25 @@ func (t mountTables) judgeByTables(mount mountinfo.Mount) tableVerdict {
 	}
 	hostPath, all := t.hostVolumePath(mount, parent)
 	verdict := tableVerdict{parent: parent, hostPath: hostPath}
+	top, reached := t.holderTable.On(mount.Point)
 	switch {
 	case !all:
 		verdict.keepReason = tooManyPlaces
 	case verdict.hostPath == "":
 		verdict.keepReason = "it is in no directory in which the kubelet mounts volumes, so it is no copy of such a mount"
-	case t.mountedOnHost(mount):
+	case t.hostTable.HasDevice(mount.Major, mount.Minor):
 		verdict.keepReason = "the kubelet's own mount namespace has that file system mounted"
 	case parent.Shared != 0:
 		verdict.keepReason = fmt.Sprintf("it lies on a shared mount (peer group %d): an unmount would spread to other mount namespaces", parent.Shared)
-	case t.coveredByMount(mount):
+	case slices.ContainsFunc(t.holderTable.Children(mount.ID), func(child mountinfo.Mount) bool { return !sameFileSystem(child, mount) }):
 		verdict.keepReason = "another file system is mounted on it"
-	case t.pathIsHidden(mount):
+	case !reached || !sameFileSystem(top, mount):
 		verdict.keepReason = "another mount hides it: no path leads to it until that goes"
 	}
 	return verdict
 }
 
-// pathIsHidden reports whether the way to m ends on a mount of another file system.
-func (t mountTables) pathIsHidden(m mountinfo.Mount) bool {
-	top, ok := t.holderTable.On(m.Point)
-	return !ok || !sameFileSystem(top, m)
-}
-
-// mountedOnHost reports whether the host has the file system of m mounted.
-func (t mountTables) mountedOnHost(m mountinfo.Mount) bool {
-	return t.hostTable.HasDevice(m.Major, m.Minor)
-}
-
 func sameFileSystem(a, b mountinfo.Mount) bool { return a.Major == b.Major && a.Minor == b.Minor }
-
-// coveredByMount reports whether a mount of another file system lies on m.
-func (t mountTables) coveredByMount(m mountinfo.Mount) bool {
-	return slices.ContainsFunc(t.holderTable.Children(m.ID), func(child mountinfo.Mount) bool { return !sameFileSystem(child, m) })
-}
 
 // hostVolumePath is where on the host the directory is that m is mounted on: found by the file system that it belongs
 // to and its path in there. The names that both namespaces have for it may differ. Only a directory of volumes counts.
@@ -140,25 +124,6 @@ func (t mountTables) splitPodPath(name string) (uid, rest string, ok bool) {
 	return uid, rest, uid != ""
 }
 
-// holdsAllVolumes reports whether the directory has all volumes of the node below it, or all global or all pods' mounts
-// of them.
-func (t mountTables) holdsAllVolumes(dir string) bool {
-	dir = path.Clean(dir)
-	return mountinfo.Within(dir, t.Plugins) || mountinfo.Within(dir, t.Pods)
-}
-
-// carrierPaths lists where on the host that is which a volume of a container mounts: as the runtime was told, and by
-// what is mounted in the container.
-func (t mountTables) carrierPaths(c cri.Mount) (paths []string, all bool) {
-	paths, all = []string{path.Clean(c.HostPath)}, true
-	if top, ok := t.holderTable.Top(path.Clean(c.ContainerPath)); ok && !top.Deleted() {
-		var more []string
-		more, all = t.hostPathsOf(top, top.Root)
-		paths = append(paths, more...)
-	}
-	return paths, all
-}
-
 // judgeMount judges one mount, and says how it is used as it should be.
 func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown string) (live string) {
 	table, err := n.namespaceTable(holder.Mount.Namespace)
@@ -174,7 +139,12 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	holder.tableOrder = table.Position(m.ID)
 	holder.RecordedMount = faults.MountOf(mountns.Mount{Mount: m, Unique: holder.Mount.Unique, Namespace: holder.Mount.Namespace})
 	tables := mountTables{layoutOf(n.node), n.table, table}
-	verdict := n.judgeOnce(tables, holder.Mount.Namespace, m)
+	key := mountKey{holder.Mount.Namespace.Inode, m.ID}
+	verdict, known := n.verdicts[key] // a mount may hold many devices
+	if !known {
+		verdict = tables.judgeByTables(m)
+		n.verdicts[key] = verdict
+	}
 	holder.HostPath, holder.Volume = verdict.hostPath, n.volumeName(ctx, verdict.hostPath)
 	how, why, live := n.propagationPath(tables, holder, verdict, m, unknown)
 	claim := n.claimNamespace(holder.Mount.Namespace, holder.Owner)
@@ -198,26 +168,6 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	return live
 }
 
-// judgeOnce is judgeByTables, once for each mount of a namespace: a mount may hold many devices.
-func (n *inspection) judgeOnce(tables mountTables, ns mountns.Namespace, m mountinfo.Mount) tableVerdict {
-	key := mountKey{ns.Inode, m.ID}
-	verdict, known := n.verdicts[key]
-	if !known {
-		verdict = tables.judgeByTables(m)
-		if n.verdicts == nil {
-			n.verdicts = map[mountKey]tableVerdict{}
-		}
-		n.verdicts[key] = verdict
-	}
-	return verdict
-}
-
-// mountKey is a mount of a namespace.
-type mountKey struct {
-	namespace uint64
-	id        int
-}
-
 // propagationPath says how the mount came into its namespace, and why it is to stay for that. It also says whether a
 // container has it as a volume of its own.
 func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict tableVerdict, mount mountinfo.Mount,
@@ -226,7 +176,7 @@ func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict 
 	case unknown != "":
 		return "", unknown, ""
 	case h.Owner != nil:
-		return n.carriedByContainer(tables, h, mount)
+		return tables.carriedByContainer(h, mount)
 	case len(holderPIDs(h.Holder)) == 0 && n.unseenReason != "":
 		return "", "no process was found in that namespace, and " + n.unseenReason, ""
 	case len(holderPIDs(h.Holder)) == 0:
@@ -240,21 +190,27 @@ func (n *inspection) propagationPath(tables mountTables, h *HolderInfo, verdict 
 }
 
 // carriedByContainer is propagationPath for a mount in a container.
-func (n *inspection) carriedByContainer(tables mountTables, holder *HolderInfo, m mountinfo.Mount) (how, why, live string) {
+func (t mountTables) carriedByContainer(holder *HolderInfo, m mountinfo.Mount) (how, why, live string) {
 	whose := fmt.Sprintf("container %q of pod %s/%s", holder.Container, holder.Pod.Namespace, holder.Pod.Name)
 	carrier, ok := holder.Owner.Carrier(m.Point)
 	if !ok || carrier.HostPath == "" {
 		return "", whose + " has mounted it itself: it lies in none of its volumes", ""
 	}
 	holder.CarrierMount = &carrier
-	paths, all := tables.carrierPaths(carrier)
+	// The carrier is where the runtime has it from, and what is mounted in the container.
+	paths, all := []string{path.Clean(carrier.HostPath)}, true
+	if top, ok := t.holderTable.Top(path.Clean(carrier.ContainerPath)); ok && !top.Deleted() {
+		var more []string
+		more, all = t.hostPathsOf(top, top.Root)
+		paths = append(paths, more...)
+	}
 	for _, p := range paths {
-		if tables.holdsAllVolumes(p) {
+		if mountinfo.Within(p, t.Plugins) || mountinfo.Within(p, t.Pods) { // it has all volumes of the node, of pods or global
 			return fmt.Sprintf("hostPath %q at %q has carried it into %s", carrier.HostPath, carrier.ContainerPath, whose), "", ""
 		}
 	}
 	for _, p := range paths {
-		if uid, _, ok := tables.splitPodPath(p); ok && (uid == holder.Pod.UID || holder.Pod.UID == "") {
+		if uid, _, ok := t.splitPodPath(p); ok && (uid == holder.Pod.UID || holder.Pod.UID == "") {
 			return "", "", fmt.Sprintf("%s has it as a volume of its own, at %q", whose, carrier.ContainerPath)
 		}
 	}

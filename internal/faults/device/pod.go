@@ -30,20 +30,28 @@ func (n *inspection) livePodReason(ctx context.Context, tables mountTables, name
 	if !ok {
 		return ""
 	}
-	if why, known := n.aliveReasons[uid]; known {
-		return why
+	why, known := n.aliveReasons[uid]
+	if !known {
+		why = n.askAlive(ctx, uid)
+		n.aliveReasons[uid] = why
 	}
-	why := n.asker.aliveReason(ctx, uid)
-	n.aliveReasons[uid] = why
 	return why
 }
 
-// aliveReason asks the runtime, and if there is none goes by the kubelet's directory. A pod in doubt counts as alive.
-func (l nodeAsker) aliveReason(ctx context.Context, uid string) string {
-	if l.Runtime == nil {
-		return l.hasDirectory(uid)
+// askAlive asks the runtime, and if there is none goes by the kubelet's directory. A pod in doubt counts as alive.
+func (n *inspection) askAlive(ctx context.Context, uid string) string {
+	switch {
+	case n.recorded:
+		return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)
+	case n.inspector.Runtime == nil:
+		fd, err := mountns.Lookup(n.node.PID, n.node.PodDir(uid))
+		fd.Close()
+		if errors.Is(err, sys.ENOENT) {
+			return ""
+		}
+		return fmt.Sprintf("the kubelet still has the directory of the pod with UID %q, and no container runtime was asked whether it is alive", uid)
 	}
-	sandboxes, err := l.Runtime.Sandboxes(ctx)
+	sandboxes, err := n.inspector.Runtime.Sandboxes(ctx)
 	if err != nil {
 		return fmt.Sprintf("it is not known whether the pod with UID %q is alive: %v", uid, err)
 	}
@@ -53,15 +61,6 @@ func (l nodeAsker) aliveReason(ctx context.Context, uid string) string {
 		}
 	}
 	return ""
-}
-
-func (l nodeAsker) hasDirectory(uid string) string {
-	fd, err := mountns.Lookup(l.node.PID, l.node.PodDir(uid))
-	fd.Close()
-	if errors.Is(err, sys.ENOENT) {
-		return ""
-	}
-	return fmt.Sprintf("the kubelet still has the directory of the pod with UID %q, and no container runtime was asked whether it is alive", uid)
 }
 
 // volumeOf is the name of the volume that the kubelet mounts at a path, or of the directory where the path has none.
@@ -92,23 +91,17 @@ func (n *inspection) volumeName(ctx context.Context, name string) string {
 		return volumeOf(name)
 	}
 	volume, known := n.stagedVolumes[name]
-	if !known {
-		volume = n.asker.stagedVolume(ctx, name)
+	if !known && !n.recorded {
+		_ = n.node.Do(ctx, func() error {
+			record, err := kubelet.ReadVolumeRecordAt(n.table, name)
+			if err == nil {
+				volume = cmp.Or(record.PersistentVolume, record.Handle)
+			}
+			return err
+		}) // the name is for people
 		n.stagedVolumes[name] = volume
 	}
 	return cmp.Or(volume, volumeOf(name))
-}
-
-// stagedVolume reads the record beside a staging path. It is empty if there is none.
-func (l nodeAsker) stagedVolume(ctx context.Context, name string) (volume string) {
-	_ = l.node.Do(ctx, func() error {
-		record, err := kubelet.ReadVolumeRecordAt(l.table, name)
-		if err == nil {
-			volume = cmp.Or(record.PersistentVolume, record.Handle)
-		}
-		return err
-	}) // the name is for people
-	return volume
 }
 
 // addPatch says how such copies are prevented.
@@ -117,8 +110,8 @@ func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
 		return
 	}
 	var pod *corev1.Pod
-	if n.Pods != nil && holder.Pod.Name != "" {
-		found, err := n.Pods.Pod(ctx, holder.Pod.Namespace, holder.Pod.Name)
+	if n.inspector.Pods != nil && holder.Pod.Name != "" {
+		found, err := n.inspector.Pods.Pod(ctx, holder.Pod.Namespace, holder.Pod.Name)
 		if err == nil && string(found.UID) == holder.Pod.UID { // else the patch does without
 			pod = found
 		}
@@ -129,14 +122,14 @@ func (n *inspection) addPatch(ctx context.Context, holder *HolderInfo) {
 		holder.VolumeMount, kind = volumeMount(pod, holder.Container, holder.CarrierMount.ContainerPath)
 	}
 	if holder.CarrierMount.Propagation == cri.PropagationNone && holder.Container != "" {
-		holder.Patch = n.propagationCaveat(holder.CarrierMount.HostPath) + propagationPatch(*holder, kind)
+		holder.Patch = propagationCaveat(n.table, holder.CarrierMount.HostPath) + propagationPatch(*holder, kind)
 	}
 }
 
 // propagationCaveat says, as a comment of YAML, what has to be done on the node before a container can follow its
 // mounts: where the directory lies on a mount that is private, the container runtime refuses to start one that asks to.
-func (n *inspection) propagationCaveat(hostPath string) string {
-	m, ok := n.table.On(path.Clean(hostPath))
+func propagationCaveat(t *mountinfo.Table, hostPath string) string {
+	m, ok := t.On(path.Clean(hostPath))
 	if !ok || m.Shared != 0 || m.Master != 0 {
 		return ""
 	}

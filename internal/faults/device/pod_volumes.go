@@ -45,10 +45,10 @@ func (n *inspection) usagesOfPod(ctx context.Context, pod *corev1.Pod, all []*Us
 		c.PodReason = v.reason(c)
 	}
 	isOther := func(c *Usage) bool { return c.PodReason == "" }
-	if n.Claims == nil || !slices.ContainsFunc(held, isOther) {
+	if n.inspector.Claims == nil || !slices.ContainsFunc(held, isOther) {
 		return slices.DeleteFunc(held, isOther), nil
 	}
-	for _, name := range n.Claims.PersistentVolumes(ctx, pod) {
+	for _, name := range n.inspector.Claims.PersistentVolumes(ctx, pod) {
 		v.addPersistentVolume(name)
 	}
 	for _, c := range held {
@@ -110,11 +110,11 @@ func (n *inspection) blockVolumes(uid string) ([]blockdev.Device, error) {
 		if m.FSType != "devtmpfs" || !ofPod {
 			continue
 		}
-		if d, err := n.Finder.Sys.Resolve(strings.TrimPrefix(m.Root, "/")); err == nil {
+		if d, err := n.inspector.Finder.Sys.Resolve(strings.TrimPrefix(m.Root, "/")); err == nil {
 			devices = append(devices, d)
 		}
 	}
-	return n.withStackedDevices(devices...)
+	return n.inspector.withStackedDevices(devices...)
 }
 
 // reason says why a device belongs to a volume of the pod; empty: nothing shows that it does.

@@ -97,7 +97,7 @@ func TestClaimsAreAskedLast(t *testing.T) {
 		"that of another claim": {held: []*Usage{foreign}, asked: 1},
 	} {
 		claims := &countingClaims{}
-		n := &inspection{Inspector: &Inspector{Claims: claims, Finder: &devholder.Finder{}}, node: node, table: mountinfo.NewTable(nil)}
+		n := &inspection{inspector: &Inspector{Claims: claims, Finder: &devholder.Finder{}}, node: node, table: mountinfo.NewTable(nil)}
 		got, err := n.usagesOfPod(t.Context(), pod, tc.held)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)

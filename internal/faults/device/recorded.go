@@ -6,7 +6,6 @@ package device
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 
 	"kubediag.org/kubediag/internal/cri"
@@ -101,9 +100,9 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 	of := *n
 	of.PID = e.KubeletPID
 	inspection := &inspection{
-		Inspector: &Inspector{Kubelet: n}, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
+		inspector: &Inspector{Kubelet: n}, recorded: true, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
 		processes: map[int]Process{}, aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: e.SeesAll,
-		claims: map[string]Claim{}, stagedVolumes: map[string]string{}, asker: recordedAsker{},
+		claims: map[string]Claim{}, stagedVolumes: map[string]string{}, verdicts: map[mountKey]tableVerdict{},
 	}
 	maps.Copy(inspection.processes, e.Processes)
 	maps.Copy(inspection.aliveReasons, e.AlivePods)
@@ -139,29 +138,6 @@ func (u recordedError) Error() string { return u.message }
 
 // Is reports whether the device did not answer.
 func (u recordedError) Is(target error) bool { return u.noAnswer && target == blockdev.ErrNoAnswer }
-
-// recordedAsker says of what was not written down that it is not known.
-type recordedAsker struct{}
-
-func (recordedAsker) mountTable(ns mountns.Namespace) (*mountinfo.Table, error) {
-	return nil, fmt.Errorf("the table of mount namespace %s was not recorded", ns)
-}
-
-func (recordedAsker) claimNamespace(ns mountns.Namespace, _ *cri.Owner) Claim {
-	return Claim{Namespace: ns, Foreign: fmt.Sprintf("whether mount namespace %s may be entered was not recorded", ns)}
-}
-
-func (recordedAsker) process(_ context.Context, pid int) Process {
-	return Process{Unknown: fmt.Sprintf("whose process %d is was not recorded", pid)}
-}
-
-func (recordedAsker) confirm(_ int, _ devholder.Holder, p Process) Process { return p }
-
-func (recordedAsker) stagedVolume(context.Context, string) string { return "" }
-
-func (recordedAsker) aliveReason(_ context.Context, uid string) string {
-	return fmt.Sprintf("whether the pod with UID %q is alive was not recorded", uid)
-}
 
 // MountNamespaces are the numbers of the mount namespaces with a device, each with a process in it; 0: none is known.
 func (e *Evidence) MountNamespaces() map[uint64]int {

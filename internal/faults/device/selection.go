@@ -57,7 +57,7 @@ type SelectionResult struct {
 
 // Select looks at the devices of a selection. ErrParameter: the text names the parameter and its value.
 func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, error) {
-	selector := &deviceSelector{Inspector: i}
+	selector := &deviceSelector{inspector: i}
 	if err := selector.addFilters(ctx, s); err != nil {
 		return nil, err
 	}
@@ -83,9 +83,9 @@ func (i *Inspector) Select(ctx context.Context, s Selection) (*SelectionResult, 
 
 // deviceSelector finds the devices of a selection.
 type deviceSelector struct {
-	*Inspector
-	filters []usageFilter // one for each parameter
-	result  SelectionResult
+	inspector *Inspector
+	filters   []usageFilter // one for each parameter
+	result    SelectionResult
 }
 
 // selects reports whether all parameters match.
@@ -100,7 +100,7 @@ func (s *deviceSelector) usageOfNamedMember(ctx context.Context, usage *Usage) (
 			if usage.Device.Number == d.Number || !usage.hasBtrfsMember(d) {
 				continue
 			}
-			named, err := s.Inspect(ctx, d)
+			named, err := s.inspector.Inspect(ctx, d)
 			if IsGone(err) {
 				return usage, nil
 			}
@@ -154,7 +154,7 @@ func (c *Usage) matchesHostPath(fit func(parts []string) bool) bool {
 }
 
 func (s *deviceSelector) deviceFilter(ctx context.Context, spec string) (usageFilter, error) {
-	d, err := s.Resolve(ctx, spec)
+	d, err := s.inspector.Resolve(ctx, spec)
 	switch {
 	case errors.Is(err, blockdev.ErrNotFound):
 		s.result.Others = append(s.result.Others, fmt.Sprintf("there is no device %q on this node: it has been detached, or never was here", spec))
@@ -164,7 +164,7 @@ func (s *deviceSelector) deviceFilter(ctx context.Context, spec string) (usageFi
 	case err != nil:
 		return usageFilter{}, fmt.Errorf("read %s: %w: %q: %w", ParamDevice, ErrParameter, spec, err)
 	}
-	devices, err := s.withStackedDevices(d)
+	devices, err := s.inspector.withStackedDevices(d)
 	return usageFilter{devices: devices, matches: func(usage *Usage) bool { return slices.ContainsFunc(devices, usage.involves) }}, err
 }
 
@@ -210,11 +210,11 @@ func (s *deviceSelector) messageFilter(ctx context.Context, text string) (usageF
 	}
 	var devices []blockdev.Device
 	for _, spec := range found.Devices[:min(len(found.Devices), maxMentioned)] {
-		if d, err := s.Resolve(ctx, spec); err == nil { // else it is no device of this node
+		if d, err := s.inspector.Resolve(ctx, spec); err == nil { // else it is no device of this node
 			devices = append(devices, d)
 		}
 	}
-	devices, err := s.withStackedDevices(devices...)
+	devices, err := s.inspector.withStackedDevices(devices...)
 	if err != nil {
 		return usageFilter{}, err
 	}
@@ -248,7 +248,7 @@ func (s *deviceSelector) explainOthers(ctx context.Context) error {
 	}
 	for _, fit := range s.filters {
 		for _, d := range fit.devices[:min(len(fit.devices), maxMentioned)] {
-			one, err := s.InspectWithProcesses(ctx, d)
+			one, err := s.inspector.InspectWithProcesses(ctx, d)
 			switch {
 			case IsGone(err):
 				s.result.Others = append(s.result.Others, fmt.Sprintf("device %s is gone", d.Node()))
