@@ -15,6 +15,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // checkLevel is how good a check's result is.
@@ -55,7 +56,7 @@ type installationCheck struct {
 	// home is the namespace of kubediag.
 	home string
 	now  time.Time
-	out  *outputFormat
+	out  *verb.Format
 	// absent is set if the API server has no kind of kubediag, and helm is the release that has installed it, or nil.
 	absent bool
 	helm   *helmRelease
@@ -81,7 +82,7 @@ func newDoctorCommand(conn *connection) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&d.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
-	d.out = addFormat(cmd, formatJSON)
+	d.out = addFormat(cmd, verb.JSON)
 	return cmd
 }
 
@@ -122,16 +123,14 @@ func (k *installationCheck) runDoctor(cmd *cobra.Command) error {
 }
 
 func (k *installationCheck) showResults(cmd *cobra.Command, results []checkResult) error {
-	if *k.out == formatJSON {
-		return writeJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
+	if *k.out == verb.JSON {
+		return render.WriteJSON(cmd.OutOrStdout(), map[string]any{"schemaVersion": 1, "checks": results})
 	}
 	screen := screenOf(cmd)
 	colours := map[checkLevel]terminal.Colour{levelOK: terminal.Green, levelWarn: terminal.Yellow, levelFail: terminal.Red}
 	var b strings.Builder
 	for _, r := range results {
-		word := terminal.Pad(string(r.Level), 6)
-		lines := screen.Wrap(word, printable.Quoted(r.Text), len(word))
-		b.WriteString(screen.Paint(colours[r.Level], word) + strings.TrimPrefix(lines, word))
+		b.WriteString(screen.Marked("", terminal.Pad(string(r.Level), 5), colours[r.Level], r.Text))
 		if r.Advice != "" {
 			b.WriteString(screen.Wrap("      -> ", printable.Quoted(r.Advice), 9))
 		}

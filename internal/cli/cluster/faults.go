@@ -35,7 +35,7 @@ type faultsOptions struct {
 	node       string
 	home       string // the namespace of kubediag
 	codes      []string
-	out        *outputFormat
+	out        *verb.Format
 }
 
 // errUnwatched is the error of a list that is empty, or not complete, because a node is not watched.
@@ -60,7 +60,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 	f.StringVar(&o.node, "node", "", "only faults of this node")
 	f.StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
 	f.StringSliceVar(&o.codes, "code", nil, "only faults of these codes, with commas between them")
-	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
+	o.out = addFormat(cmd, formatWide, verb.JSON, verb.YAML, formatName)
 	verb.CompleteFlag(cmd, "code", verb.Codes)
 	verb.CompleteFlag(cmd, "node", conn.resourceNames(nodeKind))
 	return cmd

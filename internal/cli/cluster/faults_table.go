@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxRows is how many rows of one kind the table has before they are put together by namespace, and then all together.
@@ -122,64 +123,27 @@ func groupRows(list []*v1.MountFault, single bool) (rows []faultRow) {
 	return rows
 }
 
-// Columns of the table. Those from the subject on can be cut.
-const (
-	subjectColumn = 3
-	narrowScreen  = 80 // without the columns behind the subject
-	leastTable    = 60 // a row does not fit on a line
-)
+// narrowScreen is the width below which the table ends with the subject.
+const narrowScreen = 80
 
 // tableText has a row for each group and its reason below.
 func (v faultsView) tableText(groups []faultRow) string {
-	rows := []terminal.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}
+	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}, Painted: 1, Subject: 3}
 	for _, r := range groups {
 		first := r.faults[0].Status
 		impact := fault.Impact(first.Impact)
-		rows = append(rows, terminal.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
+		table.Rows = append(table.Rows, render.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
 			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
 	}
-	if v.Width > 0 && v.Width < leastTable {
-		return v.narrowTable(rows[1:])
-	}
 	if v.Width > 0 && v.Width < narrowScreen {
-		for i := range rows {
-			rows[i].Cells = rows[i].Cells[:subjectColumn+1]
+		for i := range table.Rows {
+			table.Rows[i].Cells = table.Rows[i].Cells[:table.Subject+1]
 		}
 	}
-	return v.Table(rows, v.columnWidths(rows), 1, 4)
-}
-
-// narrowTable is the table with a row on several lines.
-func (v faultsView) narrowTable(rows []terminal.Row) string {
-	var b strings.Builder
-	for _, r := range rows {
-		b.WriteString(v.Wrap("", printable.Quoted(strings.Join(r.Cells[:subjectColumn], ", ")), 2))
-		b.WriteString("  " + v.Cut(r.Cells[subjectColumn], v.Width-2) + "\n" + v.Wrap("  ", r.Below, 2))
-	}
-	return b.String()
-}
-
-// columnWidths cuts the widest of the columns that can be cut until a line fits.
-func (v faultsView) columnWidths(rows []terminal.Row) []int {
-	const least = 8
-	widths := terminal.Widths(rows)
-	for v.Width > 0 {
-		sum, widest := -2, subjectColumn
-		for i, w := range widths {
-			sum += w + 2
-			if i >= subjectColumn && w > widths[widest] {
-				widest = i
-			}
-		}
-		if sum <= v.Width || widths[widest] <= least {
-			break
-		}
-		widths[widest]--
-	}
-	return widths
+	return table.Text(v.Screen)
 }
 
 // subjectText is what is hurt.

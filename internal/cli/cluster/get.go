@@ -23,7 +23,7 @@ import (
 type getOptions struct {
 	*connection
 	all, watch bool
-	out        *outputFormat
+	out        *verb.Format
 }
 
 func newGetCommand(c *connection) *cobra.Command {
@@ -44,7 +44,7 @@ func newGetCommand(c *connection) *cobra.Command {
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Diagnoses of all namespaces")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the Diagnosis NAME until it ends")
-	o.out = addFormat(cmd, formatWide, formatJSON, formatYAML, formatName)
+	o.out = addFormat(cmd, formatWide, verb.JSON, verb.YAML, formatName)
 	return cmd
 }
 
@@ -112,7 +112,7 @@ func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string)
 		return err
 	}
 	r := &targetRunner{
-		runOptions: &runOptions{connection: o.connection, out: new(outputFormat)}, client: c, cmd: cmd, Screen: screenOf(cmd), out: cmd.OutOrStdout(),
+		runOptions: &runOptions{connection: o.connection, out: new(verb.Format)}, client: c, cmd: cmd, Screen: screenOf(cmd), out: cmd.OutOrStdout(),
 	}
 	s := r.newStory(cmd.Context(), diagnosis)
 	if err := r.printText(s.headline(diagnosis.Spec.Target())); err != nil {

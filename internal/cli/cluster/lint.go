@@ -24,7 +24,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
-	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // workloadLists are lists of the kinds that lint looks at.
@@ -73,7 +73,7 @@ type lintResult struct {
 
 func newLintCommand(conn *connection) *cobra.Command {
 	var all bool
-	var out *outputFormat
+	var out *verb.Format
 	cmd := &cobra.Command{
 		Use:   "lint",
 		Short: "Find workloads of the cluster at risk of a mount fault, and write the change that cures each",
@@ -99,7 +99,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "workloads of all namespaces")
-	out = addFormat(cmd, formatJSON)
+	out = addFormat(cmd, verb.JSON)
 	return cmd
 }
 
@@ -202,10 +202,10 @@ func (l *workloadLinter) oldestKubelet(ctx context.Context) (oldest *version.Ver
 	return oldest
 }
 
-func (r *lintResult) finalError(cmd *cobra.Command, out outputFormat) error {
+func (r *lintResult) finalError(cmd *cobra.Command, out verb.Format) error {
 	var err error
-	if out == formatJSON {
-		err = writeJSON(cmd.OutOrStdout(), r)
+	if out == verb.JSON {
+		err = render.WriteJSON(cmd.OutOrStdout(), r)
 	} else {
 		err = verb.Write(cmd.OutOrStdout(), r.resultText(screenOf(cmd)))
 	}
@@ -221,18 +221,9 @@ func (r *lintResult) finalError(cmd *cobra.Command, out outputFormat) error {
 }
 
 func (r *lintResult) resultText(screen terminal.Screen) string {
-	var b strings.Builder
+	p := &render.Page{Screen: screen}
 	for _, f := range r.Findings {
-		name := printable.Quoted(f.Kind + " " + f.Namespace + "/" + f.Name)
-		b.WriteString(screen.Wrap("", fmt.Sprintf("%s %s: %s", f.Rule, name, printable.Quoted(f.Summary)), 2))
-		b.WriteString(screen.Wrap("  Cure: ", printable.Quoted(f.Cure)+".", 4))
-		if f.Patch != "" {
-			b.WriteString("  Patch:\n")
-			for line := range strings.Lines(f.Patch) {
-				b.WriteString("    " + printable.Text(line))
-			}
-		}
-		b.WriteString("\n")
+		p.Risk(fmt.Sprintf("%s %s %s/%s", f.Rule, f.Kind, f.Namespace, f.Name), f)
 	}
 	mark, colour, text := "✓", terminal.Green, "No risk found in "+verb.Count(r.Workloads, "workload")
 	if len(r.Findings) > 0 {
@@ -243,9 +234,9 @@ func (r *lintResult) resultText(screen terminal.Screen) string {
 	} else {
 		text += "; the versions of the kubelets are not known, and the oldest was assumed"
 	}
-	b.WriteString(screen.Marked("", mark, colour, text+"."))
+	text = p.String() + screen.Marked("", mark, colour, text+".")
 	for _, gap := range r.NotLookedAt {
-		b.WriteString(screen.Marked("", "!", terminal.Yellow, "Not looked at: "+gap))
+		text += screen.Marked("", "!", terminal.Yellow, "Not looked at: "+gap)
 	}
-	return screen.Text(b.String())
+	return screen.Text(text)
 }

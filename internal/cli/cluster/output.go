@@ -21,22 +21,17 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// outputFormat is how a verb writes. The empty one is for people.
-type outputFormat string
-
-// Formats that more than one verb knows.
+// Formats that only verbs of this program know.
 const (
-	formatText     = ""
-	formatWide     = "wide"
-	formatJSON     = "json"
-	formatYAML     = "yaml"
-	formatName     = "name"
-	formatMarkdown = "markdown"
+	formatText     verb.Format = "" // for people
+	formatWide     verb.Format = "wide"
+	formatName     verb.Format = "name"
+	formatMarkdown verb.Format = "markdown"
 )
 
 // addFormat gives a verb its flag -o.
-func addFormat(cmd *cobra.Command, formats ...string) *outputFormat {
-	f, list := new(outputFormat), strings.Join(formats, ", ")
+func addFormat(cmd *cobra.Command, formats ...verb.Format) *verb.Format {
+	f, list := new(verb.Format), strings.Join(verb.Distinct(formats, func(f verb.Format) string { return string(f) }), ", ")
 	verb.AddFormat(cmd, f, "Output format. One of: ("+list+")", "must be one of "+list, formats...)
 	return f
 }
@@ -48,12 +43,12 @@ type objectPrinter struct {
 }
 
 // newPrinter makes the printer of a format for objects of one of our kinds.
-func newPrinter(f outputFormat, kind string) *objectPrinter {
+func newPrinter(f verb.Format, kind string) *objectPrinter {
 	p := &objectPrinter{kind: v1.GroupVersion.WithKind(kind)}
 	switch f {
-	case formatJSON:
+	case verb.JSON:
 		p.ResourcePrinter = &printers.JSONPrinter{}
-	case formatYAML:
+	case verb.YAML:
 		p.ResourcePrinter = &printers.YAMLPrinter{}
 	default:
 		p.ResourcePrinter = &printers.NamePrinter{}
@@ -88,15 +83,6 @@ func (p *objectPrinter) printChange(w io.Writer, now objectChange) error {
 	}{now.kind, o})
 	if err != nil {
 		return fmt.Errorf("print %s: %w", p.kind.Kind, err)
-	}
-	return verb.Write(w, printable.Text(string(text)+"\n"))
-}
-
-// writeJSON writes the report of a verb with no character that a terminal would act on.
-func writeJSON(w io.Writer, report any) error {
-	text, err := json.MarshalIndent(report, "", "    ")
-	if err != nil {
-		return fmt.Errorf("write json: %w", err)
 	}
 	return verb.Write(w, printable.Text(string(text)+"\n"))
 }

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxEvidence is how many facts the story shows about a fault. The report shows all of them.
@@ -107,7 +108,7 @@ func (w *progressPrinter) operationText(o *v1.OperationRun) string {
 	}
 	text := o.Operation
 	if o.StartTime != nil && o.CompletionTime != nil {
-		text += fmt.Sprintf(" (%s)", formatSeconds(o.CompletionTime.Sub(o.StartTime.Time)))
+		text += fmt.Sprintf(" (%s)", render.Duration(o.CompletionTime.Sub(o.StartTime.Time)))
 	}
 	if o.Reason == v1.ReasonNothingRepaired {
 		return w.Marked("  ", "!", terminal.Yellow, text+" repaired nothing: "+o.Message)
@@ -256,7 +257,7 @@ func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
 
 // finalText is the last line: what came of it.
 func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
-	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), formatSeconds(time.Since(w.startTime))
+	text, took := strings.TrimSuffix(diagnosis.Status.Summary, "."), render.Duration(time.Since(w.startTime))
 	if text == "" {
 		if c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionComplete); c != nil {
 			text = c.Message
@@ -293,12 +294,4 @@ func (w *progressPrinter) noFaultText(diagnosis *v1.Diagnosis, text, took string
 		return w.Marked("", "!", terminal.Yellow, "No broken mount was found, but "+e.quote(time.Now())+" ("+took+")") + "\nNext:\n" + w.Hints(w.hints(e), nil)
 	}
 	return w.Marked("", "✓", terminal.Green, text+" ("+took+")")
-}
-
-// formatSeconds is a duration, as kubediag scan writes it.
-func formatSeconds(d time.Duration) string {
-	if d < time.Second {
-		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
-	}
-	return fmt.Sprintf("%.1f s", d.Seconds())
 }

@@ -25,13 +25,14 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxResultLength is how much of a result the report shows, in bytes. -o yaml shows all of it.
 const maxResultLength = 4 << 10
 
 func newReportCommand(conn *connection) *cobra.Command {
-	var out *outputFormat
+	var out *verb.Format
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "report NAME",
@@ -55,14 +56,14 @@ func newReportCommand(conn *connection) *cobra.Command {
 			if dir != "" {
 				return saveArtifacts(cmd, client, diagnosis, dir)
 			}
-			if *out == formatJSON || *out == formatYAML {
+			if *out == verb.JSON || *out == verb.YAML {
 				return newPrinter(*out, "Diagnosis").printObject(cmd.OutOrStdout(), diagnosis)
 			}
 			return verb.Write(cmd.OutOrStdout(), diagnosisReport(diagnosis))
 		},
 	}
 	cmd.Flags().StringVar(&dir, "artifacts", "", "write the artifacts into this directory, which must be new or empty, and no report")
-	out = addFormat(cmd, formatMarkdown, formatJSON, formatYAML)
+	out = addFormat(cmd, formatMarkdown, verb.JSON, verb.YAML)
 	return cmd
 }
 
@@ -186,7 +187,7 @@ func (p *markdownPage) addOperations(d *v1.Diagnosis) {
 	for _, o := range d.Status.Operations {
 		took := ""
 		if o.StartTime != nil && o.CompletionTime != nil {
-			took = formatSeconds(o.CompletionTime.Sub(o.StartTime.Time))
+			took = render.Duration(o.CompletionTime.Sub(o.StartTime.Time))
 		}
 		p.tableRow(fmt.Sprint(o.ID), escapeCode(o.Operation), string(o.Phase), fmt.Sprint(o.Attempts), took, escapeCode(o.Message))
 	}

@@ -35,7 +35,7 @@ type runOptions struct {
 	container, heal, plan string
 	artifacts, evict      bool
 	patience              time.Duration
-	out                   *outputFormat
+	out                   *verb.Format
 }
 
 func newRunCommand(conn *connection) *cobra.Command {
@@ -60,7 +60,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mounts of the pod, or of the node, and the Pod into the Diagnosis, for report --artifacts")
 	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
-	options.out = addFormat(cmd, formatJSON, formatYAML)
+	options.out = addFormat(cmd, verb.JSON, verb.YAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
 	return cmd
 }

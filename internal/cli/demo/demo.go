@@ -42,13 +42,8 @@ const noProcStatus = 77
 var errNoNamespace = errors.New("a mount namespace of its own is not allowed here: run it as root with CAP_SYS_ADMIN, " +
 	"or where users may make user namespaces (sysctls user.max_user_namespaces and kernel.unprivileged_userns_clone)")
 
-// format is what the demo writes.
-type format string
-
-const (
-	storyFormat format = "story"
-	yamlFormat  format = "yaml"
-)
+// storyFormat has the demo write for people.
+const storyFormat verb.Format = "story"
 
 // NewCommand makes the verb demo.
 func NewCommand() *cobra.Command {
@@ -75,14 +70,13 @@ func NewCommand() *cobra.Command {
 			return demoOutside(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), output)
 		}),
 	}
-	verb.AddFormat(cmd, &output, "what to write: the story, or both Diagnoses as yaml", `must be "story" or "yaml"`, string(storyFormat),
-		string(yamlFormat))
+	verb.AddFormat(cmd, &output, "what to write: the story, or both Diagnoses as yaml", `must be "story" or "yaml"`, storyFormat, verb.YAML)
 	return cmd
 }
 
 // demoOutside runs the demo as a child in namespaces of its own. Everything that the child mounts and writes goes with
 // its mount namespace, however it ends.
-func demoOutside(ctx context.Context, stdout, stderr io.Writer, output format) error {
+func demoOutside(ctx context.Context, stdout, stderr io.Writer, output verb.Format) error {
 	if _, err := sys.Procfs(); err != nil {
 		return fmt.Errorf("start itself in a namespace of its own: %w: %s", err, verb.MountProc)
 	}
@@ -109,7 +103,7 @@ func demoOutside(ctx context.Context, stdout, stderr io.Writer, output format) e
 }
 
 // demoInside is the demo proper. In a PID namespace of its own, processes of the machine are not mistaken for the demo's.
-func demoInside(ctx context.Context, out io.Writer, output format) error {
+func demoInside(ctx context.Context, out io.Writer, output verb.Format) error {
 	if err := mount.SetPropagation("/", mount.Private, true); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -121,7 +115,7 @@ func demoInside(ctx context.Context, out io.Writer, output format) error {
 		return fmt.Errorf("mount a tmpfs for the demo: %w", err)
 	}
 	s := &story{out: out, screen: terminal.New(out, os.Getenv), dir: dir}
-	if output == yamlFormat {
+	if output == verb.YAML {
 		s.out = io.Discard
 	}
 	first, err := subPathAct(ctx, s)
@@ -141,7 +135,7 @@ func demoInside(ctx context.Context, out io.Writer, output format) error {
 		{Line: "sudo " + program + " scan", Purpose: "looks for such faults on this node, and changes nothing"},
 		{Line: program + " demo -o yaml", Purpose: "plays it again, and prints the Diagnosis of each act"},
 	}, nil))
-	if output != yamlFormat {
+	if output != verb.YAML {
 		return nil
 	}
 	return printDiagnoses(out, first, second)

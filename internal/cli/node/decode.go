@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxLineBytes bounds how much of a line is held at once, in bytes. A longer one is decoded in pieces.
@@ -57,7 +58,7 @@ func NewDecodeCommand() *cobra.Command {
 			}
 		}
 		d := logDecoder{in: bufio.NewReaderSize(cmd.InOrStdin(), maxLineBytes), out: bufio.NewWriter(cmd.OutOrStdout()), render: decodedText}
-		if *out == jsonFormat {
+		if *out == verb.JSON {
 			d.render = decodedJSON
 		}
 		_, err := verb.Await(cmd.Context(), func() (struct{}, error) { return struct{}{}, d.copyLines() }) // the writer of the log may never end
@@ -192,5 +193,5 @@ type decodedLine struct {
 }
 
 func decodedJSON(line logLine) (string, error) {
-	return jsonText(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
+	return render.JSON(decodedLine{kubelog.Decode(line.text), kubelog.Mentions(line.text), line.continues}, "")
 }

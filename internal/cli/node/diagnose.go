@@ -60,7 +60,7 @@ type diagnoseOptions struct {
 	device    string
 	container string
 	heal      bool
-	output    string
+	output    verb.Format
 }
 
 func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
@@ -75,18 +75,15 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 		"how long a pod's directory must be unchanged before the pod counts\nas gone, 5m to 720h")
 	flags.BoolVar(&o.heal, "heal", false, "carry out the plan")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
-	flags.StringVarP(&o.output, "output", "o", "text", "how to write: text, or the Diagnosis as json or yaml")
+	o.output = verb.Text
+	verb.AddFormat(cmd, &o.output, "how to write: text, or the Diagnosis as json or yaml", "is none of text, json, yaml", verb.Text, verb.JSON, verb.YAML)
 	o.change.addRoot(cmd)
 	o.addFrom(cmd, "operation-set", "container", "device", "heal")
 	verb.CompleteFlag(cmd, "operation-set", operations.Sets)
 	verb.CompleteFlag(cmd, "pod", lastPods)
 	verb.CompleteFlag(cmd, "container", func() []string { return nil })
 	verb.CompleteFlag(cmd, "device", blockDevices)
-	verb.CompleteFlag(cmd, "output", func() []string { return outputFormats })
 }
-
-// outputFormats are the ways to write a Diagnosis.
-var outputFormats = []string{"text", "json", "yaml"}
 
 func (o *diagnoseOptions) validate() error {
 	if err := o.scanOptions.validate(); err != nil {
@@ -102,8 +99,6 @@ func (o *diagnoseOptions) validate() error {
 		return fmt.Errorf("--container=%q: needs --pod", o.container)
 	case o.pod != "" && o.device != "":
 		return errors.New("--device: cannot be with --pod")
-	case !slices.Contains(outputFormats, o.output):
-		return fmt.Errorf("--output=%q: is none of %s", o.output, strings.Join(outputFormats, ", "))
 	case o.from != "":
 		return nil
 	case !o.heal:
@@ -146,7 +141,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if namespace, name, named := strings.Cut(o.pod, "/"); named && o.output == "text" { // else the Diagnosis says it, in each of its parts
+	if namespace, name, named := strings.Cut(o.pod, "/"); named && o.output == verb.Text { // else the Diagnosis says it, in each of its parts
 		if _, err := engine.pods.Pod(ctx, namespace, name); errors.Is(err, kubelet.ErrPodNotFound) {
 			return fmt.Errorf("get pod %s: %w", o.pod, err)
 		}
@@ -167,9 +162,9 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 	if err := o.printDiagnosis(cmd, d, s); err != nil {
 		return err
 	}
-	var b strings.Builder
-	writeGaps(&b, gaps)
-	if err := cmp.Or(verb.Write(s.out, s.view.Text(b.String())), diagnosisError(d)); err != nil {
+	p := &render.Page{Screen: s.view.Screen}
+	addGaps(p, gaps)
+	if err := cmp.Or(verb.Write(s.out, s.view.Text(p.String())), diagnosisError(d)); err != nil {
 		return err
 	}
 	return unseenError(gaps)
@@ -178,7 +173,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 // diagnosisPrinter is what people read of the Diagnosis.
 func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
 	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}, out: w}
-	if o.output != "text" {
+	if o.output != verb.Text {
 		s.out = io.Discard
 	}
 	return s
@@ -209,9 +204,9 @@ func (o diagnoseOptions) diagnose(ctx context.Context, engine *localEngine, stor
 // printDiagnosis writes the Diagnosis, or what came of it.
 func (o diagnoseOptions) printDiagnosis(cmd *cobra.Command, diagnosis *v1.Diagnosis, story *diagnosisPrinter) error {
 	switch output := cmd.OutOrStdout(); o.output {
-	case "json":
-		return writeJSON(output, diagnosis)
-	case "yaml":
+	case verb.JSON:
+		return render.WriteJSON(output, diagnosis)
+	case verb.YAML:
 		text, err := store.YAML(diagnosis)
 		if err != nil {
 			return err
@@ -322,24 +317,23 @@ func diagnosisSummary(diagnosis *v1.Diagnosis) string {
 
 // faultText is one of the Diagnosis.
 func (p *diagnosisPrinter) faultText(found v1.Fault) string {
-	var text strings.Builder
-	state := strings.ToLower(string(found.State))
-	text.WriteString(p.view.Wrap("", fmt.Sprintf("%s (%s)", found.Code, state), 0))
+	page := &render.Page{Screen: p.view.Screen}
+	page.Line(0, "%s (%s)", found.Code, strings.ToLower(string(found.State)))
 	if found.Pod != nil {
-		writeRow(&text, p.view.Screen, 2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
+		page.Row(2, "pod", scanPod{string(found.Pod.UID), found.Pod.Namespace, found.Pod.Name}.String())
 	}
-	writeRow(&text, p.view.Screen, 2, "container", found.Container)
-	writeRow(&text, p.view.Screen, 2, "volume", found.Volume)
+	page.Row(2, "container", found.Container)
+	page.Row(2, "volume", found.Volume)
 	if found.Mount != nil {
-		writeRow(&text, p.view.Screen, 2, "mount", found.Mount.Point)
+		page.Row(2, "mount", found.Mount.Point)
 	}
-	writeRow(&text, p.view.Screen, 2, "holder", found.Holder)
+	page.Row(2, "holder", found.Holder)
 	evidence := found.Evidence
 	if !p.view.verbose {
 		evidence = evidence[:min(len(evidence), 1)]
 	}
 	for i, e := range evidence {
-		writeRow(&text, p.view.Screen, 2, map[bool]string{true: "why"}[i == 0], e)
+		page.Row(2, map[bool]string{true: "why"}[i == 0], e)
 	}
-	return text.String()
+	return page.String()
 }

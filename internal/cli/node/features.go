@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/printable"
@@ -132,7 +133,7 @@ func chosenBackends(probe func(*sys.Feature) error) []chosenBackend {
 	}
 }
 
-func (r featureReport) writeText() string {
+func (r featureReport) writeText(s terminal.Screen) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Linux %s; kubediag is tested on %s and later\n\n", printable.Quoted(r.Kernel), r.OldestKernel)
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -143,10 +144,10 @@ func (r featureReport) writeText() string {
 	_ = t.Flush() // into memory
 	for _, a := range r.Features {
 		if a.Answer == "no" {
-			fmt.Fprintf(&text, "without %s: %s\n", a.Name, a.Without)
+			text.WriteString(s.Wrap("", fmt.Sprintf("without %s: %s", a.Name, a.Without), 2))
 		}
 		if a.Error != "" {
-			fmt.Fprintf(&text, "%s: %s\n", a.Name, printable.Quoted(a.Error))
+			text.WriteString(s.Wrap("", printable.Quoted(a.Name+": "+a.Error), 2))
 		}
 	}
 	fmt.Fprintln(&text)

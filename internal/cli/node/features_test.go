@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
@@ -108,10 +110,10 @@ walk: probe walk: not\x1bpermitted
 FOR      BACK END  WHICH MEANS
 unmount  kernel    by id
 `
-	if diff := cmp.Diff(want, r.writeText()); diff != "" {
+	if diff := cmp.Diff(want, r.writeText(terminal.Screen{})); diff != "" {
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
-	if err := writeFormat(brokenPipe{}, textFormat, r, r.writeText); !errors.Is(err, errBroken) {
+	if err := writeFormat(brokenPipe{}, verb.Text, r, r.writeText); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -18,23 +17,16 @@ import (
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
-	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // asRootRemedy is what to do if the look was not complete.
 const asRootRemedy = "run it as root in the host's PID namespace (in a pod: hostPID: true)"
 
-// writeGaps are lines of a report.
-func writeGaps(b *strings.Builder, gaps []mountstate.Gap) {
+// addGaps adds lines to a report.
+func addGaps(p *render.Page, gaps []mountstate.Gap) {
 	for _, g := range gaps {
-		fmt.Fprintf(b, "Not looked at: %s.\n", printable.Quoted(g.String()))
-	}
-}
-
-// writeNotes are the last lines of a report.
-func writeNotes(b *strings.Builder, notes []string) {
-	for _, note := range notes {
-		fmt.Fprintf(b, "Note: %s.\n", printable.Quoted(note))
+		p.Line(0, "Not looked at: %s.", g)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // holdersReport is the report of holders about a device that was named, as it is in JSON.
@@ -297,7 +298,7 @@ func (l holderCoverage) coverageText() string {
 	if left := l.uninspected(); len(left) > 0 {
 		text += " Not looked at: " + strings.Join(left, ", ") + "."
 	}
-	return text + "\n"
+	return text
 }
 
 // mayHideHolder reports whether something may hold a device and was not looked at.
@@ -318,5 +319,5 @@ func countProcesses(n int) string { return verb.Plural(n, "process", "processes"
 
 // originText is where it was looked from.
 func (l coverageOrigin) originText() string {
-	return fmt.Sprintf("in %.1f ms: %s", l.Milliseconds, locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
+	return fmt.Sprintf("in %s: %s", render.Milliseconds(l.Milliseconds), locationText(l.KubeletPID, l.KubeletRoot, l.MountNamespace))
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -25,7 +26,9 @@ import (
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/render"
 )
 
 const globalMount = "/var/lib/kubelet/plugins/kubernetes.io/rbd/mounts/pvc-1"
@@ -141,7 +144,7 @@ func TestHoldersReports(t *testing.T) {
 	t.Parallel()
 	reports := holdersReports(t)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		for _, f := range []outputFormat{textFormat, jsonFormat} {
+		for _, f := range []verb.Format{verb.Text, verb.JSON} {
 			t.Run(name+"."+string(f), func(t *testing.T) {
 				t.Parallel()
 				file := "testdata/holders-" + name + "." + string(f)
@@ -178,8 +181,30 @@ func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	for state, want := range map[string]error{stateFree: errUnseen, stateInUse: nil, stateHeld: verb.ErrFaults} {
 		r := &holdersReport{schemaVersion, deviceUse{Device: useDevice{State: state}}}
 		r.Looked.NotLookedAt = []mountstate.Gap{{What: "1 process", Why: "it refuses"}}
-		if err := writeReport(io.Discard, textFormat, r); !errors.Is(err, want) {
+		if err := writeReport(io.Discard, verb.Text, r); !errors.Is(err, want) {
 			t.Errorf("%s: ends with %v, want %v", state, err, want)
+		}
+	}
+}
+
+// TestReportsFitTheScreen: a line is longer than the screen only where it has one word that is, or is to be pasted.
+func TestReportsFitTheScreen(t *testing.T) {
+	t.Parallel()
+	s := terminal.Screen{Width: 60, Terminal: true}
+	texts := map[string]string{
+		"probe": (&probeReport{Path: "/mnt", Evidence: []string{strings.Repeat("no answer ", 20)}}).reportText(s),
+		"lint": (&lintReport{Findings: []lint.Located{{File: "a.yaml", Finding: lint.Finding{Kind: "Pod", Name: "p",
+			Summary: strings.Repeat("a volume ", 20), Cure: strings.Repeat("change it ", 20)}}}}).reportText(s),
+	}
+	for name, r := range holdersReports(t) {
+		texts["holders "+name] = r.reportText(s)
+	}
+	for name, text := range texts {
+		for line := range strings.Lines(text) {
+			words := strings.Fields(line)
+			if terminal.Columns(strings.TrimSuffix(line, "\n")) > s.Width && len(words) > 0 && terminal.Columns(words[len(words)-1]) < s.Width/2 {
+				t.Errorf("%s: a line is too long: %q", name, line)
+			}
 		}
 	}
 }
@@ -189,7 +214,7 @@ func TestAHolderHasItsKeysWhereThereIsNothingToSay(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	var got map[string]json.RawMessage
-	err := writeJSON(&b, newUseHolder(device.HolderInfo{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
+	err := render.WriteJSON(&b, newUseHolder(device.HolderInfo{Holder: devholder.Holder{Kind: devholder.RawOpen}}))
 	if err = errors.Join(err, json.Unmarshal([]byte(b.String()), &got)); err != nil {
 		t.Fatal(err)
 	}
@@ -219,10 +244,10 @@ func TestManyHoldersAreCountedForPeople(t *testing.T) {
 	for range maxHolders + 2 {
 		u.Holders = append(u.Holders, newUseHolder(exporterHolder()))
 	}
-	var b strings.Builder
-	u.writeText(&b)
+	b := &render.Page{}
+	u.addTo(b)
 	if n := strings.Count(b.String(), "\n  mount /host"); n != maxHolders || !strings.Contains(b.String(), "and 2 holders more") {
-		t.Errorf("%d holders told:\n%s", n, &b)
+		t.Errorf("%d holders told:\n%s", n, b)
 	}
 	if n := strings.Count(b.String(), "mountPropagation: HostToContainer"); n != 1 {
 		t.Errorf("the change is told %d times", n)

@@ -14,17 +14,18 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // deviceReport is what the verb holders has to say.
 type deviceReport interface {
-	reportText() string
+	reportText(s terminal.Screen) string
 	// finalError is ErrFaults if there are faults, and errUnseen if there are none but may be.
 	finalError() error
 }
 
 // writeReport writes a report, and ends as it does.
-func writeReport(w io.Writer, f outputFormat, r deviceReport) error {
+func writeReport(w io.Writer, f verb.Format, r deviceReport) error {
 	if err := writeFormat(w, f, r, r.reportText); err != nil {
 		return err
 	}
@@ -52,74 +53,72 @@ func holdersError(uses []deviceUse, from coverageOrigin) error {
 func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 
 // reportText is the device, a block for each holder, and a line about what was looked at.
-func (r *holdersReport) reportText() string {
-	var text strings.Builder
-	r.deviceUse.writeText(&text)
+func (r *holdersReport) reportText(s terminal.Screen) string {
+	p := &render.Page{Screen: s}
+	r.deviceUse.addTo(p)
 	if r.foreign {
-		r.writeHolders(&text) // the user who names a device wants to know
+		r.addHolders(p) // the user who names a device wants to know
 	}
 	if r.isHeld() || r.foreign || r.Device.State == stateUnknown {
-		text.WriteByte('\n')
+		p.Blank()
 	}
-	r.Looked.coverageOrigin.writeGapText(&text)
-	text.WriteString(r.Looked.coverageText())
-	writeNotes(&text, r.Looked.Notes)
-	return text.String()
+	r.Looked.addTo(p, "")
+	return p.String()
 }
 
 // reportText is that of each device.
-func (r *abandonedReport) reportText() string {
-	var text strings.Builder
+func (r *abandonedReport) reportText(s terminal.Screen) string {
+	p := &render.Page{Screen: s}
 	held := 0
 	for _, u := range r.Devices {
-		u.writeText(&text)
-		text.WriteByte('\n')
+		u.addTo(p)
+		p.Blank()
 		if u.isHeld() {
 			held++
 		}
 	}
-	r.Looked.coverageOrigin.writeGapText(&text)
+	verdict := fmt.Sprintf("%s mounted only elsewhere, %d held. ", verb.Count(len(r.Devices), "device"), held)
 	switch {
 	case len(r.Devices) == 0 && r.Looked.mayHideHolder():
-		text.WriteString("No device was seen that is mounted somewhere, but not where the kubelet runs. ")
+		verdict = "No device was seen that is mounted somewhere, but not where the kubelet runs. "
 	case len(r.Devices) == 0:
-		text.WriteString("Every mounted device is also mounted where the kubelet runs. ")
-	default:
-		fmt.Fprintf(&text, "%s mounted only elsewhere, %d held. ", verb.Count(len(r.Devices), "device"), held)
+		verdict = "Every mounted device is also mounted where the kubelet runs. "
 	}
-	text.WriteString(r.Looked.coverageText())
-	writeNotes(&text, r.Looked.Notes)
-	return text.String()
+	r.Looked.addTo(p, verdict)
+	return p.String()
 }
 
-// writeGapText is what was not looked at, and what is to be known of the rest.
-func (l coverageOrigin) writeGapText(b *strings.Builder) {
+// addTo adds what was not looked at, the verdict, what was looked at, and what is to be known of that.
+func (l holderCoverage) addTo(p *render.Page, verdict string) {
 	for _, e := range l.NameErrors {
-		fmt.Fprintf(b, "Names of containers and pods may be missing: %s\n", printable.Quoted(e))
+		p.Line(0, "Names of containers and pods may be missing: %s", e)
 	}
-	writeGaps(b, l.NotLookedAt)
+	addGaps(p, l.NotLookedAt)
+	p.Line(0, "%s%s", verdict, l.coverageText())
+	for _, note := range l.Notes {
+		p.Line(0, "Note: %s.", note)
+	}
 }
 
-func (u deviceUse) writeText(text *strings.Builder) {
+func (u deviceUse) addTo(p *render.Page) {
 	d := u.Device
-	fmt.Fprintf(text, "%s %s\n", d.titleText(), u.verdictText())
-	if d.MountPoint != "" {
-		writeRow(text, terminal.Screen{}, 2, "mounted", d.MountPoint)
-	}
+	p.Line(0, "%s %s", d.titleText(), u.verdictText())
+	p.Row(2, "mounted", d.MountPoint)
 	if d.Untested != "" {
-		writeRow(text, terminal.Screen{}, 2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
+		p.Row(2, "untested", "the kernel could not be asked whether it is busy: "+d.Untested)
 	}
 	switch d.State {
 	case stateInUse:
-		u.writeUses(text)
+		u.addUses(p)
 	case stateHeld, stateUnknown:
-		u.writeHolders(text)
+		u.addHolders(p)
 	}
 	for i, h := range u.Hidden {
 		if i == 0 {
-			text.WriteString("\n  What was found does not explain that it is busy. Any of these may hold it unseen:\n")
+			p.Blank()
+			p.Line(2, "What was found does not explain that it is busy. Any of these may hold it unseen:")
 		}
-		fmt.Fprintf(text, "    - %s\n", printable.Quoted(h))
+		p.Line(4, "- %s", h)
 	}
 }
 
@@ -155,10 +154,10 @@ func (u deviceUse) verdictText() string {
 	return "is held."
 }
 
-// writeUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
-func (u deviceUse) writeUses(text *strings.Builder) {
+// addUses says why a device is in use as it should be. A list of its users would be long, and of no use to people.
+func (u deviceUse) addUses(p *render.Page) {
 	for _, why := range u.Device.InUseBy {
-		writeRow(text, terminal.Screen{}, 2, "because", why)
+		p.Row(2, "because", why)
 	}
 	namespaces := map[uint64]bool{}
 	mounts := 0
@@ -168,36 +167,40 @@ func (u deviceUse) writeUses(text *strings.Builder) {
 			namespaces[h.MountNamespace] = true
 		}
 	}
-	writeRow(text, terminal.Screen{}, 2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
+	p.Row(2, "used by", fmt.Sprintf("%s in %s, %d others; -o json lists all",
 		verb.Count(mounts, "mount"), verb.Count(len(namespaces), "mount namespace"), len(u.Holders)-mounts))
 }
 
 // maxHolders is how many holders of a device are told to people.
 const maxHolders = 50
 
-func (u deviceUse) writeHolders(text *strings.Builder) {
+func (u deviceUse) addHolders(p *render.Page) {
 	if !u.Device.Removable && u.Device.Why != "" && len(u.Holders) > 0 {
-		writeRow(text, terminal.Screen{}, 2, "stays", u.Device.Why)
+		p.Row(2, "stays", u.Device.Why)
 	}
 	for _, h := range u.Holders[:min(len(u.Holders), maxHolders)] {
-		text.WriteByte('\n')
-		h.writeText(text)
+		p.Blank()
+		h.addTo(p)
 	}
 	if more := len(u.Holders) - maxHolders; more > 0 {
-		fmt.Fprintf(text, "\n  and %s more, which -o json lists\n", verb.Count(more, "holder"))
+		p.Blank()
+		p.Line(2, "and %s more, which -o json lists", verb.Count(more, "holder"))
 	}
 	if u.release != "" {
-		fmt.Fprintf(text, "\n  To release it:\n\n    %s\n", printable.Quoted(u.release))
+		p.Blank()
+		p.Line(2, "To release it:")
+		p.Blank()
+		p.Paste(4, u.release)
 	}
-	u.writePatches(text)
+	u.addPatches(p)
 }
 
-func (h useHolder) writeText(text *strings.Builder) {
+func (h useHolder) addTo(p *render.Page) {
 	where := h.Path
 	if h.Mount != nil {
 		where = h.MountPoint
 	}
-	fmt.Fprintf(text, "  %s %s\n", h.Kind, printable.Quoted(where))
+	p.Line(2, "%s %s", h.Kind, where)
 	container := h.Container
 	if h.Since != nil {
 		container += ", made " + h.Since.UTC().Format(time.RFC3339)
@@ -216,7 +219,7 @@ func (h useHolder) writeText(text *strings.Builder) {
 		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
 		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
 	} {
-		writeRow(text, terminal.Screen{}, 4, line[0], line[1])
+		p.Row(4, line[0], line[1])
 	}
 }
 
@@ -263,8 +266,8 @@ func (m *volumeMount) String() string {
 	return fmt.Sprintf("%shostPath %q at %q, mountPropagation %s", name, m.HostPath, m.MountPath, m.MountPropagation)
 }
 
-// writePatches writes each change once that keeps it from happening again.
-func (u deviceUse) writePatches(text *strings.Builder) {
+// addPatches adds each change once that keeps it from happening again.
+func (u deviceUse) addPatches(p *render.Page) {
 	var shown []string
 	for _, h := range u.Holders {
 		if h.Patch == "" || slices.Contains(shown, h.Patch) {
@@ -275,16 +278,11 @@ func (u deviceUse) writePatches(text *strings.Builder) {
 		if whose == "" {
 			whose = "what made pod " + h.Pod.String()
 		}
-		fmt.Fprintf(text, "\n  So that it does not come back, patch %s:\n\n", printable.Quoted(whose))
+		p.Blank()
+		p.Line(2, "So that it does not come back, patch %s:", whose)
+		p.Blank()
 		for line := range strings.Lines(h.Patch) {
-			fmt.Fprintf(text, "    %s\n", printable.Quoted(strings.TrimSuffix(line, "\n")))
+			p.Paste(4, strings.TrimSuffix(line, "\n"))
 		}
-	}
-}
-
-// writeRow writes a row of a block, unless it is empty. On a terminal it is broken at the width; machines read it unbroken.
-func writeRow(b *strings.Builder, s terminal.Screen, indent int, name, value string) {
-	if value != "" {
-		b.WriteString(s.Wrap(fmt.Sprintf("%*s%-10s ", indent, "", name), printable.Quoted(value), indent+11))
 	}
 }

@@ -25,7 +25,7 @@ const maxLintFiles = 100_000
 
 // NewLintCommand makes the verb lint.
 func NewLintCommand() *cobra.Command {
-	o := lintOptions{format: textFormat}
+	o := lintOptions{format: verb.Text}
 	cmd := &cobra.Command{
 		Use:   "lint -f FILE...",
 		Short: "Find workloads at risk of a mount fault in manifests, and write the change that cures each",
@@ -54,7 +54,7 @@ type lintOptions struct {
 	files   []string
 	version string
 	root    string
-	format  outputFormat
+	format  verb.Format
 }
 
 func (o *lintOptions) addFlags(cmd *cobra.Command) {
@@ -63,7 +63,7 @@ func (o *lintOptions) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: before 1.19 a subPath is a risk\n(default: 1.19 or later)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
 	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
-		`must be one of ["text" "json" "github"]`, string(textFormat), string(jsonFormat), string(gitHubFormat))
+		`must be one of ["text" "json" "github"]`, verb.Text, verb.JSON, gitHubFormat)
 	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})

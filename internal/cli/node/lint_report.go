@@ -10,13 +10,15 @@ import (
 	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/lint"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // gitHubFormat has lint write for workflows of GitHub.
-const gitHubFormat outputFormat = "github"
+const gitHubFormat verb.Format = "github"
 
 // lintReport is the result of lint, as it is in JSON.
 type lintReport struct {
@@ -57,22 +59,13 @@ func objectName(f lint.Located) string {
 }
 
 // reportText is the report for people.
-func (r *lintReport) reportText() string {
-	var text strings.Builder
+func (r *lintReport) reportText(s terminal.Screen) string {
+	p := &render.Page{Screen: s}
 	for _, f := range r.Findings {
-		fmt.Fprintf(&text, "%s:%d: %s: %s: %s\n", printable.Quoted(f.File), f.Line, f.Rule, printable.Quoted(objectName(f)),
-			printable.Quoted(f.Summary))
-		fmt.Fprintf(&text, "  Cure: %s.\n", printable.Quoted(f.Cure))
-		if f.Patch != "" {
-			text.WriteString("  Patch:\n")
-			for line := range strings.Lines(f.Patch) {
-				text.WriteString("    " + printable.Text(line))
-			}
-		}
-		text.WriteString("\n")
+		p.Risk(fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Rule, objectName(f)), f.Finding)
 	}
-	text.WriteString(r.verdictText() + "\n")
-	return text.String()
+	p.Line(0, "%s", r.verdictText())
+	return p.String()
 }
 
 // verdictText is the last line for people.
@@ -99,7 +92,7 @@ func (r *lintReport) verdictText() string {
 }
 
 // gitHubAnnotations are the findings as commands of GitHub's workflows, which show each beside its line.
-func (r *lintReport) gitHubAnnotations() string {
+func (r *lintReport) gitHubAnnotations(terminal.Screen) string {
 	var b strings.Builder
 	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -12,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // brokenPipe takes nothing.
@@ -25,7 +28,7 @@ func TestJSONHasNothingForTerminals(t *testing.T) {
 	t.Parallel()
 	in := map[string]string{"key\u009b": "\x1b[31m \u009b \u202e \U000e0001 é <&> \\"}
 	var b strings.Builder
-	if err := writeJSON(&b, in); err != nil {
+	if err := render.WriteJSON(&b, in); err != nil {
 		t.Fatal(err)
 	}
 	if strings.ContainsFunc(b.String(), func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' }) {
@@ -38,7 +41,7 @@ func TestJSONHasNothingForTerminals(t *testing.T) {
 	if diff := cmp.Diff(in, out); diff != "" {
 		t.Errorf("read back (-want +got):\n%s", diff)
 	}
-	if err := writeJSON(brokenPipe{}, in); !errors.Is(err, errBroken) {
+	if err := render.WriteJSON(brokenPipe{}, in); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want that of the pipe", err)
 	}
 }
@@ -47,11 +50,11 @@ func TestFormat(t *testing.T) {
 	t.Parallel()
 	cmd := &cobra.Command{}
 	f := addFormat(cmd)
-	if err := cmd.Flags().Set("output", "json"); err != nil || *f != jsonFormat {
+	if err := cmd.Flags().Set("output", "json"); err != nil || *f != verb.JSON {
 		t.Errorf("format %q, %v, want json", *f, err)
 	}
 	for _, bad := range []string{"", "xml", "JSON", "yaml"} {
-		if err := cmd.Flags().Set("output", bad); err == nil || !strings.Contains(err.Error(), `must be "text" or "json"`) || *f != jsonFormat {
+		if err := cmd.Flags().Set("output", bad); err == nil || !strings.Contains(err.Error(), `must be "text" or "json"`) || *f != verb.JSON {
 			t.Errorf("%q is taken as a format", bad)
 		}
 	}

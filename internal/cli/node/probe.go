@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountns"
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // Bounds of probe's --timeout.
@@ -191,30 +192,30 @@ func unknownError(a asking.Answer) error {
 }
 
 // reportText is for people.
-func (r *probeReport) reportText() string {
-	var text strings.Builder
-	if entry, ok := fault.Known().Lookup(r.Code); ok {
-		fmt.Fprintf(&text, "%s (%s): %s\n", r.Code, entry.Severity, entry.Title)
-	} else if r.bindUntried {
-		text.WriteString("Alive, but whether a container could be started with it is not known\n")
-	} else {
-		text.WriteString("Alive\n")
-	}
-	writeRow(&text, terminal.Screen{}, 2, "path", r.Path)
-	writeRow(&text, terminal.Screen{}, 2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
+func (r *probeReport) reportText(s terminal.Screen) string {
+	p := &render.Page{Screen: s}
+	entry, known := fault.Known().Lookup(r.Code)
 	label := "why"
+	switch {
+	case known:
+		p.Line(0, "%s (%s): %s", r.Code, entry.Severity, entry.Title)
+	case r.bindUntried:
+		p.Line(0, "Alive, but whether a container could be started with it is not known")
+	default:
+		p.Line(0, "Alive")
+	}
+	p.Row(2, "path", r.Path)
+	p.Row(2, "mount", fmt.Sprintf("%s, %s, device %s, root %s", r.Mount.Point, r.Mount.FSType, r.Mount.Device, r.Mount.Root))
 	if r.Code == "" {
 		label = "note"
 	}
 	for _, e := range r.Evidence {
-		writeRow(&text, terminal.Screen{}, 2, label, e)
+		p.Row(2, label, e)
 		label = ""
 	}
-	if entry, ok := fault.Known().Lookup(r.Code); ok {
-		for _, line := range remedyLines(entry, thisProgram()) {
-			writeRow(&text, terminal.Screen{}, 2, line[0], line[1])
-		}
+	if known {
+		addRemedy(p, entry, thisProgram())
 	}
-	fmt.Fprintf(&text, "Took %.1f ms.\n", r.Milliseconds)
-	return text.String()
+	p.Line(0, "Took %s.", render.Milliseconds(r.Milliseconds))
+	return p.String()
 }

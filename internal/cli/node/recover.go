@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // NewRecoverCommand makes the verb recover. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -55,7 +56,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 type changeOptions struct {
 	yes, dryRun, verbose bool
 	dataRoot             string
-	out                  *outputFormat
+	out                  *verb.Format
 }
 
 func (o *changeOptions) addFlags(cmd *cobra.Command) {
@@ -122,7 +123,7 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	w := cmd.OutOrStdout()
-	if *o.change.out == textFormat {
+	if *o.change.out == verb.Text {
 		_, err := o.recoverFaults(cmd, args, w)
 		return err
 	}
@@ -130,7 +131,7 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 	if rec == nil {
 		return err
 	}
-	return cmp.Or(writeJSON(w, rec.recoverReportOf()), err)
+	return cmp.Or(render.WriteJSON(w, rec.recoverReportOf()), err)
 }
 
 // recoverFaults looks, plans, repairs and proves. It writes what people read to w. The recovery is there once it has

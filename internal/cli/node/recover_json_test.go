@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // diagnosisOf has one operation, which has these actions.
@@ -73,7 +74,7 @@ func TestChangeReports(t *testing.T) {
 	t.Parallel()
 	for name, r := range changeReports(t) {
 		var b bytes.Buffer
-		if err := writeJSON(&b, r); err != nil {
+		if err := render.WriteJSON(&b, r); err != nil {
 			t.Fatal(err)
 		}
 		compareGolden(t, name+".json", b.String())
@@ -107,7 +108,7 @@ func TestRecoverReport(t *testing.T) {
 // TestJSONAsksNothing: JSON is for programs, so no question is asked, on a terminal neither.
 func TestJSONAsksNothing(t *testing.T) {
 	t.Parallel()
-	out := jsonFormat
+	out := verb.JSON
 	cmd := &cobra.Command{}
 	cmd.SetIn(strings.NewReader("y\n"))
 	err := changeOptions{out: &out}.confirmOnTerminal(cmd, "?", "kubediag recover --yes", nil)

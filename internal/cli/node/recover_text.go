@@ -264,7 +264,7 @@ func (r *recovery) confirmPlan(cmd *cobra.Command, o changeOptions) error {
 // confirmOnTerminal asks a question on the terminal. line is what to type if no question can be asked. details is what was
 // left out of the plan; nil: nothing.
 func (o changeOptions) confirmOnTerminal(cmd *cobra.Command, question, line string, details func() string) error {
-	if *o.out == jsonFormat {
+	if *o.out == verb.JSON {
 		return fmt.Errorf("%w: nothing was changed: --output=json asks nothing. To carry out the plan, type: %s", verb.ErrRefused, line)
 	}
 	yes, asked, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), question, details)

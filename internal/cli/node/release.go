@@ -81,12 +81,12 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 	if r.before, err = l.inspectDevice(ctx, r.device, time.Now()); err != nil {
 		return err
 	}
-	if *change.out == jsonFormat {
+	if *change.out == verb.JSON {
 		r.out = io.Discard
 	}
 	err = r.runRelease(cmd, name, change)
-	if *change.out == jsonFormat {
-		return cmp.Or(writeJSON(output, r.releaseReportOf()), err)
+	if *change.out == verb.JSON {
+		return cmp.Or(render.WriteJSON(output, r.releaseReportOf()), err)
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change chang
 		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
-	if err := verb.Write(r.out, view.Text(r.before.reportText())); err != nil {
+	if err := verb.Write(r.out, view.Text(r.before.reportText(view.Screen))); err != nil {
 		return err
 	}
 	if done, err := r.checkReleasable(); done {
@@ -184,7 +184,7 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 		text = "Released: " + name + " is free: the kernel lets it be opened exclusively, and nothing was found that has it.\n"
 	} else {
 		target.progress, target.reason = progressFailed, cmp.Or(target.reason, "a second look still finds it held")
-		text, err = after.reportText(), verb.ErrFaults
+		text, err = after.reportText(r.view.Screen), verb.ErrFaults
 	}
 	if ended == progressFailed {
 		text += printable.Quoted("The repair ended with: "+target.reason) + "\n"

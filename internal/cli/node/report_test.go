@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // runVerb runs a verb that must end well and gives what it writes.
@@ -201,7 +202,7 @@ func TestReports(t *testing.T) {
 		compareGolden(t, name+".v", scanView{scanReport: report, verbose: true}.reportText())
 		compareGolden(t, name+".brief", report.briefLine())
 		var b bytes.Buffer
-		if err := writeJSON(&b, report); err != nil {
+		if err := render.WriteJSON(&b, report); err != nil {
 			t.Fatal(err)
 		}
 		compareGolden(t, name+".json", b.String())

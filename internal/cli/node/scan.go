@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -69,7 +70,7 @@ type scanOptions struct {
 	watch     time.Duration
 	brief     bool
 	verbose   bool
-	out       *outputFormat
+	out       *verb.Format
 }
 
 func (o *scanOptions) addFlags(cmd *cobra.Command) {
@@ -133,7 +134,7 @@ func (o *scanOptions) validate() error {
 		return errors.New("--watch: cannot be with --from: a bundle does not change")
 	case o.watch != 0 && o.pods == "-":
 		return errors.New("--watch: cannot be with --pods=-: standard input is read once")
-	case o.brief && *o.out == jsonFormat:
+	case o.brief && *o.out == verb.JSON:
 		return errors.New("--brief: cannot be with --output=json")
 	case o.brief && o.verbose:
 		return errors.New("--brief: cannot be with --verbose")
@@ -157,8 +158,8 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 	switch {
 	case o.brief:
 		err = verb.Write(output, report.briefLine())
-	case *o.out == jsonFormat:
-		err = writeJSON(output, report)
+	case *o.out == verb.JSON:
+		err = render.WriteJSON(output, report)
 	case o.from != "":
 		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:

@@ -8,21 +8,18 @@ import (
 	"strconv"
 	"strings"
 
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
-// Widths from which on the table has more columns.
-const (
-	wideTable   = 100 // the volume has a column
-	narrowTable = 60  // the subject has one
-)
+// wideTable is the width from which on the volume has a column.
+const wideTable = 100
 
 // tableText has a row for each place and the reason below it.
 func (v scanView) tableText(places []faultPlace) string {
-	rows := []terminal.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
+	rows := []render.Row{{Cells: []string{"#", "FAULT", "HURTS", "HEAL", "POD OR DEVICE"}}}
 	wide := v.Width == 0 || v.Width >= wideTable
 	if wide {
 		rows[0].Cells = append(rows[0].Cells, "VOLUME")
@@ -33,46 +30,9 @@ func (v scanView) tableText(places []faultPlace) string {
 		if wide {
 			cells = append(cells, p.volumeText())
 		}
-		rows = append(rows, terminal.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reasonText(!wide)})
+		rows = append(rows, render.Row{Cells: cells, Colour: verb.Colours[first.Impact], Below: p.reasonText(!wide)})
 	}
-	if v.Width > 0 && v.Width < narrowTable {
-		return v.narrowTable(rows[1:])
-	}
-	widths := v.columnWidths(rows)
-	return v.Table(rows, widths, 2, widths[0]+4)
-}
-
-// narrowTable is the table where a row does not fit on a line.
-func (v scanView) narrowTable(rows []terminal.Row) string {
-	var b strings.Builder
-	for _, row := range rows {
-		b.WriteString(v.Cut(row.Cells[0]+" "+strings.Join(row.Cells[1:4], ", "), v.Width) + "\n")
-		b.WriteString("  " + v.Cut(row.Cells[4], v.Width-2) + "\n")
-		b.WriteString(v.Wrap("  ", row.Below, 2))
-	}
-	return b.String()
-}
-
-// columnWidths gives the last columns what the others leave: to the volume a third of it at most, if the subject needs
-// the rest.
-func (v scanView) columnWidths(rows []terminal.Row) []int {
-	widths := terminal.Widths(rows)
-	if v.Width == 0 {
-		return widths
-	}
-	rest := v.Width
-	for _, width := range widths[:4] {
-		rest -= width + 2
-	}
-	if len(widths) > 5 {
-		rest -= 2
-		if widths[4]+widths[5] > rest {
-			widths[5] = min(widths[5], max(rest/3, rest-widths[4]))
-		}
-		rest -= widths[5]
-	}
-	widths[4] = min(widths[4], rest)
-	return widths
+	return render.Table{Rows: rows, Painted: 2, Subject: 4, Numbered: true}.Text(v.Screen)
 }
 
 // subjectText is what is hurt.

@@ -13,6 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // scanView writes a report for people.
@@ -129,8 +130,8 @@ func (v scanView) nameLine(label string, pods []string) string {
 	if len(pods) == 0 {
 		return ""
 	}
-	const maxNames = 20
-	if v.Width > 0 && v.Width < narrowTable {
+	const maxNames, narrowNames = 20, 60
+	if v.Width > 0 && v.Width < narrowNames {
 		pods = slices.Clone(pods)
 		for i := range pods {
 			pods[i] = v.Cut(printable.Quoted(pods[i]), v.Width-6)
@@ -170,14 +171,7 @@ func (v scanView) coverageText() string {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
 	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
-		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), formatDuration(l.Milliseconds))
-}
-
-func formatDuration(milliseconds float64) string {
-	if milliseconds >= 1000 {
-		return strconv.FormatFloat(milliseconds/1000, 'f', 1, 64) + " s"
-	}
-	return strconv.FormatFloat(milliseconds, 'f', 1, 64) + " ms"
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds))
 }
 
 // nextCommandsText is what to type.

@@ -23,6 +23,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // schemaDir has the schemas of what verbs write as JSON, for those who read it.
@@ -148,7 +149,7 @@ func checkSchema(t *testing.T, verb string, kind reflect.Type, key string, writt
 	validator := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default)
 	for name, r := range written {
 		var text bytes.Buffer
-		if err := writeJSON(&text, r); err != nil {
+		if err := render.WriteJSON(&text, r); err != nil {
 			t.Fatal(err)
 		}
 		var value any

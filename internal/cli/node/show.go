@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxShown bounds how many faults of one place are listed beside the first.
@@ -61,8 +62,8 @@ func (o scanOptions) runShow(cmd *cobra.Command, name string) error {
 		return err
 	}
 	w := cmd.OutOrStdout()
-	if *o.out == jsonFormat {
-		return writeJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
+	if *o.out == verb.JSON {
+		return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
 	}
 	return verb.Write(w, r.options.newView(w, r.report).reviewText(r, time.Now()))
 }
@@ -191,49 +192,35 @@ func commandsWithoutEffect(list []fault.Command) []fault.Command {
 
 // evidenceText is a fault with all that is known of it.
 func (v scanView) evidenceText(found *scanFault) string {
-	var text strings.Builder
+	p := &render.Page{Screen: v.Screen}
 	entry := fault.Known().Entry(found.Code)
-	fmt.Fprintf(&text, "%d. %s (%s): %s\n", found.Place, found.Code, entry.Severity, entry.Title)
-	held := ""
+	p.Line(0, "%d. %s (%s): %s", found.Place, found.Code, entry.Severity, entry.Title)
+	held, holder := "", found.Holder
 	if found.ofDevice() {
 		held = found.Mount.Device
 	}
-	for _, line := range append([][2]string{
+	if found.Details.Driver != "" { // it has a line of its own
+		holder = ""
+	}
+	for _, line := range [][2]string{
 		{"hurts", verb.Hurts[found.Impact]}, {"pod", found.Pod.String()}, {"workload", found.Details.Workload.String()}, {"container", found.Container},
-		{"volume", found.volumeText()}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", found.holderText()},
-	}, found.reasonLines()...) {
-		writeRow(&text, v.Screen, 2, line[0], line[1])
+		{"volume", found.volumeText()}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", holder},
+	} {
+		p.Row(2, line[0], line[1])
 	}
-	writeRow(&text, v.Screen, 2, "heal", verb.Heals[found.Heal])
-	writeRow(&text, v.Screen, 2, "plan", found.Plan)
-	for _, line := range remedyLines(entry, v.program) {
-		screen := v.Screen
-		if line[0] == "runbook" {
-			screen.Width = 0 // it is to be pasted
-		}
-		writeRow(&text, screen, 2, line[0], line[1])
-	}
-	return text.String()
-}
-
-func (f *scanFault) reasonLines() (lines [][2]string) {
 	label := "why"
-	for _, e := range f.Evidence {
-		lines = append(lines, [2]string{label, e})
+	for _, e := range found.Evidence {
+		p.Row(2, label, e)
 		label = ""
 	}
-	return lines
+	p.Row(2, "heal", verb.Heals[found.Heal])
+	p.Row(2, "plan", found.Plan)
+	addRemedy(p, entry, v.program)
+	return p.String()
 }
 
-// holderText is who holds the device. The driver of a volume has a line of its own.
-func (f *scanFault) holderText() string {
-	if f.Details.Driver != "" {
-		return ""
-	}
-	return f.Holder
-}
-
-// remedyLines are what to do about a fault, as lines of text.
-func remedyLines(entry fault.Entry, p programName) [][2]string {
-	return [][2]string{{"repair", entry.Repair}, {"runbook", p.commandLine("kubediag explain " + string(entry.Code))}}
+// addRemedy adds what to do about a fault.
+func addRemedy(p *render.Page, entry fault.Entry, program programName) {
+	p.Row(2, "repair", entry.Repair)
+	p.Paste(2, "runbook    "+program.commandLine("kubediag explain "+string(entry.Code)))
 }

@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // faultChange is a fault that has come or gone between two scans.
@@ -80,7 +81,7 @@ func (w *scanWatcher) scanOnce(ctx context.Context) error {
 	}
 	w.last = report
 	switch {
-	case *w.options.out == jsonFormat:
+	case *w.options.out == verb.JSON:
 		return w.writeLines(changes)
 	case w.options.brief:
 		if first || len(changes) > 0 || report.Verdict.NotJudged != notJudged {
@@ -94,7 +95,7 @@ func (w *scanWatcher) scanOnce(ctx context.Context) error {
 // writeLines are the changes as JSON, one object a line.
 func (w *scanWatcher) writeLines(changes []faultChange) error {
 	for _, c := range changes {
-		text, err := jsonText(c, "")
+		text, err := render.JSON(c, "")
 		if err != nil {
 			return err
 		}

@@ -10,15 +10,25 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// Format is how a verb writes. The empty one is for people.
+type Format string
+
+// Formats that more than one verb knows.
+const (
+	Text Format = "text"
+	JSON Format = "json"
+	YAML Format = "yaml"
+)
+
 // choice is the value of a flag that is one of several.
-type choice[T ~string] struct {
-	to   *T
+type choice struct {
+	to   *Format
 	of   []string
 	must string // why any other is refused
 }
 
 // String is the value.
-func (c *choice[T]) String() string {
+func (c *choice) String() string {
 	if c.to == nil {
 		return "" // pflag asks a zero value
 	}
@@ -26,19 +36,20 @@ func (c *choice[T]) String() string {
 }
 
 // Type is what the flag's help calls the value.
-func (*choice[T]) Type() string { return "format" }
+func (*choice) Type() string { return "format" }
 
 // Set takes the value of the flag.
-func (c *choice[T]) Set(value string) error {
+func (c *choice) Set(value string) error {
 	if !slices.Contains(c.of, value) {
 		return errors.New(c.must)
 	}
-	*c.to = T(value)
+	*c.to = Format(value)
 	return nil
 }
 
 // AddFormat gives a verb its flag -o, which takes one of several formats and refuses any other because of must.
-func AddFormat[T ~string](cmd *cobra.Command, to *T, usage, must string, formats ...string) {
-	cmd.Flags().VarP(&choice[T]{to, formats, must}, "output", "o", usage)
-	CompleteFlag(cmd, "output", func() []string { return formats })
+func AddFormat(cmd *cobra.Command, to *Format, usage, must string, formats ...Format) {
+	names := Distinct(formats, func(f Format) string { return string(f) })
+	cmd.Flags().VarP(&choice{to, names, must}, "output", "o", usage)
+	CompleteFlag(cmd, "output", func() []string { return names })
 }
