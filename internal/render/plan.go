@@ -23,7 +23,7 @@ import (
 type Action struct {
 	v1.Action
 
-	// Replaces is set where something takes the place of what is unmounted.
+	// Replaces is set where something takes the place of an unmounted mount.
 	Replaces bool
 }
 
@@ -37,7 +37,7 @@ func Actions(d *v1.Diagnosis, replaces bool) (all []Action) {
 	return all
 }
 
-// actionWords say what an action does, to one thing and to many.
+// actionWords name an action, with one target and with many.
 var actionWords = map[fault.ActionKind]struct{ word, one, many string }{
 	fault.Unmount:               {"unmount", "mount", "mounts"},
 	fault.Replace:               {"replace", "mount", "mounts"},
@@ -72,7 +72,7 @@ func (a Action) text() string {
 // maxAlike is how many actions of one kind are written one by one, and how many losses of one plan.
 const maxAlike = 3
 
-// PlanText says what would be done and what is lost by it, and of actions that are not many why they are safe.
+// PlanText lists the changes and their losses. Actions that are not many have the reason why they are safe.
 func PlanText(s terminal.Screen, actions []Action, verbose bool) string {
 	var b strings.Builder
 	var counted []Action
@@ -83,27 +83,76 @@ func PlanText(s terminal.Screen, actions []Action, verbose bool) string {
 		}
 		for _, a := range alike {
 			b.WriteString(s.Wrap("   would ", printable.Quoted(a.text()), 11))
-			b.WriteString(s.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
-			b.WriteString(s.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+			if a.Safety != "" {
+				b.WriteString(s.Wrap("     safe: ", printable.Quoted(a.Safety), 11))
+			}
+			if a.Loss != "" {
+				b.WriteString(s.Wrap("     lost: ", printable.Quoted(a.Loss), 11))
+			}
 		}
 	}
 	for _, alike := range verb.Group(counted, func(a Action) string { return string(a.kind()) }) {
-		words := actionWords[alike[0].kind()]
-		text := fmt.Sprintf("%s %s", words.word, verb.Plural(len(alike), words.one, words.many))
-		if words.word == "" {
-			text = fmt.Sprintf("%s of %d", alike[0].Kind, len(alike))
-		}
-		b.WriteString(s.Wrap("   would ", text, 11))
+		b.WriteString(s.Wrap("   would ", countText(alike), 11))
 	}
-	if len(counted) > 0 {
-		b.WriteString(s.Wrap("     lost: ", printable.Quoted(Few(verb.Distinct(counted, func(a Action) string { return a.Loss }), "; ")), 11))
+	if losses := verb.Distinct(counted, func(a Action) string { return a.Loss }); len(losses) > 0 {
+		b.WriteString(s.Wrap("     lost: ", printable.Quoted(Few(losses, "; ")), 11))
 	}
 	return b.String()
 }
 
-// Folded reports whether PlanText leaves out targets.
-func Folded(actions []Action) bool {
-	return slices.ContainsFunc(verb.Group(actions, func(a Action) string { return string(a.kind()) }), func(alike []Action) bool {
+// countText is the action with the number of its targets.
+func countText(alike []Action) string {
+	words := actionWords[alike[0].kind()]
+	if words.word == "" {
+		return printable.Quoted(fmt.Sprintf("%s of %d", alike[0].Kind, len(alike)))
+	}
+	return words.word + " " + verb.Plural(len(alike), words.one, words.many)
+}
+
+// Results say which actions were done and which have failed; many that are alike are one line. reason is the end of a line.
+func Results(s terminal.Screen, actions []Action, reason func(message string) string) string {
+	var b strings.Builder
+	for _, alike := range verb.Group(actions, func(a Action) string { return string(a.kind()) + " " + string(a.Phase) }) {
+		mark, colour := "✓", terminal.Green
+		if alike[0].Phase == v1.ActionFailed {
+			mark, colour = "✗", terminal.Red
+		}
+		if len(alike) > maxAlike {
+			messages := verb.Distinct(alike, func(a Action) string { return a.Message })
+			b.WriteString(s.Marked("  ", mark, colour, countText(alike)+reason(Few(messages, "; or "))))
+			continue
+		}
+		for _, a := range alike {
+			b.WriteString(s.Marked("  ", mark, colour, a.text()+reason(a.Message)))
+		}
+	}
+	return b.String()
+}
+
+// changesHeading stands above the lines that the hash of a plan is of.
+const changesHeading = "The hash of the plan is of exactly this:"
+
+// maxChanges is how many of these lines are shown unless all are asked for: those of a few actions.
+const maxChanges = 8
+
+// Changes are the lines that the hash of a plan is of, as the status has them. An agent of an older release gives none.
+func Changes(s terminal.Screen, lines []string, verbose bool) string {
+	switch {
+	case len(lines) == 0:
+		return ""
+	case len(lines) > maxChanges && !verbose:
+		return s.Wrap("", fmt.Sprintf("The hash of the plan is of %d lines.", len(lines)), 2)
+	}
+	text := changesHeading + "\n"
+	for _, line := range lines {
+		text += "  " + printable.Quoted(line) + "\n"
+	}
+	return text
+}
+
+// Folded reports whether PlanText or Changes leave something out.
+func Folded(actions []Action, changes []string) bool {
+	return len(changes) > maxChanges || slices.ContainsFunc(verb.Group(actions, func(a Action) string { return string(a.kind()) }), func(alike []Action) bool {
 		return len(alike) > maxAlike
 	})
 }

@@ -16,7 +16,6 @@ import (
 	"kubediag.org/kubediag/internal/approval"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/printable"
 )
 
 // maxApproverLength bounds the name of an approver, in bytes.
@@ -70,15 +69,18 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	}
 	screen := screenOf(cmd)
 	shown := newStory(screen, diagnosis)
-	changes, err := o.checkedChanges(diagnosis.Status.Plan, a.Spec.PlanHash)
-	if err != nil {
+	shown.verbose = true
+	if p := diagnosis.Status.Plan; o.plan == "" && (p == nil || len(p.Changes) == 0) { // a person approves the lines that are shown
+		return fmt.Errorf("%w: the status does not list the changes of plan %s: update the agent and config/crd, or give --plan-hash", verb.ErrRefused, a.Spec.PlanHash)
+	}
+	if err := checkChanges(diagnosis.Status.Plan, a.Spec.PlanHash); err != nil {
 		return err
 	}
-	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)+screen.Text(changes)); err != nil {
+	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)); err != nil {
 		return err
 	}
 	if o.plan == "" {
-		agreed, err := agreesOnTerminal(cmd, cmd.OutOrStdout(), "Approve?")
+		agreed, err := agreesOnTerminal(cmd, cmd.OutOrStdout(), "Approve?", nil)
 		if err != nil {
 			return err
 		}
@@ -97,23 +99,12 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 		screen.Hints([]terminal.Hint{{Line: apiClient.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows the repair"}}, nil)))
 }
 
-// checkedChanges are the lines that the hash of a plan is of. Others are refused, and none without the flag --plan-hash: a person
-// approves the lines that are shown.
-func (o *approveOptions) checkedChanges(p *v1.Plan, hash string) (string, error) {
-	switch {
-	case p == nil || len(p.Changes) == 0:
-		if o.plan == "" {
-			return "", fmt.Errorf("%w: the status does not list the changes of plan %s: update the agent and config/crd, or give --plan-hash", verb.ErrRefused, hash)
-		}
-		return "", nil
-	case v1.PlanHash(p.Changes) != hash:
-		return "", fmt.Errorf("%w: the changes in the status do not have the hash %s: do not approve it", verb.ErrRefused, hash)
+// checkChanges refuses a plan whose lines have another hash. An agent of an older release lists none.
+func checkChanges(p *v1.Plan, hash string) error {
+	if p != nil && len(p.Changes) > 0 && v1.PlanHash(p.Changes) != hash {
+		return fmt.Errorf("%w: the changes in the status do not have the hash %s: do not approve it", verb.ErrRefused, hash)
 	}
-	text := "Approval covers exactly this:\n"
-	for _, line := range p.Changes {
-		text += "  " + printable.Text(line) + "\n"
-	}
-	return text, nil
+	return nil
 }
 
 // userName is the name of the user as the API server knows it. It is empty for a server before Kubernetes 1.28, which

@@ -15,17 +15,14 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
 
-// maxEvidence is how many facts the story shows about a fault. The report shows all of them.
-const maxEvidence = 3
-
 // progressPrinter writes what is new in a Diagnosis, each thing once.
 type progressPrinter struct {
 	terminal.Screen
+	verbose    bool // nothing is left out of a plan
 	planned    bool // its mode is Plan
 	agreed     bool // to a plan that was shown
 	said       map[string]bool
@@ -66,18 +63,28 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	for i := range diagnosis.Status.Operations {
 		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
+	var found, gone []*v1.Fault
 	for i := range diagnosis.Status.Faults {
-		text.WriteString(w.faultText(&diagnosis.Status.Faults[i]))
+		f := &diagnosis.Status.Faults[i]
+		if name := render.FaultName(f); f.State == v1.FaultHealed && w.isNew("healed "+name) {
+			gone = append(gone, f)
+		} else if f.State != v1.FaultHealed && !w.agreed && w.isNew("fault "+name) {
+			found = append(found, f)
+		}
 	}
+	text.WriteString(render.Faults(w.Screen, found))
 	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !diagnosis.Ended()) {
 		text.WriteString(w.planText(diagnosis))
 	}
-	for i := range diagnosis.Status.Operations {
-		text.WriteString(w.actionLines(&diagnosis.Status.Operations[i]))
+	var ended []render.Action
+	for _, o := range diagnosis.Status.Operations {
+		for i, a := range o.Actions {
+			if a.Phase != v1.ActionPlanned && w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
+				ended = append(ended, render.Action{Action: a})
+			}
+		}
 	}
-	for i := range diagnosis.Status.Faults {
-		text.WriteString(w.healedText(&diagnosis.Status.Faults[i]))
-	}
+	text.WriteString(render.Results(w.Screen, ended, w.reason) + render.Healed(w.Screen, gone))
 	if diagnosis.Ended() && w.isNew("end") {
 		text.WriteString(w.finalText(diagnosis))
 	}
@@ -154,72 +161,15 @@ func refusal(d *v1.Diagnosis) *metav1.Condition {
 	return nil
 }
 
-// healedText says which fault is gone.
-func (w *progressPrinter) healedText(f *v1.Fault) string {
-	name := f.Code + faultLocation(f)
-	if f.State != v1.FaultHealed || !w.isNew("healed "+name) {
-		return ""
-	}
-	return w.Marked("  ", "✓", terminal.Green, name+" is healed")
-}
-
-// faultText says what was found, and what proves it. The plan that was agreed to has shown that before.
-func (w *progressPrinter) faultText(f *v1.Fault) string {
-	name := f.Code + faultLocation(f)
-	if f.State == v1.FaultHealed || w.agreed || !w.isNew("fault "+name) {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString(w.Marked("  ", "✗", terminal.Red, name))
-	if entry, ok := fault.Known().Lookup(fault.Code(f.Code)); ok {
-		b.WriteString(w.Wrap("    ", entry.Title, 4))
-	}
-	for _, fact := range f.Evidence[:min(len(f.Evidence), maxEvidence)] {
-		b.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
-	}
-	return b.String()
-}
-
-// faultLocation is the place of a fault.
-func faultLocation(f *v1.Fault) string {
-	var parts []string
-	for _, p := range []struct{ name, value string }{{"container", f.Container}, {"volume", f.Volume}, {"held by", f.Holder}} {
-		if p.value != "" {
-			parts = append(parts, p.name+" "+p.value)
-		}
-	}
-	if f.Pod != nil && f.Pod.Name != "" {
-		parts = append(parts, "pod "+f.Pod.Namespace+"/"+f.Pod.Name)
-	} else if f.Mount != nil && f.Mount.Device != "" {
-		parts = append(parts, "device "+f.Mount.Device)
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, ", ")
-}
-
-// planText lists what would be done, and why that is safe.
+// planText says what would be done, why that is safe, and what the hash is of.
 func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	p := diagnosis.Status.Plan
 	loss := "nothing is lost"
 	if !p.Lossless {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
-	var text strings.Builder
-	text.WriteString(w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2))
-	for _, o := range diagnosis.Status.Operations {
-		if o.Operation != p.Operation {
-			continue
-		}
-		for i, a := range o.Actions {
-			text.WriteString(w.Wrap(fmt.Sprintf("  %d ", i+1), printable.Quoted(a.Kind+" "+a.Target), 4))
-			if a.Safety != "" {
-				text.WriteString(w.Paint(terminal.Dim, strings.TrimSuffix(w.Wrap("      ", printable.Quoted(a.Safety), 6), "\n")) + "\n")
-			}
-		}
-	}
-	return text.String() + w.heldText(p)
+	return w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2) +
+		render.PlanText(w.Screen, render.Actions(diagnosis, false), w.verbose) + render.Changes(w.Screen, p.Changes, w.verbose) + w.heldText(p)
 }
 
 // heldText says why policies hold the plan, or a part of it.
@@ -236,24 +186,6 @@ func (w *progressPrinter) heldText(p *v1.Plan) (text string) {
 
 // planIsHeld reports whether policies hold all of a plan.
 func planIsHeld(p *v1.Plan) bool { return p.HeldActions > 0 && p.HeldActions >= p.Actions }
-
-// actionLines say which were done and which have failed.
-func (w *progressPrinter) actionLines(o *v1.OperationRun) string {
-	var b strings.Builder
-	for i, a := range o.Actions {
-		if a.Phase == v1.ActionPlanned || !w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
-			continue
-		}
-		text := fmt.Sprintf("%d %s %s", i+1, a.Kind, a.Target)
-		text += w.reason(a.Message)
-		if a.Phase == v1.ActionFailed {
-			b.WriteString(w.Marked("  ", "✗", terminal.Red, text))
-		} else {
-			b.WriteString(w.Marked("  ", "✓", terminal.Green, text))
-		}
-	}
-	return b.String()
-}
 
 // finalText is the last line: what came of it.
 func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {

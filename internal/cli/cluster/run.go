@@ -20,6 +20,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // Values of --heal.
@@ -34,6 +35,7 @@ type runOptions struct {
 	*connection
 	container, heal, plan string
 	artifacts, evict      bool
+	verbose               bool
 	patience              time.Duration
 	out                   *verb.Format
 }
@@ -59,6 +61,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
 	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mounts of the pod, or of the node, and the Pod into the Diagnosis, for report --artifacts")
 	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
+	f.BoolVarP(&options.verbose, "verbose", "v", false, "show each action of a plan, and all lines that its hash is of")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	options.out = addFormat(cmd, verb.JSON, verb.YAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
@@ -139,6 +142,7 @@ type targetRunner struct {
 // newStory is a story that asks for the Events of the pod at its end.
 func (r *targetRunner) newStory(ctx context.Context, d *v1.Diagnosis) *progressPrinter {
 	s := newStory(r.Screen, d)
+	s.verbose = r.verbose
 	s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.client) }
 	s.askEvents = func(d *v1.Diagnosis) podEvents {
 		r.events = r.mountEvents(ctx, d)
@@ -159,6 +163,9 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 		return r.finalError(diagnosis)
 	}
 	hash := diagnosis.Status.Plan.Hash
+	if err := checkChanges(diagnosis.Status.Plan, hash); err != nil {
+		return err
+	}
 	agreed, err := r.planAgreed(diagnosis)
 	if err != nil {
 		return err
@@ -201,7 +208,15 @@ func (r *targetRunner) planAgreed(d *v1.Diagnosis) (bool, error) {
 	case r.heal == healAuto:
 		return true, nil
 	}
-	return agreesOnTerminal(r.cmd, r.out, "Heal?")
+	var details func() string
+	if !r.verbose && render.Folded(render.Actions(d, false), d.Status.Plan.Changes) {
+		details = func() string {
+			all := newStory(r.Screen, d)
+			all.verbose = true
+			return r.Text(all.planText(d))
+		}
+	}
+	return agreesOnTerminal(r.cmd, r.out, "Heal?", details)
 }
 
 func (r *targetRunner) repairPlan(ctx context.Context, hash string) error {
@@ -331,11 +346,11 @@ func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
 func (r *targetRunner) printText(text string) error { return verb.Write(r.out, text) }
 
 // agreesOnTerminal asks on a terminal. Without a terminal, or after an interruption, the answer is no.
-func agreesOnTerminal(cmd *cobra.Command, out io.Writer, question string) (bool, error) {
+func agreesOnTerminal(cmd *cobra.Command, out io.Writer, question string, details func() string) (bool, error) {
 	if !terminal.New(out, os.Getenv).Terminal {
 		return false, nil
 	}
-	yes, _, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), out, question, nil)
+	yes, _, err := verb.Ask(cmd.Context(), cmd.InOrStdin(), out, question, details)
 	if cmd.Context().Err() != nil {
 		return false, verb.Write(out, "\n")
 	}

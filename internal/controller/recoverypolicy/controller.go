@@ -129,7 +129,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || result.RequeueAfter > 0 {
 		return result, err
 	}
-	r.announce(&old, p.RecoveryPolicy, changes)
+	r.announce(p.RecoveryPolicy, changes)
+	r.announceEscalation(&old, p.RecoveryPolicy)
 	if p.Spec.Breaker == nil && p.Spec.Escalation == nil {
 		return reconcile.Result{}, nil
 	}

@@ -32,6 +32,11 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL"`
 }
 
+// message is that of the webhook. Only the alerts in it matter.
+type message struct {
+	Alerts json.RawMessage `json:"alerts"`
+}
+
 // decode reads the body of a request: the object of the webhook, or an array of alerts.
 func decode(body []byte) ([]alert, error) {
 	body = bytes.TrimSpace(body)
@@ -39,23 +44,26 @@ func decode(body []byte) ([]alert, error) {
 		return nil, errors.New("body is empty")
 	}
 	if body[0] == '{' {
-		var message struct { // only the alerts in it matter
-			Alerts json.RawMessage `json:"alerts"`
-		}
-		if err := json.Unmarshal(body, &message); err != nil {
+		var m message
+		if err := json.Unmarshal(body, &m); err != nil {
 			return nil, err
 		}
-		if message.Alerts == nil {
+		if m.Alerts == nil {
 			return nil, errors.New("object has no alerts")
 		}
-		body = message.Alerts
+		body = m.Alerts
 	}
+	return decodeArray(body)
+}
+
+// decodeArray reads one alert after the other: an array of a million empty ones takes no memory before it is refused.
+func decodeArray(body []byte) ([]alert, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if first, err := d.Token(); err != nil || first != json.Delim('[') {
 		return nil, errors.Join(errors.New("alerts are no array"), err)
 	}
 	var all []alert
-	for d.More() { // one after the other: an array of a million empty ones takes no memory before it is refused
+	for d.More() {
 		if len(all) == maxAlerts {
 			return nil, errTooMany
 		}
