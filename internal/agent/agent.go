@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/guard"
@@ -26,12 +25,8 @@ import (
 )
 
 // runAgent runs the agent until ctx is done. The next start resumes the Diagnoses that run then. The process must end
-// after it returns: see kube.Run for what may be left behind.
-func runAgent(ctx context.Context, config *rest.Config, o options) error {
-	return runWith(ctx, config, o, ctrlmetrics.Registry)
-}
-
-func runWith(ctx context.Context, config *rest.Config, settings options, registry prometheus.Registerer) (err error) {
+// after it returns: kubeclient.Run names all that may be left behind.
+func runAgent(ctx context.Context, config *rest.Config, settings options, registry prometheus.Registerer) (err error) {
 	root, err := openDataRoot(ctx, settings.DataRoot, lockTimeout)
 	if err != nil {
 		return err
@@ -49,10 +44,21 @@ func runWith(ctx context.Context, config *rest.Config, settings options, registr
 	if killed {
 		manager.GetLogger().Info("The last agent was probably killed for memory: pods and Diagnoses are listed in pages", "page", carefulPage)
 	}
-	a := &agent{options: settings, apiServer: apiServer{manager: manager, freshness: freshness}, registry: registry}
+	a := &agent{options: settings, manager: manager, freshness: freshness, registry: registry}
 	a.kubelet = &kubelet.Finder{Root: settings.KubeletRoot, PID: settings.KubeletPID, PodUID: string(settings.PodUID)}
 	defer func() { err = errors.Join(err, a.close(), mark.Remove()) }()
 	if err := a.assemble(ctx); err != nil {
+		return err
+	}
+	err = errors.Join( // it is healthy as long as it answers, and ready once it sees its work and its kubelet
+		manager.AddHealthzCheck("ping", healthz.Ping),
+		manager.AddReadyzCheck("caches", kubeclient.Synced(manager.GetCache())),
+		manager.AddReadyzCheck("kubelet", func(r *http.Request) error {
+			_, err := a.kubelet.Node(r.Context())
+			return err
+		}),
+	)
+	if err != nil {
 		return err
 	}
 	if err := kubeclient.Run(ctx, manager); err != nil {
@@ -61,7 +67,7 @@ func runWith(ctx context.Context, config *rest.Config, settings options, registr
 	return nil
 }
 
-// startWatching makes the cache watch what is read from it.
+// startWatching makes the cache watch the kinds that are read from it.
 func startWatching(ctx context.Context, m manager.Manager) error {
 	for _, kind := range []client.Object{&v1.Diagnosis{}, &v1.Operation{}, &v1.OperationSet{}, &corev1.Pod{}} {
 		if _, err := m.GetCache().GetInformer(ctx, kind); err != nil {
@@ -69,17 +75,4 @@ func startWatching(ctx context.Context, m manager.Manager) error {
 		}
 	}
 	return nil
-}
-
-// addChecks makes the agent healthy as long as it answers, and ready once it sees its work and its kubelet.
-func addChecks(m manager.Manager, k *kubelet.Finder) error {
-	found := func(r *http.Request) error {
-		_, err := k.Node(r.Context())
-		return err
-	}
-	return errors.Join(
-		m.AddHealthzCheck("ping", healthz.Ping),
-		m.AddReadyzCheck("caches", kubeclient.Synced(m.GetCache())),
-		m.AddReadyzCheck("kubelet", found),
-	)
 }

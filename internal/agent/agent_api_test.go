@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -420,7 +421,7 @@ func TestSecondAgentOfADataRootGivesUp(t *testing.T) {
 	defer func() { _ = held.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := runAgent(ctx, n.config, n.options); err == nil || !strings.Contains(err.Error(), "another agent") {
+	if err := runAgent(ctx, n.config, n.options, prometheus.NewRegistry()); err == nil || !strings.Contains(err.Error(), "another agent") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func (a *approvable) startAgent(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	part := &agent{
-		options: a.options, apiServer: apiServer{manager: manager, freshness: freshness}, registry: prometheus.NewRegistry(), runs: newRuns(),
+		options: a.options, manager: manager, freshness: freshness, registry: prometheus.NewRegistry(), runs: newRuns(),
 	}
 	recoverer := repair.Family(a.repair)
 	if a.other != nil {
@@ -216,7 +216,7 @@ func (a *agent) newGate(t *testing.T) repair.Gate {
 		t.Fatal(err)
 	}
 	renewals := &agentLease{
-		client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName, renewal: a.LeaseRenewal, duration: a.LeaseDuration,
+		client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName, renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration,
 		now: time.Now, renewed: a.freshness.Answered,
 	}
 	for _, runnable := range []manager.Runnable{a.guard, renewals} {
@@ -224,7 +224,7 @@ func (a *agent) newGate(t *testing.T) repair.Gate {
 			t.Fatal(err)
 		}
 	}
-	pods := &nodePods{node: a.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
+	pods := &nodePods{node: a.options.NodeName, cache: a.manager.GetAPIReader(), live: a.manager.GetAPIReader()}
 	return &repairHolder{guard: a.guard, pods: pods, diagnoses: a.manager.GetCache()}
 }
 

@@ -26,48 +26,39 @@ import (
 	"kubediag.org/kubediag/internal/linux/filelock"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/sys"
-	"kubediag.org/kubediag/internal/mountfault"
 	"kubediag.org/kubediag/internal/pipeline"
 	"kubediag.org/kubediag/internal/processor/external"
-	"kubediag.org/kubediag/internal/sentinel"
 )
 
-// agent is everything that the agent is made of.
+// agent has all parts of the agent.
 type agent struct {
-	options
-	apiServer
-	inspectors
+	options  options
 	registry prometheus.Registerer
+
+	manager   manager.Manager
+	freshness *guard.Freshness // of the answers of the API server
+	store     *statusStore
+	pods      *nodePods
+
+	kubelet     *kubelet.Finder
+	volumes     *volume.Inspector
+	orphans     *orphan.Inspector
+	connections *fuse.Control // nil if the kernel reports nothing
+
 	runs     *activeRuns
 	repairs  *filelock.Lock // of repairs on this node, with the command kubediag
 	runner   *pipeline.Runner
 	guard    *guard.Guard
 	recorder *audit.Recorder
-	closers  []func() error // end what the manager does not
-}
-
-// apiServer is the agent's way to the API server, and what it knows from there.
-type apiServer struct {
-	manager   manager.Manager
-	freshness *guard.Freshness
-	store     *statusStore
-	pods      *nodePods
-}
-
-// inspectors look at the node.
-type inspectors struct {
-	kubelet     *kubelet.Finder
-	volumes     *volume.Inspector
-	orphans     *orphan.Inspector
-	connections *fuse.Control // nil if the kernel reports nothing
+	closers  []func() error // end all that the manager does not end
 }
 
 // assemble makes the parts and hands them to the manager, which starts them.
 func (a *agent) assemble(ctx context.Context) error {
 	a.runs = newRuns()
-	a.repairs = &filelock.Lock{Path: filepath.Join(a.DataRoot, filelock.Repairs)}
+	a.repairs = &filelock.Lock{Path: filepath.Join(a.options.DataRoot, filelock.Repairs)}
 	a.store = &statusStore{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saveBackoff}
-	a.pods = &nodePods{node: a.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
+	a.pods = &nodePods{node: a.options.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
 	observer, err := a.observer()
 	if err != nil {
 		return err
@@ -87,13 +78,13 @@ func (a *agent) assemble(ctx context.Context) error {
 		return err
 	}
 	reconciler := &reconciler{
-		node: a.NodeName, namespace: a.Namespace, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
+		node: a.options.NodeName, namespace: a.options.Namespace, cache: a.manager.GetCache(), live: a.manager.GetAPIReader(), runs: a.runs, done: observer.Forget,
 		runner: &podGuard{
 			runner: a.runner, pods: a.pods, store: a.store, observer: observer,
-			rights: &admission.Rights{Reader: a.manager.GetAPIReader(), Namespace: a.Namespace},
+			rights: &admission.Rights{Reader: a.manager.GetAPIReader(), Namespace: a.options.Namespace},
 		},
 	}
-	if err := reconciler.setUp(a.manager, a.Workers); err != nil {
+	if err := reconciler.setUp(a.manager, a.options.Workers); err != nil {
 		return err
 	}
 	if err := a.newRecorder(); err != nil {
@@ -103,20 +94,28 @@ func (a *agent) assemble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.addRunnables(reconciler, watcher, faults); err != nil {
-		return err
+	for _, runnable := range []manager.Runnable{
+		reconciler.cleanup(), manager.RunnableFunc(watcher.Run), a.guard, manager.RunnableFunc(a.recorder.Run), faults,
+		&agentLease{
+			client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName,
+			renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
+		},
+	} {
+		if err := a.manager.Add(runnable); err != nil {
+			return err
+		}
 	}
-	return addChecks(a.manager, a.kubelet)
+	return nil
 }
 
 func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
-	evictor, err := a.newEvictor(a.manager.GetConfig())
+	evictor, err := a.options.newEvictor(a.manager.GetConfig())
 	if err != nil {
 		return nil, err
 	}
 	deps := registry.Deps{
 		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.pods, Claims: a.pods,
-		IdleFile: filepath.Join(a.DataRoot, idleFile),
+		IdleFile: filepath.Join(a.options.DataRoot, idleFile),
 	}
 	if a.connections != nil {
 		deps.Connections = a.connections
@@ -125,30 +124,30 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := external.NewClient(a.ProcessorCAFile)
+	client, err := external.NewClient(a.options.ProcessorCAFile)
 	if err != nil {
-		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.ProcessorCAFile, err)
+		return nil, fmt.Errorf("--processor-ca-file=%s: %w", a.options.ProcessorCAFile, err)
 	}
 	boot, err := sys.BootID()
 	if err != nil {
 		return nil, err
 	}
 	return pipeline.New(pipeline.Options{
-		Node:            a.NodeName,
+		Node:            a.options.NodeName,
 		Boot:            boot,
-		DataRoot:        a.DataRoot,
+		DataRoot:        a.options.DataRoot,
 		Registry:        registry,
 		Store:           a.store,
 		Approvals:       &approvals{client: a.manager.GetClient(), live: a.manager.GetAPIReader()},
 		Observer:        o,
-		External:        &external.Processors{Node: a.NodeName, HTTP: client, EnableScripts: a.EnableScripts, EnterScripts: a.enterHost},
-		DefaultDeadline: a.DiagnosisTimeout,
+		External:        &external.Processors{Node: a.options.NodeName, HTTP: client, EnableScripts: a.options.EnableScripts, EnterScripts: a.enterHost},
+		DefaultDeadline: a.options.DiagnosisTimeout,
 		Exclusive:       a.repairs.Hold,
 		Gate:            &repairHolder{guard: a.guard, pods: a.pods, diagnoses: a.manager.GetCache()},
 	})
 }
 
-// enterHost runs fn where the kubelet is, which is where scripts find the node's programs.
+// enterHost runs fn in the mount namespace of the kubelet, in which scripts find the node's programs.
 func (a *agent) enterHost(fn func() error) error {
 	node, err := a.kubelet.Node(context.Background())
 	if err != nil {
@@ -158,14 +157,14 @@ func (a *agent) enterHost(fn func() error) error {
 }
 
 func (a *agent) observer() (*observer, error) {
-	counters, err := newMetrics(a.registry, a.NodeName, gaugeSources{
+	counters, err := newMetrics(a.registry, a.options.NodeName, gaugeSources{
 		running:   a.runs.countRunning,
 		abandoned: func() int64 { return a.runner.Abandoned() },
 	})
 	if err != nil {
 		return nil, err
 	}
-	events, broadcaster, err := newRecorder(a.manager, a.NodeName)
+	events, broadcaster, err := newRecorder(a.manager, a.options.NodeName)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +174,7 @@ func (a *agent) observer() (*observer, error) {
 	return o, nil
 }
 
-// metricLabel is the name of a built-in processor, or what kind of other one an Operation names.
+// metricLabel is the name of a built-in processor, or the kind of another one that an Operation names.
 func (a *agent) metricLabel(ctx context.Context, operation string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -193,26 +192,7 @@ func (a *agent) metricLabel(ctx context.Context, operation string) string {
 	return string(call.Kind)
 }
 
-func (a *agent) addRunnables(r *reconciler, watcher *sentinel.Sentinel, faults *mountfault.Writer) error {
-	for _, runnable := range []manager.Runnable{
-		r.cleanup(),
-		manager.RunnableFunc(watcher.Run),
-		a.guard,
-		manager.RunnableFunc(a.recorder.Run),
-		faults,
-		&agentLease{
-			client: a.manager.GetClient(), namespace: a.Namespace, node: a.NodeName,
-			renewal: a.LeaseRenewal, duration: a.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,
-		},
-	} {
-		if err := a.manager.Add(runnable); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// close ends what the manager does not, the latest first.
+// close ends all that the manager does not end, the latest first.
 func (a *agent) close() error {
 	var errs []error
 	for _, end := range slices.Backward(a.closers) {

@@ -32,30 +32,23 @@ const carefulPage = 8
 // lists pods and Diagnoses in pages. The API server reads these from its storage, so agents do so only if they have to.
 func newManager(rest *rest.Config, o options, freshness *guard.Freshness, careful bool) (manager.Manager, error) {
 	caching := cacheOptions(o.NodeName)
-	caching.NewInformer = newInformer(freshness, careful)
-	return kubeclient.New(rest, manager.Options{
-		Cache:                  caching,
-		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
-		Metrics:                server.Options{BindAddress: o.MetricsBindAddress},
-		HealthProbeBindAddress: o.HealthProbeBindAddress,
-	})
-}
-
-// newInformer makes informers as a cache does by default, has those of RecoveryPolicies recorded, and those of objects that tenants create
-// read in pages if the agent is careful.
-func newInformer(f *guard.Freshness, careful bool) func(toolscache.ListerWatcher, runtime.Object, time.Duration,
-	toolscache.Indexers) toolscache.SharedIndexInformer {
-	return func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	caching.NewInformer = func(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
 		switch of.(type) {
 		case *v1.RecoveryPolicy:
-			lw = f.Follow(lw)
-		case *v1.Diagnosis, *corev1.Pod:
+			lw = freshness.Follow(lw)
+		case *v1.Diagnosis, *corev1.Pod: // tenants create these
 			if careful {
 				lw = kubeclient.Pages(lw, carefulPage, reduceObject)
 			}
 		}
 		return toolscache.NewSharedIndexInformer(lw, of, resync, by)
 	}
+	return kubeclient.New(rest, manager.Options{
+		Cache:                  caching,
+		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&coordinationv1.Lease{}}}},
+		Metrics:                server.Options{BindAddress: o.MetricsBindAddress},
+		HealthProbeBindAddress: o.HealthProbeBindAddress,
+	})
 }
 
 // cacheOptions restrict the cache to the Diagnoses and the Pods of one node. Operations, OperationSets and

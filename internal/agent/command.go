@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/flags"
@@ -44,7 +45,7 @@ func NewCommand() *cobra.Command {
 			if err := dropPrivileges(settings); err != nil {
 				return err
 			}
-			return runAgent(ctrl.SetupSignalHandler(), rest, settings)
+			return runAgent(ctrl.SetupSignalHandler(), rest, settings, metrics.Registry)
 		},
 	}.Command()
 	settings.addFlags(cmd.Flags())

@@ -26,7 +26,7 @@ const (
 // markFile says that an agent runs, and stays if it is killed.
 const markFile = "running"
 
-// idleFile has what the sweep of idle devices has seen.
+// idleFile has the devices that the sweep of idle devices has seen.
 const idleFile = "idle-devices.json"
 
 // dataRoot is the directory of journals and full results, held by this process alone.
@@ -50,10 +50,7 @@ func openDataRoot(ctx context.Context, dir string, patience time.Duration) (*dat
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("closing --data-root to others: %w", err)
 	}
-	return lockDataRoot(ctx, filepath.Join(dir, filelock.Agent), patience)
-}
-
-func lockDataRoot(ctx context.Context, file string, patience time.Duration) (*dataRoot, error) {
+	file := filepath.Join(dir, filelock.Agent)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {

@@ -108,7 +108,7 @@ func (n *testNode) startAgent(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	n.stop, n.ended, n.registry = stop, make(chan error, 1), prometheus.NewRegistry()
-	go func() { n.ended <- runWith(ctx, n.config, n.options, n.registry) }()
+	go func() { n.ended <- runAgent(ctx, n.config, n.options, n.registry) }()
 	t.Cleanup(func() { n.stopAgent(t) })
 }
 

@@ -57,16 +57,31 @@ func (e *evictor) Evict(ctx context.Context, namespace, name, uid string) error 
 	if err != nil {
 		return err
 	}
-	eviction, err := newEviction(version, namespace, name, uid)
-	if err != nil {
-		return err
+	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
+	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(uid))}}
+	var eviction runtime.Object
+	switch version {
+	case "v1":
+		eviction = &policyv1.Eviction{ObjectMeta: meta, DeleteOptions: options}
+	case "v1beta1":
+		eviction = &policyv1beta1.Eviction{ObjectMeta: meta, DeleteOptions: options}
+	default:
+		return fmt.Errorf("%w %q", errEvictionVersion, version)
 	}
 	err = e.set.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").
 		Body(eviction).MaxRetries(0).Do(ctx).Error()
-	if apierrors.IsConflict(err) {
-		return e.judgeConflict(ctx, namespace, name, uid, err)
+	if !apierrors.IsConflict(err) {
+		return evictionError(err)
 	}
-	return evictionError(err)
+	// Another pod has the name, or this one was changed meanwhile: then it is tried again.
+	pod, errGet := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(errGet), errGet == nil && string(pod.UID) != uid:
+		return fmt.Errorf("%w: %w", repair.ErrGone, err)
+	case errGet != nil:
+		return errors.Join(err, errGet)
+	}
+	return err
 }
 
 // evictionVersion is that of the group policy which the API server takes evictions in. It may be updated while the
@@ -84,32 +99,7 @@ func (e *evictor) evictionVersion(ctx context.Context) (string, error) {
 	return "", errNoEviction
 }
 
-func newEviction(version, namespace, name, uid string) (runtime.Object, error) {
-	meta := metav1.ObjectMeta{Namespace: namespace, Name: name}
-	options := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(types.UID(uid))}}
-	switch version {
-	case "v1":
-		return &policyv1.Eviction{ObjectMeta: meta, DeleteOptions: options}, nil
-	case "v1beta1":
-		return &policyv1beta1.Eviction{ObjectMeta: meta, DeleteOptions: options}, nil
-	}
-	return nil, fmt.Errorf("%w %q", errEvictionVersion, version)
-}
-
-// judgeConflict reports whether another pod has the name. Otherwise the pod was changed meanwhile, and it is tried
-// again.
-func (e *evictor) judgeConflict(ctx context.Context, namespace, name, uid string, conflict error) error {
-	pod, err := e.set.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err), err == nil && string(pod.UID) != uid:
-		return fmt.Errorf("%w: %w", repair.ErrGone, conflict)
-	case err != nil:
-		return errors.Join(conflict, err)
-	}
-	return conflict
-}
-
-// evictionError turns what the API server says into what podEvictRecover knows.
+// evictionError turns an error of the API server into one that podEvictRecover knows.
 func evictionError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -118,19 +108,14 @@ func evictionError(err error) error {
 		return fmt.Errorf("%w: %w", repair.ErrForbidden, err)
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)
-		return &repair.BlockedError{Reason: blockedBy(err), After: time.Duration(seconds) * time.Second}
+		reasons := []string{err.Error()} // with the causes, which name the PodDisruptionBudget
+		var status apierrors.APIStatus
+		if errors.As(err, &status) && status.Status().Details != nil {
+			for _, cause := range status.Status().Details.Causes {
+				reasons = append(reasons, cause.Message)
+			}
+		}
+		return &repair.BlockedError{Reason: strings.Join(reasons, " "), After: time.Duration(seconds) * time.Second}
 	}
 	return err
-}
-
-// blockedBy is the API server's message with its causes, which name the PodDisruptionBudget.
-func blockedBy(err error) string {
-	reasons := []string{err.Error()}
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Details != nil {
-		for _, cause := range status.Status().Details.Causes {
-			reasons = append(reasons, cause.Message)
-		}
-	}
-	return strings.Join(reasons, " ")
 }

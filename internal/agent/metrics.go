@@ -11,7 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// agentMetrics are what the agent counts. Labels hold names of built-in processors, kinds, faults of the catalogue and
+// agentMetrics are the counts of the agent. Labels hold names of built-in processors, kinds, faults of the catalogue and
 // outcomes, never names that users make up: their number is bounded.
 type agentMetrics struct {
 	operations *prometheus.CounterVec

@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -29,7 +30,7 @@ const (
 	eventActionFailed  = "ActionFailed"
 )
 
-// repairKinds are the actions that repair a mount, and what an Event says of them.
+// repairKinds are the actions that repair a mount, in the words of an Event.
 var repairKinds = map[fault.ActionKind]string{fault.Unmount: "unmounted one mount", fault.Replace: "replaced the dead mount"}
 
 // observer turns the pipeline's calls into Events and metrics.
@@ -42,7 +43,7 @@ type observer struct {
 	label func(ctx context.Context, operation string) string
 
 	mu             sync.Mutex
-	reportedFaults map[types.UID]int // how many faults of a Diagnosis have been told
+	reportedFaults map[types.UID]int // the number of faults of a Diagnosis of which there is an Event
 }
 
 func newObserver(events mountfault.Recorder, m *agentMetrics, label func(context.Context, string) string) *observer {
@@ -87,7 +88,14 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 	if a.Already {
 		return
 	}
-	o.logAction(diagnosis, operation, a)
+	fields := []any{
+		"namespace", diagnosis.Namespace, "diagnosis", diagnosis.Name, "uid", diagnosis.UID, "origin", diagnosis.Labels[v1.LabelOrigin],
+		"operation", operation, "fault", a.Fault, "action", a.Kind, "target", a.Target, "phase", a.Phase, "calls", a.Calls, "message", a.Message,
+	}
+	if approved := diagnosis.Status.Approval; approved != nil {
+		fields = append(fields, "approval", approved.Name, "approver", approved.Approver, "planHash", approved.PlanHash)
+	}
+	o.log.Info("Did an action of a plan", fields...)
 	if !a.Waiting {
 		o.metrics.repairs.WithLabelValues(a.Fault, a.Kind, string(a.Phase)).Inc()
 	}
@@ -110,12 +118,12 @@ func (o *observer) ActionEnded(diagnosis *v1.Diagnosis, operation string, a pipe
 	}
 	text := fmt.Sprintf("Repaired %s%s: %s", a.Fault, whose, done)
 	o.sendEvent(diagnosis, corev1.EventTypeNormal, eventMountRepaired, text)
-	pod := podOfDiagnosis(diagnosis)
-	if broken.Pod != nil && broken.Pod.UID != "" {
-		pod = mountfault.PodReference(broken.Pod)
-	}
-	if pod != nil {
-		o.events.Event(pod, corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
+	for _, f := range slices.Concat([]v1.Fault{broken}, diagnosis.Status.Faults) { // the first whose pod is known
+		if f.Pod == nil || f.Pod.UID == "" {
+			continue
+		}
+		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeNormal, eventMountRepaired, kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
+		return
 	}
 }
 
@@ -137,18 +145,6 @@ func inWhose(container, volume string) string {
 	return ""
 }
 
-// logAction writes the record of an action that has changed something, or was to.
-func (o *observer) logAction(d *v1.Diagnosis, operation string, a pipeline.ActionEnd) {
-	fields := []any{
-		"namespace", d.Namespace, "diagnosis", d.Name, "uid", d.UID, "origin", d.Labels[v1.LabelOrigin], "operation", operation, "fault", a.Fault,
-		"action", a.Kind, "target", a.Target, "phase", a.Phase, "calls", a.Calls, "message", a.Message,
-	}
-	if approved := d.Status.Approval; approved != nil {
-		fields = append(fields, "approval", approved.Name, "approver", approved.Approver, "planHash", approved.PlanHash)
-	}
-	o.log.Info("Did an action of a plan", fields...)
-}
-
 // Ended is called when a Diagnosis is over.
 func (o *observer) Ended(diagnosis *v1.Diagnosis) {
 	o.reportFaults(diagnosis)
@@ -164,7 +160,7 @@ func (o *observer) Ended(diagnosis *v1.Diagnosis) {
 	o.sendEvent(diagnosis, corev1.EventTypeWarning, eventFailed, message)
 }
 
-// Forget drops what is remembered about a Diagnosis that no longer runs.
+// Forget drops the memory of a Diagnosis that no longer runs.
 func (o *observer) Forget(uid types.UID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -185,16 +181,6 @@ func (o *observer) reportFaults(diagnosis *v1.Diagnosis) {
 		o.events.Event(mountfault.PodReference(f.Pod), corev1.EventTypeWarning, f.Code,
 			kubeclient.EventAdvice(text, kubeclient.DiagnosisCommand(diagnosis)))
 	}
-}
-
-// podOfDiagnosis is the pod whose fault a Diagnosis has found; nil if it has found none.
-func podOfDiagnosis(d *v1.Diagnosis) *corev1.ObjectReference {
-	for _, f := range d.Status.Faults {
-		if f.Pod != nil && f.Pod.UID != "" {
-			return mountfault.PodReference(f.Pod)
-		}
-	}
-	return nil
 }
 
 // sendEvent sends an Event about a Diagnosis. It has no paths: the status and the log have them.

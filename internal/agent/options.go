@@ -31,7 +31,7 @@ type options struct {
 	KubeletRoot string
 	// KubeletPID is the process id of the kubelet. 0: the kubelet is looked for.
 	KubeletPID int
-	// SentinelMode is what is done about faults without a Diagnosis.
+	// SentinelMode is for faults without a Diagnosis.
 	SentinelMode sentinel.Mode
 	// EnableScripts lets Operations run scripts.
 	EnableScripts bool
@@ -54,28 +54,18 @@ type options struct {
 
 // validate checks the settings. Every error names the flag and the value.
 func (o *options) validate() error {
-	return errors.Join(
-		o.validateNodeName(),
-		flags.CheckNamespace(o.Namespace),
-		o.validatePaths(),
-		flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
-		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress),
-		o.validateNumbers(),
-	)
-}
-
-func (o *options) validateNodeName() error {
-	if o.NodeName == "" {
-		return errors.New("--node-name (or NODE_NAME) must be set")
-	}
-	if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
-		return flags.Invalid("node-name", o.NodeName, problems[0])
-	}
-	return nil
-}
-
-func (o *options) validatePaths() error {
 	var errs []error
+	refuse := func(refused bool, flag string, value any, why string) {
+		if refused {
+			errs = append(errs, flags.Invalid(flag, value, why))
+		}
+	}
+	if o.NodeName == "" {
+		errs = append(errs, errors.New("--node-name (or NODE_NAME) must be set"))
+	} else if problems := validation.IsDNS1123Subdomain(o.NodeName); len(problems) > 0 {
+		errs = append(errs, flags.Invalid("node-name", o.NodeName, problems[0]))
+	}
+	errs = append(errs, flags.CheckNamespace(o.Namespace))
 	for _, p := range []struct {
 		flag, value string
 		required    bool
@@ -84,32 +74,19 @@ func (o *options) validatePaths() error {
 		{"kubelet-root", o.KubeletRoot, false},
 		{"processor-ca-file", o.ProcessorCAFile, false},
 	} {
-		if (p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value) {
-			errs = append(errs, flags.Invalid(p.flag, p.value, "must be an absolute path without . and .. in it"))
-		}
+		refuse((p.value != "" || p.required) && (!filepath.IsAbs(p.value) || filepath.Clean(p.value) != p.value),
+			p.flag, p.value, "must be an absolute path without . and .. in it")
 	}
-	return errors.Join(errs...)
-}
-
-func (o *options) validateNumbers() error {
-	var errs []error
-	if o.Workers < 1 || o.Workers > 64 {
-		errs = append(errs, flags.Invalid("workers", o.Workers, "must be between 1 and 64"))
-	}
-	if o.KubeletPID < 0 {
-		errs = append(errs, flags.Invalid("kubelet-pid", o.KubeletPID, "must not be negative"))
-	}
-	if o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour {
-		errs = append(errs, flags.Invalid("diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h"))
-	}
+	errs = append(errs, flags.CheckAddress("metrics-bind-address", o.MetricsBindAddress),
+		flags.CheckAddress("health-probe-bind-address", o.HealthProbeBindAddress))
+	refuse(o.Workers < 1 || o.Workers > 64, "workers", o.Workers, "must be between 1 and 64")
+	refuse(o.KubeletPID < 0, "kubelet-pid", o.KubeletPID, "must not be negative")
+	refuse(o.DiagnosisTimeout < time.Second || o.DiagnosisTimeout > 24*time.Hour, "diagnosis-timeout", o.DiagnosisTimeout, "must be between 1s and 24h")
 	if err := orphan.CheckMinimumAge(o.OrphanMinimumAge); err != nil {
 		errs = append(errs, flags.Invalid("orphan-minimum-age", o.OrphanMinimumAge, err.Error()))
 	}
-	if o.LeaseRenewal < time.Second {
-		errs = append(errs, flags.Invalid("lease-renewal", o.LeaseRenewal, "must be at least 1s"))
-	}
-	if o.LeaseDuration < 2*o.LeaseRenewal || o.LeaseDuration > time.Hour {
-		errs = append(errs, flags.Invalid("lease-duration", o.LeaseDuration, "must be at least twice --lease-renewal, and 1h at most"))
-	}
+	refuse(o.LeaseRenewal < time.Second, "lease-renewal", o.LeaseRenewal, "must be at least 1s")
+	refuse(o.LeaseDuration < 2*o.LeaseRenewal || o.LeaseDuration > time.Hour,
+		"lease-duration", o.LeaseDuration, "must be at least twice --lease-renewal, and 1h at most")
 	return errors.Join(errs...)
 }

@@ -31,16 +31,36 @@ type podGuard struct {
 
 // Run runs a Diagnosis, or refuses it before anything runs.
 func (g *podGuard) Run(ctx context.Context, diagnosis *v1.Diagnosis) (*v1.Diagnosis, error) {
-	if ref := diagnosis.Spec.PodReference; ref != nil && !meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) {
-		reason, message, err := g.check(ctx, diagnosis, ref)
-		if err != nil {
-			return diagnosis, err
-		}
-		if reason != "" {
-			return g.refuse(ctx, diagnosis.DeepCopy(), reason, message)
-		}
+	ref := diagnosis.Spec.PodReference
+	if ref == nil || meta.IsStatusConditionTrue(diagnosis.Status.Conditions, v1.ConditionAccepted) {
+		return g.runner.Run(ctx, diagnosis)
 	}
-	return g.runner.Run(ctx, diagnosis)
+	reason, message, err := g.check(ctx, diagnosis, ref)
+	if err != nil {
+		return diagnosis, err
+	}
+	if reason == "" {
+		return g.runner.Run(ctx, diagnosis)
+	}
+	diagnosis = diagnosis.DeepCopy()
+	now := metav1.Now()
+	s := &diagnosis.Status
+	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
+	s.Target, s.Summary = diagnosis.Spec.Target(), message
+	if s.StartTime == nil {
+		s.StartTime = &now
+	}
+	for _, kind := range []string{v1.ConditionAccepted, v1.ConditionComplete} {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: diagnosis.Generation,
+		})
+	}
+	printable.Fields(s)
+	if err := g.store.Save(ctx, diagnosis); err != nil {
+		return diagnosis, err
+	}
+	g.observer.Ended(diagnosis)
+	return diagnosis, nil
 }
 
 // check says why a Diagnosis cannot run here; no reason if it can.
@@ -60,25 +80,4 @@ func (g *podGuard) check(ctx context.Context, d *v1.Diagnosis, ref *v1.PodRefere
 			ref.Namespace, ref.Name, pod.Spec.NodeName, g.pods.node), nil
 	}
 	return "", "", nil
-}
-
-func (g *podGuard) refuse(ctx context.Context, diagnosis *v1.Diagnosis, reason, message string) (*v1.Diagnosis, error) {
-	now := metav1.Now()
-	s := &diagnosis.Status
-	s.Phase, s.Outcome, s.CompletionTime = v1.DiagnosisFailed, v1.OutcomeError, &now
-	s.Target, s.Summary = diagnosis.Spec.Target(), message
-	if s.StartTime == nil {
-		s.StartTime = &now
-	}
-	for _, kind := range []string{v1.ConditionAccepted, v1.ConditionComplete} {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: diagnosis.Generation,
-		})
-	}
-	printable.Fields(s)
-	if err := g.store.Save(ctx, diagnosis); err != nil {
-		return diagnosis, err
-	}
-	g.observer.Ended(diagnosis)
-	return diagnosis, nil
 }

@@ -22,9 +22,9 @@ import (
 // newGuard makes the part that obeys RecoveryPolicies. Faults that none selects have the mode of the flag.
 func (a *agent) newGuard(ctx context.Context) error {
 	a.guard = guard.New(guard.Options{
-		Node: a.NodeName, Namespace: a.Namespace, Otherwise: v1.RecoveryMode(a.SentinelMode),
+		Node: a.options.NodeName, Namespace: a.options.Namespace, Otherwise: v1.RecoveryMode(a.options.SentinelMode),
 		Live: a.manager.GetAPIReader(), Client: a.manager.GetClient(), Freshness: a.freshness,
-		EvictionRefusal: func(pod *corev1.Pod) string { return volume.EvictionRefusal(pod, a.AllowEviction, false) },
+		EvictionRefusal: func(pod *corev1.Pod) string { return volume.EvictionRefusal(pod, a.options.AllowEviction, false) },
 		Log:             a.manager.GetLogger().WithName("guard"),
 	})
 	return follow(ctx, a.manager.GetCache(), &v1.RecoveryPolicy{}, func(before, now *v1.RecoveryPolicy) {

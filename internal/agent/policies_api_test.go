@@ -58,7 +58,7 @@ func startGuard(t *testing.T, name string, mode sentinel.Mode) *guardedAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.agent = &agent{options: n.options, apiServer: apiServer{manager: manager, freshness: freshness}}
+	g.agent = &agent{options: n.options, manager: manager, freshness: freshness}
 	if err := g.newGuard(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func (g *guardedAgent) awaitAllowed(t *testing.T, allowed bool) {
 // createPolicy creates a policy for the node.
 func (g *guardedAgent) createPolicy(t *testing.T, mode v1.RecoveryMode, change func(*v1.RecoveryPolicySpec)) *v1.RecoveryPolicy {
 	t.Helper()
-	p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: g.NodeName + "-"}, Spec: v1.RecoveryPolicySpec{
-		Mode: mode, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": g.NodeName}},
+	p := &v1.RecoveryPolicy{ObjectMeta: metav1.ObjectMeta{GenerateName: g.options.NodeName + "-"}, Spec: v1.RecoveryPolicySpec{
+		Mode: mode, NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"test": g.options.NodeName}},
 	}}
 	if change != nil {
 		change(&p.Spec)

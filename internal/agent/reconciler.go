@@ -34,12 +34,12 @@ type runner interface {
 }
 
 // reconciler runs the Diagnoses of the node. Its work queue is the queue of Diagnoses: one entry for each, as many at a
-// time as there are workers, and whatever was missed or failed to be stored comes back. A run lasts as long as its call
-// of Reconcile; what happens to the Diagnosis meanwhile reaches it through runs.
+// time as there are workers, and one that was missed or failed to be stored comes back. A run lasts as long as its call
+// of Reconcile; a deletion of the Diagnosis meanwhile reaches it through runs.
 type reconciler struct {
 	// node is the name of the node, and namespace kubediag's own.
 	node, namespace string
-	// cache has what is to be run, without parameters and results: a run reads its Diagnosis live.
+	// cache has the Diagnoses without parameters and results: a run reads its own live.
 	cache, live client.Reader
 	runner      runner
 	runs        *activeRuns
@@ -64,21 +64,7 @@ func (r *reconciler) setUp(m manager.Manager, workers int) error {
 	return c.Watch(source.Kind(m.GetCache(), &v1.Diagnosis{}, r.eventHandler()))
 }
 
-// accountOf is on whose account a Diagnosis runs: its namespace. All that is made without a person is in kubediag's own, for the
-// pods of all others, so the pod counts there. In other namespaces the creator chooses the pod.
-func (r *reconciler) accountOf(q reconcile.Request) share.Owner {
-	owner := share.Owner{Namespace: q.Namespace}
-	if q.Namespace != r.namespace {
-		return owner
-	}
-	d := &v1.Diagnosis{}
-	if err := r.cache.Get(context.Background(), q.NamespacedName, d); err == nil && d.Spec.PodReference != nil {
-		owner = share.Owner{Namespace: d.Spec.PodReference.Namespace, Pod: d.Spec.PodReference.Name}
-	}
-	return owner
-}
-
-// eventHandler queues what is to be run, and stops at once what no longer exists: that must not wait for a worker.
+// eventHandler queues the Diagnoses to run, and stops at once those that no longer exist: that must not wait for a worker.
 func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.Request] {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	add := func(q queue, d *v1.Diagnosis) {
@@ -98,6 +84,20 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 			r.runs.dropDeleted(e.Object.UID, pipeline.ErrDeleted)
 		},
 	}
+}
+
+// accountOf is on whose account a Diagnosis runs: its namespace. All that is made without a person is in kubediag's own, for the
+// pods of all others, so the pod counts there. In other namespaces the creator chooses the pod.
+func (r *reconciler) accountOf(q reconcile.Request) share.Owner {
+	owner := share.Owner{Namespace: q.Namespace}
+	if q.Namespace != r.namespace {
+		return owner
+	}
+	d := &v1.Diagnosis{}
+	if err := r.cache.Get(context.Background(), q.NamespacedName, d); err == nil && d.Spec.PodReference != nil {
+		owner = share.Owner{Namespace: d.Spec.PodReference.Namespace, Pod: d.Spec.PodReference.Name}
+	}
+	return owner
 }
 
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the
@@ -159,7 +159,7 @@ func (r *reconciler) getDiagnosis(ctx context.Context, from client.Reader, key t
 	return diagnosis, nil
 }
 
-// cleanupInterval is how often what gone Diagnoses left on the node is removed.
+// cleanupInterval is how often the files that gone Diagnoses left on the node are removed.
 const cleanupInterval = 10 * time.Minute
 
 // cleanup removes journals and full results of Diagnoses that no longer exist.

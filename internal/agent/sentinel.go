@@ -31,35 +31,38 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
-// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows in the
-// API what that sees.
+// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows its faults
+// in the API.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
-		Mode: a.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
 		Binds: subpath.Sources{Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
 	}
 	if a.connections != nil {
 		s.Connections = a.connections
 	}
 	l := &sentinelObserver{
-		mode: a.SentinelMode, observer: observing, log: a.manager.GetLogger().WithName("sentinel"), logs: a.logsCommand(),
+		mode: a.options.SentinelMode, observer: observing, log: a.manager.GetLogger().WithName("sentinel"),
 		decide: a.guard.Allowed, record: a.recorder.Add,
+	}
+	if host, err := os.Hostname(); a.options.PodUID != "" && err == nil { // the host of a pod has its name
+		l.logs = fmt.Sprintf("kubectl logs -n %s %s", a.options.Namespace, host)
 	}
 	s.Observer = l
 	w := mountfault.New(mountfault.Options{
-		Node: a.NodeName, Namespace: a.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Node: a.options.NodeName, Namespace: a.options.Namespace, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
 		Diagnoses: a.manager.GetCache(), Pods: a.pods, Events: observing.events, Log: a.manager.GetLogger().WithName("mountfault"),
 		Interval: mountfault.Interval, Recovery: a.guard.Recovery,
 	})
-	if a.SentinelMode == sentinel.Observe || a.SentinelMode == sentinel.Automatic {
+	if a.options.SentinelMode == sentinel.Observe || a.options.SentinelMode == sentinel.Automatic {
 		w.Faults, s.Changed = s.Faults, w.Changed
 		l.impacts = w.Impacts
 	}
 	return s, w, l.register(a.registry, s.Status)
 }
 
-// sentinelObserver turns what the sentinel sees and does into metrics and lines of the log, and its repairs into Events
-// on pods and records.
+// sentinelObserver turns the findings and the repairs of the sentinel into metrics and lines of the log, and the repairs into Events
+// on pods and records, too.
 type sentinelObserver struct {
 	*observer
 	mode           sentinel.Mode
@@ -67,7 +70,7 @@ type sentinelObserver struct {
 	detectionDelay *prometheus.HistogramVec
 	// logs is the command that shows the log; empty if that is not known.
 	logs string
-	// decide says what allowed a repair.
+	// decide returns the decision that allowed a repair.
 	decide func(f fault.Finding) v1.Decision
 	// record writes a repair down, and returns the name of the Diagnosis that has it.
 	record func(r sentinel.Repair, d v1.Decision) (name string)
@@ -75,29 +78,20 @@ type sentinelObserver struct {
 	impacts func() map[fault.Code]map[fault.Impact]int
 }
 
-// newRecorder makes the part that writes down what the sentinel repairs.
+// newRecorder makes the part that writes down the sentinel's repairs.
 func (a *agent) newRecorder() error {
 	boot, err := sys.BootID()
 	if err != nil {
 		return err
 	}
 	a.recorder, err = audit.New(audit.Options{
-		Node: a.NodeName, Boot: boot, Namespace: a.Namespace, DataRoot: a.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
+		Node: a.options.NodeName, Boot: boot, Namespace: a.options.Namespace, DataRoot: a.options.DataRoot, Client: a.manager.GetClient(), Reader: a.manager.GetAPIReader(),
 		Log: a.manager.GetLogger().WithName("audit"),
 	})
 	if err == nil {
 		a.closers = append(a.closers, a.recorder.Close)
 	}
 	return err
-}
-
-// logsCommand is the command that shows the agent's log, if it runs in a pod: its host has the pod's name.
-func (a *agent) logsCommand() string {
-	host, err := os.Hostname()
-	if a.PodUID == "" || err != nil {
-		return ""
-	}
-	return fmt.Sprintf("kubectl logs -n %s %s", a.Namespace, host)
 }
 
 // Found is called with a fault.
@@ -127,7 +121,7 @@ func (o *sentinelObserver) Repaired(r sentinel.Repair) {
 		fmt.Sprintf("Repaired %s%s: %s", finding.Code, inWhose(finding.Container, finding.Volume), repairKinds[kind]))
 }
 
-// Trouble is called with what the sentinel cannot do.
+// Trouble is called with the reason why the sentinel cannot do something.
 func (o *sentinelObserver) Trouble(err error) {
 	o.log.Error(err, "Sentinel coverage is incomplete")
 }
@@ -149,7 +143,7 @@ func fieldsOf(f fault.Finding) []any {
 	}
 }
 
-// register registers the metrics of what the sentinel sees. If the sentinel is off there are none: 0 would say that it
+// register registers the metrics of the sentinel. If the sentinel is off there are none: 0 would say that it
 // does not see what it should, and that there is no fault.
 func (o *sentinelObserver) register(registry prometheus.Registerer, status func() sentinel.Status) error {
 	if o.mode == sentinel.Off {

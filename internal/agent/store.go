@@ -62,9 +62,19 @@ func (s *statusStore) readDefinition(ctx context.Context, name string, into clie
 // Save replaces the status of this very Diagnosis, whatever it is, and no other. It sends nothing but the status again
 // when that fails, never work.
 func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
-	patch, err := statusPatch(diagnosis)
+	// The patch replaces the status as a whole, so that nothing of an earlier one stays behind. It applies to an object with the same UID
+	// only. A merge patch that carries the UID would not do: the API server takes the metadata of a custom resource from the stored object
+	// when its status is written, and compares nothing.
+	patch, err := json.Marshal([]struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}{
+		{"test", "/metadata/uid", diagnosis.UID},
+		{"add", "/status", diagnosis.Status},
+	})
 	if err != nil {
-		return err
+		return fmt.Errorf("encoding status: %w", err)
 	}
 	var last error
 	err = wait.ExponentialBackoffWithContext(ctx, s.backoff, func(ctx context.Context) (bool, error) {
@@ -76,7 +86,13 @@ func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
 		case apierrors.IsNotFound(last):
 			return false, fmt.Errorf("%w: %w", pipeline.ErrGone, last)
 		case apierrors.IsInvalid(last):
-			return false, s.explainRefusal(ctx, diagnosis, last)
+			now := &metav1.PartialObjectMetadata{}
+			now.SetGroupVersionKind(v1.GroupVersion.WithKind("Diagnosis"))
+			err := s.live.Get(ctx, client.ObjectKeyFromObject(diagnosis), now)
+			if apierrors.IsNotFound(err) || err == nil && now.UID != diagnosis.UID { // else the status itself is invalid
+				return false, fmt.Errorf("%w: %w", pipeline.ErrGone, last)
+			}
+			return false, fmt.Errorf("storing status: %w", last)
 		}
 		return false, nil
 	})
@@ -84,33 +100,4 @@ func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
 		return fmt.Errorf("storing status: %w", last)
 	}
 	return err
-}
-
-// statusPatch is a JSON patch that replaces the status as a whole, so that nothing of an earlier one stays behind. It
-// applies to an object with the same UID only. A merge patch that carries the UID would not do: the API server takes
-// the metadata of a custom resource from the stored object when its status is written, and compares nothing.
-func statusPatch(diagnosis *v1.Diagnosis) ([]byte, error) {
-	patch, err := json.Marshal([]struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}{
-		{"test", "/metadata/uid", diagnosis.UID},
-		{"add", "/status", diagnosis.Status},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encoding status: %w", err)
-	}
-	return patch, nil
-}
-
-// explainRefusal finds out why the API server calls a patch invalid: another UID, or the status itself.
-func (s *statusStore) explainRefusal(ctx context.Context, d *v1.Diagnosis, why error) error {
-	now := &metav1.PartialObjectMetadata{}
-	now.SetGroupVersionKind(v1.GroupVersion.WithKind("Diagnosis"))
-	err := s.live.Get(ctx, client.ObjectKeyFromObject(d), now)
-	if apierrors.IsNotFound(err) || err == nil && now.UID != d.UID {
-		return fmt.Errorf("%w: %w", pipeline.ErrGone, why)
-	}
-	return fmt.Errorf("storing status: %w", why)
 }

@@ -38,7 +38,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 		Runner: &subprocess.Runner{}, // not the prober's: a probe that hangs must not hold up the repair of others
 	}
 	a.orphans = &orphan.Inspector{
-		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.OrphanMinimumAge,
+		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.options.OrphanMinimumAge,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")

@@ -51,7 +51,7 @@ type approval struct {
 // gives the same plan. A *WaitingError has the Diagnosis wait, and a *terminalError ends it.
 func (a *approval) await(ctx context.Context) error {
 	a.noteRequest()
-	given, err := a.Approvals.Approval(ctx, a.d)
+	given, err := a.runner.Approvals.Approval(ctx, a.d)
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
@@ -94,7 +94,7 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("planning again: %w", err)
 	}
-	got := planHash(a.Boot, plan.Actions())
+	got := planHash(a.runner.Boot, plan.Actions())
 	switch {
 	case got == a.hash():
 		return "", nil
@@ -154,7 +154,7 @@ func (a *approval) take(ctx context.Context, given *v1.RecoveryApproval) error {
 	}
 	if !given.Settled() {
 		given.Status.DiagnosisUID = a.d.UID
-		if err := a.settle(ctx, given, v1.ApprovalUsed, "the agent of node "+a.Node+" carries the plan out"); err != nil {
+		if err := a.settle(ctx, given, v1.ApprovalUsed, "the agent of node "+a.runner.Node+" carries the plan out"); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (a *approval) refuse(state, why string) error {
 func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
 	given.Status.State, given.Status.Message, given.Status.Time = state, printable.Clip(message, maxMessageBytes), &now
-	if err := a.Approvals.Settle(ctx, given); err != nil {
+	if err := a.runner.Approvals.Settle(ctx, given); err != nil {
 		return fmt.Errorf("settling approval %q: %w", given.Name, err)
 	}
 	return nil
@@ -206,6 +206,6 @@ func (a *approval) wait(ctx context.Context) error {
 	if err := a.status.save(ctx); err != nil {
 		return err
 	}
-	a.Observer.Waiting(a.d)
+	a.runner.Observer.Waiting(a.d)
 	return &WaitingError{Until: until}
 }

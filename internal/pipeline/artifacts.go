@@ -7,13 +7,14 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"strings"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/redact"
 )
 
-// maxCopied is how large a file may be that is copied, in bytes: what is larger has no room in any case.
+// maxCopied is how large a file may be that is copied, in bytes: for a larger one there is no room in any case.
 const maxCopied = 16 << 20
 
 // copyArtifacts copies the files that the operations have kept into the status, as far as there is room. A file that cannot
@@ -25,21 +26,21 @@ func copyArtifacts(all []v1.Artifact, f *files) {
 		if a.SizeBytes > maxCopied {
 			continue
 		}
-		text, err := f.read(*a)
+		kept, below := artifact(*a), false
+		if kept.Path, below = strings.CutPrefix(a.Path, f.base+"/"); !below {
+			continue
+		}
+		text, err := f.load(kept)
 		if err != nil {
 			continue
 		}
-		if content := compress(printable.Text(redact.Text(text))); len(content) <= room {
-			a.Content = content
-			room -= len(content)
+		var content bytes.Buffer // which takes all
+		w := gzip.NewWriter(&content)
+		_, _ = io.WriteString(w, printable.Text(redact.Text(text)))
+		_ = w.Close()
+		if content.Len() <= room {
+			a.Content = content.Bytes()
+			room -= content.Len()
 		}
 	}
-}
-
-func compress(text string) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, text) // memory takes all
-	_ = w.Close()
-	return b.Bytes()
 }

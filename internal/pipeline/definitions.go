@@ -15,7 +15,6 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/graph"
-	"kubediag.org/kubediag/internal/processor"
 )
 
 // A user who applies everything at once may be faster than the manager, so a set that is missing or not ready is waited
@@ -49,14 +48,18 @@ func (x *execution) awaitSet(ctx context.Context, err error, deadline time.Time)
 // begun needs the same graph, and no more: the set was ready then.
 func (x *execution) readSet(ctx context.Context) (*graph.Graph, error) {
 	name, hash := x.d.Spec.Set(), x.d.Status.AdjacencyListHash
-	set, err := x.Store.OperationSet(ctx, name)
+	set, err := x.runner.Store.OperationSet(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil, terminal(v1.ReasonOperationSetNotFound, "OperationSet %s is not found", name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading OperationSet %q: %w", name, err)
 	}
-	g, err := graph.New(nodesOf(set))
+	nodes := make([]graph.Node, len(set.Spec.AdjacencyList))
+	for i, n := range set.Spec.AdjacencyList {
+		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
+	}
+	g, err := graph.New(nodes)
 	switch {
 	case err != nil && hash == "":
 		return nil, terminal(v1.ReasonOperationSetNotReady, "OperationSet %s is not ready: %s", name, strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -68,14 +71,6 @@ func (x *execution) readSet(ctx context.Context) (*graph.Graph, error) {
 		return nil, x.setChanged()
 	}
 	return g, nil
-}
-
-func nodesOf(set *v1.OperationSet) []graph.Node {
-	nodes := make([]graph.Node, len(set.Spec.AdjacencyList))
-	for i, n := range set.Spec.AdjacencyList {
-		nodes[i] = graph.Node{ID: n.ID, To: n.To, Operation: n.Operation}
-	}
-	return nodes
 }
 
 // notReadyReason says why a set cannot be used yet; empty if it can.
@@ -105,7 +100,7 @@ func (x *execution) readOperations(ctx context.Context, g *graph.Graph) (map[int
 		}
 		op, ok := byName[n.Operation]
 		if !ok {
-			definition, err := x.Store.Operation(ctx, n.Operation)
+			definition, err := x.runner.Store.Operation(ctx, n.Operation)
 			if errors.Is(err, ErrNotFound) {
 				return nil, terminal(v1.ReasonOperationNotFound, "Operation %s is not found: node %d of OperationSet %s names it",
 					n.Operation, n.ID, x.d.Spec.Set())
@@ -128,53 +123,45 @@ func (x *execution) readOperations(ctx context.Context, g *graph.Graph) (map[int
 func (x *execution) makeOperation(o *v1.Operation) (operation, field.ErrorList) {
 	call, errs := o.Spec.Call()
 	op := operation{Name: o.Name, Timeout: call.Timeout}
-	if len(errs) > 0 {
+	at := field.NewPath("spec", "processor")
+	agreed := x.d.Spec.Mode == v1.ModePlan || x.d.Spec.Mode == v1.ModeApprove || x.d.Spec.PlanHash != ""
+	switch {
+	case len(errs) > 0:
 		return op, errs
-	}
-	if call.Kind != v1.ProcessorBuiltIn && onlyPlanned(&x.d.Spec) {
-		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "with mode Plan or Approve, or a planHash, only built-in processors "+
-			"run: what another one changes is in no plan")}
-	}
-	if call.Kind != v1.ProcessorBuiltIn && x.External == nil {
-		return op, field.ErrorList{field.Forbidden(field.NewPath("spec", "processor"), "only built-in processors run here")}
+	case call.Kind == v1.ProcessorBuiltIn:
+	case agreed:
+		return op, field.ErrorList{field.Forbidden(at, "with mode Plan or Approve, or a planHash, only built-in processors run: what another one changes "+
+			"is in no plan")}
+	case x.runner.External == nil:
+		return op, field.ErrorList{field.Forbidden(at, "only built-in processors run here")}
 	}
 	if s := o.Spec.Storage; s != nil && s.HostPath != nil {
 		var err error
-		if op.Storage, err = x.files.storageDir(s.HostPath.Path); err != nil {
+		if op.Storage, err = x.runner.files.storageDir(s.HostPath.Path); err != nil {
 			errs = append(errs, field.Invalid(field.NewPath("spec", "storage", "hostPath", "path"), s.HostPath.Path, err.Error()))
 		}
 	}
-	at := field.NewPath("spec", "processor")
 	switch call.Kind {
 	case v1.ProcessorBuiltIn:
-		step, ok := x.Registry.Lookup(call.BuiltIn)
+		step, ok := x.runner.Registry.Lookup(call.BuiltIn)
 		if !ok {
-			errs = append(errs, field.NotSupported(at.Child("path"), v1.BuiltInPathPrefix+call.BuiltIn, x.builtInPaths()))
+			var known []string
+			for _, name := range x.runner.Registry.Names() {
+				known = append(known, v1.BuiltInPathPrefix+name)
+			}
+			errs = append(errs, field.NotSupported(at.Child("path"), v1.BuiltInPathPrefix+call.BuiltIn, known))
 		}
 		op.Step = step
 	case v1.ProcessorHTTP:
-		op.HasSideEffects, op.Step.Processor = true, x.External.Server(o.Name, call.URL)
+		op.HasSideEffects, op.Step.Processor = true, x.runner.External.Server(o.Name, call.URL)
 	case v1.ProcessorScript:
-		op.HasSideEffects, op.Step.Processor = true, x.script(o.Name, call.Script)
+		s, key := call.Script, o.Name
+		if s.OperationResultKey != nil && *s.OperationResultKey != "" {
+			key = *s.OperationResultKey
+		}
+		op.HasSideEffects, op.Step.Processor = true, x.runner.External.Script(o.Name, s.Script, s.ArgKeys, key)
 	default:
 		errs = append(errs, field.Forbidden(at.Child("function"), "functions are not run"))
 	}
 	return op, errs
-}
-
-// builtInPaths lists the paths of all built-in processors.
-func (x *execution) builtInPaths() []string {
-	var paths []string
-	for _, name := range x.Registry.Names() {
-		paths = append(paths, v1.BuiltInPathPrefix+name)
-	}
-	return paths
-}
-
-func (x *execution) script(name string, s *v1.ScriptRunner) processor.Processor {
-	key := name
-	if s.OperationResultKey != nil && *s.OperationResultKey != "" {
-		key = *s.OperationResultKey
-	}
-	return x.External.Script(name, s.Script, s.ArgKeys, key)
 }

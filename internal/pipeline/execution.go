@@ -31,34 +31,12 @@ func terminal(reason, format string, args ...any) error {
 
 // execution is one call of Run. Its Diagnosis is its own.
 type execution struct {
-	*Runner
+	runner *Runner
 	d      *v1.Diagnosis
 	status *statusWriter
 }
 
-func (r *Runner) execution(d *v1.Diagnosis) *execution {
-	d = d.DeepCopy()
-	return &execution{Runner: r, d: d, status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()}}
-}
-
-func (x *execution) run(ctx context.Context) error {
-	report, err := x.steps(ctx)
-	if ctx.Err() != nil {
-		return fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
-	}
-	t := report.terminalError(x.deadlineMessage)
-	if err != nil && !errors.As(err, &t) {
-		return err
-	}
-	x.status.conclude(report, t, x.files)
-	if err := x.status.save(ctx); err != nil {
-		return err
-	}
-	x.Observer.Ended(x.d)
-	return nil
-}
-
-// steps does all that is to be done. An error that ends the Diagnosis is a *terminalError.
+// steps accepts the Diagnosis, runs its job, and writes its progress into the status. An error that ends the Diagnosis is a *terminalError.
 func (x *execution) steps(ctx context.Context) (report, error) {
 	g, notReady := x.readSet(ctx)
 	if g != nil {
@@ -77,7 +55,31 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	return x.operate(ctx, job)
+	x.status.graph = g
+	var planned report
+	job.BeforeRepair = func(ctx context.Context, r report, again replan) error {
+		planned = r
+		return x.beforeRepair(ctx, r, again)
+	}
+	job.OperationEnded = func(r report) {
+		x.status.progress(r)
+		x.runner.Observer.OperationEnded(x.d, r.last().OperationRun)
+	}
+	job.ActionEnded = func(r report, a ActionEnd) {
+		x.status.progress(r)
+		x.runner.Observer.ActionEnded(x.d, r.last().Operation, a)
+	}
+	r, err := x.runner.run(ctx, job)
+	t, ended := errors.AsType[*terminalError](err)
+	switch {
+	case ended:
+		return planned.refused(t), err
+	case errors.Is(err, errGraphChanged):
+		return r, x.setChanged()
+	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):
+		return r, terminal(reasonJournal, "Diagnosis cannot go on: %v", err)
+	}
+	return r, err
 }
 
 // accept takes the Diagnosis. One that was accepted before is only written again if the manager thought its agent lost.
@@ -94,47 +96,19 @@ func (x *execution) accept(ctx context.Context) error {
 	meta.RemoveStatusCondition(&s.Conditions, v1.ConditionComplete)
 	x.status.condition(metav1.Condition{
 		Type: v1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1.ReasonAccepted,
-		Message: "Diagnosis is accepted by agent on node " + x.Node,
+		Message: "Diagnosis is accepted by agent on node " + x.runner.Node,
 	})
 	if err := x.status.save(ctx); err != nil {
 		return err
 	}
 	if !accepted {
-		x.Observer.Accepted(x.d)
+		x.runner.Observer.Accepted(x.d)
 	}
 	return nil
 }
 
-// operate runs the job, and reports its progress.
-func (x *execution) operate(ctx context.Context, job job) (report, error) {
-	x.status.graph = job.Graph
-	var planned report
-	job.BeforeRepair = func(ctx context.Context, r report, again replan) error {
-		planned = r
-		return x.beforeRepair(ctx, r, again)
-	}
-	job.OperationEnded = func(r report) {
-		x.status.progress(r)
-		x.Observer.OperationEnded(x.d, r.last().OperationRun)
-	}
-	job.ActionEnded = func(r report, a ActionEnd) {
-		x.status.progress(r)
-		x.Observer.ActionEnded(x.d, r.last().Operation, a)
-	}
-	r, err := x.Runner.run(ctx, job)
-	t, ended := errors.AsType[*terminalError](err)
-	switch {
-	case ended:
-		return planned.refused(t), err
-	case errors.Is(err, errGraphChanged):
-		return r, x.setChanged()
-	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):
-		return r, terminal(reasonJournal, "Diagnosis cannot go on: %v", err)
-	}
-	return r, err
-}
-
-// beforeRepair stores the plan. It also has the last word: nothing is repaired for a set that is not the one that began.
+// beforeRepair stores the plan. It also has the last word: nothing is repaired for another set than that which began, and for another plan
+// than that which was agreed to.
 func (x *execution) beforeRepair(ctx context.Context, r report, again replan) error {
 	_, err := x.readSet(ctx)
 	if _, ended := errors.AsType[*terminalError](err); ended {
@@ -144,8 +118,13 @@ func (x *execution) beforeRepair(ctx context.Context, r report, again replan) er
 		return err
 	}
 	x.status.progress(r)
-	if err := x.checkPlan(r.last()); err != nil {
-		return err
+	switch o, want := r.last(), x.d.Spec.PlanHash; {
+	case want == "":
+	case o.Plan.Hash != want:
+		return terminal(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
+			"create a Diagnosis with its hash", o.Plan.Hash, want)
+	case o.Outlived:
+		return terminal(v1.ReasonPlanChanged, "%s: plan %s was made, and %s; look for the fault again", o.changed(), want, rebooted)
 	}
 	if x.d.Spec.Mode == v1.ModeApprove {
 		a := approval{execution: x, planned: *r.last(), replan: again}
@@ -156,62 +135,34 @@ func (x *execution) beforeRepair(ctx context.Context, r report, again replan) er
 	return x.status.save(ctx)
 }
 
-// checkPlan refuses a plan that is not the one which was agreed to.
-func (x *execution) checkPlan(o *operationRun) error {
-	switch want := x.d.Spec.PlanHash; {
-	case want == "":
-	case o.Plan.Hash != want:
-		return terminal(v1.ReasonPlanChanged, "nothing was changed: the plan has hash %s now, and spec.planHash names %s; look at the plan, and "+
-			"create a Diagnosis with its hash", o.Plan.Hash, want)
-	case o.Outlived:
-		return terminal(v1.ReasonPlanChanged, "%s: plan %s was made, and %s; look for the fault again", o.changed(), want, rebooted)
-	}
-	return nil
-}
-
 // job makes the job of the Diagnosis. If there is none, the error is a *terminalError.
 func (x *execution) job(ctx context.Context, g *graph.Graph) (job, error) {
 	if errs := x.d.Spec.Validate(); len(errs) > 0 {
 		return job{}, terminal(v1.ReasonInvalid, "%s", v1.Message(errs))
 	}
-	if x.d.Spec.Mode == v1.ModeApprove && x.Approvals == nil {
+	if x.d.Spec.Mode == v1.ModeApprove && x.runner.Approvals == nil {
 		return job{}, terminal(v1.ReasonInvalid, "spec.mode: a plan cannot be approved without an API server: use mode Plan")
 	}
 	x.d.Status.AdjacencyListHash = g.Hash()
-	operations, err := x.readOperations(ctx, g)
-	return job{
-		Request: x.request(), Graph: g, Operations: operations, Deadline: x.deadline(),
-		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Agreed: x.d.Spec.Mode == v1.ModeApprove || x.d.Spec.PlanHash != "", MaxResults: resultsLimit(x.d),
-	}, err
-}
-
-func (x *execution) request() processor.Request {
 	r := processor.Request{
 		Diagnosis: processor.Diagnosis{UID: string(x.d.UID), Namespace: x.d.Namespace, Name: x.d.Name},
-		Node:      x.Node,
+		Node:      x.runner.Node,
 		Values:    x.d.Spec.Parameters,
 	}
 	if p := x.d.Spec.PodReference; p != nil {
 		r.Pod = processor.Pod{Namespace: p.Namespace, Name: p.Name, Container: p.Container}
 	}
-	return r
-}
-
-// deadlineMessage says which deadline has passed, as the user knows it.
-func (x *execution) deadlineMessage() string {
-	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
-		return fmt.Sprintf("the deadline of the Diagnosis has passed (spec.activeDeadlineSeconds: %d)", *seconds)
-	}
-	return fmt.Sprintf("the deadline of the Diagnosis has passed (the agent's --diagnosis-timeout: %s)", x.DefaultDeadline)
+	operations, err := x.readOperations(ctx, g)
+	return job{
+		Request: r, Graph: g, Operations: operations, Deadline: x.deadline(), MaxResults: statusLimit(x.d) / 2,
+		PlanOnly: x.d.Spec.Mode == v1.ModePlan, Agreed: x.d.Spec.Mode == v1.ModeApprove || x.d.Spec.PlanHash != "",
+	}, err
 }
 
 // deadline counts from when the Diagnosis was first taken, however often it was begun again. It does not pass while a plan
 // waits for its approval, and counts again from then on.
 func (x *execution) deadline() time.Time {
-	limit := x.DefaultDeadline
-	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
-		limit = time.Duration(*seconds) * time.Second
-	}
+	limit, _ := x.limit()
 	from := x.d.Status.StartTime.Time
 	if a := x.d.Status.Approval; a != nil {
 		from = time.Now()
@@ -220,4 +171,12 @@ func (x *execution) deadline() time.Time {
 		}
 	}
 	return from.Add(limit)
+}
+
+// limit is how long the Diagnosis may run, and which setting says so, as the user knows it.
+func (x *execution) limit() (limit time.Duration, setting string) {
+	if seconds := x.d.Spec.ActiveDeadlineSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second, fmt.Sprintf("spec.activeDeadlineSeconds: %d", *seconds)
+	}
+	return x.runner.DefaultDeadline, fmt.Sprintf("the agent's --diagnosis-timeout: %s", x.runner.DefaultDeadline)
 }

@@ -15,8 +15,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	v1 "kubediag.org/kubediag/api/v1"
 )
 
 // Directories below the data root, and how the names of a journal and of a file that is not whole yet end.
@@ -28,7 +26,7 @@ const (
 	partEnd     = ".part"
 )
 
-// files are what the package keeps on the disk. Names are relative to the data root, and no name and no symbolic link
+// files are those that the package keeps on the disk. Names are relative to the data root, and no name and no symbolic link
 // leads out of it.
 type files struct {
 	root *os.Root
@@ -112,10 +110,15 @@ func (f *files) write(name, content string) error {
 	if err != nil {
 		return errors.Join(err, f.root.Remove(part))
 	}
-	return f.syncDir(path.Dir(name))
+	dir, err := f.root.Open(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
 }
 
-// load reads back what save has written.
+// load reads back a file that save has written.
 func (f *files) load(a artifact) (string, error) {
 	content, err := f.root.ReadFile(a.Path)
 	if err != nil {
@@ -127,26 +130,7 @@ func (f *files) load(a artifact) (string, error) {
 	return string(content), nil
 }
 
-// read reads a file that a run has kept, by the path and the digest in the report of the run.
-func (f *files) read(a v1.Artifact) (string, error) {
-	rel, below := strings.CutPrefix(a.Path, f.base+"/")
-	if !below {
-		return "", fmt.Errorf("reading artifact %q: must be below %q", a.Path, f.base)
-	}
-	a.Path = rel
-	return f.load(artifact(a))
-}
-
-func (f *files) syncDir(name string) error {
-	dir, err := f.root.Open(name)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}
-
-// forget removes what belongs to UIDs that are not kept. The journal, which knows where the rest is, goes last.
+// forget removes all files of UIDs that are not kept. The journal, which knows where the rest is, goes last.
 func (f *files) forget(keep func(uid string) bool) error {
 	var errs []error
 	for _, dir := range []string{journalDir, artifactDir} {

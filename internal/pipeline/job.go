@@ -31,7 +31,7 @@ var (
 // errDeadline is the cause of a context whose run is over time.
 var errDeadline = errors.New("deadline of the run has passed")
 
-// operation is what runs at a node.
+// operation runs at a node.
 type operation struct {
 	Name string
 	Step Step
@@ -46,7 +46,7 @@ type operation struct {
 
 // job is one run.
 type job struct {
-	// Request is what every operation is asked, with the parameters in Values. The UID in it names the journal: letters,
+	// Request is that of every operation, with the parameters in Values. The UID in it names the journal: letters,
 	// digits, - and _, 128 at most.
 	Request processor.Request
 	Graph   *graph.Graph
@@ -96,7 +96,7 @@ func (r *Runner) run(ctx context.Context, job job) (report, error) {
 		return report{}, err
 	}
 	defer j.close()
-	x := &run{Runner: r, job: job, journal: j, states: states, failed: map[int32]bool{}, results: newResults(job.MaxResults)}
+	x := &run{runner: r, job: job, journal: j, states: states, results: &results{whole: map[string]string{}, shown: map[string]string{}, limit: job.MaxResults}}
 	ctx, cancel := context.WithDeadlineCause(ctx, job.Deadline, errDeadline)
 	defer cancel()
 	if err := x.paths(ctx); err != nil {

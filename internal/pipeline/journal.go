@@ -44,7 +44,14 @@ type journal struct {
 // openJournal opens or creates the journal of a job and reads what is in it.
 func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	j := &journal{hook: r.hook}
-	want := &begin{Version: journalVersion, UID: job.Request.Diagnosis.UID, Graph: job.Graph.Hash(), Storage: storageOf(job)}
+	var storage []string
+	for _, op := range job.Operations {
+		if op.Storage != "" && !slices.Contains(storage, op.Storage) {
+			storage = append(storage, op.Storage)
+		}
+	}
+	slices.Sort(storage)
+	want := &begin{Version: journalVersion, UID: job.Request.Diagnosis.UID, Graph: job.Graph.Hash(), Storage: storage}
 	file, err := r.files.openJournal(job.Request.Diagnosis.UID, func(create func(line []byte) error) error {
 		return j.add(record{Kind: kindBegin, Begin: want}, create)
 	})
@@ -75,17 +82,6 @@ func (j *journal) resume(job job, want *begin) (map[int32]*state, error) {
 	}
 	j.over = records[len(records)-1].Kind == kindEnd
 	return replay(job, records)
-}
-
-func storageOf(job job) []string {
-	var dirs []string
-	for _, op := range job.Operations {
-		if op.Storage != "" {
-			dirs = append(dirs, op.Storage)
-		}
-	}
-	slices.Sort(dirs)
-	return slices.Compact(dirs)
 }
 
 // read returns all records, at least one, and cuts off a torn last line.

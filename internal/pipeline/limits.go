@@ -34,9 +34,6 @@ func statusLimit(d *v1.Diagnosis) int {
 	return max(min(rest, maxStatusBytes), minStatusBytes)
 }
 
-// resultsLimit is how large the results in the status of a Diagnosis may be.
-func resultsLimit(d *v1.Diagnosis) int { return statusLimit(d) / 2 }
-
 // shrinkStatus makes a status small enough to be stored. Nearly every one is. Copies of artifacts go first; then all lists
 // and texts lose their ends, ever more of them, until the rest fits. The summary says how many faults there were.
 func shrinkStatus(d *v1.Diagnosis) {

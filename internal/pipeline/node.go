@@ -49,7 +49,17 @@ func (n *nodeRun) finish(ctx context.Context) error {
 	}
 	if n.reported = true; n.done != nil {
 		n.report.Operations = append(n.report.Operations, n.result())
-		return n.remember(n.done.Results)
+		for _, s := range n.done.Results {
+			whole := s.Value
+			if s.InFile {
+				var err error
+				if whole, err = n.runner.files.load(*s.File); err != nil {
+					return err
+				}
+			}
+			n.results.add(s, whole)
+		}
+		return nil
 	}
 	for n.done == nil {
 		end, err := n.try(ctx)
@@ -79,8 +89,10 @@ func (n *nodeRun) result() operationRun {
 		Attempts: int32(n.attempts), StartTime: microTime(n.start), Actions: slices.Clone(n.actions),
 	}}
 	if n.plan != nil {
-		o.Plan, o.Outlived = NewPlan(n.op.Name, n.boot, n.plan.Actions()), n.outlived(n.Boot)
-		o.Begun = n.isBegun()
+		o.Plan, o.Outlived = NewPlan(n.op.Name, n.boot, n.plan.Actions()), n.outlived(n.runner.Boot)
+		for i, a := range n.actions { // one that was begun may have changed something
+			o.Begun = o.Begun || n.begun[i] || n.changed[i] || a.Phase == v1.ActionDone
+		}
 	}
 	d := n.done
 	if d == nil {
@@ -93,8 +105,8 @@ func (n *nodeRun) result() operationRun {
 	if o.Phase == v1.OperationNotApplicable {
 		o.Reason = v1.ReasonNotApplicable
 	}
-	found := d.Message != "" // a recoverer gives the reason for each fault that it leaves alone
-	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.actions) == 0 && len(d.Gone) == 0 && found {
+	// A recoverer gives the reason for each fault that it leaves alone.
+	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.actions) == 0 && len(d.Gone) == 0 && d.Message != "" {
 		o.Reason = v1.ReasonNothingRepaired
 	}
 	o.Findings, o.Gone = d.Findings, d.Gone
@@ -104,7 +116,7 @@ func (n *nodeRun) result() operationRun {
 	for _, r := range d.Results {
 		if r.File != nil {
 			a := v1.Artifact(*r.File)
-			a.Path = path.Join(n.files.base, a.Path)
+			a.Path = path.Join(n.runner.files.base, a.Path)
 			o.Artifacts = append(o.Artifacts, a)
 		}
 	}
@@ -126,7 +138,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // try makes one attempt, within the time limit of the operation. The record says how the operation ended, or that it is to be tried again
 // after a wait.
 func (n *nodeRun) try(ctx context.Context) (record, error) {
-	if times := n.interrupted(); times >= maxInterrupted {
+	if times := n.attempts - n.failures; times >= maxInterrupted {
 		return n.failure(ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
 	}
 	if !n.isToPlan() && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
@@ -155,7 +167,7 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 	default:
 		limited, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 		r := n.request()
-		result, err = repair.Call(limited, n.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
+		result, err = repair.Call(limited, n.runner.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
 		cancel()
 	}
 	if err == nil {
@@ -251,7 +263,11 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if !slices.Contains(retriedReasons, r.Reason) || n.failures+1 >= maxAttempts {
 		return r
 	}
-	r.wait = delay(n.failures, err)
+	r.wait = min(firstBackoff<<n.failures, maxBackoff)
+	r.wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(r.wait)) // give or take a fifth
+	if waiting, ok := errors.AsType[*processor.WaitingError](err); ok {
+		r.wait = max(waiting.After, 0)
+	}
 	if time.Now().Add(r.wait).After(n.job.Deadline) {
 		r.Message = sanitize(err.Error() + "; no time is left to try again")
 		return r
@@ -282,15 +298,6 @@ func reasonOf(ctx context.Context, err error) string {
 		return ReasonTimedOut
 	}
 	return ReasonFailed
-}
-
-// delay before another attempt: what the processor asks for, else a second that doubles, give or take a fifth.
-func delay(failures int, err error) time.Duration {
-	if waiting, ok := errors.AsType[*processor.WaitingError](err); ok {
-		return max(waiting.After, 0)
-	}
-	d := min(firstBackoff<<failures, maxBackoff)
-	return d + time.Duration((rand.Float64()-0.5)*0.4*float64(d))
 }
 
 // timeoutCause is the cause of a context whose time is limited by the operation. It names the limit as the user knows

@@ -104,8 +104,3 @@ func changeOf(a fault.Action) string {
 	}
 	return line
 }
-
-// onlyPlanned reports whether only what a plan shows may be changed: nothing, or what was shown before it was allowed.
-func onlyPlanned(s *v1.DiagnosisSpec) bool {
-	return s.Mode == v1.ModePlan || s.Mode == v1.ModeApprove || s.PlanHash != ""
-}

@@ -4,7 +4,6 @@
 package pipeline
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,15 +35,6 @@ func (s Step) one() interface{ Name() string } {
 
 // Name of the step.
 func (s Step) Name() string { return s.one().Name() }
-
-// plan makes the plan of a step that repairs.
-func (s Step) plan(ctx context.Context, r processor.Request) (repair.Plan, error) {
-	if s.Planner != nil {
-		return s.Planner.Plan(ctx, r)
-	}
-	part, err := s.Family.Plan(ctx, r)
-	return repair.PlanOf(s.Family.Name(), part), err
-}
 
 // Registry holds the built-in processors by name. It is a value that is handed around, filled before it is used and
 // not changed after.
@@ -80,15 +70,6 @@ func NewRegistry(steps ...Step) (*Registry, error) {
 func (r *Registry) Lookup(name string) (Step, bool) {
 	s, ok := r.steps[name]
 	return s, ok
-}
-
-// family finds a family by name, also in no registry.
-func (r *Registry) family(name string) (repair.Family, bool) {
-	if r == nil {
-		return nil, false
-	}
-	f := r.steps[name].Family
-	return f, f != nil
 }
 
 // Names lists all names in order.

@@ -8,17 +8,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// repair makes one attempt of a repair: it plans, unless there is a plan already, and has the engine do what of it is not done. The time
-// limit holds for all of it together, but for what BeforeRepair takes.
+// repair makes one attempt of a repair: it plans, unless there is a plan already, and has the engine do the rest of it. The time
+// limit holds for all of it together, BeforeRepair left out.
 func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	begin := time.Now()
 	if n.isToPlan() {
@@ -40,31 +40,36 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, timeoutCause(n.op))
 	defer cancel()
-	result, err := n.engine().Execute(ctx, n.request(), n.plan, repairJournal{n})
+	result, err := n.engine().Execute(ctx, n.request(), n.plan, n)
 	result.Gone = n.plan.Gone
 	return result, err
 }
 
 // isToPlan reports whether a plan is to be made: there is none, or its mounts and devices have ended with the boot. An agreed plan
 // is not made again, but refused.
-func (n *nodeRun) isToPlan() bool { return n.plan == nil || n.outlived(n.Boot) && !n.job.Agreed }
+func (n *nodeRun) isToPlan() bool { return n.plan == nil || n.outlived(n.runner.Boot) && !n.job.Agreed }
 
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
-// engine is what carries the plan of the node out.
+// engine carries out the plan of the node.
 func (n *nodeRun) engine() *repair.Engine {
+	known := n.runner.Registry
 	e := &repair.Engine{
-		Gate: n.Gate, Lock: n.Exclusive, Calls: n.calls,
+		Gate: n.runner.Gate, Lock: n.runner.Exclusive, Calls: n.runner.calls,
 		Family: func(name string) (repair.Family, bool) {
 			if f := n.op.Step.Family; f != nil && f.Name() == name {
 				return f, true
 			}
-			return n.Registry.family(name)
+			if known == nil {
+				return nil, false
+			}
+			f := known.steps[name].Family
+			return f, f != nil
 		},
 	}
-	if n.Registry != nil {
-		e.Evictor, e.Records = n.Registry.Evictor, n.Registry.Records
+	if known != nil {
+		e.Evictor, e.Records = known.Evictor, known.Records
 	}
 	return e
 }
@@ -72,7 +77,13 @@ func (n *nodeRun) engine() *repair.Engine {
 func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 	defer cancel()
-	return n.engine().Plan(ctx, n.request(), n.op.Step.plan)
+	return n.engine().Plan(ctx, n.request(), func(ctx context.Context, r processor.Request) (repair.Plan, error) {
+		if p := n.op.Step.Planner; p != nil {
+			return p.Plan(ctx, r)
+		}
+		part, err := n.op.Step.Family.Plan(ctx, r)
+		return repair.PlanOf(n.op.Step.Family.Name(), part), err
+	})
 }
 
 // recordPlan writes a plan down. From here on it is the only one.
@@ -84,7 +95,7 @@ func (n *nodeRun) recordPlan(plan repair.Plan) error {
 	if len(text) > maxPlanBytes {
 		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
 	}
-	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.Boot}
+	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.runner.Boot}
 	if err := n.journal.announce(r); err != nil {
 		return err
 	}
@@ -94,7 +105,8 @@ func (n *nodeRun) recordPlan(plan repair.Plan) error {
 
 // confirmPlan asks BeforeRepair once, if there is something left to do.
 func (n *nodeRun) confirmPlan(ctx context.Context) error {
-	if !n.pending() || n.confirmed && !n.outlived(n.Boot) || n.job.BeforeRepair == nil {
+	pending := slices.ContainsFunc(n.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
+	if !pending || n.confirmed && !n.outlived(n.runner.Boot) || n.job.BeforeRepair == nil {
 		return nil
 	}
 	if err := n.job.BeforeRepair(ctx, n.partialReport(n), n.makePlan); err != nil {
@@ -104,23 +116,23 @@ func (n *nodeRun) confirmPlan(ctx context.Context) error {
 	return nil
 }
 
-// repairJournal keeps in the journal of a run how far a repair is. Its errors are fatal.
-type repairJournal struct{ *nodeRun }
-
-// Announce implements repair.Journal.
-func (j repairJournal) Announce(_ context.Context, action int) error {
-	r := record{Kind: kindApply, Node: j.id, actionRecord: actionRecord{Action: action}}
-	if err := j.journal.announce(r); err != nil {
+// Announce implements repair.Journal: the journal of the run keeps how far a repair is. Its errors are fatal.
+func (n *nodeRun) Announce(_ context.Context, action int) error {
+	r := record{Kind: kindApply, Node: n.id, actionRecord: actionRecord{Action: action}}
+	if err := n.journal.announce(r); err != nil {
 		return err
 	}
-	j.apply(r)
+	n.apply(r)
 	return nil
 }
 
 // Note implements repair.Journal.
-func (j repairJournal) Note(ctx context.Context, e repair.End) error {
+func (n *nodeRun) Note(ctx context.Context, e repair.End) error {
 	r := record{
-		Kind: kindApplied, Node: j.id, actionRecord: actionRecord{e.Action, e.Applied.Already, callsOf(e.Calls)}, Message: sanitize(e.Applied.Message),
+		Kind: kindApplied, Node: n.id, actionRecord: actionRecord{Action: e.Action, Already: e.Applied.Already}, Message: sanitize(e.Applied.Message),
+	}
+	for _, c := range e.Calls {
+		r.Calls = append(r.Calls, v1.ActionCall{Name: sanitize(c.Name), Arguments: sanitize(c.Arguments), Result: sanitize(c.Result)})
 	}
 	if e.Err != nil {
 		r.Already, r.Reason, r.Message = false, reasonOf(ctx, e.Err), sanitize(e.Err.Error())
@@ -128,24 +140,24 @@ func (j repairJournal) Note(ctx context.Context, e repair.End) error {
 			r.Reason = reasonWaiting
 		}
 	}
-	if err := j.journal.write(r); err != nil {
+	if err := n.journal.write(r); err != nil {
 		return err
 	}
-	j.apply(r)
-	if j.job.ActionEnded != nil {
-		j.job.ActionEnded(j.partialReport(j.nodeRun), ActionEnd{Action: j.actions[e.Action], Waiting: changedNothing(r.Reason)})
+	n.apply(r)
+	if n.job.ActionEnded != nil {
+		n.job.ActionEnded(n.partialReport(n), ActionEnd{Action: n.actions[e.Action], Waiting: changedNothing(r.Reason)})
 	}
 	return nil
 }
 
 // Verify implements repair.Journal.
-func (j repairJournal) Verify(context.Context) error {
-	return j.journal.write(record{Kind: kindVerify, Node: j.id})
+func (n *nodeRun) Verify(context.Context) error {
+	return n.journal.write(record{Kind: kindVerify, Node: n.id})
 }
 
 // Progress implements repair.Journal.
-func (j repairJournal) Progress() (all []fault.Applied) {
-	for _, a := range j.actions {
+func (n *nodeRun) Progress() (all []fault.Applied) {
+	for _, a := range n.actions {
 		all = append(all, fault.Applied{Already: a.Already, Undone: a.Phase != v1.ActionDone, Message: a.Message})
 	}
 	return all
@@ -153,11 +165,3 @@ func (j repairJournal) Progress() (all []fault.Applied) {
 
 // changedNothing reports whether an action with this reason has changed nothing, because it may not be done yet.
 func changedNothing(reason string) bool { return reason == reasonWaiting || reason == ReasonHeld }
-
-// callsOf are calls with texts that are fit for people.
-func callsOf(log []calls.Call) (all []v1.ActionCall) {
-	for _, c := range log {
-		all = append(all, v1.ActionCall{Name: sanitize(c.Name), Arguments: sanitize(c.Arguments), Result: sanitize(c.Result)})
-	}
-	return all
-}

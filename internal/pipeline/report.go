@@ -43,9 +43,9 @@ func (r report) refused(t *terminalError) report {
 	return r
 }
 
-// terminalError says why a run did not succeed: the failures first, for a person can do something about them. deadline
-// says which deadline has passed, if one has.
-func (r report) terminalError(deadline func() string) *terminalError {
+// terminalError says why a run did not succeed: the failures first, for a person can do something about them. setting is that of the
+// deadline.
+func (r report) terminalError(setting string) *terminalError {
 	if r.Succeeded || r.Planned {
 		return nil
 	}
@@ -65,23 +65,20 @@ func (r report) terminalError(deadline func() string) *terminalError {
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) found no fault, but %s", o.Operation, o.ID, o.Message))
 		case o.Phase == v1.OperationFailed:
 			reason = v1.ReasonOperationFailed
-			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts(o.Attempts), o.Message))
+			attempts := "1 attempt"
+			if o.Attempts != 1 {
+				attempts = fmt.Sprintf("%d attempts", o.Attempts)
+			}
+			failed = append(failed, fmt.Sprintf("operation %s (node %d) failed after %s: %s", o.Operation, o.ID, attempts, o.Message))
 		case o.Phase == v1.OperationNotApplicable:
 			negative = append(negative, fmt.Sprintf("operation %s (node %d) is not applicable: %s", o.Operation, o.ID, o.Message))
 		}
 	}
 	texts := slices.Concat(failed, negative)
 	if r.DeadlineExceeded {
-		reason, texts = v1.ReasonDeadlineExceeded, slices.Insert(texts, 0, deadline())
+		reason, texts = v1.ReasonDeadlineExceeded, slices.Insert(texts, 0, "the deadline of the Diagnosis has passed ("+setting+")")
 	}
 	return &terminalError{reason: reason, message: strings.Join(texts, "; ")}
-}
-
-func attempts(n int32) string {
-	if n == 1 {
-		return "1 attempt"
-	}
-	return fmt.Sprintf("%d attempts", n)
 }
 
 // nothingLeft reports whether every action that is done found nothing left to do.

@@ -54,25 +54,6 @@ type results struct {
 	limit int   // of cost
 }
 
-func newResults(limit int) *results {
-	return &results{whole: map[string]string{}, shown: map[string]string{}, limit: limit}
-}
-
-func (r *results) clone() *results {
-	c := *r
-	c.whole, c.shown = maps.Clone(r.whole), maps.Clone(r.shown)
-	return &c
-}
-
-// room is how much of a value there is place for.
-func (r *results) room(key string) int {
-	used := r.cost
-	if old, ok := r.shown[key]; ok {
-		used -= costOf(key) + costOf(old)
-	}
-	return min(v1.MaxValueBytes, r.limit-used-costOf(key))
-}
-
 func (r *results) add(s stored, whole string) {
 	if old, ok := r.shown[s.Key]; ok {
 		r.cost -= costOf(s.Key) + costOf(old)
@@ -97,79 +78,68 @@ func (r *results) add(s stored, whole string) {
 	r.cost += costOf(s.Key) + costOf(shown)
 }
 
-// keep takes in the results of the operation, all or none: it writes the files, and returns what the journal is to hold.
+// keep takes in the results of the operation, all or none: it writes the files, and returns the form that the journal is to hold.
+//
+// A result that the operation has only handed back is left out, as a server does that answers with all it was sent. Later operations obey
+// parameters and context keys, and an answer does not set them: one that differs from its request is refused. Any operation may set other
+// keys, and the latest result of a name stands.
 func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, error) {
-	values := map[string]string{}
+	values, sent := map[string]string{}, n.request().Data()
 	maps.Copy(values, result.Values)
 	maps.Copy(values, result.Files)
-	values, err := dropEchoed(n.request().Data(), values)
-	if err == nil {
-		err = checkValues(values)
-	}
-	if err != nil {
-		return nil, processor.Stalled(err)
-	}
-	k := &keeper{nodeRun: n, results: n.results.clone()}
-	var all []stored
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		_, whole := result.Files[key]
-		s, err := k.store(ctx, stored{Key: key, Value: values[key], InFile: whole, Hidden: whole})
-		if err != nil {
-			return nil, err
-		}
-		k.results.add(s, values[key])
-		all = append(all, s)
-	}
-	n.results = k.results
-	return all, nil
-}
-
-// dropEchoed leaves out what an operation has only handed back, as a server does that answers with all it was sent. Later
-// operations obey parameters and context keys, and an answer does not set them: one that differs from what was sent is
-// refused. Any operation may set other keys, and the latest result of a name stands.
-func dropEchoed(sent, values map[string]string) (map[string]string, error) {
-	results := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		switch {
 		case !processor.Reserved(key):
-			results[key] = values[key]
+			if key == "" || len(key) > maxKeyBytes || printable.Quoted(key) != key {
+				return nil, processor.Stalled(fmt.Errorf("keeping results: key %q must be printable, of 1 to %d bytes", printable.Clip(key, maxKeyBytes), maxKeyBytes))
+			}
 		case values[key] != sent[key]:
-			return nil, fmt.Errorf("keeping results: %q is a parameter or a context key, which no result sets: the operation was sent %q and "+
-				"answered %q", printable.Clip(key, maxKeyBytes), printable.Clip(sent[key], maxKeyBytes), printable.Clip(values[key], maxKeyBytes))
+			return nil, processor.Stalled(fmt.Errorf("keeping results: %q is a parameter or a context key, which no result sets: the operation was sent "+
+				"%q and answered %q", printable.Clip(key, maxKeyBytes), printable.Clip(sent[key], maxKeyBytes), printable.Clip(values[key], maxKeyBytes)))
+		default:
+			delete(values, key)
 		}
 	}
-	return results, nil
-}
-
-func checkValues(values map[string]string) error {
 	if len(values) > maxKeys {
-		return fmt.Errorf("keeping results: %d keys, at most %d", len(values), maxKeys)
+		return nil, processor.Stalled(fmt.Errorf("keeping results: %d keys, at most %d", len(values), maxKeys))
 	}
-	for key := range values {
-		if key == "" || len(key) > maxKeyBytes || printable.Quoted(key) != key {
-			return fmt.Errorf("keeping results: key %q must be printable, of 1 to %d bytes", printable.Clip(key, maxKeyBytes), maxKeyBytes)
+	kept := *n.results
+	kept.whole, kept.shown = maps.Clone(kept.whole), maps.Clone(kept.shown)
+	var all []stored
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		_, whole := result.Files[key]
+		s, err := n.store(ctx, &kept, stored{Key: key, Value: values[key], InFile: whole, Hidden: whole})
+		if err != nil {
+			return nil, err
 		}
+		kept.add(s, values[key])
+		all = append(all, s)
 	}
-	return nil
+	n.results = &kept
+	return all, nil
 }
 
-// keeper keeps the results of one operation.
-type keeper struct {
-	*nodeRun
-	results *results
-}
-
-// store decides what becomes of one value. A hidden one is in its file alone.
-func (k *keeper) store(ctx context.Context, s stored) (stored, error) {
+// store decides what becomes of one value beside those that are kept. A hidden one is in its file alone.
+func (n *nodeRun) store(ctx context.Context, kept *results, s stored) (stored, error) {
 	value := s.Value
-	text, room := printable.Text(redact.Text(value)), k.results.room(s.Key)
+	used := kept.cost + costOf(s.Key)
+	if old, ok := kept.shown[s.Key]; ok {
+		used -= costOf(s.Key) + costOf(old)
+	}
+	text, room := printable.Text(redact.Text(value)), min(v1.MaxValueBytes, kept.limit-used)
 	fits := costOf(text) <= room
 	s.InFile = s.InFile || !fits || !utf8.ValidString(value) || costOf(value) > v1.MaxValueBytes
-	if s.InFile || k.op.Storage != "" {
-		file, err := k.file(s)
+	if s.InFile || n.op.Storage != "" {
+		if total := kept.bytes + int64(len(value)); total > maxArtifactBytes || kept.files >= maxFiles {
+			return s, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
+				s.Key, kept.files+1, total, maxFiles, int64(maxArtifactBytes)))
+		}
+		dir := cmp.Or(n.op.Storage, artifactDir)
+		file, err := n.runner.files.save(path.Join(dir, n.job.Request.Diagnosis.UID, fileName(n.id, s.Key)), value)
 		if err != nil {
 			return s, err
 		}
+		file.Key, file.Operation = s.Key, n.op.Name
 		s.File = &file
 	}
 	if s.InFile {
@@ -178,7 +148,7 @@ func (k *keeper) store(ctx context.Context, s stored) (stored, error) {
 	switch {
 	case s.Hidden:
 	case !fits:
-		s.Shown = k.excerpt(ctx, s, text, room)
+		s.Shown = n.excerpt(ctx, s, text, room)
 		s.Hidden = s.Shown == ""
 	case s.InFile || text != value:
 		s.Shown = text
@@ -186,31 +156,18 @@ func (k *keeper) store(ctx context.Context, s stored) (stored, error) {
 	return s, nil
 }
 
-// file keeps a value whole.
-func (k *keeper) file(s stored) (artifact, error) {
-	r := k.results
-	if total := r.bytes + int64(len(s.Value)); total > maxArtifactBytes || r.files >= maxFiles {
-		return artifact{}, processor.Stalled(fmt.Errorf("keeping result %q: the run would have %d files with %d bytes, at most %d with %d",
-			s.Key, r.files+1, total, maxFiles, int64(maxArtifactBytes)))
-	}
-	dir := cmp.Or(k.op.Storage, artifactDir)
-	a, err := k.files.save(path.Join(dir, k.job.Request.Diagnosis.UID, fileName(k.id, s.Key)), s.Value)
-	a.Key, a.Operation = s.Key, k.op.Name
-	return a, err
-}
-
 // excerpt is the part of a text that the status shows, and where the rest is. Empty if there is no room even for that.
-func (k *keeper) excerpt(ctx context.Context, s stored, text string, room int) string {
+func (n *nodeRun) excerpt(ctx context.Context, s stored, text string, room int) string {
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node %q in %q, SHA-256 %s]",
-		s.File.SizeBytes, k.job.Request.Node, path.Join(k.files.base, s.File.Path), s.File.SHA256)
+		s.File.SizeBytes, n.job.Request.Node, path.Join(n.runner.files.base, s.File.Path), s.File.SHA256)
 	if room -= costOf(note); room < 0 {
 		return ""
 	}
-	if e, ok := k.op.Step.Processor.(processor.Excerpter); ok {
+	if e, ok := n.op.Step.Processor.(processor.Excerpter); ok {
 		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, repair.ErrTimeout)
 		defer cancel()
-		r := k.request()
-		chosen, err := repair.Call(ctx, k.calls, r, func(context.Context) (string, error) {
+		r := n.request()
+		chosen, err := repair.Call(ctx, n.runner.calls, r, func(context.Context) (string, error) {
 			return e.Excerpt(r, s.Key, text, room), nil
 		})
 		if err == nil {

@@ -16,21 +16,20 @@ import (
 
 // run is one run of a job.
 type run struct {
-	*Runner
+	runner  *Runner
 	job     job
 	journal *journal
 	states  map[int32]*state
 	results *results
-	failed  map[int32]bool
 	report  report
 }
 
 // paths tries paths until one succeeds or none is left. It runs the nodes of a path that have not run, up to the first that does not
 // succeed.
 func (x *run) paths(ctx context.Context) error {
-	r := &x.report
+	r, failedNodes := &x.report, map[int32]bool{}
 	for !r.Succeeded && !r.Planned && !r.DeadlineExceeded {
-		next, ok := x.job.Graph.Next(func(id int32) bool { return x.failed[id] })
+		next, ok := x.job.Graph.Next(func(id int32) bool { return failedNodes[id] })
 		if !ok {
 			break
 		}
@@ -38,7 +37,11 @@ func (x *run) paths(ctx context.Context) error {
 		failed := false
 		for i := 0; i < len(next) && !failed && !r.Planned; i++ {
 			r.Reached = i
-			n := x.node(next[i])
+			id := next[i]
+			if x.states[id] == nil {
+				x.states[id] = &state{}
+			}
+			n := &nodeRun{run: x, id: id, op: x.job.Operations[id], state: x.states[id]}
 			if n.done == nil && ctx.Err() != nil {
 				if err := interruption(ctx); err != nil {
 					return err
@@ -50,7 +53,7 @@ func (x *run) paths(ctx context.Context) error {
 				return err
 			}
 			if failed = n.done.Outcome != v1.OperationSucceeded; failed {
-				x.failed[n.id] = true
+				failedNodes[n.id] = true
 				r.DeadlineExceeded = n.done.Reason == ReasonDeadlineExceeded
 			}
 			r.Planned = !failed && n.done.Planned
@@ -75,30 +78,7 @@ func interruption(ctx context.Context) error {
 	return cause
 }
 
-// node returns the run of a node as far as it is.
-func (x *run) node(id int32) *nodeRun {
-	if x.states[id] == nil {
-		x.states[id] = &state{}
-	}
-	return &nodeRun{run: x, id: id, op: x.job.Operations[id], state: x.states[id]}
-}
-
-// remember takes results from the journal.
-func (x *run) remember(all []stored) error {
-	for _, s := range all {
-		whole := s.Value
-		if s.InFile {
-			var err error
-			if whole, err = x.files.load(*s.File); err != nil {
-				return err
-			}
-		}
-		x.results.add(s, whole)
-	}
-	return nil
-}
-
-// request is what the next operation is asked.
+// request is that of the next operation.
 func (x *run) request() processor.Request {
 	r, values := x.job.Request, map[string]string{}
 	maps.Copy(values, r.Values)

@@ -6,6 +6,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"sync"
 	"time"
@@ -112,9 +113,7 @@ func New(o Options) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Runner{
-		Options: o, files: f, calls: repair.NewCalls(), hook: crashHook,
-	}, nil
+	return &Runner{Options: o, files: f, calls: repair.NewCalls(), hook: crashHook}, nil
 }
 
 // Close releases the data root. Runs must have ended.
@@ -139,11 +138,26 @@ func (r *Runner) Forget(keep map[types.UID]bool) error {
 // be called again and goes on from its journal, except that a Diagnosis which is gone or was deleted has nothing to go
 // on with.
 func (r *Runner) Run(ctx context.Context, d *v1.Diagnosis) (*v1.Diagnosis, error) {
-	x := r.execution(d)
+	d = d.DeepCopy()
 	if d.Ended() || d.Spec.Mode == v1.ModeRecord {
-		return x.d, nil
+		return d, nil
 	}
-	return x.d, x.run(ctx)
+	x := &execution{runner: r, d: d, status: &statusWriter{store: r.Store, d: d, stored: d.Status.DeepCopy()}}
+	report, err := x.steps(ctx)
+	if ctx.Err() != nil {
+		return d, fmt.Errorf("running Diagnosis: %w", context.Cause(ctx))
+	}
+	_, setting := x.limit()
+	t := report.terminalError(setting)
+	if err != nil && !errors.As(err, &t) {
+		return d, err
+	}
+	x.status.conclude(report, t, r.files)
+	if err := x.status.save(ctx); err != nil {
+		return d, err
+	}
+	r.Observer.Ended(d)
+	return d, nil
 }
 
 // Discard is an Observer that does nothing. One that observes little embeds it.

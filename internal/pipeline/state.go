@@ -5,7 +5,6 @@ package pipeline
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -13,7 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// state is what is known about one node: from the journal, and from what has run since.
+// state is the knowledge about one node, from the journal and from all that has run since.
 type state struct {
 	start    time.Time
 	attempts int // begun
@@ -51,8 +50,7 @@ func replay(job job, records []record) (map[int32]*state, error) {
 
 // apply takes in one record; false if it makes no sense.
 func (s *state) apply(r record) bool {
-	switch {
-	case s.done != nil, r.Kind != kindAttempt && s.attempts == 0:
+	if s.done != nil || r.Kind != kindAttempt && s.attempts == 0 {
 		return false
 	}
 	switch r.Kind {
@@ -64,18 +62,31 @@ func (s *state) apply(r record) bool {
 		if s.plan != nil && s.boot == r.Boot || r.Plan == nil {
 			return false
 		}
-		s.setPlan(*r.Plan, r.Boot)
+		s.plan, s.boot, s.actions, s.confirmed = r.Plan, r.Boot, nil, false
+		for _, a := range r.Plan.Actions() {
+			s.actions = append(s.actions, NewAction(a))
+		}
+		s.begun, s.changed = map[int]bool{}, map[int]bool{}
 	case kindApply, kindApplied:
 		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
 			return false
 		}
 		s.confirmed = true
-		if r.Kind == kindApplied {
-			s.acted(r)
-		} else {
+		if r.Kind == kindApply {
 			s.changed[r.Action] = s.changed[r.Action] || s.begun[r.Action]
 			s.begun[r.Action] = true
+			return true
 		}
+		a := &s.actions[r.Action]
+		a.Phase, a.Message = v1.ActionDone, r.Message
+		a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
+		s.begun[r.Action] = false
+		if r.Reason != "" {
+			a.Phase = v1.ActionFailed
+			s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
+			return true
+		}
+		a.Already = r.Already && !s.changed[r.Action] // an earlier try may have done it
 	case kindVerify:
 		return s.plan != nil
 	case kindRetry:
@@ -86,19 +97,6 @@ func (s *state) apply(r record) bool {
 		return false
 	}
 	return true
-}
-
-func (s *state) setPlan(p repair.Plan, boot string) {
-	s.plan, s.boot, s.actions, s.confirmed = &p, boot, nil, false
-	for _, a := range p.Actions() {
-		s.actions = append(s.actions, NewAction(a))
-	}
-	s.begun, s.changed = map[int]bool{}, map[int]bool{}
-}
-
-// pending reports whether any action of the plan is left to do.
-func (s *state) pending() bool {
-	return slices.ContainsFunc(s.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
 }
 
 // outlived reports whether an action is left to do about a mount or a device of an earlier boot. The numbers in it are those of others
@@ -114,29 +112,3 @@ func (s *state) outlived(boot string) bool {
 	}
 	return false
 }
-
-// isBegun reports whether an action of the plan may have changed something.
-func (s *state) isBegun() bool {
-	for i, a := range s.actions {
-		if s.begun[i] || s.changed[i] || a.Phase == v1.ActionDone {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *state) acted(r record) {
-	a := &s.actions[r.Action]
-	a.Phase, a.Message = v1.ActionDone, r.Message
-	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
-	s.begun[r.Action] = false
-	if r.Reason != "" {
-		a.Phase = v1.ActionFailed
-		s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
-		return
-	}
-	a.Already = r.Already && !s.changed[r.Action] // an earlier try may have been what did it
-}
-
-// interrupted is how many attempts ended with the process.
-func (s *state) interrupted() int { return s.attempts - s.failures }

@@ -18,10 +18,9 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
-	"kubediag.org/kubediag/internal/share"
 )
 
-// Bounds of what is taken over from a signal, in bytes.
+// Bounds of the facts that are taken over from a signal, in bytes.
 const (
 	maxExcerptBytes   = 4096
 	maxExcerptValue   = 256
@@ -41,7 +40,7 @@ const (
 	KindMountFault Kind = "mountfault"
 )
 
-// Cause is what a Trigger has matched.
+// Cause is a signal that a Trigger has matched.
 type Cause struct {
 	Kind Kind
 	// Key names the cause among all of its kind: signals of one cause have one key.
@@ -62,14 +61,6 @@ type Cause struct {
 	Parameters map[string]string
 	// Annotations of the Diagnosis.
 	Annotations map[string]string
-}
-
-// turnOf is on whose account the cause waits: the pod that it is about, or the cluster itself.
-func (c *Cause) turnOf() share.Owner {
-	if c.Pod == nil {
-		return share.Owner{}
-	}
-	return share.Owner{Namespace: c.Pod.Namespace, Pod: c.Pod.Name}
 }
 
 // slot is the number of the repeat interval in which the cause falls, counted from 1970.
@@ -134,7 +125,7 @@ func diagnosisName(t *v1.Trigger, c *Cause, slot int64, node string) string {
 	return strings.Trim(name[:min(len(name), 40)], "-") + "-" + hex.EncodeToString(h.Sum(nil)[:10])
 }
 
-// Excerpt returns a JSON object of what fired: the fields in order, each cut to 256 bytes, as far as 4096 bytes reach.
+// Excerpt returns a JSON object of a signal: the fields in order, each cut to 256 bytes, as far as 4096 bytes reach.
 func Excerpt(fields map[string]string) string {
 	kept, size := map[string]string{}, 2
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/builtin"
 )
 
-// notYet is a Rejection for what may be there soon: a Trigger and its OperationSet are often applied together.
+// notYet is a Rejection for an object that may be there soon: a Trigger and its OperationSet are often applied together.
 func notYet(reason, format string, args ...any) *Rejection {
 	r := Reject(reason, format, args...)
 	r.passes = true
@@ -50,7 +50,14 @@ func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cau
 		if err != nil {
 			return fmt.Errorf("reading operation %q: %w", n.Operation, err)
 		}
-		known = append(known, declaredBy(op)...)
+		call, errs := op.Spec.Call()
+		if len(errs) > 0 {
+			continue
+		}
+		known = slices.Concat(known, op.Spec.Parameters, builtin.Parameters(call.BuiltIn))
+		if call.Script != nil {
+			known = append(known, call.Script.ArgKeys...)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(cause.Parameters)) {
 		if !slices.Contains(known, key) {
@@ -58,18 +65,4 @@ func (m *diagnosisMaker) declared(ctx context.Context, t *v1.Trigger, cause *Cau
 		}
 	}
 	return nil
-}
-
-// declaredBy lists the parameters that an Operation reads: those of its built-in processor, the arguments of its
-// script, and those that it declares itself.
-func declaredBy(op *v1.Operation) []string {
-	call, errs := op.Spec.Call()
-	if len(errs) > 0 {
-		return nil
-	}
-	known := slices.Concat(op.Spec.Parameters, builtin.Parameters(call.BuiltIn))
-	if call.Script != nil {
-		known = append(known, call.Script.ArgKeys...)
-	}
-	return known
 }

@@ -56,7 +56,9 @@ func (m *diagnosisMaker) make(ctx context.Context, queue *lane, cause *Cause) er
 		return err
 	}
 	for i, target := range targets {
-		queue.setPending(len(targets) - i)
+		queue.mu.Lock()
+		queue.pending = int32(min(len(targets)-i, 1<<30))
+		queue.mu.Unlock()
 		// It may have been suspended, changed or deleted while its nodes waited.
 		if now, err := m.trigger(ctx, queue.name); err != nil || now == nil || now.UID != t.UID {
 			return err
@@ -86,7 +88,8 @@ func (m *diagnosisMaker) trigger(ctx context.Context, name string) (*v1.Trigger,
 	return t, nil
 }
 
-// diagnose makes one Diagnosis, in its turn. A cause that has one already is counted as repeated.
+// diagnose makes one Diagnosis, in its turn. A cause that has one already is counted as repeated. The policy of the cause decides about an
+// earlier Diagnosis for the same target that has not ended, so a node that answers no more collects no Diagnoses.
 func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigger, cause *Cause, to target) error {
 	if known, err := m.known(ctx, m.client, t, cause, to); err != nil || known {
 		return queue.repeat(cause, err)
@@ -97,10 +100,31 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	if known, err := m.known(ctx, m.reader, t, cause, to); err != nil || known { // the cache may lag behind
 		return queue.repeat(cause, err)
 	}
-	if err := m.concurrent(ctx, t, cause, to); err != nil {
-		return err
+	if cause.Policy != v1.AllowConcurrent {
+		var earlier v1.DiagnosisList
+		err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{unfinishedIndex: to.key(t.UID)})
+		if err != nil {
+			return fmt.Errorf("listing unfinished diagnoses: %w", err)
+		}
+		for i := range earlier.Items {
+			if cause.Policy != v1.ReplaceConcurrent {
+				return Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
+			}
+			if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
+				return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
+			}
+		}
 	}
-	made := m.diagnosis(t, cause, to)
+	parameters := map[string]string{}
+	maps.Copy(parameters, t.Spec.Parameters)
+	maps.Copy(parameters, cause.Parameters)
+	made := &v1.Diagnosis{Spec: v1.DiagnosisSpec{
+		OperationSet: t.Spec.OperationSet, Mode: t.Spec.Mode, NodeName: to.node, PodReference: to.pod, Parameters: parameters,
+	}}
+	made.Namespace, made.Name = m.namespace, diagnosisName(t, cause, cause.slot(t.Spec.RepeatInterval()), to.node)
+	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name), v1.LabelOrigin: v1.OriginTrigger}
+	made.Annotations = cause.Annotations
+	made.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID}}
 	err := m.client.Create(ctx, made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
@@ -110,7 +134,11 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	case err != nil:
 		return fmt.Errorf("creating diagnosis %s/%s: %w", m.namespace, made.Name, err)
 	}
-	queue.fired(cause, made.Name)
+	queue.mu.Lock()
+	defer queue.mu.Unlock()
+	queue.delta.Fired++
+	queue.delta.LastFired, queue.delta.LastDiagnosis = time.Now().Truncate(time.Second), made.Name
+	results.WithLabelValues(string(cause.Kind), resultFired).Inc()
 	return nil
 }
 
@@ -141,44 +169,4 @@ func (m *diagnosisMaker) known(ctx context.Context, from client.Reader, t *v1.Tr
 		}
 	}
 	return false, nil
-}
-
-// concurrent does what the policy says about an earlier Diagnosis for the same target that has not ended. So a node
-// that answers no more collects no Diagnoses.
-func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *Cause, to target) error {
-	if cause.Policy == v1.AllowConcurrent {
-		return nil
-	}
-	var earlier v1.DiagnosisList
-	err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{unfinishedIndex: to.key(t.UID)})
-	if err != nil {
-		return fmt.Errorf("listing unfinished diagnoses: %w", err)
-	}
-	for i := range earlier.Items {
-		if cause.Policy != v1.ReplaceConcurrent {
-			return Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
-		}
-		if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
-			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
-		}
-	}
-	return nil
-}
-
-// diagnosis is what is made.
-func (m *diagnosisMaker) diagnosis(t *v1.Trigger, c *Cause, to target) *v1.Diagnosis {
-	parameters := map[string]string{}
-	maps.Copy(parameters, t.Spec.Parameters)
-	maps.Copy(parameters, c.Parameters)
-	made := &v1.Diagnosis{}
-	made.Namespace, made.Name = m.namespace, diagnosisName(t, c, c.slot(t.Spec.RepeatInterval()), to.node)
-	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name), v1.LabelOrigin: v1.OriginTrigger}
-	made.Annotations = c.Annotations
-	made.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID,
-	}}
-	made.Spec = v1.DiagnosisSpec{
-		OperationSet: t.Spec.OperationSet, Mode: t.Spec.Mode, NodeName: to.node, PodReference: to.pod, Parameters: parameters,
-	}
-	return made
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -76,11 +77,14 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 		}
 		d.lanes[t.Name] = l
 	}
-	l.set(t)
+	l.limiter.SetLimit(rate.Limit(float64(t.Spec.PerMinute()) / 60))
+	l.mu.Lock()
+	l.interval = t.Spec.RepeatInterval()
+	l.mu.Unlock()
 	d.run(l)
 }
 
-// Forget drops what waits of a Trigger.
+// Forget drops the causes of a Trigger that wait.
 func (d *Dispatcher) Forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -127,7 +131,7 @@ func (d *Dispatcher) Reject(trigger string, kind Kind, r *Rejection) {
 
 // Progress is how far a Trigger is.
 type Progress struct {
-	// Tally is what happened since Settle was last called.
+	// Tally has the counts since Settle was last called.
 	Tally Tally
 	// Pending counts the nodes that are still to get a Diagnosis of the cause at work.
 	Pending int32
@@ -150,7 +154,7 @@ func (d *Dispatcher) Progress(name string) Progress {
 	return Progress{Tally: tally, Pending: l.pending, Completed: l.schedule, Busy: len(l.causes) > 0}
 }
 
-// Settle takes off what the status of the Trigger holds now.
+// Settle takes off the counts that the status of the Trigger holds now.
 func (d *Dispatcher) Settle(name string, t Tally) {
 	queue := d.lane(name)
 	if queue == nil {

@@ -55,7 +55,7 @@ type turn struct {
 	owner share.Owner
 }
 
-// Tally is what happened since the status of a Trigger was last written.
+// Tally has the counts since the status of a Trigger was last written.
 type Tally struct {
 	Matched, Fired, Repeated int64
 	LastFired                time.Time
@@ -71,31 +71,27 @@ func newLane(name string, m *diagnosisMaker) *lane {
 	}
 }
 
-// set takes the pace of the Trigger.
-func (l *lane) set(t *v1.Trigger) {
-	l.limiter.SetLimit(rate.Limit(float64(t.Spec.PerMinute()) / 60))
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.interval = t.Spec.RepeatInterval()
-}
-
-// waitingKey is that of causes that would make the same Diagnosis.
-func (l *lane) waitingKey(c *Cause) string {
-	return string(c.Kind) + " " + time.Unix(c.slot(l.interval), 0).UTC().Format(time.RFC3339) + " " + c.Key
-}
-
 func (l *lane) offer(cause Cause) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delta.Matched++
-	key := l.waitingKey(&cause)
+	// Causes that would make the same Diagnosis have one key.
+	key := string(cause.Kind) + " " + time.Unix(cause.slot(l.interval), 0).UTC().Format(time.RFC3339) + " " + cause.Key
 	if _, waits := l.causes[key]; waits {
 		l.repeated(&cause)
 		return nil
 	}
-	owner := cause.turnOf()
+	var owner share.Owner // the cause waits on the account of its pod, or of the cluster itself
+	if pod := cause.Pod; pod != nil {
+		owner = share.Owner{Namespace: pod.Namespace, Pod: pod.Name}
+	}
 	if !l.room.Take(owner) {
-		l.drop(cause.Kind, full(owner, l.room.Taken()))
+		why := Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", l.room.Taken())
+		if owner.Namespace != "" {
+			why = Reject(v1.ReasonQueueFull, "as many causes of namespace %s, or of its pod %s, wait for their turn already as may, of %d in all",
+				owner.Namespace, owner.Pod, l.room.Taken())
+		}
+		l.drop(cause.Kind, why)
 		return errFull
 	}
 	l.causes[key] = cause
@@ -105,14 +101,6 @@ func (l *lane) offer(cause Cause) error {
 	}
 	l.queue.Add(turn{key, owner})
 	return nil
-}
-
-// full says why there is no room for a cause.
-func full(owner share.Owner, waiting int) *Rejection {
-	if owner.Namespace == "" {
-		return Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", waiting)
-	}
-	return Reject(v1.ReasonQueueFull, "as many causes of namespace %s, or of its pod %s, wait for their turn already as may, of %d in all", owner.Namespace, owner.Pod, waiting)
 }
 
 // repeated and drop count. The caller holds the lock.
@@ -129,15 +117,6 @@ func (l *lane) drop(kind Kind, r *Rejection) {
 	results.WithLabelValues(string(kind), r.Reason).Inc()
 }
 
-// fired counts a Diagnosis that was made.
-func (l *lane) fired(c *Cause, diagnosis string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.delta.Fired++
-	l.delta.LastFired, l.delta.LastDiagnosis = time.Now().Truncate(time.Second), diagnosis
-	results.WithLabelValues(string(c.Kind), resultFired).Inc()
-}
-
 // count counts an end of one node of a cause that made no Diagnosis.
 func (l *lane) count(c *Cause, r *Rejection) {
 	l.mu.Lock()
@@ -149,13 +128,7 @@ func (l *lane) count(c *Cause, r *Rejection) {
 	}
 }
 
-func (l *lane) setPending(nodes int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending = int32(min(nodes, 1<<30))
-}
-
-// run works off the queue until ctx is done, and drops then what waits.
+// run works off the queue until ctx is done, and drops then all that wait.
 func (l *lane) run(ctx context.Context) {
 	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	for {
@@ -167,8 +140,20 @@ func (l *lane) run(ctx context.Context) {
 		cause := l.causes[next.key]
 		l.room.Free(next.owner)
 		l.mu.Unlock()
-		if ctx.Err() == nil {
-			l.work(ctx, cause)
+		// An error of the API server is met again after a while, a few times: a Diagnosis that was made before it keeps its name and is not
+		// made twice.
+		var last error
+		_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
+			last = l.maker.make(ctx, l, &cause)
+			rejection, ok := errors.AsType[*Rejection](last)
+			return last == nil || ok && !rejection.passes, nil
+		})
+		if last != nil && ctx.Err() == nil {
+			rejection, ok := errors.AsType[*Rejection](last)
+			if !ok {
+				rejection = Reject(v1.ReasonAPIError, "%v", last)
+			}
+			l.count(&cause, rejection)
 		}
 		l.queue.Done(next)
 		waiting.Dec()
@@ -180,23 +165,4 @@ func (l *lane) run(ctx context.Context) {
 		}
 		l.mu.Unlock()
 	}
-}
-
-// work makes the Diagnoses of a cause. An error of the API server is met again after a while, a few times: a Diagnosis
-// that was made before it keeps its name and is not made twice.
-func (l *lane) work(ctx context.Context, cause Cause) {
-	var last error
-	_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
-		last = l.maker.make(ctx, l, &cause)
-		rejection, ok := errors.AsType[*Rejection](last)
-		return last == nil || ok && !rejection.passes, nil
-	})
-	if last == nil || ctx.Err() != nil {
-		return
-	}
-	rejection, ok := errors.AsType[*Rejection](last)
-	if !ok {
-		rejection = Reject(v1.ReasonAPIError, "%v", last)
-	}
-	l.count(&cause, rejection)
 }

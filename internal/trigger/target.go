@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
-// target is what one Diagnosis is about.
+// target is the node or the pod of one Diagnosis.
 type target struct {
 	node string
 	pod  *v1.PodReference
@@ -31,26 +31,42 @@ func (t target) key(trigger types.UID) string {
 	return string(trigger) + " node " + t.node
 }
 
-// findTargets returns what the Diagnoses of a cause are about: the pod, the node, or the nodes that the Trigger selects.
+// findTargets returns the targets of the Diagnoses of a cause: the pod, the node, or the nodes that the Trigger selects, which are listed
+// in pages and without their status.
 func (m *diagnosisMaker) findTargets(ctx context.Context, t *v1.Trigger, cause *Cause) ([]target, error) {
 	switch {
 	case cause.Pod != nil:
-		return m.podTarget(ctx, cause)
 	case cause.Node != "":
 		return m.nodeTarget(ctx, cause.Node)
 	case t.Spec.NodeName != "":
 		return m.nodeTarget(ctx, t.Spec.NodeName)
-	case t.Spec.NodeSelector != nil:
-		return m.selected(ctx, t)
+	case t.Spec.NodeSelector == nil:
+		return nil, Reject(v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
+	default:
+		selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
+		if err != nil {
+			return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector: %v", err)
+		}
+		var found []target
+		err = kubeclient.EachPage(ctx, m.reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
+			for i := range page.Items {
+				found = append(found, target{node: page.Items[i].Name})
+			}
+		}, client.MatchingLabelsSelector{Selector: selector})
+		if err != nil {
+			return nil, fmt.Errorf("listing nodes: %w", err)
+		}
+		if len(found) == 0 {
+			return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector selects no node")
+		}
+		return found, nil
 	}
-	return nil, Reject(v1.ReasonNoNode, "neither the signal nor the Trigger names a pod or a node")
-}
-
-func (m *diagnosisMaker) podTarget(ctx context.Context, cause *Cause) ([]target, error) {
 	var pod corev1.Pod
 	err := m.reader.Get(ctx, client.ObjectKey{Namespace: cause.Pod.Namespace, Name: cause.Pod.Name}, &pod)
+	// Kubelets know a static pod by the digest of its file.
+	same := cause.PodUID == "" || pod.UID == cause.PodUID || pod.Annotations["kubernetes.io/config.hash"] == string(cause.PodUID)
 	switch {
-	case apierrors.IsNotFound(err), err == nil && !is(&pod, cause.PodUID):
+	case apierrors.IsNotFound(err), err == nil && !same:
 		return nil, Reject(v1.ReasonPodNotFound, "Pod %s/%s does not exist any more", cause.Pod.Namespace, cause.Pod.Name)
 	case err != nil:
 		return nil, fmt.Errorf("reading pod %s/%s: %w", cause.Pod.Namespace, cause.Pod.Name, err)
@@ -59,12 +75,6 @@ func (m *diagnosisMaker) podTarget(ctx context.Context, cause *Cause) ([]target,
 			cause.Pod.Namespace, cause.Pod.Name, pod.Spec.NodeName, cause.Node)
 	}
 	return []target{{node: pod.Spec.NodeName, pod: cause.Pod}}, nil
-}
-
-// is reports whether a signal about a pod of this UID is about this pod. Kubelets know a static pod by the digest of
-// its file.
-func is(pod *corev1.Pod, uid types.UID) bool {
-	return uid == "" || pod.UID == uid || pod.Annotations["kubernetes.io/config.hash"] == string(uid)
 }
 
 func (m *diagnosisMaker) nodeTarget(ctx context.Context, name string) ([]target, error) {
@@ -76,25 +86,4 @@ func (m *diagnosisMaker) nodeTarget(ctx context.Context, name string) ([]target,
 		return nil, Reject(v1.ReasonNodeNotFound, "Node %q does not exist", name)
 	}
 	return []target{{node: name}}, nil
-}
-
-// selected lists the nodes that the Trigger selects, in pages and without their status.
-func (m *diagnosisMaker) selected(ctx context.Context, t *v1.Trigger) ([]target, error) {
-	selector, err := metav1.LabelSelectorAsSelector(t.Spec.NodeSelector)
-	if err != nil {
-		return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector: %v", err)
-	}
-	var found []target
-	err = kubeclient.EachPage(ctx, m.reader, kubeclient.MetadataList("Node"), func(page *metav1.PartialObjectMetadataList) {
-		for i := range page.Items {
-			found = append(found, target{node: page.Items[i].Name})
-		}
-	}, client.MatchingLabelsSelector{Selector: selector})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, Reject(v1.ReasonNoNode, "spec.nodeSelector selects no node")
-	}
-	return found, nil
 }

@@ -58,15 +58,10 @@ func decide(p *v1.RecoveryPolicy, counts map[breakerKey]*counted, now time.Time)
 			all = append(all, b)
 		}
 	}
-	return atMost(all), changes
-}
-
-// atMost returns the breakers for which a status has room: open ones first, and of these the ones for all namespaces. Namespaces share
-// the rest.
-func atMost(all []v1.BreakerStatus) []v1.BreakerStatus {
 	if len(all) <= v1.MaxBreakers {
-		return all
+		return all, changes
 	}
+	// The status has room for open ones first, and of these for the ones of all namespaces. Namespaces share the rest.
 	var first, ofNamespaces, closed []v1.BreakerStatus
 	for _, b := range all {
 		switch {
@@ -79,7 +74,7 @@ func atMost(all []v1.BreakerStatus) []v1.BreakerStatus {
 		}
 	}
 	owner := func(b v1.BreakerStatus) share.Owner { return share.Owner{Namespace: b.Namespace} }
-	return slices.Concat(first, share.InTurns(ofNamespaces, owner), share.InTurns(closed, owner))[:v1.MaxBreakers]
+	return slices.Concat(first, share.InTurns(ofNamespaces, owner), share.InTurns(closed, owner))[:v1.MaxBreakers], changes
 }
 
 // step opens or closes one breaker if that is due, and returns the change.
@@ -101,7 +96,7 @@ func step(b *v1.BreakerStatus, spec *v1.RecoveryBreaker, c *counted, now time.Ti
 		b.State, b.ClosedTime, b.NodesWhenClosed = v1.BreakerClosed, &at, int32(c.faulty())
 		return &change{*b, why}
 	}
-	tooMany := tooManyNodes(spec, c)
+	tooMany := c.tooMany(spec)
 	if !tooMany {
 		b.NodesWhenClosed = 0
 	}
@@ -140,12 +135,18 @@ func notAfter(t *metav1.Time, limit metav1.Time) *metav1.Time {
 	return t
 }
 
-// tooManyNodes reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of the least
-// number of such nodes must have the fault without the namespace that has it on most nodes.
-func tooManyNodes(spec *v1.RecoveryBreaker, c *counted) bool {
+// tooMany reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of the least number
+// of such nodes must have the fault in other namespaces than the one that has it on most nodes.
+func (c *counted) tooMany(spec *v1.RecoveryBreaker) bool {
 	if spec.MaximumNodesPercent == nil {
 		return false
 	}
+	most := ""
+	for _, namespace := range slices.Sorted(maps.Keys(c.nodes)) {
+		if namespace != "" && (most == "" || len(c.nodes[namespace]) > len(c.nodes[most])) {
+			most = namespace
+		}
+	}
 	least := max(spec.MinimumNodes(), int(*spec.MaximumNodesPercent)*c.size/100+1)
-	return c.faulty() >= least && (!c.several || c.faultyElsewhere() >= (least+1)/2)
+	return c.faulty() >= least && (!c.several || len(c.union(most)) >= (least+1)/2)
 }

@@ -129,8 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || result.RequeueAfter > 0 {
 		return result, err
 	}
-	r.announce(p.RecoveryPolicy, changes)
-	r.announceEscalation(&old, p.RecoveryPolicy)
+	r.announce(&old, p.RecoveryPolicy, changes)
 	if p.Spec.Breaker == nil && p.Spec.Escalation == nil {
 		return reconcile.Result{}, nil
 	}

@@ -73,32 +73,26 @@ func enoughToCordon(faults []cordonFault) []cordonFault {
 	return faults[:most]
 }
 
-// cordonCandidates returns the nodes that the policy may cordon by the MountFaults of their agents, with their faults.
-func (e *pass) cordonCandidates() map[string][]cordonFault {
-	nodes := map[string][]cordonFault{}
+// cordonOne cordons at most one node for the policy. held says which bound prevents a cordon; empty if no bound does.
+func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err error) {
+	candidates := map[string][]cordonFault{} // that the policy may cordon by the MountFaults of their agents
 	for i := range e.faults {
 		f := &e.faults[i]
-		r := f.Status.Recovery
-		if r == nil || !slices.Contains(r.Policies, e.policy.Name) || r.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
+		recovery := f.Status.Recovery
+		if recovery == nil || !slices.Contains(recovery.Policies, e.policy.Name) || recovery.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
 			continue
 		}
 		var selecting []*policy.Policy
-		for _, name := range r.Policies {
+		for _, name := range recovery.Policies {
 			if other := e.policies[name]; other != nil {
 				selecting = append(selecting, other)
 			}
 		}
 		if c, ok := policy.CordonOf(selecting); ok && e.now.Sub(f.Status.Since.Time) >= c.After {
-			nodes[f.Status.Node] = append(nodes[f.Status.Node], cordonFault{f, c, selecting})
+			candidates[f.Status.Node] = append(candidates[f.Status.Node], cordonFault{f, c, selecting})
 		}
 	}
-	maps.DeleteFunc(nodes, func(_ string, faults []cordonFault) bool { return len(enoughToCordon(faults)) == 0 })
-	return nodes
-}
-
-// cordonOne cordons at most one node for the policy. held says which bound prevents a cordon; empty if no bound does.
-func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err error) {
-	candidates := e.cordonCandidates()
+	maps.DeleteFunc(candidates, func(_ string, faults []cordonFault) bool { return len(enoughToCordon(faults)) == 0 })
 	if len(candidates) == 0 {
 		return "", nil
 	}

@@ -55,17 +55,6 @@ func (c *counted) failures(after time.Time, needed int32) (n int32, enough bool)
 // faulty counts the nodes that have the fault.
 func (c *counted) faulty() int { return len(c.union("")) }
 
-// faultyElsewhere counts the nodes that have the fault in other namespaces than the namespace that has it on most nodes.
-func (c *counted) faultyElsewhere() int {
-	most := ""
-	for _, namespace := range slices.Sorted(maps.Keys(c.nodes)) {
-		if namespace != "" && (most == "" || len(c.nodes[namespace]) > len(c.nodes[most])) {
-			most = namespace
-		}
-	}
-	return len(c.union(most))
-}
-
 // union returns the nodes that have the fault, without those that have it in one namespace only. An empty name excludes no node.
 func (c *counted) union(except string) map[string]bool {
 	all := map[string]bool{}

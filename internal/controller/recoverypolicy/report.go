@@ -86,9 +86,10 @@ func (c *breakerCounts) set(name string, breakers []v1.BreakerStatus) {
 	}
 }
 
-// announce counts the breakers, and sends Events about those that were opened or closed.
-func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
+// announce counts the breakers, and sends Events about those that were opened or closed, and when an escalation begins to be prevented.
+func (r *Reconciler) announce(old, p *v1.RecoveryPolicy, changes []change) {
 	r.metrics.set(p.Name, p.Status.Breakers)
+	command := "kubectl get rp " + p.Name + " -o yaml"
 	for _, c := range changes {
 		where := ""
 		if c.Pool != "" {
@@ -97,7 +98,6 @@ func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
 		if c.Namespace != "" {
 			where += fmt.Sprintf(" in namespace %s", c.Namespace)
 		}
-		command := "kubectl get rp " + p.Name + " -o yaml"
 		if c.State == v1.BreakerOpen {
 			openings.WithLabelValues(c.Code, c.Reason).Inc()
 			message := fmt.Sprintf("Opened the breaker for %s%s: %s", c.Code, where, c.Message)
@@ -107,17 +107,13 @@ func (r *Reconciler) announce(p *v1.RecoveryPolicy, changes []change) {
 		message := fmt.Sprintf("Closed the breaker for %s%s: %s", c.Code, where, c.why)
 		r.Events.Event(p, corev1.EventTypeNormal, eventClosed, kubeclient.EventAdvice(message, command))
 	}
-}
-
-// announceEscalation sends an Event when an escalation begins to be prevented.
-func (r *Reconciler) announceEscalation(old, now *v1.RecoveryPolicy) {
-	c, before := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionEscalation), meta.FindStatusCondition(old.Status.Conditions, v1.ConditionEscalation)
+	c, before := meta.FindStatusCondition(p.Status.Conditions, v1.ConditionEscalation), meta.FindStatusCondition(old.Status.Conditions, v1.ConditionEscalation)
 	if c == nil || before != nil && before.Reason == c.Reason {
 		return
 	}
 	switch c.Reason {
 	case v1.ReasonMissingRight, v1.ReasonCordonHeld, v1.ReasonEvictionRefused:
-		r.Events.Event(now, corev1.EventTypeWarning, eventHeld, kubeclient.EventAdvice("Not escalated: "+c.Message, "kubectl get rp "+now.Name+" -o yaml"))
+		r.Events.Event(p, corev1.EventTypeWarning, eventHeld, kubeclient.EventAdvice("Not escalated: "+c.Message, command))
 	}
 }
 

@@ -81,7 +81,7 @@ func (o *OwnCertificate) obtain(ctx context.Context, log logr.Logger) (tls.Certi
 	return found, nil
 }
 
-// stored returns the certificate in the Secret, and stores one if it has none that can be used.
+// stored returns the certificate in the Secret. It stores one if there is none that is usable.
 func (o *OwnCertificate) stored(ctx context.Context) (tls.Certificate, error) {
 	secret, err := o.Secrets.Get(ctx, ServiceName, metav1.GetOptions{})
 	if err != nil {

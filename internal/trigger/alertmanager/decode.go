@@ -32,11 +32,6 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL"`
 }
 
-// message is that of the webhook. Only the alerts in it matter.
-type message struct {
-	Alerts json.RawMessage `json:"alerts"`
-}
-
 // decode reads the body of a request: the object of the webhook, or an array of alerts.
 func decode(body []byte) ([]alert, error) {
 	body = bytes.TrimSpace(body)
@@ -44,26 +39,23 @@ func decode(body []byte) ([]alert, error) {
 		return nil, errors.New("body is empty")
 	}
 	if body[0] == '{' {
-		var m message
-		if err := json.Unmarshal(body, &m); err != nil {
+		var message struct { // only the alerts in it matter
+			Alerts json.RawMessage `json:"alerts"`
+		}
+		if err := json.Unmarshal(body, &message); err != nil {
 			return nil, err
 		}
-		if m.Alerts == nil {
+		if message.Alerts == nil {
 			return nil, errors.New("object has no alerts")
 		}
-		body = m.Alerts
+		body = message.Alerts
 	}
-	return decodeArray(body)
-}
-
-// decodeArray reads one alert after the other: an array of a million empty ones takes no memory before it is refused.
-func decodeArray(body []byte) ([]alert, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if first, err := d.Token(); err != nil || first != json.Delim('[') {
 		return nil, errors.Join(errors.New("alerts are no array"), err)
 	}
 	var all []alert
-	for d.More() {
+	for d.More() { // one after the other: an array of a million empty ones takes no memory before it is refused
 		if len(all) == maxAlerts {
 			return nil, errTooMany
 		}

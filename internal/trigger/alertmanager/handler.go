@@ -21,7 +21,7 @@ import (
 // maxDecoding is how many bodies are decoded at once: a decoded body takes several times its size.
 const maxDecoding = 2
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration { return []metric.Declaration{requestsTotal} }
 
 var (
@@ -78,7 +78,7 @@ func (c closing) WriteHeader(code int) {
 	c.ResponseWriter.WriteHeader(code)
 }
 
-// receive answers one request. Alertmanager sends again what is answered by 503, and nothing that is answered by 4xx.
+// receive answers one request. Alertmanager sends it again after 503, and not after 4xx.
 func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) (matched int, failed *failure) {
 	if failed := r.authenticate(request); failed != nil {
 		return 0, failed
@@ -104,15 +104,6 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) (matche
 	case err != nil:
 		return 0, &failure{http.StatusBadRequest, err.Error()}
 	}
-	matched, err = r.offer(alerts)
-	if err != nil {
-		return 0, &failure{http.StatusServiceUnavailable, err.Error()}
-	}
-	return matched, nil
-}
-
-// offer compares the alerts that fire. The first error is returned after all were compared.
-func (r *Receiver) offer(alerts []alert) (matched int, first error) {
 	now := r.now()
 	for i := range alerts {
 		trigger.Seen(trigger.KindAlert)
@@ -121,11 +112,14 @@ func (r *Receiver) offer(alerts []alert) (matched int, first error) {
 		}
 		n, err := r.rules.Apply(r.To, signal{alert: &alerts[i], now: now})
 		matched += n
-		if err != nil && first == nil {
-			first = err
+		if err != nil && failed == nil { // all are compared before it is returned
+			failed = &failure{http.StatusServiceUnavailable, err.Error()}
 		}
 	}
-	return matched, first
+	if failed != nil {
+		return 0, failed
+	}
+	return matched, nil
 }
 
 // authenticate refuses a sender before its body is read.

@@ -23,7 +23,7 @@ type signal struct {
 	now   time.Time
 }
 
-// expression is a field of an alert and what it must match.
+// expression is a field of an alert and the expression that it must match.
 type expression struct {
 	of func(a *alert) (value string, found bool)
 	re *regexp.Regexp
@@ -51,9 +51,6 @@ func compile(of *v1.Trigger) (trigger.Match[signal], error) {
 }
 
 func expressions(r v1.PrometheusAlertRegexp) ([]expression, error) {
-	always := func(of func(a *alert) string) func(a *alert) (string, bool) {
-		return func(a *alert) (string, bool) { return of(a), true }
-	}
 	var all []expression
 	var failed error
 	add := func(pattern string, of func(a *alert) (string, bool)) {
@@ -63,10 +60,10 @@ func expressions(r v1.PrometheusAlertRegexp) ([]expression, error) {
 		}
 		all = append(all, expression{of, re})
 	}
-	add(r.AlertName, always(func(a *alert) string { return a.Labels[alertName] }))
-	add(r.StartsAt, always(func(a *alert) string { return a.StartsAt.Format(time.RFC3339) }))
-	add(r.EndsAt, always(func(a *alert) string { return a.EndsAt.Format(time.RFC3339) }))
-	add(r.GeneratorURL, always(func(a *alert) string { return a.GeneratorURL }))
+	add(r.AlertName, func(a *alert) (string, bool) { return a.Labels[alertName], true })
+	add(r.StartsAt, func(a *alert) (string, bool) { return a.StartsAt.Format(time.RFC3339), true })
+	add(r.EndsAt, func(a *alert) (string, bool) { return a.EndsAt.Format(time.RFC3339), true })
+	add(r.GeneratorURL, func(a *alert) (string, bool) { return a.GeneratorURL, true })
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 		add(r.Labels[name], func(a *alert) (string, bool) { return label(a, name) })
 	}
@@ -86,7 +83,7 @@ func annotation(a *alert, name string) (string, bool) {
 	return value, found
 }
 
-// causeOf takes from an alert what the Trigger names. A pod or a parameter that is named and missing rejects the alert:
+// causeOf takes from an alert the labels that the Trigger names. A pod or a parameter that is named and missing rejects the alert:
 // without it the Diagnosis would reach further than the Trigger says.
 func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 	a := s.alert
@@ -108,24 +105,19 @@ func causeOf(t *v1.PrometheusAlertTemplate, s signal) (trigger.Cause, error) {
 			cause.Pod.Container = a.Labels[t.ContainerReferenceLabel]
 		}
 	}
-	err := parameters(t, a, &cause)
-	return cause, err
-}
-
-func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error {
-	c.Parameters = map[string]string{}
+	cause.Parameters = map[string]string{}
 	take := func(key, from, name string, of func(a *alert, name string) (string, bool)) error {
 		value, found := of(a, name)
 		if !found {
 			return trigger.Reject(v1.ReasonLabelMissing, "alert %q has no %s %q for the parameter %q",
 				a.Labels[alertName], from, name, key)
 		}
-		c.Parameters[key] = value
+		cause.Parameters[key] = value
 		return nil
 	}
 	for _, name := range t.ParameterInjectionLabels {
 		if err := take(name, "label", name, label); err != nil {
-			return err
+			return cause, err
 		}
 	}
 	for _, p := range t.ParametersFrom {
@@ -134,13 +126,13 @@ func parameters(t *v1.PrometheusAlertTemplate, a *alert, c *trigger.Cause) error
 			from, name, of = "annotation", p.Annotation, annotation
 		}
 		if err := take(p.Name, from, name, of); err != nil {
-			return err
+			return cause, err
 		}
 	}
-	return nil
+	return cause, nil
 }
 
-// excerpt is what people read of the alert.
+// excerpt is the part of the alert that people read.
 func excerpt(a *alert) string {
 	fields := map[string]string{"generatorURL": a.GeneratorURL}
 	if !a.StartsAt.IsZero() {

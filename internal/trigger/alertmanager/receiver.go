@@ -46,7 +46,7 @@ type Receiver struct {
 	Own *OwnCertificate
 	// Auth decides who may send.
 	Auth Authenticator
-	// To takes what Triggers match.
+	// To takes the causes that Triggers match.
 	To trigger.Offerer
 
 	rules trigger.Rules[signal]

@@ -22,7 +22,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// Bounds of what is asked of the API server about tokens.
+// Bounds of the questions to the API server about tokens.
 const (
 	maxTokenBytes    = 8192
 	turnTimeout      = 10 * time.Second
@@ -47,7 +47,7 @@ type (
 	TokenReviews interface {
 		Create(ctx context.Context, r *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 	}
-	// AccessReviews asks what a user may do.
+	// AccessReviews asks for the rights of a user.
 	AccessReviews interface {
 		Create(ctx context.Context, r *authorizationv1.SubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 	}

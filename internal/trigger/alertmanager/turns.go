@@ -37,7 +37,20 @@ func (t *turns) awaitTurn(ctx context.Context, of *conn) error {
 	t.waiting = append(t.waiting, mine)
 	if !t.giving {
 		t.giving = true
-		go t.give()
+		go func() {
+			for t.limiter.Wait(context.Background()) == nil { // a limiter without a rate gives no more turns
+				t.mu.Lock()
+				if len(t.waiting) > 0 {
+					close(t.takeNext().came)
+				}
+				t.giving = len(t.waiting) > 0 // else the next request begins to give turns again
+				more := t.giving
+				t.mu.Unlock()
+				if !more {
+					return
+				}
+			}
+		}()
 	}
 	t.mu.Unlock()
 	select {
@@ -49,28 +62,6 @@ func (t *turns) awaitTurn(ctx context.Context, of *conn) error {
 		t.waiting = slices.DeleteFunc(t.waiting, func(other *turn) bool { return other == mine })
 		return fmt.Errorf("waiting for the turn: %w", ctx.Err())
 	}
-}
-
-// give gives turns until no request waits.
-func (t *turns) give() {
-	for t.anyWaits() {
-		if t.limiter.Wait(context.Background()) != nil {
-			return // a limiter without a rate gives no more turns
-		}
-		t.mu.Lock()
-		if len(t.waiting) > 0 {
-			close(t.takeNext().came)
-		}
-		t.mu.Unlock()
-	}
-}
-
-// anyWaits reports whether a request waits. Otherwise the next one has to start give again.
-func (t *turns) anyWaits() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.giving = len(t.waiting) > 0
-	return t.giving
 }
 
 // takeNext takes the request whose turn it is from those that wait.

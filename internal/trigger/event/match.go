@@ -29,7 +29,7 @@ type signal struct {
 	now    time.Time
 }
 
-// expression is a field of an Event and what it must match.
+// expression is a field of an Event and the expression that it must match.
 type expression struct {
 	of func(e *corev1.Event) string
 	re *regexp.Regexp
@@ -81,7 +81,7 @@ func compile(t *v1.Trigger) (trigger.Match[signal], error) {
 	}, nil
 }
 
-// causeOf is the object of the Event and its reason: other Events of both are of one cause, whatever else they say.
+// causeOf is the object of the Event and its reason: other Events of both are of one cause.
 func causeOf(e *corev1.Event, at time.Time) trigger.Cause {
 	o := e.InvolvedObject
 	cause := trigger.Cause{

@@ -60,7 +60,7 @@ type Source struct {
 	changed chan struct{} // holds a token when the rules have changed
 }
 
-// New makes a source that offers what Triggers match. Start begins to watch.
+// New makes a source that offers the causes that Triggers match. Start begins to watch.
 func New(events Events, to trigger.Offerer, clock clock.Clock) *Source {
 	return &Source{events: events, to: to, clock: clock, changed: make(chan struct{}, 1)}
 }
@@ -101,7 +101,10 @@ func (s *Source) Start(ctx context.Context) error {
 			continue
 		}
 		began := s.clock.Now()
-		err := s.follow(ctx)
+		version, err := s.replay(ctx) // the Events that are stored, and then those that come
+		for err == nil {
+			version, err = s.watch(ctx, version)
+		}
 		if errors.Is(err, errIdle) || ctx.Err() != nil {
 			continue
 		}
@@ -119,16 +122,7 @@ func (s *Source) Start(ctx context.Context) error {
 	return nil
 }
 
-// follow compares the Events that are stored, and then those that come.
-func (s *Source) follow(ctx context.Context) error {
-	version, err := s.replay(ctx)
-	for err == nil {
-		version, err = s.watch(ctx, version)
-	}
-	return err
-}
-
-// replay compares what is stored, page by page, and returns the version to watch from. A cause that has a Diagnosis
+// replay compares the stored Events, page by page, and returns the version to watch from. A cause that has a Diagnosis
 // makes no second one, because its name would be the same.
 func (s *Source) replay(ctx context.Context) (version string, err error) {
 	o := metav1.ListOptions{Limit: eventsAtOnce}
@@ -149,7 +143,7 @@ func (s *Source) replay(ctx context.Context) (version string, err error) {
 	}
 }
 
-// watch compares what comes, until the server ends the watch. It returns the version to watch from next.
+// watch compares new Events, until the server ends the watch. It returns the version to watch from next.
 func (s *Source) watch(ctx context.Context, version string) (string, error) {
 	w, err := s.events.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {

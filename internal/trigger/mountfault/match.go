@@ -56,16 +56,27 @@ func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 			return nil, fmt.Errorf("spec.sourceTemplate.mountFaultTemplate.codes: there is no fault %q", code)
 		}
 	}
-	of, err := compileSelectors(template)
-	if err != nil {
-		return nil, err
+	var of selectors
+	for _, s := range []struct {
+		from *metav1.LabelSelector
+		to   *klabels.Selector
+	}{{template.NamespaceSelector, &of.namespace}, {template.PodSelector, &of.pod}, {template.NodeSelector, &of.node}} {
+		if s.from == nil {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(s.from)
+		if err != nil {
+			return nil, fmt.Errorf("compiling selector: %w", err)
+		}
+		*s.to = selector
 	}
 	lasting, interval := template.Lasting(), t.Spec.RepeatInterval()
 	return func(s *signal) (trigger.Cause, bool, error) {
-		if !hasCode(template.Codes, s.fault.Status.Code) {
+		if code := s.fault.Status.Code; !slices.Contains(template.Codes, code) && (len(template.Codes) > 0 || !known(code)) {
 			return trigger.Cause{}, false, nil
 		}
-		if left := lasting - s.now.Sub(began(s.fault)); left > 0 {
+		at := began(s.fault)
+		if left := lasting - s.now.Sub(at); left > 0 {
 			s.later(left)
 			return trigger.Cause{}, false, nil
 		}
@@ -73,16 +84,15 @@ func compile(t *v1.Trigger) (trigger.Match[*signal], error) {
 			return trigger.Cause{}, false, nil
 		}
 		s.later(min(max(interval/4, minRepeat), maxRepeat))
-		return causeOf(s.fault, period(began(s.fault), s.now, interval)), true, nil
+		// The beginning of the interval in which now falls, counted from the beginning of the fault: so two managers give one fault the
+		// same time.
+		if s.now.Before(at) {
+			at = s.now
+		} else {
+			at = at.Add(s.now.Sub(at).Truncate(interval))
+		}
+		return causeOf(s.fault, at), true, nil
 	}, nil
-}
-
-// hasCode reports whether a template asks for a code.
-func hasCode(codes []string, code string) bool {
-	if len(codes) == 0 {
-		return known(code)
-	}
-	return slices.Contains(codes, code)
 }
 
 // known reports whether the catalogue has a code.
@@ -100,35 +110,8 @@ func began(f *v1.MountFault) time.Time {
 	return f.CreationTimestamp.Time
 }
 
-// period is the beginning of the interval, counted from the beginning of the fault, in which now falls. So two managers give one
-// fault the same time.
-func period(began, now time.Time, interval time.Duration) time.Time {
-	if now.Before(began) {
-		return now
-	}
-	return began.Add(now.Sub(began).Truncate(interval))
-}
-
 // selectors are those of a template. Nil: there is none.
 type selectors struct{ namespace, pod, node klabels.Selector }
-
-func compileSelectors(t *v1.MountFaultTemplate) (selectors, error) {
-	var of selectors
-	for _, s := range []struct {
-		from *metav1.LabelSelector
-		to   *klabels.Selector
-	}{{t.NamespaceSelector, &of.namespace}, {t.PodSelector, &of.pod}, {t.NodeSelector, &of.node}} {
-		if s.from == nil {
-			continue
-		}
-		selector, err := metav1.LabelSelectorAsSelector(s.from)
-		if err != nil {
-			return selectors{}, fmt.Errorf("compiling selector: %w", err)
-		}
-		*s.to = selector
-	}
-	return of, nil
-}
 
 // match compares the labels of the namespace, the pod and the node of a fault. A fault without a pod has neither of the first
 // two, and an object that is gone has no labels.
@@ -185,10 +168,6 @@ type labels struct {
 	ctx    context.Context //nolint:containedctx // that of the comparison
 	reader client.Reader
 	read   map[string]*metav1.PartialObjectMetadata // nil: there is no such object
-}
-
-func newLabels(ctx context.Context, reader client.Reader) *labels {
-	return &labels{ctx: ctx, reader: reader, read: map[string]*metav1.PartialObjectMetadata{}}
 }
 
 // of are the labels of an object. With a UID, another one of the same name is not found.

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,7 +35,7 @@ import (
 const (
 	// workers is how many faults are compared at once.
 	workers = 4
-	// readTimeout bounds what one comparison asks of the API server.
+	// readTimeout bounds the requests of one comparison.
 	readTimeout = 10 * time.Second
 	// fullDelay is when a fault is compared again for which a Trigger had no room.
 	fullDelay = time.Minute
@@ -47,7 +48,7 @@ type Source struct {
 	// Reader asks the API server itself for labels.
 	Reader client.Reader
 	Clock  clock.PassiveClock
-	// To takes what Triggers match.
+	// To takes the causes that Triggers match.
 	To trigger.Offerer
 
 	rules   trigger.Rules[*signal]
@@ -62,7 +63,7 @@ type version struct {
 	generation int64
 }
 
-// New makes a source that offers what Triggers match. SetupWithManager begins to watch.
+// New makes a source that offers the causes that Triggers match. SetupWithManager begins to watch.
 func New(c client.Client, reader client.Reader, to trigger.Offerer, clock clock.PassiveClock) *Source {
 	return &Source{Faults: c, Reader: reader, To: to, Clock: clock, changed: make(chan event.GenericEvent, 1)}
 }
@@ -78,7 +79,7 @@ func (s *Source) SetupWithManager(m manager.Manager) error {
 		Complete(s)
 }
 
-// changes reports whether an update may match where the earlier state did not. Agents write more into a MountFault than what is
+// changes reports whether an update may match where the earlier state did not. Agents write more into a MountFault than is
 // compared.
 func changes(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1.MountFault)
@@ -86,7 +87,7 @@ func changes(e event.UpdateEvent) bool {
 	return !ok || !ok2 || !reflect.DeepEqual(compared(before), compared(now))
 }
 
-// compared is the part of a MountFault that decides whether it matches, and what is diagnosed.
+// compared is the part of a MountFault that decides whether it matches, and names the target of the Diagnosis.
 func compared(f *v1.MountFault) v1.MountFaultStatus {
 	s := &f.Status
 	return v1.MountFaultStatus{Code: s.Code, Node: s.Node, Pod: s.Pod, Since: s.Since}
@@ -99,32 +100,21 @@ func (s *Source) Install(t *v1.Trigger) error {
 		s.Remove(t.Name)
 		return err
 	}
-	if s.isNew(t) {
-		s.wake()
+	now := version{t.UID, t.Generation}
+	if before, _ := s.installed.Swap(t.Name, now); before == now { // a Trigger is installed at each look at it
+		return nil
+	}
+	select {
+	case s.changed <- event.GenericEvent{Object: &v1.MountFault{}}: // which has every fault compared
+	default:
 	}
 	return nil
-}
-
-// isNew reports whether another spec of the Trigger was installed before, and notes this one: a Trigger is installed each time
-// that it is looked at.
-func (s *Source) isNew(t *v1.Trigger) bool {
-	now := version{t.UID, t.Generation}
-	before, _ := s.installed.Swap(t.Name, now)
-	return before != now
 }
 
 // Remove forgets a Trigger.
 func (s *Source) Remove(name string) {
 	s.rules.Remove(name)
 	s.installed.Delete(name)
-}
-
-// wake has every fault compared.
-func (s *Source) wake() {
-	select {
-	case s.changed <- event.GenericEvent{Object: &v1.MountFault{}}:
-	default:
-	}
 }
 
 // all asks for a comparison of every fault.
@@ -152,7 +142,7 @@ func (s *Source) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	trigger.Seen(trigger.KindMountFault)
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	now := &signal{fault: &f, labels: newLabels(ctx, s.Reader), now: s.Clock.Now()}
+	now := &signal{fault: &f, labels: &labels{ctx: ctx, reader: s.Reader, read: map[string]*metav1.PartialObjectMetadata{}}, now: s.Clock.Now()}
 	if _, full := s.rules.Apply(s.To, now); full != nil {
 		now.later(fullDelay)
 	}
