@@ -50,14 +50,6 @@ func (c *cooldowns) waiting(at fault.Key, policies []*policy.Policy, now time.Ti
 	return ""
 }
 
-// isPart reports whether the repair of a fault is part of one that was taken from the budgets: the mount of a container, whose volume was
-// repaired a moment ago. Each mount is part of it once. Else a budget that allows one repair of a workload would leave its containers
-// with the dead mount after the repair of their volume.
-func (c *cooldowns) isPart(f fault.Finding, now time.Time) bool {
-	whole, ok := c.places[wholeVolume(f.Key())]
-	return ok && f.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !c.places[f.Key().Location()].last.After(whole.last)
-}
-
 // set records when a location was repaired last.
 func (c *cooldowns) set(at fault.Key, namespace string, now time.Time) {
 	repaired, ok := c.places[at]
@@ -85,7 +77,7 @@ const waitsFor = time.Minute
 // nodeBudgets are the budgets of the node, by policy. Namespaces share each of them.
 type nodeBudgets map[string]*share.Bucket
 
-// bucket returns the budget of a policy, with what is left of it if the policy has changed; nil if it has none.
+// bucket returns the budget of a policy, with the rest of it if the policy has changed; nil if it has none.
 func (n nodeBudgets) bucket(p *policy.Policy, now time.Time) *share.Bucket {
 	b := p.Spec.Budgets
 	if b == nil || b.Node == nil {
@@ -171,7 +163,11 @@ func slotBudgetsOf(selected *policy.Policy, pod *corev1.Pod) []*slotBudget {
 	var all []*slotBudget
 	if b.Cluster != nil {
 		s := newSlotBudget(selected, "the cluster", share.Owner{}, b.Cluster)
-		s.divide(int(b.Cluster.AtOnce))
+		if atOnce := int(b.Cluster.AtOnce); atOnce >= minDivided { // twice as many slots leave more of them to others
+			s.divided = true
+			s.repairs /= 2
+			s.slots = atOnce / s.repairs
+		}
 		all = append(all, s)
 	}
 	if pod == nil || b.Workload == nil {

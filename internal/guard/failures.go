@@ -28,11 +28,6 @@ type selected struct {
 	policies  []string
 }
 
-// of reports whether a policy selects the fault.
-func (s selected) of(policy string) bool {
-	return s.policies == nil || slices.Contains(s.policies, policy)
-}
-
 // failures are the failed repairs of each subject, as one MountFault has it. Those of a namespace under a policy are a row.
 // Namespaces share their number.
 type failures struct {
@@ -42,24 +37,12 @@ type failures struct {
 	allowed map[fault.Key]selected
 }
 
-func newFailures() failures {
-	return failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[fault.Key]selected{}}
-}
-
 // noteAllowed notes which policies have allowed a repair that is about to begin.
 func (f *failures) noteAllowed(code fault.Code, pod share.Owner, policies []string) {
 	if len(f.allowed) >= maxFaults {
 		clear(f.allowed)
 	}
 	f.allowed[fault.Key{Code: code, PodUID: pod.Pod}] = selected{pod.Namespace, policies}
-}
-
-// noted returns what is known of a repair that has ended.
-func (f *failures) noted(code fault.Code, pod fault.Pod) selected {
-	if of, ok := f.allowed[fault.Key{Code: code, PodUID: pod.UID}]; ok {
-		return of
-	}
-	return selected{namespace: pod.Namespace}
 }
 
 // addFailure counts a failed repair.
@@ -94,34 +77,6 @@ func (f *failures) forget(is func(key fault.Key, failed *failure) bool) {
 	}
 }
 
-// rows adds up the failed repairs of a code under a policy, by namespace.
-func (f *failures) rows(code fault.Code, policy string, now time.Time) map[string]int {
-	rows := map[string]int{}
-	for key, failed := range f.faults {
-		if key.Code == code && failed.of(policy) && now.Sub(failed.last) <= rowMemory {
-			rows[failed.namespace] += failed.count
-		}
-	}
-	return rows
-}
-
-// succeeded ends the rows of a namespace under some policies; nil: under all. Those of other namespaces and policies go on.
-func (f *failures) succeeded(code fault.Code, of selected) {
-	f.forget(func(key fault.Key, failed *failure) bool {
-		if key.Code != code || failed.namespace != of.namespace {
-			return false
-		}
-		return of.policies == nil || failed.under(of.policies)
-	})
-}
-
-// closed ends the rows of a policy whose breaker was closed: of one namespace, or of all if it is empty.
-func (f *failures) closed(code fault.Code, policy, namespace string) {
-	f.forget(func(key fault.Key, failed *failure) bool {
-		return key.Code == code && (namespace == "" || failed.namespace == namespace) && failed.under([]string{policy})
-	})
-}
-
 // under takes away policies, and reports whether the failure counts for no other.
 func (f *failure) under(ended []string) bool {
 	if f.policies != nil {
@@ -137,10 +92,13 @@ func (f *failures) broken(code fault.Code, p *policy.Policy, namespace string, n
 	if b == nil || b.FailedRepairs == nil {
 		return policy.Reason{}
 	}
-	rows, most := f.rows(code, p.Name, now), int(*b.FailedRepairs)
-	all := 0
-	for _, n := range rows {
-		all += n
+	rows, all, most := map[string]int{}, 0, int(*b.FailedRepairs) // rows by namespace
+	for key, failed := range f.faults {
+		counts := failed.policies == nil || slices.Contains(failed.policies, p.Name)
+		if key.Code == code && counts && now.Sub(failed.last) <= rowMemory {
+			rows[failed.namespace] += failed.count
+			all += failed.count
+		}
 	}
 	switch {
 	case rows[namespace] >= most && namespace != "":

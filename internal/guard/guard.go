@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guard has an agent obey RecoveryPolicies. It decides from what the agent knows, at once and without a request, so
+// Package guard has an agent obey RecoveryPolicies. It decides by the knowledge of the agent, at once and without a request, so
 // that it can be asked before every repair. Requests are made in the background: for the labels of
 // namespaces and of the node, and for shares of the budgets of the cluster and of workloads. Until there is an answer, nothing is
 // repaired. Package policy holds the rules.
@@ -28,7 +28,7 @@ import (
 	"kubediag.org/kubediag/internal/share"
 )
 
-// Options are what a Guard works with.
+// Options are the facts and the clients of a Guard.
 type Options struct {
 	// Node is the name of the node, and Namespace the agent's.
 	Node, Namespace string
@@ -37,7 +37,7 @@ type Options struct {
 	// Live asks the API server itself, and Client creates the slots of budgets.
 	Live   client.Reader
 	Client client.Writer
-	// EvictionRefusal says why the agent does not evict a pod, whatever policies want; empty if it does.
+	// EvictionRefusal says why the agent does not evict a pod, also if policies want it; empty if it does.
 	EvictionRefusal func(pod *corev1.Pod) string
 	// Freshness knows how old the agent's knowledge of policies is.
 	Freshness *Freshness
@@ -57,7 +57,7 @@ type Guard struct {
 	repaired cooldowns
 	failures failures
 	refusals map[fault.Key]string      // why the last repair of a subject was refused
-	allowed  map[fault.Key]v1.Decision // what allowed a repair, until Allowed is asked
+	allowed  map[fault.Key]v1.Decision // the decision that allowed a repair, until Allowed returns it
 	// answered is closed when anything may have changed, and replaced. subscribers receive then, too.
 	answered    chan struct{}
 	subscribers []chan struct{}
@@ -72,7 +72,7 @@ func New(o Options) *Guard {
 		Options: o, requests: r,
 		objects:  &objects{node: o.Node, live: o.Live, requests: r, known: cache.NewLRUExpireCache(maxObjects)},
 		slots:    &slots{node: o.Node, namespace: o.Namespace, client: o.Client, requests: r, claims: map[string]*claim{}, room: share.Room{Places: maxSlotClaims}},
-		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: newFailures(),
+		policies: map[string]*policy.Policy{}, budgets: nodeBudgets{}, repaired: cooldowns{places: map[fault.Key]cooldown{}, room: share.Room{Places: maxPlaces}}, failures: failures{faults: map[fault.Key]*failure{}, room: share.Room{Places: maxFaults}, allowed: map[fault.Key]selected{}},
 		refusals: map[fault.Key]string{}, allowed: map[fault.Key]v1.Decision{}, answered: make(chan struct{}),
 	}
 }
@@ -125,7 +125,7 @@ func (g *Guard) Delete(name string) {
 	g.notify()
 }
 
-// Mode returns what may be done about a fault of a pod, which is nil for a fault of no pod. Automatic means that Acquire has to be
+// Mode returns the mode for a fault of a pod, which is nil for a fault of no pod. Automatic means that Acquire has to be
 // asked. It implements sentinel.Guard.
 func (g *Guard) Mode(code fault.Code, pod *corev1.Pod) sentinel.Mode {
 	d := g.Decide(code, pod)
@@ -138,7 +138,7 @@ func (g *Guard) Mode(code fault.Code, pod *corev1.Pod) sentinel.Mode {
 	return sentinel.Observe
 }
 
-// Decide returns what the policies say about a fault of a pod now. pod is nil for a fault of no pod.
+// Decide returns the decision of the policies about a fault of a pod now. pod is nil for a fault of no pod.
 func (g *Guard) Decide(code fault.Code, pod *corev1.Pod) policy.Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -42,7 +42,7 @@ type objects struct {
 	known    *cache.LRUExpireCache // an object by its namespace, or by nodeKey, for objectAge
 }
 
-// get returns what is known of a namespace, or of the node for nodeKey. nil: it is not known.
+// get returns the labels and annotations of a namespace, or of the node for nodeKey. nil: they are not known.
 func (s *objects) get(key string, now time.Time) *metav1.ObjectMeta {
 	found, ok := s.known.Get(key)
 	if !ok {
@@ -55,21 +55,18 @@ func (s *objects) get(key string, now time.Time) *metav1.ObjectMeta {
 	return &o.meta
 }
 
-// want has an object read.
+// want has an object read. A namespace that does not exist has no labels.
 func (s *objects) want(key string) {
-	s.requests.add("object "+key, key, func(ctx context.Context) error { return s.read(ctx, key) })
-}
-
-// read asks the API server. A namespace that does not exist has no labels.
-func (s *objects) read(ctx context.Context, key string) error {
-	kind, name := "Namespace", key
-	if key == nodeKey {
-		kind, name = "Node", s.node
-	}
-	meta, at := kubeclient.Metadata(kind), time.Now()
-	if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("reading %s %q: %w", kind, name, err)
-	}
-	s.known.Add(key, object{metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, at}, time.Until(at.Add(objectAge)))
-	return nil
+	s.requests.add("object "+key, key, func(ctx context.Context) error {
+		kind, name := "Namespace", key
+		if key == nodeKey {
+			kind, name = "Node", s.node
+		}
+		meta, at := kubeclient.Metadata(kind), time.Now()
+		if err := s.live.Get(ctx, types.NamespacedName{Name: name}, meta); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading %s %q: %w", kind, name, err)
+		}
+		s.known.Add(key, object{metav1.ObjectMeta{Labels: meta.Labels, Annotations: meta.Annotations}, at}, time.Until(at.Add(objectAge)))
+		return nil
+	})
 }

@@ -54,7 +54,12 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	decision := g.decide(finding.Code, pod, now)
 	refusal, pending := decision.Why, decision.NeedsNamespace || decision.NeedsNode
 	if decision.Mode == v1.RecoveryAutomatic {
-		if refusal = g.repaired.waiting(finding.Key().Location(), decision.Policies, now); refusal == "" && !g.repaired.isPart(finding, now) {
+		// The repair of the mount of a container is part of that of its volume a moment ago, once for each mount. Else a budget that
+		// allows one repair of a workload would leave its containers with the dead mount after the repair of their volume.
+		at := finding.Key().Location()
+		whole, ok := g.repaired.places[wholeVolume(finding.Key())]
+		isPart := ok && finding.Details.Place == fault.PlaceContainer && now.Sub(whole.last) < partTime && !g.repaired.places[at].last.After(whole.last)
+		if refusal = g.repaired.waiting(at, decision.Policies, now); refusal == "" && !isPart {
 			var reason policy.Reason
 			reason, pending = g.take(pod, decision.Policies, now)
 			refusal = reason.Why
@@ -82,7 +87,7 @@ func (g *Guard) acquire(finding fault.Finding, pod *corev1.Pod, now time.Time) (
 	return false, nil
 }
 
-// Allowed returns, once, what allowed the last repair of a fault.
+// Allowed returns, once, the decision that allowed the last repair of a fault.
 func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -95,13 +100,20 @@ func (g *Guard) Allowed(f fault.Finding) v1.Decision {
 func (g *Guard) Ended(key fault.Key, pod fault.Pod, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now, of := time.Now(), g.failures.noted(key.Code, pod)
+	now := time.Now()
+	of, known := g.failures.allowed[fault.Key{Code: key.Code, PodUID: pod.UID}]
+	if !known {
+		of = selected{namespace: pod.Namespace}
+	}
 	g.repaired.set(key.Location(), of.namespace, now)
 	if err == nil {
 		if key.Container == "" {
 			g.repaired.set(wholeVolume(key), of.namespace, now)
 		}
-		g.failures.succeeded(key.Code, of)
+		// This ends the rows of the namespace under the policies. Those of other namespaces and policies go on.
+		g.failures.forget(func(other fault.Key, failed *failure) bool {
+			return other.Code == key.Code && failed.namespace == of.namespace && (of.policies == nil || failed.under(of.policies))
+		})
 		delete(g.refusals, key.Subject())
 		return
 	}
@@ -121,11 +133,13 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
 			continue
 		}
-		g.failures.closed(fault.Code(b.Code), now.Name, b.Namespace)
+		g.failures.forget(func(key fault.Key, failed *failure) bool { // of one namespace, or of all
+			return string(key.Code) == b.Code && (b.Namespace == "" || failed.namespace == b.Namespace) && failed.under([]string{now.Name})
+		})
 	}
 }
 
-// Recovery is what a MountFault says of the faults that it is about, which all have the same subject. pod is nil for a
+// Recovery is the part of a MountFault about the repair of its faults, which all have the same subject. pod is nil for a
 // fault of no pod.
 func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecovery {
 	g.mu.Lock()
@@ -134,7 +148,12 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 	d := g.decide(faults[0].Code, pod, now)
 	r := &v1.FaultRecovery{Mode: d.Mode, Policies: d.Names(), Message: d.Why, PausedBy: d.Paused}
 	r.Policies = r.Policies[:min(len(r.Policies), v1.MaxFaultPolicies)]
-	if after := evictAfter(&d, faults); after > 0 && pod != nil {
+	after, _, _ := policy.EvictAfter(d.Policies)
+	stays := func(f fault.Finding) bool { return !fault.Known().EvictionHelps(f) }
+	if d.Mode == v1.RecoveryOff || d.Mode == v1.RecoveryObserve || slices.ContainsFunc(faults, stays) {
+		after = 0
+	}
+	if after > 0 && pod != nil {
 		r.EvictAfterSeconds, r.EvictionRefusal = int32(after/time.Second), g.EvictionRefusal(pod)
 	}
 	subject := faults[0].Key().Subject()
@@ -145,14 +164,4 @@ func (g *Guard) Recovery(faults []fault.Finding, pod *corev1.Pod) *v1.FaultRecov
 		r.FailedRepairs, r.LastFailureTime = int32(min(failed.count, 1000)), new(metav1.NewTime(failed.last.Truncate(time.Second)))
 	}
 	return r
-}
-
-// evictAfter returns how long faults of one code last before their pod is evicted, or 0 if it is not.
-func evictAfter(d *policy.Decision, faults []fault.Finding) time.Duration {
-	if d.Mode == v1.RecoveryOff || d.Mode == v1.RecoveryObserve ||
-		slices.ContainsFunc(faults, func(f fault.Finding) bool { return !fault.Known().EvictionHelps(f) }) {
-		return 0
-	}
-	after, _, _ := policy.EvictAfter(d.Policies)
-	return after
 }

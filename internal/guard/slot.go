@@ -45,7 +45,7 @@ const (
 // 5 minutes in the end.
 var slotBackoff = wait.Backoff{Duration: 2500 * time.Millisecond, Factor: 2, Jitter: 1, Cap: 150 * time.Second, Steps: math.MaxInt}
 
-// slots are what an agent has of the budgets that nodes share.
+// slots are an agent's parts of the budgets that nodes share.
 type slots struct {
 	node, namespace string
 	client          client.Writer
@@ -80,16 +80,6 @@ func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairB
 		key: hex.EncodeToString(sum[:8]), of: of, owner: owner, repairs: repairs, slots: int(b.AtOnce) / repairs,
 		period: time.Hour * time.Duration(b.AtOnce) / time.Duration(b.PerHour),
 	}
-}
-
-// divide gives nodes and namespaces shares of the budget, if it is large enough. Twice as many slots leave more of them to others.
-func (s *slotBudget) divide(atOnce int) {
-	if atOnce < minDivided {
-		return
-	}
-	s.divided = true
-	s.repairs /= 2
-	s.slots = atOnce / s.repairs
 }
 
 // number is the number of the period that a time is in.
@@ -127,17 +117,7 @@ func (s *slotBudget) most() int {
 	return s.slots
 }
 
-// chooseSlots returns the slots that a namespace may have now, in random order. The others are for other namespaces. All nodes leave the
-// same ones, without a word between them: a digest chooses these.
-func (s *slotBudget) chooseSlots(namespace string, now time.Time) []int {
-	sum := sha256.Sum256([]byte(strings.Join([]string{s.key, fmt.Sprint(s.number(now)), namespace}, "\x00")))
-	order := rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]))).Perm(s.slots)
-	order = order[s.kept(s.slots, now):]
-	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	return order
-}
-
-// claim is what an agent has of a budget in a period.
+// claim is an agent's part of a budget in a period.
 type claim struct {
 	period int64
 	ends   time.Time
@@ -165,30 +145,6 @@ func (c *claim) of(namespace string) *claimant {
 	return n
 }
 
-// claimOf returns what the agent has of a budget in the present period; nil if the namespace has too many budgets.
-func (o *slots) claimOf(s *slotBudget, now time.Time) *claim {
-	c := o.claims[s.key]
-	if c != nil && c.period == s.number(now) {
-		return c
-	}
-	o.forgetClaim(s.key)
-	if !o.room.May(s.owner) {
-		for key, other := range o.claims {
-			if !now.Before(other.ends) {
-				o.forgetClaim(key)
-			}
-		}
-	}
-	if !o.room.Take(s.owner) {
-		return nil
-	}
-	c = &claim{
-		period: s.number(now), ends: time.Unix(0, (s.number(now)+1)*int64(s.period)), owner: s.owner, namespaces: map[string]*claimant{},
-	}
-	o.claims[s.key] = c
-	return c
-}
-
 // forgetClaim forgets a claim.
 func (o *slots) forgetClaim(key string) {
 	if c := o.claims[key]; c != nil {
@@ -202,9 +158,23 @@ func (o *slots) forgetClaim(key string) {
 func (o *slots) allow(s *slotBudget, namespace string, now time.Time) (allowed, pending bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	c := o.claimOf(s, now)
-	if c == nil {
-		return false, false
+	c := o.claims[s.key]
+	if c == nil || c.period != s.number(now) {
+		o.forgetClaim(s.key)
+		if !o.room.May(s.owner) {
+			for key, other := range o.claims {
+				if !now.Before(other.ends) {
+					o.forgetClaim(key)
+				}
+			}
+		}
+		if !o.room.Take(s.owner) { // the namespace has too many budgets
+			return false, false
+		}
+		c = &claim{
+			period: s.number(now), ends: time.Unix(0, (s.number(now)+1)*int64(s.period)), owner: s.owner, namespaces: map[string]*claimant{},
+		}
+		o.claims[s.key] = c
 	}
 	n := c.of(namespace)
 	if c.left > s.kept(c.got, now) || c.left > 0 && n.taken < share.Quarter(c.got) {
@@ -226,16 +196,33 @@ func (o *slots) take(s *slotBudget, namespace string) {
 	c.of(namespace).taken++
 }
 
-// claim tries to create some of the slots of the present period.
+// claim tries to create some of the slots that a namespace may have in the present period, in random order. The others are for other
+// namespaces. All nodes leave the same ones, without a word between them: a digest chooses these.
 func (o *slots) claim(ctx context.Context, s *slotBudget, namespace string) error {
 	now := time.Now()
 	number := s.number(now)
-	if o.hasShare(s, number) {
+	o.mu.Lock()
+	c := o.claims[s.key]
+	hasShare := c == nil || c.period != number || c.slots >= s.most() // another namespace may have asked at the same time
+	o.mu.Unlock()
+	if hasShare {
 		return nil
 	}
-	order := s.chooseSlots(namespace, now)
+	sum := sha256.Sum256([]byte(strings.Join([]string{s.key, fmt.Sprint(number), namespace}, "\x00")))
+	order := rand.New(rand.NewPCG(binary.BigEndian.Uint64(sum[:]), binary.BigEndian.Uint64(sum[8:]))).Perm(s.slots)
+	order = order[s.kept(s.slots, now):]
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
 	for _, i := range order[:min(len(order), maxSlotTries)] {
-		err := o.client.Create(ctx, o.lease(s, number, i, now))
+		err := o.client.Create(ctx, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, s.begins(number), i),
+				Labels: map[string]string{v1.LabelRepairSlot: s.key},
+			},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: new(o.node), LeaseDurationSeconds: new(seconds), RenewTime: &metav1.MicroTime{Time: now},
+			},
+		})
 		if apierrors.IsAlreadyExists(err) {
 			continue
 		}
@@ -247,14 +234,6 @@ func (o *slots) claim(ctx context.Context, s *slotBudget, namespace string) erro
 	}
 	o.record(s, namespace, number, 0)
 	return nil
-}
-
-// hasShare reports whether the agent has as many slots as a node may have. Another namespace may have asked at the same time.
-func (o *slots) hasShare(s *slotBudget, number int64) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c := o.claims[s.key]
-	return c == nil || c.period != number || c.slots >= s.most()
 }
 
 // record records the answer to a claim.
@@ -274,17 +253,4 @@ func (o *slots) record(s *slotBudget, namespace string, number int64, repairs in
 	c.got += repairs
 	c.left += repairs
 	n.backoff = slotBackoff
-}
-
-func (o *slots) lease(s *slotBudget, number int64, i int, now time.Time) *coordinationv1.Lease {
-	seconds := int32(min(s.period/time.Second+1, math.MaxInt32))
-	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.namespace, Name: fmt.Sprintf("%s%s-%d-%d", slotPrefix, s.key, s.begins(number), i),
-			Labels: map[string]string{v1.LabelRepairSlot: s.key},
-		},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: new(o.node), LeaseDurationSeconds: new(seconds), RenewTime: &metav1.MicroTime{Time: now},
-		},
-	}
 }

@@ -74,7 +74,18 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 	slices.SortFunc(group, func(a, b *sentinel.Fault) int { // the volume's own mount first
 		return cmp.Or(cmp.Compare(a.Container, b.Container), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
 	})
-	first, recovery := group[0], b.recovery(group, pod)
+	first, since := group[0], time.Now()
+	findings := make([]fault.Finding, len(group))
+	for i, f := range group {
+		findings[i] = f.Finding
+		if !f.Since.IsZero() && f.Since.Before(since) {
+			since = f.Since
+		}
+	}
+	var recovery *v1.FaultRecovery // by RecoveryPolicies
+	if b.Recovery != nil {
+		recovery = b.Recovery(findings, pod)
+	}
 	automatic := recovery != nil && recovery.Mode == v1.RecoveryAutomatic
 	advice := advise(first, automatic)
 	impact, heal := slices.Index(fault.Impacts(), advice.Impact), slices.Index(fault.Heals(), advice.Heal)
@@ -85,8 +96,8 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 	d := first.Details
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: string(s.Code), Node: b.Node, Volume: first.Volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
-		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Since: sinceOf(group),
-		Recovery: recovery,
+		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Recovery: recovery,
+		Since: metav1.NewTime(since.Truncate(time.Second)),
 	}}
 	if !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
 		mountFault.Status.Container = first.Container
@@ -102,33 +113,29 @@ func advise(f *sentinel.Fault, automatic bool) fault.Advice {
 	return fault.Known().Advise(f.Finding, fault.Caller{Automatic: automatic, Enter: f.KubeletPID})
 }
 
-// recovery returns what RecoveryPolicies say about faults of one subject, or nil.
-func (b *objectBuilder) recovery(group []*sentinel.Fault, pod *corev1.Pod) *v1.FaultRecovery {
-	if b.Recovery == nil {
-		return nil
-	}
-	findings := make([]fault.Finding, len(group))
-	for i, f := range group {
-		findings[i] = f.Finding
-	}
-	return b.Recovery(findings, pod)
-}
-
 // object writes the texts of a candidate.
 func (c *candidate) object(u underway) *v1.MountFault {
 	s := &c.Status
 	s.LastSeen = metav1.NewTime(time.Now().Truncate(time.Second))
-	s.Diagnosis = u.of(c.pod)
+	s.Diagnosis = u[types.NamespacedName{}]
+	if c.pod != nil {
+		s.Diagnosis = cmp.Or(u[client.ObjectKeyFromObject(c.pod)], s.Diagnosis)
+	}
 	s.Summary = summary(s, c.advice.Summary)
 	s.Plan = c.advice.Plan
 	s.Commands = commands(c.advice)
-	s.Evidence = evidence(c.first, c.mounts)
+	if c.mounts > 1 {
+		s.Evidence = append(s.Evidence, fmt.Sprintf("mounts with this fault: %d", c.mounts))
+	}
+	for _, fact := range c.first.Evidence[:min(len(c.first.Evidence), v1.MaxFaultEvidence-len(s.Evidence))] {
+		s.Evidence = append(s.Evidence, redact.Text(fact))
+	}
 	printable.Fields(s)
 	bound(s)
 	return c.MountFault
 }
 
-// place gives an object its name, its namespace and its owner. The name is made of what older releases have made it of, so that an
+// place gives an object its name, its namespace and its owner. The name is made of the same parts as in older releases, so that an
 // object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone.
 func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s fault.Key, first *sentinel.Fault) {
 	base, volume := b.Node, ""
@@ -145,21 +152,11 @@ func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s faul
 	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.Node)}
 }
 
-// maxBase leaves room in a name for what makes it unique.
+// maxBase leaves room in a name for the part that makes it unique.
 const maxBase = 240
 
 func nameOf(base, suffix string) string {
 	return strings.TrimRight(base[:min(len(base), maxBase)], "-.") + "-" + suffix
-}
-
-func sinceOf(group []*sentinel.Fault) metav1.Time {
-	since := time.Now()
-	for _, f := range group {
-		if !f.Since.IsZero() && f.Since.Before(since) {
-			since = f.Since
-		}
-	}
-	return metav1.NewTime(since.Truncate(time.Second))
 }
 
 // workloadOf is the controller of a pod. A ReplicaSet whose name ends with the hash of the pod template is a
@@ -176,19 +173,7 @@ func workloadOf(pod *corev1.Pod) *v1.Workload {
 	return &v1.Workload{Kind: of.Kind, Name: of.Name}
 }
 
-// evidence is that of one fault, without credentials, and how many mounts are at fault.
-func evidence(f *sentinel.Fault, mounts int) []string {
-	var all []string
-	if mounts > 1 {
-		all = append(all, fmt.Sprintf("mounts with this fault: %d", mounts))
-	}
-	for _, fact := range f.Evidence[:min(len(f.Evidence), v1.MaxFaultEvidence-len(all))] {
-		all = append(all, redact.Text(fact))
-	}
-	return all
-}
-
-// bound cuts texts to what the schema allows.
+// bound cuts texts to the bounds of the schema.
 func bound(status *v1.MountFaultStatus) {
 	for _, text := range []*string{&status.Target, &status.Container, &status.Volume, &status.Driver} {
 		*text = printable.Clip(*text, v1.MaxFaultName)
@@ -216,7 +201,12 @@ func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, kept [
 		return cmp.Or(cmp.Compare(impactRank(a.MountFault), impactRank(b.MountFault)), a.Status.Since.Compare(b.Status.Since.Time),
 			compareNames(client.ObjectKeyFromObject(a), client.ObjectKeyFromObject(b)))
 	})
-	turns := share.InTurns(all, (*candidate).faultOwner)
+	turns := share.InTurns(all, func(c *candidate) share.Owner {
+		if p := c.Status.Pod; p != nil {
+			return share.Owner{Namespace: p.Namespace, Pod: string(p.UID)}
+		}
+		return share.Owner{}
+	})
 	var chosen []*v1.MountFault
 	listed := map[*candidate]bool{}
 	for _, c := range turns[:min(len(turns), most)] {
@@ -232,14 +222,6 @@ func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, kept [
 		chosen = append(chosen, b.unlisted(rest))
 	}
 	return chosen
-}
-
-// faultOwner is the pod of a fault; none for a fault of the node.
-func (c *candidate) faultOwner() share.Owner {
-	if p := c.Status.Pod; p != nil {
-		return share.Owner{Namespace: p.Namespace, Pod: string(p.UID)}
-	}
-	return share.Owner{}
 }
 
 // unlistedName names the object that counts the faults without one.

@@ -10,7 +10,6 @@
 package mountfault
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -99,8 +98,18 @@ func (w *Writer) Changed() {
 // Start keeps the objects until ctx is done. Requests that fail are logged and made again.
 func (w *Writer) Start(ctx context.Context) error {
 	for {
-		var due <-chan time.Time
-		if wait := w.pass(ctx); wait > 0 {
+		wait := time.Until(w.pause)
+		if wait <= 0 {
+			if err := w.update(ctx); err != nil {
+				w.noteError(ctx, err)
+				wait = retryDelay
+				w.pause = time.Now().Add(wait)
+			} else {
+				wait = w.entries.wait(w.Interval)
+			}
+		}
+		var due <-chan time.Time // none: the next change of the faults
+		if wait > 0 {
 			due = time.After(wait)
 		}
 		select {
@@ -112,57 +121,38 @@ func (w *Writer) Start(ctx context.Context) error {
 	}
 }
 
-// pass brings the objects in line with the faults, and returns when to do so again. 0: when the faults change.
-func (w *Writer) pass(ctx context.Context) time.Duration {
-	if wait := time.Until(w.pause); wait > 0 {
-		return wait
-	}
-	if err := w.update(ctx); err != nil {
-		w.noteError(ctx, err)
-		w.pause = time.Now().Add(retryDelay)
-		return retryDelay
-	}
-	return w.entries.wait(w.Interval)
-}
-
-// update makes all writes that are due. It ends with an error that the next write would meet too.
+// update makes all writes that are due. It ends with an error that the next write would meet too. If the faults change after a round of
+// writes, it begins again and leaves the rest: so a fault of a namespace that has few waits for one write of each other namespace, however
+// many those have and however slow the API server is.
 func (w *Writer) update(ctx context.Context) error {
 	if age := time.Since(w.listed); w.listed.IsZero() || len(w.entries) > 0 && age >= repeatInterval {
 		if err := w.list(ctx); err != nil {
 			return err
 		}
 	}
-	for {
+	for changed := true; changed; {
 		w.want(ctx)
-		if again, err := w.writeRounds(ctx); err != nil || !again {
-			return err
-		}
-	}
-}
-
-// writeRounds makes the writes that are due, and reports whether the faults have changed before it came to an end: then it left the rest.
-// So a fault of a namespace that has few waits for one write of each other namespace, however many those have and however slow the API
-// server is.
-func (w *Writer) writeRounds(ctx context.Context) (again bool, err error) {
-	for _, round := range w.entries.rounds() {
-		wrote := false
-		for _, name := range round {
-			did, err := w.bring(ctx, name)
-			if err != nil {
-				return false, err
+		changed = false
+		for rounds := w.entries.rounds(); len(rounds) > 0 && !changed; rounds = rounds[1:] {
+			wrote := false
+			for _, name := range rounds[0] {
+				did, err := w.bring(ctx, name)
+				if err != nil {
+					return err
+				}
+				wrote = wrote || did
 			}
-			wrote = wrote || did
-		}
-		if !wrote {
-			continue
-		}
-		select {
-		case <-w.changed:
-			return true, nil
-		default:
+			if !wrote {
+				continue
+			}
+			select {
+			case <-w.changed:
+				changed = true
+			default:
+			}
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // bring announces an entry and writes its object, if that is due. An error is one that the next write would meet too.
@@ -290,12 +280,4 @@ func (w *Writer) underway(ctx context.Context, faults int) underway {
 		}
 	}
 	return found
-}
-
-// of returns the Diagnosis that concerns a pod, or the node if pod is nil.
-func (u underway) of(pod *corev1.Pod) string {
-	if pod == nil {
-		return u[types.NamespacedName{}]
-	}
-	return cmp.Or(u[client.ObjectKeyFromObject(pod)], u[types.NamespacedName{}])
 }

@@ -73,9 +73,17 @@ func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	seen, known := a.observations[node]
 	a.mu.Unlock()
 	if !known || now.Sub(seen.asked) >= a.CheckEvery/2 {
-		renewed, duration, err := a.readLease(ctx, node)
-		if err != nil {
-			return agentState{}, err
+		var lease coordinationv1.Lease
+		err := a.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: v1.AgentLeaseName(node)}, &lease)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return agentState{}, fmt.Errorf("reading lease of node %q: %w", node, err)
+		}
+		duration, renewed := a.LeaseDuration, time.Time{}
+		if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds > 0 {
+			duration = time.Duration(*seconds) * time.Second
+		}
+		if holder, at := lease.Spec.HolderIdentity, lease.Spec.RenewTime; holder != nil && *holder == node && at != nil {
+			renewed = at.Time
 		}
 		if !known || !renewed.Equal(seen.renewed) {
 			seen = leaseObservation{renewed: renewed, since: now}
@@ -91,22 +99,4 @@ func (a *Agents) stateOf(ctx context.Context, node string) (agentState, error) {
 	}
 	lost := now.Sub(seen.since) >= seen.duration
 	return agentState{Node: node, Renewed: seen.renewed, Lost: lost, Alive: !lost && !seen.renewed.IsZero()}, nil
-}
-
-// readLease reads when the agent of a node last renewed its Lease and for how long that counts.
-func (a *Agents) readLease(ctx context.Context, node string) (time.Time, time.Duration, error) {
-	var lease coordinationv1.Lease
-	err := a.Reader.Get(ctx, client.ObjectKey{Namespace: a.Namespace, Name: v1.AgentLeaseName(node)}, &lease)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return time.Time{}, 0, fmt.Errorf("reading lease of node %q: %w", node, err)
-	}
-	duration := a.LeaseDuration
-	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds > 0 {
-		duration = time.Duration(*seconds) * time.Second
-	}
-	holder, renewed := lease.Spec.HolderIdentity, lease.Spec.RenewTime
-	if holder == nil || *holder != node || renewed == nil {
-		return time.Time{}, duration, nil
-	}
-	return renewed.Time, duration, nil
 }

@@ -84,11 +84,21 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 		if name, ok := strings.CutPrefix(share, ofNamespace); ok {
 			most, whose = maxOfNamespace, "namespace "+name
 		}
-		n, err := r.countBound(ctx, d, share)
-		if err != nil {
-			return "", err
+		var list v1.DiagnosisList
+		if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: share}, client.UnsafeDisableDeepCopy); err != nil {
+			return "", fmt.Errorf("listing bound diagnoses of %s: %w", share, err)
 		}
-		if n >= most {
+		counted := map[types.UID]bool{} // the other Diagnoses that have a place of the share
+		for i := range list.Items {
+			counted[list.Items[i].UID] = true
+		}
+		for uid, taken := range r.places.taken {
+			if slices.Contains(r.shares(taken), share) {
+				counted[uid] = true
+			}
+		}
+		delete(counted, d.UID)
+		if n := len(counted); n >= most {
 			return fmt.Sprintf("%d Diagnoses of %s have not ended, and more are not run at once: this one waits until one of them ends", n, whose), nil
 		}
 	}
@@ -100,22 +110,4 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 	}
 	r.places.taken[d.UID] = d.DeepCopy()
 	return "", nil
-}
-
-// countBound counts the Diagnoses other than d that have a place of a share.
-func (r *Reconciler) countBound(ctx context.Context, d *v1.Diagnosis, share string) (int, error) {
-	var list v1.DiagnosisList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: share}, client.UnsafeDisableDeepCopy); err != nil {
-		return 0, fmt.Errorf("listing bound diagnoses of %s: %w", share, err)
-	}
-	counted := map[types.UID]bool{d.UID: true}
-	for i := range list.Items {
-		counted[list.Items[i].UID] = true
-	}
-	for uid, taken := range r.places.taken {
-		if slices.Contains(r.shares(taken), share) {
-			counted[uid] = true
-		}
-	}
-	return len(counted) - 1, nil
 }

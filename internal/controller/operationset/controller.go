@@ -39,9 +39,20 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1.OperationSet{}, operationIndex, operationsOf); err != nil {
 		return err
 	}
+	sets := func(ctx context.Context, op client.Object) []reconcile.Request { // that name an Operation
+		var list v1.OperationSetList
+		if err := r.Client.List(ctx, &list, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil // the cache is not there; it lists every set when it is
+		}
+		requests := make([]reconcile.Request, len(list.Items))
+		for i := range list.Items {
+			requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+		}
+		return requests
+	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.OperationSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1.Operation{}, handler.EnqueueRequestsFromMapFunc(r.setsOf), builder.WithPredicates(readinessChanged())).
+		Watches(&v1.Operation{}, handler.EnqueueRequestsFromMapFunc(sets), builder.WithPredicates(readinessChanged())).
 		Complete(r)
 }
 

@@ -12,11 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
@@ -97,19 +95,6 @@ func operationsOf(o client.Object) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// setsOf leads from an Operation to the sets that name it.
-func (r *Reconciler) setsOf(ctx context.Context, op client.Object) []reconcile.Request {
-	var sets v1.OperationSetList
-	if err := r.Client.List(ctx, &sets, client.MatchingFields{operationIndex: op.GetName()}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache is not there; it lists every set when it is
-	}
-	requests := make([]reconcile.Request, len(sets.Items))
-	for i := range sets.Items {
-		requests[i].NamespacedName = types.NamespacedName{Name: sets.Items[i].Name}
-	}
-	return requests
 }
 
 // readinessChanged lets a change of an Operation through if it may change the verdict on a set.

@@ -59,7 +59,10 @@ func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result
 	request.Header.Set("Accept", "application/json")
 	response, err := p.client.Do(request)
 	if err != nil {
-		return processor.Result{}, p.describeFailure("post", withoutURL(err))
+		if layer, ok := errors.AsType[*url.Error](err); ok { // in which net/http repeats the URL
+			err = layer.Err
+		}
+		return processor.Result{}, p.describeFailure("post", err)
 	}
 	defer response.Body.Close()
 	result, err := readAnswer(response)
@@ -70,17 +73,8 @@ func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result
 }
 
 // describeFailure names the server. The URL is printed without user and password.
-func (p *Remote) describeFailure(what string, err error) error {
-	return fmt.Errorf("%s %q: %w", what, p.url.Redacted(), err)
-}
-
-// withoutURL takes off the layer of error in which net/http repeats the URL.
-func withoutURL(err error) error {
-	var layer *url.Error
-	if errors.As(err, &layer) {
-		return layer.Err
-	}
-	return err
+func (p *Remote) describeFailure(verb string, err error) error {
+	return fmt.Errorf("%s %q: %w", verb, p.url.Redacted(), err)
 }
 
 func readAnswer(response *http.Response) (processor.Result, error) {

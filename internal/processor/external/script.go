@@ -50,26 +50,7 @@ func (s *Script) Name() string { return s.Operation }
 // Run runs the script. A script that exits with 0 has succeeded. When ctx is done the script's process group is killed.
 func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	var stdout, stderr cappedOutput
-	cmd := s.newCommand(ctx, r.Data())
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := s.startInNamespace(cmd); err != nil {
-		return processor.Result{}, fmt.Errorf("start script of operation %q: %w", s.Operation, err)
-	}
-	err := cmd.Wait()
-	// Processes that the script left in the background end with it.
-	if killErr := sys.KillGroup(cmd.Process.Pid); killErr != nil && err == nil {
-		err = killErr
-	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return processor.Result{}, s.describeFailure(ctx, err, stderr.lastBytes())
-	}
-	return processor.Result{Values: map[string]string{
-		"operation." + s.ResultKey + ".output": stdout.String(),
-		"operation." + s.ResultKey + ".error":  stderr.String(),
-	}}, nil
-}
-
-func (s *Script) newCommand(ctx context.Context, data map[string]string) *exec.Cmd {
+	data := r.Data()
 	args := []string{"-c", s.Text, s.Operation}
 	for _, key := range s.ArgKeys {
 		args = append(args, data[key])
@@ -80,26 +61,32 @@ func (s *Script) newCommand(ctx context.Context, data map[string]string) *exec.C
 	cmd.SysProcAttr = sys.OwnProcessGroup()
 	cmd.Cancel = func() error { return sys.KillGroup(cmd.Process.Pid) }
 	cmd.WaitDelay = outputGrace
-	return cmd
-}
-
-// startInNamespace starts the script in the mount namespace where scripts run. Only its birth happens there.
-func (s *Script) startInNamespace(cmd *exec.Cmd) error {
-	if s.Enter == nil {
-		return cmd.Start()
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	start := cmd.Start
+	if s.Enter != nil { // only the birth of the script happens there
+		start = func() error { return s.Enter(cmd.Start) }
 	}
-	return s.Enter(cmd.Start)
-}
-
-// describeFailure says how a script ended that did not succeed.
-func (s *Script) describeFailure(ctx context.Context, err error, stderr string) error {
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
+	if err := start(); err != nil {
+		return processor.Result{}, fmt.Errorf("start script of operation %q: %w", s.Operation, err)
 	}
-	if stderr == "" {
-		return fmt.Errorf("run script of operation %q: %w", s.Operation, err)
+	err := cmd.Wait()
+	// Processes that the script left in the background end with it.
+	if killErr := sys.KillGroup(cmd.Process.Pid); killErr != nil && err == nil {
+		err = killErr
 	}
-	return fmt.Errorf("run script of operation %q: %w: %s", s.Operation, err, stderr)
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		if text := stderr.lastBytes(); text != "" {
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+		return processor.Result{}, fmt.Errorf("run script of operation %q: %w", s.Operation, err)
+	}
+	return processor.Result{Values: map[string]string{
+		"operation." + s.ResultKey + ".output": stdout.String(),
+		"operation." + s.ResultKey + ".error":  stderr.String(),
+	}}, nil
 }
 
 // scriptEnvironment is the whole environment of a script: a search path, and the data of its Diagnosis.
