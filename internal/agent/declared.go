@@ -77,7 +77,7 @@ var (
 	}
 )
 
-// Metrics declares what the agent exposes, without the metrics of the libraries.
+// Metrics declares the metrics of the agent, without the metrics of the libraries.
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{
 		agentInfo, faultsPresent, faultsByImpact, faultDetection, repairsTotal, sentinelWatching, sentinelBinds, sentinelUnwatchedBinds,

@@ -5,12 +5,12 @@
 // the API server, has the pipeline run them, and writes their results to the API server.
 //
 // It watches no more than its own node's work, so no watch of it grows with the cluster. It decides nothing about faults
-// and repairs, and holds no state that a restart would lose: what is under way is in the pipeline's journal, what is
-// done is in the status of the Diagnosis.
+// and repairs, and holds no state that a restart would lose: the work under way is in the pipeline's journal, and
+// its results are in the status of the Diagnosis.
 package agent
 
 // The permissions of the agent in the API. They include no Secrets, and no change of a Pod or a spec. The Diagnoses
-// that it creates are records of what its sentinel has repaired.
+// that it creates are records of the repairs of its sentinel.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag

@@ -18,7 +18,7 @@ import (
 // word on a Diagnosis with many operations.
 const eventBurst = 200
 
-// newRecorder makes what sends Events of core/v1, the only ones that API servers of 1.18 know. The caller shuts the
+// newRecorder makes the recorder of Events of core/v1, the only ones that API servers of 1.18 know. The caller shuts the
 // broadcaster down.
 func newRecorder(m manager.Manager, node string) (record.EventRecorder, record.EventBroadcaster, error) {
 	client, err := corev1client.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())

@@ -45,7 +45,7 @@ func (f *fairQueue) newQueue(name string, limiter workqueue.TypedRateLimiter[rec
 	})
 }
 
-// Touch is called for what waits already. It keeps its place.
+// Touch is called for a request that waits already. It keeps its place.
 func (f *fairQueue) Touch(reconcile.Request) {}
 
 // Push adds a request.

@@ -9,7 +9,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// dropPrivileges keeps what the agent uses of what "privileged" gives it, for all of the program and for the processes that
+// dropPrivileges keeps the capabilities that the agent uses of those that "privileged" gives it, for all of the program and for the processes that
 // it starts. Scripts have all that root has: with them, nothing is dropped.
 func dropPrivileges(o options) error {
 	if o.EnableScripts {
@@ -19,7 +19,7 @@ func dropPrivileges(o options) error {
 		sys.CapSysAdmin,       // to mount, to enter mount namespaces, to detach devices
 		sys.CapSysChroot,      // to enter mount namespaces
 		sys.CapSysPtrace,      // to look at the namespaces, the root and the descriptors of processes
-		sys.CapDACOverride,    // to remove what is in directories of other users
+		sys.CapDACOverride,    // to remove files from directories of other users
 		sys.CapDACReadSearch,  // to look up paths in directories of other users
 		sys.CapFowner,         // to read such directories without a trace, and to remove from sticky ones
 		sys.CapMknod,          // to open a device that has no node where the agent is

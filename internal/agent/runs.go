@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// activeRuns knows which Diagnoses are being run and which have been, by UID, as long as they exist. It is what keeps
+// activeRuns knows which Diagnoses are being run and which have been, by UID, as long as they exist. They keep
 // one from running twice: the cache may show for a while a Diagnosis as Running that this process has already ended.
 type activeRuns struct {
 	mu      sync.Mutex

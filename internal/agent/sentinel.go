@@ -144,7 +144,7 @@ func fieldsOf(f fault.Finding) []any {
 }
 
 // register registers the metrics of the sentinel. If the sentinel is off there are none: 0 would say that it
-// does not see what it should, and that there is no fault.
+// does not see the node, and that there is no fault.
 func (o *sentinelObserver) register(registry prometheus.Registerer, status func() sentinel.Status) error {
 	if o.mode == sentinel.Off {
 		return nil

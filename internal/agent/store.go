@@ -59,7 +59,7 @@ func (s *statusStore) readDefinition(ctx context.Context, name string, into clie
 	return err
 }
 
-// Save replaces the status of this very Diagnosis, whatever it is, and no other. It sends nothing but the status again
+// Save replaces the status of this very Diagnosis, also an old one, and no other. It sends nothing but the status again
 // when that fails, never work.
 func (s *statusStore) Save(ctx context.Context, diagnosis *v1.Diagnosis) error {
 	// The patch replaces the status as a whole, so that nothing of an earlier one stays behind. It applies to an object with the same UID

@@ -73,7 +73,7 @@ func (p *podIndex) Knows(uid string) bool {
 	return false
 }
 
-// Bounds of what is asked about the claims of one pod.
+// Bounds of the requests about the claims of one pod.
 const (
 	maxClaims     = 32
 	claimsTimeout = 2 * time.Second
@@ -103,7 +103,7 @@ const podsPerPage = 64
 // PodsNow lists the pods of this node as the API server has them now.
 func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 	all, err := p.listNow(ctx, podsPerPage)
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // between two pages: what the first was of is no longer kept
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // between two pages: the version of the first is no longer kept
 		all, err = p.listNow(ctx, podsPerPage)
 	}
 	if err != nil {

@@ -178,7 +178,7 @@ func (a *approval) refuse(state, why string) error {
 	return terminal(v1.ReasonPlanChanged, "%s", why)
 }
 
-// settle stores what came of an approval.
+// settle stores the end of an approval.
 func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
 	given.Status.State, given.Status.Message, given.Status.Time = state, printable.Clip(message, maxMessageBytes), &now

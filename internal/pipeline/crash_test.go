@@ -240,7 +240,7 @@ func TestAnOperationThatKillsTheProcess(t *testing.T) {
 		if died {
 			continue
 		}
-		if life != maxInterrupted || report.Operations[0].Reason != ReasonInterrupted {
+		if life != maxInterrupted || report.Operations[0].Reason != reasonInterrupted {
 			t.Errorf("life %d: %+v", life, report)
 		}
 		return
@@ -334,7 +334,7 @@ func TestTimeLimitOfARepair(t *testing.T) {
 		j.BeforeRepair = func(context.Context, report, replan) error { time.Sleep(5 * time.Minute); return nil }
 		report := mustRun(t, newRunner(t, t.TempDir()), j)
 		// The first verification has 20 s left and is left behind; it may still be at work, so there is no second one.
-		if o := report.Operations[0]; o.Reason != ReasonAbandoned || o.Actions[0].Phase != v1.ActionDone {
+		if o := report.Operations[0]; o.Reason != reasonAbandoned || o.Actions[0].Phase != v1.ActionDone {
 			t.Errorf("operation %+v", o)
 		}
 		time.Sleep(time.Hour)

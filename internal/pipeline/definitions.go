@@ -90,7 +90,7 @@ func (x *execution) setChanged() error {
 	return terminal(v1.ReasonOperationSetChanged, "OperationSet %s specification has been changed during diagnosis execution", x.d.Spec.Set())
 }
 
-// readOperations reads what runs at every node, before anything does.
+// readOperations reads the Operations of all nodes, before any of them runs.
 func (x *execution) readOperations(ctx context.Context, g *graph.Graph) (map[int32]operation, error) {
 	byName := map[string]operation{}
 	byNode := map[int32]operation{}
@@ -119,7 +119,7 @@ func (x *execution) readOperations(ctx context.Context, g *graph.Graph) (map[int
 	return byNode, nil
 }
 
-// makeOperation makes of a definition what the pipeline runs. The errors name fields and values.
+// makeOperation makes an operation of the pipeline of its definition. The errors name fields and values.
 func (x *execution) makeOperation(o *v1.Operation) (operation, field.ErrorList) {
 	call, errs := o.Spec.Call()
 	op := operation{Name: o.Name, Timeout: call.Timeout}

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pipeline runs a Diagnosis on this node: it reads the OperationSet and its Operations, runs the operations in
-// order, each at most once with success, and writes down in the status what happened. A Store stands for the API server,
+// order, each at most once with success, and writes down in the status how each went. A Store stands for the API server,
 // or for memory where there is none.
 //
 // It owns what no processor has to think of. A panic is a failure. A processor that does not return when its time is up

@@ -17,7 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// reasonJournal ends a Diagnosis whose journal is of no use: what was done before is not known, so nothing more is.
+// reasonJournal ends a Diagnosis whose journal is of no use: its earlier actions are not known, so there are no more.
 const reasonJournal = "JournalUnusable"
 
 // terminalError is an error that ends a Diagnosis: the reason and the message of its condition.

@@ -41,7 +41,7 @@ func Faults(findings []fault.Finding) []v1.Fault {
 	return all
 }
 
-// identity is what makes two findings one: the code and the mount, or if there is none, the pod, the container and the
+// identity has the parts by which two findings are one: the code and the mount, or if there is none, the pod, the container and the
 // volume.
 type identity struct {
 	code                   fault.Code // empty for those that say of the mount itself that it is broken

@@ -85,7 +85,7 @@ func (f *files) openJournal(uid string, begin func(create func(line []byte) erro
 	return f.root.OpenFile(name, os.O_RDWR, 0)
 }
 
-// save writes a file as a whole: after a crash there is the new content or what was there before.
+// save writes a file as a whole: after a crash there is the new content or the one from before.
 func (f *files) save(name, content string) (artifact, error) {
 	if err := f.write(name, content); err != nil {
 		return artifact{}, fmt.Errorf("keeping %q: %w", name, err)

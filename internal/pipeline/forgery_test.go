@@ -30,7 +30,7 @@ func TestNoResultIsAParameter(t *testing.T) {
 		}}
 		report := mustRun(t, newRunner(t, t.TempDir()), newJob(t, nil, answer, after))
 		o := report.Operations[0]
-		if o.Phase != v1.OperationFailed || o.Reason != ReasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
+		if o.Phase != v1.OperationFailed || o.Reason != reasonStalled || !strings.Contains(o.Message, `"`+forged[0]+`"`) ||
 			!strings.Contains(o.Message, `"`+forged[1]+`"`) || answer.calls != 1 {
 			t.Errorf("%q: operation %+v, %d calls", forged, o, answer.calls)
 		}
@@ -96,7 +96,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 				t.Errorf("%s, %s: %s %q", name, key, o.Phase, o.Message)
 			}
 			want := `unknown parameter ` + key + `: the parameters of `
-			if refused && (o.Reason != ReasonStalled || !strings.HasPrefix(o.Message, want) || !strings.HasSuffix(o.Message, "param.a.b.only")) {
+			if refused && (o.Reason != reasonStalled || !strings.HasPrefix(o.Message, want) || !strings.HasSuffix(o.Message, "param.a.b.only")) {
 				t.Errorf("%s, %s: %s %q", name, key, o.Reason, o.Message)
 			}
 		}

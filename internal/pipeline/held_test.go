@@ -107,7 +107,7 @@ func TestHeldActionIsNoFailure(t *testing.T) {
 	runner := newRunner(t, t.TempDir())
 	runner.Gate = &fakeGate{why: map[uint64]string{1: "policy p is paused"}}
 	r := mustRun(t, runner, j)
-	if len(ended) != 1 || !ended[0].Waiting || r.Operations[0].Reason != ReasonHeld || r.Operations[0].Attempts != 1 {
+	if len(ended) != 1 || !ended[0].Waiting || r.Operations[0].Reason != reasonHeld || r.Operations[0].Attempts != 1 {
 		t.Errorf("actions %+v, operation %+v", ended, r.Operations[0])
 	}
 }

@@ -18,7 +18,7 @@ import (
 // The errors that run returns in addition to errors of the disk, of BeforeRepair, and the cause for which its context
 // was cancelled.
 var (
-	// errCorrupt: the journal or a result on the disk is not what was written. Nothing was run.
+	// errCorrupt: the journal or a result on the disk is not as it was written. Nothing was run.
 	errCorrupt = errors.New("journal is corrupted")
 	// errFormat: another release has written the journal, in another format. Nothing was run.
 	errFormat = errors.New("journal has format")

@@ -28,7 +28,7 @@ const (
 	maxFindingsBytes = 1 << 20
 )
 
-// otherFormat refuses a journal that another release has written: what its records mean is not known here.
+// otherFormat refuses a journal that another release has written: the meaning of its records is not known here.
 func otherFormat(version int) error {
 	return fmt.Errorf("%w %d, and this release reads %d only: apply a new Diagnosis", errFormat, version, journalVersion)
 }
@@ -41,7 +41,7 @@ type journal struct {
 	over bool // whether the run has ended
 }
 
-// openJournal opens or creates the journal of a job and reads what is in it.
+// openJournal opens or creates the journal of a job and reads its records.
 func (r *Runner) openJournal(job job) (*journal, map[int32]*state, error) {
 	j := &journal{hook: r.hook}
 	var storage []string

@@ -139,7 +139,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // after a wait.
 func (n *nodeRun) try(ctx context.Context) (record, error) {
 	if times := n.attempts - n.failures; times >= maxInterrupted {
-		return n.failure(ReasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
+		return n.failure(reasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
 	}
 	if !n.isToPlan() && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
 		if err := n.confirmPlan(ctx); err != nil {
@@ -248,7 +248,7 @@ func (n *nodeRun) failure(reason, message string) record {
 }
 
 // failedAttempt is the record of an attempt that has failed: the operation has, or there is to be another attempt. The
-// findings are what it has proven all the same: without any, those of the plan are still there.
+// findings are those that it has proven all the same: without any, those of the plan are still there.
 func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, err error) record {
 	r := n.failure(reasonOf(ctx, err), err.Error())
 	if len(findings) == 0 && n.plan != nil {
@@ -277,25 +277,25 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 }
 
 // retriedReasons are those of failures that are worth another attempt.
-var retriedReasons = []string{ReasonFailed, ReasonTimedOut, ReasonNotJudged}
+var retriedReasons = []string{ReasonFailed, reasonTimedOut, reasonNotJudged}
 
 func reasonOf(ctx context.Context, err error) string {
 	_, panicked := errors.AsType[*repair.PanicError](err)
 	switch {
 	case panicked:
-		return ReasonPanicked
+		return reasonPanicked
 	case errors.Is(err, repair.ErrAbandoned):
-		return ReasonAbandoned
+		return reasonAbandoned
 	case errors.Is(context.Cause(ctx), errDeadline):
-		return ReasonDeadlineExceeded
+		return reasonDeadlineExceeded
 	case processor.IsHeld(err):
-		return ReasonHeld
+		return reasonHeld
 	case processor.IsUnjudged(err):
-		return ReasonNotJudged
+		return reasonNotJudged
 	case processor.IsStalled(err):
-		return ReasonStalled
+		return reasonStalled
 	case errors.Is(err, repair.ErrTimeout):
-		return ReasonTimedOut
+		return reasonTimedOut
 	}
 	return ReasonFailed
 }

@@ -77,7 +77,7 @@ type operationRecord struct {
 	HeldActions int32    `json:"heldActions,omitempty"`
 }
 
-// begin is what the first record says about the run.
+// begin is the part of the first record about the run.
 type begin struct {
 	Version int    `json:"version"`
 	UID     string `json:"uid"`

@@ -13,7 +13,7 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Step is what a name stands for: one of its fields.
+// Step is the built-in of a name: one of its fields.
 type Step struct {
 	// Processor looks.
 	Processor processor.Processor
@@ -40,7 +40,7 @@ func (s Step) Name() string { return s.one().Name() }
 // not changed after.
 type Registry struct {
 	steps map[string]Step
-	// Evictor and Records do what is done to pods. Nil: nothing is.
+	// Evictor and Records change pods. Nil: no pod is changed.
 	Evictor repair.Evictor
 	Records repair.Records
 }

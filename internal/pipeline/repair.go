@@ -164,4 +164,4 @@ func (n *nodeRun) Progress() (all []fault.Applied) {
 }
 
 // changedNothing reports whether an action with this reason has changed nothing, because it may not be done yet.
-func changedNothing(reason string) bool { return reason == reasonWaiting || reason == ReasonHeld }
+func changedNothing(reason string) bool { return reason == reasonWaiting || reason == reasonHeld }

@@ -118,11 +118,11 @@ func TestPartsDoNotWaitForEachOther(t *testing.T) {
 		healed  int // 0: nothing is verified
 		reason  string
 	}{
-		"the first part":       {[]int{2, 2}, map[uint64]error{1: refused}, []uint64{1, 2}, 2, ReasonStalled},
-		"the second part":      {[]int{2, 2}, map[uint64]error{4: refused}, []uint64{4}, 2, ReasonStalled},
+		"the first part":       {[]int{2, 2}, map[uint64]error{1: refused}, []uint64{1, 2}, 2, reasonStalled},
+		"the second part":      {[]int{2, 2}, map[uint64]error{4: refused}, []uint64{4}, 2, reasonStalled},
 		"worth another try":    {[]int{1, 1, 2}, map[uint64]error{1: refused, 3: errBroken}, []uint64{1, 3, 4}, 1, ReasonFailed},
-		"one part":             {nil, map[uint64]error{3: refused}, []uint64{3, 4}, 0, ReasonStalled},
-		"nothing is left over": {[]int{2, 2}, map[uint64]error{2: refused, 4: refused}, []uint64{2, 4}, 0, ReasonStalled},
+		"one part":             {nil, map[uint64]error{3: refused}, []uint64{3, 4}, 0, reasonStalled},
+		"nothing is left over": {[]int{2, 2}, map[uint64]error{2: refused, 4: refused}, []uint64{2, 4}, 0, reasonStalled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -53,12 +53,12 @@ func (r report) terminalError(setting string) *terminalError {
 	var failed, negative []string
 	for _, o := range r.Operations {
 		switch {
-		case o.Phase == v1.OperationFailed && o.Reason == ReasonHeld:
+		case o.Phase == v1.OperationFailed && o.Reason == reasonHeld:
 			if len(failed) == 0 {
 				reason = v1.ReasonRepairHeld
 			}
 			failed = append(failed, fmt.Sprintf("operation %s (node %d) may not repair now: %s", o.Operation, o.ID, o.Message))
-		case o.Phase == v1.OperationFailed && o.Reason == ReasonNotJudged:
+		case o.Phase == v1.OperationFailed && o.Reason == reasonNotJudged:
 			if len(failed) == 0 {
 				reason = v1.ReasonNotJudged
 			}
@@ -95,7 +95,7 @@ func (r report) nothingLeft() bool {
 	return already
 }
 
-// lastMessage is what the last operation says that says something.
+// lastMessage is the message of the last operation that has one.
 func (r report) lastMessage() (text string) {
 	for _, o := range r.Operations {
 		if o.Message != "" {
@@ -108,22 +108,22 @@ func (r report) lastMessage() (text string) {
 // Reasons why an operation failed, each one word.
 const (
 	ReasonFailed           = "Failed"
-	ReasonTimedOut         = "TimedOut"
-	ReasonAbandoned        = "Abandoned"
-	ReasonPanicked         = "Panicked"
-	ReasonStalled          = "Stalled"
-	ReasonInterrupted      = "Interrupted"
-	ReasonDeadlineExceeded = "DeadlineExceeded"
-	// ReasonNotJudged: it has found no fault, and could not judge everything.
-	ReasonNotJudged = v1.ReasonNotJudged
-	// ReasonHeld: a rule such as a RecoveryPolicy forbids the repair now.
-	ReasonHeld = "Held"
+	reasonTimedOut         = "TimedOut"
+	reasonAbandoned        = "Abandoned"
+	reasonPanicked         = "Panicked"
+	reasonStalled          = "Stalled"
+	reasonInterrupted      = "Interrupted"
+	reasonDeadlineExceeded = "DeadlineExceeded"
+	// reasonNotJudged: it has found no fault, and could not judge everything.
+	reasonNotJudged = v1.ReasonNotJudged
+	// reasonHeld: a rule such as a RecoveryPolicy forbids the repair now.
+	reasonHeld = "Held"
 )
 
 // reasonWaiting is that of an action, in the journal only, which could not be done yet: it has changed nothing.
 const reasonWaiting = "Waiting"
 
-// operationRun says how the operation of one node went: as the status has it, and what the rest of the status is made of.
+// operationRun says how the operation of one node went: as the status has it, and the parts of which the rest of the status is made.
 type operationRun struct {
 	v1.OperationRun
 	// Plan is nil if there is none.

@@ -119,7 +119,7 @@ func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, 
 	return all, nil
 }
 
-// store decides what becomes of one value beside those that are kept. A hidden one is in its file alone.
+// store decides how one value is kept beside the others. A hidden one is in its file alone.
 func (n *nodeRun) store(ctx context.Context, kept *results, s stored) (stored, error) {
 	value := s.Value
 	used := kept.cost + costOf(s.Key)

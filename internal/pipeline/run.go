@@ -54,7 +54,7 @@ func (x *run) paths(ctx context.Context) error {
 			}
 			if failed = n.done.Outcome != v1.OperationSucceeded; failed {
 				failedNodes[n.id] = true
-				r.DeadlineExceeded = n.done.Reason == ReasonDeadlineExceeded
+				r.DeadlineExceeded = n.done.Reason == reasonDeadlineExceeded
 			}
 			r.Planned = !failed && n.done.Planned
 		}

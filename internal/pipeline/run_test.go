@@ -67,7 +67,7 @@ func TestAllPathsFail(t *testing.T) {
 	if report.Succeeded || !cmp.Equal(report.Failed, [][]int32{{1}, {2}}) || !cmp.Equal(report.Path, []int32{2}) {
 		t.Errorf("report %+v", report)
 	}
-	if o := report.Operations[1]; o.Reason != ReasonStalled || o.Message != "broken" || o.Attempts != 1 {
+	if o := report.Operations[1]; o.Reason != reasonStalled || o.Message != "broken" || o.Attempts != 1 {
 		t.Errorf("operation %+v", o)
 	}
 }
@@ -133,32 +133,32 @@ func TestBadProcessors(t *testing.T) {
 	}{
 		"panic": {func(_ context.Context, r processor.Request) (processor.Result, error) {
 			return processor.Result{NotApplicable: strings.Fields(r.Pod.Name)[0]}, nil
-		}, ReasonPanicked, "panicked: runtime error: index out of range [0] with length 0", 1, 0},
+		}, reasonPanicked, "panicked: runtime error: index out of range [0] with length 0", 1, 0},
 		"ends its goroutine": {func(context.Context, processor.Request) (processor.Result, error) {
 			runtime.Goexit()
 			return processor.Result{}, nil
-		}, ReasonPanicked, "panicked: the goroutine was ended", 1, 0},
+		}, reasonPanicked, "panicked: the goroutine was ended", 1, 0},
 		"too slow": {func(ctx context.Context, _ processor.Request) (processor.Result, error) {
 			<-ctx.Done()
 			return processor.Result{}, ctx.Err()
-		}, ReasonTimedOut, "time limit of the operation has passed (timeoutSeconds: 60): context deadline exceeded", 3, 183 * time.Second},
+		}, reasonTimedOut, "time limit of the operation has passed (timeoutSeconds: 60): context deadline exceeded", 3, 183 * time.Second},
 		"never ends": {func(context.Context, processor.Request) (processor.Result, error) {
 			time.Sleep(24 * time.Hour)
 			return processor.Result{}, nil
-		}, ReasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop in time, and was left behind", 1, time.Minute + repair.Grace},
+		}, reasonAbandoned, "time limit of the operation has passed (timeoutSeconds: 60): did not stop in time, and was left behind", 1, time.Minute + repair.Grace},
 		"too many keys": {func(context.Context, processor.Request) (processor.Result, error) {
 			values := map[string]string{}
 			for i := range maxKeys + 1 {
 				values[fmt.Sprint(i)] = ""
 			}
 			return processor.Result{Values: values}, nil
-		}, ReasonStalled, "keeping results: 257 keys, at most 256", 1, 0},
+		}, reasonStalled, "keeping results: 257 keys, at most 256", 1, 0},
 		"empty key": {func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{Values: map[string]string{"": "x"}}, nil
-		}, ReasonStalled, `keeping results: key "" must be printable, of 1 to 253 bytes`, 1, 0},
+		}, reasonStalled, `keeping results: key "" must be printable, of 1 to 253 bytes`, 1, 0},
 		"secret in an error": {func(context.Context, processor.Request) (processor.Result, error) {
 			return processor.Result{}, processor.Stalled(errors.New("login failed: password=hunter2"))
-		}, ReasonStalled, "login failed: password=[redacted]", 1, 0},
+		}, reasonStalled, "login failed: password=[redacted]", 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestBadProcessors(t *testing.T) {
 				if took := time.Since(begin); took < test.took-time.Second || took > test.took+time.Second {
 					t.Errorf("took %v, want about %v", took, test.took)
 				}
-				if want := int64(0); test.reason == ReasonAbandoned {
+				if want := int64(0); test.reason == reasonAbandoned {
 					if want = 1; r.Abandoned() != want {
 						t.Errorf("%d abandoned, want %d", r.Abandoned(), want)
 					}
@@ -223,15 +223,15 @@ func TestAbandonedProcessorsAreShared(t *testing.T) {
 		if n := r.Abandoned(); n < 6 || n > repair.MaxAbandoned*3/4 {
 			t.Errorf("%d of three namespaces are abandoned", n)
 		}
-		if got := run("kubediag", "tenant", "last"); got != ReasonStalled {
+		if got := run("kubediag", "tenant", "last"); got != reasonStalled {
 			t.Errorf("a namespace that has its share: reason %q", got)
 		}
-		if got := run("kubediag", "bank", "one"); got != ReasonAbandoned {
+		if got := run("kubediag", "bank", "one"); got != reasonAbandoned {
 			t.Errorf("a namespace that has none: reason %q", got)
 		}
 		time.Sleep(2000 * time.Hour)
 		synctest.Wait()
-		if got := run("kubediag", "tenant", "last"); got != ReasonAbandoned || r.Abandoned() != 1 {
+		if got := run("kubediag", "tenant", "last"); got != reasonAbandoned || r.Abandoned() != 1 {
 			t.Errorf("after all have returned: reason %q, %d are abandoned", got, r.Abandoned())
 		}
 		time.Sleep(2000 * time.Hour)
@@ -258,7 +258,7 @@ func TestDeadlineOfTheRun(t *testing.T) {
 		if took := time.Since(begin); took != time.Minute {
 			t.Errorf("took %v, want the deadline", took)
 		}
-		if report.Succeeded || !report.DeadlineExceeded || report.Operations[1].Reason != ReasonDeadlineExceeded || len(report.Operations) != 2 {
+		if report.Succeeded || !report.DeadlineExceeded || report.Operations[1].Reason != reasonDeadlineExceeded || len(report.Operations) != 2 {
 			t.Errorf("report %+v", report)
 		}
 		if diff := cmp.Diff(report, mustRun(t, newRunner(t, dir), j)); diff != "" {

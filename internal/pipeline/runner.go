@@ -19,9 +19,9 @@ import (
 )
 
 var (
-	// ErrNotFound is what a Store returns, wrapped, if there is no such object.
+	// ErrNotFound is the error of a Store, wrapped, if there is no such object.
 	ErrNotFound = errors.New("not found")
-	// ErrGone is what Store.Save returns, wrapped, if the Diagnosis no longer exists or has another UID.
+	// ErrGone is the error of Store.Save, wrapped, if the Diagnosis no longer exists or has another UID.
 	ErrGone = errors.New("diagnosis is gone")
 	// ErrDeleted is the cause with which the context of Run is cancelled when the Diagnosis was deleted.
 	ErrDeleted = errors.New("diagnosis was deleted")
@@ -63,7 +63,7 @@ type ActionEnd struct {
 	Waiting bool
 }
 
-// Options are what a Runner is made of.
+// Options are the parts of a Runner.
 type Options struct {
 	// Node is the name of the node.
 	Node string
@@ -80,7 +80,7 @@ type Options struct {
 	Observer Observer
 	// External makes the processors of Operations that are not built in. Nil: only built-in ones run.
 	External External
-	// Exclusive, if it is set, is called before the actions of a plan, and what it returns after them: no other program
+	// Exclusive, if it is set, is called before the actions of a plan, and release after them: no other program
 	// of the node repairs meanwhile. An error is that of the attempt.
 	Exclusive func(ctx context.Context) (release func(), err error)
 	// Gate can hold repairs. Nil: nothing is held.

@@ -92,7 +92,7 @@ func (w *statusWriter) path(ids []int32) v1.Path {
 	return path
 }
 
-// conclude writes the end into the status. No error is success. Without a report, what is known from before stays.
+// conclude writes the end into the status. No error is success. Without a report, the status from before stays.
 func (w *statusWriter) conclude(r report, t *terminalError, f *files) {
 	s := &w.d.Status
 	if len(r.Path) > 0 {
@@ -112,7 +112,7 @@ func (w *statusWriter) conclude(r report, t *terminalError, f *files) {
 	s.Summary = summary(w.d, r, t)
 }
 
-// outcome says in one word what came of a Diagnosis that has ended.
+// outcome is the result of a Diagnosis that has ended, in one word.
 func outcome(all []v1.Fault, r report, t *terminalError) v1.Outcome {
 	switch {
 	case r.Planned:

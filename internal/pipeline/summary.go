@@ -14,7 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// summary says in one sentence what came of a Diagnosis that has ended, and what to do.
+// summary is the result of a Diagnosis that has ended and the next step, in one sentence.
 func summary(d *v1.Diagnosis, r report, t *terminalError) string {
 	s, message := &d.Status, r.lastMessage()
 	if t != nil {
@@ -132,7 +132,7 @@ func location(f v1.Fault) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// plannedSummary says what would be done.
+// plannedSummary names the actions that are planned.
 func plannedSummary(s *v1.DiagnosisStatus) string {
 	what := firstFault(s.Faults, v1.FaultPresent)
 	if what == "" {

@@ -16,7 +16,7 @@ const (
 	resultRepeated = "Repeated"
 )
 
-// Metrics declares what this package exposes.
+// Metrics declares the metrics of this package.
 func Metrics() []metric.Declaration {
 	return []metric.Declaration{causesTotal, signalsTotal, waitingCauses}
 }

@@ -72,7 +72,7 @@ type Reconciler struct {
 	checks nodeChecks
 }
 
-// SetupWithManager adds the reconciler to a manager. A change of one policy may change what another one can do.
+// SetupWithManager adds the reconciler to a manager. A change of one policy may change the effect of another one.
 func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	others := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) []reconcile.Request {
 		var all v1.RecoveryPolicyList

@@ -248,7 +248,7 @@ func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, 
 	return min(last.Add(interval).Sub(now), interval), nil
 }
 
-// maxBase leaves room in a name for what makes it unique.
+// maxBase leaves room in a name for the part that makes it unique.
 const maxBase = 200
 
 // diagnosisOf returns the Diagnosis of the pod of a fault. All faults of a pod have the same Diagnosis in an interval, so that a restarted
