@@ -57,8 +57,8 @@ var reaches = []reach{
 		why: "every side speaks of faults, also those that know no Kubernetes",
 	},
 	{
-		from: "./internal/mountstate", within: []string{"./internal/mountstate", "./internal/fault", "./internal/linux/...", "./internal/share"}, never: []string{"k8s.io/..."},
-		why: "all families of faults fill its types, and all programs print them",
+		from: "./internal/mountstate", within: []string{"./internal/mountstate", "./internal/fault", "./internal/kubelet", "./internal/podinfo", "./internal/linux/...", "./internal/share"}, never: client,
+		why: "all families of faults fill its types, and all programs of a node print them; the wishes of pods come from their specs and the kubelet's paths",
 	},
 	{
 		from: "./internal/share", within: []string{"./internal/share"}, never: []string{"k8s.io/...", "sigs.k8s.io/..."},

@@ -4,8 +4,10 @@
 // Package mountstate has the question that all looks at a node answer, and the form of the answer: a Scope in, a Survey out.
 //
 // A survey has the faults that were found, what was counted on the way, and what is unknown. Without faults and with
-// something unknown, nothing is known to be well, and each program that shows a survey says so. The package asks no file system, and
-// knows no fault and no kubelet: families of faults fill its types, and programs print them.
+// something unknown, nothing is known to be well, and each program that shows a survey says so.
+//
+// It also has the model that says why each mount of the kubelet is there: Desired are the links that pods want, Observe has the mounts,
+// Classify puts each mount in one class, and Account adds up. All of it is pure: the package asks no file system and judges no mount.
 package mountstate
 
 import (
@@ -42,6 +44,10 @@ type Survey struct {
 	Findings []fault.Finding
 	Coverage Coverage
 	Unknown  Unknown
+	// Mounts are those of the kubelet with their classes; nil if this look is not at mounts.
+	Mounts []Classified
+	// Over are the UIDs of pods that are proven to want nothing any more.
+	Over []string
 	// Evidence returns what the survey rests on, in a form that can be written down as JSON and judged elsewhere. Nil:
 	// there is none.
 	Evidence func() any
@@ -52,6 +58,12 @@ func (s *Survey) Merge(o Survey) {
 	s.Findings = append(s.Findings, o.Findings...)
 	s.Coverage.merge(o.Coverage)
 	s.Unknown.Merge(o.Unknown)
+	s.Over = append(s.Over, o.Over...)
+	if s.Mounts == nil {
+		s.Mounts = o.Mounts
+	} else {
+		s.Mounts = append(s.Mounts, o.Mounts...)
+	}
 }
 
 // Coverage is the extent of a look.

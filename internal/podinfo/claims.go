@@ -28,7 +28,7 @@ func ClaimVolume(pod *corev1.Pod, persistentVolume string, bound func(container 
 		switch {
 		case v.Name == persistentVolume && !FromClaim(v):
 			return "", false
-		case renamed(v):
+		case Renamed(v):
 			may = append(may, v)
 		}
 	}

@@ -45,16 +45,16 @@ func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubP
 		return SubPathMount{}, false
 	}
 	for _, w := range SubPathMounts(pod) {
-		if w.Container == s.Container && w.Index == s.Index && (w.Volume.Name == s.Volume || renamed(w.Volume)) {
+		if w.Container == s.Container && w.Index == s.Index && (w.Volume.Name == s.Volume || Renamed(w.Volume)) {
 			return w, true
 		}
 	}
 	return SubPathMount{}, false
 }
 
-// renamed reports whether the kubelet may have another name for a volume than the pod: the PersistentVolume behind a claim,
+// Renamed reports whether the kubelet may have another name for a volume than the pod: the PersistentVolume behind a claim,
 // or a name made up if a volume is handed to a CSI driver. The pod has neither name.
-func renamed(v corev1.Volume) bool {
+func Renamed(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.AWSElasticBlockStore != nil ||
 		v.GCEPersistentDisk != nil || v.AzureDisk != nil || v.AzureFile != nil || v.Cinder != nil ||
 		v.VsphereVolume != nil || v.PortworxVolume != nil || v.RBD != nil

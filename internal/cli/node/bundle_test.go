@@ -38,7 +38,7 @@ func aRecording() nodeRecording {
 			subPathsEntry: &subpath.Evidence{Coverage: mountstate.Coverage{Namespace: 5, Pods: 1, Mounts: 3, Binds: 1}, Found: []subpath.BindEvidence{{
 				SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
 			}}},
-			sourcesEntry: &subpath.Lookups{}, volumesEntry: &volume.Recording{}, orphansEntry: &orphan.Evidence{}, leavingEntry: []leaving.Remains{},
+			sourcesEntry: &subpath.Lookups{}, volumesEntry: &volume.Recording{}, orphansEntry: &orphan.Evidence{}, leavingEntry: []leaving.Remains{}, mountsEntry: &mountstate.Facts{},
 		},
 	}
 }
@@ -51,6 +51,7 @@ const (
 	volumesEntry  = "evidence/volumes.json"
 	orphansEntry  = "evidence/orphans.json"
 	leavingEntry  = "evidence/leaving.json"
+	mountsEntry   = "evidence/mounts.json"
 )
 
 func subPathsOf(has nodeRecording) *subpath.Evidence {

@@ -166,6 +166,18 @@ func grown() map[string]func(n int) nodeRecording {
 			return has
 		},
 	}
+	all["mounts"] = func(n int) nodeRecording {
+		has := aRecording()
+		of := &mountstate.Facts{}
+		for i := range n {
+			uid := fmt.Sprint("u", i)
+			of.Pods = append(of.Pods, mountstate.Pod{Pod: fault.Pod{UID: uid}, Life: mountstate.LifeWants})
+			of.Links = append(of.Links, mountstate.Link{Kind: mountstate.VolumeLink, PodUID: uid, Plugin: "kubernetes.io/secret", Volume: "v"})
+			of.Mounts = append(of.Mounts, mountstate.Mount{Point: "/k/pods/" + uid + "/volumes/kubernetes.io~secret/v"}, mountstate.Mount{Point: "/k/pods/" + uid + "/x"})
+		}
+		has.evidence[mountsEntry] = of
+		return has
+	}
 	for name, form := range tableForms {
 		all["devices "+name] = func(n int) nodeRecording { return devicesOn(form(n), n, 4, n/4) }
 	}

@@ -97,6 +97,8 @@ type scanCoverage struct {
 	// Notes say what the result rests on, and for what was waited.
 	Notes []string `json:"notes,omitempty"`
 	scanCounts
+	// Classes count the mounts at the kubelet's root and below by the reason for which they are there. It is absent if they were not looked at.
+	Classes *mountstate.Classes `json:"classes,omitempty"`
 	// KubeletRenews says whether this kubelet replaces stale binds by itself: true, false or "unknown".
 	KubeletRenews any `json:"kubeletRenews"`
 	// RenewedByKubelet counts stale binds that are no faults for that reason.

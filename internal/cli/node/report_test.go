@@ -39,6 +39,7 @@ var reports = map[string]*scanReport{
 	"clean": reportOf(nil, scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: "/var/lib/kubelet", KubeletPID: 1234, MountNamespace: 4026531841},
 		scanCounts:     scanCounts{Pods: 250, Mounts: 1776, Binds: 1500},
+		Classes:        &mountstate.Classes{Mounts: 1730, Wanted: 1700, Inside: 14, Drivers: 8, Kubelet: 2, Hidden: 6},
 		KubeletRenews:  false, PodSpecs: podSpecs{Given: true, Pods: 248}, Milliseconds: 12.345,
 	}),
 	"faults": reportOf([]fault.Finding{

@@ -226,6 +226,7 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 	if err := s.search(ctx, searchesFor(options.only)); err != nil {
 		return nil, err
 	}
+	s.looked.Classes = s.sum.Account()
 	faults := s.sum.Findings
 	if !s.looked.Interrupted {
 		s.addPodNames(ctx, faults)

@@ -36,6 +36,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/test/program"
 )
 
@@ -128,7 +129,7 @@ func TestScanOfAHealthyNode(t *testing.T) {
 	r.Looked.DevicesElsewhere, r.Looked.Notes = 0, nil // devices, and other kubelets, are the machine's
 	want := scanCoverage{
 		scannedKubelet: scannedKubelet{KubeletRoot: s.Root, MountNamespace: self.Inode}, scanCounts: scanCounts{Pods: 3, Binds: 6},
-		KubeletRenews: "unknown", Unproven: []unprovenPlace{}, podNameSources: podNameSources{NamesFrom: []string{}},
+		Classes: &mountstate.Classes{Mounts: 6, Wanted: 6}, KubeletRenews: "unknown", Unproven: []unprovenPlace{}, podNameSources: podNameSources{NamesFrom: []string{}},
 	}
 	if diff := cmp.Diff(want, r.Looked, cmp.AllowUnexported(scanCoverage{})); diff != "" || r.SchemaVersion != 1 || r.Faults == nil || len(r.Faults) > 0 {
 		t.Errorf("report %+v (-want +got):\n%s", r, diff)

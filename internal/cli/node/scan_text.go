@@ -12,6 +12,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -171,7 +172,24 @@ func (v scanView) coverageText() string {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
 	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
-		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds))
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds)) + classesText(l.Classes)
+}
+
+// classesText counts the kubelet's mounts by the reason for which they are there. The counts add up.
+func classesText(c *mountstate.Classes) string {
+	if c == nil {
+		return ""
+	}
+	text := fmt.Sprintf(" %s below the kubelet's root: %d wanted", verb.Count(c.Mounts, "mount"), c.Wanted)
+	for _, part := range []struct {
+		n    int
+		name string
+	}{{c.Inside, "inside volumes"}, {c.Drivers, "drivers' own"}, {c.Kubelet, "the kubelet's own"}, {c.Hidden, "hidden"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.name)
+		}
+	}
+	return text + fmt.Sprintf(", %d left over, %d unknown.", c.LeftOver, c.Unknown)
 }
 
 // nextCommandsText is what to type.

@@ -32,9 +32,6 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Grace is the time that a kubelet has for the mounts of a pod, after its grace period and the end of its last container.
-const Grace = 30 * time.Second
-
 // maxPlacesNamed bounds how many mounts and directories a sentence names.
 const maxPlacesNamed = 10
 
@@ -52,6 +49,8 @@ type State struct {
 	Pod *corev1.Pod
 	// Stuck is set if its time is over, and something of it is still mounted or there.
 	Stuck bool
+	// Over is set if it is proven that the last container of such a pod has ended.
+	Over bool
 	// Text is a sentence about it without a full stop.
 	Text string
 }
@@ -66,7 +65,7 @@ func (i *Inspector) Inspect(ctx context.Context, pods ...*corev1.Pod) (states []
 	for _, pod := range pods {
 		switch {
 		case pod.DeletionTimestamp == nil:
-		case now().Before(pod.DeletionTimestamp.Add(Grace)):
+		case now().Before(pod.DeletionTimestamp.Add(mountstate.Grace)):
 			states = append(states, State{Pod: pod, Text: subject(pod) + ", and the kubelet is taking it down"})
 		default:
 			going = append(going, pod)
@@ -91,6 +90,8 @@ type Remains struct {
 	// Path is its directory, Why the sentence about it.
 	Path string `json:"path"`
 	Why  string `json:"why"`
+	// Over is whether it is proven that it wants nothing any more.
+	Over bool `json:"over,omitempty"`
 }
 
 // Look says what is left on a node of those of the pods whose time is over.
@@ -98,7 +99,7 @@ func (i *Inspector) Look(ctx context.Context, node *kubelet.Node, pods ...*corev
 	states, err := i.Inspect(ctx, pods...)
 	for _, s := range states {
 		if s.Stuck {
-			all = append(all, Remains{podinfo.PodOf(s.Pod), node.PodDir(string(s.Pod.UID)), s.Text})
+			all = append(all, Remains{podinfo.PodOf(s.Pod), node.PodDir(string(s.Pod.UID)), s.Text, s.Over})
 		}
 	}
 	slices.SortFunc(all, func(a, b Remains) int { return strings.Compare(a.Path, b.Path) })
@@ -110,6 +111,9 @@ func Summarize(all []Remains) mountstate.Survey {
 	sum := mountstate.Survey{Evidence: func() any { return all }}
 	for _, r := range all {
 		sum.Unknown.AddPlace(mountstate.Place{Pod: r.Pod, Point: r.Path, Reason: r.Why})
+		if r.Over {
+			sum.Over = append(sum.Over, r.Pod.UID)
+		}
 	}
 	return sum
 }
@@ -136,10 +140,10 @@ func (i *Inspector) judge(ctx context.Context, pod *corev1.Pod, remains []string
 		s.Text += fmt.Sprintf(" %s, and it is not known whether a container of it still runs: %v; still there: %s", since, err, listText(remains))
 	case runs != "":
 		s.Text += fmt.Sprintf(" %s, and it still runs: %s", since, runs)
-	case now.Before(i.lastEnd(ctx, pod).Add(Grace)):
+	case now.Before(i.lastEnd(ctx, pod).Add(mountstate.Grace)):
 		s.Text += ", and the kubelet is taking it down"
 	default:
-		s.Stuck = true
+		s.Stuck, s.Over = true, true
 		s.Text += fmt.Sprintf(" %s, and its last container has ended, but this is still there: %s", since, listText(remains))
 	}
 	return s

@@ -35,6 +35,9 @@ func (s *Survey) Summary() mountstate.Survey {
 	}
 	sum.Unknown.AddSkipped(s.Skipped...)
 	for _, p := range s.Pods {
+		if p.Orphaned {
+			sum.Over = append(sum.Over, p.UID)
+		}
 		if !p.Orphaned && len(p.Unproven) <= max(1, len(s.UnavailableSources)) && (len(p.Volumes) > 0 || p.SubPaths) {
 			sum.Unknown.AddPlace(mountstate.Place{
 				Pod: fault.Pod{UID: p.UID}, Point: p.Path, Reason: "it has volumes and may belong to no pod: " + strings.Join(p.Unproven, "; "),

@@ -217,6 +217,72 @@ var all = []Search{
 			return leaving.Summarize(*e), nil
 		}),
 	},
+	{
+		Description: "mounts that no pod wants", Entry: "evidence/mounts.json", About: "mounts of the kubelet, and the links that pods want",
+		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
+			return lookAtMounts(ctx, n)
+		},
+		read: read(func(_ context.Context, n Node, e *mountstate.Facts) (mountstate.Survey, error) {
+			return mountstate.Survey{Mounts: e.Classify(&n.Kubelet.Layout)}, nil
+		}),
+	},
+}
+
+// lookAtMounts classifies the mounts of the kubelet. The pods are listed after the table was read: a pod that came meanwhile wants its
+// mounts. Records of volumes are read only if a staging path is mounted that no mount of a pod explains.
+func lookAtMounts(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
+	table, err := n.Kubelet.Mounts(ctx)
+	if err != nil {
+		return sum, err
+	}
+	uids, err := n.PodUIDs(ctx)
+	if err != nil {
+		return sum, err
+	}
+	sources := make([]mountstate.PodSource, len(uids))
+	specs := n.specsByDirectory()
+	for i, uid := range uids {
+		sources[i] = mountstate.PodSource{UID: uid, Spec: specs[uid]}
+	}
+	facts := &mountstate.Facts{Mounts: mountstate.Observe(&n.Kubelet.Layout, table)}
+	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
+	sum.Evidence = func() any { return facts }
+	sum.Mounts = facts.Classify(&n.Kubelet.Layout)
+	if !slices.ContainsFunc(sum.Mounts, func(m mountstate.Classified) bool { return m.Class == mountstate.Unproven && m.Pod.UID == "" }) {
+		return sum, nil
+	}
+	err = n.Kubelet.Do(ctx, func() error {
+		for i, uid := range uids {
+			volumes, _ := n.Kubelet.PodVolumes(uid) // those of a directory that may hang are not known
+			for _, v := range volumes {
+				if v.Plugin != kubelet.CSIPlugin {
+					continue
+				}
+				if record, err := kubelet.ReadVolumeRecordAt(table, n.Kubelet.VolumePoint(v)); err == nil {
+					sources[i].Records = append(sources[i].Records, record)
+				}
+			}
+		}
+		return ctx.Err()
+	})
+	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
+	sum.Mounts = facts.Classify(&n.Kubelet.Layout)
+	return sum, err
+}
+
+// specsByDirectory are the specs by the UID of the directory that the kubelet has for the pod: a static pod has another UID there than
+// its mirror pod at the API server.
+func (n Node) specsByDirectory() map[string]*corev1.Pod {
+	all := map[string]*corev1.Pod{}
+	if n.Specs == nil {
+		return all
+	}
+	for _, pod := range n.Specs.Listed() {
+		for _, uid := range orphan.UIDs(&pod.ObjectMeta) {
+			all[uid] = pod
+		}
+	}
+	return all
 }
 
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.

@@ -1,0 +1,169 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountstate
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// Grace is the time that a kubelet has for the mounts of a pod, after its grace period and the end of its last container.
+const Grace = 30 * time.Second
+
+// PodSource is the knowledge of all sources about a pod that has a directory of the kubelet.
+type PodSource struct {
+	// UID is that of the directory. A mirror pod has another one.
+	UID string
+	// Spec is nil if no source has the pod.
+	Spec *corev1.Pod
+	// Records are those of its CSI volumes.
+	Records []*kubelet.VolumeRecord
+}
+
+// Life is how far a pod is.
+type Life string
+
+// Lives of pods.
+const (
+	LifeWants   Life = "wants"   // it runs, or it is to run
+	LifeLeaving Life = "leaving" // it is being deleted
+	LifeOver    Life = "over"    // its phase says that it has ended, and the kubelet had its time
+	LifeUnknown Life = "unknown" // no source knows it: nothing of it is left over
+)
+
+// Pod is a pod that has a directory of the kubelet. Its UID is that of the directory.
+type Pod struct {
+	fault.Pod
+	Life Life `json:"life"`
+}
+
+// LinkKind is the kind of a link.
+type LinkKind string
+
+// Kinds of links.
+const (
+	SourceLink  LinkKind = "source"  // a staging path of a volume
+	VolumeLink  LinkKind = "volume"  // the place of a volume in the directory of its pod
+	BlockLink   LinkKind = "block"   // the device files of raw block volumes
+	SubPathLink LinkKind = "subPath" // the place of a subPath bind
+)
+
+// Link is one mount, or several, that a pod wants.
+type Link struct {
+	Kind   LinkKind `json:"kind"`
+	PodUID string   `json:"podUID"`
+	// Plugin is empty if the spec does not say which it is.
+	Plugin string `json:"plugin,omitempty"`
+	// Volume is the kubelet's name. It is empty for a claim: then it is the name of a PersistentVolume, which the spec does not have.
+	Volume    string `json:"volume,omitempty"`
+	Container string `json:"container,omitempty"`
+	// Index is the position in the container's volumeMounts.
+	Index int `json:"index,omitempty"`
+	// Points are the places of a source.
+	Points []string `json:"points,omitempty"`
+	// Plain is whether the place is a directory, and no mount.
+	Plain bool `json:"plain,omitempty"`
+}
+
+// Desired returns how far the pods are, and the links that they want. A pod that no source knows has no links: its
+// directory alone shows its mounts. A hostPath volume has no mount of the kubelet, and an image volume that of its container alone.
+func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod, links []Link) {
+	for _, s := range sources {
+		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now)}
+		if s.Spec != nil {
+			pod.Namespace, pod.Name = s.Spec.Namespace, s.Spec.Name
+		}
+		pods = append(pods, pod)
+		if pod.Life == LifeWants {
+			links = append(links, volumeLinks(s.UID, s.Spec)...)
+			for _, m := range podinfo.SubPathMounts(s.Spec) {
+				links = append(links, Link{Kind: SubPathLink, PodUID: s.UID, Volume: kubeletName(m.Volume), Container: m.Container, Index: m.Index})
+			}
+		}
+		for _, r := range s.Records {
+			points := l.StagingPoints(r.Driver, r.Handle, r.PersistentVolume)
+			links = append(links, Link{Kind: SourceLink, PodUID: s.UID, Plugin: kubelet.CSIPlugin, Volume: r.PersistentVolume, Points: points})
+		}
+	}
+	return pods, links
+}
+
+func volumeLinks(uid string, pod *corev1.Pod) (links []Link) {
+	block := false
+	for _, v := range pod.Spec.Volumes {
+		if v.HostPath != nil || v.Image != nil {
+			continue
+		}
+		plugin, medium := podinfo.KubeletPlugin(v), corev1.StorageMediumDefault
+		if v.EmptyDir != nil {
+			medium = v.EmptyDir.Medium
+		}
+		links = append(links, Link{Kind: VolumeLink, PodUID: uid, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium)})
+		if podinfo.FromClaim(v) && !block {
+			links, block = append(links, Link{Kind: BlockLink, PodUID: uid}), true
+		}
+	}
+	return links
+}
+
+// kubeletName is the kubelet's name of a volume, as far as the spec has it.
+func kubeletName(v corev1.Volume) string {
+	if podinfo.Renamed(v) {
+		return ""
+	}
+	return v.Name
+}
+
+// plainPlaces are the volumes for which kubelets make a directory, by plugin and medium, from 1.18 to 1.37. All other volumes are
+// mounts: tmpfs for Secrets, projected volumes and those of the downward API.
+var plainPlaces = []struct {
+	plugin string
+	medium corev1.StorageMedium
+}{
+	{"kubernetes.io/configmap", corev1.StorageMediumDefault},
+	{"kubernetes.io/empty-dir", corev1.StorageMediumDefault},
+	{"kubernetes.io/git-repo", corev1.StorageMediumDefault},
+}
+
+// mediumUnknown is that of a volume whose spec is not known.
+const mediumUnknown corev1.StorageMedium = "unknown"
+
+// isPlain reports whether the kubelet makes a directory for such a volume, and mounts nothing there.
+func isPlain(plugin string, medium corev1.StorageMedium) bool {
+	for _, p := range plainPlaces {
+		// Only an emptyDir has a medium.
+		if p.plugin == plugin && (p.medium == medium || plugin != "kubernetes.io/empty-dir") {
+			return true
+		}
+	}
+	return false
+}
+
+// lifeOf is how far a pod is by its own object, nil if there is none.
+func lifeOf(pod *corev1.Pod, now time.Time) Life {
+	switch {
+	case pod == nil:
+		return LifeUnknown
+	case pod.DeletionTimestamp != nil:
+		return LifeLeaving
+	case !podinfo.Ended(pod):
+		return LifeWants
+	}
+	var last time.Time
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if ended := s.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
+			last = ended.FinishedAt.Time
+		}
+	}
+	if now.Before(last.Add(Grace)) {
+		return LifeWants
+	}
+	return LifeOver
+}
