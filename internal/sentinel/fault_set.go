@@ -27,7 +27,7 @@ func (w *volumeWatcher) updateFaults(volumes []*volume.Health) (changed bool) {
 	located := map[fault.Key]bool{}
 	for _, v := range volumes {
 		if isInconclusive(v) {
-			inconclusive[volumeKey{v.Pod.UID, v.Name}] = v
+			inconclusive[volumeKey{v.Evidence.Pod.UID, v.Evidence.Name}] = v
 		}
 		for _, f := range v.Findings() {
 			key := f.Key()
@@ -75,13 +75,13 @@ func faultsOf(present map[fault.Key]fault.Finding) []*Fault {
 // isInconclusive reports whether the scan could not judge a volume, for example because it was not probed. Then its
 // copies were not judged either. A volume whose mount is gone was judged.
 func isInconclusive(v *volume.Health) bool {
-	return v.Code == "" && v.Answer.State != probe.Alive && v.Answer.State != probe.Gone
+	return v.Verdict.Code == "" && v.Evidence.Answer.State != probe.Alive && v.Evidence.Answer.State != probe.Gone
 }
 
 // mayBelongTo reports whether a broken mount may still be the mount of a volume or a copy of it. It is not if another
 // mount is at the volume's place.
 func mayBelongTo(broken fault.Mount, v *volume.Health) bool {
-	own := faults.MountOf(v.Mount)
+	own := faults.MountOf(v.Evidence.Mount)
 	return placeOf(broken) != placeOf(own) || isSameMount(broken, own)
 }
 
@@ -99,10 +99,10 @@ func isSameMount(a, b fault.Mount) bool {
 
 // probeError returns why no volume could be probed, or nil if one was.
 func probeError(volumes []*volume.Health) error {
-	asked := func(v *volume.Health) bool { return v.Answer.State != probe.NotProbed }
+	asked := func(v *volume.Health) bool { return v.Evidence.Answer.State != probe.NotProbed }
 	if len(volumes) == 0 || slices.ContainsFunc(volumes, asked) {
 		return nil
 	}
-	return fmt.Errorf("none of the node's %d volumes that can die could be asked: volume %q of pod %q: %s", len(volumes), volumes[0].Name,
-		volumes[0].Pod.UID, strings.Join(volumes[0].Answer.Evidence, "; "))
+	return fmt.Errorf("none of the node's %d volumes that can die could be asked: volume %q of pod %q: %s", len(volumes), volumes[0].Evidence.Name,
+		volumes[0].Evidence.Pod.UID, strings.Join(volumes[0].Evidence.Answer.Evidence, "; "))
 }

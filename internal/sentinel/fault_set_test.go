@@ -27,8 +27,8 @@ func (p *partialVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Sur
 	all := slices.Clone(p.volumes)
 	for i := range all {
 		v := *all[i]
-		if v.Code, v.Answer.State = fault.HungMount, probe.Hung; (i+p.offset)%len(all) >= p.asked {
-			v.Code, v.Answer.State = "", probe.NotProbed
+		if v.Verdict.Code, v.Evidence.Answer.State = fault.HungMount, probe.Hung; (i+p.offset)%len(all) >= p.asked {
+			v.Verdict.Code, v.Evidence.Answer.State = "", probe.NotProbed
 		}
 		all[i] = &v
 	}
@@ -80,14 +80,14 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 		becomes func(d *deadVolumes)
 		stays   bool
 	}{
-		"could not be asked":   {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.NotProbed }, true},
-		"answers something":    {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Broken }, true},
-		"answers":              {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Alive }, false},
-		"has vanished":         {func(d *deadVolumes) { d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.Gone }, false},
+		"could not be asked":   {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.NotProbed }, true},
+		"answers something":    {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Broken }, true},
+		"answers":              {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Alive }, false},
+		"has vanished":         {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Gone }, false},
 		"is no longer mounted": {func(d *deadVolumes) { d.volumes = nil }, false},
 		"is another mount, which could not be asked": {func(d *deadVolumes) {
-			d.volumes[0].Code, d.volumes[0].Answer.State = "", probe.NotProbed
-			d.volumes[0].Mount.Unique++
+			d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.NotProbed
+			d.volumes[0].Evidence.Mount.Unique++
 		}, false},
 	} {
 		d := newDeadVolumes(1)
@@ -109,11 +109,11 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 // TestMountHasOneFault: if one of two volumes on a mount could not be judged, the fault of the other counts.
 func TestMountHasOneFault(t *testing.T) {
 	d := newDeadVolumes(2)
-	d.volumes[1].Mount = d.volumes[0].Mount
+	d.volumes[1].Evidence.Mount = d.volumes[0].Evidence.Mount
 	watcher := d.watcher()
 	watcher.updateFaults(d.volumes)
-	d.volumes[0].Code = fault.StaleFileHandle
-	d.volumes[1].Code, d.volumes[1].Answer.State = "", probe.NotProbed
+	d.volumes[0].Verdict.Code = fault.StaleFileHandle
+	d.volumes[1].Verdict.Code, d.volumes[1].Evidence.Answer.State = "", probe.NotProbed
 	if watcher.updateFaults(d.volumes); len(watcher.present) != 1 || watcher.present[d.volumes[0].Findings()[0].Key()].Code == "" {
 		t.Errorf("faults of one mount: %+v", watcher.present)
 	}

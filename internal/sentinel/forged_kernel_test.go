@@ -60,7 +60,7 @@ func TestForgedDeadMountIsIgnored(t *testing.T) {
 	select {
 	case broken := <-all.scans:
 		for _, v := range broken {
-			t.Errorf("volume %q is broken: %s, %d copies", v.Name, v.Code, len(v.Copies))
+			t.Errorf("volume %q is broken: %s, %d copies", v.Evidence.Name, v.Verdict.Code, len(v.Copies))
 		}
 		if len(broken) > 0 {
 			t.Logf("a step at %q", <-all.steps)

@@ -28,9 +28,9 @@ func TestPodsShareRepairTime(t *testing.T) {
 				d := newDeadVolumes(many + 1)
 				last := d.volumes[many]
 				for _, v := range d.volumes {
-					v.Pod.UID = "a"
+					v.Evidence.Pod.UID = "a"
 				}
-				last.Pod.UID = "b"
+				last.Evidence.Pod.UID = "b"
 				next := many + 1
 				var order []string
 				d.repair = func(a fault.Action) error {
@@ -42,7 +42,7 @@ func TestPodsShareRepairTime(t *testing.T) {
 					d.remove(a, d.volumes)
 					if a.Pod.UID == "a" {
 						v := *newDeadVolumes(1).volumes[0]
-						v.Pod.UID, v.Mount.Unique, v.Mount.ID, v.Mount.Point = "a", uint64(next+1), next+1, fmt.Sprint("/", next)
+						v.Evidence.Pod.UID, v.Evidence.Mount.Unique, v.Evidence.Mount.ID, v.Evidence.Mount.Point = "a", uint64(next+1), next+1, fmt.Sprint("/", next)
 						next++
 						d.volumes = append(d.volumes, &v)
 					}
@@ -55,8 +55,8 @@ func TestPodsShareRepairTime(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if d.applied[last.Mount.Point] != 1 {
-					t.Fatalf("the other pod's volume was repaired %d times in %d repairs", d.applied[last.Mount.Point], len(order))
+				if d.applied[last.Evidence.Mount.Point] != 1 {
+					t.Fatalf("the other pod's volume was repaired %d times in %d repairs", d.applied[last.Evidence.Mount.Point], len(order))
 				}
 				for i, uid := range order {
 					if uid == "b" && i > maxRepairs || i > maxRepairs && uid != "a" {

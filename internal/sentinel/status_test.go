@@ -91,7 +91,7 @@ func TestSlowWorkIsNotStuck(t *testing.T) {
 		watcher.Volumes = &slowVolumes{d, long}
 		d.repair = func(fault.Action) error {
 			long()
-			d.volumes[0].Mount.Unique++ // the new mount is dead, too
+			d.volumes[0].Evidence.Mount.Unique++ // the new mount is dead, too
 			return nil
 		}
 		watcher.reportStatus(true)

@@ -224,7 +224,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
-		if pod := w.Pods.PodByUID(v.Pod.UID); pod == nil || isEnding(pod) || !w.mayRepairSome(v, pod) {
+		if pod := w.Pods.PodByUID(v.Evidence.Pod.UID); pod == nil || isEnding(pod) || !w.mayRepairSome(v, pod) {
 			continue
 		}
 		actions, _, err := w.Volumes.Plan(ctx, v, volume.PlanOptions{})

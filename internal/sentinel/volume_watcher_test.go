@@ -41,8 +41,8 @@ func newDeadVolumes(many int) *deadVolumes {
 	d := &deadVolumes{applied: map[string]int{}}
 	for i := range many {
 		v := &volume.Health{Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}
-		v.Pod, v.Name = fault.Pod{UID: "uid"}, fmt.Sprint("v", i)
-		v.Mount = mountns.Mount{Unique: uint64(i + 1), Mount: mountinfo.Mount{ID: i + 1, Point: fmt.Sprint("/", i)}}
+		v.Evidence.Pod, v.Evidence.Name = fault.Pod{UID: "uid"}, fmt.Sprint("v", i)
+		v.Evidence.Mount = mountns.Mount{Unique: uint64(i + 1), Mount: mountinfo.Mount{ID: i + 1, Point: fmt.Sprint("/", i)}}
 		d.volumes = append(d.volumes, v)
 	}
 	return d
@@ -53,7 +53,7 @@ func (d *deadVolumes) Inspect(context.Context, mountstate.Scope) (*volume.Survey
 }
 
 func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOptions) ([]fault.Action, []string, error) {
-	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Pod, For: []fault.Key{v.Findings()[0].Key()}, Lossless: true}
+	a := fault.Action{Kind: fault.Replace, Mount: &v.Findings()[0].Mount, Pod: &v.Evidence.Pod, For: []fault.Key{v.Findings()[0].Key()}, Lossless: true}
 	return []fault.Action{a}, nil, nil
 }
 
@@ -82,8 +82,8 @@ func (d *deadVolumes) watcher() *volumeWatcher {
 }
 func (d *deadVolumes) remove(a fault.Action, volumes []*volume.Health) {
 	for i, v := range volumes {
-		if v.Mount.Point == a.Mount.Point {
-			v.Code = ""
+		if v.Evidence.Mount.Point == a.Mount.Point {
+			v.Verdict.Code = ""
 			d.volumes = append(volumes[:i:i], volumes[i+1:]...)
 			return
 		}
@@ -197,7 +197,7 @@ func TestWordingDoesNotDecideRepairs(t *testing.T) {
 func TestRepairLimitOfFlappingDriver(t *testing.T) {
 	d := newDeadVolumes(1)
 	d.repair = func(fault.Action) error {
-		d.volumes[0].Mount.Unique++
+		d.volumes[0].Evidence.Mount.Unique++
 		return nil
 	}
 	watcher, began := d.watcher(), time.Now()
@@ -252,7 +252,7 @@ func TestRescanBacksOff(t *testing.T) {
 func TestNodeWithoutVolumesIsScannedRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeadVolumes(1)
-		d.volumes[0].Code = ""
+		d.volumes[0].Verdict.Code = ""
 		watcher := d.watcher()
 		for _, want := range []time.Duration{scanInterval, idleScanInterval} {
 			if err := watcher.scan(t.Context()); err != nil || time.Until(watcher.nextScan) != want {

@@ -129,7 +129,7 @@ func (r *reading) analyze(ctx context.Context, q Question) Exit {
 
 // exitSearch is one look.
 type exitSearch struct {
-	*reading
+	reading            *reading
 	question           Question
 	exit               Exit
 	servingContainerID string // the ID of the container that serves the driver now
@@ -139,7 +139,7 @@ type exitSearch struct {
 
 // readKills takes those that may be the cause.
 func (s *exitSearch) readKills(ctx context.Context) {
-	kills, err := s.readLog(ctx)
+	kills, err := s.reading.readLog(ctx)
 	if err != nil {
 		s.addSentence("whether the kernel has killed it for lack of memory is not known: %v", err)
 	}
@@ -152,7 +152,7 @@ func (s *exitSearch) readKills(ctx context.Context) {
 
 // readRecords takes the records of the driver's pod.
 func (s *exitSearch) readRecords(ctx context.Context) {
-	records, err := s.runtimeRecords(ctx, s.exit.Pod.UID)
+	records, err := s.reading.runtimeRecords(ctx, s.exit.Pod.UID)
 	if err != nil {
 		s.addSentence("the state of the driver's containers is unknown: %v", err)
 	}

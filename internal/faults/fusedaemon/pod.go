@@ -26,7 +26,7 @@ func (s *exitSearch) findPod(ctx context.Context) {
 		s.addSentence("it is not known who serves driver %q: %v", s.question.Driver, err)
 		return
 	}
-	owner, err := s.listeningOwner(ctx, dir)
+	owner, err := s.reading.listeningOwner(ctx, dir)
 	if err == nil {
 		s.servingContainerID = owner.ContainerID
 		s.setOwner(owner)
@@ -52,10 +52,10 @@ func (s *exitSearch) pluginDir(ctx context.Context) (string, error) {
 	if d := s.question.Driver; d == "" || d == "." || d == ".." || strings.ContainsAny(d, "/\x00") {
 		return "", errors.New("that is no driver's name")
 	}
-	if s.Runtime == nil {
+	if s.reading.analyzer.Runtime == nil {
 		return "", errNoRuntime
 	}
-	n, err := s.Kubelet.Node(ctx)
+	n, err := s.reading.analyzer.Kubelet.Node(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +64,7 @@ func (s *exitSearch) pluginDir(ctx context.Context) (string, error) {
 
 // listeningContainer returns the container whose process listens on the driver's socket.
 func (r *reading) listeningContainer(ctx context.Context, dir string) (cri.Owner, error) {
-	n, err := r.Kubelet.Node(ctx)
+	n, err := r.analyzer.Kubelet.Node(ctx)
 	if err != nil {
 		return cri.Owner{}, err
 	}
@@ -99,7 +99,7 @@ func (r *reading) listeningContainer(ctx context.Context, dir string) (cri.Owner
 // killedInDaemon reports whether a process that was killed was in a container that has the driver's directory: its own,
 // or one of the same pod that announces it to the kubelet.
 func (s *exitSearch) killedInDaemon(ctx context.Context, dir string, k oomlog.Kill) (cri.Owner, bool) {
-	owner, err := s.containerOwner(ctx, "0::"+k.Cgroup+"\n")
+	owner, err := s.reading.containerOwner(ctx, "0::"+k.Cgroup+"\n")
 	if err != nil || owner.PodUID == "" {
 		return owner, false
 	}

@@ -12,7 +12,7 @@ import (
 
 // reading is what was read for some questions, failures included: who does not answer is asked once.
 type reading struct {
-	*Analyzer
+	analyzer   *Analyzer
 	killLog    answerMemory[[]oomlog.Kill]
 	listeners  answerMemory[cri.Owner]
 	owners     answerMemory[cri.Owner]
@@ -21,7 +21,7 @@ type reading struct {
 
 func newReading(t *Analyzer) *reading {
 	return &reading{
-		Analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
+		analyzer: t, killLog: answerMemory[[]oomlog.Kill]{}, listeners: answerMemory[cri.Owner]{}, owners: answerMemory[cri.Owner]{},
 		containers: answerMemory[[]cri.Container]{},
 	}
 }
@@ -45,7 +45,7 @@ func (m answerMemory[T]) getOrAsk(key string, ask func() (T, error)) (T, error) 
 
 // readLog returns the kills of the kernel's log.
 func (r *reading) readLog(ctx context.Context) ([]oomlog.Kill, error) {
-	read := r.Kills
+	read := r.analyzer.Kills
 	if read == nil {
 		read = oomlog.Kills
 	}
@@ -59,10 +59,10 @@ func (r *reading) listeningOwner(ctx context.Context, dir string) (cri.Owner, er
 
 // containerOwner returns the container that a process in a control group is in, or was.
 func (r *reading) containerOwner(ctx context.Context, cgroup string) (cri.Owner, error) {
-	return r.owners.getOrAsk(cgroup, func() (cri.Owner, error) { return r.Runtime.Owner(ctx, cgroup) })
+	return r.owners.getOrAsk(cgroup, func() (cri.Owner, error) { return r.analyzer.Runtime.Owner(ctx, cgroup) })
 }
 
 // runtimeRecords lists the runtime's records of a pod.
 func (r *reading) runtimeRecords(ctx context.Context, podUID string) ([]cri.Container, error) {
-	return r.containers.getOrAsk(podUID, func() ([]cri.Container, error) { return r.Runtime.PodRecords(ctx, podUID) })
+	return r.containers.getOrAsk(podUID, func() ([]cri.Container, error) { return r.analyzer.Runtime.PodRecords(ctx, podUID) })
 }

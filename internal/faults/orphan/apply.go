@@ -63,7 +63,7 @@ func (i *Inspector) inspectionFor(ctx context.Context, action fault.Action) (fou
 	if rel == "" {
 		rel = "."
 	}
-	return &inspection{Inspector: i, node: node, uid: uid, removalStarted: true}, rel, nil
+	return &inspection{inspector: i, node: node, uid: uid, removalStarted: true}, rel, nil
 }
 
 // confirmEntry inspects the pod again, and returns the entry of the action.
@@ -184,7 +184,7 @@ func (i *Inspector) GoneDirectories(ctx context.Context, uids []string) (map[str
 		return nil, err
 	}
 	gone := map[string]bool{}
-	err = (&inspection{Inspector: i, node: node}).withPodsDirectory(ctx, func(pods *sys.FD) error {
+	err = (&inspection{inspector: i, node: node}).withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
 			if _, err := pods.StatAt(uid, sys.StatType); errors.Is(err, sys.ENOENT) {
 				gone[uid] = true
@@ -201,8 +201,8 @@ func (i *Inspector) LeftVolumes(ctx context.Context, uid string) (left []string,
 	if err != nil {
 		return nil, err
 	}
-	inspection, p := &inspection{Inspector: i, node: node, uid: uid}, &Pod{Place: Place{UID: uid, Path: node.PodDir(uid)}}
-	if err := inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return inspection.listEntries(p, pods) }); err != nil {
+	inspection, p := &inspection{inspector: i, node: node, uid: uid}, &Pod{Place: Place{UID: uid, Path: node.PodDir(uid)}}
+	if err := inspection.withPodsDirectory(ctx, func(pods *sys.FD) error { return p.listEntries(pods) }); err != nil {
 		return nil, err
 	}
 	for _, e := range p.allEntries {

@@ -40,7 +40,7 @@ func TestRemovesTheVeryEntry(t *testing.T) {
 			}
 			defer pods.Close()
 			p := &Pod{Place: Place{UID: "pod", Path: root + "/pod"}}
-			if err := (&inspection{Inspector: &Inspector{}}).listEntries(p, pods); err != nil {
+			if err := p.listEntries(pods); err != nil {
 				t.Fatal(err)
 			}
 			awaitTick(t, root, p.allEntries[0])
@@ -113,7 +113,7 @@ func TestRemovesTheVeryKey(t *testing.T) {
 			}
 			defer pods.Close()
 			p := &Pod{Place: Place{UID: "pod", Path: root + "/pod"}}
-			if err := (&inspection{Inspector: &Inspector{}}).listEntries(p, pods); err != nil {
+			if err := p.listEntries(pods); err != nil {
 				t.Fatal(err)
 			}
 			at := slices.IndexFunc(p.allEntries, func(e Entry) bool { return e.Path == c.rel })

@@ -31,46 +31,40 @@ const (
 	maxDepth   = 32
 )
 
-// directoryWalk goes through the directory of one pod. It never leaves its mount and never follows a link.
-type directoryWalk struct {
-	*inspection
-	pod *Pod
-}
-
-// listEntries lists what lies in the directory of a pod, and that itself last. If it is gone there is nothing.
-func (n *inspection) listEntries(pod *Pod, pods *sys.FD) error {
-	w := &directoryWalk{inspection: n, pod: pod}
-	if err := w.addEntryOf(pods, pod.UID, ".", 0); err != nil {
+// listEntries lists the contents of the pod's directory, and that itself last. If it is gone there is nothing. It never leaves
+// the mount of the directory and never follows a link.
+func (p *Pod) listEntries(pods *sys.FD) error {
+	if err := p.addEntryOf(pods, p.UID, ".", 0); err != nil {
 		return err
 	}
-	for _, e := range pod.allEntries {
+	for _, e := range p.allEntries {
 		parts := strings.Split(e.Path, "/")
 		switch {
 		case parts[0] == volumesDir && len(parts) == 3:
-			pod.Volumes = append(pod.Volumes, parts[1]+"/"+parts[2])
+			p.Volumes = append(p.Volumes, parts[1]+"/"+parts[2])
 		case parts[0] == subPathsDir:
-			pod.SubPaths = true
+			p.SubPaths = true
 		}
 	}
 	return nil
 }
 
 // addEntryOf adds what is called name in dir, after all that is in it. An entry that cannot be looked at may be data.
-func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) error {
+func (p *Pod) addEntryOf(dir *sys.FD, name, rel string, depth int) error {
 	fd, err := sys.OpenEntry(dir, name)
 	switch {
 	case errors.Is(err, sys.ENOENT):
 		return nil
 	case errors.Is(err, sys.EXDEV):
-		w.appendEntry(Entry{Path: rel, Kind: MountPoint, Reason: "something is mounted on it"})
+		p.allEntries = append(p.allEntries, Entry{Path: rel, Kind: MountPoint, Reason: "something is mounted on it"})
 		return nil
 	case errors.Is(err, sys.ELOOP):
 		entry := Entry{Path: rel}
 		entry.classifyLink(dir, name)
-		w.appendEntry(entry)
+		p.allEntries = append(p.allEntries, entry)
 		return nil
 	case err != nil:
-		w.appendEntry(Entry{Path: rel, Kind: Other, Reason: "it cannot be opened: " + err.Error()})
+		p.allEntries = append(p.allEntries, Entry{Path: rel, Kind: Other, Reason: "it cannot be opened: " + err.Error()})
 		return nil
 	}
 	defer fd.Close()
@@ -81,21 +75,19 @@ func (w *directoryWalk) addEntryOf(dir *sys.FD, name, rel string, depth int) err
 	entry := Entry{Path: rel, facts: EntryFacts{Inode: st.Ino, Changed: st.Changed, Made: st.Born}}
 	if !st.IsDir() {
 		entry.classifyFile(fd, st)
-		w.appendEntry(entry)
+		p.allEntries = append(p.allEntries, entry)
 		return nil
 	}
 	entry.Kind, entry.Reason = Directory, unknownReason(rel)
 	if entry.Reason != "" {
 		entry.Kind = Other
 	}
-	if err := w.addChildren(fd, &entry, depth); err != nil {
+	if err := p.addChildren(fd, &entry, depth); err != nil {
 		return err
 	}
-	w.appendEntry(entry)
+	p.allEntries = append(p.allEntries, entry)
 	return nil
 }
-
-func (w *directoryWalk) appendEntry(e Entry) { w.pod.allEntries = append(w.pod.allEntries, e) }
 
 // listNames returns the names in a directory in order, or says why not.
 func listNames(fd *sys.FD, limit int) (names []string, why string) {
@@ -111,8 +103,8 @@ func listNames(fd *sys.FD, limit int) (names []string, why string) {
 }
 
 // addChildren adds what is in a directory.
-func (w *directoryWalk) addChildren(fd *sys.FD, entry *Entry, depth int) error {
-	free := maxEntries - len(w.pod.allEntries)
+func (p *Pod) addChildren(fd *sys.FD, entry *Entry, depth int) error {
+	free := maxEntries - len(p.allEntries)
 	if depth >= maxDepth || free <= 0 {
 		entry.Kind, entry.Reason = Other, fmt.Sprintf("it was not looked into: at most %d entries of a pod are, and %d levels", maxEntries, maxDepth)
 		return nil
@@ -122,7 +114,7 @@ func (w *directoryWalk) addChildren(fd *sys.FD, entry *Entry, depth int) error {
 		entry.Kind, entry.Reason = Other, why
 	}
 	for _, name := range names {
-		if err := w.addEntryOf(fd, name, path.Join(entry.Path, name), depth+1); err != nil {
+		if err := p.addEntryOf(fd, name, path.Join(entry.Path, name), depth+1); err != nil {
 			return err
 		}
 	}

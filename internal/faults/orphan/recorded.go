@@ -76,7 +76,7 @@ func (e Evidence) Judge() *Survey {
 	if looked == nil {
 		looked = &mountns.Survey{}
 	}
-	inspection := &inspection{Inspector: &Inspector{}}
+	inspection := &inspection{inspector: &Inspector{}}
 	for _, of := range e.Pods {
 		pod := &Pod{
 			Place: of.Place, Remains: Remains{Volumes: of.Volumes, SubPaths: of.SubPaths},

@@ -34,14 +34,14 @@ const (
 
 // inspection is one look at the node.
 type inspection struct {
-	*Inspector
+	inspector     *Inspector
 	node          *kubelet.Node
 	host          mountns.Namespace
 	table         *mountinfo.Table // of the kubelet's namespace
 	podsDirectory directoryID      // what the directory of the pods is
 	podSources    podSources       // whose pods there are
 	uid           string           // of the one pod that is looked at; empty: all are
-	cleanupRetry
+	cleanupRetry  cleanupRetry
 	// removalStarted is whether something may have been removed already: then what counts is when things were made.
 	removalStarted bool
 }
@@ -67,7 +67,7 @@ func (i *Inspector) Survey(ctx context.Context) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := (&inspection{Inspector: i, node: node}).surveyPods(ctx)
+	s, err := (&inspection{inspector: i, node: node}).surveyPods(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("survey pod directories of %s: %w", node, err)
 	}
@@ -84,9 +84,9 @@ func (n *inspection) surveyPods(ctx context.Context) (*Survey, error) {
 			return err
 		}
 		survey.Directories = len(uids)
-		uids = slices.DeleteFunc(uids, n.inCache)
+		uids = slices.DeleteFunc(uids, n.inspector.inCache)
 		if n.uid == "" {
-			n.confirmedGone.retainOnly(uids)
+			n.inspector.confirmedGone.retainOnly(uids)
 			uids = n.selectTurn(uids, survey)
 		}
 		open, err = n.serverCandidates(ctx, uids, pods)
@@ -101,7 +101,7 @@ func (n *inspection) surveyPods(ctx context.Context) (*Survey, error) {
 	if len(uids) == 0 {
 		return survey, ctx.Err()
 	}
-	n.podSources = n.askSources(ctx, open)
+	n.podSources = n.inspector.askSources(ctx, open)
 	survey.UnavailableSources = n.podSources.unavailable
 	uids = slices.DeleteFunc(uids, func(uid string) bool { return n.podSources.knownBy(uid) != "" })
 	if len(uids) == 0 {
@@ -116,7 +116,7 @@ func (n *inspection) selectTurn(uids []string, s *Survey) []string {
 		return uids
 	}
 	turns := (len(uids) + maxInspected - 1) / maxInspected
-	at := int(n.currentTime().Unix()/int64(rotationPeriod/time.Second)) % turns * maxInspected
+	at := int(n.inspector.currentTime().Unix()/int64(rotationPeriod/time.Second)) % turns * maxInspected
 	now := uids[at:min(at+maxInspected, len(uids))]
 	s.Skipped = append(s.Skipped, fmt.Sprintf("%d of %d directories of pods: %d are looked into at once, and others every hour", len(uids)-len(now),
 		len(uids), maxInspected))
@@ -126,21 +126,21 @@ func (n *inspection) selectTurn(uids []string, s *Survey) []string {
 // serverCandidates are those of the pods that only the API server can say of that they are gone: nothing else speaks
 // against it yet, and it has not said so. Without a cache all are.
 func (n *inspection) serverCandidates(ctx context.Context, uids []string, pods *sys.FD) (open []string, err error) {
-	if n.Cache == nil {
+	if n.inspector.Cache == nil {
 		return uids, nil
 	}
 	for _, uid := range uids {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if !serverUID.MatchString(uid) || n.confirmedGone.contains(uid) {
+		if !serverUID.MatchString(uid) || n.inspector.confirmedGone.contains(uid) {
 			continue
 		}
 		p := &Pod{Place: Place{UID: uid, Path: n.node.PodDir(uid)}}
-		if err := n.listEntries(p, pods); err != nil {
+		if err := p.listEntries(pods); err != nil {
 			return nil, fmt.Errorf("look into %q: %w", p.Path, err)
 		}
-		if p.tooRecentReason(judgeTerms{now: n.currentTime(), minimumAge: n.minimumAge()}, n.removalStarted) == "" {
+		if p.tooRecentReason(judgeTerms{now: n.inspector.currentTime(), minimumAge: n.inspector.minimumAge()}, n.removalStarted) == "" {
 			open = append(open, uid)
 		}
 	}
@@ -149,13 +149,13 @@ func (n *inspection) serverCandidates(ctx context.Context, uids []string, pods *
 
 // inspectPods adds the directories of these pods, and what is to be said of them.
 func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) error {
-	contained := n.containerDoubts(ctx, uids, n.podSources)
+	contained := n.inspector.containerDoubts(ctx, uids, n.podSources)
 	found, survey, err := n.findMounts(uids)
 	if err != nil {
 		return fmt.Errorf("look for mounts: %w", err)
 	}
 	n.cleanupRetry = cleanupRetryOf(n.node)
-	s.terms = judgeTerms{n.currentTime(), n.minimumAge(), n.podSources.unavailable, n.podSources.server != nil}
+	s.terms = judgeTerms{n.inspector.currentTime(), n.inspector.minimumAge(), n.podSources.unavailable, n.podSources.server != nil}
 	s.Coverage = &survey
 	err = n.withPodsDirectory(ctx, func(pods *sys.FD) error {
 		for _, uid := range uids {
@@ -163,7 +163,7 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 				return err
 			}
 			p := &Pod{Place: Place{UID: uid, Path: n.node.PodDir(uid)}, containerDoubt: contained[uid], mounts: *found[uid]}
-			if err := n.listEntries(p, pods); err != nil {
+			if err := p.listEntries(pods); err != nil {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
 			n.addNeededReasons(p)
@@ -260,7 +260,7 @@ func (n *inspection) judgePod(pod *Pod, terms judgeTerms, looked *mountns.Survey
 	if young := pod.tooRecentReason(terms, n.removalStarted); young != "" {
 		pod.Unproven = append(pod.Unproven, young)
 	}
-	if len(pod.Unproven) == 0 && !terms.serverAsked && !n.confirmedGone.contains(pod.UID) {
+	if len(pod.Unproven) == 0 && !terms.serverAsked && !n.inspector.confirmedGone.contains(pod.UID) {
 		pod.Unproven = append(pod.Unproven, "the API server was not asked for it, as it was too young until now")
 	}
 	pod.Orphaned = len(pod.Unproven) == 0

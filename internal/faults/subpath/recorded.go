@@ -44,9 +44,9 @@ type BindEvidence struct {
 func (s *Survey) Evidence() Evidence {
 	evidence := Evidence{Coverage: s.Coverage, Found: []BindEvidence{}}
 	for _, f := range s.Found {
-		b := BindEvidence{SubPath: f.SubPath, Expected: f.SubPathMount, State: f.State, comparison: f.comparison, TableFacts: f.TableFacts, Outlook: f.Outlook}
-		if f.notInspected {
-			b.NotInspected = f.Reason
+		b := BindEvidence{SubPath: f.SubPath, Expected: f.Bind.SubPathMount, State: f.Bind.State, comparison: f.Bind.comparison, TableFacts: f.Bind.TableFacts, Outlook: f.Bind.Outlook}
+		if f.Bind.notInspected {
+			b.NotInspected = f.Bind.Reason
 		}
 		evidence.Found = append(evidence.Found, b)
 	}

@@ -32,8 +32,8 @@ type Survey struct {
 type Found struct {
 	SubPath kubelet.SubPath
 	// Pod is nil if it is not known.
-	Pod *corev1.Pod
-	Bind
+	Pod  *corev1.Pod
+	Bind Bind
 }
 
 // Scan looks at every subPath bind of every pod directory of the node. podOf gives a pod by its UID, nil if it is
@@ -53,7 +53,7 @@ func Scan(ctx context.Context, node *kubelet.Node, from Sources, podOf func(uid 
 	}
 	habits := node.Habits()
 	for i := range survey.Found {
-		survey.Found[i].AddOutlook(ctx, habits, from.Runtime, survey.Found[i].Pod)
+		survey.Found[i].Bind.AddOutlook(ctx, habits, from.Runtime, survey.Found[i].Pod)
 	}
 	if renews, err := node.ReplacesStaleBinds(); err == nil {
 		survey.Coverage.RenewsBinds = &renews
@@ -67,11 +67,11 @@ func (s *Survey) Summary() mountstate.Survey {
 	sum := mountstate.Survey{Coverage: s.Coverage, Evidence: func() any { return s.Evidence() }}
 	for _, found := range s.Found {
 		switch {
-		case found.Verdict == Unproven:
+		case found.Bind.Verdict == Unproven:
 			sum.Unknown.AddPlace(mountstate.Place{
-				Pod: found.pod(), Volume: found.SubPath.Volume, Point: found.State.Point, Reason: found.Reason,
+				Pod: found.pod(), Volume: found.SubPath.Volume, Point: found.Bind.State.Point, Reason: found.Bind.Reason,
 			})
-		case found.LeftToKubelet():
+		case found.Bind.LeftToKubelet():
 			sum.Coverage.Renewed++
 		default:
 			sum.Findings = append(sum.Findings, found.Finding(s.Coverage.Namespace))

@@ -107,7 +107,7 @@ func TestScan(t *testing.T) {
 			var got []string
 			for _, f := range survey.Found {
 				finding := f.Finding(survey.Coverage.Namespace)
-				line := fmt.Sprintf("%s %s %s", finding.Pod.UID, f.Verdict, finding.Code)
+				line := fmt.Sprintf("%s %s %s", finding.Pod.UID, f.Bind.Verdict, finding.Code)
 				if counts[line]++; counts[line] == 1 {
 					got = append(got, line)
 				}
@@ -157,8 +157,8 @@ func TestScanReportsTheMountinfoLine(t *testing.T) {
 	text, err := mountns.Read(0, nil)
 	must(t, err)
 	for _, f := range survey.Found {
-		if f.Line == "" || !strings.Contains(string(text), "\n"+f.Line+"\n") {
-			t.Errorf("mountinfo has no line %q", f.Line)
+		if f.Bind.Line == "" || !strings.Contains(string(text), "\n"+f.Bind.Line+"\n") {
+			t.Errorf("mountinfo has no line %q", f.Bind.Line)
 		}
 	}
 }

@@ -68,8 +68,8 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 	v := s.inspectVolume()
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
-	if v.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
-		t.Errorf("%s, copies %+v, actions %+v", v.Code, v.Copies, actions)
+	if v.Verdict.Code != "" || len(v.Copies) != 1 || len(actions) > 0 {
+		t.Errorf("%s, copies %+v, actions %+v", v.Verdict.Code, v.Copies, actions)
 	}
 	if len(refusals) != 1 || !strings.Contains(refusals[0], "nothing proves that it was ever that volume") {
 		t.Errorf("refusals: %q", refusals)
@@ -89,7 +89,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	s.stopDaemon()
 	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 	s.must(err)
-	if len(survey.Volumes) != 1 || survey.Volumes[0].Code != fault.HungMount {
+	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.HungMount {
 		t.Fatalf("volumes: %+v", survey.Volumes)
 	}
 	v := survey.Volumes[0]
@@ -132,7 +132,7 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
 	v := s.inspectVolume()
 	if v.Broken() {
-		t.Errorf("%s %q, copies %+v", v.Code, v.Reasons, v.Copies)
+		t.Errorf("%s %q, copies %+v", v.Verdict.Code, v.Verdict.Reasons, v.Copies)
 	}
 	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 	s.must(err)

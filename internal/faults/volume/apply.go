@@ -105,7 +105,7 @@ func (n *inspection) applyAction(ctx context.Context, i *Inspector, action fault
 // alreadyAnswers is about a mount that does not hang any more.
 func (n *inspection) alreadyAnswers(want fault.Mount) (fault.Applied, error) {
 	for _, v := range n.volumes {
-		if faults.MountOf(v.Mount).Same(want) && v.Answer.State == probe.Disconnected {
+		if faults.MountOf(v.Evidence.Mount).Same(want) && v.Evidence.Answer.State == probe.Disconnected {
 			return fault.AlreadySo("was aborted already"), nil
 		}
 	}
@@ -115,18 +115,18 @@ func (n *inspection) alreadyAnswers(want fault.Mount) (fault.Applied, error) {
 // placeIsReplaced reports whether the place of a mount has what belongs there.
 func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 	for _, health := range n.volumes {
-		if health.Point != want.Point || want.Namespace != n.host.namespace.Inode || health.Mount.ID == 0 {
+		if health.Evidence.Point != want.Point || want.Namespace != n.host.namespace.Inode || health.Evidence.Mount.ID == 0 {
 			continue
 		}
-		if health.Code == "" && health.Answer.State == probe.Alive && health.Answer.Bindable == probe.Yes &&
-			!faults.MountOf(health.Mount).Same(want) {
-			return true, fmt.Sprintf("the mount at %q answers, can be bound, and is the right one (inode %d of device %s)", health.Point,
-				health.Answer.Stat.Inode, deviceOf(health.Mount.Mount))
+		if health.Verdict.Code == "" && health.Evidence.Answer.State == probe.Alive && health.Evidence.Answer.Bindable == probe.Yes &&
+			!faults.MountOf(health.Evidence.Mount).Same(want) {
+			return true, fmt.Sprintf("the mount at %q answers, can be bound, and is the right one (inode %d of device %s)", health.Evidence.Point,
+				health.Evidence.Answer.Stat.Inode, deviceOf(health.Evidence.Mount.Mount))
 		}
-		return false, fmt.Sprintf("the mount at %q: %s %s", health.Point, health.Code, health.Answer.State)
+		return false, fmt.Sprintf("the mount at %q: %s %s", health.Evidence.Point, health.Verdict.Code, health.Evidence.Answer.State)
 	}
 	for _, c := range n.copies {
-		if c.Point != want.Point || c.Namespace.Inode != want.Namespace {
+		if c.Mount.Point != want.Point || c.Mount.Namespace.Inode != want.Namespace {
 			continue
 		}
 		if ok, how = c.hasReplaced(want); ok {
@@ -142,11 +142,11 @@ func (n *inspection) placeIsReplaced(want fault.Mount) (ok bool, how string) {
 // hasReplaced reports whether a copy is the one that has taken the place of a mount.
 func (c *Copy) hasReplaced(want fault.Mount) (ok bool, how string) {
 	a := c.Answer
-	if c.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
-		return true, fmt.Sprintf("the mount at %q in mount namespace %s is the right one (inode %d of device %s)", c.Point, c.Namespace, a.Stat.Inode,
+	if c.Verdict.Code == "" && c.Source.isAnswer(a) && a.Bindable == probe.Yes && !faults.MountOf(c.Mount).Same(want) {
+		return true, fmt.Sprintf("the mount at %q in mount namespace %s is the right one (inode %d of device %s)", c.Mount.Point, c.Mount.Namespace, a.Stat.Inode,
 			c.Source.Device)
 	}
-	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Point, c.Namespace, c.Code, a.State, c.Decision.Reason)
+	return false, fmt.Sprintf("the mount at %q in mount namespace %s: %s %s; %s", c.Mount.Point, c.Mount.Namespace, c.Verdict.Code, a.State, c.Decision.Reason)
 }
 
 // placeIsGone is about a mount whose place was not found: the namespace may have gone with its container.

@@ -16,7 +16,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -25,12 +24,12 @@ import (
 
 // Copy is a mount of a volume's directory, or of one in it, at another place.
 type Copy struct {
-	mountns.Mount
-	Holder
+	Mount  mountns.Mount
+	Holder Holder
 	// SubPath is the way to it from the volume's directory; empty: that directory.
-	SubPath string
-	Answer  probe.Answer
-	Verdict
+	SubPath  string
+	Answer   probe.Answer
+	Verdict  Verdict
 	Decision Decision
 	// Source is what belongs in its place; nil if there is none.
 	Source *Source
@@ -58,12 +57,12 @@ type copyOrigin struct {
 // accountablePod is the pod that answers for the copy's mount. All mounts of processes that are in no container count
 // together.
 func (c *Copy) accountablePod() string {
-	return cmp.Or(c.Pod.UID, "no pod that is known")
+	return cmp.Or(c.Holder.Pod.UID, "no pod that is known")
 }
 
 // isOnNodeDisk reports whether the copy is of the directory of the node's own disk that the volume covers.
 func (c *Copy) isOnNodeDisk() bool {
-	at := c.volume.stagedLocation()
+	at := c.volume.Evidence.stagedLocation()
 	return at.Covered != "" && deviceOf(c.Mount.Mount) == at.nodeDisk()
 }
 
@@ -72,11 +71,11 @@ func (c *Copy) isOnNodeDisk() bool {
 // made.
 func (c *Copy) readOnly() bool {
 	record := c.origin.runtimeRecord
-	if record != nil && record.ReadOnly || sys.ParseMountAttr(c.volume.Mount.Options).Has(sys.AttrReadOnly) {
+	if record != nil && record.ReadOnly || sys.ParseMountAttr(c.volume.Evidence.Mount.Options).Has(sys.AttrReadOnly) {
 		return true
 	}
-	pod := c.volume.spec.pod
-	return record != nil && pod != nil && slices.ContainsFunc(podinfo.VolumeMounts(pod, c.Container), func(m corev1.VolumeMount) bool {
+	pod := c.volume.Evidence.spec.pod
+	return record != nil && pod != nil && slices.ContainsFunc(podinfo.VolumeMounts(pod, c.Holder.Container), func(m corev1.VolumeMount) bool {
 		return m.ReadOnly && isMountedAt(m, record.ContainerPath)
 	})
 }
@@ -86,22 +85,29 @@ func (c *Copy) readOnly() bool {
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
-		if v.Inside { // the volume itself is another one
+		if v.Evidence.Inside { // the volume itself is another one
 			continue
 		}
-		name := kubelet.Volume{PodUID: v.Pod.UID, Name: v.Name}
+		name := kubelet.Volume{PodUID: v.Evidence.Pod.UID, Name: v.Evidence.Name}
 		byName[name] = append(byName[name], v)
 	}
-	for point, m := range s.visibleMounts {
-		place, ok := s.node.ParseSubPath(point)
+	for point, m := range s.host.visibleMounts {
+		place, ok := s.host.node.ParseSubPath(point)
 		if !ok {
 			continue
 		}
 		var found []*Copy
 		for _, v := range byName[kubelet.Volume{PodUID: place.PodUID, Name: place.Volume}] {
-			if c := s.copyOfBind(v, m, place.Container); c != nil {
-				found = append(found, c)
+			sub, ok := v.Evidence.pathInVolume(m)
+			if !ok || s.enumerator.scope.PodUID == "" && v.Verdict.Code == "" && deviceOf(m) == deviceOf(v.Evidence.Mount.Mount) {
+				continue
 			}
+			c := &Copy{
+				Mount: s.host.withNamespace(m), Holder: Holder{Pod: v.Evidence.Pod, Container: place.Container}, SubPath: sub, volume: v,
+				origin: copyOrigin{onHost: true},
+			}
+			c.Decision, c.origin.specSubPath = s.host.decideBind(c)
+			found = append(found, c)
 		}
 		if len(found) > 1 {
 			found[0].Decision = refuseReplacement("the pod has several volumes that the kubelet calls %q", place.Volume)
@@ -113,30 +119,17 @@ func (s *copySearch) findBinds() {
 	}
 }
 
-// copyOfBind makes the copy that a subPath bind is of a volume; nil if it is none that is looked for.
-func (s *copySearch) copyOfBind(v *Health, m mountinfo.Mount, container string) *Copy {
-	sub, ok := v.pathInVolume(m)
-	if !ok || s.scope.PodUID == "" && v.Code == "" && deviceOf(m) == deviceOf(v.Mount.Mount) {
-		return nil
-	}
-	c := &Copy{
-		Mount: s.withNamespace(m), Holder: Holder{Pod: v.Pod, Container: container}, SubPath: sub, volume: v, origin: copyOrigin{onHost: true},
-	}
-	c.Decision, c.origin.specSubPath = s.decideBind(c)
-	return c
-}
-
 // decideBind decides whether a subPath bind of the kubelet is what the pod's spec asks for.
-func (s *copySearch) decideBind(copied *Copy) (d Decision, specSubPath string) {
-	pod := copied.volume.spec.pod
+func (h *hostMounts) decideBind(copied *Copy) (d Decision, specSubPath string) {
+	pod := copied.volume.Evidence.spec.pod
 	if pod == nil {
 		return refuseReplacement("the pod's spec is not known, so neither is which directory of the volume belongs there"), ""
 	}
-	want, ok := podinfo.FindSubPathMount(s.node, pod, copied.Point)
+	want, ok := podinfo.FindSubPathMount(h.node, pod, copied.Mount.Point)
 	switch {
 	case !ok:
 		return refuseReplacement("the pod's spec asks for no subPath there"), ""
-	case len(s.table.Children(copied.ID)) > 0:
+	case len(h.table.Children(copied.Mount.ID)) > 0:
 		return refuseReplacement("another mount lies on it"), ""
 	}
 	specSubPath, refusal := subPathInSpec(copied, want)
@@ -144,12 +137,12 @@ func (s *copySearch) decideBind(copied *Copy) (d Decision, specSubPath string) {
 		return Decision{Reason: refusal}, ""
 	}
 	return Decision{Replaceable: true, Reason: fmt.Sprintf("it is the kubelet's bind of subPath %q, which container %q asks for",
-		cmp.Or(specSubPath, copied.SubPath), copied.Container)}, specSubPath
+		cmp.Or(specSubPath, copied.SubPath), copied.Holder.Container)}, specSubPath
 }
 
 // subPathInSpec returns the subPath of the pod's spec if it is another than that of the copy.
 func subPathInSpec(c *Copy, want podinfo.SubPathMount) (specSubPath, refusal string) {
-	name := podinfo.SubPathName(c.volume.spec.pod, want)
+	name := podinfo.SubPathName(c.volume.Evidence.spec.pod, want)
 	if name == "" {
 		return "", fmt.Sprintf("the pod's spec requests subPath %q, and the pod alone does not show which directory that is",
 			cmp.Or(want.Mount.SubPath, want.Mount.SubPathExpr))
@@ -165,7 +158,7 @@ func subPathInSpec(c *Copy, want podinfo.SubPathMount) (specSubPath, refusal str
 type subPathAnswers map[[2]string]*probe.Answer
 
 func (a subPathAnswers) answerOf(v *Health, sub string) *probe.Answer {
-	return a[[2]string{v.Point, sub}]
+	return a[[2]string{v.Evidence.Point, sub}]
 }
 
 // judgeCopies asks the copies of all volumes and judges them. It returns all, and leaves each volume those that are
@@ -177,9 +170,9 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 	}
 	for _, v := range volumes {
 		for _, c := range v.Copies {
-			c.judgeAnswer(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
-			if c.UnknownReason != "" && c.Answer.State != probe.Gone {
-				p.seen.Unknown.AddPlace(c.unknownPlace(v, c.UnknownReason))
+			c.judge(sources.answerOf(v, c.SubPath), sources.answerOf(v, c.origin.specSubPath))
+			if c.Verdict.UnknownReason != "" && c.Answer.State != probe.Gone {
+				p.seen.Unknown.AddPlace(c.unknownPlace(v, c.Verdict.UnknownReason))
 			}
 		}
 	}
@@ -188,7 +181,7 @@ func (p *batchProber) judgeCopies(ctx context.Context, volumes []*Health) (all [
 	}
 	for _, v := range volumes {
 		all = append(all, v.Copies...)
-		v.Copies = slices.DeleteFunc(v.Copies, func(c *Copy) bool { return c.Code == "" })
+		v.Copies = slices.DeleteFunc(v.Copies, func(c *Copy) bool { return c.Verdict.Code == "" })
 		slices.SortFunc(v.Copies, compareCopies)
 	}
 	return all, nil
@@ -201,22 +194,22 @@ func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPath
 	sources := subPathAnswers{}
 	for _, health := range volumes {
 		for _, copied := range health.Copies {
-			if dead := health.Code == fault.DisconnectedFUSE || health.Code == fault.HungMount; dead &&
-				deviceOf(copied.Mount.Mount) == deviceOf(health.Mount.Mount) {
-				copied.Answer = health.Answer // the whole file system is dead
+			if dead := health.Verdict.Code == fault.DisconnectedFUSE || health.Verdict.Code == fault.HungMount; dead &&
+				deviceOf(copied.Mount.Mount) == deviceOf(health.Evidence.Mount.Mount) {
+				copied.Answer = health.Evidence.Answer // the whole file system is dead
 				copied.Answer.ID = mount.IDOf(copied.Mount)
 			} else {
 				requests = append(requests, probeRequest{probeTarget(copied.accountablePod(), copied.Mount, "", true), func(a probe.Answer) {
-					copied.Answer, copied.Unique = a, max(copied.Unique, a.ID.UniqueID)
+					copied.Answer, copied.Mount.Unique = a, max(copied.Mount.Unique, a.ID.UniqueID)
 				}})
 			}
 			for _, sub := range []string{copied.SubPath, copied.origin.specSubPath} {
-				if health.Source == nil || sub == "" || sources.answerOf(health, sub) != nil {
+				if health.Replacement.Source == nil || sub == "" || sources.answerOf(health, sub) != nil {
 					continue
 				}
 				answer := &probe.Answer{}
-				sources[[2]string{health.Point, sub}] = answer
-				target := probeTarget(health.Pod.UID, health.Source.mount, path.Join(health.Source.Below, sub), true)
+				sources[[2]string{health.Evidence.Point, sub}] = answer
+				target := probeTarget(health.Evidence.Pod.UID, health.Replacement.Source.mount, path.Join(health.Replacement.Source.Below, sub), true)
 				requests = append(requests, probeRequest{target, func(a probe.Answer) { *answer = a }})
 			}
 		}
@@ -224,70 +217,43 @@ func (p *batchProber) askCopies(ctx context.Context, volumes []*Health) (subPath
 	return sources, p.askAll(ctx, requests)
 }
 
-// judgeAnswer decides about a copy that was asked. sub is the answer of the source of its subPath, and inSpec that of
-// the subPath of the pod's spec.
-func (c *Copy) judgeAnswer(sub, inSpec *probe.Answer) {
-	source, refusal := c.findSource(sub)
-	c.Source = source
+// judge decides about a copy that was asked, and whether it can be replaced. sub is the answer of the source of its
+// subPath, and inSpec that of the subPath of the pod's spec. That may lead to the source by a symbolic link. The source
+// itself is looked up without following links, so that none leads out of the volume.
+func (c *Copy) judge(sub, inSpec *probe.Answer) {
+	v, spec, refusal := c.volume, c.origin.specSubPath, ""
+	if c.Source = v.Replacement.Source; c.Source != nil && c.SubPath != "" {
+		from := c.Source
+		if c.Source = nil; sub != nil {
+			c.Source, refusal = sourceCandidate{
+				mount: from.mount, below: path.Join(from.Below, c.SubPath), answer: *sub, reason: from.Reason,
+			}.toSource()
+		}
+	}
 	c.Verdict = judgeCopy(c.judgeEvidence())
-	c.Decision = c.decideReplaceable(refusal, inSpec)
+	switch s := c.Source; {
+	case c.Verdict.Code == fault.VolumeIOError:
+		c.Decision = Decision{Reason: noMountCures}
+	case refusal != "":
+		c.Decision = Decision{Reason: refusal}
+	case !c.Decision.Replaceable:
+	case s != nil && !c.origin.onHost && !sameType(v.Replacement.Source.FSType, c.Mount.FSType) && deviceOf(c.Mount.Mount) != v.Evidence.stagedLocation().nodeDisk():
+		c.Decision = refuseReplacement("it is of type %q, and the source of type %q", c.Mount.FSType, v.Replacement.Source.FSType)
+	case spec != "" && v.Replacement.Source != nil && (inSpec == nil || !s.isAnswer(*inSpec)):
+		c.Decision = refuseReplacement("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which does not "+
+			"lead there within the volume", c.SubPath, spec)
+	case s != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != s.probedStat.Dir:
+		c.Decision = refuseReplacement("one of %q and the mount is a directory, and the other is a file", s.Path)
+	}
+	c.Decision.Reason = cmp.Or(c.Decision.Reason, c.Verdict.Reason())
 }
 
 // judgeEvidence is what the verdict on the copy follows from.
 func (c *Copy) judgeEvidence() copyEvidence {
 	return copyEvidence{
-		answer: c.Answer, source: c.Source, countsLinks: c.volume.countsLinks(), unstableInodes: c.volume.UnstableInodes,
+		answer: c.Answer, source: c.Source, countsLinks: c.volume.Evidence.countsLinks(), unstableInodes: c.volume.Evidence.UnstableInodes,
 		onNodeDisk: c.isOnNodeDisk(),
 	}
-}
-
-// findSource takes the volume's source, or the directory in it.
-func (c *Copy) findSource(sub *probe.Answer) (s *Source, refusal string) {
-	from := c.volume.Source
-	if from == nil || c.SubPath == "" {
-		return from, ""
-	}
-	if sub == nil {
-		return nil, ""
-	}
-	return sourceCandidate{
-		mount: from.mount, below: path.Join(from.Below, c.SubPath), answer: *sub, reason: from.Reason,
-	}.toSource()
-}
-
-// decideReplaceable decides whether the copy can be replaced: refusal says why its source cannot be used, and inSpec is
-// the answer of the subPath of the pod's spec.
-func (c *Copy) decideReplaceable(refusal string, inSpec *probe.Answer) Decision {
-	d := c.Decision
-	if c.Code == fault.VolumeIOError {
-		return Decision{Reason: noMountCures}
-	}
-	if refusal != "" {
-		d = Decision{Reason: refusal}
-	}
-	if mismatch := c.sourceMismatch(inSpec); d.Replaceable && mismatch != "" {
-		d = Decision{Reason: mismatch}
-	}
-	if d.Reason == "" {
-		d.Reason = c.Verdict.Reason()
-	}
-	return d
-}
-
-// sourceMismatch says why the source cannot take the copy's place. The subPath of the pod's spec may lead to the source
-// by a symbolic link. The source itself is looked up without following links, so that none leads out of the volume.
-func (c *Copy) sourceMismatch(inSpec *probe.Answer) string {
-	v, spec := c.volume, c.origin.specSubPath
-	switch {
-	case c.Source != nil && !c.origin.onHost && !sameType(v.Source.FSType, c.FSType) && deviceOf(c.Mount.Mount) != v.stagedLocation().nodeDisk():
-		return fmt.Sprintf("it is of type %q, and the source of type %q", c.FSType, v.Source.FSType)
-	case spec != "" && v.Source != nil && (inSpec == nil || !c.Source.isAnswer(*inSpec)):
-		return fmt.Sprintf("the mount is of directory %q of the volume, and the pod's spec asks for subPath %q, which does not lead there "+
-			"within the volume", c.SubPath, spec)
-	case c.Source != nil && c.Answer.Stat != (probe.Stat{}) && c.Answer.Stat.Dir != c.Source.probedStat.Dir:
-		return fmt.Sprintf("one of %q and the mount is a directory, and the other is a file", c.Source.Path)
-	}
-	return ""
 }
 
 // recheckCopies asks again about copies that differ from their source by their inode number alone.
@@ -295,8 +261,8 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 	var requests []probeRequest
 	for _, v := range volumes {
 		for _, c := range v.Copies {
-			if c.Code == fault.DeletedVolumeSource && c.judgeEvidence().directoryReplaced() {
-				requests = append(requests, v.recheckRequest(c.accountablePod(), c.Mount, "", c.Answer))
+			if c.Verdict.Code == fault.DeletedVolumeSource && c.judgeEvidence().directoryReplaced() {
+				requests = append(requests, v.Evidence.recheckRequest(c.accountablePod(), c.Mount, "", c.Answer))
 			}
 		}
 	}
@@ -304,14 +270,14 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 		return err
 	}
 	for _, health := range volumes {
-		if !health.UnstableInodes {
+		if !health.Evidence.UnstableInodes {
 			continue
 		}
 		for _, c := range health.Copies {
 			c.Verdict = judgeCopy(c.judgeEvidence())
 		}
 		p.seen.Coverage.Notes = append(p.seen.Coverage.Notes, fmt.Sprintf("the file system of volume %q of pod %q gives its directory another inode "+
-			"number every time, so a replaced directory cannot be detected", health.Name, health.Pod.UID))
+			"number every time, so a replaced directory cannot be detected", health.Evidence.Name, health.Evidence.Pod.UID))
 	}
 	return nil
 }
@@ -320,8 +286,8 @@ func (p *batchProber) recheckCopies(ctx context.Context, volumes []*Health) erro
 // otherwise. Package subpath finds the kubelet's bind of it, and containers keep their copies until their next start, as on
 // any file system.
 func (c *Copy) isStaleSubPath() bool {
-	return c.volume.Code == "" && c.volume.Mount.ID != 0 && c.SubPath != "" && deviceOf(c.Mount.Mount) == deviceOf(c.volume.Mount.Mount) &&
-		(c.Code == fault.DeletedVolumeSource || c.Code == fault.StaleFileHandle)
+	return c.volume.Verdict.Code == "" && c.volume.Evidence.Mount.ID != 0 && c.SubPath != "" && deviceOf(c.Mount.Mount) == deviceOf(c.volume.Evidence.Mount.Mount) &&
+		(c.Verdict.Code == fault.DeletedVolumeSource || c.Verdict.Code == fault.StaleFileHandle)
 }
 
 // compareCopies orders the copies of a volume: the kubelet's binds, then those that may be replaced, then the rest.
@@ -335,6 +301,6 @@ func compareCopies(a, b *Copy) int {
 		}
 		return 2
 	}
-	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Container, b.Container),
-		cmp.Compare(a.Namespace.Inode, b.Namespace.Inode), cmp.Compare(a.Point, b.Point), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(rank(a)-rank(b), cmp.Compare(a.Holder.Pod.UID, b.Holder.Pod.UID), cmp.Compare(a.Holder.Container, b.Holder.Container),
+		cmp.Compare(a.Mount.Namespace.Inode, b.Mount.Namespace.Inode), cmp.Compare(a.Mount.Point, b.Mount.Point), cmp.Compare(a.Mount.ID, b.Mount.ID))
 }

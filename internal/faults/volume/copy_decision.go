@@ -36,7 +36,7 @@ func (s *copySearch) decideInContainer(copied *Copy, other *otherNamespace) Deci
 	case other.refusal != "":
 		return Decision{Reason: other.refusal}
 	}
-	return Decision{Replaceable: true, Reason: fmt.Sprintf("the container runtime has mounted it into %s from %q", copied.describe(),
+	return Decision{Replaceable: true, Reason: fmt.Sprintf("the container runtime has mounted it into %s from %q", copied.Holder.describe(),
 		copied.origin.runtimeRecord.HostPath)}
 }
 
@@ -47,16 +47,16 @@ func hiddenOrForeign(copied *Copy, table *mountinfo.Table) string {
 		return "its mount table cannot be read"
 	}
 	health := copied.volume
-	top, ok := table.Top(copied.Point)
+	top, ok := table.Top(copied.Mount.Point)
 	switch {
-	case !ok || top.ID != copied.ID:
+	case !ok || top.ID != copied.Mount.ID:
 		return "another mount hides it from its processes"
-	case len(table.Children(copied.ID)) > 0:
+	case len(table.Children(copied.Mount.ID)) > 0:
 		return "other mounts lie on it"
-	case health.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Mount.Mount) && deviceOf(top) != health.stagedLocation().nodeDisk() &&
-		(top.FSType != health.Mount.FSType || top.Source != health.Mount.Source):
+	case health.Evidence.Mount.ID != 0 && deviceOf(top) != deviceOf(health.Evidence.Mount.Mount) && deviceOf(top) != health.Evidence.stagedLocation().nodeDisk() &&
+		(top.FSType != health.Evidence.Mount.FSType || top.Source != health.Evidence.Mount.Source):
 		return fmt.Sprintf("it is of type %q from %q, and the volume of type %q from %q: nothing proves that it was ever that volume",
-			top.FSType, top.Source, health.Mount.FSType, health.Mount.Source)
+			top.FSType, top.Source, health.Evidence.Mount.FSType, health.Evidence.Mount.Source)
 	}
 	return ""
 }
@@ -64,8 +64,8 @@ func hiddenOrForeign(copied *Copy, table *mountinfo.Table) string {
 // checkSpec says why the pod's spec does not ask for the copy, and returns the subPath of the spec if it is another
 // than the copy's.
 func (s *copySearch) checkSpec(copied *Copy) (specSubPath, refusal string) {
-	pod, record := copied.volume.spec.pod, copied.origin.runtimeRecord
-	sub, part := s.node.ParseSubPath(s.node.OwnPath(record.HostPath, copied.Pod.UID))
+	pod, record := copied.volume.Evidence.spec.pod, copied.origin.runtimeRecord
+	sub, part := s.host.node.ParseSubPath(s.host.node.OwnPath(record.HostPath, copied.Holder.Pod.UID))
 	switch {
 	case part != (copied.SubPath != ""):
 		return "", fmt.Sprintf("the runtime made it from %q, and it is of directory %q of the volume", record.HostPath, copied.SubPath)
@@ -74,13 +74,13 @@ func (s *copySearch) checkSpec(copied *Copy) (specSubPath, refusal string) {
 	case pod == nil:
 		return "", ""
 	case part:
-		want, ok := podinfo.FindSubPathMount(s.node, pod, s.node.SubPathPoint(sub))
+		want, ok := podinfo.FindSubPathMount(s.host.node, pod, s.host.node.SubPathPoint(sub))
 		if !ok || !isMountedAt(want.Mount, record.ContainerPath) {
 			return "", fmt.Sprintf("the pod's spec does not ask for directory %q of the volume at %q", copied.SubPath, record.ContainerPath)
 		}
 		return subPathInSpec(copied, want)
 	case !specMountsVolume(copied, record.ContainerPath):
-		return "", fmt.Sprintf("the pod's spec does not ask for this volume at %q in container %q", record.ContainerPath, copied.Container)
+		return "", fmt.Sprintf("the pod's spec does not ask for this volume at %q in container %q", record.ContainerPath, copied.Holder.Container)
 	}
 	return "", ""
 }
@@ -92,13 +92,13 @@ func isMountedAt(m corev1.VolumeMount, name string) bool {
 
 // specMountsVolume reports whether the spec has the container mount the volume, and not a directory of it, at the path.
 func specMountsVolume(copied *Copy, at string) bool {
-	pod := copied.volume.spec.pod
-	for _, m := range podinfo.VolumeMounts(pod, copied.Container) {
+	pod := copied.volume.Evidence.spec.pod
+	for _, m := range podinfo.VolumeMounts(pod, copied.Holder.Container) {
 		if !isMountedAt(m, at) || m.SubPath != "" || m.SubPathExpr != "" {
 			continue
 		}
 		for _, spec := range pod.Spec.Volumes {
-			if spec.Name == m.Name && copied.volume.mayBeSpec(spec) {
+			if spec.Name == m.Name && copied.volume.Evidence.mayBeSpec(spec) {
 				return true
 			}
 		}

@@ -21,17 +21,17 @@ func (s *Survey) Summary() mountstate.Survey {
 // addUnknownVolumes notes the volumes of which nothing can be said, but for those that have gone meanwhile.
 func addUnknownVolumes(to *mountstate.Unknown, volumes []*Health) {
 	for _, v := range volumes {
-		if v.UnknownReason != "" && v.Answer.State != probe.Gone {
-			to.AddPlace(mountstate.Place{Pod: v.Pod, Volume: v.Name, Point: v.Point, Reason: v.UnknownReason})
+		if v.Verdict.UnknownReason != "" && v.Evidence.Answer.State != probe.Gone {
+			to.AddPlace(mountstate.Place{Pod: v.Evidence.Pod, Volume: v.Evidence.Name, Point: v.Evidence.Point, Reason: v.Verdict.UnknownReason})
 		}
 	}
 }
 
 // unknownPlace is a copy of a volume of which nothing can be said.
 func (c *Copy) unknownPlace(of *Health, reason string) mountstate.Place {
-	pod := c.Pod
+	pod := c.Holder.Pod
 	if pod.UID == "" {
-		pod = of.Pod
+		pod = of.Evidence.Pod
 	}
-	return mountstate.Place{Pod: pod, Container: c.Container, Volume: of.Name, Point: c.Point, Namespace: c.Namespace.String(), Reason: reason}
+	return mountstate.Place{Pod: pod, Container: c.Holder.Container, Volume: of.Evidence.Name, Point: c.Mount.Point, Namespace: c.Mount.Namespace.String(), Reason: reason}
 }

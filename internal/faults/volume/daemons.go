@@ -33,17 +33,17 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 	}
 	over := map[uint32][]string{} // by connection of a staged mount
 	for _, health := range volumes {
-		if health.Code == "" {
+		if health.Verdict.Code == "" {
 			continue
 		}
-		if health.Mount.Major == 0 && strings.HasPrefix(health.Mount.FSType, "fuse") {
-			health.DaemonNotes, health.Daemon = found.describeServers(health.Mount.Minor), found.firstServer(health.Mount.Minor)
+		if health.Evidence.Mount.Major == 0 && strings.HasPrefix(health.Evidence.Mount.FSType, "fuse") {
+			health.Surroundings.DaemonNotes, health.Surroundings.Daemon = found.describeServers(health.Evidence.Mount.Minor), found.firstServer(health.Evidence.Mount.Minor)
 		}
 		if minor, ok := stagedConnection(health); ok {
 			if _, known := over[minor]; !known {
 				over[minor] = describeNonempty(found.servers[minor], func(pids []int) map[int][]byte { return i.commandLines(ctx, pids) })
 			}
-			health.DaemonNotes = append(health.DaemonNotes, over[minor]...)
+			health.Surroundings.DaemonNotes = append(health.Surroundings.DaemonNotes, over[minor]...)
 		}
 	}
 	return ctx.Err()
@@ -51,16 +51,16 @@ func (i *Inspector) addDaemons(ctx context.Context, volumes []*Health) error {
 
 // hasDaemon reports whether a broken volume, or what is staged of it, may be served by a process.
 func hasDaemon(v *Health) bool {
-	return v.Code != "" && (v.Mount.Major == 0 || v.Staging != nil && v.Staging.Mount.Major == 0)
+	return v.Verdict.Code != "" && (v.Evidence.Mount.Major == 0 || v.Evidence.Staging != nil && v.Evidence.Staging.Mount.Major == 0)
 }
 
 // stagedConnection returns the connection of a staged mount that is alive and another than the volume's.
 func stagedConnection(v *Health) (minor uint32, ok bool) {
-	if v.Staging == nil {
+	if v.Evidence.Staging == nil {
 		return 0, false
 	}
-	m := v.Staging.Mount
-	return m.Minor, m.Major == 0 && m.Minor != v.Mount.Minor && v.StagingAnswer.State == probe.Alive
+	m := v.Evidence.Staging.Mount
+	return m.Minor, m.Major == 0 && m.Minor != v.Evidence.Mount.Minor && v.Evidence.StagingAnswer.State == probe.Alive
 }
 
 // describeServers says which processes serve a connection. It says that the daemon has ended only if no process could

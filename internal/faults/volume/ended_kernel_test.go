@@ -34,8 +34,8 @@ func TestHostPathOfAPodThatIsOver(t *testing.T) {
 			t.Fatalf("%s: %d volumes, want %d", phase, len(survey.Volumes), len(want))
 		}
 		for i, code := range want {
-			if v := survey.Volumes[i]; v.Code != code {
-				t.Errorf("%s: volume %q has the fault %q, want %q", phase, v.Name, v.Code, code)
+			if v := survey.Volumes[i]; v.Verdict.Code != code {
+				t.Errorf("%s: volume %q has the fault %q, want %q", phase, v.Evidence.Name, v.Verdict.Code, code)
 			}
 		}
 	}

@@ -15,7 +15,6 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -23,7 +22,7 @@ import (
 
 // enumerator lists volumes. It asks no file system that may hang.
 type enumerator struct {
-	*hostMounts
+	host     *hostMounts
 	scope    mountstate.Scope
 	seen     *mountstate.Survey
 	pods     kubelet.PodCache           // nil if pods are not known
@@ -31,7 +30,7 @@ type enumerator struct {
 }
 
 func newEnumerator(ctx context.Context, h *hostMounts, pods kubelet.PodCache, s mountstate.Scope, seen *mountstate.Survey) *enumerator {
-	e := &enumerator{hostMounts: h, scope: s, seen: seen, pods: pods}
+	e := &enumerator{host: h, scope: s, seen: seen, pods: pods}
 	for point := range h.visibleMounts {
 		if place, ok := h.node.ParseVolume(point); ok && e.podByUID(place.PodUID) == nil {
 			e.podNames, _ = h.node.PodNames(ctx) // for people alone
@@ -61,11 +60,11 @@ func (e *enumerator) faultPod(uid string) fault.Pod {
 // enumerate lists the volumes that are mounted, those that the kubelet keeps first.
 func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	var volumes []*Volume
-	err := e.node.Do(ctx, func() error {
-		for point, m := range e.visibleMounts {
-			place, ok := e.node.ParseVolume(point)
+	err := e.host.node.Do(ctx, func() error {
+		for point, m := range e.host.visibleMounts {
+			place, ok := e.host.node.ParseVolume(point)
 			if ok && e.scope.Includes(place.PodUID, place.Name) && (place.Plugin == kubelet.CSIPlugin || mountns.MayFail(m.Major, m.FSType)) {
-				volumes = append(volumes, e.volumeAt(place, e.withNamespace(m)))
+				volumes = append(volumes, e.volumeAt(place, e.host.withNamespace(m)))
 			}
 		}
 		return ctx.Err()
@@ -85,12 +84,12 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 // kubelet's records, and is called inside the kubelet's namespace.
 func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume {
 	volume := &Volume{
-		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.node.VolumePoint(place), Mount: found,
+		Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: e.host.node.VolumePoint(place), Mount: found,
 		spec: podSpec{pod: e.podByUID(place.PodUID)},
 	}
-	volume.HiddenMounts, volume.SpecName = e.hiddenBelow(found.Mount), e.nameInSpec(place)
+	volume.HiddenMounts, volume.SpecName = e.host.hiddenBelow(found.Mount), e.nameInSpec(place)
 	if found.ID != 0 {
-		volume.children = len(e.table.Children(found.ID))
+		volume.children = len(e.host.table.Children(found.ID))
 	}
 	if slices.Contains(kubeletPlugins, volume.Plugin) {
 		volume.setInside()
@@ -102,7 +101,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 			" is mounted for the pod alone, so there is nothing that could take its place"
 		return volume
 	}
-	record, err := kubelet.ReadVolumeRecordAt(e.table, volume.Point)
+	record, err := kubelet.ReadVolumeRecordAt(e.host.table, volume.Point)
 	if err != nil {
 		volume.NoRecordReason = err.Error()
 		volume.NoStagingReason = "the volume is unknown: " + err.Error()
@@ -110,9 +109,9 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	}
 	volume.Record = record
 	if volume.Staging, volume.NoStagingReason = e.findStaging(record); volume.Staging != nil {
-		volume.Staging.location = e.locateInStaged(volume, volume.Staging.Mount, volume.Staging.Point)
+		volume.Staging.location = e.host.locateInStaged(volume, volume.Staging.Mount, volume.Staging.Point)
 	} else {
-		volume.UnstagedDir = e.unstagedDir(record, found.Mount)
+		volume.UnstagedDir = e.host.unstagedDir(record, found.Mount)
 	}
 	return volume
 }
@@ -124,7 +123,7 @@ func (e *enumerator) nameInSpec(place kubelet.Volume) string {
 		return ""
 	}
 	name, _ := podinfo.ClaimVolume(pod, place.Name, func(container string, index int) bool {
-		_, bound := e.visibleMounts[e.node.SubPathPoint(kubelet.SubPath{PodUID: place.PodUID, Volume: place.Name, Container: container, Index: index})]
+		_, bound := e.host.visibleMounts[e.host.node.SubPathPoint(kubelet.SubPath{PodUID: place.PodUID, Volume: place.Name, Container: container, Index: index})]
 		return bound
 	})
 	return name
@@ -133,22 +132,22 @@ func (e *enumerator) nameInSpec(place kubelet.Volume) string {
 // findStaging finds the mount that the driver has made for the whole node: at one of the places that the kubelet has it
 // made at, with a record beside it that names the same volume.
 func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason string) {
-	points := e.node.StagingPoints(of.Driver, of.Handle, of.PersistentVolume)
+	points := e.host.node.StagingPoints(of.Driver, of.Handle, of.PersistentVolume)
 	reason = "the driver has nothing mounted for the whole node at " + strings.Join(points, " or ")
 	var found []*Staging
 	for _, point := range points {
-		mount, ok := e.visibleMounts[point]
+		mount, ok := e.host.visibleMounts[point]
 		if !ok {
 			continue
 		}
-		record, err := kubelet.ReadVolumeRecordAt(e.table, point)
+		record, err := kubelet.ReadVolumeRecordAt(e.host.table, point)
 		switch {
 		case err != nil:
 			reason = fmt.Sprintf("the volume at staging path %q is unknown: %v", point, err)
 		case !record.Same(of):
 			reason = fmt.Sprintf("the staging path %q is of %s, and this is %s", point, record, of)
 		default:
-			found = append(found, &Staging{Point: point, Mount: e.withNamespace(mount)})
+			found = append(found, &Staging{Point: point, Mount: e.host.withNamespace(mount)})
 		}
 	}
 	if len(found) == 0 {
@@ -163,17 +162,6 @@ func (e *enumerator) findStaging(of *kubelet.VolumeRecord) (s *Staging, reason s
 	return found[0], ""
 }
 
-// unmountedVolume makes the volume that a container has, though it is not mounted at its place any more. It is called
-// inside the kubelet's namespace.
-func (e *enumerator) unmountedVolume(place kubelet.Volume) *Volume {
-	v := e.volumeAt(place, mountns.Mount{})
-	v.NoStagingReason = fmt.Sprintf("nothing is mounted at %q", v.Point)
-	if m, ok := e.visibleMounts[v.Point]; ok {
-		v.NoStagingReason = fmt.Sprintf("the mount at %q is of type %q: it is another volume", v.Point, m.FSType)
-	}
-	return v
-}
-
 // listHostPaths lists the hostPath volumes of the node's pods that lie on file systems which may hang or fail, but
 // for the node's root. A path with a symbolic link in it is taken by its letters.
 func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
@@ -183,7 +171,7 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	uids := []string{e.scope.PodUID}
 	if e.scope.PodUID == "" {
 		var err error
-		if uids, err = e.node.PodUIDs(ctx); err != nil {
+		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -197,22 +185,17 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 			if spec.HostPath == nil || !e.scope.Includes(uid, spec.Name) {
 				continue
 			}
-			if m, ok := e.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayFail(m.Major, m.FSType) && m.Point != "/" {
-				volumes = append(volumes, e.hostPathVolume(pod, spec, m))
+			if m, ok := e.host.table.On(path.Clean(spec.HostPath.Path)); ok && mountns.MayFail(m.Major, m.FSType) && m.Point != "/" {
+				point := path.Clean(spec.HostPath.Path)
+				volumes = append(volumes, &Volume{
+					children: len(e.host.table.Children(m.ID)), spec: podSpec{pod: pod, hostPath: spec.HostPath},
+					Pod: e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.host.withNamespace(m),
+					NoRecordReason:  "it is a hostPath of the pod's spec",
+					NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
+					HiddenMounts:    e.host.hiddenBelow(m),
+				})
 			}
 		}
 	}
 	return volumes, ctx.Err()
-}
-
-func (e *enumerator) hostPathVolume(pod *corev1.Pod, spec corev1.Volume, m mountinfo.Mount) *Volume {
-	point := path.Clean(spec.HostPath.Path)
-	return &Volume{
-		children: len(e.table.Children(m.ID)),
-		Pod:      e.faultPod(string(pod.UID)), Plugin: HostPathPlugin, Name: spec.Name, Point: point, Mount: e.withNamespace(m),
-		NoRecordReason:  "it is a hostPath of the pod's spec",
-		NoStagingReason: fmt.Sprintf("nothing that could have died is mounted at %q or above it", point),
-		HiddenMounts:    e.hiddenBelow(m),
-		spec:            podSpec{pod: pod, hostPath: spec.HostPath},
-	}
 }

@@ -127,8 +127,8 @@ func (e *Evidence) setExpected(a probe.Answer) { e.ExpectedAnswer = a }
 func (p *batchProber) tryBinds(ctx context.Context, volumes []*Health) error {
 	var requests []probeRequest
 	for _, v := range volumes {
-		if now := v.ExpectedAnswer; v.Code != "" && v.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
-			requests = append(requests, v.requestExpected(true))
+		if now := v.Evidence.ExpectedAnswer; v.Verdict.Code != "" && v.Evidence.Staging != nil && now.State == probe.Alive && now.Bindable == probe.Unknown {
+			requests = append(requests, v.Evidence.requestExpected(true))
 		}
 	}
 	return p.askAll(ctx, requests)

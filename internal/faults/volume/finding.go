@@ -19,9 +19,9 @@ import (
 // Findings describes the volume as faults: one for the mount, and one for each broken copy. A healthy one has none.
 func (v *Health) Findings() []fault.Finding {
 	var all []fault.Finding
-	if v.Code != "" {
+	if v.Verdict.Code != "" {
 		own := v.finding()
-		own.Evidence = slices.Concat(v.Reasons, v.remedyFacts(), v.Answer.Evidence, v.mountFacts())
+		own.Evidence = slices.Concat(v.Verdict.Reasons, v.remedyFacts(), v.Evidence.Answer.Evidence, v.mountFacts())
 		own.Details = v.faultDetails(own.Details.Place, v.repairVolume(PlanOptions{})[0])
 		all = append(all, own)
 	}
@@ -34,8 +34,8 @@ func (v *Health) Findings() []fault.Finding {
 // finding says which mount of the volume is at fault, without its evidence and its repair.
 func (v *Health) finding() fault.Finding {
 	return fault.Finding{
-		Code: v.Code, Pod: v.Pod, Container: v.Container, Volume: v.Name, Mount: faults.MountOf(v.Mount), Holder: v.driverName(),
-		Details: fault.Details{Place: podinfo.SourcePlace(v.Code, v.spec.hostPath, "", v.place()), PersistentVolume: v.persistentVolume()},
+		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: v.Evidence.Container, Volume: v.Evidence.Name, Mount: faults.MountOf(v.Evidence.Mount), Holder: v.Evidence.driverName(),
+		Details: fault.Details{Place: podinfo.SourcePlace(v.Verdict.Code, v.Evidence.spec.hostPath, "", v.Evidence.place()), PersistentVolume: v.Evidence.persistentVolume()},
 	}
 }
 
@@ -46,8 +46,8 @@ func (c *Copy) finding() fault.Finding {
 		place = fault.PlaceContainer
 	}
 	return fault.Finding{
-		Code: c.Code, Pod: c.Pod, Container: c.Container, Volume: c.volume.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.driverName(),
-		Details: fault.Details{Place: place, PersistentVolume: c.volume.persistentVolume()},
+		Code: c.Verdict.Code, Pod: c.Holder.Pod, Container: c.Holder.Container, Volume: c.volume.Evidence.Name, Mount: faults.MountOf(c.Mount), Holder: c.volume.Evidence.driverName(),
+		Details: fault.Details{Place: place, PersistentVolume: c.volume.Evidence.persistentVolume()},
 	}
 }
 
@@ -62,21 +62,21 @@ func (v *Volume) driverName() string {
 // faultDetails are the facts about the volume's own mount or a copy. planned decides whether it can be repaired.
 func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.Details {
 	d := fault.Details{
-		Daemon: v.Daemon, Place: place, PodState: podinfo.StateOf(v.spec.pod), SpecVolume: v.SpecName, PersistentVolume: v.persistentVolume(),
+		Daemon: v.Surroundings.Daemon, Place: place, PodState: podinfo.StateOf(v.Evidence.spec.pod), SpecVolume: v.Evidence.SpecName, PersistentVolume: v.Evidence.persistentVolume(),
 	}
-	if v.Record != nil {
-		d.Driver = v.Record.Driver
+	if v.Evidence.Record != nil {
+		d.Driver = v.Evidence.Record.Driver
 	}
-	if v.isStagedDevice() && v.StagingAnswer.State != probe.Alive {
-		d.SharedStaging = v.SharedWithCount
+	if v.Evidence.isStagedDevice() && v.Evidence.StagingAnswer.State != probe.Alive {
+		d.SharedStaging = v.Surroundings.SharedWithCount
 	}
 	if planned.refusal.Reason == "" {
 		d.Repair = planned.action.Kind
 	} else {
 		d.Refusal = fault.Refuse(planned.refusal.Reason, planned.refusal.Text)
 	}
-	if v.spec.pod != nil {
-		d.Workload = kubelet.WorkloadOf(v.spec.pod)
+	if v.Evidence.spec.pod != nil {
+		d.Workload = kubelet.WorkloadOf(v.Evidence.spec.pod)
 	}
 	return d
 }
@@ -86,31 +86,31 @@ const maxHidden = 8
 
 // mountFacts are what the mount table and the kubelet's records say.
 func (v *Health) mountFacts() []string {
-	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Mount.Mount), v.Mount.Root, v.Mount.FSType,
-		v.Mount.Source, v.Mount.Point)}
-	for _, m := range v.HiddenMounts[:min(len(v.HiddenMounts), maxHidden)] {
+	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Evidence.Mount.Mount), v.Evidence.Mount.Root, v.Evidence.Mount.FSType,
+		v.Evidence.Mount.Source, v.Evidence.Mount.Point)}
+	for _, m := range v.Evidence.HiddenMounts[:min(len(v.Evidence.HiddenMounts), maxHidden)] {
 		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
 	}
-	if more := len(v.HiddenMounts) - maxHidden; more > 0 {
+	if more := len(v.Evidence.HiddenMounts) - maxHidden; more > 0 {
 		all = append(all, fmt.Sprintf("and %d more mounts beneath it at the same place", more))
 	}
-	if v.SpecName != "" {
-		all = append(all, fmt.Sprintf("the pod's spec calls the volume %q, and its PersistentVolume is %q", v.SpecName, v.Name))
+	if v.Evidence.SpecName != "" {
+		all = append(all, fmt.Sprintf("the pod's spec calls the volume %q, and its PersistentVolume is %q", v.Evidence.SpecName, v.Evidence.Name))
 	}
-	if v.Record != nil {
-		all = append(all, "the kubelet's record names "+v.Record.String())
-	} else if v.NoRecordReason != "" {
-		all = append(all, "no record: "+v.NoRecordReason)
+	if v.Evidence.Record != nil {
+		all = append(all, "the kubelet's record names "+v.Evidence.Record.String())
+	} else if v.Evidence.NoRecordReason != "" {
+		all = append(all, "no record: "+v.Evidence.NoRecordReason)
 	}
-	if s := v.Staging; s != nil {
-		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, v.StagingAnswer.State)
-		if !v.isStagedDevice() {
+	if s := v.Evidence.Staging; s != nil {
+		text := fmt.Sprintf("staged at %q: device %s, root %q, %s", s.Point, deviceOf(s.Mount.Mount), s.Mount.Root, v.Evidence.StagingAnswer.State)
+		if !v.Evidence.isStagedDevice() {
 			text += "; that is another file system than the pod has"
 		}
 		all = append(all, text)
 	}
-	now, was := v.ExpectedAnswer.Stat, v.Answer.Stat
-	if v.Source != nil && !v.stagedLocation().OnNodeDisk && !v.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
+	now, was := v.Evidence.ExpectedAnswer.Stat, v.Evidence.Answer.Stat
+	if v.Replacement.Source != nil && !v.Evidence.stagedLocation().OnNodeDisk && !v.Evidence.directoryReplaced() && now.Inode != 0 && was.Inode != 0 && now.Inode != was.Inode {
 		all = append(all, fmt.Sprintf("the directory of the mount had inode %d, and the one that belongs there has inode %d", was.Inode,
 			now.Inode))
 	}
@@ -122,26 +122,26 @@ const maxNamed = 10
 
 // remedyFacts are the state of the daemon, what can take the volume's place, and the other pods that are concerned.
 func (v *Health) remedyFacts() []string {
-	all := slices.Clone(v.DaemonNotes)
-	if v.Source != nil {
-		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Source.Path, v.Source.Reason))
-	} else if v.NoSourceReason != "" {
-		all = append(all, "nothing can take its place: "+v.NoSourceReason)
+	all := slices.Clone(v.Surroundings.DaemonNotes)
+	if v.Replacement.Source != nil {
+		all = append(all, fmt.Sprintf("%q can take its place: %s", v.Replacement.Source.Path, v.Replacement.Source.Reason))
+	} else if v.Replacement.NoSourceReason != "" {
+		all = append(all, "nothing can take its place: "+v.Replacement.NoSourceReason)
 	}
-	if len(v.WrittenToNodeDisk) > 0 {
+	if len(v.Replacement.WrittenToNodeDisk) > 0 {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
-			cmp.Or(v.stagedLocation().Covered, v.rootPath()), v.WrittenToNodeDisk))
+			cmp.Or(v.Evidence.stagedLocation().Covered, v.Evidence.rootPath()), v.Replacement.WrittenToNodeDisk))
 	}
-	if v.ForeignCopies > 0 {
+	if v.Surroundings.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("%d copies of it are left alone: they are in containers of other pods, such as the driver's, in services "+
-			"of the node, or in mount namespaces that workloads made", v.ForeignCopies))
+			"of the node, or in mount namespaces that workloads made", v.Surroundings.ForeignCopies))
 	}
-	if len(v.SharedWith) > 0 {
+	if len(v.Surroundings.SharedWith) > 0 {
 		var names []string
-		for _, pod := range v.SharedWith[:min(len(v.SharedWith), maxNamed)] {
+		for _, pod := range v.Surroundings.SharedWith[:min(len(v.Surroundings.SharedWith), maxNamed)] {
 			names = append(names, describePod(pod))
 		}
-		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.SharedWithCount,
+		all = append(all, fmt.Sprintf("other pods of this node that have a mount of the same file system: %d (%s)", v.Surroundings.SharedWithCount,
 			strings.Join(names, ", ")))
 	}
 	return all
@@ -158,17 +158,17 @@ func describePod(pod fault.Pod) string {
 func (c *Copy) copyFinding() fault.Finding {
 	where := "the kubelet's subPath bind"
 	if !c.origin.onHost {
-		where = "mount namespace " + c.Namespace.String()
+		where = "mount namespace " + c.Mount.Namespace.String()
 	}
 	planned, finding := c.replaceCopy(PlanOptions{}), c.finding()
 	finding.Details = c.volume.faultDetails(finding.Details.Place, planned)
-	if c.Pod.UID != c.volume.Pod.UID {
+	if c.Holder.Pod.UID != c.volume.Evidence.Pod.UID {
 		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
 		finding.Details.SpecVolume = "" // of the volume's pod
 	}
-	finding.Evidence = append(finding.Evidence, c.Reasons...)
-	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Name,
-		describePod(c.volume.Pod), where, deviceOf(c.Mount.Mount), c.Root, c.Point))
+	finding.Evidence = append(finding.Evidence, c.Verdict.Reasons...)
+	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Evidence.Name,
+		describePod(c.volume.Evidence.Pod), where, deviceOf(c.Mount.Mount), c.Mount.Root, c.Mount.Point))
 	if planned.refusal.Reason == "" {
 		finding.Evidence = append(finding.Evidence, "its correct source is known: "+c.Decision.Reason)
 	} else {

@@ -245,7 +245,7 @@ func (s *volumeScene) inspectVolume() *volume.Health {
 	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 	s.must(err)
 	for _, v := range survey.Volumes {
-		if v.Name == pvName {
+		if v.Evidence.Name == pvName {
 			if len(survey.Unknown.Sentences()) > 0 {
 				s.t.Logf("incomplete: %q", survey.Unknown.Sentences())
 			}

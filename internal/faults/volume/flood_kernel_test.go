@@ -103,9 +103,9 @@ func testFloodOfCopies(t *testing.T, mounts int, want string) {
 	for _, v := range survey.Broken() {
 		for _, c := range v.Copies {
 			switch {
-			case c.ContainerID == "evil":
+			case c.Holder.ContainerID == "evil":
 				evil++
-			case c.Decision.Replaceable && c.Code == fault.DisconnectedFUSE && c.ContainerID == "c1":
+			case c.Decision.Replaceable && c.Verdict.Code == fault.DisconnectedFUSE && c.Holder.ContainerID == "c1":
 				replaceable++
 			}
 		}

@@ -7,13 +7,13 @@ import "kubediag.org/kubediag/internal/fault"
 
 // Health is a volume with what each step of an inspection has found out about it.
 type Health struct {
-	Evidence
-	Verdict
-	Replacement
+	Evidence    Evidence
+	Verdict     Verdict
+	Replacement Replacement
 	// Copies are the broken mounts of the same directory, or of one in it: the kubelet's subPath binds, then those in
 	// containers, then all others.
-	Copies []*Copy
-	Surroundings
+	Copies       []*Copy
+	Surroundings Surroundings
 }
 
 // Surroundings are who else has to do with a broken volume.
@@ -32,4 +32,4 @@ type Surroundings struct {
 }
 
 // Broken reports whether the volume has a fault, or a copy of it has one.
-func (v *Health) Broken() bool { return v.Code != "" || len(v.Copies) > 0 }
+func (v *Health) Broken() bool { return v.Verdict.Code != "" || len(v.Copies) > 0 }

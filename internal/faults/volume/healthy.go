@@ -16,13 +16,13 @@ import (
 // errHealthy: the mount that was to be replaced has nothing wrong with it.
 var errHealthy = errors.New("the mount is healthy by now")
 
-// checkUnhealthy refuses a mount that is healthy. A driver may have mounted the volume again since the mount was
-// judged. Before 6.8, and if the server has disowned the root, the kernel may have given the new mount every number of
-// the old one. mount.Replace holds the mount that st describes open meanwhile, if it can be opened, so that its number
-// stays its own.
-func (o replaceOrder) checkUnhealthy(state mount.State) error {
+// checkTarget refuses a mount that is healthy, and one that is to be removed if it is not dead. A driver may have mounted the
+// volume again since the mount was judged. Before 6.8, and if the server has disowned the root, the kernel may have given the
+// new mount every number of the old one. mount.Replace holds the mount that state describes open meanwhile, if it can be
+// opened, so that its number stays its own.
+func (o replaceOrder) checkTarget(state mount.State) error {
 	root, err := mountns.Lookup(0, state.Point)
-	if errors.Is(err, sys.ESTALE) {
+	if errors.Is(err, sys.ESTALE) && !o.Remove {
 		return nil
 	}
 	if err != nil {
@@ -39,7 +39,10 @@ func (o replaceOrder) checkUnhealthy(state mount.State) error {
 		return o.checkContent(state, root)
 	}
 	// A dead FUSE connection refuses at once, and does so for good.
-	if probe.AskRoot(root).State == probe.Alive {
+	switch answer := probe.AskRoot(root).State; {
+	case o.Remove && answer != probe.Disconnected:
+		return fmt.Errorf("%w: its state is %s", errHealthy, answer)
+	case answer == probe.Alive:
 		return fmt.Errorf("%w: it answers", errHealthy)
 	}
 	return nil

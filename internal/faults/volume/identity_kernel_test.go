@@ -116,8 +116,8 @@ func TestFlagsStayLocked(t *testing.T) {
 			t.Errorf("%v; a step changes the mount namespace that the workload has made: %+v", err, step)
 		}
 	}
-	if len(actions) != 2 || health.ForeignCopies == 0 {
-		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), health.ForeignCopies)
+	if len(actions) != 2 || health.Surroundings.ForeignCopies == 0 {
+		t.Errorf("%d steps, %d foreign copies, want the host's mount and the container's", len(actions), health.Surroundings.ForeignCopies)
 	}
 	expectSameMounts(t, mounts, mountKeysOf(t, evil.PID))
 	if got := readInContainer(c.PID, g.at+"/data"); got != "new" {
@@ -187,8 +187,8 @@ func TestForgedDeath(t *testing.T) {
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
 			for _, copied := range health.Copies {
-				if copied.Namespace.Same(own) {
-					t.Errorf("what the workload has forged is a copy of volume %q: %+v", health.Name, copied)
+				if copied.Mount.Namespace.Same(own) {
+					t.Errorf("what the workload has forged is a copy of volume %q: %+v", health.Evidence.Name, copied)
 				}
 			}
 		}
@@ -239,8 +239,8 @@ func TestTheFirstProcess(t *testing.T) {
 			if c.refusal != "" && !strings.Contains(strings.Join(refusals, "\n"), c.refusal) {
 				t.Errorf("refusals %q do not say %q", refusals, c.refusal)
 			}
-			if (health.ForeignCopies > 0) != (c.foreign > 0) {
-				t.Errorf("%d foreign copies, want %d", health.ForeignCopies, c.foreign)
+			if (health.Surroundings.ForeignCopies > 0) != (c.foreign > 0) {
+				t.Errorf("%d foreign copies, want %d", health.Surroundings.ForeignCopies, c.foreign)
 			}
 			for pid, before := range left {
 				expectSameMounts(t, before, mountKeysOf(t, pid))
@@ -289,8 +289,8 @@ func TestManyCopies(t *testing.T) {
 			g.must(err)
 			v := survey.Volumes[0]
 			noted := strings.Contains(strings.Join(survey.Unknown.Sentences(), "\n"), "were not judged")
-			if noted == user || user && v.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
-				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.ForeignCopies, survey.Unknown.Sentences())
+			if noted == user || user && v.Surroundings.ForeignCopies < 100 || len(v.Copies) > 64 || !user && len(v.Copies) < 60 {
+				t.Errorf("%d copies, %d foreign, incomplete %q", len(v.Copies), v.Surroundings.ForeignCopies, survey.Unknown.Sentences())
 			}
 			if actions, _ := g.repairVolume(); len(actions) != 2 {
 				t.Errorf("%d steps, want the host's and the container's", len(actions))

@@ -5,6 +5,7 @@ package volume
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/mountinfo"
@@ -18,8 +19,12 @@ const maxInside = 64
 // listInside lists the mounts on file systems that may hang which workloads have made inside volumes.
 func (e *enumerator) listInside() (volumes []*Volume) {
 	count := map[string]int{} // by UID of the pod
-	for _, point := range e.insidePoints() {
-		place, _ := e.node.ParseInsideVolume(point)
+	for _, point := range slices.Sorted(maps.Keys(e.host.visibleMounts)) {
+		m := e.host.visibleMounts[point]
+		place, ok := e.host.node.ParseInsideVolume(point)
+		if !ok || !mountns.MayHang(m.FSType) || !e.scope.Includes(place.PodUID, place.Name) {
+			continue
+		}
 		if count[place.PodUID]++; count[place.PodUID] > maxInside {
 			if count[place.PodUID] == maxInside+1 {
 				e.seen.Unknown.AddGap(fmt.Sprintf("mounts inside volumes of pod %q beyond the first %d", place.PodUID, maxInside),
@@ -28,26 +33,13 @@ func (e *enumerator) listInside() (volumes []*Volume) {
 			continue
 		}
 		v := &Volume{
-			Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: point, Mount: e.withNamespace(e.visibleMounts[point]),
-			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.hiddenBelow(e.visibleMounts[point]),
+			Pod: e.faultPod(place.PodUID), Plugin: place.Plugin, Name: place.Name, Point: point, Mount: e.host.withNamespace(m),
+			spec: podSpec{pod: e.podByUID(place.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
 		}
-		v.children = len(e.table.Children(v.Mount.ID))
 		v.setInside()
 		volumes = append(volumes, v)
 	}
 	return volumes
-}
-
-// insidePoints lists where such mounts are, in order.
-func (e *enumerator) insidePoints() (points []string) {
-	for point, m := range e.visibleMounts {
-		place, ok := e.node.ParseInsideVolume(point)
-		if ok && mountns.MayHang(m.FSType) && e.scope.Includes(place.PodUID, place.Name) {
-			points = append(points, point)
-		}
-	}
-	slices.Sort(points)
-	return points
 }
 
 // setInside notes that a workload has made the mount of the volume.

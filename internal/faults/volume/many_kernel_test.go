@@ -91,8 +91,8 @@ func TestManyDead(t *testing.T) {
 		t.Errorf("asked %d times about %d volumes", survey.Coverage.Asked, many)
 	}
 	for _, v := range survey.Broken() {
-		if v.Code != fault.DisconnectedFUSE || v.Source == nil || v.SharedWithCount != many-1 || len(v.SharedWith) != 100 {
-			t.Fatalf("%s: %s, source %+v (%s), %d shares", v.Name, v.Code, v.Source, v.NoSourceReason, v.SharedWithCount)
+		if v.Verdict.Code != fault.DisconnectedFUSE || v.Replacement.Source == nil || v.Surroundings.SharedWithCount != many-1 || len(v.Surroundings.SharedWith) != 100 {
+			t.Fatalf("%s: %s, source %+v (%s), %d shares", v.Evidence.Name, v.Verdict.Code, v.Replacement.Source, v.Replacement.NoSourceReason, v.Surroundings.SharedWithCount)
 		}
 	}
 }
@@ -138,17 +138,17 @@ func TestHungVolumeOfAnotherPod(t *testing.T) {
 	s.must(err)
 	got := map[string]fault.Code{}
 	for _, v := range survey.Broken() {
-		got[v.Name] = v.Code
+		got[v.Evidence.Name] = v.Verdict.Code
 	}
 	if fmt.Sprint(got) != "map[pvc-1:DisconnectedFUSE pvc-2:HungMount]" || time.Since(began) > kerneltest.Patience(time.Minute) {
 		t.Errorf("broken: %v, after %s; %q", got, time.Since(began), survey.Unknown.Sentences())
 	}
-	fate, want := strings.Join(survey.Broken()[0].DaemonNotes, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
+	fate, want := strings.Join(survey.Broken()[0].Surroundings.DaemonNotes, "\n"), []string{`option "nonempty"`, "its daemon has ended"}
 	if sys.HasFUSEServer.Probe() != nil { // the stopped daemon may be the one
 		want = []string{"it is not known which process serves"}
 	}
-	if survey.Broken()[0].Name != pvName || slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(fate, w) }) {
-		t.Errorf("fate of %s: %q, want %q in it", survey.Broken()[0].Name, fate, want)
+	if survey.Broken()[0].Evidence.Name != pvName || slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(fate, w) }) {
+		t.Errorf("fate of %s: %q, want %q in it", survey.Broken()[0].Evidence.Name, fate, want)
 	}
 	s.repairVolume()
 	if read := readInContainer(c.PID, "data/data"); read != "new,nonempty" {

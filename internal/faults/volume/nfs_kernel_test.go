@@ -57,8 +57,8 @@ func (s *volumeScene) expectCode(want fault.Code) *volume.Health {
 	if took := time.Since(begin); took > 4*probeDeadline+kerneltest.Patience(20*time.Second) {
 		s.t.Errorf("the look took %s", took)
 	}
-	if health.Code != want {
-		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", health.Code, want, health.Reasons, health.Answer)
+	if health.Verdict.Code != want {
+		s.t.Fatalf("the volume has fault %q, want %q: %q %+v", health.Verdict.Code, want, health.Verdict.Reasons, health.Evidence.Answer)
 	}
 	return health
 }
@@ -73,14 +73,14 @@ func TestNFSDirectoryReplacedOnTheServer(t *testing.T) {
 			s.expectCode("")
 			replaceDirectory(s, server)
 			health := s.expectCode(fault.StaleFileHandle)
-			if health.Source != nil || !strings.Contains(health.NoSourceReason, "not alive either") {
-				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", health.Source, health.NoSourceReason)
+			if health.Replacement.Source != nil || !strings.Contains(health.Replacement.NoSourceReason, "not alive either") {
+				t.Fatalf("source %+v, because %q; want none, as the staged mount is stale as well", health.Replacement.Source, health.Replacement.NoSourceReason)
 			}
 			// The driver mounts it again.
 			s.must(systest.UnmountPath(s.g, true))
 			server.Mount("pv", s.g, version)
-			if health = s.expectCode(fault.StaleFileHandle); health.Source == nil {
-				t.Fatalf("no source, because %q", health.NoSourceReason)
+			if health = s.expectCode(fault.StaleFileHandle); health.Replacement.Source == nil {
+				t.Fatalf("no source, because %q", health.Replacement.NoSourceReason)
 			}
 			s.repairVolume()
 			s.expectCode("")
@@ -99,8 +99,8 @@ func TestNFSExportRemovedAndBack(t *testing.T) {
 			for _, all := range []bool{false, true} { // of two exports
 				server.Unexport(all)
 				v := s.expectCode(fault.StaleFileHandle)
-				if v.Source != nil || !strings.Contains(v.NoSourceReason, "nothing mounted for the whole node") {
-					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Source, v.NoSourceReason)
+				if v.Replacement.Source != nil || !strings.Contains(v.Replacement.NoSourceReason, "nothing mounted for the whole node") {
+					t.Errorf("source %+v, because %q; want none, as nothing is staged", v.Replacement.Source, v.Replacement.NoSourceReason)
 				}
 				server.Export()
 				s.expectCode("")
@@ -126,7 +126,7 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 			}()
 			for range 2 {
 				v := s.expectCode(fault.HungMount)
-				t.Logf("%q %q", v.Reasons, v.Answer.Evidence)
+				t.Logf("%q %q", v.Verdict.Reasons, v.Evidence.Answer.Evidence)
 				actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 				s.must(err)
 				if len(actions) != 0 {
@@ -146,9 +146,9 @@ func TestNFSServerStoppedAndBack(t *testing.T) {
 // awaitHealthy waits until the client has found its server again.
 func (s *volumeScene) awaitHealthy() {
 	s.t.Helper()
-	for end := time.Now().Add(time.Minute); s.inspectVolume().Code != ""; {
+	for end := time.Now().Add(time.Minute); s.inspectVolume().Verdict.Code != ""; {
 		if time.Now().After(end) {
-			s.t.Fatalf("a minute after the server came back the volume has %q", s.inspectVolume().Code)
+			s.t.Fatalf("a minute after the server came back the volume has %q", s.inspectVolume().Verdict.Code)
 		}
 	}
 }

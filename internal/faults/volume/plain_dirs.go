@@ -54,14 +54,14 @@ func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, err
 	uids := []string{e.scope.PodUID}
 	if e.scope.PodUID == "" {
 		var err error
-		if uids, err = e.node.PodUIDs(ctx); err != nil {
+		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
 			return nil, err
 		}
 	}
 	found := map[device][]*plainDir{}
-	err := e.node.Do(ctx, func() error {
+	err := e.host.node.Do(ctx, func() error {
 		for _, uid := range uids {
-			places, err := e.node.PodVolumes(uid)
+			places, err := e.host.node.PodVolumes(uid)
 			if err != nil {
 				continue // the directory goes, or is on a file system that may hang: then it is no plain one
 			}
@@ -78,27 +78,27 @@ func (e *enumerator) addPlainDir(to map[device][]*plainDir, place kubelet.Volume
 	if place.Plugin != kubelet.CSIPlugin || !e.scope.Includes(place.PodUID, place.Name) {
 		return
 	}
-	point := e.node.VolumePoint(place)
-	if _, mounted := e.visibleMounts[point]; mounted {
+	point := e.host.node.VolumePoint(place)
+	if _, mounted := e.host.visibleMounts[point]; mounted {
 		return
 	}
-	if _, err := kubelet.ReadVolumeRecordAt(e.table, point); err != nil {
+	if _, err := kubelet.ReadVolumeRecordAt(e.host.table, point); err != nil {
 		return
 	}
-	if disk, dir, ok := e.diskDir(point); ok {
+	if disk, dir, ok := e.host.diskDir(point); ok {
 		to[disk] = append(to[disk], &plainDir{place: place, point: point, dir: dir})
 	}
 }
 
 // notePlainDir notes that a mount of another namespace is of a plain directory in the place of a volume: a container has it,
 // and what that writes goes to the node's own disk. There is no code for it, so the volume is not judged.
-func (s *copySearch) notePlainDir(m mountns.Mount) {
-	for _, p := range s.plain[deviceOf(m.Mount)] {
+func (e *enumerator) notePlainDir(plain map[device][]*plainDir, m mountns.Mount) {
+	for _, p := range plain[deviceOf(m.Mount)] {
 		if _, in := mountinfo.Below(p.dir, unmarkedRoot(m.Mount)); !in || p.noted {
 			continue
 		}
 		p.noted = true
-		s.seen.Unknown.AddPlace(mountstate.Place{Pod: s.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
+		e.seen.Unknown.AddPlace(mountstate.Place{Pod: e.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
 			"nothing is mounted there, and mount namespace %s has that directory of the node's own disk at %q: what is written there does not "+
 				"get into the volume", m.Namespace, m.Point)})
 	}

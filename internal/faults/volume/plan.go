@@ -52,7 +52,7 @@ func (p *plannedAction) refusalText() string { return p.stays + ": " + p.refusal
 
 // actionOn is one about a mount of the volume that has a fault.
 func (v *Health) actionOn(kind fault.ActionKind, m mountns.Mount, of fault.Key) plannedAction {
-	pod, at := v.Pod, faults.MountOf(m)
+	pod, at := v.Evidence.Pod, faults.MountOf(m)
 	return plannedAction{mount: m, action: fault.Action{Kind: kind, For: []fault.Key{of}, Target: at.Point, Mount: &at, Pod: &pod}}
 }
 
@@ -67,10 +67,10 @@ func (v *Health) replacementOf(m mountns.Mount, of fault.Key) plannedAction {
 // copies.
 func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 	var all []plannedAction
-	if v.Code == fault.HungMount && o.Abort {
+	if v.Verdict.Code == fault.HungMount && o.Abort {
 		all = append(all, v.abortVolume())
 	}
-	if v.Code != "" {
+	if v.Verdict.Code != "" {
 		all = append(all, v.repairVolume(o)...)
 	}
 	for _, c := range v.Copies {
@@ -81,39 +81,39 @@ func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 
 // repairVolume is about the volume's own mount.
 func (v *Health) repairVolume(o PlanOptions) []plannedAction {
-	hung := v.Code == fault.HungMount
-	if v.isNodes() && !hung {
+	hung := v.Verdict.Code == fault.HungMount
+	if v.Evidence.isNodes() && !hung {
 		return v.planRemoval()
 	}
-	planned := v.replacementOf(v.Mount, v.finding().Key())
+	planned := v.replacementOf(v.Evidence.Mount, v.finding().Key())
 	planned.action.Safety = v.safetyReason()
-	planned.stays = fmt.Sprintf("the mount of volume %q at %q stays", v.Name, v.Point)
+	planned.stays = fmt.Sprintf("the mount of volume %q at %q stays", v.Evidence.Name, v.Evidence.Point)
 	going := v.goingReason()
 	switch {
 	case hung && !o.Abort:
 		planned.refuse(fault.NoAnswer, "it does not answer, but may recover; an abort must be requested, because it loses data that is not stored yet")
-	case v.isNodes():
+	case v.Evidence.isNodes():
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same")
 	case going != "":
 		planned.refuse(fault.PodGoes, "%s", going)
-	case v.Source == nil:
-		planned.refuse(v.noSource(), "%s", v.NoSourceReason)
-	case len(v.WrittenToNodeDisk) > 0:
+	case v.Replacement.Source == nil:
+		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
+	case len(v.Replacement.WrittenToNodeDisk) > 0:
 		planned.refuse(fault.HasData, "%s", v.keepWrittenAdvice())
-	case v.children > 0:
+	case v.Evidence.children > 0:
 		planned.refuse(fault.InUse, "other mounts lie on it")
-	case v.Answer.Stat.Inode != 0 && !v.Source.probedStat.Dir:
-		planned.refuse(fault.NotProven, "%q is no directory", v.Source.Path)
+	case v.Evidence.Answer.Stat.Inode != 0 && !v.Replacement.Source.probedStat.Dir:
+		planned.refuse(fault.NotProven, "%q is no directory", v.Replacement.Source.Path)
 	}
 	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
-		return i.replace(ctx, replaceOrder{Owner: v.Pod.UID}, v.Mount, v.Answer, v.Source)
+		return i.replace(ctx, replaceOrder{Owner: v.Evidence.Pod.UID}, v.Evidence.Mount, v.Evidence.Answer, v.Replacement.Source)
 	}
 	return []plannedAction{planned}
 }
 
 // goingReason says why nothing is put into a pod that is going: the kubelet unmounts its volumes.
 func (v *Health) goingReason() string {
-	switch podinfo.StateOf(v.spec.pod) {
+	switch podinfo.StateOf(v.Evidence.spec.pod) {
 	case fault.PodDeleting:
 		return "the pod is being deleted, and the kubelet unmounts its volumes"
 	case fault.PodEnded:
@@ -125,7 +125,7 @@ func (v *Health) goingReason() string {
 // noSource is why nothing can take the volume's place: the driver has nothing mounted that lives, or it is not known what
 // belongs there.
 func (v *Health) noSource() fault.RefusalReason {
-	if v.Code != fault.VolumeIOError && v.Record != nil && (v.Staging == nil || v.StagingAnswer.State != probe.Alive) {
+	if v.Verdict.Code != fault.VolumeIOError && v.Evidence.Record != nil && (v.Evidence.Staging == nil || v.Evidence.StagingAnswer.State != probe.Alive) {
 		return fault.AwaitsDriver
 	}
 	return fault.NoSource
@@ -135,36 +135,36 @@ func (v *Health) noSource() fault.RefusalReason {
 func (v *Health) keepWrittenAdvice() string {
 	return fmt.Sprintf("the pod has written to the node's own disk (%s), which the volume would hide. Stop what writes there, copy it "+
 		"while it can be reached, as with \"cp -a %s/. %s/\", empty the directory, and try again. On the disk it lies at %q below the "+
-		"mount that covers it", strings.Join(v.WrittenToNodeDisk, ", "), v.Point, v.Source.Path, v.stagedLocation().Covered)
+		"mount that covers it", strings.Join(v.Replacement.WrittenToNodeDisk, ", "), v.Evidence.Point, v.Replacement.Source.Path, v.Evidence.stagedLocation().Covered)
 }
 
 // safetyReason says why the volume's mount can be replaced.
 func (v *Health) safetyReason() string {
-	if v.Source == nil {
+	if v.Replacement.Source == nil {
 		return ""
 	}
 	return fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel cannot do that, only an unused mount is replaced",
-		strings.Join(v.Reasons, "; "), v.Source.Path, v.Source.Reason)
+		strings.Join(v.Verdict.Reasons, "; "), v.Replacement.Source.Path, v.Replacement.Source.Reason)
 }
 
 // replaceCopy is about a copy.
 func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	health := c.volume
 	choice := health.replacementOf(c.Mount, c.finding().Key())
-	choice.stays = fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays", health.Name, c.Point, c.Namespace)
+	choice.stays = fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays", health.Evidence.Name, c.Mount.Point, c.Mount.Namespace)
 	going := health.goingReason()
 	switch {
-	case c.Code == fault.HungMount && !o.Abort:
+	case c.Verdict.Code == fault.HungMount && !o.Abort:
 		choice.refuse(fault.NoAnswer, "it does not answer, but may recover")
 	case going != "":
 		choice.refuse(fault.PodGoes, "%s", going)
-	case health.Source == nil && health.isNodes():
-		choice.refuse(fault.NodeMount, "%s", health.NoSourceReason)
-	case health.Source == nil:
-		choice.refuse(health.noSource(), "%s", health.NoSourceReason)
+	case health.Replacement.Source == nil && health.Evidence.isNodes():
+		choice.refuse(fault.NodeMount, "%s", health.Replacement.NoSourceReason)
+	case health.Replacement.Source == nil:
+		choice.refuse(health.noSource(), "%s", health.Replacement.NoSourceReason)
 	case !c.Decision.Replaceable, c.Source == nil:
 		choice.refuse(fault.NotProven, "%s", c.Decision.Reason)
-	case len(health.WrittenToNodeDisk) > 0:
+	case len(health.Replacement.WrittenToNodeDisk) > 0:
 		choice.refuse(fault.HasData, "%s", health.keepWrittenAdvice())
 	default:
 		choice.action.Safety = fmt.Sprintf("%s; %q takes its place: %s; the new mount goes beneath the old one first; if the kernel "+
@@ -178,19 +178,19 @@ func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 
 // abortVolume is about the connection of a volume that hangs.
 func (v *Health) abortVolume() plannedAction {
-	planned := v.actionOn(fault.Abort, v.Mount, v.finding().Key())
+	planned := v.actionOn(fault.Abort, v.Evidence.Mount, v.finding().Key())
 	planned.action.Safety = fmt.Sprintf("%s; the connection serves only device %s; it is aborted only after another %s without an answer; "+
 		"then all calls that wait for it fail, and each of its mounts is dead",
-		strings.Join(v.Reasons, "; "), deviceOf(v.Mount.Mount), defaultSilence)
+		strings.Join(v.Verdict.Reasons, "; "), deviceOf(v.Evidence.Mount.Mount), defaultSilence)
 	planned.action.Loss = fmt.Sprintf("data in flight: writes that the daemon has not stored are lost, for this pod and "+
-		"the %d others that share the file system", v.SharedWithCount)
-	planned.stays = fmt.Sprintf("the connection of the mount at %q stays", v.Mount.Point)
+		"the %d others that share the file system", v.Surroundings.SharedWithCount)
+	planned.stays = fmt.Sprintf("the connection of the mount at %q stays", v.Evidence.Mount.Point)
 	switch {
-	case v.isNodes():
+	case v.Evidence.isNodes():
 		planned.refuse(fault.NodeMount, "it is not the kubelet's")
-	case v.Mount.Major != 0 || !strings.HasPrefix(v.Mount.FSType, "fuse"):
-		planned.refuse(fault.NotProven, "it is of type %q: only FUSE has a connection that can be aborted", v.Mount.FSType)
+	case v.Evidence.Mount.Major != 0 || !strings.HasPrefix(v.Evidence.Mount.FSType, "fuse"):
+		planned.refuse(fault.NotProven, "it is of type %q: only FUSE has a connection that can be aborted", v.Evidence.Mount.FSType)
 	}
-	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Mount) }
+	planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.abort(ctx, v.Evidence.Mount) }
 	return planned
 }

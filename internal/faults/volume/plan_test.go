@@ -19,8 +19,8 @@ func TestPlan(t *testing.T) {
 	dead, hung := errorAnswer(probe.Disconnected, sys.ENOTCONN), errorAnswer(probe.Hung, 0)
 	replaceable := Decision{Replaceable: true, Reason: "the runtime made it"}
 	copyOf := func(v *Health, d Decision) {
-		c := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: v.Answer, Decision: d}
-		c.judgeAnswer(nil, nil)
+		c := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: v.Evidence.Answer, Decision: d}
+		c.judge(nil, nil)
 		v.Copies = append(v.Copies, c)
 	}
 	for name, c := range map[string]struct {
@@ -41,16 +41,16 @@ func TestPlan(t *testing.T) {
 			[]string{"must be requested", "but may recover"}},
 		"hung, to be aborted": {stagedEvidence("/v", hung, aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true},
 			[]fault.ActionKind{fault.Abort, fault.Replace}, nil},
-		"hung, and no FUSE": {stagedEvidence("/v", hung, hung, probe.Answer{}), func(v *Health) { v.Mount.FSType = "nfs4" }, PlanOptions{Abort: true}, nil,
+		"hung, and no FUSE": {stagedEvidence("/v", hung, hung, probe.Answer{}), func(v *Health) { v.Evidence.Mount.FSType = "nfs4" }, PlanOptions{Abort: true}, nil,
 			[]string{"only FUSE has a connection", "is not alive either"}},
 		"hung hostPath": {hostPathEvidence("/m", hung, probe.Answer{}), func(*Health) {}, PlanOptions{Abort: true}, nil,
 			[]string{"is not the kubelet's", "is not the kubelet's"}},
-		"a mount lies on it": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { v.children = 1 }, PlanOptions{}, nil,
+		"a mount lies on it": {stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()), func(v *Health) { v.Evidence.children = 1 }, PlanOptions{}, nil,
 			[]string{"other mounts lie on it"}},
 		"written to the node's disk": {stagedEvidence("/k/v", aliveAnswer(), aliveAnswer(), aliveAnswer()).onNodeDisk(), func(v *Health) {
-			v.WrittenToNodeDisk = []string{"file"}
+			v.Replacement.WrittenToNodeDisk = []string{"file"}
 			copyOf(v, replaceable)
-			v.Copies[0].Code = fault.DeletedVolumeSource
+			v.Copies[0].Verdict.Code = fault.DeletedVolumeSource
 		}, PlanOptions{}, nil, []string{"cp -a", "cp -a"}},
 		"the source is a file": {stagedEvidence("/v", aliveAnswer(unbindable), aliveAnswer(), aliveAnswer(file)), func(*Health) {}, PlanOptions{}, nil, []string{"is no directory"}},
 		"no right to ask":      {stagedEvidence("/v", errorAnswer(probe.Denied, sys.EACCES), aliveAnswer(), aliveAnswer()), func(*Health) {}, PlanOptions{Abort: true}, nil, nil},

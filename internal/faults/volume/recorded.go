@@ -53,9 +53,9 @@ type RecordedCopy struct {
 func (s *Survey) Record() Recording {
 	recording := Recording{Namespace: s.Namespace, Coverage: recordedCoverage{s.Coverage, s.Unknown.Places, s.Unknown.Gaps}, Volumes: []RecordedVolume{}}
 	for _, health := range s.Volumes {
-		of := RecordedVolume{Evidence: health.Evidence, WrittenToNodeDisk: health.WrittenToNodeDisk, Surroundings: health.Surroundings}
-		if health.Staging != nil {
-			of.Location = &health.Staging.location
+		of := RecordedVolume{Evidence: health.Evidence, WrittenToNodeDisk: health.Replacement.WrittenToNodeDisk, Surroundings: health.Surroundings}
+		if health.Evidence.Staging != nil {
+			of.Location = &health.Evidence.Staging.location
 		}
 		for _, c := range health.Copies {
 			of.Copies = append(of.Copies, RecordedCopy{c.Mount, c.Holder, c.SubPath, c.Answer, c.Decision, c.Source, c.origin.onHost})
@@ -90,14 +90,14 @@ func (r RecordedVolume) healthOf(pod *corev1.Pod) *Health {
 		evidence.Staging = &staging
 	}
 	health := &Health{Evidence: evidence, Verdict: Judge(evidence), Surroundings: r.Surroundings}
-	health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
-	health.WrittenToNodeDisk = r.WrittenToNodeDisk
+	health.Replacement.Source, health.Replacement.NoSourceReason = findSource(&health.Evidence, health.Verdict)
+	health.Replacement.WrittenToNodeDisk = r.WrittenToNodeDisk
 	for _, of := range r.Copies {
 		c := Copy{
 			Mount: of.Mount, Holder: of.Holder, SubPath: of.SubPath, Answer: of.Answer, Decision: of.Decision, Source: of.Source,
 			volume: health, origin: copyOrigin{onHost: of.OnHost},
 		}
-		if c.Verdict = judgeCopy(c.judgeEvidence()); c.Code != "" {
+		if c.Verdict = judgeCopy(c.judgeEvidence()); c.Verdict.Code != "" {
 			health.Copies = append(health.Copies, &c)
 		}
 	}

@@ -48,9 +48,9 @@ func TestRecordingIsJudgedAgain(t *testing.T) {
 			}}
 			around := Surroundings{DaemonNotes: []string{"it is served"}, Daemon: &fault.Process{PID: 9}, SharedWithCount: 1}
 			health := &Health{Evidence: e, Verdict: Judge(e), Surroundings: around}
-			health.Source, health.NoSourceReason = findSource(&health.Evidence, health.Verdict)
-			if health.Code != c.want {
-				t.Fatalf("judged %q, want %q", health.Code, c.want)
+			health.Replacement.Source, health.Replacement.NoSourceReason = findSource(&health.Evidence, health.Verdict)
+			if health.Verdict.Code != c.want {
+				t.Fatalf("judged %q, want %q", health.Verdict.Code, c.want)
 			}
 			text, err := json.Marshal((&Survey{Volumes: []*Health{health}, Unknown: mountstate.Unknown{Gaps: []mountstate.Gap{{What: "x", Why: "y"}}}}).Record())
 			if err != nil {

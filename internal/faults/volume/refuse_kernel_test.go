@@ -150,11 +150,11 @@ func TestCopiesOfOthers(t *testing.T) {
 			health := s.inspectVolume()
 			actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 			s.must(err)
-			if len(actions) != 2 || len(refusals) > 0 || health.ForeignCopies == 0 {
-				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.ForeignCopies, actions, refusals)
+			if len(actions) != 2 || len(refusals) > 0 || health.Surroundings.ForeignCopies == 0 {
+				t.Errorf("%d foreign copies, actions %+v, refusals %q", health.Surroundings.ForeignCopies, actions, refusals)
 			}
 			for _, f := range health.Findings() {
-				if f.Pod.UID != health.Pod.UID {
+				if f.Pod.UID != health.Evidence.Pod.UID {
 					t.Errorf("found in pod %q: %+v", f.Pod.UID, f)
 				}
 			}
@@ -177,8 +177,8 @@ func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) 
 	health := s.inspectVolume()
 	actions, refusals, err := s.i.Plan(s.t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if health.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
-		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Code, len(actions), actions, refusals, steps, why)
+	if health.Verdict.Code != fault.DisconnectedFUSE || len(actions) != steps || !strings.Contains(strings.Join(refusals, "\n"), why) {
+		s.t.Errorf("%s, %d actions %+v, refusals %q; want %d, and %q", health.Verdict.Code, len(actions), actions, refusals, steps, why)
 	}
 	tried := 0
 	for _, finding := range health.Findings() {
@@ -287,8 +287,8 @@ func TestDriverMountsAgainItself(t *testing.T) {
 			}
 			s.must(sys.BindMount(filepath.Join(s.g, deepDir), s.p))
 			v := s.inspectVolume()
-			if v.Code != "" || len(v.Copies) != 3 || len(v.HiddenMounts) != map[bool]int{true: 0, false: 1}[unmount] {
-				t.Fatalf("%s, copies %+v, beneath %+v", v.Code, v.Copies, v.HiddenMounts)
+			if v.Verdict.Code != "" || len(v.Copies) != 3 || len(v.Evidence.HiddenMounts) != map[bool]int{true: 0, false: 1}[unmount] {
+				t.Fatalf("%s, copies %+v, beneath %+v", v.Verdict.Code, v.Copies, v.Evidence.HiddenMounts)
 			}
 			if actions, refusals := s.repairVolume(); len(actions) != 3 || readInContainer(c.PID, "data/data") != "new" || readInContainer(c.PID, "sub/data") != "new" {
 				t.Errorf("actions %+v, refusals %q, the container reads %q", actions, refusals, readInContainer(c.PID, "data/data"))
@@ -305,8 +305,8 @@ func TestServiceOfTheNode(t *testing.T) {
 	s.remount("new")
 	before := mountKeysOf(t, d.PID)
 	v := s.inspectVolume()
-	if len(v.Copies) != 0 || v.ForeignCopies != 1 || len(v.Findings()) != 1 {
-		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.ForeignCopies, v.Findings())
+	if len(v.Copies) != 0 || v.Surroundings.ForeignCopies != 1 || len(v.Findings()) != 1 {
+		t.Fatalf("copies = %+v, %d foreign, findings %+v", v.Copies, v.Surroundings.ForeignCopies, v.Findings())
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
 	s.must(err)
@@ -330,7 +330,7 @@ func TestHostPath(t *testing.T) {
 	look := func() *volume.Health {
 		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
 		s.must(err)
-		if len(survey.Volumes) != 1 || survey.Volumes[0].Plugin != volume.HostPathPlugin {
+		if len(survey.Volumes) != 1 || survey.Volumes[0].Evidence.Plugin != volume.HostPathPlugin {
 			t.Fatalf("volumes = %+v", survey.Volumes)
 		}
 		return survey.Volumes[0]
@@ -342,15 +342,15 @@ func TestHostPath(t *testing.T) {
 	health := look()
 	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if health.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
-		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Code, health.Copies, actions, refusals)
+	if health.Verdict.Code != fault.DisconnectedFUSE || len(health.Copies) != 1 || len(actions) > 0 || len(refusals) != 2 {
+		t.Errorf("%s, copies %+v, actions %+v, refusals %q", health.Verdict.Code, health.Copies, actions, refusals)
 	}
 	s.remount("new")
 	health = look()
 	actions, refusals, err = s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
-	if health.Code != "" || len(actions) != 1 {
-		t.Fatalf("%s, actions %+v, refusals %q", health.Code, actions, refusals)
+	if health.Verdict.Code != "" || len(actions) != 1 {
+		t.Fatalf("%s, actions %+v, refusals %q", health.Verdict.Code, actions, refusals)
 	}
 	_, err = s.i.Apply(t.Context(), actions[0])
 	s.must(err)

@@ -40,7 +40,7 @@ type RemovalFacts struct {
 
 // isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
 func (v *Health) isDeadMount() bool {
-	return v.isNodes() && v.Container == "" && v.Plugin != localPlugin && v.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Mount.FSType, "fuse")
+	return v.Evidence.isNodes() && v.Evidence.Container == "" && v.Evidence.Plugin != localPlugin && v.Verdict.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Evidence.Mount.FSType, "fuse")
 }
 
 // addRemovalFacts asks what decides on the removal of dead mounts. No file system is asked.
@@ -59,23 +59,23 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 	runtime, _ := i.Runtime.(cri.PodRuntime)
 	runs := map[string]string{} // by UID of the pod
 	for _, v := range dead {
-		v.Removal.Asked = true
-		for _, m := range v.HiddenMounts {
-			v.Removal.Alive = append(v.Removal.Alive, control != nil && connectionLives(control, m))
+		v.Evidence.Removal.Asked = true
+		for _, m := range v.Evidence.HiddenMounts {
+			v.Evidence.Removal.Alive = append(v.Evidence.Removal.Alive, control != nil && connectionLives(control, m))
 		}
-		if podinfo.StateOf(v.spec.pod) != fault.PodDeleting {
+		if podinfo.StateOf(v.Evidence.spec.pod) != fault.PodDeleting {
 			continue
 		}
-		what, asked := runs[v.Pod.UID]
+		what, asked := runs[v.Evidence.Pod.UID]
 		if !asked {
-			if what, err = cri.PodRuns(ctx, runtime, v.Pod.UID); err != nil {
+			if what, err = cri.PodRuns(ctx, runtime, v.Evidence.Pod.UID); err != nil {
 				what = "whether a process of it runs is not known: " + err.Error()
 			}
-			runs[v.Pod.UID] = what
+			runs[v.Evidence.Pod.UID] = what
 		}
-		v.Removal.PodRuns = what
-		if v.Plugin == HostPathPlugin {
-			if v.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
+		v.Evidence.Removal.PodRuns = what
+		if v.Evidence.Plugin == HostPathPlugin {
+			if v.Evidence.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
 				return err
 			}
 		}
@@ -94,13 +94,13 @@ func connectionLives(control *fuse.Control, m mountinfo.Mount) bool {
 
 // otherUser names another pod of the node that has a hostPath on the mount, or above it.
 func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
-	uids, err := e.node.PodUIDs(ctx)
+	uids, err := e.host.node.PodUIDs(ctx)
 	if err != nil {
 		return "", err
 	}
 	slices.Sort(uids)
 	for _, uid := range uids {
-		if uid == v.Pod.UID {
+		if uid == v.Evidence.Pod.UID {
 			continue
 		}
 		pod := e.podByUID(uid)
@@ -111,7 +111,7 @@ func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
 			if spec.HostPath == nil || podinfo.Ended(pod) {
 				continue
 			}
-			if at := path.Clean(spec.HostPath.Path); mountinfo.Within(v.Mount.Point, at) || mountinfo.Within(at, v.Mount.Point) {
+			if at := path.Clean(spec.HostPath.Path); mountinfo.Within(v.Evidence.Mount.Point, at) || mountinfo.Within(at, v.Evidence.Mount.Point) {
 				return fmt.Sprintf("pod %s/%s uses it, too", pod.Namespace, pod.Name), nil
 			}
 		}
@@ -122,36 +122,36 @@ func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
 // planRemoval is about a mount that no driver makes again: the dead one, and those dead ones that lie between it and a
 // living mount of the same source.
 func (v *Health) planRemoval() []plannedAction {
-	planned := v.removalOf(v.Mount)
+	planned := v.removalOf(v.Evidence.Mount)
 	dead, living := v.deadAboveLiving()
 	switch {
-	case v.Container != "":
+	case v.Evidence.Container != "":
 		planned.refuse(fault.NodeMount, "no driver mounts it again: the program that mounted it has to do that, and the container keeps "+
 			"the broken mount until it starts again")
-	case v.Plugin == localPlugin:
-		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Name)
-	case v.Code == fault.VolumeIOError:
+	case v.Evidence.Plugin == localPlugin:
+		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Evidence.Name)
+	case v.Verdict.Code == fault.VolumeIOError:
 		planned.refuse(fault.NoSource, "%s", noMountCures)
 	case !v.isDeadMount():
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same: the program that mounted it has to "+
 			"mount it again")
-	case v.children > 0:
+	case v.Evidence.children > 0:
 		planned.refuse(fault.InUse, "other mounts lie on it")
 	case living:
-		planned.action.Safety = v.Reason() + "; a mount of the same type and source lies beneath it, and its connection lives: nothing writes to the node's disk"
+		planned.action.Safety = v.Verdict.Reason() + "; a mount of the same type and source lies beneath it, and its connection lives: nothing writes to the node's disk"
 		all := []plannedAction{planned}
 		for _, m := range dead {
-			next := v.removalOf(mountns.Mount{Mount: m, Namespace: v.Mount.Namespace})
+			next := v.removalOf(mountns.Mount{Mount: m, Namespace: v.Evidence.Mount.Namespace})
 			next.action.Safety = planned.action.Safety
 			all = append(all, next)
 		}
 		return all
-	case podinfo.StateOf(v.spec.pod) == fault.PodDeleting:
+	case podinfo.StateOf(v.Evidence.spec.pod) == fault.PodDeleting:
 		v.decideGoing(&planned)
 	default:
 		by := "unmount it"
-		if fault.IsWord(v.Mount.Point) {
-			by = "type: umount -- " + fault.Quote(v.Mount.Point)
+		if fault.IsWord(v.Evidence.Mount.Point) {
+			by = "type: umount -- " + fault.Quote(v.Evidence.Mount.Point)
 		}
 		planned.refuse(fault.NodeMount, "without it, writes go to the node's own disk: start the program that mounts it first, then %s", by)
 	}
@@ -161,14 +161,14 @@ func (v *Health) planRemoval() []plannedAction {
 // decideGoing decides about a dead mount of a pod that is being deleted.
 func (v *Health) decideGoing(planned *plannedAction) {
 	switch {
-	case !v.Removal.Asked:
+	case !v.Evidence.Removal.Asked:
 		planned.refuse(fault.PodGoes, "whether something of the pod still runs was not asked")
-	case v.Removal.PodRuns != "":
-		planned.refuse(fault.PodGoes, "the last container of the pod has not ended: %s", v.Removal.PodRuns)
-	case v.Removal.UsedBy != "":
-		planned.refuse(fault.InUse, "%s", v.Removal.UsedBy)
+	case v.Evidence.Removal.PodRuns != "":
+		planned.refuse(fault.PodGoes, "the last container of the pod has not ended: %s", v.Evidence.Removal.PodRuns)
+	case v.Evidence.Removal.UsedBy != "":
+		planned.refuse(fault.InUse, "%s", v.Evidence.Removal.UsedBy)
 	default:
-		planned.action.Safety = v.Reason() + "; its pod is being deleted, no process of it runs, and no other pod uses the mount"
+		planned.action.Safety = v.Verdict.Reason() + "; its pod is being deleted, no process of it runs, and no other pod uses the mount"
 	}
 }
 
@@ -177,18 +177,20 @@ func (v *Health) removalOf(m mountns.Mount) plannedAction {
 	c := v.actionOn(fault.Unmount, m, v.finding().Key())
 	c.stays = fmt.Sprintf("the mount at %q stays", m.Point)
 	c.action.Loss, c.action.Lossless = "nothing: a connection that is gone never comes back; files that are open there keep failing", true
-	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) { return i.remove(ctx, v.Pod.UID, m) }
+	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
+		return i.remove(ctx, v.Evidence.Pod.UID, m)
+	}
 	return c
 }
 
 // deadAboveLiving lists the dead mounts between the volume's and the first living one of the same source. living is
 // false if there is none.
 func (v *Health) deadAboveLiving() (dead []mountinfo.Mount, living bool) {
-	for i, m := range slices.Backward(v.HiddenMounts) {
+	for i, m := range slices.Backward(v.Evidence.HiddenMounts) {
 		switch {
-		case i >= len(v.Removal.Alive) || !isSameSource(m, v.Mount.Mount):
+		case i >= len(v.Evidence.Removal.Alive) || !isSameSource(m, v.Evidence.Mount.Mount):
 			return nil, false
-		case v.Removal.Alive[i]:
+		case v.Evidence.Removal.Alive[i]:
 			return dead, true
 		}
 		dead = append(dead, m)
@@ -212,28 +214,6 @@ func (i *Inspector) remove(ctx context.Context, owner string, found mountns.Moun
 	return fault.Applied{Message: "unmounted the dead mount"}, nil
 }
 
-// removeDead unmounts the target if it is dead at that moment. It runs in the process that can be lost.
-func (o replaceOrder) removeDead(ctx context.Context) error {
-	return mount.Unmount(ctx, o.Target, mount.Options{Check: func(st mount.State) error {
-		root, err := mountns.Lookup(0, st.Point)
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		number, err := mountIDOf(root)
-		switch {
-		case err != nil:
-			return err
-		case number != st.UniqueID && number != uint64(st.MountInfoID):
-			return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
-		}
-		if state := probe.AskRoot(root).State; state != probe.Disconnected {
-			return fmt.Errorf("%w: its state is %s", errHealthy, state)
-		}
-		return nil
-	}})
-}
-
 // alreadyRemoved is about a mount that no plan is for any more.
 func (n *inspection) alreadyRemoved(want fault.Mount) (fault.Applied, error) {
 	if n.stands(want) {
@@ -255,11 +235,11 @@ func (n *inspection) isRemoved(want fault.Mount) (ok bool, how string) {
 		return false, fmt.Sprintf("the mount at %q is still there", want.Point)
 	}
 	for _, v := range n.volumes {
-		if v.Mount.Point != want.Point {
+		if v.Evidence.Mount.Point != want.Point {
 			continue
 		}
-		if v.Code != "" || v.Answer.State != probe.Alive {
-			return false, fmt.Sprintf("the dead mount at %q is gone, and the one beneath it: %s %s", want.Point, v.Code, v.Answer.State)
+		if v.Verdict.Code != "" || v.Evidence.Answer.State != probe.Alive {
+			return false, fmt.Sprintf("the dead mount at %q is gone, and the one beneath it: %s %s", want.Point, v.Verdict.Code, v.Evidence.Answer.State)
 		}
 		return true, fmt.Sprintf("the dead mount at %q is gone, and the mount beneath it answers", want.Point)
 	}

@@ -134,7 +134,7 @@ func (s *deadMountScene) podProcess() (end func()) {
 func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	s := newDeadMountScene(t, false)
 	server := s.serve()
-	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Inside {
+	if survey, err := s.i.Inspect(t.Context(), mountstate.Scope{}); err != nil || len(survey.Volumes) != 1 || len(survey.Broken()) != 0 || !survey.Volumes[0].Evidence.Inside {
 		t.Fatalf("healthy: %+v, %v", survey, err)
 	}
 	server.Kill()
@@ -268,7 +268,7 @@ func TestForgedRemovals(t *testing.T) {
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Broken() {
 		t.Fatalf("volumes %+v", survey.Volumes)
 	}
-	living := survey.Volumes[0].Mount
+	living := survey.Volumes[0].Evidence.Mount
 	point := *actions[0].Mount
 	point.ID, point.MountInfoID, point.ParentID = living.Unique, living.ID, living.Parent
 	root := point

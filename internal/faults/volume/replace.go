@@ -116,7 +116,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
 	if order.Remove {
-		err := order.MountNamespace.Do(func() error { return order.removeDead(ctx) })
+		err := order.MountNamespace.Do(func() error { return mount.Unmount(ctx, order.Target, mount.Options{Check: order.checkTarget}) })
 		return order.report(err, log, emit)
 	}
 	tree, err := order.cloneSource()
@@ -130,7 +130,7 @@ func runReplace(ctx context.Context, in []byte, emit func(v any) error) error {
 		if order.ReadOnly {
 			limits = sys.AttrReadOnly
 		}
-		return mount.Replace(ctx, order.Target, mount.ReplaceOptions{Tree: tree, Check: order.checkUnhealthy, Limits: limits})
+		return mount.Replace(ctx, order.Target, mount.ReplaceOptions{Tree: tree, Check: order.checkTarget, Limits: limits})
 	})
 	return order.report(err, log, emit)
 }

@@ -17,15 +17,15 @@ const maxSharedWith = 100
 func (e *enumerator) addSharing(volumes []*Health) {
 	users := e.podsByDevice(volumes)
 	for _, health := range volumes {
-		if health.Code == "" || health.stagedLocation().OnNodeDisk { // all pods share the node's own disk
+		if health.Verdict.Code == "" || health.Evidence.stagedLocation().OnNodeDisk { // all pods share the node's own disk
 			continue
 		}
-		for _, pod := range users[deviceOf(health.Mount.Mount)] {
-			if pod.UID == health.Pod.UID {
+		for _, pod := range users[deviceOf(health.Evidence.Mount.Mount)] {
+			if pod.UID == health.Evidence.Pod.UID {
 				continue
 			}
-			if health.SharedWithCount++; len(health.SharedWith) < maxSharedWith {
-				health.SharedWith = append(health.SharedWith, pod)
+			if health.Surroundings.SharedWithCount++; len(health.Surroundings.SharedWith) < maxSharedWith {
+				health.Surroundings.SharedWith = append(health.Surroundings.SharedWith, pod)
 			}
 		}
 	}
@@ -35,12 +35,12 @@ func (e *enumerator) addSharing(volumes []*Health) {
 func (e *enumerator) podsByDevice(volumes []*Health) map[device][]fault.Pod {
 	users := map[device][]fault.Pod{}
 	for _, v := range volumes {
-		if v.Code != "" && v.Mount.ID != 0 {
-			users[deviceOf(v.Mount.Mount)] = nil
+		if v.Verdict.Code != "" && v.Evidence.Mount.ID != 0 {
+			users[deviceOf(v.Evidence.Mount.Mount)] = nil
 		}
 	}
-	for point, m := range e.visibleMounts {
-		place, ok := e.node.ParseVolume(point)
+	for point, m := range e.host.visibleMounts {
+		place, ok := e.host.node.ParseVolume(point)
 		_, broken := users[deviceOf(m)]
 		if !ok || !broken {
 			continue

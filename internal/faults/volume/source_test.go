@@ -56,7 +56,7 @@ func TestFindSource(t *testing.T) {
 // healthOf judges a volume as an inspection does.
 func healthOf(e *Evidence) *Health {
 	v := &Health{Evidence: *e, Verdict: Judge(*e)}
-	v.Source, v.NoSourceReason = findSource(e, v.Verdict)
+	v.Replacement.Source, v.Replacement.NoSourceReason = findSource(e, v.Verdict)
 	return v
 }
 
@@ -73,11 +73,11 @@ func TestDecideCopy(t *testing.T) {
 		"the whole volume":    {func(*Copy) {}, nil, nil, "/g/v", ""},
 		"not to be replaced":  {func(c *Copy) { c.Decision = refuseReplacement("it is another's") }, nil, nil, "/g/v", "it is another's"},
 		"no reason was given": {func(c *Copy) { c.Decision = Decision{} }, nil, nil, "/g/v", "connection to the daemon"},
-		"no source":           {func(c *Copy) { c.volume.Source = nil }, nil, nil, "", ""},
+		"no source":           {func(c *Copy) { c.volume.Replacement.Source = nil }, nil, nil, "", ""},
 		"a subPath":           {func(c *Copy) { c.SubPath = "a" }, &here, nil, "/g/v/a", ""},
 		"a subPath is gone":   {func(c *Copy) { c.SubPath = "a" }, &missing, nil, "", `there is no "/g/v/a"`},
-		"another type":        {func(c *Copy) { c.FSType = "fuse.y" }, nil, nil, "/g/v", `of type "fuse.y", and the source of type "fuse.x"`},
-		"another type, and a bind of the kubelet": {func(c *Copy) { c.FSType, c.origin.onHost = "fuse.y", true }, nil, nil, "/g/v", ""},
+		"another type":        {func(c *Copy) { c.Mount.FSType = "fuse.y" }, nil, nil, "/g/v", `of type "fuse.y", and the source of type "fuse.x"`},
+		"another type, and a bind of the kubelet": {func(c *Copy) { c.Mount.FSType, c.origin.onHost = "fuse.y", true }, nil, nil, "/g/v", ""},
 		"the spec's link leads there":             {func(c *Copy) { c.SubPath, c.origin.specSubPath = "a", "link" }, &here, &here, "/g/v/a", ""},
 		"the spec's link leads elsewhere":         {func(c *Copy) { c.SubPath, c.origin.specSubPath = "a", "link" }, &here, &there, "/g/v/a", "does not lead there"},
 		"the spec's link leads out of the volume": {func(c *Copy) { c.SubPath, c.origin.specSubPath = "a", "link" }, &here, &missing, "/g/v/a", "does not lead there"},
@@ -86,9 +86,9 @@ func TestDecideCopy(t *testing.T) {
 		v := healthOf(stagedEvidence("/v", dead, aliveAnswer(), aliveAnswer()))
 		x := &Copy{Mount: mountAt49(9, "/v", "/data"), volume: v, Answer: dead, Decision: Decision{Replaceable: true, Reason: "the runtime made it"}}
 		c.change(x)
-		x.judgeAnswer(c.sub, c.inSpec)
-		if (x.Source == nil) != (c.source == "") || x.Source != nil && x.Source.Path != c.source || x.Code != fault.DisconnectedFUSE {
-			t.Errorf("%s: %q, source %+v, want %q", name, x.Code, x.Source, c.source)
+		x.judge(c.sub, c.inSpec)
+		if (x.Source == nil) != (c.source == "") || x.Source != nil && x.Source.Path != c.source || x.Verdict.Code != fault.DisconnectedFUSE {
+			t.Errorf("%s: %q, source %+v, want %q", name, x.Verdict.Code, x.Source, c.source)
 		}
 		if x.Decision.Replaceable != (c.refusal == "") || !strings.Contains(x.Decision.Reason, c.refusal) {
 			t.Errorf("%s: %+v, want %q", name, x.Decision, c.refusal)

@@ -25,7 +25,7 @@ func TestHealthy(t *testing.T) {
 		before, inside := s.Mounts(), mountKeysOf(t, c.PID)
 		for range 2 {
 			v := s.inspectVolume()
-			if v.Broken() || len(v.Findings()) > 0 || v.Source == nil || v.Staging == nil {
+			if v.Broken() || len(v.Findings()) > 0 || v.Replacement.Source == nil || v.Evidence.Staging == nil {
 				t.Errorf("%+v, findings %+v, want a healthy one", v, v.Findings())
 			}
 		}
@@ -92,8 +92,8 @@ func TestStates(t *testing.T) {
 			container := s.startContainer()
 			c.happen(s)
 			v := s.inspectVolume()
-			if v.Code != c.code || !strings.Contains(strings.Join(v.Reasons, "\n"), c.evidence) || v.Source == nil || len(v.Copies) != c.copies {
-				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Code, v.Reasons, v.Source, v.NoSourceReason, v.Copies)
+			if v.Verdict.Code != c.code || !strings.Contains(strings.Join(v.Verdict.Reasons, "\n"), c.evidence) || v.Replacement.Source == nil || len(v.Copies) != c.copies {
+				t.Fatalf("%s, evidence %q, source %+v (%s), copies %+v", v.Verdict.Code, v.Verdict.Reasons, v.Replacement.Source, v.Replacement.NoSourceReason, v.Copies)
 			}
 			if f := v.Findings(); len(f) != 1+c.copies || f[0].Pod.Name != "web" || f[0].Mount.MountInfoID == 0 {
 				t.Errorf("findings = %+v", f)
@@ -165,11 +165,11 @@ func TestSplit(t *testing.T) {
 	s.startDaemon("new")
 	before, inside := s.Mounts(), mountKeysOf(t, c.PID)
 	health := s.inspectVolume()
-	if health.Code != fault.DeletedVolumeSource || !strings.Contains(health.Reasons[0], "data is being split") {
-		t.Fatalf("%s, %q", health.Code, health.Reasons)
+	if health.Verdict.Code != fault.DeletedVolumeSource || !strings.Contains(health.Verdict.Reasons[0], "data is being split") {
+		t.Fatalf("%s, %q", health.Verdict.Code, health.Verdict.Reasons)
 	}
-	if len(health.Copies) != 3 || len(health.WrittenToNodeDisk) != 1 {
-		t.Fatalf("%s, %q, split %q, copies %+v", health.Code, health.Reasons, health.WrittenToNodeDisk, health.Copies)
+	if len(health.Copies) != 3 || len(health.Replacement.WrittenToNodeDisk) != 1 {
+		t.Fatalf("%s, %q, split %q, copies %+v", health.Verdict.Code, health.Verdict.Reasons, health.Replacement.WrittenToNodeDisk, health.Copies)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
@@ -194,9 +194,9 @@ func TestSplitAndRemoved(t *testing.T) {
 	s.must(os.Remove(under))
 	s.startDaemon("new")
 	v := s.inspectVolume()
-	why := strings.Join(v.Reasons, "\n")
-	if v.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
-		t.Fatalf("%s, %q", v.Code, v.Reasons)
+	why := strings.Join(v.Verdict.Reasons, "\n")
+	if v.Verdict.Code != fault.DeletedVolumeSource || !strings.Contains(why, "lost its name") || !strings.Contains(why, "data is being split") {
+		t.Fatalf("%s, %q", v.Verdict.Code, v.Verdict.Reasons)
 	}
 	if actions, refusals := s.repairVolume(); len(actions) != 1 || s.Start(s.p) != nil {
 		t.Errorf("actions %+v, refusals %q, start: %v", actions, refusals, s.Start(s.p))
@@ -214,8 +214,8 @@ func TestHung(t *testing.T) {
 	if sys.HasFUSEServer.Probe() != nil {
 		why = "it is not known which process serves"
 	}
-	if health.Code != fault.HungMount || health.Source != nil || !strings.Contains(strings.Join(health.DaemonNotes, "\n"), why) {
-		t.Fatalf("%s, source %+v, fate %q, want %q", health.Code, health.Source, health.DaemonNotes, why)
+	if health.Verdict.Code != fault.HungMount || health.Replacement.Source != nil || !strings.Contains(strings.Join(health.Surroundings.DaemonNotes, "\n"), why) {
+		t.Fatalf("%s, source %+v, fate %q, want %q", health.Verdict.Code, health.Replacement.Source, health.Surroundings.DaemonNotes, why)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), health, volume.PlanOptions{})
 	s.must(err)
@@ -250,8 +250,8 @@ func TestHungWithSource(t *testing.T) {
 	s.stopDaemon()
 	s.remount("new")
 	v := s.inspectVolume()
-	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Source == nil {
-		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Source)
+	if actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{}); err != nil || len(actions) > 0 || v.Replacement.Source == nil {
+		t.Fatalf("actions %+v, refusals %q, %v, source %+v, want that nothing is done unasked", actions, refusals, err, v.Replacement.Source)
 	}
 	actions, refusals, err := s.i.Plan(t.Context(), v, volume.PlanOptions{Abort: true})
 	s.must(err)

@@ -36,9 +36,10 @@ type unclaimed struct {
 
 // unclaimedMount is one of them.
 type unclaimedMount struct {
-	*Copy
+	found  *Copy
 	podUID string
 	other  *otherNamespace
+	from   string // the path of the host from which the runtime has mounted it; empty: it has not
 }
 
 // isRemote reports whether a file system waits for another machine or a process. An automounter is none: a container
@@ -46,21 +47,21 @@ type unclaimedMount struct {
 func isRemote(fsType string) bool { return mountns.MayHang(fsType) && fsType != "autofs" }
 
 // newUnclaimed notes which file systems are of volumes, and which others the kubelet's namespace has.
-func (s *copySearch) newUnclaimed(ctx context.Context) (unclaimed, error) {
+func newUnclaimed(ctx context.Context, h *hostMounts, volumes []*Health) (unclaimed, error) {
 	u := unclaimed{claimed: map[device]bool{}, onHost: map[device]bool{}, byDevice: map[device][]*unclaimedMount{}}
-	for _, m := range s.visibleMounts {
+	for _, m := range h.visibleMounts {
 		u.claimed[deviceOf(m)] = true
 	}
-	for _, v := range s.volumes {
-		u.claimed[deviceOf(v.Mount.Mount)] = true
+	for _, v := range volumes {
+		u.claimed[deviceOf(v.Evidence.Mount.Mount)] = true
 	}
-	for _, m := range s.table.Mounts() {
+	for _, m := range h.table.Mounts() {
 		if d := deviceOf(m); isRemote(m.FSType) && !u.claimed[d] {
 			u.onHost[d] = true
 		}
 	}
 	var err error
-	u.podUIDs, err = s.node.PodUIDs(ctx)
+	u.podUIDs, err = h.node.PodUIDs(ctx)
 	return u, err
 }
 
@@ -78,54 +79,42 @@ func (u *unclaimed) podOf(other *otherNamespace) string {
 	return ""
 }
 
-// addUnclaimed notes a mount of a container that is of no volume.
+// addUnclaimed notes a mount of a container that is of no volume. Two kinds are not the pod's. A mount that came with a
+// directory of the kubelet's, as in the container of a driver, is a copy of the volume of another pod. A mount that came with
+// the root directory of the node, as in the container of an exporter, is the node's, or of another kubelet there.
 func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
-	d := deviceOf(c.Mount.Mount)
-	if s.scope.Volume != "" || other.workloadMade || !isRemote(c.FSType) || s.unclaimed.claimed[d] || s.isOfKubelet(c, other) ||
-		cameWithHost(c, other) {
+	d, scope := deviceOf(c.Mount.Mount), s.enumerator.scope
+	if scope.Volume != "" || other.workloadMade || !isRemote(c.Mount.FSType) || s.unclaimed.claimed[d] {
 		return
+	}
+	var from string
+	if record, below, ok := recordAbove(c.Mount.Point, other); ok {
+		if path.Clean(record.HostPath) == "/" {
+			return
+		}
+		from = path.Join(record.HostPath, below)
+	}
+	for _, name := range []string{c.Mount.Point, from} {
+		if strings.Contains(name+"/", s.host.node.PodsDir()+"/") || strings.Contains(name+"/", s.host.node.PluginsDir()+"/") {
+			return
+		}
 	}
 	uid := s.unclaimed.podOf(other)
-	if uid == "" || s.scope.PodUID != "" && uid != s.scope.PodUID || !s.hasRoom(c) {
+	if uid == "" || scope.PodUID != "" && uid != scope.PodUID || !s.hasRoom(c) {
 		return
 	}
-	s.unclaimed.byDevice[d] = append(s.unclaimed.byDevice[d], &unclaimedMount{c, uid, other})
+	s.unclaimed.byDevice[d] = append(s.unclaimed.byDevice[d], &unclaimedMount{c, uid, other, from})
 }
 
-// isOfKubelet reports whether the mount came with a directory of the kubelet's, as in the container of a driver: it is a
-// copy of the volume of another pod.
-func (s *copySearch) isOfKubelet(c *Copy, other *otherNamespace) bool {
-	return slices.ContainsFunc([]string{c.Point, hostPlaceOf(c, other)}, func(name string) bool {
-		return strings.Contains(name+"/", s.node.PodsDir()+"/") || strings.Contains(name+"/", s.node.PluginsDir()+"/")
-	})
-}
-
-// cameWithHost reports whether the mount came with the root directory of the node, as in the container of an exporter: it is
-// a mount of the node, or of another kubelet there, and no volume of the pod.
-func cameWithHost(c *Copy, other *otherNamespace) bool {
-	record, _, ok := recordAbove(c, other)
-	return ok && path.Clean(record.HostPath) == "/"
-}
-
-// hostPlaceOf is the path of the host from which the runtime has mounted what is at the point of the copy; empty if it has
-// not.
-func hostPlaceOf(c *Copy, other *otherNamespace) string {
-	record, below, ok := recordAbove(c, other)
-	if !ok {
-		return ""
-	}
-	return path.Join(record.HostPath, below)
-}
-
-// recordAbove is the runtime's record of the mount that is next above the point of the copy, or at it, and the way from there.
-func recordAbove(c *Copy, other *otherNamespace) (record cri.Mount, below string, ok bool) {
+// recordAbove is the runtime's record of the mount that is next above a point, or at it, and the way from there.
+func recordAbove(point string, other *otherNamespace) (record cri.Mount, below string, ok bool) {
 	if other.owner == nil {
 		return cri.Mount{}, "", false
 	}
 	longest := -1
 	for _, m := range other.owner.Mounts {
 		at := path.Clean("/" + m.ContainerPath)
-		if way, above := mountinfo.Below(at, c.Point); above && len(at) > longest {
+		if way, above := mountinfo.Below(at, point); above && len(at) > longest {
 			longest, record, below, ok = len(at), m, way, true
 		}
 	}
@@ -133,26 +122,26 @@ func recordAbove(c *Copy, other *otherNamespace) (record cri.Mount, below string
 }
 
 // judgeUnclaimed asks each of the file systems, and takes in those that are dead.
-func (s *copySearch) judgeUnclaimed(ctx context.Context) error {
+func (s *copySearch) judgeUnclaimed(ctx context.Context, prober *batchProber) error {
 	var all [][]*unclaimedMount
 	for _, list := range s.unclaimed.byDevice {
 		slices.SortFunc(list, func(a, b *unclaimedMount) int {
-			return cmp.Or(cmp.Compare(a.podUID, b.podUID), cmp.Compare(a.Namespace.Inode, b.Namespace.Inode), cmp.Compare(a.Point, b.Point))
+			return cmp.Or(cmp.Compare(a.podUID, b.podUID), cmp.Compare(a.found.Mount.Namespace.Inode, b.found.Mount.Namespace.Inode), cmp.Compare(a.found.Mount.Point, b.found.Mount.Point))
 		})
 		all = append(all, list)
 	}
 	slices.SortFunc(all, func(a, b []*unclaimedMount) int {
-		return cmp.Or(cmp.Compare(a[0].Minor, b[0].Minor), cmp.Compare(a[0].Major, b[0].Major))
+		return cmp.Or(cmp.Compare(a[0].found.Mount.Minor, b[0].found.Mount.Minor), cmp.Compare(a[0].found.Mount.Major, b[0].found.Mount.Major))
 	})
 	if len(all) > maxUnclaimed {
-		s.seen.Unknown.AddGap("file systems in containers that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked",
+		s.enumerator.seen.Unknown.AddGap("file systems in containers that are of no known volume", fmt.Sprintf("there are more than %d, and the others were not asked",
 			maxUnclaimed))
 		all = all[:maxUnclaimed]
 	}
-	if err := s.askUnclaimed(ctx, all); err != nil {
+	if err := askUnclaimed(ctx, prober, all); err != nil {
 		return err
 	}
-	return s.node.Do(ctx, func() error {
+	return s.host.node.Do(ctx, func() error {
 		for _, list := range all {
 			s.takeUnclaimed(list)
 		}
@@ -161,18 +150,18 @@ func (s *copySearch) judgeUnclaimed(ctx context.Context) error {
 }
 
 // askUnclaimed asks the first mount of each file system. If that has gone meanwhile, it asks the next one.
-func (s *copySearch) askUnclaimed(ctx context.Context, all [][]*unclaimedMount) error {
+func askUnclaimed(ctx context.Context, prober *batchProber, all [][]*unclaimedMount) error {
 	for n := range maxPasses {
 		var requests []probeRequest
 		for _, list := range all {
-			if n < len(list) && (n == 0 || list[0].Answer.State == probe.Gone) {
-				requests = append(requests, probeRequest{probeTarget(list[n].podUID, list[n].Copy.Mount, "", false), func(a probe.Answer) {
+			if n < len(list) && (n == 0 || list[0].found.Answer.State == probe.Gone) {
+				requests = append(requests, probeRequest{probeTarget(list[n].podUID, list[n].found.Mount, "", false), func(a probe.Answer) {
 					list[0], list[n] = list[n], list[0] // the one that was asked is the first
-					list[0].Answer = a
+					list[0].found.Answer = a
 				}})
 			}
 		}
-		if err := s.prober.askAll(ctx, requests); err != nil || len(requests) == 0 {
+		if err := prober.askAll(ctx, requests); err != nil || len(requests) == 0 {
 			return err
 		}
 	}
@@ -183,52 +172,52 @@ func (s *copySearch) askUnclaimed(ctx context.Context, all [][]*unclaimedMount) 
 // called inside the kubelet's namespace.
 func (s *copySearch) takeUnclaimed(list []*unclaimedMount) {
 	first := list[0]
-	verdict, whole := judgeAnswer(first.Answer, false), false
+	verdict, whole := judgeAnswer(first.found.Answer, false), false
 	switch {
 	case verdict.Code == fault.DisconnectedFUSE, verdict.Code == fault.HungMount:
 		whole = true // each mount of the file system is so
 	case verdict.Code == fault.VolumeIOError, verdict.Code == fault.StaleFileHandle:
-	case verdict.UnknownReason == "", verdict.Code != "", first.Answer.State == probe.Denied, first.Answer.State == probe.Gone:
+	case verdict.UnknownReason == "", verdict.Code != "", first.found.Answer.State == probe.Denied, first.found.Answer.State == probe.Gone:
 		return // it answers, or its owner refuses root, or it is not there any more
 	}
 	taken := map[mountns.Key]bool{}
 	for _, m := range list {
-		if key := m.Namespace.Key(); !taken[key] && (whole || unmarkedRoot(m.Copy.Mount.Mount) == unmarkedRoot(first.Copy.Mount.Mount)) && s.isVisible(m) {
-			taken[key] = true
-			s.takeUnclaimedMount(m, first.Answer, verdict)
+		key := m.found.Mount.Namespace.Key()
+		if taken[key] || !whole && unmarkedRoot(m.found.Mount.Mount) != unmarkedRoot(first.found.Mount.Mount) {
+			continue
 		}
+		if table := s.namespaces.tableOf(m.other); table != nil {
+			if top, ok := table.Top(m.found.Mount.Point); !ok || top.ID != m.found.Mount.ID {
+				continue // another mount hides it from its processes
+			}
+		}
+		taken[key] = true
+		s.takeUnclaimedMount(m, first.found.Answer, verdict)
 	}
-}
-
-// isVisible reports whether no other mount hides the mount from its processes.
-func (s *copySearch) isVisible(m *unclaimedMount) bool {
-	table := s.namespaces.tableOf(m.other)
-	if table == nil {
-		return true
-	}
-	top, ok := table.Top(m.Point)
-	return ok && top.ID == m.ID
 }
 
 // takeUnclaimedMount adds a mount to the volumes if its container is known and it is broken. Else it is not judged.
 func (s *copySearch) takeUnclaimedMount(m *unclaimedMount, answer probe.Answer, verdict Verdict) {
-	if verdict.Code == "" || m.Container == "" {
+	at, holder := m.found.Mount, m.found.Holder
+	if verdict.Code == "" || holder.Container == "" {
 		reason := cmp.Or(verdict.UnknownReason, verdict.Reason())
-		if m.Container == "" {
+		if holder.Container == "" {
 			reason += fmt.Sprintf("; process %d of the pod is in mount namespace %s, and which container that is, is not known: %s",
-				m.Namespace.PID, m.Namespace, m.other.ownerReason)
+				at.Namespace.PID, at.Namespace, m.other.ownerReason)
 		}
-		s.seen.Unknown.AddPlace(mountstate.Place{Pod: s.faultPod(m.podUID), Container: m.Container, Point: m.Point, Namespace: m.Namespace.String(), Reason: reason})
+		s.enumerator.seen.Unknown.AddPlace(mountstate.Place{
+			Pod: s.enumerator.faultPod(m.podUID), Container: holder.Container, Point: at.Point, Namespace: at.Namespace.String(), Reason: reason,
+		})
 		return
 	}
 	from := "the container runtime has not mounted it"
-	if at := hostPlaceOf(m.Copy, m.other); at != "" {
-		from = fmt.Sprintf("the container runtime has it from %q", at)
+	if m.from != "" {
+		from = fmt.Sprintf("the container runtime has it from %q", m.from)
 	}
-	answer.ID = mount.IDOf(m.Copy.Mount)
+	answer.ID = mount.IDOf(at)
 	e := Evidence{Answer: answer, Volume: Volume{
-		Pod: m.Pod, Container: m.Container, Point: m.Point, Mount: m.Copy.Mount, spec: podSpec{pod: s.podByUID(m.podUID)},
-		NoStagingReason: fmt.Sprintf("it is in mount namespace %s of %s, and of no volume that the kubelet keeps; %s", m.Namespace, m.describe(), from),
+		Pod: holder.Pod, Container: holder.Container, Point: at.Point, Mount: at, spec: podSpec{pod: s.enumerator.podByUID(m.podUID)},
+		NoStagingReason: fmt.Sprintf("it is in mount namespace %s of %s, and of no volume that the kubelet keeps; %s", at.Namespace, holder.describe(), from),
 	}}
 	s.volumes = append(s.volumes, &Health{Evidence: e, Verdict: Judge(e), Replacement: Replacement{NoSourceReason: e.NoStagingReason}})
 }

@@ -82,7 +82,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 			if len(actions) > 0 || len(refusals) != 1 {
 				t.Errorf("actions %+v, refusals %q", actions, refusals)
 			}
-			if again := survey.Record().Judge(func(string) *corev1.Pod { return nil }); len(again.Broken()) != 1 || again.Broken()[0].Code != f.Code {
+			if again := survey.Record().Judge(func(string) *corev1.Pod { return nil }); len(again.Broken()) != 1 || again.Broken()[0].Verdict.Code != f.Code {
 				t.Errorf("judged again: %+v", again.Volumes)
 			}
 		}

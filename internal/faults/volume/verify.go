@@ -59,8 +59,8 @@ func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, 
 // answersAgain reports whether a mount that did not answer does so now, if only with an error, or has gone itself.
 func (n *inspection) answersAgain(want fault.Mount) (ok bool, how string) {
 	for _, v := range n.volumes {
-		if faults.MountOf(v.Mount).Same(want) {
-			return v.Answer.State != probe.Hung && v.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Point, v.Answer.State)
+		if faults.MountOf(v.Evidence.Mount).Same(want) {
+			return v.Evidence.Answer.State != probe.Hung && v.Evidence.Answer.State != probe.NotProbed, fmt.Sprintf("the mount at %q: %s", v.Evidence.Point, v.Evidence.Answer.State)
 		}
 	}
 	return true, fmt.Sprintf("the mount at %q is gone", want.Point)

@@ -91,7 +91,7 @@ func inspectRole(args []string, ready func(string)) error {
 		}
 		codes := map[string]fault.Code{}
 		for _, v := range survey.Volumes {
-			codes[v.Name] = v.Code
+			codes[v.Evidence.Name] = v.Verdict.Code
 		}
 		if _, err := fmt.Fprintln(answers, time.Since(began).Milliseconds(), codes); err != nil {
 			return err

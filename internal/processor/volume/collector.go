@@ -83,7 +83,7 @@ type volumePlace struct {
 }
 
 func volumePlaceOf(h *volume.Health) volumePlace {
-	return volumePlace{h.Pod, h.Plugin, h.Name, h.Point}
+	return volumePlace{h.Evidence.Pod, h.Evidence.Plugin, h.Evidence.Name, h.Evidence.Point}
 }
 
 // listedMount is the mount that is visible at the place of a volume.
@@ -105,7 +105,7 @@ type listedCopy struct {
 }
 
 func listedCopyOf(c *volume.Copy) listedCopy {
-	return listedCopy{c.Code, c.Point, c.Namespace.Inode, c.Pod, c.Container}
+	return listedCopy{c.Verdict.Code, c.Mount.Point, c.Mount.Namespace.Inode, c.Holder.Pod, c.Holder.Container}
 }
 
 // Run looks at the volumes of the request's pod, or, if it names none, at all of the node.
@@ -133,18 +133,18 @@ func (c *Collector) Run(ctx context.Context, r processor.Request) (processor.Res
 
 func listVolume(health *volume.Health) listedVolume {
 	out := listedVolume{
-		volumePlace: volumePlaceOf(health), listedMount: listedMount{HiddenMounts: len(health.HiddenMounts)},
-		Record: health.Record, Code: health.Code,
-		State: health.Answer.State, Bindable: health.Answer.Bindable, Evidence: health.Reasons[:min(len(health.Reasons), maxListedEvidence)],
+		volumePlace: volumePlaceOf(health), listedMount: listedMount{HiddenMounts: len(health.Evidence.HiddenMounts)},
+		Record: health.Evidence.Record, Code: health.Verdict.Code,
+		State: health.Evidence.Answer.State, Bindable: health.Evidence.Answer.Bindable, Evidence: health.Verdict.Reasons[:min(len(health.Verdict.Reasons), maxListedEvidence)],
 	}
-	if health.Mount.Point != "" {
-		out.FSType, out.Root, out.Device = health.Mount.FSType, health.Mount.Root, fmt.Sprintf("%d:%d", health.Mount.Major, health.Mount.Minor)
+	if health.Evidence.Mount.Point != "" {
+		out.FSType, out.Root, out.Device = health.Evidence.Mount.FSType, health.Evidence.Mount.Root, fmt.Sprintf("%d:%d", health.Evidence.Mount.Major, health.Evidence.Mount.Minor)
 	}
-	if health.Answer.Errno != 0 {
-		out.Errno = health.Answer.Errno.Error()
+	if health.Evidence.Answer.Errno != 0 {
+		out.Errno = health.Evidence.Answer.Errno.Error()
 	}
-	if health.Staging != nil {
-		out.Staging, out.StagingState = health.Staging.Point, health.StagingAnswer.State
+	if health.Evidence.Staging != nil {
+		out.Staging, out.StagingState = health.Evidence.Staging.Point, health.Evidence.StagingAnswer.State
 	}
 	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {
 		out.Copies = append(out.Copies, listedCopyOf(c))

@@ -26,19 +26,19 @@ import (
 
 func listedHealthy(name string) *volume.Health {
 	v := &volume.Health{}
-	v.Volume = volume.Volume{
+	v.Evidence.Volume = volume.Volume{
 		Pod: fault.Pod{Namespace: "default", Name: "web", UID: "1"}, Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{Major: 0, Minor: 77, Point: "/p/" + name, Root: "/v", FSType: "fuse.x"}},
 	}
-	v.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	v.Evidence.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
 	return v
 }
 
 func listedBroken(name string) *volume.Health {
 	health := listedHealthy(name)
-	health.Code, health.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
-	health.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	health.Staging, health.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
+	health.Verdict.Code, health.Verdict.Reasons = fault.DisconnectedFUSE, []string{"the connection is gone"}
+	health.Evidence.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	health.Evidence.Staging, health.Evidence.StagingAnswer.State = &volume.Staging{Point: "/g"}, probe.Alive
 	health.Copies = []*volume.Copy{{
 		Mount:  mountns.Mount{Mount: mountinfo.Mount{Point: "/data"}, Namespace: mountns.Namespace{Inode: 42}},
 		Holder: volume.Holder{Container: "app"}, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE},

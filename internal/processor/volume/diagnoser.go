@@ -131,7 +131,7 @@ func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope
 
 // includes reports whether a volume is in it.
 func (s searchScope) includes(v *volume.Health) bool {
-	return s.pod == nil || v.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Mounters(s.pod), s.container))
+	return s.pod == nil || v.Evidence.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Evidence.Mounters(s.pod), s.container))
 }
 
 // String is the subject of a sentence.
@@ -169,7 +169,7 @@ func (s searchScope) noFaultReason(all []*volume.Health, survey *volume.Survey) 
 func describeVolumes(all []*volume.Health, survey *volume.Survey) string {
 	var said []string
 	for _, v := range all {
-		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Name, v.Point, describeState(v)))
+		said = append(said, fmt.Sprintf("volume %q at %q: %s", v.Evidence.Name, v.Evidence.Point, describeState(v)))
 	}
 	return processor.JoinReasons(said, maxDescribed) + coverageGaps(survey)
 }
@@ -184,9 +184,9 @@ func coverageGaps(survey *volume.Survey) (text string) {
 
 // describeState is what a volume that has no fault answered. One that could not be asked is not called healthy.
 func describeState(v *volume.Health) string {
-	text := string(v.Answer.State)
-	if v.Answer.Errno != 0 {
-		text += fmt.Sprintf(" (%v)", v.Answer.Errno)
+	text := string(v.Evidence.Answer.State)
+	if v.Evidence.Answer.Errno != 0 {
+		text += fmt.Sprintf(" (%v)", v.Evidence.Answer.Errno)
 	}
 	if text == "" {
 		return "was not asked"
@@ -205,13 +205,13 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 	exits := d.daemonExits(ctx, broken)
 	for i, health := range broken {
 		findings = append(findings, addExit(health.Findings(), exits[i])...)
-		for _, pod := range health.SharedWith {
+		for _, pod := range health.Surroundings.SharedWith {
 			if !slices.Contains(shares, pod) && len(shares) < maxSharedWith {
 				shares = append(shares, pod)
 			}
 		}
 		if i < maxBrokenVolumes {
-			documents = append(documents, describeBroken(health, slices.Concat(health.DaemonNotes, exits[i])))
+			documents = append(documents, describeBroken(health, slices.Concat(health.Surroundings.DaemonNotes, exits[i])))
 			results, codes = append(results, describeVolume(health)), append(codes, string(faultCodeOf(health)))
 		}
 	}
@@ -236,8 +236,8 @@ func (d *Diagnoser) daemonExits(ctx context.Context, broken []*volume.Health) []
 	}
 	asking := map[fusedaemon.Question][]int{} // one answer serves all volumes of a connection
 	for i, v := range broken {
-		if v.Record != nil && faultCodeOf(v) == fault.DisconnectedFUSE {
-			q := fusedaemon.Question{Driver: v.Record.Driver, Mounted: d.mountTime(v)}
+		if v.Evidence.Record != nil && faultCodeOf(v) == fault.DisconnectedFUSE {
+			q := fusedaemon.Question{Driver: v.Evidence.Record.Driver, Mounted: d.mountTime(v)}
 			asking[q] = append(asking[q], i)
 		}
 	}
@@ -253,8 +253,8 @@ func (d *Diagnoser) daemonExits(ctx context.Context, broken []*volume.Health) []
 // mountTime is when the file system of the broken mount was mounted, which the driver may have replaced at the staging
 // path since. Zero: not known.
 func (d *Diagnoser) mountTime(v *volume.Health) time.Time {
-	m := v.Mount
-	if v.Code == "" {
+	m := v.Evidence.Mount
+	if v.Verdict.Code == "" {
 		m = v.Copies[0].Mount
 	}
 	if d.Connections == nil || m.Major != 0 {
@@ -279,19 +279,19 @@ func addExit(findings []fault.Finding, reasons []string) []fault.Finding {
 
 // faultCodeOf is the fault of a volume, or of its first copy that has one.
 func faultCodeOf(v *volume.Health) fault.Code {
-	if v.Code == "" && len(v.Copies) > 0 {
-		return v.Copies[0].Code
+	if v.Verdict.Code == "" && len(v.Copies) > 0 {
+		return v.Copies[0].Verdict.Code
 	}
-	return v.Code
+	return v.Verdict.Code
 }
 
 // describeVolume describes a volume for people.
 func describeVolume(health *volume.Health) string {
-	text := fmt.Sprintf("volume %q of %s at %q: %s", health.Name, describePod(health.Pod), health.Point, faultCodeOf(health))
-	if health.Container != "" {
-		text = fmt.Sprintf("mount of container %q of %s at %q: %s", health.Container, describePod(health.Pod), health.Point, faultCodeOf(health))
+	text := fmt.Sprintf("volume %q of %s at %q: %s", health.Evidence.Name, describePod(health.Evidence.Pod), health.Evidence.Point, faultCodeOf(health))
+	if health.Evidence.Container != "" {
+		text = fmt.Sprintf("mount of container %q of %s at %q: %s", health.Evidence.Container, describePod(health.Evidence.Pod), health.Evidence.Point, faultCodeOf(health))
 	}
-	if health.Code == "" {
+	if health.Verdict.Code == "" {
 		text += " in copies of it, though the volume itself is healthy"
 	}
 	if entry, ok := fault.Known().Lookup(faultCodeOf(health)); ok {
@@ -301,13 +301,13 @@ func describeVolume(health *volume.Health) string {
 		text += fmt.Sprintf("; broken mounts of it at other places: %d", n)
 	}
 	switch {
-	case health.Source != nil:
-		text += fmt.Sprintf("; %q belongs in its place: %s", health.Source.Path, health.Source.Reason)
-	case health.NoSourceReason != "":
-		text += "; there is nothing that could take its place: " + health.NoSourceReason
+	case health.Replacement.Source != nil:
+		text += fmt.Sprintf("; %q belongs in its place: %s", health.Replacement.Source.Path, health.Replacement.Source.Reason)
+	case health.Replacement.NoSourceReason != "":
+		text += "; there is nothing that could take its place: " + health.Replacement.NoSourceReason
 	}
-	if health.SharedWithCount > 0 {
-		text += fmt.Sprintf("; %d other pods of this node have the same file system", health.SharedWithCount)
+	if health.Surroundings.SharedWithCount > 0 {
+		text += fmt.Sprintf("; %d other pods of this node have the same file system", health.Surroundings.SharedWithCount)
 	}
 	return text
 }

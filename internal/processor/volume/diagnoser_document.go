@@ -51,19 +51,19 @@ type brokenCopy struct {
 
 func describeBroken(health *volume.Health, reasons []string) brokenVolume {
 	d := brokenVolume{
-		Code: health.Code, volumePlace: volumePlaceOf(health), State: health.Answer.State,
+		Code: health.Verdict.Code, volumePlace: volumePlaceOf(health), State: health.Evidence.Answer.State,
 		volumeOrigin: volumeOrigin{
-			Record: health.Record, NoRecord: health.NoRecordReason, Source: health.Source, NoSource: health.NoSourceReason,
+			Record: health.Evidence.Record, NoRecord: health.Evidence.NoRecordReason, Source: health.Replacement.Source, NoSource: health.Replacement.NoSourceReason,
 		},
-		WrittenToNodeDisk: health.WrittenToNodeDisk, DaemonExit: reasons,
-		Evidence:   health.Reasons[:min(len(health.Reasons), maxBrokenEvidence)],
-		SharedWith: health.SharedWith[:min(len(health.SharedWith), maxSharedWith)],
+		WrittenToNodeDisk: health.Replacement.WrittenToNodeDisk, DaemonExit: reasons,
+		Evidence:   health.Verdict.Reasons[:min(len(health.Verdict.Reasons), maxBrokenEvidence)],
+		SharedWith: health.Surroundings.SharedWith[:min(len(health.Surroundings.SharedWith), maxSharedWith)],
 		MoreCopies: max(0, len(health.Copies)-maxCopies),
 	}
-	if health.Staging != nil {
-		d.Staging = health.Staging.Point
+	if health.Evidence.Staging != nil {
+		d.Staging = health.Evidence.Staging.Point
 	}
-	if health.Source != nil {
+	if health.Replacement.Source != nil {
 		d.NoSource = ""
 	}
 	for _, c := range health.Copies[:min(len(health.Copies), maxCopies)] {

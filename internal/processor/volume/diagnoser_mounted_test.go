@@ -60,17 +60,17 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 	}{
 		"mounted before": {func(*volume.Health) {}, connections{77: older, 78: younger},
 			[]string{ended, killed, "mounted at " + older.UTC().Format(time.RFC3339)}, []string{why}},
-		"mounted after": {func(v *volume.Health) { v.Mount.Minor = 78 }, connections{77: older, 78: younger},
+		"mounted after": {func(v *volume.Health) { v.Evidence.Mount.Minor = 78 }, connections{77: older, 78: younger},
 			[]string{"why is not known", "mounted at " + younger.UTC().Format(time.RFC3339)}, []string{ended, killed, why}},
 		// The mount that the driver has staged since is younger than the dead one.
 		"staged again": {func(v *volume.Health) {
-			v.Staging = &volume.Staging{Mount: v.Mount}
-			v.Staging.Mount.Minor = 78
+			v.Evidence.Staging = &volume.Staging{Mount: v.Evidence.Mount}
+			v.Evidence.Staging.Mount.Minor = 78
 		}, connections{77: older, 78: younger}, []string{ended, killed}, []string{why}},
 		"not told":         {func(*volume.Health) {}, connections{77: {}}, []string{ended, killed, why}, []string{"was mounted at"}},
 		"no connection":    {func(*volume.Health) {}, connections{}, []string{ended, killed, why}, []string{"was mounted at"}},
 		"no connections":   {func(*volume.Health) {}, nil, []string{ended, killed, why}, []string{"was mounted at"}},
-		"on block devices": {func(v *volume.Health) { v.Mount.Major = 8 }, connections{77: older}, []string{ended, killed, why}, nil},
+		"on block devices": {func(v *volume.Health) { v.Evidence.Mount.Major = 8 }, connections{77: older}, []string{ended, killed, why}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,7 +78,7 @@ func TestNamesNoCauseBeforeTheMount(t *testing.T) {
 			pods.Set(pod)
 			v := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE)
 			c.change(v)
-			node, _ := kubelettest.Driver(t, v.Record.Driver, true)
+			node, _ := kubelettest.Driver(t, v.Evidence.Record.Driver, true)
 			other := brokenVolumeOf(pod, "b", fault.DisconnectedFUSE) // the same driver's, mounted before
 			d := &Diagnoser{
 				Pods: pods, Inspector: &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{v, other}}}, Connections: c.connections,
@@ -117,8 +117,8 @@ func TestMountedOfACopy(t *testing.T) {
 	t.Parallel()
 	older, younger := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
 	v := healthyVolume(kubelettest.NewPod(), "a")
-	v.Copies = []*volume.Copy{{Mount: v.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
-	v.Copies[0].Minor = 78
+	v.Copies = []*volume.Copy{{Mount: v.Evidence.Mount, Verdict: volume.Verdict{Code: fault.DisconnectedFUSE}}}
+	v.Copies[0].Mount.Minor = 78
 	if got := (&Diagnoser{Connections: connections{77: younger, 78: older}}).mountTime(v); got != older {
 		t.Errorf("mounted at %v, want %v", got, older)
 	}

@@ -54,7 +54,7 @@ func (d exitQuestions) AnalyzeAll(_ context.Context, questions []fusedaemon.Ques
 
 func healthyVolume(pod *corev1.Pod, name string) *volume.Health {
 	health := &volume.Health{}
-	health.Volume = volume.Volume{
+	health.Evidence.Volume = volume.Volume{
 		Pod:    fault.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 		Plugin: kubelet.CSIPlugin, Name: name, Point: "/p/" + name,
 		Mount: mountns.Mount{Mount: mountinfo.Mount{
@@ -62,15 +62,15 @@ func healthyVolume(pod *corev1.Pod, name string) *volume.Health {
 		}, Unique: 1000, Namespace: mountns.Namespace{Inode: 42}},
 		Record: &kubelet.VolumeRecord{Driver: "fuse.example.com", Handle: "h-" + name},
 	}
-	health.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
+	health.Evidence.Answer = probe.Answer{State: probe.Alive, Bindable: probe.Yes}
 	return health
 }
 
 func brokenVolumeOf(pod *corev1.Pod, name string, code fault.Code) *volume.Health {
 	v := healthyVolume(pod, name)
-	v.Code, v.Reasons, v.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
-	v.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
-	v.DaemonNotes = []string{"no process serves it"}
+	v.Verdict.Code, v.Verdict.Reasons, v.Replacement.NoSourceReason = code, []string{"seen to be so"}, "the staging path is dead, too"
+	v.Evidence.Answer = probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}
+	v.Surroundings.DaemonNotes = []string{"no process serves it"}
 	return v
 }
 
@@ -106,9 +106,9 @@ func TestReportsEveryBrokenVolume(t *testing.T) {
 	pod := kubelettest.NewPod()
 	one, two := brokenVolumeOf(pod, "a", fault.DisconnectedFUSE), brokenVolumeOf(pod, "b", fault.DeletedVolumeSource)
 	three := brokenVolumeOf(pod, "d", fault.DisconnectedFUSE)
-	one.SharedWithCount, one.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
-	three.SharedWithCount, three.SharedWith = 1, one.SharedWith
-	two.Source, two.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
+	one.Surroundings.SharedWithCount, one.Surroundings.SharedWith = 1, []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	three.Surroundings.SharedWithCount, three.Surroundings.SharedWith = 1, one.Surroundings.SharedWith
+	two.Replacement.Source, two.Replacement.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
 	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthyVolume(pod, "c"), three}}}, exitQuestions{}
 	result := runDiagnoser(t, s, requestFor(pod), d)
 	if result.NotApplicable != "" || s.asked != (mountstate.Scope{PodUID: string(pod.UID)}) {
@@ -151,7 +151,7 @@ func TestSaysWhatIsNotBroken(t *testing.T) {
 	t.Parallel()
 	pod := kubelettest.NewPod()
 	denied := healthyVolume(pod, "b")
-	denied.Answer = probe.Answer{State: probe.Denied, Errno: sys.EACCES}
+	denied.Evidence.Answer = probe.Answer{State: probe.Denied, Errno: sys.EACCES}
 	var many []*volume.Health
 	for n := range 14 {
 		many = append(many, healthyVolume(pod, fmt.Sprint("v", n)))
@@ -236,7 +236,7 @@ func TestResultsAreBounded(t *testing.T) {
 	pod, s := kubelettest.NewPod(), &fakeSurveyor{}
 	for n := range maxBrokenVolumes + 500 {
 		v := brokenVolumeOf(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE)
-		v.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
+		v.Surroundings.SharedWith = []fault.Pod{{UID: fmt.Sprint(n)}}
 		s.survey.Volumes = append(s.survey.Volumes, v)
 	}
 	result := runDiagnoser(t, s, processor.Request{}, exitQuestions{})

@@ -155,7 +155,7 @@ type rebindDraft struct {
 // brokenVolumes lists the broken volumes that the request is about.
 func (d *rebindDraft) brokenVolumes(s *volume.Survey) []*volume.Health {
 	return slices.DeleteFunc(s.Broken(), func(v *volume.Health) bool {
-		return v.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Mounters(d.pod), d.container)
+		return v.Evidence.Pod.UID != string(d.pod.UID) || d.container != "" && !slices.Contains(v.Evidence.Mounters(d.pod), d.container)
 	})
 }
 
@@ -186,9 +186,9 @@ func (d *rebindDraft) addVolume(health *volume.Health, actions []fault.Action) {
 		}
 	}
 	if len(replaced) > 0 {
-		d.mounters = append(d.mounters, health.Mounters(d.pod)...)
+		d.mounters = append(d.mounters, health.Evidence.Mounters(d.pod)...)
 	}
-	for _, pod := range health.SharedWith {
+	for _, pod := range health.Surroundings.SharedWith {
 		if !slices.Contains(d.sharedWith, pod) && len(d.sharedWith) < maxSharedWith {
 			d.sharedWith = append(d.sharedWith, pod)
 		}
@@ -202,7 +202,7 @@ func (d *rebindDraft) addRefusal(format string, args ...any) {
 // absences lists the faults that no volume of the pod has any more. There is none to list if a volume could not be
 // asked.
 func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
-	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Answer.State == probe.NotProbed })
+	unasked := slices.ContainsFunc(s.Volumes, func(v *volume.Health) bool { return v.Evidence.Answer.State == probe.NotProbed })
 	if unasked || len(s.Unknown.Sentences()) > 0 || len(d.brokenVolumes(s)) > 0 {
 		return nil
 	}

@@ -58,7 +58,7 @@ func (j *fakeInspector) Inspect(_ context.Context, s mountstate.Scope) (*volume.
 
 func (j *fakeInspector) Plan(_ context.Context, v *volume.Health, o volume.PlanOptions) ([]fault.Action, []string, error) {
 	j.options = o
-	return j.plans[v.Name].actions, j.plans[v.Name].refusals, nil
+	return j.plans[v.Evidence.Name].actions, j.plans[v.Evidence.Name].refusals, nil
 }
 
 func (j *fakeInspector) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
@@ -93,8 +93,8 @@ func newRebindWorld() *rebindWorld {
 func (w *rebindWorld) breakVolume(name string) fault.Action {
 	id := 100 + len(w.survey.Volumes)
 	health := &volume.Health{}
-	health.Code, health.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
-	health.Volume = volume.Volume{
+	health.Verdict.Code, health.Replacement.NoSourceReason = fault.DisconnectedFUSE, "nothing is staged"
+	health.Evidence.Volume = volume.Volume{
 		Pod: fault.Pod{Namespace: w.pod.Namespace, Name: w.pod.Name, UID: string(w.pod.UID)}, Plugin: kubelet.CSIPlugin, Name: name,
 		Point: "/p/" + name,
 		Mount: mountns.Mount{
@@ -104,7 +104,7 @@ func (w *rebindWorld) breakVolume(name string) fault.Action {
 	}
 	w.survey.Volumes = append(w.survey.Volumes, health)
 	a := fault.Action{
-		Kind: fault.Replace, Target: health.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Pod, For: []fault.Key{health.Findings()[0].Key()}, Safety: "safe", Loss: "nothing",
+		Kind: fault.Replace, Target: health.Evidence.Point, Mount: &health.Findings()[0].Mount, Pod: &health.Evidence.Pod, For: []fault.Key{health.Findings()[0].Key()}, Safety: "safe", Loss: "nothing",
 	}
 	w.plans[name] = plannedRepair{actions: []fault.Action{a}}
 	return a
@@ -148,7 +148,7 @@ func TestRepairsWhatCanBeRepaired(t *testing.T) {
 	w := newRebindWorld()
 	action, c := w.breakVolume("pvc-a"), w.breakVolume("pvc-c")
 	w.breakVolume("pvc-b")
-	w.survey.Volumes[0].SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
+	w.survey.Volumes[0].Surroundings.SharedWith = []fault.Pod{{Namespace: "other", Name: "db", UID: "9"}}
 	w.plans["pvc-b"] = plannedRepair{refusals: []string{"the mount of pvc-b stays: nothing is staged"}}
 	inner := inContainer(action, "app", "/data")
 	w.plans["pvc-a"] = plannedRepair{actions: []fault.Action{action, inner}}
@@ -211,7 +211,7 @@ func TestReportsWhyNothingIsRepaired(t *testing.T) {
 		"no say": {func(w *rebindWorld) { w.breakVolume("a"); w.plans["a"] = plannedRepair{} }, "no repair is known", 1},
 		"another pod's": {func(w *rebindWorld) {
 			w.breakVolume("a")
-			w.survey.Volumes[0].Pod.UID = "other"
+			w.survey.Volumes[0].Evidence.Pod.UID = "other"
 		}, "no broken volume", 0},
 		"an action of another pod's": {func(w *rebindWorld) {
 			a := w.breakVolume("a")
@@ -468,7 +468,7 @@ func TestUnrepairable(t *testing.T) {
 	if findings, reasons, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) != 1 || !slices.Equal(reasons, []string{"no source"}) || w.options.Abort {
 		t.Errorf("what cannot: %+v, %q, %v", findings, reasons, err)
 	}
-	w.survey.Volumes[0].Pod.UID = "other"
+	w.survey.Volumes[0].Evidence.Pod.UID = "other"
 	if findings, _, err = j.Unrepairable(t.Context(), uid); err != nil || len(findings) > 0 {
 		t.Errorf("another pod's: %+v, %v", findings, err)
 	}

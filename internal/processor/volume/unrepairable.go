@@ -40,11 +40,11 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 		case err != nil:
 			return nil, nil, err
 		case len(actions) > 0:
-			repairable = append(repairable, fmt.Sprintf("volume %q can be repaired where it is", health.Name))
+			repairable = append(repairable, fmt.Sprintf("volume %q can be repaired where it is", health.Evidence.Name))
 		default:
 			helped := slices.DeleteFunc(own, func(f fault.Finding) bool { return !fault.Known().EvictionHelps(f) })
 			if len(helped) == 0 {
-				repairable = append(repairable, fmt.Sprintf("a new pod does not repair volume %q: %s", health.Name,
+				repairable = append(repairable, fmt.Sprintf("a new pod does not repair volume %q: %s", health.Evidence.Name,
 					processor.JoinReasons(refusals, maxReasons)))
 				continue
 			}
@@ -59,7 +59,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 
 func ownFindings(v *volume.Health, podUID string) (own []fault.Finding) {
 	for _, f := range v.Findings() {
-		if v.Pod.UID == podUID && f.Pod.UID == podUID {
+		if v.Evidence.Pod.UID == podUID && f.Pod.UID == podUID {
 			own = append(own, f)
 		}
 	}

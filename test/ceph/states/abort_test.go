@@ -60,8 +60,8 @@ func TestAbort(t *testing.T) {
 		t.Errorf("the mount answers %v, want ENOTCONN", err)
 	}
 	v := s.inspect()
-	if diff := cmp.Diff(wanted(dead), verdict{v.Answer.State, v.Answer.Bindable, v.Answer.Deleted}); diff != "" || v.Code != dead.Code {
-		t.Errorf("%s, answer (-want +got):\n%s", v.Code, diff)
+	if diff := cmp.Diff(wanted(dead), verdict{v.Evidence.Answer.State, v.Evidence.Answer.Bindable, v.Evidence.Answer.Deleted}); diff != "" || v.Verdict.Code != dead.Code {
+		t.Errorf("%s, answer (-want +got):\n%s", v.Verdict.Code, diff)
 	}
 	if after := s.place.Line(t); after != before {
 		t.Errorf("the mount's line has changed from %q to %q", before, after)

@@ -105,8 +105,8 @@ func (s *scene) refuse(state states.State) (refusals []string) {
 	before := s.place.Line(s.t)
 	v := s.inspect()
 	actions, refusals := s.plan(v)
-	if v.Code != state.Code || len(actions) > 0 || len(refusals) == 0 {
-		s.t.Errorf("%s, %q, actions %+v, refusals %q, want a refusal of %s", v.Code, v.Reasons, actions, refusals, state.Code)
+	if v.Verdict.Code != state.Code || len(actions) > 0 || len(refusals) == 0 {
+		s.t.Errorf("%s, %q, actions %+v, refusals %q, want a refusal of %s", v.Verdict.Code, v.Verdict.Reasons, actions, refusals, state.Code)
 	}
 	after := s.place.Line(s.t)
 	if state.Staged {
@@ -124,8 +124,8 @@ func (s *scene) heal(code fault.Code) {
 	s.t.Helper()
 	v := s.inspect()
 	actions, refusals := s.plan(v)
-	if v.Code != code || len(actions) != 2 || len(refusals) > 0 {
-		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Code, v.Reasons, v.NoSourceReason, v.Copies,
+	if v.Verdict.Code != code || len(actions) != 2 || len(refusals) > 0 {
+		s.t.Fatalf("%s, %q, why not %q, copies %+v, actions %+v, refusals %q, want two steps about %s", v.Verdict.Code, v.Verdict.Reasons, v.Replacement.NoSourceReason, v.Copies,
 			actions, refusals, code)
 	}
 	for _, again := range []bool{false, true} {
@@ -147,7 +147,7 @@ func (s *scene) heal(code fault.Code) {
 func (s *scene) healthy(content string) {
 	s.t.Helper()
 	if v := s.inspect(); v.Broken() {
-		s.t.Errorf("%s, %q, copies %+v, want a healthy one", v.Code, v.Reasons, v.Copies)
+		s.t.Errorf("%s, %q, copies %+v, want a healthy one", v.Verdict.Code, v.Verdict.Reasons, v.Copies)
 	}
 	s.container.await(s.t, content, func(seen string) bool { return seen == content })
 	if got, err := runOnce(s.t, s.place.Target); err != nil || got != content {
