@@ -199,6 +199,8 @@ type faultChoice struct {
 func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultChoice, error) {
 	last, err := lastScan()
 	switch {
+	case len(args) == 0 && err == nil && report.keepNumbers(last.Report): // the person has read them
+		last = &keptScan{report, o.keptFlags()}
 	case len(args) == 0 || errors.Is(err, fs.ErrNotExist):
 		last = &keptScan{report, o.keptFlags()}
 		saveLastScan(last.Report, last.Flags)

@@ -86,6 +86,30 @@ func TestTheNameInTheTableSelectsTheRow(t *testing.T) {
 	}
 }
 
+// TestRecoverKeepsTheNumbersOfTheScan that the person has read, though it sees fewer faults without the specs of pods.
+func TestRecoverKeepsTheNumbersOfTheScan(t *testing.T) {
+	t.Parallel()
+	missing := fault.Finding{Code: fault.MissingBindSource, Pod: fault.Pod{Namespace: "a", Name: "badhost", UID: "u"}, Volume: "v"}
+	binds := faultsOfOneCause(3, false)
+	scan, now, more := reportOf(append(binds, missing), scanCoverage{}), reportOf(binds, scanCoverage{}), reportOf(append(binds, missing), scanCoverage{})
+	want := scan.byKey()
+	if scan.Faults[0].Code != fault.MissingBindSource || now.Faults[0].Place != 1 {
+		t.Fatalf("first %s, %d", scan.Faults[0].Code, now.Faults[0].Place)
+	}
+	if !now.keepNumbers(scan) {
+		t.Fatal("the numbers are not kept")
+	}
+	for i := range now.Faults {
+		if f := &now.Faults[i]; f.Place != 2 || want[f.key()].Place != 2 {
+			t.Errorf("%s has number %d, and %d in the scan", f.Code, f.Place, want[f.key()].Place)
+		}
+	}
+	elsewhere := reportOf(binds, scanCoverage{scannedKubelet: scannedKubelet{KubeletRoot: "/other"}})
+	if more.keepNumbers(reportOf(binds, scanCoverage{})) || elsewhere.keepNumbers(scan) || reportOf(nil, scanCoverage{}).keepNumbers(scan) || elsewhere.Faults[0].Place != 1 {
+		t.Error("numbers of another look are kept")
+	}
+}
+
 // TestFewFaultsAreNamed: a plan for a few faults names each, and each result.
 func TestFewFaultsAreNamed(t *testing.T) {
 	t.Parallel()

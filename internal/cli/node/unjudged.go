@@ -42,6 +42,25 @@ func (f *scanFault) key() fault.Key {
 	}.Key()
 }
 
+// keepNumbers gives the faults the numbers of an earlier scan. It reports whether that scan was of the same kubelet and has all of them;
+// else the numbers are those of this scan.
+func (r *scanReport) keepNumbers(earlier *scanReport) bool {
+	had := earlier.byKey()
+	if len(r.Faults) == 0 || r.Looked.KubeletRoot != earlier.Looked.KubeletRoot || r.Node != earlier.Node {
+		return false
+	}
+	for i := range r.Faults {
+		if had[r.Faults[i].key()] == nil {
+			return false
+		}
+	}
+	for i := range r.Faults {
+		r.Faults[i].Place = had[r.Faults[i].key()].Place
+	}
+	slices.SortStableFunc(r.Faults, func(a, b scanFault) int { return a.Place - b.Place })
+	return true
+}
+
 // byKey are the faults of a scan.
 func (r *scanReport) byKey() map[fault.Key]*scanFault {
 	all := map[fault.Key]*scanFault{}
