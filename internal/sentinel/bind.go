@@ -43,6 +43,8 @@ type bind struct {
 	fault     *Fault       // with that code; nil until it is described
 	described subpath.Bind // the bind that the fault describes
 	retry     retry
+	// refusedUntil is when the guard is asked again at the latest, after it has refused a repair.
+	refusedUntil time.Time
 }
 
 // needsPolling reports whether the bind can change without an event: its source has no watch, or the name of the
@@ -98,8 +100,9 @@ type notification struct {
 	calls       []calls.Call // of the repair
 }
 
-// inspectBatch inspects binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
-func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
+// inspectBatch inspects queued binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
+func (w *bindWatcher) inspectBatch(ctx context.Context) error {
+	batch := w.nextBatch()
 	if w.locked = false; w.mayRepairSome(batch) {
 		release, ok := w.tryLock() // here, since its file is in our mount namespace
 		defer release()
@@ -114,7 +117,12 @@ func (w *bindWatcher) inspectBatch(ctx context.Context, batch []*bind) error {
 			return err
 		}
 		w.namespace = ns.Inode
+		begin := time.Now()
 		for _, b := range batch {
+			if time.Since(begin) >= maxVisit && !b.isAsked() { // the others are asked for this visit alone
+				w.enqueue(b)
+				continue
+			}
 			log := &calls.Log{}
 			n, err := w.inspectBind(calls.With(ctx, log), b)
 			if err != nil {
@@ -149,7 +157,10 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, n := range w.notifications {
+		begin := time.Now()
+		for len(w.notifications) > 0 && time.Since(begin) < maxVisit { // the others go after the next visit
+			n := w.notifications[0]
+			w.notifications = w.notifications[1:]
 			b := n.bind
 			if n.healthy {
 				delete(w.notified, b.location())
@@ -170,7 +181,6 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 				}
 			}
 		}
-		w.notifications = w.notifications[:0]
 	}
 	if w.statusChanged {
 		w.reportStatus()
@@ -206,18 +216,27 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	if !w.affectsContainer(b) {
 		return nil, nil
 	}
-	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) &&
-		w.Guard.Acquire(ctx, f, pod) {
-		notice.repaired, notice.err = true, subpath.Unmount(ctx, w.node, pod, found.State.ID, w.asked)
-		b.recordRepair(notice)
-		if notice.repaired {
-			w.Guard.Ended(f.Key(), f.Pod, notice.err)
-		}
-		if notice.err == nil && found.SourceReplaced {
-			w.watchSource(b, pod) // the new source may go before the next list of mounts shows its bind
+	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) {
+		if w.Guard.Acquire(ctx, f, pod) {
+			w.unmount(ctx, notice, f)
+		} else {
+			b.refusedUntil = notice.inspectedAt.Add(refusalInterval)
 		}
 	}
 	return notice, nil
+}
+
+// unmount repairs a bind. It runs inside the kubelet's mount namespace.
+func (w *bindWatcher) unmount(ctx context.Context, n *notification, f fault.Finding) {
+	b := n.bind
+	n.repaired, n.err = true, subpath.Unmount(ctx, w.node, n.pod, n.found.State.ID, w.asked)
+	b.recordRepair(n)
+	if n.repaired {
+		w.Guard.Ended(f.Key(), f.Pod, n.err)
+	}
+	if n.err == nil && n.found.SourceReplaced {
+		w.watchSource(b, n.pod) // the new source may go before the next list of mounts shows its bind
+	}
 }
 
 // isGoing reports whether the pod of a bind is being deleted.

@@ -4,14 +4,18 @@
 package sentinel
 
 import (
-	"slices"
 	"time"
+
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds of the queues.
 const (
-	// maxBatch is how many binds are inspected in one visit to the kubelet's mount namespace.
+	// maxBatch is how many binds are inspected in one visit to the kubelet's mount namespace. A visit also ends after maxVisit, so that
+	// events that wait are read between two visits.
 	maxBatch = 64
+	maxVisit = 20 * time.Millisecond
 	// maxNotifications is how many notifications can wait while events are left to handle. maxNotifyDelay is how long
 	// the first of them can wait.
 	maxNotifications = 1024
@@ -24,30 +28,41 @@ type bindQueue struct {
 	// pending are the binds to check at the next tick: those that can change without an event, and those queued since
 	// the last tick.
 	pending map[*bind]bool
-	queue   []*bind // binds to inspect, in order
+	queue   share.Turns[*bind] // binds to inspect: namespaces take turns, and then pods
+	// owner returns the pod on whose account a bind is inspected.
+	owner func(*bind) share.Owner
 }
 
-func newBindQueue() bindQueue {
-	return bindQueue{binds: map[string]*bind{}, pending: map[*bind]bool{}}
+func newBindQueue(pods kubelet.PodCache) bindQueue {
+	return bindQueue{binds: map[string]*bind{}, pending: map[*bind]bool{}, owner: func(b *bind) share.Owner {
+		pod := pods.PodByUID(b.sub.PodUID)
+		if pod == nil {
+			return share.Owner{Pod: b.sub.PodUID}
+		}
+		return share.Owner{Namespace: pod.Namespace, Pod: b.sub.PodUID}
+	}}
 }
 
 func (q *bindQueue) enqueue(b *bind) {
 	if !b.queued {
 		b.queued, q.pending[b] = true, true
-		q.queue = append(q.queue, b)
+		q.queue.Push(q.owner(b), b)
 	}
 }
 
-// nextBatch removes and returns the next binds to inspect. Those that were dropped meanwhile are left out.
-func (q *bindQueue) nextBatch() []*bind {
-	batch := q.queue[:min(len(q.queue), maxBatch)]
-	if q.queue = q.queue[len(batch):]; len(q.queue) == 0 {
-		q.queue = nil
-	}
-	for _, b := range batch {
+// nextBatch removes and returns the binds to inspect next. It leaves out those that were dropped meanwhile.
+func (q *bindQueue) nextBatch() (batch []*bind) {
+	for len(batch) < maxBatch {
+		b, ok := q.queue.Pop(nil)
+		if !ok {
+			break
+		}
 		b.queued = false
+		if q.binds[b.point] == b {
+			batch = append(batch, b)
+		}
 	}
-	return slices.DeleteFunc(batch, func(b *bind) bool { return q.binds[b.point] != b })
+	return batch
 }
 
 // drop forgets a bind.
@@ -59,7 +74,7 @@ func (q *bindQueue) drop(b *bind) {
 // notificationQueue holds notifications for the observer.
 type notificationQueue []notification
 
-// mayWait reports whether the notifications can wait until the events that are there are handled.
-func (q notificationQueue) mayWait() bool {
-	return len(q) > 0 && len(q) < maxNotifications && time.Since(q[0].inspectedAt) < maxNotifyDelay
+// mustGo reports whether the notifications can wait no longer for events that are there, and for binds that are queued.
+func (q notificationQueue) mustGo() bool {
+	return len(q) >= maxNotifications || len(q) > 0 && time.Since(q[0].inspectedAt) >= maxNotifyDelay
 }

@@ -24,6 +24,8 @@ const (
 	maxBindEvents = 8
 	// maxPolledBinds is how many binds without a watch are inspected at one tick.
 	maxPolledBinds = 256
+	// refusalInterval is how often the guard is asked for the repair of one bind. A tenant may have hundreds whose budget is used up.
+	refusalInterval = 4 * time.Second
 )
 
 // bindMemory is what the watcher of one kubelet leaves to the watcher of the next.
@@ -54,8 +56,9 @@ type bindWatcher struct {
 	locked        bool            // whether no other program of the node repairs meanwhile
 	// nextFullScan is when all binds are inspected again.
 	nextFullScan time.Time
-	// statusChanged is set if the status may have changed since the last report.
+	// statusChanged is set if the status may have changed since the last report, which was made at reported.
 	statusChanged bool
+	reported      time.Time
 	table         recentTable
 }
 
@@ -66,7 +69,7 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnl
 		return nil, err
 	}
 	return &bindWatcher{
-		Sentinel: s, bindMemory: memory, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(),
+		Sentinel: s, bindMemory: memory, node: node, mounts: newMountList(), sources: sources, bindQueue: newBindQueue(s.Pods),
 		habits: node.Habits(), asksOnly: asksOnly,
 	}, nil
 }
@@ -76,7 +79,8 @@ func (w *bindWatcher) close() {
 	w.mounts.close()
 }
 
-// run watches until ctx is done or something fails that concerns the whole node.
+// run watches until ctx is done or something fails that concerns the whole node. It takes in the events that wait before each visit to the
+// binds, so a bind whose turn it is does not wait until all others are inspected.
 func (w *bindWatcher) run(ctx context.Context) error {
 	tick := time.NewTicker(tickInterval)
 	defer tick.Stop()
@@ -84,38 +88,49 @@ func (w *bindWatcher) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		if err := w.inspectQueued(ctx); err != nil {
+		got, err := w.takeIn(ctx, tick.C)
+		if err != nil {
 			return err
 		}
-		if w.notifications.mayWait() {
-			select {
-			case events, ok := <-w.sources.events:
-				if err := w.handleEvents(events, ok); err != nil {
-					return err
-				}
-				continue
-			default: // no event waits: notify now
-			}
-		}
-		if err := w.notify(ctx); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case events, ok := <-w.sources.events:
-			if err := w.handleEvents(events, ok); err != nil {
+		if w.queue.Len() > 0 {
+			if err := w.inspectBatch(ctx); err != nil {
 				return err
 			}
-		case <-w.decisions:
-			w.queuePending(time.Now())
 			w.statusChanged = true
-		case <-tick.C:
-			if err := w.onTick(ctx); err != nil {
+		}
+		idle := !got && w.queue.Len() == 0
+		if idle || w.notifications.mustGo() || w.statusChanged && time.Since(w.reported) >= maxNotifyDelay {
+			if err := w.notify(ctx); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// takeIn handles what has happened, and reports whether there was something. It waits for that only if there is nothing else to do.
+func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bool, err error) {
+	var work chan struct{}
+	if w.queue.Len() > 0 || len(w.notifications) > 0 || w.statusChanged {
+		work = make(chan struct{})
+		close(work)
+	}
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case events, ok := <-w.sources.events:
+		return true, w.handleEvents(events, ok)
+	case <-w.decisions:
+		for b := range w.pending {
+			b.refusedUntil = time.Time{}
+		}
+		w.queuePending(time.Now())
+		w.statusChanged = true
+	case <-tick:
+		return true, w.onTick(ctx)
+	case <-work: // by chance, but soon one of the others
+		return false, nil
+	}
+	return true, nil
 }
 
 // onTick updates the list of binds, and queues those that have to be polled.
@@ -168,13 +183,18 @@ func (w *bindWatcher) queuePending(now time.Time) {
 			if w.Pods.PodByUID(b.sub.PodUID) != nil { // the pod is known by now
 				w.enqueue(b)
 			}
-		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b, b.found.State.ID) || b.fault == nil || w.mode(b) == Automatic && !now.Before(b.retry.at)):
+		case b.code != "" && w.affectsContainer(b) && (!w.isNotified(b, b.found.State.ID) || b.fault == nil || w.mayRetry(b, now)):
 			w.enqueue(b)
 		case b.needsPolling() && polled < maxPolledBinds: // the order of a map is random, so that each bind is polled
 			polled++
 			w.enqueue(b)
 		}
 	}
+}
+
+// mayRetry reports whether the repair of a bind may be tried again.
+func (w *bindWatcher) mayRetry(b *bind, now time.Time) bool {
+	return w.mode(b) == Automatic && !now.Before(b.retry.at) && !now.Before(b.refusedUntil)
 }
 
 // updateBinds finds the binds that were added and removed.
@@ -250,17 +270,6 @@ func (w *bindWatcher) handleEvents(events []sys.Event, ok bool) error {
 	return nil
 }
 
-// inspectQueued inspects the queued binds, in order.
-func (w *bindWatcher) inspectQueued(ctx context.Context) error {
-	for len(w.queue) > 0 {
-		if err := w.inspectBatch(ctx, w.nextBatch()); err != nil {
-			return err
-		}
-		w.statusChanged = true
-	}
-	return nil
-}
-
 // reportStatus sets the status of the binds.
 func (w *bindWatcher) reportStatus() {
 	status := Status{Watching: true, Binds: len(w.binds), Present: map[fault.Code]int{}}
@@ -278,5 +287,5 @@ func (w *bindWatcher) reportStatus() {
 	}
 	w.setStatus(fromBinds, status)
 	w.publish(fromBinds, faults)
-	w.statusChanged = false
+	w.statusChanged, w.reported = false, time.Now()
 }

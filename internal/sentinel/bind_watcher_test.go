@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // TestPollQueuesPendingBinds: a healthy bind with a watch is queued at a tick only after an event. A bind that has a
@@ -25,7 +26,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 	pods := newDeadVolumes(0)
 	pods.pod.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "app"}}}
 	w := &bindWatcher{
-		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(),
+		Sentinel: &Sentinel{Guard: always{}, Pods: pods}, bindMemory: &bindMemory{}, bindQueue: newBindQueue(pods),
 		sources: &sourceWatcher{subscriptions: map[int][]subscription{}},
 	}
 	described := subpath.Bind{Verdict: subpath.Stale}
@@ -43,7 +44,7 @@ func TestPollQueuesPendingBinds(t *testing.T) {
 		w.enqueue(&b)
 	}
 	tick := func() (due string) {
-		w.queue = nil
+		w.queue = share.Turns[*bind]{}
 		for _, b := range w.binds {
 			b.queued = false
 		}
