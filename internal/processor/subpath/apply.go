@@ -60,7 +60,11 @@ func (h *Recoverer) unmountBind(ctx context.Context, pod *corev1.Pod, action fau
 	if err := h.refuseWhileUsed(ctx, pod, point); err != nil {
 		return fault.Applied{}, err
 	}
-	asked, err := h.ask(ctx, node, pod, []string{point})
+	points := []string{}
+	if subpath.IsAsked(action.Mount.FSType) { // else the table would be read for nothing, for each bind of the pod
+		points = append(points, point)
+	}
+	asked, err := h.ask(ctx, node, pod, points)
 	if err != nil {
 		return fault.Applied{}, err
 	}
