@@ -51,6 +51,9 @@ func BenchmarkAttacks(b *testing.B) {
 	n := &attackedNode{coast: newCoast(b, "Observe")}
 	n.updated = rota{volumes: n.AddPods(b, "updated", updatedPods, fakenode.Layout{Volumes: 1, Binds: 1}), gap: updateGap, patience: repairDeadline}
 	n.town = newTown(b, n.coast)
+	for _, program := range []*fakenode.Agent{n.agent, n.town.manager} {
+		must(b, beNicer(program.Process.Pid, ofPrograms))
+	}
 	quiet := n.AddPods(b, "quiet", quietPods, fakenode.Layout{Volumes: 1, Binds: 1})
 	scratch := n.AddFolder(b, "scratch")
 	n.agent.Await(b, "the sentinel to watch all binds", func(m map[string]float64) bool {
