@@ -70,7 +70,8 @@ func bounds(t *testing.T) map[bound]bool {
 	return found
 }
 
-// queueOf names the kind of queue that a call makes: a channel with room for more than one, or a limiter. Empty: none.
+// queueOf names the kind of queue that a call makes: a channel with room for more than one, a limiter, or the work queue of client-go or of
+// a controller. Empty: none.
 func queueOf(call *ast.CallExpr) string {
 	switch of := call.Fun.(type) {
 	case *ast.Ident:
@@ -85,8 +86,11 @@ func queueOf(call *ast.CallExpr) string {
 		}
 		return "channel"
 	case *ast.SelectorExpr:
-		if of.Sel.Name == "NewLimiter" {
+		switch of.Sel.Name {
+		case "NewLimiter":
 			return "limiter"
+		case "NewTypedWithConfig", "ControllerManagedBy":
+			return "queue"
 		}
 	}
 	return ""

@@ -7,7 +7,6 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kubediag.org/kubediag/internal/share"
@@ -32,17 +31,6 @@ func newFairQueue(workers int, owner func(reconcile.Request) share.Owner) *fairQ
 		workers: workers, perNamespace: share.Quarter(workers), owner: owner,
 		running: map[reconcile.Request]string{}, taken: map[string]int{},
 	}
-}
-
-// newQueue makes the work queue of a controller, which keeps each request once and those that are to be tried later.
-func (f *fairQueue) newQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{
-		Name: name, Queue: f,
-	})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
-		Name:          name,
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: queue}),
-	})
 }
 
 // Touch is called for a request that waits already. It keeps its place.

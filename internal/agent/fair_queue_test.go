@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/share"
 )
 
@@ -33,7 +34,7 @@ func ofNamespace(r reconcile.Request) share.Owner { return share.Owner{Namespace
 func TestDiagnosesRunOnTheAccountOfTheirPod(t *testing.T) {
 	t.Parallel()
 	r, s := newTestReconciler(nil, nil)
-	r.namespace = "kubediag"
+	owner := fairqueue.DiagnosisOwner(r.cache, "kubediag")
 	for name, want := range map[string]share.Owner{
 		"kubediag": {Namespace: "shop", Pod: "web"},
 		"tenant":   {Namespace: "tenant"},
@@ -41,11 +42,11 @@ func TestDiagnosesRunOnTheAccountOfTheirPod(t *testing.T) {
 		d := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "d"}}
 		d.Spec.PodReference = &v1.PodReference{Namespace: "shop", Name: "web"}
 		s.setDiagnosis(d)
-		if got := r.accountOf(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}); got != want {
+		if got := owner(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)}); got != want {
 			t.Errorf("in %s: %+v, want %+v", name, got, want)
 		}
 	}
-	if got := r.accountOf(requestIn("kubediag", 7)); got != (share.Owner{Namespace: "kubediag"}) {
+	if got := owner(requestIn("kubediag", 7)); got != (share.Owner{Namespace: "kubediag"}) {
 		t.Errorf("one that is gone: %+v", got)
 	}
 }
@@ -56,7 +57,7 @@ func TestOneTenantDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const workers, each, many = 16, 3 * time.Minute, 3000
 		f := newFairQueue(workers, ofNamespace)
-		q := f.newQueue("test", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute))
+		q := fairqueue.New("test", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute), f)
 		var running, most, ended atomic.Int32
 		var over atomic.Bool
 		started := map[string]time.Time{}

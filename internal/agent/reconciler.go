@@ -22,9 +22,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/kubeclient"
 	"kubediag.org/kubediag/internal/pipeline"
-	"kubediag.org/kubediag/internal/share"
 )
 
 // runner runs Diagnoses: the pipeline's, with podGuard before it.
@@ -49,10 +49,12 @@ type reconciler struct {
 
 // setUp registers the reconciler with the manager.
 func (r *reconciler) setUp(m manager.Manager, workers int) error {
-	fair := newFairQueue(workers, r.accountOf)
+	fair := newFairQueue(workers, fairqueue.DiagnosisOwner(r.cache, r.namespace))
 	c, err := controller.New("diagnosis", m, controller.Options{
-		Reconciler:              fairReconciler{fair, r},
-		NewQueue:                fair.newQueue,
+		Reconciler: fairReconciler{fair, r},
+		NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return fairqueue.New(name, limiter, fair)
+		},
 		MaxConcurrentReconciles: workers,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute),
 		NeedLeaderElection:      new(false),
@@ -84,20 +86,6 @@ func (r *reconciler) eventHandler() handler.TypedFuncs[*v1.Diagnosis, reconcile.
 			r.runs.dropDeleted(e.Object.UID, pipeline.ErrDeleted)
 		},
 	}
-}
-
-// accountOf is on whose account a Diagnosis runs: its namespace. All that is made without a person is in kubediag's own, for the
-// pods of all others, so the pod counts there. In other namespaces the creator chooses the pod.
-func (r *reconciler) accountOf(q reconcile.Request) share.Owner {
-	owner := share.Owner{Namespace: q.Namespace}
-	if q.Namespace != r.namespace {
-		return owner
-	}
-	d := &v1.Diagnosis{}
-	if err := r.cache.Get(context.Background(), q.NamespacedName, d); err == nil && d.Spec.PodReference != nil {
-		owner = share.Owner{Namespace: d.Spec.PodReference.Namespace, Pod: d.Spec.PodReference.Name}
-	}
-	return owner
 }
 
 // mustRun reports whether a Diagnosis is for this agent to run. The label that the watch goes by proves nothing; the

@@ -28,8 +28,8 @@ func (p podsNamed) PodByUID(uid string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// TestBindsTakeTurns: a tenant has hundreds of binds in the queue. That of another namespace comes last, and is in the next visit, as is
-// that of a second pod of the tenant.
+// TestBindsTakeTurns: a tenant has hundreds of binds in the queue. The bind of another namespace comes last, and is in the next visit,
+// and so is a bind of a second pod of the tenant.
 func TestBindsTakeTurns(t *testing.T) {
 	t.Parallel()
 	q := newBindQueue(podsNamed{"tenant many", "tenant one", "shop web"})

@@ -107,7 +107,7 @@ func (w *bindWatcher) run(ctx context.Context) error {
 	}
 }
 
-// takeIn handles what has happened, and reports whether there was something. It waits for that only if there is nothing else to do.
+// takeIn handles one of the things that have happened, and reports whether there was one. It waits only if there is nothing else to do.
 func (w *bindWatcher) takeIn(ctx context.Context, tick <-chan time.Time) (got bool, err error) {
 	var work chan struct{}
 	if w.queue.Len() > 0 || len(w.notifications) > 0 || w.statusChanged {

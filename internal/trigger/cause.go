@@ -18,6 +18,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds of the facts that are taken over from a signal, in bytes.
@@ -61,6 +62,14 @@ type Cause struct {
 	Parameters map[string]string
 	// Annotations of the Diagnosis.
 	Annotations map[string]string
+}
+
+// owner is on whose account the cause waits: the pod that it is about, or the cluster itself.
+func (c *Cause) owner() share.Owner {
+	if c.Pod == nil {
+		return share.Owner{}
+	}
+	return share.Owner{Namespace: c.Pod.Namespace, Pod: c.Pod.Name}
 }
 
 // slot is the number of the repeat interval in which the cause falls, counted from 1970.

@@ -4,6 +4,7 @@
 package trigger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,25 +95,19 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	if known, err := m.known(ctx, m.client, t, cause, to); err != nil || known {
 		return queue.repeat(cause, err)
 	}
-	if err := queue.limiter.Wait(ctx); err != nil {
-		return fmt.Errorf("waiting for the turn: %w", err)
+	earlier, err := m.concurrent(ctx, t, cause, to)
+	if err != nil {
+		return err // which takes nothing of the pace
+	}
+	if wait, err := queue.mayMake(ctx, cause.owner()); err != nil || wait > 0 {
+		return cmp.Or[error](err, laterError{wait})
 	}
 	if known, err := m.known(ctx, m.reader, t, cause, to); err != nil || known { // the cache may lag behind
 		return queue.repeat(cause, err)
 	}
-	if cause.Policy != v1.AllowConcurrent {
-		var earlier v1.DiagnosisList
-		err := m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{unfinishedIndex: to.key(t.UID)})
-		if err != nil {
-			return fmt.Errorf("listing unfinished diagnoses: %w", err)
-		}
-		for i := range earlier.Items {
-			if cause.Policy != v1.ReplaceConcurrent {
-				return Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[i].Name)
-			}
-			if err := kubeclient.DeleteSame(ctx, m.client, &earlier.Items[i]); err != nil {
-				return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier.Items[i].Name, err)
-			}
+	for i := range earlier {
+		if err := kubeclient.DeleteSame(ctx, m.client, &earlier[i]); err != nil {
+			return fmt.Errorf("deleting diagnosis %s/%s: %w", m.namespace, earlier[i].Name, err)
 		}
 	}
 	parameters := map[string]string{}
@@ -125,7 +120,7 @@ func (m *diagnosisMaker) diagnose(ctx context.Context, queue *lane, t *v1.Trigge
 	made.Labels = map[string]string{v1.LabelTrigger: v1.NodeLabelValue(t.Name), v1.LabelOrigin: v1.OriginTrigger}
 	made.Annotations = cause.Annotations
 	made.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1.GroupVersion.String(), Kind: "Trigger", Name: t.Name, UID: t.UID}}
-	err := m.client.Create(ctx, made)
+	err = m.client.Create(ctx, made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return queue.repeat(cause, nil)
@@ -169,4 +164,21 @@ func (m *diagnosisMaker) known(ctx context.Context, from client.Reader, t *v1.Tr
 		}
 	}
 	return false, nil
+}
+
+// concurrent returns the Diagnoses for the same target that have not ended and are to be replaced, or refuses a cause because of them.
+// So a node that answers no more collects no Diagnoses.
+func (m *diagnosisMaker) concurrent(ctx context.Context, t *v1.Trigger, cause *Cause, to target) (replaced []v1.Diagnosis, err error) {
+	if cause.Policy == v1.AllowConcurrent {
+		return nil, nil
+	}
+	var earlier v1.DiagnosisList
+	err = m.client.List(ctx, &earlier, client.InNamespace(m.namespace), client.MatchingFields{unfinishedIndex: to.key(t.UID)})
+	if err != nil {
+		return nil, fmt.Errorf("listing unfinished diagnoses: %w", err)
+	}
+	if len(earlier.Items) > 0 && cause.Policy != v1.ReplaceConcurrent {
+		return nil, Reject(v1.ReasonStillRunning, "Diagnosis %s/%s has not ended", m.namespace, earlier.Items[0].Name)
+	}
+	return earlier.Items, nil
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -77,8 +76,9 @@ func (d *Dispatcher) Ensure(t *v1.Trigger) {
 		}
 		d.lanes[t.Name] = l
 	}
-	l.limiter.SetLimit(rate.Limit(float64(t.Spec.PerMinute()) / 60))
+	pace := paceOf(t.Spec.PerMinute())
 	l.mu.Lock()
+	l.pace.Set(pace, pace.Quarter(), time.Now())
 	l.interval = t.Spec.RepeatInterval()
 	l.mu.Unlock()
 	d.run(l)

@@ -6,10 +6,10 @@ package trigger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -22,7 +22,8 @@ import (
 const (
 	// maxWaiting is how many causes of a Trigger may wait.
 	maxWaiting = 1000
-	burst      = 10
+	// burst is how many Diagnoses are made without a pause for one namespace, which leaves one more for others.
+	burst = 10
 	// attempts and firstDelay bound how often the API server is asked for one cause. The delay doubles each time.
 	attempts   = 5
 	firstDelay = time.Second
@@ -32,15 +33,15 @@ const (
 var errFull = errors.New("queue of the trigger is full")
 
 // lane is the queue of one Trigger. Each has a goroutine, so that no Trigger waits for another. In a lane, namespaces take turns, and
-// then pods. They share its room, too.
+// then pods. They share its room and its pace, too.
 type lane struct {
-	name    string
-	maker   *diagnosisMaker
-	limiter *rate.Limiter
-	stop    context.CancelFunc // nil until the lane runs
-	queue   workqueue.TypedInterface[turn]
+	name  string
+	maker *diagnosisMaker
+	stop  context.CancelFunc // nil until the lane runs
+	queue workqueue.TypedInterface[turn]
 
 	mu       sync.Mutex
+	pace     *share.Bucket // of Diagnoses
 	room     share.Room
 	interval time.Duration
 	causes   map[string]Cause // those in the queue and the one at work, by key
@@ -65,10 +66,14 @@ type Tally struct {
 
 func newLane(name string, m *diagnosisMaker) *lane {
 	return &lane{
-		name: name, maker: m, limiter: rate.NewLimiter(0, burst), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
+		name: name, maker: m, pace: share.NewBucket(paceOf(0), paceOf(0).Quarter()), room: share.Room{Places: maxWaiting}, causes: map[string]Cause{},
 		queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[turn]{Queue: share.NewStore(func(t turn) share.Owner { return t.owner })}),
 		delta: Tally{Dropped: map[string]v1.TriggerDrop{}},
 	}
+}
+
+func paceOf(perMinute int) share.Pace {
+	return share.Pace{AtOnce: burst + 1, PerHour: float64(60 * perMinute)}
 }
 
 func (l *lane) offer(cause Cause) error {
@@ -81,10 +86,7 @@ func (l *lane) offer(cause Cause) error {
 		l.repeated(&cause)
 		return nil
 	}
-	var owner share.Owner // the cause waits on the account of its pod, or of the cluster itself
-	if pod := cause.Pod; pod != nil {
-		owner = share.Owner{Namespace: pod.Namespace, Pod: pod.Name}
-	}
+	owner := cause.owner()
 	if !l.room.Take(owner) {
 		why := Reject(v1.ReasonQueueFull, "%d causes wait for their turn already", l.room.Taken())
 		if owner.Namespace != "" {
@@ -134,26 +136,20 @@ func (l *lane) run(ctx context.Context) {
 	for {
 		next, ended := l.queue.Get()
 		if ended {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			waiting.Sub(float64(len(l.causes))) // those that were put back
 			return
 		}
 		l.mu.Lock()
 		cause := l.causes[next.key]
 		l.room.Free(next.owner)
 		l.mu.Unlock()
-		// An error of the API server is met again after a while, a few times: a Diagnosis that was made before it keeps its name and is not
-		// made twice.
-		var last error
-		_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
-			last = l.maker.make(ctx, l, &cause)
-			rejection, ok := errors.AsType[*Rejection](last)
-			return last == nil || ok && !rejection.passes, nil
-		})
-		if last != nil && ctx.Err() == nil {
-			rejection, ok := errors.AsType[*Rejection](last)
-			if !ok {
-				rejection = Reject(v1.ReasonAPIError, "%v", last)
+		if ctx.Err() == nil {
+			if wait := l.work(ctx, cause); wait > 0 {
+				l.putBack(next, wait)
+				continue
 			}
-			l.count(&cause, rejection)
 		}
 		l.queue.Done(next)
 		waiting.Dec()
@@ -165,4 +161,68 @@ func (l *lane) run(ctx context.Context) {
 		}
 		l.mu.Unlock()
 	}
+}
+
+// putBack has a cause wait for its part of the pace. Others may have their turn meanwhile.
+func (l *lane) putBack(next turn, wait time.Duration) {
+	l.queue.Done(next)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.room.Add(next.owner) // its place
+	time.AfterFunc(wait, func() { l.queue.Add(next) })
+}
+
+// mayMake takes one Diagnosis of the pace. Without a namespace it waits for that, and an owner with one may have to come back after wait.
+func (l *lane) mayMake(ctx context.Context, owner share.Owner) (wait time.Duration, err error) {
+	for {
+		l.mu.Lock()
+		now := time.Now()
+		answer := l.pace.May(owner, now)
+		wait = max(answer.Until.Sub(now), time.Millisecond)
+		if answer.OK {
+			l.pace.Take(owner, now)
+		} else {
+			l.pace.Wait(owner, now, wait+time.Second)
+		}
+		l.mu.Unlock()
+		switch {
+		case answer.OK:
+			return 0, nil
+		case owner.Namespace != "":
+			return wait, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("waiting for the turn: %w", ctx.Err())
+		case <-time.After(wait):
+		}
+	}
+}
+
+// laterError says that a cause has to wait for its part of the pace.
+type laterError struct{ wait time.Duration }
+
+func (e laterError) Error() string { return fmt.Sprint("the turn comes in ", e.wait) }
+
+// work makes the Diagnoses of a cause, or returns how long it has to wait for its part of the pace. An error of the API server is met
+// again after a while, a few times: a Diagnosis that was made before it keeps its name and is not made twice.
+func (l *lane) work(ctx context.Context, cause Cause) (later time.Duration) {
+	var last error
+	_ = wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: firstDelay, Factor: 2, Steps: attempts}, func(ctx context.Context) (bool, error) {
+		last = l.maker.make(ctx, l, &cause)
+		if e, ok := errors.AsType[laterError](last); ok {
+			later, last = e.wait, nil
+		}
+		rejection, ok := errors.AsType[*Rejection](last)
+		return last == nil || ok && !rejection.passes, nil
+	})
+	if last == nil || ctx.Err() != nil {
+		return later
+	}
+	rejection, ok := errors.AsType[*Rejection](last)
+	if !ok {
+		rejection = Reject(v1.ReasonAPIError, "%v", last)
+	}
+	l.count(&cause, rejection)
+	return 0
 }

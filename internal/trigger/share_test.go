@@ -87,3 +87,52 @@ func TestOnePodFillsNoQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestOneNamespaceTakesNoPace: a tenant has more causes than the pace of the Trigger allows, and most have a Diagnosis that has not
+// ended. Such a cause takes nothing of the pace. A cause of another namespace that comes later has its Diagnosis at once.
+func TestOneNamespaceTakesNoPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var pods []client.Object
+		add := func(namespace, name string) {
+			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PodSpec{NodeName: "n1"}})
+		}
+		add("tenant", "running")
+		add("shop", "web")
+		for i := range 50 {
+			add("tenant", fmt.Sprint("many-", i))
+		}
+		made := map[string]int{}
+		create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if d, ok := o.(*v1.Diagnosis); ok {
+				made[d.Spec.PodReference.Namespace]++
+			}
+			return c.Create(ctx, o, opts...)
+		}
+		c := newCluster(t, interceptor.Funcs{Create: create}, pods...)
+		c.add(t, "t", func(s *v1.TriggerSpec) { s.DiagnosesPerMinute = new(int32(1)) })
+		stop := c.start(t)
+		defer stop()
+		for i := range 100 {
+			c.offer(t, "t", causeIn("tenant", "running", i))
+		}
+		if made["tenant"] != 1 {
+			t.Errorf("%d Diagnoses of one pod", made["tenant"])
+		}
+		for i := range 50 {
+			c.offer(t, "t", causeIn("tenant", fmt.Sprint("many-", i), 0))
+		}
+		if made["tenant"] != burst {
+			t.Errorf("%d Diagnoses of the tenant at once", made["tenant"])
+		}
+		c.offer(t, "t", causeIn("shop", "web", 0))
+		if made["shop"] != 1 {
+			t.Error("the other namespace waits for the pace of the tenant")
+		}
+		time.Sleep(5*time.Minute + time.Second)
+		synctest.Wait()
+		if n := made["tenant"]; n < burst+3 || n > burst+5 {
+			t.Errorf("%d Diagnoses of the tenant after five minutes", n)
+		}
+	})
+}

@@ -19,12 +19,14 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
@@ -84,6 +86,7 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	return builder.ControllerManagedBy(m).
 		For(&v1.RecoveryApproval{}).
 		Watches(&v1.Diagnosis{}, handler.EnqueueRequestsFromMapFunc(approvals), builder.WithPredicates(approvable)).
+		WithOptions(controller.Options{NewQueue: fairqueue.InTurns(fairqueue.NamespaceOwner)}).
 		Complete(r)
 }
 

@@ -25,6 +25,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/admission"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/kubeclient"
 )
 
@@ -70,7 +71,10 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 	}
 	return builder.ControllerManagedBy(m).
 		For(&v1.Diagnosis{}, builder.WithPredicates(managerPredicate())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: maxConcurrentReconciles}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: maxConcurrentReconciles,
+			NewQueue:                fairqueue.InTurns(fairqueue.DiagnosisOwner(r.Client, r.Agents.Namespace)),
+		}).
 		Complete(r)
 }
 

@@ -22,12 +22,14 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/share"
 )
 
@@ -83,7 +85,10 @@ func (r *Reconciler) SetupWithManager(m manager.Manager) error {
 		f, ok := o.(*v1.MountFault)
 		return ok && requestOf(f) != nil
 	})
-	return builder.ControllerManagedBy(m).Named("repairrequest").For(&v1.MountFault{}, builder.WithPredicates(asked)).Complete(r)
+	return builder.ControllerManagedBy(m).Named("repairrequest").
+		For(&v1.MountFault{}, builder.WithPredicates(asked)).
+		WithOptions(controller.Options{NewQueue: fairqueue.InTurns(fairqueue.FaultOwner(r.Client))}).
+		Complete(r)
 }
 
 // request is the Diagnosis that policies require because of a fault.

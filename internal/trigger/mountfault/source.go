@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fairqueue"
 	"kubediag.org/kubediag/internal/trigger"
 )
 
@@ -75,7 +76,7 @@ func (s *Source) SetupWithManager(m manager.Manager) error {
 			UpdateFunc: changes, DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WatchesRawSource(source.Channel(s.changed, handler.EnqueueRequestsFromMapFunc(s.all))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.InTurns(fairqueue.FaultOwner(s.Faults))}).
 		Complete(s)
 }
 
