@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -97,6 +98,23 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 				t.Errorf("error %q, want one that speaks of %q", stderr, c.want)
 			}
 		})
+	}
+}
+
+func TestVersionIsForProgramsToo(t *testing.T) {
+	t.Parallel()
+	status, stdout, stderr := run(t, "", "version", "-o", "json")
+	var info map[string]string
+	if err := json.Unmarshal([]byte(stdout), &info); err != nil || status != verb.StatusDone || stderr != "" {
+		t.Fatalf("status %d, output %q, error %q: %v", status, stdout, stderr, err)
+	}
+	for _, field := range []string{"version", "go", "platform"} {
+		if info[field] == "" {
+			t.Errorf("%q has no %s", stdout, field)
+		}
+	}
+	if status, stdout, stderr = run(t, "", "version", "-o", "yaml"); status != verb.StatusFailed || !strings.Contains(stderr, `must be "text" or "json"`) {
+		t.Errorf("-o yaml: status %d, output %q, error %q", status, stdout, stderr)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"kubediag.org/kubediag/internal/bundle"
 	"kubediag.org/kubediag/internal/printable"
-	"kubediag.org/kubediag/internal/version"
 )
 
 // Exit statuses of both programs.
@@ -76,18 +75,5 @@ func refuseUnknown(root *cobra.Command) {
 		case "completion":
 			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // what only has commands checks no arguments
 		}
-	}
-}
-
-// NewVersionCommand makes the verb version.
-func NewVersionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.String())
-			return err
-		},
 	}
 }
