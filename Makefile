@@ -62,7 +62,7 @@ $(PROGRAMS:%=bin/%): bin/%:
 image: ## Pack manager, agent and command as images into dist/, for amd64 and arm64
 	set -e; for arch in $(ARCHES); do for name in $(PROGRAMS); do \
 	  GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done
-	go run ./hack/image -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
+	go run ./hack/release -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
 
 .PHONY: clean
 clean: ## Remove what make has built

@@ -54,7 +54,7 @@ func (i image) build(arch string, o options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: epoch, CreatedBy: "kubediag hack/image"}})
+	return mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: epoch, CreatedBy: "kubediag hack/release"}})
 }
 
 // layerOf is a tar of executables at the root, which belong to root and have the time of the epoch.

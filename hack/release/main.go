@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image packs the static binaries of bin/linux_<arch> into container images, without a container engine and without
+// Command release packs the static binaries of bin/linux_<arch> into container images, without a container engine and without
 // a registry. An image is written to dist/kubediag-<name>-<arch>.tar.
 //
 // An archive is one of docker save, which containerd, podman and Docker load. The same binaries give the same bytes: all
@@ -50,7 +50,7 @@ func main() {
 		for a := range strings.SplitSeq(*arch, ",") {
 			path, err := i.pack(a, o)
 			if err != nil {
-				fmt.Fprintf(os.Stderr, "image: packing %s for %s: %v\n", i.name, a, err)
+				fmt.Fprintf(os.Stderr, "release: packing %s for %s: %v\n", i.name, a, err)
 				os.Exit(1)
 			}
 			fmt.Printf("%s holds %s\n", path, i.reference(o))
