@@ -62,7 +62,26 @@ $(PROGRAMS:%=bin/%): bin/%:
 image: ## Pack manager, agent and command as images into dist/, for amd64 and arm64
 	set -e; for arch in $(ARCHES); do for name in $(PROGRAMS); do \
 	  GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done
-	go run ./hack/release -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
+	go run ./hack/release images -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
+
+# The plugin runs on a person's own machine; everything else runs on nodes.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+# REGISTRY, with the path in it, has the images of a release, and REPO_URL is its page. Without them the release has no such names.
+REGISTRY ?=
+REPO_URL ?=
+
+.PHONY: release
+release: ## Make all files of a release in dist/VERSION: VERSION=v0.2.0 REGISTRY=registry.example.org/kubediag REPO_URL=...
+	set -e; for arch in $(ARCHES); do for name in manager agent kubediag; do \
+	  GOOS=linux GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done; \
+	for platform in $(PLATFORMS); do system=$${platform%/*} arch=$${platform#*/} end=; [ $$system != windows ] || end=.exe; \
+	  GOOS=$$system GOARCH=$$arch $(BUILD) -o bin/$${system}_$$arch/kubectl-kubediag$$end ./cmd/kubectl-kubediag; done
+	go run ./hack/release pack -version $(VERSION) -registry "$(REGISTRY)" -repo-url "$(REPO_URL)" -commit "$$(git rev-parse HEAD)" \
+	  -date "$$(TZ=UTC git log -1 --format=%cd --date=format-local:%Y-%m-%dT%H:%M:%SZ)"
+
+.PHONY: push
+push: ## Push the images and the chart of make release to REGISTRY, with the credentials of docker login
+	go run ./hack/release push -version $(VERSION) -registry "$(REGISTRY)"
 
 .PHONY: clean
 clean: ## Remove what make has built

@@ -28,12 +28,12 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		t.Fatal("Makefile sets no VERSION")
 	}
 	for _, name := range []string{"manager", "agent"} {
-		want := regexp.MustCompile(`(?m)^- name: docker\.io/kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
+		want := regexp.MustCompile(`(?m)^- name: localhost/kubediag/` + name + `\n  newTag: ` + regexp.QuoteMeta(string(version[1])) + `$`)
 		if !want.Match(manifest) {
-			t.Errorf("config/default does not name docker.io/kubediag/%s:%s", name, version[1])
+			t.Errorf("config/default does not name localhost/kubediag/%s:%s", name, version[1])
 		}
 	}
-	image := "docker.io/kubediag/cli:" + string(version[1])
+	image := "localhost/kubediag/cli:" + string(version[1])
 	if version := kubediagversion.CLIImage; version != image {
 		t.Errorf("version.CLIImage is %q, make image makes %q", version, image)
 	}
@@ -41,7 +41,7 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		if !strings.HasPrefix(x.name, "docs/") {
 			continue
 		}
-		for _, found := range regexp.MustCompile(`--image=docker\.io/kubediag/cli\S*`).FindAllString(x.content, -1) {
+		for _, found := range regexp.MustCompile(`--image=localhost/kubediag/cli\S*`).FindAllString(x.content, -1) {
 			if found != "--image="+image {
 				t.Errorf("%s: %s, want --image=%s", x.name, found, image)
 			}

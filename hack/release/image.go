@@ -4,23 +4,26 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // image is one to build.
 type image struct {
 	name        string
-	binaries    []string // the first is what a container runs
+	binaries    []string // a container runs the first
 	user        string   // uid:gid that it runs as
 	description string
 }
@@ -34,12 +37,14 @@ func (i image) build(arch string, o options) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil })
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
+	layer, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
 	if err != nil {
 		return nil, err
 	}
 	epoch := v1.Time{Time: time.Unix(0, 0).UTC()}
-	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
+	oci := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	base, err := mutate.ConfigFile(oci, &v1.ConfigFile{
 		OS: "linux", Architecture: arch, Created: epoch, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User: i.user, Entrypoint: []string{"/" + i.binaries[0]}, WorkingDir: "/",
@@ -57,25 +62,61 @@ func (i image) build(arch string, o options) (v1.Image, error) {
 	return mutate.Append(base, mutate.Addendum{Layer: layer, History: v1.History{Created: epoch, CreatedBy: "kubediag hack/release"}})
 }
 
+// index names the image of each architecture.
+func (i image) index(o options) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range o.arches {
+		img, err := i.build(arch, o)
+		if err != nil {
+			return nil, fmt.Errorf("build image %s for %s: %w", i.name, arch, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	return index, nil
+}
+
+// packArchives writes one archive per image and architecture.
+func packArchives(_ context.Context, o options) error {
+	for _, i := range images {
+		for _, arch := range o.arches {
+			path, err := i.pack(arch, o)
+			if err != nil {
+				return fmt.Errorf("pack %s for %s: %w", i.name, arch, err)
+			}
+			fmt.Printf("%s holds %s\n", path, i.reference(o))
+		}
+	}
+	return nil
+}
+
+// pack writes the archive of one image and gives its path.
+func (i image) pack(arch string, o options) (string, error) {
+	img, err := i.build(arch, o)
+	if err != nil {
+		return "", err
+	}
+	tag, err := name.NewTag(i.reference(o))
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(o.dist, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(o.dist, "kubediag-"+i.name+"-"+arch+".tar")
+	return path, tarball.WriteToFile(path, tag, img)
+}
+
 // layerOf is a tar of executables at the root, which belong to root and have the time of the epoch.
 func layerOf(dir string, names []string) ([]byte, error) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	var files []file
 	for _, name := range names {
 		binary, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return nil, err
 		}
-		err = w.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg, Name: name, Mode: 0o555, Size: int64(len(binary)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(binary); err != nil {
-			return nil, err
-		}
+		files = append(files, file{name, binary, 0o555})
 	}
-	err := w.Close()
-	return b.Bytes(), err
+	return tarred(files)
 }

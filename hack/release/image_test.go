@@ -24,7 +24,7 @@ import (
 func packed(t *testing.T, i image) string {
 	t.Helper()
 	dir := t.TempDir()
-	o := options{repository: "example.org/k", version: "v1.2.3", bin: dir, dist: filepath.Join(dir, "dist")}
+	o := options{repository: "example.org/k", version: "v1.2.3", arches: []string{"arm64"}, bin: dir, dist: filepath.Join(dir, "dist")}
 	if err := os.MkdirAll(filepath.Join(dir, "linux_arm64"), 0o755); err != nil {
 		t.Fatal(err)
 	}

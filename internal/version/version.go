@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version says which version of kubediag this program is, and from what it was built.
+// Package version says which version of kubediag this program is, and how it was built.
 package version
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 // CLIImage is the image of the command for kubectl debug, with the tag of this release.
-const CLIImage = "docker.io/kubediag/cli:v0.1.0"
+const CLIImage = "localhost/kubediag/cli:v0.1.0"
 
 // version is stamped by the linker.
 var version = "unversioned"

@@ -136,24 +136,24 @@ func TestLifeOfARelease(t *testing.T) {
 	const field = "-o=jsonpath={.spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.addedLater.type}"
 	const images = "-o=jsonpath={.spec.template.spec.containers[*].image} {.spec.template.spec.containers[*].args}"
 
-	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", "--set=agent.flags.workers=32",
+	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", loaded, "--set=agent.flags.workers=32",
 		"--set=components.eviction=true,policies.agentNode=true,policies.diagnosisRights=true,policies.criticalPods=true")
 	if !strings.Contains(out, "kubectl -n elsewhere rollout status daemonset/kubediag-agent") {
 		t.Errorf("the notes of helm: %s", out)
 	}
-	s.shows(t, "docker.io/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
 	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "leases.coordination.k8s.io", "-n=elsewhere")
 	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "pods", "--subresource=eviction", "-n=default")
 	s.may(t, "yes", "elsewhere:kubediag-manager", "patch", "diagnoses.diagnosis.kubediag.org", "-n=default")
 	s.may(t, "no", "kubediag:kubediag-agent", "create", "pods", "--subresource=eviction", "-n=default")
-	s.refused(t, "cannot be imported into the current release", "install", "second", chartDir, "-n", "third", "--create-namespace")
+	s.refused(t, "cannot be imported into the current release", "install", "second", chartDir, "-n", "third", "--create-namespace", loaded)
 
 	s.kubectl(t, "wait", "--for=condition=Established", "crd/diagnoses.diagnosis.kubediag.org")
 	s.kubectl(t, "apply", "-f", root+"/config/samples/diagnosis.yaml")
 	s.gone(t, "crd", "diagnoses.diagnosis.kubediag.org", field)
 	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-then-reuse-values", "--set=components.eviction=false")
-	s.shows(t, `docker.io/kubediag/agent:v99.0.0 ["--workers=32"]`, "daemonset", "kubediag-agent", "-n=elsewhere", images)
-	s.shows(t, "docker.io/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
+	s.shows(t, `localhost/kubediag/agent:v99.0.0 ["--workers=32"]`, "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.shows(t, "localhost/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
 	s.shows(t, "string", "crd", "diagnoses.diagnosis.kubediag.org", field)
 	s.gone(t, "clusterrole", "kubediag-agent-evictor")
 
@@ -162,8 +162,8 @@ func TestLifeOfARelease(t *testing.T) {
 	s.shows(t, "subpath-remount-diagnosis", "diagnoses", "-n=default")
 
 	s.kubectl(t, "apply", "-k", root+"/config/default")
-	s.refused(t, "cannot be imported into the current release", "install", "kubediag", chartDir, "-n", "kubediag")
-	s.helm(t, "install", "kubediag", chartDir, "-n", "kubediag", "--take-ownership")
-	s.shows(t, "docker.io/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=kubediag", images)
+	s.refused(t, "cannot be imported into the current release", "install", "kubediag", chartDir, "-n", "kubediag", loaded)
+	s.helm(t, "install", "kubediag", chartDir, "-n", "kubediag", "--take-ownership", loaded)
+	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=kubediag", images)
 	s.shows(t, "kubediag", "crd", "diagnoses.diagnosis.kubediag.org", `-o=jsonpath={.metadata.annotations.meta\.helm\.sh/release-namespace}`)
 }

@@ -64,7 +64,7 @@ func (o objects) add(t *testing.T, text string) {
 // template are the objects that helm makes of the chart.
 func template(t *testing.T, namespace string, args ...string) objects {
 	t.Helper()
-	out, err := call(t, cluster.Helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace}, args...)...)
+	out, err := call(t, cluster.Helm, "", append([]string{"template", "kubediag", chartDir, "--namespace", namespace, loaded}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +101,9 @@ func kustomize(t *testing.T, dir string, files ...string) objects {
 	}
 	return all
 }
+
+// loaded has the chart name the images that make image makes, and that nodes have loaded.
+const loaded = "--set=image.registry=localhost/kubediag"
 
 // settings makes arguments of helm.
 func settings(values ...string) (args []string) {

@@ -108,9 +108,32 @@ func agentWithMany(d *appsv1.DaemonSet) {
 		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}},
 	}})
 	c := &pod.Containers[0]
-	c.Image = "docker.io/kubediag/agent@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	c.Image = "localhost/kubediag/agent@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	c.Args = append(c.Args, "--enable-scripts=true", "--sentinel-mode=Off", "--workers=32")
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "authorities", MountPath: "/ca"})
+}
+
+// TestRegistry holds that the registry of all charts goes before that of this one, and a whole name before both.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		values []string
+		want   string
+	}{
+		"of the chart":   {[]string{"image.registry=registry.example.org/k"}, "registry.example.org/k/agent:v9"},
+		"of all charts":  {[]string{"image.registry=registry.example.org/k", "global.imageRegistry=mirror.example.org"}, "mirror.example.org/agent:v9"},
+		"a whole name":   {[]string{"agent.image.repository=other.example.org/a", "global.imageRegistry=mirror.example.org"}, "other.example.org/a:v9"},
+		"only of charts": {[]string{"image.registry=", "global.imageRegistry=mirror.example.org"}, "mirror.example.org/agent:v9"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var d appsv1.DaemonSet
+			remarshal(t, template(t, "kubediag", settings(append(c.values, "agent.image.tag=v9")...)...)["DaemonSet kubediag-agent"], &d)
+			if got := d.Spec.Template.Spec.Containers[0].Image; got != c.want {
+				t.Errorf("image %q, want %q", got, c.want)
+			}
+		})
+	}
 }
 
 // TestSchemaRefuses holds that a wrong value is refused by its name.
@@ -126,6 +149,8 @@ func TestSchemaRefuses(t *testing.T) {
 		"no duration":      {"manager.flags.diagnosis-ttl=10d", "at '/manager/flags/diagnosis-ttl': '10d'"},
 		"no mode":          {"agent.flags.sentinel-mode=off", "at '/agent/flags/sentinel-mode'"},
 		"no digest":        {"agent.image.digest=latest", "at '/agent/image/digest': 'latest'"},
+		"no registry":      {"agent.image.tag=v1", "image.registry: set the registry that has the images"},
+		"half a registry":  {"image.registry=registry.example.org/", "at '/image/registry'"},
 		"no policy":        {"manager.image.pullPolicy=Sometimes", "at '/manager/image/pullPolicy'"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -116,7 +116,7 @@ func (s *subPaths) scansFromPods(t *testing.T) {
 	if status != 1 || !strings.Contains(said, want) {
 		t.Errorf("scan in the agent's pod ends with status %d: %s", status, said)
 	}
-	s.Kubectl(t, "", "debug", "node/"+s.NodeName(), "--image=docker.io/kubediag/cli:v0.1.0", "--profile=sysadmin", "--", "/kubediag", "scan", "--brief", s.kubeletFlag())
+	s.Kubectl(t, "", "debug", "node/"+s.NodeName(), "--image=localhost/kubediag/cli:v0.1.0", "--profile=sysadmin", "--", "/kubediag", "scan", "--brief", s.kubeletFlag())
 	var debugger *corev1.Pod
 	s.Wait(t, "the scan of kubectl debug to end", func(ctx context.Context) bool {
 		var pods corev1.PodList

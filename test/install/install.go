@@ -131,7 +131,7 @@ func (e *Env) packAll(ctx context.Context) error {
 			return err
 		}
 	}
-	return command(exec.CommandContext(ctx, "go", "run", "kubediag.org/kubediag/hack/release", "-version", version,
+	return command(exec.CommandContext(ctx, "go", "run", "kubediag.org/kubediag/hack/release", "images", "-version", version,
 		"-arch", runtime.GOARCH, "-bin", e.programs, "-dist", e.programs))
 }
 

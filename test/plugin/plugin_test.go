@@ -338,7 +338,7 @@ func TestRefusals(t *testing.T) {
 		{2, "run", `run: TARGET is missing, see kubectl kubediag run --help`},
 		{2, "bundle", `bundle: --node is missing: name the node`},
 		{2, "bundle --node nope", `bundle: nodes nope: not found`},
-		{2, "bundle --node stage-node", `no agent runs on node "stage-node": use kubectl debug node/stage-node --image=docker.io/kubediag/cli:v\d+\.\d+\.\d+ --profile=sysadmin -it -- /kubediag scan`},
+		{2, "bundle --node stage-node", `no agent runs on node "stage-node": use kubectl debug node/stage-node --image=localhost/kubediag/cli:v\d+\.\d+\.\d+ --profile=sysadmin -it -- /kubediag scan`},
 		{3, "bundle --node nope --as=eve", `refused: .*cannot list resource "pods"`},
 		{3, "bundle --node nope -o /dev/null", `is there already: name another file with -o, or add --force`},
 		{2, "faults web", `faults: takes no arguments`},

@@ -56,7 +56,12 @@ the release and the values. "make generate" writes the copy.
 {{- /* fields that are replaced */}}
 {{- $version := printf ":%s" ($values.image.tag | default .root.Chart.AppVersion) }}
 {{- with $values.image.digest }}{{ $version = printf "@%s" . }}{{ end }}
-{{- $_ := set $container "image" (printf "%s%s" $values.image.repository $version) }}
+{{- $image := $values.image.repository }}
+{{- if not (contains "/" $image) }}
+{{- $registry := (.root.Values.global | default dict).imageRegistry | default .root.Values.image.registry }}
+{{- $image = printf "%s/%s" (required "image.registry: set the registry that has the images, such as registry.example.org/kubediag, or localhost/kubediag if make image made them and each node has loaded them" $registry) $image }}
+{{- end }}
+{{- $_ := set $container "image" (printf "%s%s" $image $version) }}
 {{- $_ := set $container "imagePullPolicy" $values.image.pullPolicy }}
 {{- $_ := set $container "resources" $values.resources }}
 {{- range $key := list "nodeSelector" "tolerations" "affinity" "topologySpreadConstraints" "priorityClassName" }}

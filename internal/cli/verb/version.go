@@ -18,7 +18,7 @@ func NewVersionCommand() *cobra.Command {
 	format := Text
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, and from what the program was built",
+		Short: "Print the version, and how the program was built",
 		Args:  NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info := version.Read()

@@ -1,0 +1,206 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// chartDir is the folder of the Helm chart.
+const chartDir = "charts/kubediag"
+
+// The media types of a chart in a registry, see helm.sh/docs/topics/registries.
+const (
+	chartConfig  types.MediaType = "application/vnd.cncf.helm.config.v1+json"
+	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+)
+
+// chartVersion is the version of the chart: that of the release without its v.
+func (o options) chartVersion() string { return strings.TrimPrefix(o.version, "v") }
+
+// addChart adds the chart as a package, and as an OCI layout.
+func (r *release) addChart() error {
+	about, err := r.chartMetadata()
+	if err != nil {
+		return err
+	}
+	metadata, err := yaml.Marshal(about)
+	if err != nil {
+		return err
+	}
+	files, err := filesIn(chartDir)
+	if err != nil {
+		return err
+	}
+	for i := range files {
+		switch files[i].name {
+		case "Chart.yaml":
+			files[i].content = metadata
+		case "values.yaml":
+			if files[i].content, err = r.nameRegistry(files[i].content); err != nil {
+				return err
+			}
+		}
+		files[i].name = "kubediag/" + files[i].name
+	}
+	content, err := tarGz(files)
+	if err != nil {
+		return err
+	}
+	r.add("kubediag-"+r.chartVersion()+".tgz", content)
+	config, err := json.Marshal(about)
+	if err != nil {
+		return err
+	}
+	return r.addLayout("chart", func(to layout.Path) error {
+		chart, err := newArtifact(config, static.NewLayer(content, chartContent))
+		if err != nil {
+			return err
+		}
+		return to.AppendImage(chart, layout.WithAnnotations(map[string]string{refName: r.chartVersion()}))
+	})
+}
+
+// artifact is a chart as a registry has it: a manifest, the chart's metadata as its configuration, and the package as its layer.
+type artifact struct {
+	config, manifest []byte
+	layer            v1.Layer
+}
+
+// newArtifact makes the image of an artifact.
+func newArtifact(config []byte, layer v1.Layer) (v1.Image, error) {
+	a := artifact{config: config, layer: layer}
+	described, err := partial.Descriptor(layer)
+	if err != nil {
+		return nil, err
+	}
+	digest, size, err := v1.SHA256(bytes.NewReader(config))
+	if err != nil {
+		return nil, err
+	}
+	a.manifest, err = json.Marshal(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
+		Config: v1.Descriptor{MediaType: chartConfig, Size: size, Digest: digest}, Layers: []v1.Descriptor{*described},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(a)
+}
+
+// RawConfigFile, MediaType, RawManifest and LayerByDigest make it a partial.CompressedImageCore.
+func (a artifact) RawConfigFile() ([]byte, error) { return a.config, nil }
+
+// MediaType is that of the manifest.
+func (artifact) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
+
+// RawManifest is the manifest.
+func (a artifact) RawManifest() ([]byte, error) { return a.manifest, nil }
+
+// LayerByDigest is the one layer.
+func (a artifact) LayerByDigest(v1.Hash) (partial.CompressedLayer, error) { return a.layer, nil }
+
+// chartMetadata is Chart.yaml of the release.
+func (r *release) chartMetadata() (map[string]any, error) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "Chart.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	about := map[string]any{}
+	if err := yaml.Unmarshal(text, &about); err != nil {
+		return nil, err
+	}
+	about["version"], about["appVersion"] = r.chartVersion(), r.version
+	if r.repoURL != "" {
+		about["home"], about["sources"] = r.repoURL, []string{r.repoURL}
+	}
+	return about, nil
+}
+
+// nameRegistry has the chart's images come from the registry of the release.
+func (r *release) nameRegistry(values []byte) ([]byte, error) {
+	if r.registry == "" {
+		return values, nil
+	}
+	const none = "\n  registry: \"\"\n"
+	if bytes.Count(values, []byte(none)) != 1 {
+		return nil, fmt.Errorf("%s/values.yaml has no line %q", chartDir, strings.TrimSpace(none))
+	}
+	return bytes.Replace(values, []byte(none), fmt.Appendf(nil, "\n  registry: %q\n", r.registry), 1), nil
+}
+
+// addManifest adds install.yaml, which is config/default with the images of the release.
+func (r *release) addManifest() error {
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), "config/default")
+	if err != nil {
+		return fmt.Errorf("build config/default: %w", err)
+	}
+	text, err := objects.AsYaml()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"manager", "agent"} {
+		was, want := "image: localhost/kubediag/"+name+":", "image: "+r.imageName(name)+":"+r.version+"\n"
+		before, after, found := strings.Cut(string(text), was)
+		_, after, ended := strings.Cut(after, "\n")
+		if !found || !ended || strings.Contains(after, was) {
+			return fmt.Errorf("config/default: it does not name the image %q once", strings.TrimPrefix(was, "image: "))
+		}
+		text = []byte(before + want + after)
+	}
+	r.add("install.yaml", text)
+	return nil
+}
+
+// imageName is the name of an image without its tag.
+func (o options) imageName(name string) string {
+	if o.registry == "" {
+		return o.repository + "/" + name
+	}
+	return o.registry + "/" + name
+}
+
+// addNotes adds the part of CHANGELOG.md about this version: that below its heading, or below "Unreleased".
+func (r *release) addNotes() error {
+	text, err := os.ReadFile("CHANGELOG.md")
+	if err != nil {
+		return err
+	}
+	notes, err := notesOf(string(text), r.version)
+	if err != nil {
+		return err
+	}
+	r.add("RELEASE_NOTES.md", []byte("# kubediag "+r.version+"\n\n"+notes+"\n"))
+	return nil
+}
+
+// notesOf cuts the notes of a version from a changelog.
+func notesOf(changelog, version string) (string, error) {
+	for _, heading := range []string{strings.TrimPrefix(version, "v"), version, "Unreleased"} {
+		_, rest, found := strings.Cut("\n"+changelog, "\n## "+heading)
+		if !found || rest == "" || !strings.ContainsAny(rest[:1], " \n(") {
+			continue
+		}
+		_, rest, _ = strings.Cut(rest, "\n")
+		notes, _, _ := strings.Cut("\n"+rest, "\n## ")
+		if notes = strings.TrimSpace(notes); notes != "" {
+			return notes, nil
+		}
+	}
+	return "", fmt.Errorf("CHANGELOG.md has no notes below %q or \"Unreleased\"", version)
+}
