@@ -128,7 +128,7 @@ var sentences = []sentence{
 	line(`  path       ROOT/.*`, always),
 	line(`Alive`, func(_ *scenery, c caller, _ []string) bool { return c.sees }),
 	line(`Alive, but whether a container could be started with it is not known`, func(_ *scenery, c caller, _ []string) bool { return !c.sees }),
-	line(`Took [\d.]+ ms`, always),
+	line(`Took [\d.]+ m?s`, always),
 	// A machine that is busy.
 	line(`kubediag: probe: "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
 	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*": it could not be asked.*`, always),
@@ -214,7 +214,9 @@ var sentences = []sentence{
 	line(`  umount -- .*/configmap/app/0'(?: +# .*)?`, always),
 	line(`  \S*kubediag (?:show 1|explain \S+)(?: +# .*)?`, always),
 	line(`\S+, (?:OLD: )?scan of .*, \S+s ago, and looked at again now. To look again: \S*kubediag scan \S*--kubelet-root=.*`, always),
-	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s`, always),
+	// The volumes are mounts, and the subPath bind is one.
+	line(`Looked at 1 pod \(no specs\), 1 subPath bind, 3 volumes and \d+ mounts in [\d.]+ m?s\. `+
+		`4 mounts below the kubelet's root: 4 wanted, 0 left over, 0 unknown`, always),
 	line(`Unknown whether this kubelet renews stale binds \(kubelets from 1.19 do\)`, always),
 	line(`Without the specs of pods \(--pods\), a source that is missing or was moved away is not seen, nor a hostPath on a disk that fails, or one that no container has yet: `+
 		`kubectl get pods -A -o json > pods\.json; \S+ scan .*--kubelet-root=.* --pods=pods\.json`, always),
