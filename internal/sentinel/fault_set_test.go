@@ -80,7 +80,9 @@ func TestUpdateFaultsOnRescan(t *testing.T) {
 		becomes func(d *deadVolumes)
 		stays   bool
 	}{
-		"could not be asked":   {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.NotProbed }, true},
+		"could not be asked": {func(d *deadVolumes) {
+			d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.NotProbed
+		}, true},
 		"answers something":    {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Broken }, true},
 		"answers":              {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Alive }, false},
 		"has vanished":         {func(d *deadVolumes) { d.volumes[0].Verdict.Code, d.volumes[0].Evidence.Answer.State = "", probe.Gone }, false},
