@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,10 +103,18 @@ func TestOneNamespaceTakesNoPace(t *testing.T) {
 		for i := range 50 {
 			add("tenant", fmt.Sprint("many-", i))
 		}
-		made := map[string]int{}
+		var mu sync.Mutex
+		counts := map[string]int{}
+		made := func(namespace string) int {
+			mu.Lock()
+			defer mu.Unlock()
+			return counts[namespace]
+		}
 		create := func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if d, ok := o.(*v1.Diagnosis); ok {
-				made[d.Spec.PodReference.Namespace]++
+				mu.Lock()
+				counts[d.Spec.PodReference.Namespace]++
+				mu.Unlock()
 			}
 			return c.Create(ctx, o, opts...)
 		}
@@ -116,22 +125,22 @@ func TestOneNamespaceTakesNoPace(t *testing.T) {
 		for i := range 100 {
 			c.offer(t, "t", causeIn("tenant", "running", i))
 		}
-		if made["tenant"] != 1 {
-			t.Errorf("%d Diagnoses of one pod", made["tenant"])
+		if made("tenant") != 1 {
+			t.Errorf("%d Diagnoses of one pod", made("tenant"))
 		}
 		for i := range 50 {
 			c.offer(t, "t", causeIn("tenant", fmt.Sprint("many-", i), 0))
 		}
-		if made["tenant"] != burst {
-			t.Errorf("%d Diagnoses of the tenant at once", made["tenant"])
+		if made("tenant") != burst {
+			t.Errorf("%d Diagnoses of the tenant at once", made("tenant"))
 		}
 		c.offer(t, "t", causeIn("shop", "web", 0))
-		if made["shop"] != 1 {
+		if made("shop") != 1 {
 			t.Error("the other namespace waits for the pace of the tenant")
 		}
 		time.Sleep(5*time.Minute + time.Second)
 		synctest.Wait()
-		if n := made["tenant"]; n < burst+3 || n > burst+5 {
+		if n := made("tenant"); n < burst+3 || n > burst+5 {
 			t.Errorf("%d Diagnoses of the tenant after five minutes", n)
 		}
 	})
