@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -17,6 +18,20 @@ import (
 
 // CSIPlugin is the plugin of the volumes that CSI drivers mount.
 const CSIPlugin = "kubernetes.io/csi"
+
+// atomicPlugins are the plugins that write with the kubelet's atomic writer, see kubernetes/pkg/volume/util/atomic_writer.go.
+var atomicPlugins = []string{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api"}
+
+// WritesAtomically reports whether the kubelet writes the volumes of a plugin with its atomic writer.
+func WritesAtomically(plugin string) bool { return slices.Contains(atomicPlugins, plugin) }
+
+// FillsItself reports whether the kubelet makes the content of a plugin's volumes itself, and mounts no driver's file system there.
+func FillsItself(plugin string) bool {
+	return WritesAtomically(plugin) || plugin == "kubernetes.io/empty-dir" || plugin == "kubernetes.io/git-repo"
+}
+
+// PluginOf is the plugin whose volumes lie in a directory of that name in a pod's directory, such as kubernetes.io~csi.
+func PluginOf(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
 // Volume names the place where the kubelet keeps a volume of a pod.
 type Volume struct {
@@ -46,7 +61,7 @@ func (l *Layout) ParseVolume(point string) (Volume, bool) {
 	if !ok || len(names) < 4 || names[1] != volumesDir {
 		return Volume{}, false
 	}
-	v := Volume{PodUID: names[0], Plugin: strings.ReplaceAll(names[2], "~", "/"), Name: names[3]}
+	v := Volume{PodUID: names[0], Plugin: PluginOf(names[2]), Name: names[3]}
 	return v, l.VolumePoint(v) == point
 }
 
@@ -57,7 +72,7 @@ func (l *Layout) ParseInsideVolume(point string) (Volume, bool) {
 	if !ok || len(names) < 5 || names[1] != volumesDir {
 		return Volume{}, false
 	}
-	v := Volume{PodUID: names[0], Plugin: strings.ReplaceAll(names[2], "~", "/"), Name: names[3]}
+	v := Volume{PodUID: names[0], Plugin: PluginOf(names[2]), Name: names[3]}
 	dir := l.VolumePoint(v)
 	return v, dir != "" && strings.HasPrefix(point, dir+"/")
 }

@@ -6,7 +6,6 @@ package mountstate
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -234,7 +233,7 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 // plain reports whether the place of a volume is a directory and no mount, and whether the pod has the volume.
 func (p *podLinks) plain(v kubelet.Volume) (plain, has bool) {
 	link, named := p.volumes[v.Name]
-	own := isPlain(v.Plugin, mediumUnknown) || slices.Contains(keptPlugins, v.Plugin)
+	own := kubelet.FillsItself(v.Plugin)
 	switch {
 	case named && (link.Plugin == v.Plugin || link.Plugin == "" && !own):
 		return link.Plain, true
@@ -242,11 +241,6 @@ func (p *podLinks) plain(v kubelet.Volume) (plain, has bool) {
 		return false, true
 	}
 	return isPlain(v.Plugin, mediumUnknown), false
-}
-
-// keptPlugins are the plugins of volumes that the kubelet keeps itself.
-var keptPlugins = []string{
-	"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected", "kubernetes.io/downward-api", "kubernetes.io/empty-dir",
 }
 
 // classOfNode is the class of a mount that lies in the directory of no pod.
@@ -307,7 +301,7 @@ func (s *Survey) Account() *Classes {
 	for _, uid := range s.Over {
 		over[uid] = true
 	}
-	sum := &Classes{Mounts: len(s.Mounts)}
+	counts := map[Class]int{}
 	for _, m := range s.Mounts {
 		class := m.Class
 		switch {
@@ -322,7 +316,7 @@ func (s *Survey) Account() *Classes {
 		case class != Hidden && unjudged[m.Point]:
 			class = Unproven
 		}
-		*sum.of(class)++
+		counts[class]++
 	}
 	for _, g := range order {
 		of := groups[g]
@@ -332,12 +326,8 @@ func (s *Survey) Account() *Classes {
 		}
 		s.Unknown.Places = append(s.Unknown.Places, Place{Pod: of[0].Pod, Point: of[0].Point, Reason: reason})
 	}
-	return sum
-}
-
-// of is the count of a class.
-func (c *Classes) of(class Class) *int {
-	return map[Class]*int{
-		Wanted: &c.Wanted, Inside: &c.Inside, Drivers: &c.Drivers, Kubelets: &c.Kubelet, Hidden: &c.Hidden, LeftOver: &c.LeftOver, Unproven: &c.Unknown,
-	}[class]
+	return &Classes{
+		Mounts: len(s.Mounts), Wanted: counts[Wanted], Inside: counts[Inside], Drivers: counts[Drivers], Kubelet: counts[Kubelets],
+		Hidden: counts[Hidden], LeftOver: counts[LeftOver], Unknown: counts[Unproven],
+	}
 }

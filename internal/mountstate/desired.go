@@ -4,7 +4,6 @@
 package mountstate
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -156,13 +155,7 @@ func lifeOf(pod *corev1.Pod, now time.Time) Life {
 	case !podinfo.Ended(pod):
 		return LifeWants
 	}
-	var last time.Time
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
-		if ended := s.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
-			last = ended.FinishedAt.Time
-		}
-	}
-	if now.Before(last.Add(Grace)) {
+	if now.Before(podinfo.LastEnd(pod).Add(Grace)) {
 		return LifeWants
 	}
 	return LifeOver

@@ -6,6 +6,7 @@ package podinfo
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -40,6 +41,16 @@ func NotStarting(pod *corev1.Pod, name string) bool {
 // volumes away.
 func Ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// LastEnd returns when the last container of the pod has ended, by its status; the zero time if that has no ended one.
+func LastEnd(pod *corev1.Pod) (last time.Time) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		if ended := s.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
+			last = ended.FinishedAt.Time
+		}
+	}
+	return last
 }
 
 // Unstarted lists the containers of a pod that neither run nor have succeeded, in the order of its spec. only narrows

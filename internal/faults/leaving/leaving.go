@@ -150,18 +150,14 @@ func (i *Inspector) judge(ctx context.Context, pod *corev1.Pod, remains []string
 }
 
 // lastEnd is when the last container of the pod has ended, as far as the runtime or the kubelet have written it down.
-func (i *Inspector) lastEnd(ctx context.Context, pod *corev1.Pod) (last time.Time) {
+func (i *Inspector) lastEnd(ctx context.Context, pod *corev1.Pod) time.Time {
+	last := podinfo.LastEnd(pod)
 	if i.Runtime != nil {
 		records, _ := i.Runtime.PodRecords(ctx, string(pod.UID)) // none: the status has some
 		for _, r := range records {
 			if r.Finished.After(last) {
 				last = r.Finished
 			}
-		}
-	}
-	for _, s := range pod.Status.ContainerStatuses {
-		if ended := s.State.Terminated; ended != nil && ended.FinishedAt.After(last) {
-			last = ended.FinishedAt.Time
 		}
 	}
 	return last

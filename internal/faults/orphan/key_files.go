@@ -5,18 +5,15 @@ package orphan
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
 // The kubelet writes the keys of a ConfigMap, a Secret, a projected or a downwardAPI volume into a directory whose name is
 // the time, links "..data" to that, and each key to its file below "..data" (kubernetes/pkg/volume/util/atomic_writer.go).
 // A container cannot write there: what has exactly these names and forms is the kubelet's copy.
-
-// keyPlugins are the names of the directories of such volumes.
-var keyPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
 // timeName is the name of the directory that has the keys.
 var timeName = regexp.MustCompile(`^\.\.\d{4}_\d\d_\d\d_\d\d_\d\d_\d\d\.\d{1,20}$`)
@@ -29,7 +26,7 @@ const (
 
 // inKeyVolume reports whether the path leads into such a volume.
 func inKeyVolume(parts []string) bool {
-	return len(parts) > 3 && parts[0] == volumesDir && slices.Contains(keyPlugins, parts[1])
+	return len(parts) > 3 && parts[0] == volumesDir && kubelet.WritesAtomically(kubelet.PluginOf(parts[1]))
 }
 
 // isKeyFilePath recognises the path of a key: volumes/PLUGIN/NAME/TIME/KEY, where KEY may have several parts.

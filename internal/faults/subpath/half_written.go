@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
@@ -54,7 +55,7 @@ func (c containerSources) halfWritten() (found []fault.Finding) {
 
 // hasWriter reports whether the kubelet's atomic writer writes a volume.
 func hasWriter(v corev1.Volume) bool {
-	return slices.Contains(atomicWriterPlugins, strings.ReplaceAll(podinfo.KubeletPlugin(v), "/", "~"))
+	return kubelet.WritesAtomically(podinfo.KubeletPlugin(v))
 }
 
 func (e lostEntry) describe(volume, dir string) string {

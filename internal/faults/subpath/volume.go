@@ -7,9 +7,9 @@ import (
 	"errors"
 	"os"
 	"path"
-	"slices"
 	"strings"
 
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -23,20 +23,13 @@ type openedVolume struct {
 	view mountns.View // of the namespace that it was opened in
 	// path leads to it and has no link in it; asked is how the pod's spec names it, empty if it does not.
 	path, specPath string
-	// plugin is the directory of the volume's plugin in that of the pod, such as kubernetes.io~csi. Empty for a
-	// hostPath.
+	// plugin is the kubelet's for the volume, such as kubernetes.io/csi; empty for a hostPath.
 	plugin string
 	// state is its state. It may be the root of a mount.
 	state sys.Stat
 }
 
 var errNoVolume = errors.New("directory of volume not known")
-
-// csiPlugin is the directory of all volumes of CSI drivers, which have one more directory in between.
-const csiPlugin = "kubernetes.io~csi"
-
-// atomicWriterPlugins are the plugins that write with the kubelet's atomic writer.
-var atomicWriterPlugins = []string{"kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api"}
 
 // openVolume opens the directory that the subPath is in: as the pod's spec or, if that does not name it, as the
 // kubelet's directories have it.
@@ -47,7 +40,7 @@ func (s target) openVolume() (volume openedVolume, err error) {
 		volume.specPath = s.expected.Volume.HostPath.Path
 		volume.dir, volume.path, err = volume.view.LookupFollowing(volume.specPath)
 	case podinfo.KubeletPlugin(s.expected.Volume) != "":
-		volume.plugin = strings.ReplaceAll(podinfo.KubeletPlugin(s.expected.Volume), "/", "~")
+		volume.plugin = podinfo.KubeletPlugin(s.expected.Volume)
 		volume.path = s.node.VolumeDir(s.place.PodUID, volume.plugin, s.expected.Volume.Name)
 		volume.dir, err = volume.view.Lookup(volume.path)
 	default:
@@ -72,14 +65,14 @@ func (s target) openVolume() (volume openedVolume, err error) {
 func (s target) searchVolume() (openedVolume, error) {
 	volumes := path.Dir(path.Dir(s.node.VolumeDir(s.place.PodUID, "any", s.place.Volume)))
 	view := s.node.View()
-	plugins, err := listDirectory(view, volumes)
+	names, err := listDirectory(view, volumes)
 	if err != nil {
 		return openedVolume{}, err
 	}
 	var found []openedVolume
-	for _, plugin := range plugins {
-		volume := openedVolume{view: view, plugin: plugin, path: path.Join(volumes, plugin, s.place.Volume)}
-		if plugin == csiPlugin {
+	for _, name := range names {
+		volume := openedVolume{view: view, plugin: kubelet.PluginOf(name), path: path.Join(volumes, name, s.place.Volume)}
+		if volume.plugin == kubelet.CSIPlugin { // its volumes have one more directory
 			volume.path += "/mount"
 		}
 		if volume.dir, err = view.Lookup(volume.path); err == nil {
@@ -131,7 +124,7 @@ func (v openedVolume) isLocal() bool {
 // hasAtomicWriter reports whether the volume is one that the kubelet's atomic writer, or that of a CSI driver, has
 // written.
 func (v openedVolume) hasAtomicWriter() bool {
-	if v.plugin != csiPlugin && !slices.Contains(atomicWriterPlugins, v.plugin) {
+	if v.plugin != kubelet.CSIPlugin && !kubelet.WritesAtomically(v.plugin) {
 		return false
 	}
 	data, err := v.view.Lookup(v.path + "/..data")
@@ -142,11 +135,11 @@ func (v openedVolume) hasAtomicWriter() bool {
 // atomicWriterName is the name in a volume of what is bound: in a volume of the kubelet's atomic writer, what follows
 // the directory of a version. Empty for all others, and where st is not from this volume.
 func (v openedVolume) atomicWriterName(uid string, st mount.State) string {
-	if !slices.Contains(atomicWriterPlugins, v.plugin) {
+	if !kubelet.WritesAtomically(v.plugin) {
 		return ""
 	}
 	root, _ := mountinfo.Deleted(st.Root)
-	rest, onDisk := afterLast(root, "/"+path.Join(uid, "volumes", v.plugin, path.Base(v.path))+"/")
+	rest, onDisk := afterLast(root, "/"+path.Join(uid, "volumes", path.Base(path.Dir(v.path)), path.Base(v.path))+"/")
 	if !onDisk {
 		// The volume has a file system of its own.
 		rest = strings.TrimPrefix(root, "/")

@@ -91,7 +91,7 @@ func (e *enumerator) volumeAt(place kubelet.Volume, found mountns.Mount) *Volume
 	if found.ID != 0 {
 		volume.children = len(e.host.table.Children(found.ID))
 	}
-	if slices.Contains(kubeletPlugins, volume.Plugin) {
+	if kubelet.FillsItself(volume.Plugin) {
 		volume.setInside()
 		return volume
 	}

@@ -74,13 +74,6 @@ type Volume struct {
 // localPlugin is the plugin of a PersistentVolume that is a path of the node.
 const localPlugin = "kubernetes.io/local-volume"
 
-// kubeletPlugins are those whose volumes the kubelet fills itself. Another file system that may hang is never the
-// kubelet's there.
-var kubeletPlugins = []string{
-	"kubernetes.io/empty-dir", "kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/projected",
-	"kubernetes.io/downward-api", "kubernetes.io/git-repo",
-}
-
 // place is what kind of mount the volume's is.
 func (v *Volume) place() fault.Place {
 	switch {

@@ -190,18 +190,19 @@ func (v View) FSType(fd *sys.FD) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var on mountinfo.Mount
+	known := false
 	if v.Known != nil {
-		if on, ok := v.Known.ByID(number); ok && on.Major == st.Major && on.Minor == st.Minor {
-			return on.FSType, nil
+		on, known = v.Known.ByID(number)
+	}
+	if !known || on.Major != st.Major || on.Minor != st.Minor {
+		table, err := Table(0)
+		if err != nil {
+			return "", err
 		}
-	}
-	table, err := Table(0)
-	if err != nil {
-		return "", err
-	}
-	on, ok := table.ByID(number)
-	if !ok {
-		return "", sys.ENOENT
+		if on, known = table.ByID(number); !known {
+			return "", sys.ENOENT
+		}
 	}
 	return on.FSType, nil
 }
