@@ -11,8 +11,13 @@ KUBELET ?= 1.18.19
 # FUSE=1 gives the cluster of make cluster-up a CSI driver on FUSE.
 FUSE ?=
 FUZZTIME ?= 3s
+# REGISTRY, with the path in it, has the images of a release, and REPO_URL is its page. Without them the release has no such names.
+REGISTRY ?=
+REPO_URL ?=
 
 ARCHES   := amd64 arm64
+# The plugin runs on a person's own machine; everything else runs on nodes.
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 PROGRAMS := manager agent kubediag kubectl-kubediag
 # The race detector needs a C compiler; without one the unit tier runs without it.
 RACE     := $(if $(shell command -v gcc),-race)
@@ -23,7 +28,8 @@ export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 # They are static: their images hold nothing else. So they are not position-independent, as Go's linker gives such programs an
 # interpreter, on amd64 and arm64, and without one (-ldflags=-d) they crash at their start.
-BUILD   := CGO_ENABLED=0 go build -ldflags '-s -w -X kubediag.org/kubediag/internal/version.version=$(VERSION)'
+ABOUT   := kubediag.org/kubediag/internal/version
+BUILD   := CGO_ENABLED=0 go build -ldflags '-s -w -X $(ABOUT).version=$(VERSION) $(if $(REGISTRY),-X $(ABOUT).registry=$(REGISTRY))'
 CLUSTER := go run ./test/cluster/cmd/cluster
 TIER    := go run ./hack/tier -fuzztime $(FUZZTIME) $(RACE)
 LINT    := go tool -modfile=tools/lint/go.mod golangci-lint
@@ -63,12 +69,6 @@ image: ## Pack manager, agent and command as images into dist/, for amd64 and ar
 	set -e; for arch in $(ARCHES); do for name in $(PROGRAMS); do \
 	  GOARCH=$$arch $(BUILD) -o bin/linux_$$arch/$$name ./cmd/$$name; done; done
 	go run ./hack/release images -version $(VERSION) -arch "$$(echo $(ARCHES) | tr ' ' ,)"
-
-# The plugin runs on a person's own machine; everything else runs on nodes.
-PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-# REGISTRY, with the path in it, has the images of a release, and REPO_URL is its page. Without them the release has no such names.
-REGISTRY ?=
-REPO_URL ?=
 
 .PHONY: release
 release: ## Make all files of a release in dist/VERSION: VERSION=v0.2.0 REGISTRY=registry.example.org/kubediag REPO_URL=...

@@ -34,7 +34,7 @@ func TestManifestsNameTheImagesThatMakeMakes(t *testing.T) {
 		}
 	}
 	image := "localhost/kubediag/cli:" + string(version[1])
-	if version := kubediagversion.CLIImage; version != image {
+	if version := kubediagversion.CLIImage(); version != image {
 		t.Errorf("version.CLIImage is %q, make image makes %q", version, image)
 	}
 	for _, x := range allTexts(t) {

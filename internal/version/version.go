@@ -9,11 +9,19 @@ import (
 	"runtime/debug"
 )
 
-// CLIImage is the image of the command for kubectl debug, with the tag of this release.
-const CLIImage = "localhost/kubediag/cli:v0.1.0"
+// unversioned is the version of a program that was built without one, and next the release that its manifests name.
+const unversioned, next = "unversioned", "v0.1.0"
 
-// version is stamped by the linker.
-var version = "unversioned"
+// The linker stamps both: the version, and the prefix of the names of its images.
+var version, registry = unversioned, "localhost/kubediag"
+
+// CLIImage is the image of the command for kubectl debug, of the same release as this program.
+func CLIImage() string {
+	if version == unversioned {
+		return registry + "/cli:" + next
+	}
+	return registry + "/cli:" + version
+}
 
 // String is the version, such as v0.1.0, or "unversioned" where the program was built without one.
 func String() string { return version }

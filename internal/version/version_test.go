@@ -9,6 +9,18 @@ import (
 	"testing"
 )
 
+// TestCLIImage stamps a release as the linker does: no other test of it runs beside it.
+func TestCLIImage(t *testing.T) {
+	if got := CLIImage(); got != "localhost/kubediag/cli:"+next {
+		t.Errorf("without a version: %q", got)
+	}
+	version, registry = "v9.8.7", "registry.example.org/k"
+	defer func() { version, registry = unversioned, "localhost/kubediag" }()
+	if got := CLIImage(); got != "registry.example.org/k/cli:v9.8.7" {
+		t.Errorf("of a release: %q", got)
+	}
+}
+
 func TestInfoOf(t *testing.T) {
 	t.Parallel()
 	here := Info{Version: "unversioned", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}

@@ -129,7 +129,7 @@ func (c *client) agentPodOf(ctx context.Context, node, home string) (*agentPod, 
 			return nil, err
 		}
 		return nil, fmt.Errorf("no agent runs on node %q: use kubectl debug node/%s --image=%s --profile=sysadmin -it -- /kubediag scan, see docs/kubectl.md",
-			node, node, version.CLIImage)
+			node, node, version.CLIImage())
 	}
 	return &agentPod{c, &list.Items[i]}, nil
 }
