@@ -4,7 +4,6 @@
 package main
 
 import (
-	"archive/tar"
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
@@ -98,28 +97,14 @@ func readRelease(t *testing.T, o options, name string) []byte {
 	return content
 }
 
-// untarGz are the files of an archive by their names.
+// untarGz returns the content of each file of an archive by its name and mode.
 func untarGz(t *testing.T, content []byte) map[string]string {
 	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(content))
+	r, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{}
-	for r := tar.NewReader(unzipped); ; {
-		h, err := r.Next()
-		if err == io.EOF {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[h.Name] = string(text)
-	}
+	return untar(t, r)
 }
 
 // TestRelease packs a release twice, in two folders. It changes the working directory: no other test of it runs beside it.
@@ -197,10 +182,10 @@ func checkPlugins(t *testing.T, o options) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				files[f.Name] = string(text)
+				files[fmt.Sprintf("%s %o", f.Name, f.Mode().Perm())] = string(text)
 			}
 		}
-		if files[p.program()] != self || files["LICENSE"] == "" || len(files) != 2 {
+		if files[p.program()+" 755"] != self || files["LICENSE 644"] == "" || len(files) != 2 {
 			t.Errorf("%s has %d files, want the program and the license", p.archive(), len(files))
 		}
 	}
@@ -210,17 +195,17 @@ func checkChart(t *testing.T, o options, registry string, home any) {
 	t.Helper()
 	files := untarGz(t, readRelease(t, o, "kubediag-9.8.7.tgz"))
 	var about map[string]any
-	if err := yaml.Unmarshal([]byte(files["kubediag/Chart.yaml"]), &about); err != nil {
+	if err := yaml.Unmarshal([]byte(files["kubediag/Chart.yaml 644"]), &about); err != nil {
 		t.Fatal(err)
 	}
 	got := []any{about["name"], about["version"], about["appVersion"], about["home"]}
 	if diff := cmp.Diff([]any{"kubediag", "9.8.7", "v9.8.7", home}, got); diff != "" {
 		t.Errorf("Chart.yaml (-want +got):\n%s", diff)
 	}
-	if !strings.Contains(files["kubediag/values.yaml"], "\n  "+registry+"\n") {
+	if !strings.Contains(files["kubediag/values.yaml 644"], "\n  "+registry+"\n") {
 		t.Errorf("values.yaml has no line %q", registry)
 	}
-	if files["kubediag/templates/agent.yaml"] == "" || files["kubediag/config/agent/daemonset.yaml"] == "" {
+	if files["kubediag/templates/agent.yaml 644"] == "" || files["kubediag/config/agent/daemonset.yaml 644"] == "" {
 		t.Error("the chart has no templates, or no manifests")
 	}
 }
