@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wantReport is the report of testdata/tree. Its comments have 36 words, 2 bad openings and one "what" within a sentence; its page has 37 words and 3 bad openings.
+// wantReport is the report of testdata/tree. Its comments have 36 words, 2 bad openings and one "what" within a sentence; its page has
+// 37 words and 3 bad openings.
 const wantReport = `
                                                                product   tests     tools     wanted of product (!: not so)
 lines                                                          73        6         3

@@ -174,7 +174,7 @@ func (a *agent) observer() (*observer, error) {
 	return o, nil
 }
 
-// metricLabel is the name of a built-in processor, or the kind of another one that an Operation names.
+// metricLabel is the name of the built-in processor of an Operation, or the kind of its other processor.
 func (a *agent) metricLabel(ctx context.Context, operation string) string {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -99,7 +99,7 @@ func (e *evictor) evictionVersion(ctx context.Context) (string, error) {
 	return "", errNoEviction
 }
 
-// evictionError turns an error of the API server into one that podEvictRecover knows.
+// evictionError translates an error of the API server for podEvictRecover.
 func evictionError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

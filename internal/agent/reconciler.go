@@ -34,7 +34,7 @@ type runner interface {
 }
 
 // reconciler runs the Diagnoses of the node. Its work queue is the queue of Diagnoses: one entry for each, as many at a
-// time as there are workers, and one that was missed or failed to be stored comes back. A run lasts as long as its call
+// time as there are workers, and a Diagnosis that was missed, or could not be stored, comes back. A run lasts as long as its call
 // of Reconcile; a deletion of the Diagnosis meanwhile reaches it through runs.
 type reconciler struct {
 	// node is the name of the node, and namespace kubediag's own.

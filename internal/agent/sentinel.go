@@ -31,8 +31,7 @@ const (
 	outcomeFailed = string(v1.ActionFailed)
 )
 
-// newSentinel makes the part that watches the node whether there is a Diagnosis or not, and the one that shows its faults
-// in the API.
+// newSentinel makes the sentinel, which watches the node also without a Diagnosis, and the writer of its MountFaults.
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,

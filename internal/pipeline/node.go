@@ -93,7 +93,7 @@ func (n *nodeRun) result() operationRun {
 	}}
 	if n.plan != nil {
 		o.Plan, o.Outlived = NewPlan(n.op.Name, n.boot, n.plan.Actions()), n.outlived(n.runner.Boot)
-		for i, a := range n.actions { // one that was begun may have changed something
+		for i, a := range n.actions { // an action that was begun may have changed something
 			o.Begun = o.Begun || n.begun[i] || n.changed[i] || a.Phase == v1.ActionDone
 		}
 	}

@@ -81,7 +81,7 @@ func (r *results) add(s stored, whole string) {
 // keep takes in the results of the operation, all or none: it writes the files, and returns the form that the journal is to hold.
 //
 // A result that the operation has only handed back is left out, as a server does that answers with all it was sent. Later operations obey
-// parameters and context keys, and an answer does not set them: one that differs from its request is refused. Any operation may set other
+// parameters and context keys, and an answer does not set them: an answer with another value than its request is refused. Any operation may set other
 // keys, and the latest result of a name stands.
 func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, error) {
 	values, sent := map[string]string{}, n.request().Data()

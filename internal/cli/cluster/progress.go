@@ -161,7 +161,7 @@ func refusal(d *v1.Diagnosis) *metav1.Condition {
 	return nil
 }
 
-// planText says what would be done, why that is safe, and what the hash is of.
+// planText is the plan: its actions, why they are safe, and the lines that the hash is of.
 func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	p := diagnosis.Status.Plan
 	loss := "nothing is lost"

@@ -187,7 +187,7 @@ func TestOnlyFreeDevicesMayHaveHiddenHolders(t *testing.T) {
 	}
 }
 
-// TestReportsFitTheScreen: a line is longer than the screen only where it has one word that is, or is to be pasted.
+// TestReportsFitTheScreen: a line is longer than the screen only if a word of it is, or if people paste it.
 func TestReportsFitTheScreen(t *testing.T) {
 	t.Parallel()
 	s := terminal.Screen{Width: 60, Terminal: true}

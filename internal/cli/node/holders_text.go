@@ -88,7 +88,7 @@ func (r *abandonedReport) reportText(s terminal.Screen) string {
 	return p.String()
 }
 
-// addTo adds what was not looked at, the verdict, what was looked at, and what is to be known of that.
+// addTo adds the gaps of the look, the verdict, the coverage, and the notes on it.
 func (l holderCoverage) addTo(p *render.Page, verdict string) {
 	for _, e := range l.NameErrors {
 		p.Line(0, "Names of containers and pods may be missing: %s", e)

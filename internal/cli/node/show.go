@@ -219,7 +219,7 @@ func (v scanView) evidenceText(found *scanFault) string {
 	return p.String()
 }
 
-// addRemedy adds what to do about a fault.
+// addRemedy adds the remedy of a fault.
 func addRemedy(p *render.Page, entry fault.Entry, program programName) {
 	p.Row(2, "repair", entry.Repair)
 	p.Paste(2, "runbook    "+program.commandLine("kubediag explain "+string(entry.Code)))

@@ -136,7 +136,7 @@ func notAfter(t *metav1.Time, limit metav1.Time) *metav1.Time {
 }
 
 // tooMany reports whether a greater share of the nodes has the fault than the policy allows. For all namespaces, half of the least number
-// of such nodes must have the fault in other namespaces than the one that has it on most nodes.
+// of such nodes must have the fault without the namespace that has it on most nodes.
 func (c *counted) tooMany(spec *v1.RecoveryBreaker) bool {
 	if spec.MaximumNodesPercent == nil {
 		return false

@@ -236,7 +236,7 @@ func (n *inspection) process(ctx context.Context, pid int) (p Process) {
 	return p
 }
 
-// holderPIDs are the processes that are in the namespace of a mount, or have what else holds the device.
+// holderPIDs are the processes in the mount namespace of a holder that is a mount; else those that have the holder.
 func holderPIDs(h devholder.Holder) []int {
 	if h.Kind != devholder.Mount {
 		return h.PIDs

@@ -197,7 +197,7 @@ func (t mountTables) carriedByContainer(holder *HolderInfo, m mountinfo.Mount) (
 		return "", whose + " has mounted it itself: it lies in none of its volumes", ""
 	}
 	holder.CarrierMount = &carrier
-	// The carrier is where the runtime has it from, and what is mounted in the container.
+	// The carrier leads from a path of the host to a path of the container.
 	paths, all := []string{path.Clean(carrier.HostPath)}, true
 	if top, ok := t.holderTable.Top(path.Clean(carrier.ContainerPath)); ok && !top.Deleted() {
 		var more []string

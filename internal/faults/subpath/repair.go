@@ -94,8 +94,7 @@ func Apply(ctx context.Context, node *kubelet.Node, pod *corev1.Pod, a fault.Act
 	return fault.Applied{}, err
 }
 
-// judgeChanged distinguishes a planned mount that is gone, with another in its place, from one that is covered by
-// another.
+// judgeChanged distinguishes a planned mount that is gone from a planned mount that another one covers.
 func judgeChanged(id mount.ID, cause error) (fault.Applied, error) {
 	table, err := mountns.Table(0)
 	if err != nil {

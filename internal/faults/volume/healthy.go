@@ -16,7 +16,7 @@ import (
 // errHealthy: the mount that was to be replaced has nothing wrong with it.
 var errHealthy = errors.New("the mount is healthy by now")
 
-// checkTarget refuses a mount that is healthy, and one that is to be removed if it is not dead. A driver may have mounted the
+// checkTarget refuses a healthy mount, and the removal of a mount that is not dead. A driver may have mounted the
 // volume again since the mount was judged. Before 6.8, and if the server has disowned the root, the kernel may have given the
 // new mount every number of the old one. mount.Replace holds the mount that state describes open meanwhile, if it can be
 // opened, so that its number stays its own.
