@@ -56,13 +56,20 @@ func (p *markdownPage) addQuestion(diagnosis *v1.Diagnosis) {
 	}
 	p.tableHead("", "")
 	for _, line := range [][2]string{
-		{"target", diagnosis.Spec.Target()}, {"OperationSet", diagnosis.Spec.Set()}, {"mode",
-			string(diagnosis.Spec.Mode)}, {"plan that was agreed to", diagnosis.Spec.PlanHash},
-		{"origin", diagnosis.Labels[v1.LabelOrigin]}, {"policies",
-			diagnosis.Annotations[v1.AnnotationPolicies]}, {"allowed by", decisionText(status.Decision)},
-		{"approved by", approvalText(status.Approval)}, {"node", diagnosis.Spec.NodeName}, {"phase",
-			string(status.Phase)}, {"outcome", string(status.Outcome)}, {"created", formatTime(&diagnosis.CreationTimestamp)},
-		{"started", formatTime(status.StartTime)}, {"ended", formatTime(status.CompletionTime)},
+		{"target", diagnosis.Spec.Target()},
+		{"OperationSet", diagnosis.Spec.Set()},
+		{"mode", string(diagnosis.Spec.Mode)},
+		{"plan that was agreed to", diagnosis.Spec.PlanHash},
+		{"origin", diagnosis.Labels[v1.LabelOrigin]},
+		{"policies", diagnosis.Annotations[v1.AnnotationPolicies]},
+		{"allowed by", decisionText(status.Decision)},
+		{"approved by", approvalText(status.Approval)},
+		{"node", diagnosis.Spec.NodeName},
+		{"phase", string(status.Phase)},
+		{"outcome", string(status.Outcome)},
+		{"created", formatTime(&diagnosis.CreationTimestamp)},
+		{"started", formatTime(status.StartTime)},
+		{"ended", formatTime(status.CompletionTime)},
 	} {
 		if line[1] != "" {
 			p.tableRow(line[0], escapeCode(line[1]))
