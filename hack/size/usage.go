@@ -141,9 +141,49 @@ func (c *checker) Import(name string) (*types.Package, error) {
 	return checked, nil
 }
 
+// callGraph says of functions how often they are named, by which function last, and what the unexported ones are called.
+type callGraph struct {
+	uses   map[types.Object]int
+	caller map[types.Object]types.Object
+	names  map[types.Object]string
+}
+
+// addName notes the name of a function, unless callers that are not seen may name it.
+func (g *callGraph) addName(object types.Object, folder string, f *ast.FuncDecl) {
+	name := f.Name.Name
+	if f.Name.IsExported() || name == "main" || name == "init" {
+		return
+	}
+	if f.Recv != nil {
+		name = baseType(f.Recv.List[0].Type) + "." + name
+	}
+	g.names[object] = typeName(folder, name)
+}
+
+// addDeclaration takes in one declaration of a file. within is the function that it is, nil for all else.
+func (g *callGraph) addDeclaration(c *checker, declaration ast.Decl, within types.Object) {
+	rows := rowsOf(declaration)
+	ast.Inspect(declaration, func(node ast.Node) bool {
+		name, ok := node.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		used, ok := c.info.Uses[name].(*types.Func)
+		if !ok {
+			return true
+		}
+		object := types.Object(used.Origin())
+		g.uses[object]++
+		if g.caller[object] = within; rows[name] {
+			g.uses[object]++ // a row of a table
+		}
+		return true
+	})
+}
+
 // addFunctions finds the functions that are named once, and their chains.
 func (u *usage) addFunctions(c *checker) {
-	uses, caller, names := map[types.Object]int{}, map[types.Object]types.Object{}, map[types.Object]string{}
+	g := &callGraph{map[types.Object]int{}, map[types.Object]types.Object{}, map[types.Object]string{}}
 	for folder, files := range c.syntax {
 		for _, file := range files {
 			generated := ast.IsGenerated(file)
@@ -152,48 +192,27 @@ func (u *usage) addFunctions(c *checker) {
 				if f, ok := declaration.(*ast.FuncDecl); ok && !generated {
 					within = c.info.Defs[f.Name]
 					u.functions++
-					if !f.Name.IsExported() && f.Name.Name != "main" && f.Name.Name != "init" {
-						names[within] = typeName(folder, f.Name.Name)
-						if f.Recv != nil {
-							names[within] = typeName(folder, baseType(f.Recv.List[0].Type)+"."+f.Name.Name)
-						}
-					}
+					g.addName(within, folder, f)
 				}
-				rows := rowsOf(declaration)
-				ast.Inspect(declaration, func(node ast.Node) bool {
-					name, ok := node.(*ast.Ident)
-					if !ok {
-						return true
-					}
-					used, ok := c.info.Uses[name].(*types.Func)
-					if !ok {
-						return true
-					}
-					object := types.Object(used.Origin())
-					uses[object]++
-					if caller[object] = within; rows[name] {
-						uses[object]++ // a row of a table
-					}
-					return true
-				})
+				g.addDeclaration(c, declaration, within)
 			}
 		}
 	}
 	longest := map[types.Object]int{} // of the chain that begins with the function
-	for object := range names {
+	for object := range g.names {
 		length := 0
-		for o := object; o != nil && names[o] != "" && uses[o] == 1 && length < 50; o = caller[o] {
+		for o := object; o != nil && g.names[o] != "" && g.uses[o] == 1 && length < 50; o = g.caller[o] {
 			length++
 			longest[o] = max(longest[o], length)
 		}
 	}
-	for object, name := range names {
-		if uses[object] != 1 {
+	for object, name := range g.names {
+		if g.uses[object] != 1 {
 			continue
 		}
 		u.usedOnce[name] = longest[object]
-		above := caller[object]
-		if longest[object] >= minChain && (above == nil || uses[above] != 1 || names[above] == "") {
+		above := g.caller[object]
+		if longest[object] >= minChain && (above == nil || g.uses[above] != 1 || g.names[above] == "") {
 			u.chains[name] = longest[object]
 		}
 	}

@@ -202,21 +202,7 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 	dir, _, _ := strings.Cut(rest, "/")
 	switch dir {
 	case "volume-subpaths":
-		names := strings.SplitN(rest, "/", 5)
-		if len(names) < 4 {
-			return Unproven, reasonNoPlace
-		}
-		s, ok := c.layout.ParseSubPath(path.Join(c.layout.PodDir(of.pod.UID), strings.Join(names[:4], "/")))
-		volume, has := of.subPaths[subPathPlace{s.Container, s.Index}]
-		switch {
-		case !ok:
-			return Unproven, reasonNoPlace
-		case known && (!has || volume != "" && volume != s.Volume):
-			return Unproven, reasonNoSubPath
-		case len(names) == 5:
-			return Inside, ""
-		}
-		return Wanted, ""
+		return c.classOfSubPath(of, rest, known)
 	case "volumeDevices":
 		if known && !of.block {
 			return Unproven, reasonNoVolume
@@ -228,6 +214,25 @@ func (c *classifier) classInPod(of *podLinks, point, rest string) (Class, string
 		return Kubelets, ""
 	}
 	return Unproven, reasonNoPlace
+}
+
+// classOfSubPath is the class of a mount at the place of a subPath bind, or below. rest is the way from the pod's directory.
+func (c *classifier) classOfSubPath(of *podLinks, rest string, known bool) (Class, string) {
+	names := strings.SplitN(rest, "/", 5)
+	if len(names) < 4 {
+		return Unproven, reasonNoPlace
+	}
+	s, ok := c.layout.ParseSubPath(path.Join(c.layout.PodDir(of.pod.UID), strings.Join(names[:4], "/")))
+	volume, has := of.subPaths[subPathPlace{s.Container, s.Index}]
+	switch {
+	case !ok:
+		return Unproven, reasonNoPlace
+	case known && (!has || volume != "" && volume != s.Volume):
+		return Unproven, reasonNoSubPath
+	case len(names) == 5:
+		return Inside, ""
+	}
+	return Wanted, ""
 }
 
 // plain reports whether the place of a volume is a directory and no mount, and whether the pod has the volume.

@@ -71,22 +71,7 @@ func (s *state) apply(r record) bool {
 		if s.plan == nil || r.Action < 0 || r.Action >= len(s.actions) {
 			return false
 		}
-		s.confirmed = true
-		if r.Kind == kindApply {
-			s.changed[r.Action] = s.changed[r.Action] || s.begun[r.Action]
-			s.begun[r.Action] = true
-			return true
-		}
-		a := &s.actions[r.Action]
-		a.Phase, a.Message = v1.ActionDone, r.Message
-		a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
-		s.begun[r.Action] = false
-		if r.Reason != "" {
-			a.Phase = v1.ActionFailed
-			s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
-			return true
-		}
-		a.Already = r.Already && !s.changed[r.Action] // an earlier try may have done it
+		s.applyAction(r)
 	case kindVerify:
 		return s.plan != nil
 	case kindRetry:
@@ -97,6 +82,26 @@ func (s *state) apply(r record) bool {
 		return false
 	}
 	return true
+}
+
+// applyAction takes in the beginning or the end of an action.
+func (s *state) applyAction(r record) {
+	s.confirmed = true
+	if r.Kind == kindApply {
+		s.changed[r.Action] = s.changed[r.Action] || s.begun[r.Action]
+		s.begun[r.Action] = true
+		return
+	}
+	a := &s.actions[r.Action]
+	a.Phase, a.Message = v1.ActionDone, r.Message
+	a.Calls = append(a.Calls, r.Calls[:min(len(r.Calls), calls.MaxCalls-len(a.Calls))]...)
+	s.begun[r.Action] = false
+	if r.Reason != "" {
+		a.Phase = v1.ActionFailed
+		s.changed[r.Action] = s.changed[r.Action] || !changedNothing(r.Reason)
+		return
+	}
+	a.Already = r.Already && !s.changed[r.Action] // an earlier try may have done it
 }
 
 // outlived reports whether an action is left to do about a mount or a device of an earlier boot. The numbers in it are those of others

@@ -200,18 +200,23 @@ func (e *Engine) applyPart(ctx context.Context, r processor.Request, p Part, fir
 		if err := j.Note(ctx, end); err != nil {
 			return nil, err
 		}
-		_, waits := errors.AsType[*processor.WaitingError](end.Err) // such as for a PodDisruptionBudget, which is no failure
-		if taken && !end.Applied.Already && !waits && !processor.IsHeld(end.Err) && ctx.Err() == nil {
-			e.Gate.Ended(ctx, r, a, end.Err)
-		}
-		switch {
-		case processor.IsHeld(end.Err): // a rule is about the fault, not about one mount
-			return end.Err, nil
-		case end.Err != nil:
-			return fmt.Errorf("%s of %q: %w", a.Kind, a.Target, end.Err), nil
+		if failed := e.settle(ctx, r, a, end, taken); failed != nil {
+			return failed, nil
 		}
 	}
 	return nil, nil
+}
+
+// settle notes the end of an action with the gate, if the repair of its part was taken, and returns its failure.
+func (e *Engine) settle(ctx context.Context, r processor.Request, a fault.Action, end End, taken bool) error {
+	_, waits := errors.AsType[*processor.WaitingError](end.Err) // such as for a PodDisruptionBudget, which is no failure
+	if taken && !end.Applied.Already && !waits && !processor.IsHeld(end.Err) && ctx.Err() == nil {
+		e.Gate.Ended(ctx, r, a, end.Err)
+	}
+	if end.Err == nil || processor.IsHeld(end.Err) { // a rule is about the fault, not about one mount
+		return end.Err
+	}
+	return fmt.Errorf("%s of %q: %w", a.Kind, a.Target, end.Err)
 }
 
 // acquire asks the gate right before an action, since rules change, and takes the repair of the part once.

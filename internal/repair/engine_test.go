@@ -60,10 +60,7 @@ func (w *removal) Apply(_ context.Context, i int) (fault.Applied, error) {
 	return fault.Applied{Message: "removed"}, nil
 }
 
-func (w *removal) Close() error {
-	w.held--
-	return nil
-}
+func (w *removal) Close() { w.held-- }
 
 func (f *remover) Verify(_ context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
 	f.mu.Lock()

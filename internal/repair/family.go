@@ -36,7 +36,7 @@ type Work interface {
 	// engine then does.
 	Apply(ctx context.Context, action int) (fault.Applied, error)
 	// Close ends the Work and does not wait.
-	Close() error
+	Close()
 }
 
 // EachAlone is the Work of a family whose actions share nothing.
@@ -53,4 +53,4 @@ func (w eachAlone) Apply(ctx context.Context, action int) (fault.Applied, error)
 	return w.apply(ctx, w.part.Actions[action])
 }
 
-func (eachAlone) Close() error { return nil }
+func (eachAlone) Close() {}

@@ -136,19 +136,7 @@ func (r *replaceOp) attachAndRemove() error {
 	if err != nil {
 		return r.explainRefusal(err)
 	}
-	switch {
-	case r.rootUnopenable:
-		err = r.detachUnopenable()
-	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
-		if err = r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
-			return r.explainRefusal(err)
-		}
-		err = r.verify(errStillMounted)
-	default:
-		fd.Close() // an open descriptor is a use
-		err = r.removeCovered()
-	}
-	if err != nil {
+	if err := r.removeReplaced(fd, state); err != nil {
 		return err
 	}
 	if r.attachesByPropagation() {
@@ -160,6 +148,21 @@ func (r *replaceOp) attachAndRemove() error {
 		return r.fail("verify", ErrChanged)
 	}
 	return nil
+}
+
+// removeReplaced removes the mount of fd, which the tree lies beneath. It may close fd.
+func (r *replaceOp) removeReplaced(fd *sys.FD, state State) error {
+	switch {
+	case r.rootUnopenable:
+		return r.detachUnopenable()
+	case state.Deleted: // nothing can be mounted on an unlinked root, so that this is exact
+		if err := r.logCall("umount2", "MNT_DETACH", sys.DetachMount(fd)); err != nil {
+			return r.explainRefusal(err)
+		}
+		return r.verify(errStillMounted)
+	}
+	fd.Close() // an open descriptor is a use
+	return r.removeCovered()
 }
 
 // replaceUnused removes the mount if no process uses it, and then puts the tree in
