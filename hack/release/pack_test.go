@@ -7,7 +7,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -377,7 +376,7 @@ func TestBadArguments(t *testing.T) {
 		"read signing key":                   {"push", "-version", "v0.2.0", "-registry", "x.example.org/k", "-signing-key", "/nosuch"},
 		`-registry is "x.example.org/Upper"`: {"push", "-version", "v0.2.0", "-registry", "x.example.org/Upper"},
 	} {
-		if err := run(context.Background(), args); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(t.Context(), args); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
 	}

@@ -115,7 +115,7 @@ func (o options) loadSigningKey() (*ecdsa.PrivateKey, error) {
 // The layout of a signature, as cosign has it in doc/SIGNATURE_SPEC.md: an image beside the signed one, whose layer is the payload.
 const (
 	signedPayload   types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
-	signatureOfBlob                 = "dev.cosignproject.cosign/signature"
+	signatureOfBlob string          = "dev.cosignproject.cosign/signature"
 )
 
 // signatureOf signs the name and the digest of an image.

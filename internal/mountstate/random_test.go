@@ -44,7 +44,7 @@ var volumeKinds = []func(n *randomNode, uid, name string) corev1.Volume{
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~projected/"+name, Wanted)
 		return source(name, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}})
 	},
-	func(n *randomNode, _, name string) corev1.Volume {
+	func(_ *randomNode, _, name string) corev1.Volume {
 		return source(name, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}})
 	},
 	func(n *randomNode, uid, name string) corev1.Volume {
@@ -57,7 +57,7 @@ var volumeKinds = []func(n *randomNode, uid, name string) corev1.Volume{
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~nfs/"+name, Wanted)
 		return source(name, corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}})
 	},
-	func(n *randomNode, _, name string) corev1.Volume {
+	func(_ *randomNode, _, name string) corev1.Volume {
 		return source(name, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}})
 	},
 	func(n *randomNode, uid, name string) corev1.Volume { // staged, and bound from there

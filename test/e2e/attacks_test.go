@@ -84,7 +84,6 @@ func (e *env) withstandsTenants(t *testing.T, pod *corev1.Pod) {
 	e.Kubectl(t, "", "set", "env", "-n", install.Namespace, "deployment/kubediag-manager", "KUBEDIAG_RETENTION_INTERVAL=5s")
 	e.SetSentinel(t, "Observe") // the first look of another agent meets the mounts
 	e.Kubectl(t, "", "rollout", "status", "-n", install.Namespace, "deployment/kubediag-manager", "--timeout=2m")
-	agent := e.podOfComponent(t, "agent")
 	t.Run("mounts without number", func(t *testing.T) {
 		for i := range 2 {
 			e.lookAmid(t, pod, mounts, fmt.Sprint("amid-mounts-", i))
@@ -96,7 +95,7 @@ func (e *env) withstandsTenants(t *testing.T, pod *corev1.Pod) {
 	t.Run("Diagnoses that are refused", func(t *testing.T) { kept = e.refusedOnes(t, pod) })
 	e.Kubectl(t, "", "apply", "-f", "../../config/policy/agent-node.yaml")
 	t.Run("rights in two namespaces, with the policies", func(t *testing.T) { e.reachesNoOther(t, pod, true) })
-	agent = e.podOfComponent(t, "agent")
+	agent := e.podOfComponent(t, "agent")
 	t.Run("Diagnoses that do not end", func(t *testing.T) { e.pendingOnes(t, pod) })
 	if kept != nil {
 		t.Run("records of others stay", kept)

@@ -165,8 +165,7 @@ func (t *town) flood(ctx context.Context) error {
 	}
 	for round := 0; ; round++ {
 		for name, kind := range flood.Kinds {
-			pauseFor(ctx, objectGap)
-			if ctx.Err() != nil {
+			if pauseFor(ctx, objectGap); isOver(ctx) {
 				return nil
 			}
 			o := kind(round % many[name])
@@ -256,8 +255,7 @@ func (f *forger) forbidden(now time.Time) []client.Object {
 // forge writes what the policy lets it, in all namespaces of the town, and tries what it refuses.
 func (f *forger) forge(ctx context.Context) error {
 	for i := 0; ; i++ {
-		pauseFor(ctx, requestGap)
-		if ctx.Err() != nil {
+		if pauseFor(ctx, requestGap); isOver(ctx) {
 			return nil
 		}
 		for _, namespace := range []string{"shared", "asked"} {
@@ -276,3 +274,6 @@ func (f *forger) forge(ctx context.Context) error {
 		}
 	}
 }
+
+// isOver reports whether the attacks end: their errors are none then.
+func isOver(ctx context.Context) bool { return ctx.Err() != nil }

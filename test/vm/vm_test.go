@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,12 +33,12 @@ func TestMain(m *testing.M) {
 
 // hold starts a machine, prints the process ID of its qemu, and waits.
 func hold() int {
-	m, err := Start(context.Background(), Options{Kernel: Kernels[0]})
+	m, err := Start(context.Background(), Options{Kernel: Kernels[0]}) //nolint:forbidigo // it is no test: one has started this process
 	if err != nil {
-		os.Stderr.WriteString(err.Error())
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	os.Stdout.WriteString(strconv.Itoa(m.cmd.Process.Pid) + "\n")
+	fmt.Println(m.cmd.Process.Pid)
 	select {}
 }
 

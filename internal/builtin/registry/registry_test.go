@@ -167,7 +167,10 @@ func TestSamplesRunEveryProcessor(t *testing.T) {
 	run, known := []string{}, map[string]v1.OperationSpec{}
 	for _, sample := range operationSets(t) {
 		operations := map[string]bool{"": true} // of node 0
-		for document := range manifests.Documents([]byte(sample)) {
+		for document, err := range manifests.Documents([]byte(sample)) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			text := document.Text
 			var o v1.Operation
 			if err := yaml.UnmarshalStrict(text, &o); err == nil && o.Kind == "Operation" {

@@ -129,7 +129,7 @@ func TestNoFaultAsksEvents(t *testing.T) {
 		"driver":    {found("FailedMount", "i"), []string{"  kubectl get csinode worker-7 -o yaml  ", "needs x.example"}, verb.ErrFaults},
 		"claim":     {found("FailedAttachVolume", "pv-1"), []string{"  kubectl get pvc -n shop data ", "  kubectl get volumeattachments "}, verb.ErrFaults},
 	} {
-		out := verb.Format(formatText)
+		out := formatText
 		r := &targetRunner{runOptions: &runOptions{out: &out}, client: &client{}}
 		d := step(func(s *v1.DiagnosisStatus) {
 			s.Phase, s.Outcome, s.Summary = v1.DiagnosisSucceeded, v1.OutcomeNoFault, nothing

@@ -116,7 +116,7 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 	for reason, want := range map[string]error{
 		v1.ReasonPlanChanged: verb.ErrRefused, v1.ReasonRepairHeld: verb.ErrRefused, v1.ReasonOperationFailed: verb.ErrFaults,
 	} {
-		out := verb.Format(formatText)
+		out := formatText
 		r := &targetRunner{runOptions: &runOptions{out: &out}}
 		d := step(func(s *v1.DiagnosisStatus) {
 			s.Phase, s.Outcome = v1.DiagnosisFailed, v1.OutcomeFaultFound
@@ -220,7 +220,7 @@ func TestReasonIsSaidOnce(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", reason, got, want)
 		}
-		out := verb.Format(formatText)
+		out := formatText
 		err := (&targetRunner{runOptions: &runOptions{out: &out}}).finalError(d)
 		if n := strings.Count(got+err.Error(), why); n != 1 {
 			t.Errorf("%s: the reason is said %d times", reason, n)

@@ -138,7 +138,7 @@ func TestWatcher(t *testing.T) {
 			synctest.Wait()
 			s.put(t, "b", "2", "worse")
 		}, []string{"lost: away", "MODIFIED a 1 worse", "ADDED b 2 new", "MODIFIED b 2 worse"}, nil},
-		"away twice": {func(t *testing.T, s *followedServer) {
+		"away twice": {func(_ *testing.T, s *followedServer) {
 			for range 2 {
 				s.setError(errors.New("away"), time.Minute)
 				s.answer(nil)

@@ -300,7 +300,7 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 				left = append(left, search.Description)
 			}
 			s.sum.Unknown.Gaps = append(s.sum.Unknown.Gaps, mountstate.Gap{What: strings.Join(left, ", "), Why: "the scan was interrupted", Do: "run it again"})
-			return nil //nolint:nilerr // what was found counts, and the report says that it was interrupted
+			return nil // the findings count, and the report says that it was interrupted
 		default:
 			return err
 		}
