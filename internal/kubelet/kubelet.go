@@ -132,17 +132,28 @@ func (n *Node) TableInside() (*mountinfo.Table, error) {
 	return mountns.Table(0)
 }
 
-// View looks up paths in the kubelet's mount namespace. Its methods are called in there, see Do.
-func (n *Node) View() mountns.View {
+// readTable returns the mount table of a node that is ReadOnce; nil if it is none, or if the table cannot be read.
+func (n *Node) readTable() *mountinfo.Table {
 	if n.tables == nil {
-		return mountns.View{}
+		return nil
 	}
 	table, err := n.tables.table()
 	if err != nil {
-		return mountns.View{}
+		return nil
 	}
-	return mountns.View{Known: table}
+	return table
 }
+
+// KnownTable returns the mount table that a node that is ReadOnce has read, if ns is its namespace; nil otherwise.
+func (n *Node) KnownTable(ns mountns.Namespace) *mountinfo.Table {
+	if own, err := n.Namespace(); err != nil || !ns.Same(own) {
+		return nil
+	}
+	return n.readTable()
+}
+
+// View looks up paths in the kubelet's mount namespace. Its methods are called in there, see Do.
+func (n *Node) View() mountns.View { return mountns.View{Known: n.readTable()} }
 
 // tableOf returns the mount table of the kubelet's process, which is pid; of this process if there is no kubelet.
 func (n *Node) tableOf(pid int) (*mountinfo.Table, error) {

@@ -193,7 +193,7 @@ func TestLocateAllSaysWhatInspectSays(t *testing.T) {
 		"nothing":           {ID{Point: filepath.Join(s.dir, "none")}, State{}, ErrNotMounted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			LocateAll([]ID{{Point: "/"}, test.want}, func(i int, st State, err error) {
+			LocateAll(nil, []ID{{Point: "/"}, test.want}, func(i int, st State, err error) {
 				want := test.is
 				want.Nlink, want.Inode, want.Dir, want.Gone, want.Changed = 0, 0, false, false, time.Time{}
 				if i == 1 && (!errors.Is(err, test.err) || !cmp.Equal(want, st, cmp.AllowUnexported(State{}))) {

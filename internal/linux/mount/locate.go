@@ -16,9 +16,13 @@ import (
 // index of each, in their order. It looks up no path, so that it never waits. An ID with nothing but a Point means the
 // mount that shows there. Any other ID means one mount, also if another one hides it. If it is gone, the result is the
 // mount that shows at its Point. ErrNotMounted: no mount shows there. State lacks the facts of the root's own inode.
-func LocateAll(wanted []ID, then func(i int, st State, err error)) {
+// known is the mount table of that namespace, if it was read a short time before; nil: it is read.
+func LocateAll(known *mountinfo.Table, wanted []ID, then func(i int, st State, err error)) {
 	l := batchLocator{readTable: sync.OnceValues(readOwnTable),
 		readUniqueIDs: sync.OnceValues(mountns.UniqueIDs)}
+	if known != nil {
+		l.readTable = func() (*mountinfo.Table, error) { return known, nil }
+	}
 	for i, id := range wanted {
 		st, err := l.locateMount(id)
 		if err != nil {

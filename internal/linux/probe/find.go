@@ -16,7 +16,7 @@ import (
 // this process must not wait.
 func (s *pass) findMounts() {
 	s.place()
-	s.locateAll(func(i int, state mount.State, err error) {
+	s.locateAll(s.Known, func(i int, state mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
 		if err == nil && want != (mount.ID{}) && (!sameMount(want, state.ID) || want.MountInfoID != 0 && want.MountInfoID != state.MountInfoID) {
 			err = &mount.ChangedError{Want: want, Found: state.ID}
@@ -34,7 +34,7 @@ func (s *pass) findMounts() {
 // recheckMounts makes sure that the answer, or the lack of one, is about the target's mount, and adds the kernel's
 // newest facts about it.
 func (s *pass) recheckMounts() {
-	s.locateAll(func(i int, state mount.State, err error) {
+	s.locateAll(nil, func(i int, state mount.State, err error) {
 		if s.answers[i].ID == (mount.ID{}) {
 			return // never was there
 		}

@@ -9,6 +9,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -58,8 +59,9 @@ func (m *targetMounts) place() {
 	}
 }
 
-// locateAll finds the mounts of all targets in the mount tables, one namespace after another.
-func (m *targetMounts) locateAll(then func(i int, st mount.State, err error)) {
+// locateAll finds the mounts of all targets in the mount tables, one namespace after another. known gives the table of a namespace if
+// it was read a short time before; nil: all are read.
+func (m *targetMounts) locateAll(known func(mountns.Namespace) *mountinfo.Table, then func(i int, st mount.State, err error)) {
 	spaces := map[mountns.Namespace][]int{}
 	for i, f := range m.found {
 		spaces[f.namespace] = append(spaces[f.namespace], i)
@@ -73,8 +75,12 @@ func (m *targetMounts) locateAll(then func(i int, st mount.State, err error)) {
 			}
 			wanted[n].Point = m.targets[i].Point
 		}
+		var table *mountinfo.Table
+		if known != nil {
+			table = known(m.targets[targets[0]].Namespace)
+		}
 		look := func() error {
-			mount.LocateAll(wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
+			mount.LocateAll(table, wanted, func(n int, st mount.State, err error) { then(targets[n], st, err) })
 			return nil
 		}
 		if namespace == (mountns.Namespace{}) {

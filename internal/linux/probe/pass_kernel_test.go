@@ -21,6 +21,7 @@ import (
 
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
@@ -57,6 +58,42 @@ var deadline = kerneltest.Patience(4 * time.Second)
 // slowProber is a prober that a machine which is busy, or emulated, has time to answer.
 func slowProber() *probe.Prober {
 	return &probe.Prober{Deadline: kerneltest.Patience(10 * time.Second)}
+}
+
+// TestTableOfBefore gives a prober the mount table of a time before the mount that it asks went, or another came. The answer is that of
+// a prober that reads the table itself.
+func TestTableOfBefore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, change := range map[string]func() error{
+		"as it was": func() error { return nil },
+		"gone":      func() error { return systest.UnmountPath(dir, false) },
+		"replaced": func() error {
+			return errors.Join(systest.UnmountPath(dir, false), mount.Tmpfs(dir, 1<<20))
+		},
+		"covered": func() error { return mount.Tmpfs(dir, 1<<20) },
+	} {
+		must(t, mount.Tmpfs(dir, 1<<20))
+		before, err := mountns.Table(0)
+		must(t, err)
+		st, err := mount.Inspect(dir)
+		must(t, err)
+		must(t, change())
+		reading, knowing := slowProber(), slowProber()
+		asked := false
+		knowing.Known = func(mountns.Namespace) *mountinfo.Table { asked = true; return before }
+		targets := []probe.Target{{Point: dir, ID: st.ID}}
+		want, err := reading.Ask(t.Context(), targets)
+		must(t, err)
+		got, err := knowing.Ask(t.Context(), targets)
+		must(t, err)
+		if !asked || got[0].State != want[0].State || (got[0].State == probe.Alive) != (name == "as it was") {
+			t.Errorf("%s: %v, want %v", name, got[0], want[0])
+		}
+		for systest.UnmountPath(dir, false) == nil {
+			continue
+		}
+	}
 }
 
 // TestNoOtherIsSent asks again where a thread of the last pass can neither end

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
@@ -27,6 +29,9 @@ type Prober struct {
 	Deadline time.Duration
 	// Runner bounds the processes that ask; nil is one of the Prober's own.
 	Runner *subprocess.Runner
+	// Known, if set, returns the mount table of a target's namespace that was read a short time before, nil if none was. Mounts
+	// are found in it, and in a table of its own time after they were asked: an answer is of a mount that was there both times.
+	Known func(mountns.Namespace) *mountinfo.Table
 	// Overdue, if set, is called during a pass for every question whose answer is late, once it is. The next question
 	// of the same target follows only after the answer, and is overdue at once. Overdue must not block.
 	Overdue func()
