@@ -4,6 +4,7 @@
 package mountstate
 
 import (
+	"regexp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,30 @@ type PodSource struct {
 	// Records are those of its CSI volumes.
 	Records []*kubelet.VolumeRecord
 }
+
+// SourcesOf gives each directory of a pod the spec of its pod. The UID of a directory is that of the pod or, if it is static, the digest of
+// its file. An API server has a mirror pod of a static pod, and an annotation of it has the digest. Each user may write such an annotation.
+// So it counts only for a UID that no API server gives, and only if one mirror pod has it.
+func SourcesOf(uids []string, pods []*corev1.Pod) []PodSource {
+	own, mirrors := map[string]*corev1.Pod{}, map[string][]*corev1.Pod{}
+	for _, pod := range pods {
+		own[string(pod.UID)] = pod
+		if digest := pod.Annotations[corev1.MirrorPodAnnotationKey]; digestUID.MatchString(digest) {
+			mirrors[digest] = append(mirrors[digest], pod)
+		}
+	}
+	sources := make([]PodSource, len(uids))
+	for i, uid := range uids {
+		sources[i] = PodSource{UID: uid, Spec: own[uid]}
+		if of := mirrors[uid]; own[uid] == nil && len(of) == 1 {
+			sources[i].Spec = of[0]
+		}
+	}
+	return sources
+}
+
+// digestUID is the UID that a kubelet gives to a static pod.
+var digestUID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // Life is how far a pod is.
 type Life string
@@ -94,7 +119,10 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 	return pods, links
 }
 
+// volumeLinks are the links of a pod's volumes. A claim is of a file system or of a device: containers say which. One that none of them has may
+// be either.
 func volumeLinks(uid string, pod *corev1.Pod) (links []Link) {
+	mounted, devices := podinfo.UsedVolumes(pod)
 	block := false
 	for _, v := range pod.Spec.Volumes {
 		if v.HostPath != nil || v.Image != nil {
@@ -104,8 +132,11 @@ func volumeLinks(uid string, pod *corev1.Pod) (links []Link) {
 		if v.EmptyDir != nil {
 			medium = v.EmptyDir.Medium
 		}
-		links = append(links, Link{Kind: VolumeLink, PodUID: uid, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium)})
-		if podinfo.FromClaim(v) && !block {
+		device := podinfo.FromClaim(v) && !mounted[v.Name]
+		if !device || !devices[v.Name] {
+			links = append(links, Link{Kind: VolumeLink, PodUID: uid, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium)})
+		}
+		if device && !block {
 			links, block = append(links, Link{Kind: BlockLink, PodUID: uid}), true
 		}
 	}

@@ -13,9 +13,11 @@ import (
 type container struct {
 	name   string
 	mounts []corev1.VolumeMount
-	env    []corev1.EnvVar
-	kind   kind
-	always bool // restarted with any policy of the pod: a sidecar
+	// devices are of raw block volumes.
+	devices []corev1.VolumeDevice
+	env     []corev1.EnvVar
+	kind    kind
+	always  bool // restarted with any policy of the pod: a sidecar
 }
 
 type kind int
@@ -46,6 +48,20 @@ func VolumeMounts(pod *corev1.Pod, name string) []corev1.VolumeMount {
 	return c.mounts
 }
 
+// UsedVolumes are the names of the volumes that containers of the pod mount, and of those that they have as devices.
+func UsedVolumes(pod *corev1.Pod) (mounted, devices map[string]bool) {
+	mounted, devices = map[string]bool{}, map[string]bool{}
+	for _, c := range containers(pod) {
+		for _, m := range c.mounts {
+			mounted[m.Name] = true
+		}
+		for _, d := range c.devices {
+			devices[d.Name] = true
+		}
+	}
+	return mounted, devices
+}
+
 func findContainer(pod *corev1.Pod, name string) (c container, ok bool) {
 	all := containers(pod)
 	i := slices.IndexFunc(all, func(c container) bool { return c.name == name })
@@ -59,13 +75,13 @@ func containers(pod *corev1.Pod) []container {
 	var all []container
 	for _, c := range pod.Spec.InitContainers {
 		always := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env, kind: initial, always: always})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, devices: c.VolumeDevices, env: c.Env, kind: initial, always: always})
 	}
 	for _, c := range pod.Spec.Containers {
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, devices: c.VolumeDevices, env: c.Env})
 	}
 	for _, c := range pod.Spec.EphemeralContainers {
-		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, env: c.Env, kind: ephemeral})
+		all = append(all, container{name: c.Name, mounts: c.VolumeMounts, devices: c.VolumeDevices, env: c.Env, kind: ephemeral})
 	}
 	return all
 }

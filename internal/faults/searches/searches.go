@@ -239,11 +239,11 @@ func lookAtMounts(ctx context.Context, n Node) (sum mountstate.Survey, err error
 	if err != nil {
 		return sum, err
 	}
-	sources := make([]mountstate.PodSource, len(uids))
-	specs := n.specsByDirectory()
-	for i, uid := range uids {
-		sources[i] = mountstate.PodSource{UID: uid, Spec: specs[uid]}
+	var specs []*corev1.Pod
+	if n.Specs != nil {
+		specs = n.Specs.Listed()
 	}
+	sources := mountstate.SourcesOf(uids, specs)
 	facts := &mountstate.Facts{Mounts: mountstate.Observe(&n.Kubelet.Layout, table)}
 	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
 	sum.Evidence = func() any { return facts }
@@ -268,21 +268,6 @@ func lookAtMounts(ctx context.Context, n Node) (sum mountstate.Survey, err error
 	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
 	sum.Mounts = facts.Classify(&n.Kubelet.Layout)
 	return sum, err
-}
-
-// specsByDirectory are the specs by the UID of the directory that the kubelet has for the pod: a static pod has another UID there than
-// its mirror pod at the API server.
-func (n Node) specsByDirectory() map[string]*corev1.Pod {
-	all := map[string]*corev1.Pod{}
-	if n.Specs == nil {
-		return all
-	}
-	for _, pod := range n.Specs.Listed() {
-		for _, uid := range orphan.UIDs(&pod.ObjectMeta) {
-			all[uid] = pod
-		}
-	}
-	return all
 }
 
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.

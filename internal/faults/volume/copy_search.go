@@ -9,10 +9,13 @@ import (
 	"path"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // copySearch searches for the copies of volumes that were judged.
@@ -190,7 +193,27 @@ func (s *copySearch) matchRecord(copied *Copy, o *otherNamespace) Decision {
 		return refuseReplacement("%s should have %q there, but the mount is no directory of that volume", copied.Holder.describe(), record.HostPath)
 	}
 	copied.volume, copied.SubPath, copied.origin.runtimeRecord = v, sub, &record
+	if v.Evidence.SpecName == "" {
+		v.Evidence.SpecName = claimAt(copied)
+	}
 	return Decision{Replaceable: true}
+}
+
+// claimAt is the name in the spec of a volume from a claim, by its place in a container: the runtime's record has there the directory of the
+// PersistentVolume. It is empty if the spec has none there.
+func claimAt(copied *Copy) string {
+	pod := copied.volume.Evidence.spec.pod
+	if pod == nil {
+		return ""
+	}
+	for _, v := range podinfo.VolumesOf(pod, copied.Holder.Container) {
+		if podinfo.FromClaim(v) && slices.ContainsFunc(podinfo.VolumeMounts(pod, copied.Holder.Container), func(m corev1.VolumeMount) bool {
+			return m.Name == v.Name && isMountedAt(m, copied.origin.runtimeRecord.ContainerPath)
+		}) {
+			return v.Name
+		}
+	}
+	return ""
 }
 
 // runtimeRecordOf is the runtime's record of what is mounted at the point. A path with a symbolic link of the image in

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -25,13 +26,15 @@ import (
 func TestNamesOfAVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		claims, bound bool // a second claim; a subPath bind of the first
+		container     bool // the runtime knows a container that has the volume
 		shared        bool // another pod uses the volume
 		spec          string
 	}{
-		"one claim":              {spec: "claim"},
-		"two claims":             {claims: true},
-		"two claims, and a bind": {claims: true, bound: true, spec: "claim"},
-		"shared":                 {shared: true, spec: "claim"},
+		"one claim":                   {spec: "claim"},
+		"two claims":                  {claims: true},
+		"two claims, and a bind":      {claims: true, bound: true, spec: "claim"},
+		"two claims, and a container": {claims: true, container: true, spec: "claim"},
+		"shared":                      {shared: true, spec: "claim"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, deepDir)
@@ -46,6 +49,13 @@ func TestNamesOfAVolume(t *testing.T) {
 			}
 			if c.bound {
 				mountAt(s.Node.SubPathPoint(kubelet.SubPath{PodUID: string(s.pod.UID), Volume: pvName, Container: "app", Index: 1}))
+			}
+			if c.container {
+				s.runtime.of = &cri.Owner{
+					ContainerID: "c1", Container: "app", PodUID: string(s.pod.UID), PodNamespace: s.pod.Namespace, PodName: s.pod.Name,
+					Mounts: []cri.Mount{{HostPath: s.p, ContainerPath: "/data"}},
+				}
+				s.startProcess(s.p, "/data")
 			}
 			others := 0
 			if c.shared {
