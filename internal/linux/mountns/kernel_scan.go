@@ -18,6 +18,8 @@ import (
 type kernelScan struct {
 	limits scanLimits
 	kept   *keptBriefs // nil: nothing is kept
+	// systems are the file systems of mounts that are known, if no search asks for more of a mount that it does not want.
+	systems *knownSystems
 }
 
 func deviceNumber(major, minor uint32) uint64 { return uint64(major)<<32 | uint64(minor) }
@@ -90,7 +92,7 @@ func (k kernelScan) listMounts(visit func(*MountBrief) error) (Survey, error) {
 	if err != nil {
 		return survey, err
 	}
-	reader := mountReader{visit: visit}
+	reader := mountReader{visit: visit, systems: k.systems}
 	left, unlisted := k.limits.mounts, 0
 	for _, c := range all {
 		if k.kept.isHost(c.Namespace) {
@@ -113,7 +115,12 @@ func (k kernelScan) listMounts(visit func(*MountBrief) error) (Survey, error) {
 	if unlisted > 0 {
 		survey.addSkip("the mounts of %d mount namespaces with the most: at most %d mounts are looked at", unlisted, k.limits.mounts)
 	}
-	return survey, reader.passWindow()
+	if err := reader.passWindow(); err != nil || k.systems == nil {
+		return survey, err
+	}
+	reader.remember(0)
+	k.systems.keep(all)
+	return survey, nil
 }
 
 // The kernel takes a microsecond to describe a mount. Several threads ask about a window of mounts.
@@ -129,6 +136,12 @@ type mountReader struct {
 	ids     []uint64                // the buffer of listmount
 	window  []MountBrief            // those to be read next
 	readers [maxThreads]briefReader
+
+	systems *knownSystems // nil: nothing is known
+	// passed are the file systems of the mounts of one namespace that were passed on, and unknown is the number of those that were not known.
+	passed  []systemOf
+	unknown int
+	of      uint64 // number of that namespace
 }
 
 // readNamespace reads the mounts of a namespace, and returns how many it has. The last of them wait for passWindow.
@@ -139,8 +152,19 @@ func (r *mountReader) readNamespace(c countedNamespace) (int, error) {
 		return 0, err
 	}
 	r.ids = ids
+	var known []systemOf
+	if r.systems != nil {
+		known = r.systems.get(c.ID)
+	}
 	for _, id := range ids {
-		r.window = append(r.window, MountBrief{Namespace: c.Namespace, unique: id})
+		brief := MountBrief{Namespace: c.Namespace, unique: id}
+		for len(known) > 0 && known[0].unique < id {
+			known = known[1:]
+		}
+		if len(known) > 0 && known[0].unique == id {
+			known[0].describe(&brief)
+		}
+		r.window = append(r.window, brief)
 		if len(r.window) < windowSize {
 			continue
 		}
@@ -170,12 +194,35 @@ func (r *mountReader) passWindow() error {
 		if brief.unique == 0 {
 			continue
 		}
+		if r.systems != nil {
+			r.notePassed(brief)
+		}
 		if err := r.visit(brief); err != nil {
 			return err
 		}
 	}
 	r.window = r.window[:0]
 	return nil
+}
+
+// notePassed has the file system of a mount remembered with those of its namespace, which come one after the other.
+func (r *mountReader) notePassed(b *MountBrief) {
+	if b.Namespace.ID != r.of {
+		r.remember(b.Namespace.ID)
+	}
+	if !b.described {
+		r.unknown++
+	}
+	b.Parent = 0 // it may change
+	r.passed = append(r.passed, newSystemOf(b))
+}
+
+// remember remembers the file systems of a namespace, if there are others than before, and begins with the next one.
+func (r *mountReader) remember(next uint64) {
+	if r.unknown > 0 || len(r.passed) < len(r.systems.get(r.of))/2 {
+		r.systems.put(r.of, slices.Clone(r.passed))
+	}
+	r.passed, r.unknown, r.of = r.passed[:0], 0, next
 }
 
 // briefReader reads briefs in one thread.
@@ -190,6 +237,9 @@ type briefReader struct {
 func (r *briefReader) readBriefs(briefs []MountBrief) error {
 	for i := range briefs {
 		brief := &briefs[i]
+		if brief.described {
+			continue
+		}
 		ref := sys.MountRef{Namespace: brief.Namespace.ID, Mount: brief.unique}
 		err := r.stat.Load(ref, sys.StatmountSuper|sys.StatmountBasic)
 		if err == nil {

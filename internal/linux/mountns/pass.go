@@ -40,9 +40,14 @@ func (p *Pass) scanner() scanner {
 
 // MatchingMounts is every mount, in every namespace, that is wanted. How much room they
 // take is bounded, for each namespace and in all: Survey.Skipped says how many
-// mounts were left out.
+// mounts were left out. wanted does not learn the parent of a mount: all else of a brief never changes, and is remembered from pass to pass.
 func (p *Pass) MatchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
-	return p.scanner().matchingMounts(wanted)
+	s := p.scanner()
+	if k, ok := s.backend.(kernelScan); ok && k.kept == nil {
+		k.systems = &ofAll
+		s.backend = k
+	}
+	return s.matchingMounts(wanted)
 }
 
 // EachMount calls found with every mount, in every namespace, that is wanted. The mount

@@ -69,7 +69,7 @@ func (s *Survey) addSkip(format string, args ...any) {
 }
 
 // scanner passes over every mount namespace of the machine, with processes and
-// without. It keeps nothing from one pass to the next.
+// without. It keeps nothing from one pass to the next, but the file systems of mounts where those have numbers that are used once.
 //
 // Two ways lead through the machine. The kernel's own calls (6.12, in the initial PID namespace, with CAP_SYS_ADMIN)
 // see everything. Without them it reads /proc. This does not show mounts outside the root of every process of a
@@ -111,8 +111,9 @@ type MountBrief struct {
 	// MayHang is MayHang of the file system's type.
 	MayHang bool
 
-	unique uint64           // as in Mount; 0 if the mount is gone
-	known  *mountinfo.Mount // all of it; nil: it is to be read
+	unique    uint64           // as in Mount; 0 if the mount is gone
+	known     *mountinfo.Mount // all of it; nil: it is to be read
+	described bool             // all but Parent is known
 }
 
 func (s scanner) matchingMounts(wanted func(*MountBrief) bool) ([]Mount, Survey, error) {
