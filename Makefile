@@ -124,7 +124,7 @@ bench: ## Measure what has a bound, as ratios within one run
 ##@ Keep in order
 
 .PHONY: generate
-generate: ## Write deep copies, CRDs, roles, lists of faults, the page of metrics, alerts, schemas and the chart's copy of config/
+generate: ## Write deep copies, CRDs, roles, lists of faults, the page of metrics, alerts, schemas, the chart's copy of config/ and its README
 	$(GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(GEN) crd:deprecatedV1beta1CompatibilityPreserveUnknownFields=false paths=./api/... output:crd:dir=config/crd
 	$(GEN) rbac:roleName=kubediag-manager paths=./internal/manager/... paths=./internal/controller/... output:rbac:dir=config/rbac/manager
@@ -134,6 +134,7 @@ generate: ## Write deep copies, CRDs, roles, lists of faults, the page of metric
 	rm -rf charts/kubediag/config
 	cp --parents $(addprefix config/,$(CHART)) charts/kubediag
 	find charts/kubediag/config -name kustomization.yaml -delete
+	KUBEDIAG_GOLDEN=1 go test -count=1 -run TestReadmeNamesTheValues ./test/chart
 	KUBEDIAG_GOLDEN=1 go test -count=1 -run TestMapIsCurrent .
 
 .PHONY: support

@@ -137,9 +137,11 @@ func TestLifeOfARelease(t *testing.T) {
 	const images = "-o=jsonpath={.spec.template.spec.containers[*].image} {.spec.template.spec.containers[*].args}"
 
 	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", loaded, "--set=agent.flags.workers=32",
-		"--set=components.eviction=true,policies.agentNode=true,policies.diagnosisRights=true,policies.criticalPods=true")
-	if !strings.Contains(out, "kubectl -n elsewhere rollout status daemonset/kubediag-agent") {
-		t.Errorf("the notes of helm: %s", out)
+		"--set=components.eviction=true,policies.criticalPods=true,recovery.mode=Observe")
+	for _, want := range []string{"kubectl -n elsewhere rollout status daemonset/kubediag-agent", "There is no RecoveryPolicy yet"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in the notes of helm: %s", want, out)
+		}
 	}
 	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
 	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "leases.coordination.k8s.io", "-n=elsewhere")
@@ -151,19 +153,56 @@ func TestLifeOfARelease(t *testing.T) {
 	s.kubectl(t, "wait", "--for=condition=Established", "crd/diagnoses.diagnosis.kubediag.org")
 	s.kubectl(t, "apply", "-f", root+"/config/samples/diagnosis.yaml")
 	s.gone(t, "crd", "diagnoses.diagnosis.kubediag.org", field)
-	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-then-reuse-values", "--set=components.eviction=false")
+	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-then-reuse-values",
+		"--set=components.eviction=false,recovery.mode=Approve")
 	s.shows(t, `localhost/kubediag/agent:v99.0.0 ["--workers=32"]`, "daemonset", "kubediag-agent", "-n=elsewhere", images)
 	s.shows(t, "localhost/kubediag/manager:v99.0.0", "deployment", "kubediag-manager", "-n=elsewhere", images)
 	s.shows(t, "string", "crd", "diagnoses.diagnosis.kubediag.org", field)
 	s.gone(t, "clusterrole", "kubediag-agent-evictor")
+	s.shows(t, "Approve", "recoverypolicy", "kubediag-default", "-o=jsonpath={.spec.mode}")
+	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+
+	s.helm(t, "upgrade", "kubediag", nextChart(t), "-n", "elsewhere", "--reset-then-reuse-values", "--set=recovery.mode=Off")
+	s.shows(t, "Off", "recoverypolicy", "kubediag-default", "-o=jsonpath={.spec.mode}")
 
 	s.helm(t, "uninstall", "kubediag", "-n", "elsewhere")
 	s.gone(t, "clusterrole,clusterrolebinding,daemonset,deployment,validatingadmissionpolicy", "-A", "-l=app.kubernetes.io/name=kubediag")
 	s.shows(t, "subpath-remount-diagnosis", "diagnoses", "-n=default")
+	s.gone(t, "recoverypolicy", "kubediag-default")
 
 	s.kubectl(t, "apply", "-k", root+"/config/default")
 	s.refused(t, "cannot be imported into the current release", "install", "kubediag", chartDir, "-n", "kubediag", loaded)
 	s.helm(t, "install", "kubediag", chartDir, "-n", "kubediag", "--take-ownership", loaded)
 	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=kubediag", images)
 	s.shows(t, "kubediag", "crd", "diagnoses.diagnosis.kubediag.org", `-o=jsonpath={.metadata.annotations.meta\.helm\.sh/release-namespace}`)
+}
+
+// TestUpgradeAddsNoPolicies holds that an upgrade which sets nothing adds no check of the API server, and says so.
+func TestUpgradeAddsNoPolicies(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.helm(t, "install", "kubediag", chartDir, "-n", "kubediag", "--create-namespace", loaded, "--set=policies.agentNode=off,policies.diagnosisRights=off")
+	out := s.helm(t, "upgrade", "kubediag", chartDir, "-n", "kubediag", "--reset-values", loaded)
+	if want := "policies.agentNode is off: an upgrade does not add it. To add it: --set policies.agentNode=on"; !strings.Contains(out, want) {
+		t.Errorf("there is no %q in the notes of helm: %s", want, out)
+	}
+	s.gone(t, "validatingadmissionpolicies")
+	s.helm(t, "upgrade", "kubediag", chartDir, "-n", "kubediag", "--reset-then-reuse-values", "--set=policies.agentNode=on")
+	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+	s.helm(t, "upgrade", "kubediag", chartDir, "-n", "kubediag", "--reset-values", loaded)
+	s.shows(t, "kubediag-agent-node", "validatingadmissionpolicies")
+}
+
+// TestPodSecurityRefuses holds that nothing is installed in a namespace that refuses the agents' pods, and that the command which helm
+// prints allows them.
+func TestPodSecurityRefuses(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	s.kubectl(t, "create", "namespace", "strict")
+	s.kubectl(t, "label", "namespace", "strict", "pod-security.kubernetes.io/enforce=baseline")
+	const label = "label --overwrite namespace strict pod-security.kubernetes.io/enforce=privileged"
+	s.refused(t, "kubectl "+label, "install", "kubediag", chartDir, "-n", "strict", loaded)
+	s.gone(t, "crd")
+	s.kubectl(t, strings.Fields(label)...)
+	s.helm(t, "install", "kubediag", chartDir, "-n", "strict", loaded)
 }
