@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"strconv"
 	"strings"
@@ -104,7 +105,8 @@ func (n *inspection) namespaceTable(namespace mountns.Namespace) (*mountinfo.Tab
 // maxTableReaders is how many mount tables are read at once. Each takes a thread of its own.
 const maxTableReaders = 4
 
-// readTables reads the tables of namespaces that were not read yet, several at a time.
+// readTables reads the tables of namespaces that were not read yet, several at a time. A namespace that has ended since
+// its mounts were found has an empty one.
 func (n *inspection) readTables(namespaces []mountns.Namespace) {
 	todo := map[uint64]mountns.Namespace{}
 	for _, ns := range namespaces {
@@ -134,6 +136,17 @@ func (n *inspection) readTables(namespaces []mountns.Namespace) {
 		})
 	}
 	_ = readers.Wait() // an error is kept
+	maps.DeleteFunc(todo, func(inode uint64, _ mountns.Namespace) bool { return n.unreadTables[inode] == "" })
+	if len(todo) == 0 || n.recorded {
+		return
+	}
+	ended, err := mountns.Ended()
+	for inode, namespace := range todo {
+		if err == nil && ended(namespace) {
+			delete(n.unreadTables, inode)
+			n.tables[inode] = mountinfo.NewTable(nil)
+		}
+	}
 }
 
 // describeUnseen says why there may be processes in a namespace in which none was found; empty: there are none. Process

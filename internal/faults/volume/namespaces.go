@@ -32,8 +32,8 @@ const (
 // otherNamespace is a mount namespace that is not the kubelet's, and the container it belongs to.
 type otherNamespace struct {
 	namespace mountns.Namespace // with a process, if there is one
-	pids      []int
-	cgroups   []string // of its processes, as /proc/PID/cgroup has them: those about which the runtime was asked
+	pids      []int             // of processes in it, and of threads whose process is elsewhere
+	cgroups   []string          // of its processes, as /proc/PID/cgroup has them: those about which the runtime was asked
 	// owner is nil if the container is not known: ownerReason says why, for people.
 	owner       *cri.Owner
 	ownerReason string
@@ -99,7 +99,11 @@ func (n *namespaces) findOwners(ctx context.Context, mounts []mountns.Mount) err
 	n.processesMayBeHidden = err != nil || view != sys.SeesAll || survey.Denied > 0 && !sys.LooksAnywhere()
 	for _, other := range n.byKey {
 		for _, h := range occupants[other.namespace.Inode] {
-			other.pids = append(other.pids, h.PID)
+			pid := h.PID
+			if h.Kind == mountns.Thread { // its process is in another namespace
+				pid = h.Number
+			}
+			other.pids = append(other.pids, pid)
 		}
 		if err := n.findOwner(ctx, other); err != nil {
 			return err
@@ -116,12 +120,12 @@ func (n *namespaces) keepLiving() error {
 	if len(gone) == 0 {
 		return nil
 	}
-	now, survey, err := mountns.Namespaces()
+	ended, err := mountns.Ended()
 	if err != nil {
 		return err
 	}
-	for _, other := range gone { // their numbers may be those of new ones by now
-		other.gone = len(survey.Skipped) == 0 && !slices.ContainsFunc(now, other.namespace.Same)
+	for _, other := range gone {
+		other.gone = ended(other.namespace)
 	}
 	return nil
 }

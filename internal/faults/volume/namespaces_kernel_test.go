@@ -110,7 +110,10 @@ func (b runtimeByCgroup) Owner(_ context.Context, cgroup string) (cri.Owner, err
 			return owner, nil
 		}
 	}
-	return b[""], nil
+	if owner, ok := b[""]; ok {
+		return owner, nil
+	}
+	return cri.Owner{}, cri.ErrNotFound
 }
 
 // TestAProcessOfAnotherContainer has a process of one container enter the mount namespace of another, as debuggers do:
@@ -219,6 +222,37 @@ func TestNamespaceThatEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNamespaceOfAThread: only a thread is in it, as for the trial of a bind that no other process sees. It is in no container, so
+// its mounts are no copies that a container has.
+func TestNamespaceOfAThread(t *testing.T) {
+	self, err := mountns.Self()
+	must(t, err)
+	seen, leave, left := make(chan mountns.Namespace, 1), make(chan struct{}), make(chan error, 1)
+	go func() {
+		left <- sys.OnThread(func() error {
+			defer close(seen)
+			if err := sys.UnshareMounts(); err != nil {
+				return err
+			}
+			own, err := mountns.Self()
+			if err == nil {
+				seen <- own
+				<-leave
+			}
+			return err
+		})
+	}()
+	ns := <-seen
+	n := &namespaces{kubeletNamespace: self, seen: &mountstate.Survey{}, cache: &ownerCache{}, runtime: runtimeByCgroup{}}
+	must(t, n.findOwners(t.Context(), []mountns.Mount{{Namespace: ns}}))
+	other := n.otherNamespaceOf(ns)
+	if other.gone || !other.outsideContainers || other.mountTable() == nil {
+		t.Errorf("%+v, want a namespace outside of containers whose table can be read", other)
+	}
+	close(leave)
+	must(t, <-left)
 }
 
 // TestNumberOfANamespaceIsUsedAgain: another program's namespace has ended since its mounts were read, and a new one has its number.

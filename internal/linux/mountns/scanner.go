@@ -102,6 +102,16 @@ func Namespaces() ([]Namespace, Survey, error) {
 	return found, survey, err
 }
 
+// Ended says of namespaces that were seen before whether they are no more. It says so of none if not every namespace of
+// the machine could be listed. Before Linux 6.12 a new namespace that has the number of one that ended counts as that one.
+func Ended() (func(seen Namespace) bool, error) {
+	now, survey, err := Namespaces()
+	if err != nil {
+		return nil, err
+	}
+	return func(seen Namespace) bool { return len(survey.Skipped) == 0 && !slices.ContainsFunc(now, seen.Same) }, nil
+}
+
 // MountBrief holds the facts about a mount that are known before any of its texts is read. It is valid for one call.
 type MountBrief struct {
 	Namespace    Namespace
