@@ -64,12 +64,15 @@ func slowProber() *probe.Prober {
 // a prober that reads the table itself.
 func TestTableOfBefore(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, other := t.TempDir(), t.TempDir()
+	t.Cleanup(func() { _ = systest.UnmountPath(other, true) })
 	for name, change := range map[string]func() error{
 		"as it was": func() error { return nil },
 		"gone":      func() error { return systest.UnmountPath(dir, false) },
 		"replaced": func() error {
-			return errors.Join(systest.UnmountPath(dir, false), mount.Tmpfs(dir, 1<<20))
+			return errors.Join(systest.UnmountPath(dir, false),
+				mount.Tmpfs(other, 1<<20), // it takes the number, which kernels before 6.8 use again
+				mount.Tmpfs(dir, 1<<20))
 		},
 		"covered": func() error { return mount.Tmpfs(dir, 1<<20) },
 	} {
