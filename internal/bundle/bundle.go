@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// FormatVersion is the version of the bundles that this package writes and reads.
-const FormatVersion = 1
+// formatVersion is the version of the bundles that this package writes and reads.
+const formatVersion = 1
 
 // Bounds of a bundle. Sizes are in bytes, without compression.
 const (
@@ -116,7 +116,7 @@ func (b *Bundle) Omit(what, why string) {
 
 // Write writes the bundle.
 func (b *Bundle) Write(w io.Writer) error {
-	b.Manifest.FormatVersion = FormatVersion
+	b.Manifest.FormatVersion = formatVersion
 	manifest, err := json.MarshalIndent(b.Manifest, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write manifest of bundle: %w", err)
@@ -246,8 +246,8 @@ func (b *Bundle) readManifest(archive *tar.Reader) error {
 	if err := json.Unmarshal(content, &version); err != nil {
 		return refuse(manifestName, "is no manifest: %v", err)
 	}
-	if version.FormatVersion != FormatVersion {
-		return refuse(manifestName, "is of format version %d, and this program reads version %d", version.FormatVersion, FormatVersion)
+	if version.FormatVersion != formatVersion {
+		return refuse(manifestName, "is of format version %d, and this program reads version %d", version.FormatVersion, formatVersion)
 	}
 	if err := json.Unmarshal(content, &b.Manifest); err != nil {
 		return refuse(manifestName, "is no manifest: %v", err)

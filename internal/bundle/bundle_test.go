@@ -90,7 +90,7 @@ func file(name, content string) part {
 // manifest names files.
 func manifest(t testing.TB, parts ...part) part {
 	t.Helper()
-	m := Manifest{FormatVersion: FormatVersion}
+	m := Manifest{FormatVersion: formatVersion}
 	for _, p := range parts {
 		m.Entries = append(m.Entries, Entry{Name: p.header.Name, Size: p.header.Size, SHA256: hash([]byte(p.content))})
 	}

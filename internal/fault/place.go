@@ -76,8 +76,8 @@ const (
 	PodGoes RefusalReason = "PodGoes"
 )
 
-// MaxRefusal is how many bytes the text of a refusal has at most.
-const MaxRefusal = 400
+// maxRefusal is how many bytes the text of a refusal has at most.
+const maxRefusal = 400
 
 // Refusal says why kubediag repairs nothing of a fault now.
 type Refusal struct {
@@ -86,11 +86,11 @@ type Refusal struct {
 	Text string `json:"text"`
 }
 
-// Refuse makes a refusal with at most MaxRefusal bytes of text.
+// Refuse makes a refusal with at most maxRefusal bytes of text.
 func Refuse(reason RefusalReason, text string) Refusal {
 	const cut = "..."
-	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) > MaxRefusal {
-		text = strings.ToValidUTF8(text[:MaxRefusal-len(cut)], "") + cut
+	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) > maxRefusal {
+		text = strings.ToValidUTF8(text[:maxRefusal-len(cut)], "") + cut
 	}
 	return Refusal{reason, text}
 }

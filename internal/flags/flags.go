@@ -47,19 +47,19 @@ func FromEnv(flags *pflag.FlagSet, others map[string]string, lookup func(string)
 	return env, errors.Join(errs...)
 }
 
-// Error says what is wrong with the value of a flag.
-type Error struct {
+// usageError says what is wrong with the value of a flag.
+type usageError struct {
 	Flag    string // its name
 	Value   any
 	Problem string
 }
 
 // Error names the flag and the value.
-func (e *Error) Error() string { return fmt.Sprintf("--%s=%v: %s", e.Flag, e.Value, e.Problem) }
+func (e *usageError) Error() string { return fmt.Sprintf("--%s=%v: %s", e.Flag, e.Value, e.Problem) }
 
 // Invalid makes an Error.
 func Invalid(flag string, value any, problem string) error {
-	return &Error{Flag: flag, Value: value, Problem: problem}
+	return &usageError{Flag: flag, Value: value, Problem: problem}
 }
 
 // CheckNamespace returns an error unless the flag namespace has the name of one.
@@ -106,35 +106,35 @@ func flagsOf(err error) (names []string) {
 		for _, one := range all.Unwrap() {
 			names = append(names, flagsOf(one)...)
 		}
-	} else if one, ok := errors.AsType[*Error](err); ok {
+	} else if one, ok := errors.AsType[*usageError](err); ok {
 		names = []string{one.Flag}
 	}
 	return names
 }
 
-// Verbosity is how much is logged, 0 to 10.
-type Verbosity int
+// verbosityValue is how much is logged, 0 to 10.
+type verbosityValue int
 
 // Bind adds the flag.
-func (v *Verbosity) Bind(f *pflag.FlagSet) {
+func (v *verbosityValue) Bind(f *pflag.FlagSet) {
 	f.VarP(v, "verbosity", "v", "how much is logged, 0 to 10")
 }
 
 // Set is for pflag.
-func (v *Verbosity) Set(text string) error {
+func (v *verbosityValue) Set(text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > 10 {
 		return errors.New("must be a number from 0 to 10")
 	}
-	*v = Verbosity(n)
+	*v = verbosityValue(n)
 	return nil
 }
 
 // String is for pflag.
-func (v *Verbosity) String() string { return strconv.Itoa(int(*v)) }
+func (v *verbosityValue) String() string { return strconv.Itoa(int(*v)) }
 
 // Type is for pflag.
-func (*Verbosity) Type() string { return "int" }
+func (*verbosityValue) Type() string { return "int" }
 
 // Level is for log/slog: logr's V(n) arrives there as level -n.
-func (v *Verbosity) Level() slog.Level { return slog.Level(-*v) }
+func (v *verbosityValue) Level() slog.Level { return slog.Level(-*v) }

@@ -17,7 +17,7 @@ import (
 type settings struct {
 	ttl       time.Duration
 	namespace string
-	verbosity Verbosity
+	verbosity verbosityValue
 }
 
 func read(t *testing.T, args []string, vars map[string]string) (settings, Env, error) {
@@ -104,7 +104,7 @@ func TestVerbosity(t *testing.T) {
 			t.Errorf("%q: error %v, want one that names flag and value", value, err)
 		}
 	}
-	if v := Verbosity(4); v.Level() != slog.Level(-4) {
+	if v := verbosityValue(4); v.Level() != slog.Level(-4) {
 		t.Errorf("level %v", v.Level())
 	}
 }

@@ -32,7 +32,7 @@ type Program struct {
 
 // Command returns the command of the program. The caller adds flags to it.
 func (p Program) Command() *cobra.Command {
-	var verbosity Verbosity
+	var verbosity verbosityValue
 	cmd := &cobra.Command{
 		Use:           p.Name,
 		Short:         p.Short,

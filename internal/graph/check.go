@@ -16,8 +16,8 @@ const (
 	maxCycle    = 20
 )
 
-// Error is one thing that is wrong with a list of nodes.
-type Error struct {
+// orderError is one thing that is wrong with a list of nodes.
+type orderError struct {
 	// Index is the position of the node in the list, -1 where the list as a whole is wrong.
 	Index int
 	// Field is id, operation, to or to[n]; empty if the node or the list as a whole is wrong.
@@ -29,7 +29,7 @@ type Error struct {
 }
 
 // Error names the field in full, the value and the problem.
-func (e *Error) Error() string {
+func (e *orderError) Error() string {
 	at := "adjacencyList"
 	if e.Index >= 0 {
 		at += fmt.Sprintf("[%d]", e.Index)
@@ -43,7 +43,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v: %s", at, e.Value, e.Problem)
 }
 
-func join(problems []*Error) error {
+func join(problems []*orderError) error {
 	var errs []error
 	for _, p := range problems[:min(len(problems), maxProblems)] {
 		errs = append(errs, p)
@@ -54,49 +54,49 @@ func join(problems []*Error) error {
 	return errors.Join(errs...)
 }
 
-func (g *Graph) checkSize() []*Error {
+func (g *Graph) checkSize() []*orderError {
 	nodes, edges := len(g.nodes), 0
 	for _, n := range g.nodes {
 		edges += len(n.To)
 	}
 	switch {
 	case nodes < 2:
-		return []*Error{{-1, "", nodes, "must have at least 2 nodes: node 0 runs nothing"}}
+		return []*orderError{{-1, "", nodes, "must have at least 2 nodes: node 0 runs nothing"}}
 	case nodes > MaxNodes:
-		return []*Error{{-1, "", nodes, fmt.Sprintf("must have at most %d nodes", MaxNodes)}}
+		return []*orderError{{-1, "", nodes, fmt.Sprintf("must have at most %d nodes", MaxNodes)}}
 	case edges > maxEdges:
-		return []*Error{{-1, "", edges, fmt.Sprintf("must have at most %d edges in all", maxEdges)}}
+		return []*orderError{{-1, "", edges, fmt.Sprintf("must have at most %d edges in all", maxEdges)}}
 	}
 	return nil
 }
 
 // checkNodes checks ids and operations and fills in at.
-func (g *Graph) checkNodes() []*Error {
-	var problems []*Error
+func (g *Graph) checkNodes() []*orderError {
+	var problems []*orderError
 	g.at = slices.Repeat([]int{-1}, len(g.nodes))
 	for i, n := range g.nodes {
 		switch {
 		case !g.has(n.ID):
-			problems = append(problems, &Error{i, "id", n.ID, fmt.Sprintf("must be between 0 and %d", len(g.nodes)-1)})
+			problems = append(problems, &orderError{i, "id", n.ID, fmt.Sprintf("must be between 0 and %d", len(g.nodes)-1)})
 			continue
 		case g.at[n.ID] >= 0:
-			problems = append(problems, &Error{i, "id", n.ID, fmt.Sprintf("is also that of adjacencyList[%d]", g.at[n.ID])})
+			problems = append(problems, &orderError{i, "id", n.ID, fmt.Sprintf("is also that of adjacencyList[%d]", g.at[n.ID])})
 			continue
 		}
 		g.at[n.ID] = i
 		switch {
 		case n.ID == 0 && n.Operation != "":
-			problems = append(problems, &Error{i, "operation", n.Operation, "must be empty: node 0 runs nothing"})
+			problems = append(problems, &orderError{i, "operation", n.Operation, "must be empty: node 0 runs nothing"})
 		case n.ID != 0 && n.Operation == "":
-			problems = append(problems, &Error{i, "operation", "", fmt.Sprintf("must be set: node %d is not node 0", n.ID)})
+			problems = append(problems, &orderError{i, "operation", "", fmt.Sprintf("must be set: node %d is not node 0", n.ID)})
 		}
 	}
 	return problems
 }
 
 // checkEdges checks each edge by itself and fills in before.
-func (g *Graph) checkEdges() []*Error {
-	var problems []*Error
+func (g *Graph) checkEdges() []*orderError {
+	var problems []*orderError
 	g.before = make([][]int, len(g.nodes))
 	for i, n := range g.nodes {
 		for j, id := range n.To {
@@ -112,7 +112,7 @@ func (g *Graph) checkEdges() []*Error {
 				problem = "is listed twice"
 			}
 			if problem != "" {
-				problems = append(problems, &Error{i, fmt.Sprintf("to[%d]", j), id, problem})
+				problems = append(problems, &orderError{i, fmt.Sprintf("to[%d]", j), id, problem})
 				continue
 			}
 			g.before[g.at[id]] = append(g.before[g.at[id]], i)
@@ -124,7 +124,7 @@ func (g *Graph) checkEdges() []*Error {
 func (g *Graph) has(id int32) bool { return id >= 0 && int(id) < len(g.nodes) }
 
 // checkReach finds the nodes that no path from node 0 leads to.
-func (g *Graph) checkReach() []*Error {
+func (g *Graph) checkReach() []*orderError {
 	reached := make([]bool, len(g.nodes))
 	reached[g.source()] = true
 	for _, i := range g.walk {
@@ -132,10 +132,10 @@ func (g *Graph) checkReach() []*Error {
 			reached[g.at[id]] = reached[g.at[id]] || reached[i]
 		}
 	}
-	var problems []*Error
+	var problems []*orderError
 	for i, n := range g.nodes {
 		if !reached[i] {
-			problems = append(problems, &Error{i, "id", n.ID, "is not reached from node 0"})
+			problems = append(problems, &orderError{i, "id", n.ID, "is not reached from node 0"})
 		}
 	}
 	return problems
@@ -143,7 +143,7 @@ func (g *Graph) checkReach() []*Error {
 
 // cycle names the nodes of one cycle, given how many predecessors each node still waited for when the walk ended.
 // A node that waits has a predecessor that waits, so going backwards along these must come round.
-func (g *Graph) cycle(waiting []int) *Error {
+func (g *Graph) cycle(waiting []int) *orderError {
 	var trail []int
 	i := slices.IndexFunc(waiting, func(n int) bool { return n > 0 })
 	seen := map[int]int{}
@@ -168,5 +168,5 @@ func (g *Graph) cycle(waiting []int) *Error {
 		ids = append(ids, "...")
 	}
 	ids = append(ids, ids[0])
-	return &Error{trail[0], "to", strings.Join(ids, " -> "), fmt.Sprintf("is a cycle of %d nodes", len(trail))}
+	return &orderError{trail[0], "to", strings.Join(ids, " -> "), fmt.Sprintf("is a cycle of %d nodes", len(trail))}
 }

@@ -40,7 +40,7 @@ type Graph struct {
 // the first ten problems, each an *Error that names node, field and value.
 func New(nodes []Node) (*Graph, error) {
 	g := &Graph{nodes: numbered(nodes)}
-	for _, check := range []func() []*Error{g.checkSize, g.checkNodes, g.checkEdges, g.sort, g.checkReach} {
+	for _, check := range []func() []*orderError{g.checkSize, g.checkNodes, g.checkEdges, g.sort, g.checkReach} {
 		if problems := check(); len(problems) > 0 {
 			return nil, join(problems)
 		}
@@ -80,7 +80,7 @@ func (g *Graph) Hash() string {
 }
 
 // sort fills in walk and sinks. A node that no walk enters lies on a cycle or behind one.
-func (g *Graph) sort() []*Error {
+func (g *Graph) sort() []*orderError {
 	waiting := make([]int, len(g.nodes))
 	for i, before := range g.before {
 		waiting[i] = len(before)
@@ -97,7 +97,7 @@ func (g *Graph) sort() []*Error {
 		}
 	}
 	if len(g.walk) < len(g.nodes) {
-		return []*Error{g.cycle(waiting)}
+		return []*orderError{g.cycle(waiting)}
 	}
 	for _, i := range g.walk {
 		if len(g.nodes[i].To) == 0 {

@@ -122,51 +122,51 @@ func TestBadInput(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		nodes []Node
-		want  Error
+		want  orderError
 	}{
-		"nil":             {nil, Error{-1, "", 0, "must have at least 2 nodes: node 0 runs nothing"}},
-		"one node":        {list(nil), Error{-1, "", 1, "must have at least 2 nodes: node 0 runs nothing"}},
-		"10,000 nodes":    {make([]Node, 10000), Error{-1, "", 10000, "must have at most 1000 nodes"}},
-		"10,001 edges":    {list(make([]int32, 10001), nil), Error{-1, "", 10001, "must have at most 10000 edges in all"}},
-		"negative id":     {[]Node{{To: []int32{1}}, {ID: -1, Operation: "a"}}, Error{1, "id", int32(-1), "must be between 0 and 1"}},
-		"id out of range": {[]Node{{To: []int32{1}}, {ID: 2, Operation: "a"}}, Error{1, "id", int32(2), "must be between 0 and 1"}},
-		"least id":        {[]Node{{}, {ID: math.MinInt32}}, Error{1, "id", int32(math.MinInt32), "must be between 0 and 1"}},
+		"nil":             {nil, orderError{-1, "", 0, "must have at least 2 nodes: node 0 runs nothing"}},
+		"one node":        {list(nil), orderError{-1, "", 1, "must have at least 2 nodes: node 0 runs nothing"}},
+		"10,000 nodes":    {make([]Node, 10000), orderError{-1, "", 10000, "must have at most 1000 nodes"}},
+		"10,001 edges":    {list(make([]int32, 10001), nil), orderError{-1, "", 10001, "must have at most 10000 edges in all"}},
+		"negative id":     {[]Node{{To: []int32{1}}, {ID: -1, Operation: "a"}}, orderError{1, "id", int32(-1), "must be between 0 and 1"}},
+		"id out of range": {[]Node{{To: []int32{1}}, {ID: 2, Operation: "a"}}, orderError{1, "id", int32(2), "must be between 0 and 1"}},
+		"least id":        {[]Node{{}, {ID: math.MinInt32}}, orderError{1, "id", int32(math.MinInt32), "must be between 0 and 1"}},
 		"duplicate id": {
 			[]Node{{To: []int32{1}}, {ID: 1, Operation: "a"}, {ID: 1, Operation: "b"}},
-			Error{2, "id", int32(1), "is also that of adjacencyList[1]"},
+			orderError{2, "id", int32(1), "is also that of adjacencyList[1]"},
 		},
 		"node 0 runs something": {
 			[]Node{{Operation: "a", To: []int32{1}}, {ID: 1, Operation: "b"}},
-			Error{0, "operation", "a", "must be empty: node 0 runs nothing"},
+			orderError{0, "operation", "a", "must be empty: node 0 runs nothing"},
 		},
 		"node runs nothing": {
-			[]Node{{To: []int32{1}}, {ID: 1}}, Error{1, "operation", "", "must be set: node 1 is not node 0"},
+			[]Node{{To: []int32{1}}, {ID: 1}}, orderError{1, "operation", "", "must be set: node 1 is not node 0"},
 		},
-		"edge to nowhere":     {list([]int32{1, 2}, nil), Error{0, "to[1]", int32(2), "there is no node of this id"}},
-		"negative edge":       {list([]int32{-1, 1}, nil), Error{0, "to[0]", int32(-1), "there is no node of this id"}},
-		"edge to itself":      {list([]int32{1}, []int32{1}), Error{1, "to[0]", int32(1), "leads to the node itself"}},
-		"node 0 to itself":    {list([]int32{0}, nil), Error{0, "to[0]", int32(0), "leads to the node itself"}},
-		"edge back to node 0": {list([]int32{1}, []int32{0}), Error{1, "to[0]", int32(0), "leads back to node 0"}},
-		"edge twice":          {list([]int32{1, 1}, nil), Error{0, "to[1]", int32(1), "is listed twice"}},
+		"edge to nowhere":     {list([]int32{1, 2}, nil), orderError{0, "to[1]", int32(2), "there is no node of this id"}},
+		"negative edge":       {list([]int32{-1, 1}, nil), orderError{0, "to[0]", int32(-1), "there is no node of this id"}},
+		"edge to itself":      {list([]int32{1}, []int32{1}), orderError{1, "to[0]", int32(1), "leads to the node itself"}},
+		"node 0 to itself":    {list([]int32{0}, nil), orderError{0, "to[0]", int32(0), "leads to the node itself"}},
+		"edge back to node 0": {list([]int32{1}, []int32{0}), orderError{1, "to[0]", int32(0), "leads back to node 0"}},
+		"edge twice":          {list([]int32{1, 1}, nil), orderError{0, "to[1]", int32(1), "is listed twice"}},
 		"cycle": {
 			list([]int32{1}, []int32{2}, []int32{3}, []int32{4, 1}, nil),
-			Error{1, "to", "1 -> 2 -> 3 -> 1", "is a cycle of 3 nodes"},
+			orderError{1, "to", "1 -> 2 -> 3 -> 1", "is a cycle of 3 nodes"},
 		},
 		"cycle apart": {
-			list([]int32{1}, nil, []int32{3}, []int32{2}), Error{2, "to", "2 -> 3 -> 2", "is a cycle of 2 nodes"},
+			list([]int32{1}, nil, []int32{3}, []int32{2}), orderError{2, "to", "2 -> 3 -> 2", "is a cycle of 2 nodes"},
 		},
 		"node behind a cycle comes first": {
-			list([]int32{2}, nil, []int32{3}, []int32{2, 1}), Error{2, "to", "2 -> 3 -> 2", "is a cycle of 2 nodes"},
+			list([]int32{2}, nil, []int32{3}, []int32{2, 1}), orderError{2, "to", "2 -> 3 -> 2", "is a cycle of 2 nodes"},
 		},
 		"not reached": {
-			list([]int32{1}, nil, []int32{1}), Error{2, "id", int32(2), "is not reached from node 0"},
+			list([]int32{1}, nil, []int32{1}), orderError{2, "id", int32(2), "is not reached from node 0"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, err := New(test.nodes)
-			var got *Error
+			var got *orderError
 			if !errors.As(err, &got) {
 				t.Fatalf("error %v, want an *Error", err)
 			}

@@ -42,7 +42,7 @@ func StateOf(pod *corev1.Pod) fault.PodState {
 // SourcePlace is the place of a fault of a hostPath, or of subPath in it. A socket has a place of its own if it is missing, or if
 // another kind of file is there. All other sources have the given place; h may be nil.
 func SourcePlace(code fault.Code, h *corev1.HostPathVolumeSource, subPath string, place fault.Place) fault.Place {
-	missing := code == fault.MissingBindSource && IsSocket(h, subPath)
+	missing := code == fault.MissingBindSource && isSocket(h, subPath)
 	if missing || code == fault.SourceTypeMismatch && HostPathType(h) == corev1.HostPathSocket {
 		return fault.PlaceSocket
 	}

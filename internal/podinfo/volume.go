@@ -42,8 +42,8 @@ func CreatesHostPath(h *corev1.HostPathVolumeSource) bool {
 	return slices.Contains([]corev1.HostPathType{corev1.HostPathUnset, corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate}, HostPathType(h))
 }
 
-// IsSocket reports whether a hostPath, or subPath in it, is a socket by its type or its name.
-func IsSocket(h *corev1.HostPathVolumeSource, subPath string) bool {
+// isSocket reports whether a hostPath, or subPath in it, is a socket by its type or its name.
+func isSocket(h *corev1.HostPathVolumeSource, subPath string) bool {
 	switch HostPathType(h) {
 	case corev1.HostPathSocket:
 		return true

@@ -40,8 +40,8 @@ import (
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=diagnoses,verbs=create,namespace=kubediag
 
 const (
-	// Interval is the least time between two Diagnoses of the same pod.
-	Interval = 10 * time.Minute
+	// minInterval is the least time between two Diagnoses of the same pod.
+	minInterval = 10 * time.Minute
 	// Delay is the age of a fault before a Diagnosis is made for it. The kubelet updates the volumes of a pod one after the other,
 	// and a plan that lacks a part of the faults is of no use: it changes with the next fault.
 	Delay = 10 * time.Second
@@ -160,7 +160,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	case wait > 0 && !ahead:
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	again := reconcile.Result{RequeueAfter: Interval}
+	again := reconcile.Result{RequeueAfter: minInterval}
 	if busy, err := r.busy(ctx, f); err != nil || busy {
 		return again, err
 	}
@@ -172,7 +172,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // make makes a Diagnosis, unless that name is taken or others are to come first.
 func (r *Reconciler) make(ctx context.Context, d *v1.Diagnosis, now time.Time) (reconcile.Result, error) {
-	again := reconcile.Result{RequeueAfter: Interval}
+	again := reconcile.Result{RequeueAfter: minInterval}
 	d.Namespace = r.Namespace
 	err := r.Client.Get(ctx, client.ObjectKeyFromObject(d), &v1.Diagnosis{})
 	if err == nil {
@@ -234,7 +234,7 @@ func (r *Reconciler) backOff(ctx context.Context, f *v1.MountFault, q *request, 
 	if err != nil {
 		return 0, fmt.Errorf("listing evictions: %w", err)
 	}
-	interval, last := Interval, time.Time{}
+	interval, last := minInterval, time.Time{}
 	for i := range list.Items {
 		made := list.Items[i].CreationTimestamp
 		if made.Before(&f.Status.Since) {
@@ -259,7 +259,7 @@ const maxBase = 200
 // diagnosisOf returns the Diagnosis of the pod of a fault. All faults of a pod have the same Diagnosis in an interval, so that a restarted
 // manager makes no second one. With mode Plan, a fault has one Diagnosis as long as it lasts.
 func (q *request) diagnosisOf(f *v1.MountFault, now time.Time) *v1.Diagnosis {
-	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(Interval), 10)
+	pod, once := f.Status.Pod, strconv.FormatInt(now.UnixNano()/int64(minInterval), 10)
 	if q.mode == v1.ModePlan {
 		once = f.Namespace + "/" + f.Name
 		if q.set == v1.EvictOperationSet {

@@ -88,7 +88,7 @@ func TestAsks(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, faultOf("one", nil), faultOf("two", nil))
 	result, made := c.visit(t, "one")
-	if len(made) != 1 || result.RequeueAfter != Interval {
+	if len(made) != 1 || result.RequeueAfter != minInterval {
 		t.Fatalf("%+v, %+v", result, made)
 	}
 	want := v1.DiagnosisSpec{
@@ -102,7 +102,7 @@ func TestAsks(t *testing.T) {
 	if _, made := c.visit(t, "two"); len(made) != 1 {
 		t.Errorf("%d Diagnoses for one pod", len(made))
 	}
-	c.clock.Step(Interval)
+	c.clock.Step(minInterval)
 	if _, made := c.visit(t, "one"); len(made) != 1 {
 		t.Errorf("%d Diagnoses while one waits", len(made))
 	}
@@ -133,8 +133,8 @@ func TestAsksForFaultsThatLast(t *testing.T) {
 	}{
 		"new":           {0, Delay, 0},
 		"a moment old":  {3 * time.Second, Delay - 3*time.Second, 0},
-		"old enough":    {Delay, Interval, 1},
-		"a clock ahead": {-time.Hour, Interval, 1},
+		"old enough":    {Delay, minInterval, 1},
+		"a clock ahead": {-time.Hour, minInterval, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +192,7 @@ func TestTenantsBlockNoPolicy(t *testing.T) {
 	if err := c.Status().Update(t.Context(), &ours.Items[0]); err != nil {
 		t.Fatal(err)
 	}
-	c.clock.Step(Interval)
+	c.clock.Step(minInterval)
 	if _, all := c.visit(t, "two"); len(all) != 3 {
 		t.Errorf("no eviction by the policy: %+v", all)
 	}
@@ -211,7 +211,7 @@ func TestPlans(t *testing.T) {
 		if err := c.Status().Update(t.Context(), &made[0]); err != nil {
 			t.Fatal(err)
 		}
-		c.clock.Step(2 * Interval)
+		c.clock.Step(2 * minInterval)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestRefusedCreation(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, faultOf("one", nil))
 	c.fail = apierrors.NewForbidden(schema.GroupResource{Resource: "diagnoses"}, "d", errors.New("the namespace is being terminated"))
-	if result, made := c.visit(t, "one"); result.RequeueAfter != Interval || len(made) != 0 {
+	if result, made := c.visit(t, "one"); result.RequeueAfter != minInterval || len(made) != 0 {
 		t.Errorf("%+v, %d Diagnoses", result, len(made))
 	}
 	c.fail = errors.New("no route to host")

@@ -33,15 +33,15 @@ func TestEvicts(t *testing.T) {
 		mode   v1.DiagnosisMode // empty: there is none
 		wait   time.Duration
 	}{
-		"automatic":      {nil, v1.ModeRecover, Interval},
-		"to be approved": {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryApprove }, v1.ModeApprove, Interval},
-		"a plan":         {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryPlan }, v1.ModePlan, Interval},
+		"automatic":      {nil, v1.ModeRecover, minInterval},
+		"to be approved": {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryApprove }, v1.ModeApprove, minInterval},
+		"a plan":         {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryPlan }, v1.ModePlan, minInterval},
 		"observed":       {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryObserve }, "", 0},
 		"off":            {func(s *v1.MountFaultStatus) { s.Recovery.Mode = v1.RecoveryOff }, "", 0},
 		"no escalation":  {func(s *v1.MountFaultStatus) { s.Recovery.EvictAfterSeconds = 0 }, "", 0},
 		"refused":        {func(s *v1.MountFaultStatus) { s.Recovery.EvictionRefusal = "evicting pods is not allowed" }, "", 0},
 		"of the node":    {func(s *v1.MountFaultStatus) { s.Pod = nil }, "", 0},
-		"in work":        {func(s *v1.MountFaultStatus) { s.Diagnosis = "kubediag/d" }, "", Interval},
+		"in work":        {func(s *v1.MountFaultStatus) { s.Diagnosis = "kubediag/d" }, "", minInterval},
 		"a second short": {func(s *v1.MountFaultStatus) { s.Since = metav1.NewTime(s.Since.Add(time.Second)) }, "", time.Second},
 		"a clock ahead":  {func(s *v1.MountFaultStatus) { s.Since = metav1.NewTime(start.Add(time.Hour)) }, "", evictAfter},
 	} {
@@ -65,7 +65,7 @@ func TestEvictsOnceAtATime(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, faultOf("safe", nil), lasting("one", nil), lasting("two", nil))
 	for _, name := range []string{"safe", "one", "two"} {
-		if result, made := c.visit(t, name); len(made) != 1 || made[0].Spec.OperationSet != v1.DefaultOperationSet || len(made[0].Spec.Parameters) > 0 || result.RequeueAfter != Interval {
+		if result, made := c.visit(t, name); len(made) != 1 || made[0].Spec.OperationSet != v1.DefaultOperationSet || len(made[0].Spec.Parameters) > 0 || result.RequeueAfter != minInterval {
 			t.Fatalf("%s: %+v, %+v", name, result, made)
 		}
 	}
@@ -80,9 +80,9 @@ func TestEvictionsBackOff(t *testing.T) {
 	old.Spec = v1.DiagnosisSpec{OperationSet: v1.EvictOperationSet, PodReference: &v1.PodReference{Namespace: "team", Name: "web"}}
 	old.Status.Phase = v1.DiagnosisFailed
 	c := newCluster(t, lasting("one", nil), old)
-	want := []time.Duration{0, Interval, 2 * Interval, 4 * Interval, maxInterval, maxInterval}
+	want := []time.Duration{0, minInterval, 2 * minInterval, 4 * minInterval, maxInterval, maxInterval}
 	last, known := start, 1
-	for elapsed := time.Duration(0); elapsed < 5*time.Hour && len(want) > 0; elapsed += Interval / 2 {
+	for elapsed := time.Duration(0); elapsed < 5*time.Hour && len(want) > 0; elapsed += minInterval / 2 {
 		_, made := c.visit(t, "one")
 		if len(made) > known {
 			if got := c.clock.Now().Sub(last); got != want[0] {
@@ -96,7 +96,7 @@ func TestEvictionsBackOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c.clock.Step(Interval / 2)
+		c.clock.Step(minInterval / 2)
 	}
 	if len(want) > 0 {
 		t.Errorf("still to come: %v", want)

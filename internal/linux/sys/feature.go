@@ -80,7 +80,7 @@ var (
 		Name: "open_tree and move_mount", Kernel: "5.2", probe: probeMountTrees,
 		Without: "volumes are not replaced under running containers, and no bind is tried out",
 	}
-	HasOpenat2 = &Feature{
+	hasOpenat2 = &Feature{
 		Name: "openat2", Kernel: "5.6", probe: probeOpenat2,
 		Without: "paths are looked up step by step",
 	}
@@ -137,9 +137,9 @@ var (
 // Features lists every feature that kubediag makes use of, by age.
 func Features() []*Feature {
 	return []*Feature{
-		HasMountTrees, HasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr, HasDiskSequence, HasMemoryRelease,
+		HasMountTrees, hasOpenat2, HasMountID, HasCachedLookup, HasMountSetattr, HasDiskSequence, HasMemoryRelease,
 		HasMoveBeneath, HasUniqueMountID, HasStatmount, HasNamespaceID, HasNamespaceWalk,
-		HasStatmountSource, HasDetachedTarget, HasFUSEServer,
+		HasStatmountSource, hasDetachedTarget, HasFUSEServer,
 	}
 }
 

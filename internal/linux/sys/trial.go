@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasDetachedTarget is whether a tree can be attached where nothing is mounted
+// hasDetachedTarget is whether a tree can be attached where nothing is mounted
 // anywhere.
-var HasDetachedTarget = &Feature{
+var hasDetachedTarget = &Feature{
 	Name: "move_mount onto a detached mount", Kernel: "6.15", probe: probeDetachedTarget,
 	Without: "a bind is tried out in a copy of the mount namespace that is emptied first",
 }
@@ -33,7 +33,7 @@ type Scratch struct {
 // caller's, until everything in it is unmounted: some milliseconds for thousands of mounts. It lasts as long as the
 // process.
 func NewScratch() (*Scratch, error) {
-	if HasDetachedTarget.Probe() == nil {
+	if hasDetachedTarget.Probe() == nil {
 		return &Scratch{}, nil
 	}
 	return newScratchSpace()

@@ -29,7 +29,7 @@ func scratches(t *testing.T) map[string]*Scratch {
 	}
 	t.Cleanup(func() { space.Close() })
 	all := map[string]*Scratch{"namespace": space}
-	if HasDetachedTarget.Probe() == nil {
+	if hasDetachedTarget.Probe() == nil {
 		all["detached"] = &Scratch{}
 	}
 	return all

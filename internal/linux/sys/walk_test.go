@@ -20,7 +20,7 @@ import (
 func eachOpenIn(t *testing.T, test func(t *testing.T, open func(root, path string) (*FD, error))) {
 	t.Parallel()
 	t.Run("at once", func(t *testing.T) {
-		if err := HasOpenat2.Probe(); err != nil {
+		if err := hasOpenat2.Probe(); err != nil {
 			t.Skipf("kernel lacks openat2 (5.6): %v", err)
 		}
 		test(t, OpenIn)

@@ -25,12 +25,12 @@ import (
 
 // Keys of the results.
 const (
-	// KeyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found
+	// keyChecks says what each family has found, as JSON: all of them for a pod, and for a node those that found
 	// something or could not look.
-	KeyChecks = "diagnoser.kubernetes.auto.checks"
-	// KeyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent if nothing
+	keyChecks = "diagnoser.kubernetes.auto.checks"
+	// keyRefused says what is still broken and was left alone, why, and what to do, as JSON. It is absent if nothing
 	// was.
-	KeyRefused = "recover.kubernetes.auto.refused"
+	keyRefused = "recover.kubernetes.auto.refused"
 )
 
 // Family is a kind of faults.
@@ -100,13 +100,13 @@ type familyCheck struct {
 // readChecks reads what the diagnoser has found. It narrows what is planned and explains what is not; what is changed
 // is found by each recoverer itself.
 func readChecks(r processor.Request) ([]familyCheck, error) {
-	text, ok := r.Values[KeyChecks]
+	text, ok := r.Values[keyChecks]
 	if !ok {
-		return nil, processor.Stalled(fmt.Errorf("read result %q: it is not there: autoDiagnoser must run before", KeyChecks))
+		return nil, processor.Stalled(fmt.Errorf("read result %q: it is not there: autoDiagnoser must run before", keyChecks))
 	}
 	var all []familyCheck
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, processor.Stalled(fmt.Errorf("read result %q: %w", KeyChecks, err))
+		return nil, processor.Stalled(fmt.Errorf("read result %q: %w", keyChecks, err))
 	}
 	return all, nil
 }

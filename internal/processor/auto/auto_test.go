@@ -164,7 +164,7 @@ func (s *autoScene) runDiagnoser(t *testing.T, r processor.Request) (processor.R
 		t.Fatal(err)
 	}
 	var found []familyCheck
-	if err := json.Unmarshal([]byte(result.Values[KeyChecks]), &found); err != nil {
+	if err := json.Unmarshal([]byte(result.Values[keyChecks]), &found); err != nil {
 		t.Fatal(err)
 	}
 	return result, found
@@ -307,7 +307,7 @@ func TestOneFailsAndTheOthersGoOn(t *testing.T) {
 		if healed < 0 || result.Findings[healed].Code != fault.StaleSubPath {
 			t.Errorf("%s: %+v", name, result.Findings)
 		}
-		if refused := result.Values[KeyRefused]; (refused != "") != (tc.message != "") {
+		if refused := result.Values[keyRefused]; (refused != "") != (tc.message != "") {
 			t.Errorf("%s: refused %s", name, refused)
 		}
 	}
@@ -413,7 +413,7 @@ func TestPlanNeedsTheDiagnoser(t *testing.T) {
 	t.Parallel()
 	s := newAutoScene()
 	h := &Recoverer{Families: s.testFamilies(nil)}
-	for _, values := range []map[string]string{nil, {KeyChecks: "no list"}} {
+	for _, values := range []map[string]string{nil, {keyChecks: "no list"}} {
 		if _, err := h.Plan(t.Context(), processor.Request{Node: "n1", Values: values}); !processor.IsStalled(err) {
 			t.Errorf("%v: %v", values, err)
 		}
@@ -421,7 +421,7 @@ func TestPlanNeedsTheDiagnoser(t *testing.T) {
 	// A result that names a pod does not lead to another than the one of the Diagnosis.
 	s.subPath.broken = map[string]bool{"b": true}
 	forged := podRequest("a")
-	forged.Values = map[string]string{KeyChecks: `[{"family":"subPath","namespace":"shop","pod":"b","codes":["StaleSubPath"]},{"family":"none","codes":["HeldDevice"]}]`}
+	forged.Values = map[string]string{keyChecks: `[{"family":"subPath","namespace":"shop","pod":"b","codes":["StaleSubPath"]},{"family":"none","codes":["HeldDevice"]}]`}
 	if p, err := h.Plan(t.Context(), forged); err != nil || len(p.Parts) > 0 || !slices.Equal(s.subPath.planned, []string{"a"}) {
 		t.Errorf("plan %+v, %v; planned for %v", p, err, s.subPath.planned)
 	}
@@ -451,7 +451,7 @@ func TestPartsAreBounded(t *testing.T) {
 		s.nodePods, s.subPath.broken[name] = append(s.nodePods, name), true
 	}
 	p, result, err := s.runRecoverer(t, nodeRequest)
-	if err != nil || len(p.Parts) != maxParts || strings.Count(result.Values[KeyRefused], "another run") != 3 {
-		t.Errorf("%d parts, %v, refused %s", len(p.Parts), err, result.Values[KeyRefused])
+	if err != nil || len(p.Parts) != maxParts || strings.Count(result.Values[keyRefused], "another run") != 3 {
+		t.Errorf("%d parts, %v, refused %s", len(p.Parts), err, result.Values[keyRefused])
 	}
 }

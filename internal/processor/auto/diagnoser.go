@@ -236,7 +236,7 @@ func (s *checkSum) finalResult(request processor.Request, nothing string, looks 
 	if len(s.result.Findings) == 0 && len(s.errs) > 0 {
 		return processor.Result{}, repair.JoinErrors(s.errs)
 	}
-	if err := processor.AddJSON(s.result.Values, map[string]any{KeyChecks: s.checks}); err != nil {
+	if err := processor.AddJSON(s.result.Values, map[string]any{keyChecks: s.checks}); err != nil {
 		return processor.Result{}, err
 	}
 	if len(s.result.Findings)+len(s.result.Unjudged) > 0 {

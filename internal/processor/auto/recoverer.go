@@ -90,7 +90,7 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 	}
 	if len(d.refused) > 0 {
 		d.plan.Values = map[string]string{}
-		if err := processor.AddJSON(d.plan.Values, map[string]any{KeyRefused: d.refused}); err != nil {
+		if err := processor.AddJSON(d.plan.Values, map[string]any{keyRefused: d.refused}); err != nil {
 			return repair.Plan{}, err
 		}
 	}

@@ -17,13 +17,13 @@ import (
 
 // Keys of the results. Those that hold one of several hold the first.
 const (
-	KeyDiagnoserResult  = "diagnoser.system.held_device.result"
-	KeyDiagnoserResults = "diagnoser.system.held_device.results"
-	KeyDiagnoserDevice  = "diagnoser.system.held_device.device"
-	KeyDiagnoserDevices = "diagnoser.system.held_device.devices"
-	KeyDiagnoserHolders = "diagnoser.system.held_device.holders"
-	KeyDiagnoserPatch   = "diagnoser.system.held_device.patch"
-	KeyDiagnoserPatches = "diagnoser.system.held_device.patches"
+	keyDiagnoserResult  = "diagnoser.system.held_device.result"
+	keyDiagnoserResults = "diagnoser.system.held_device.results"
+	keyDiagnoserDevice  = "diagnoser.system.held_device.device"
+	keyDiagnoserDevices = "diagnoser.system.held_device.devices"
+	keyDiagnoserHolders = "diagnoser.system.held_device.holders"
+	keyDiagnoserPatch   = "diagnoser.system.held_device.patch"
+	keyDiagnoserPatches = "diagnoser.system.held_device.patches"
 )
 
 // Diagnoser is the processor heldDeviceDiagnoser.
@@ -111,10 +111,10 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 			}
 		}
 	}
-	values := map[string]string{KeyDiagnoserResult: results[0], KeyDiagnoserDevice: devices[0]}
-	lists := map[string]any{KeyDiagnoserResults: results, KeyDiagnoserDevices: devices, KeyDiagnoserHolders: documents}
+	values := map[string]string{keyDiagnoserResult: results[0], keyDiagnoserDevice: devices[0]}
+	lists := map[string]any{keyDiagnoserResults: results, keyDiagnoserDevices: devices, keyDiagnoserHolders: documents}
 	if len(patches) > 0 {
-		values[KeyDiagnoserPatch], lists[KeyDiagnoserPatches] = patches[0], patches
+		values[keyDiagnoserPatch], lists[keyDiagnoserPatches] = patches[0], patches
 	}
 	err := processor.AddJSON(values, lists)
 	return processor.Result{Values: values, Findings: findings}, err

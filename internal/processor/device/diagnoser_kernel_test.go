@@ -60,18 +60,18 @@ func TestFindsWhoHoldsADevice(t *testing.T) {
 			if result.NotApplicable != "" {
 				t.Fatalf("not applicable: %s", result.NotApplicable)
 			}
-			if got := result.Values[KeyDiagnoserDevice]; got != s.Device.Node() || result.Values[KeyDiagnoserDevices] != `["`+got+`"]` {
-				t.Errorf("device %q, devices %s", got, result.Values[KeyDiagnoserDevices])
+			if got := result.Values[keyDiagnoserDevice]; got != s.Device.Node() || result.Values[keyDiagnoserDevices] != `["`+got+`"]` {
+				t.Errorf("device %q, devices %s", got, result.Values[keyDiagnoserDevices])
 			}
-			if !strings.Contains(result.Values[KeyDiagnoserResult], `container "node-exporter" of pod monitoring/node-exporter-x7k2p`) {
-				t.Errorf("result %q", result.Values[KeyDiagnoserResult])
+			if !strings.Contains(result.Values[keyDiagnoserResult], `container "node-exporter" of pod monitoring/node-exporter-x7k2p`) {
+				t.Errorf("result %q", result.Values[keyDiagnoserResult])
 			}
-			if !strings.Contains(result.Values[KeyDiagnoserPatch], "mountPropagation: HostToContainer") {
-				t.Errorf("patch %q", result.Values[KeyDiagnoserPatch])
+			if !strings.Contains(result.Values[keyDiagnoserPatch], "mountPropagation: HostToContainer") {
+				t.Errorf("patch %q", result.Values[keyDiagnoserPatch])
 			}
 			var documents []device.Document
-			if err := json.Unmarshal([]byte(result.Values[KeyDiagnoserHolders]), &documents); err != nil || len(documents) != 1 || len(documents[0].Holders) != 2 {
-				t.Errorf("holders %s, %v", result.Values[KeyDiagnoserHolders], err)
+			if err := json.Unmarshal([]byte(result.Values[keyDiagnoserHolders]), &documents); err != nil || len(documents) != 1 || len(documents[0].Holders) != 2 {
+				t.Errorf("holders %s, %v", result.Values[keyDiagnoserHolders], err)
 			}
 			if len(result.Findings) != 2 || result.Findings[0].Code != fault.HeldDevice || result.Findings[0].Healed {
 				t.Errorf("findings %+v", result.Findings)
@@ -176,8 +176,8 @@ func TestResultsSelectNothing(t *testing.T) {
 	s := newHeldScene(t)
 	want := runDiagnoser(t, s, byDeviceName(s)).Values
 	values := byDeviceName(s)
-	values[KeyDiagnoserDevice], values[KeyDiagnoserHolders], values[KeyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
-	if diff := cmp.Diff(want[KeyDiagnoserDevice], runDiagnoser(t, s, values).Values[KeyDiagnoserDevice]); diff != "" {
+	values[keyDiagnoserDevice], values[keyDiagnoserHolders], values[keyDiagnoserResult] = "/dev/vda", `[{"device":"/dev/vda"}]`, "device /dev/vda is held"
+	if diff := cmp.Diff(want[keyDiagnoserDevice], runDiagnoser(t, s, values).Values[keyDiagnoserDevice]); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 }

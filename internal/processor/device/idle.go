@@ -22,9 +22,9 @@ import (
 
 // Keys of the results.
 const (
-	// KeyIdleResult describes the first device that was unmapped, KeyResults all.
-	KeyIdleResult  = "recover.system.idle_device.result"
-	KeyIdleResults = "recover.system.idle_device.results"
+	// keyIdleResult describes the first device that was unmapped, keyIdleResults all.
+	keyIdleResult  = "recover.system.idle_device.result"
+	keyIdleResults = "recover.system.idle_device.results"
 )
 
 // IdleRecoverer is the recoverer idleDeviceRecover. It remembers what it has seen, so one serves for all calls. With a
@@ -56,7 +56,7 @@ func (*IdleRecoverer) Name() string { return "idleDeviceRecover" }
 
 // Parameters are those that it reads.
 func (*IdleRecoverer) Parameters() []string {
-	return []string{ParamMinimumIdleSeconds, ParamLimit}
+	return []string{paramMinimumIdleSeconds, paramLimit}
 }
 
 // Plan looks at every krbd device, and plans to unmap those that have been idle for longest, up to the limit.
@@ -260,6 +260,6 @@ func (h *IdleRecoverer) Verify(_ context.Context, _ processor.Request, plan repa
 	if len(results) == 0 {
 		return processor.Result{}, processor.Stalled(errors.New("read plan: it unmaps nothing"))
 	}
-	values, err := processor.SentenceValues(KeyIdleResult, KeyIdleResults, results)
+	values, err := processor.SentenceValues(keyIdleResult, keyIdleResults, results)
 	return processor.Result{Values: values}, err
 }

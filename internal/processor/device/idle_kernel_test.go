@@ -98,18 +98,18 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 		}
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
-	if err != nil || result.Values[KeyIdleResult] != "unmapped idle device "+rbd0 {
+	if err != nil || result.Values[keyIdleResult] != "unmapped idle device "+rbd0 {
 		t.Errorf("results %v, %v", result.Values, err)
 	}
 	plan.Applied = []fault.Applied{gone}
 	result, err = w.healer.Verify(t.Context(), w.request, plan)
-	if err != nil || result.Values[KeyIdleResult] != "did not unmap idle device "+rbd0+": was gone already" {
+	if err != nil || result.Values[keyIdleResult] != "did not unmap idle device "+rbd0+": was gone already" {
 		t.Errorf("results of what others did %v, %v", result.Values, err)
 	}
 	if diff := cmp.Diff([]string{"0"}, w.Unmapped); diff != "" {
 		t.Errorf("unmapped (-want +got):\n%s", diff)
 	}
-	w.request.Values[ParamLimit] = "5"
+	w.request.Values[paramLimit] = "5"
 	if diff := cmp.Diff([]string{"Detach " + rbd1}, processortest.Targets(w.planUnmap(t))); diff != "" {
 		t.Errorf("the next plan (-want +got):\n%s", diff)
 	}
@@ -118,7 +118,7 @@ func TestUnmapsWhatIsIdle(t *testing.T) {
 // TestIdleKilledHalfWay has a new agent, which has seen nothing yet, go on with the plan of the old one.
 func TestIdleKilledHalfWay(t *testing.T) {
 	w := newIdleScene(t, 2)
-	w.request.Values[ParamLimit] = "2"
+	w.request.Values[paramLimit] = "2"
 	w.letTimePass(t, 20*time.Minute)
 	plan := w.planUnmap(t)
 	for n := range len(plan.Actions) + 1 {

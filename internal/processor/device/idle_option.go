@@ -11,10 +11,10 @@ import (
 
 // Parameters. They choose how, never what.
 const (
-	// ParamMinimumIdleSeconds is for how long a device must have been seen idle, 1 to 604800 seconds. Default: 600.
-	ParamMinimumIdleSeconds = "param.recover.system.idle_device.minimum_idle_seconds"
-	// ParamLimit is how many devices are unmapped at most, 1 to 100. Default: 1.
-	ParamLimit = "param.recover.system.idle_device.limit"
+	// paramMinimumIdleSeconds is for how long a device must have been seen idle, 1 to 604800 seconds. Default: 600.
+	paramMinimumIdleSeconds = "param.recover.system.idle_device.minimum_idle_seconds"
+	// paramLimit is how many devices are unmapped at most, 1 to 100. Default: 1.
+	paramLimit = "param.recover.system.idle_device.limit"
 )
 
 const (
@@ -30,11 +30,11 @@ type idleOptions struct {
 }
 
 func idleOptionsOf(values map[string]string) (options idleOptions, err error) {
-	seconds, err := processor.Number{Key: ParamMinimumIdleSeconds, Default: defaultIdleSeconds, Min: 1, Max: maxIdleSeconds}.Parse(values)
+	seconds, err := processor.Number{Key: paramMinimumIdleSeconds, Default: defaultIdleSeconds, Min: 1, Max: maxIdleSeconds}.Parse(values)
 	if err != nil {
 		return idleOptions{}, err
 	}
 	options.minimum = time.Duration(seconds) * time.Second
-	options.limit, err = processor.Number{Key: ParamLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
+	options.limit, err = processor.Number{Key: paramLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
 	return options, err
 }

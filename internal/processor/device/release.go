@@ -17,9 +17,9 @@ import (
 
 // Keys of the results.
 const (
-	// KeyReleaseResult describes the first device that was released, KeyResults all.
-	KeyReleaseResult  = "recover.system.held_device.result"
-	KeyReleaseResults = "recover.system.held_device.results"
+	// keyReleaseResult describes the first device that was released, keyReleaseResults all.
+	keyReleaseResult  = "recover.system.held_device.result"
+	keyReleaseResults = "recover.system.held_device.results"
 )
 
 // ReleaseRecoverer is the recoverer heldDeviceRecover.
@@ -38,7 +38,7 @@ func (*ReleaseRecoverer) Name() string { return "heldDeviceRecover" }
 
 // Parameters are those that it reads.
 func (*ReleaseRecoverer) Parameters() []string {
-	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, ParamReleaseDetach}
+	return []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage, paramReleaseDetach}
 }
 
 // maxDevices bounds how many devices one plan releases: each is looked at closely, and that takes time.

@@ -260,7 +260,7 @@ func (c situation) repairDevice(t *testing.T, w *heldScene) {
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
-	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
+	if text := result.Values[keyReleaseResult]; !strings.Contains(text, "free, and left to its driver") || w.Busy() {
 		t.Errorf("result %q, busy %v", text, w.Busy())
 	}
 }

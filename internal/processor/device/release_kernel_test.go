@@ -100,8 +100,8 @@ func TestReleases(t *testing.T) {
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
 	for _, part := range []string{"released device " + w.Device.Node(), "2 copies", `container "node-exporter"`, "free, and left to its driver", "every holder lives"} {
-		if !strings.Contains(result.Values[KeyReleaseResult], part) {
-			t.Errorf("result %q does not say %q", result.Values[KeyReleaseResult], part)
+		if !strings.Contains(result.Values[keyReleaseResult], part) {
+			t.Errorf("result %q does not say %q", result.Values[keyReleaseResult], part)
 		}
 	}
 	if len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed {
@@ -127,7 +127,7 @@ func TestReleases(t *testing.T) {
 	plan.Applied = []fault.Applied{{}, fault.AlreadySo("was gone already")}
 	result, err = w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
-	if text := result.Values[KeyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
+	if text := result.Values[keyReleaseResult]; !strings.Contains(text, "unmounted 1 copies of its mounts, and found 1 gone already,") {
 		t.Errorf("result %q claims what others did", text)
 	}
 }
@@ -157,7 +157,7 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newReleaseScene(t, c.image, "exporter")
-			w.request.Values[ParamReleaseDetach] = c.detach
+			w.request.Values[paramReleaseDetach] = c.detach
 			plan := w.planRelease(t)
 			if got := len(plan.Actions) == 3 && plan.Actions[2].Kind == fault.Detach; got != c.want {
 				t.Fatalf("plan %q, detach %v", processortest.Targets(plan), c.want)
@@ -169,8 +169,8 @@ func TestDetachesWhatTheKubeletsVolumesHave(t *testing.T) {
 			if detached := errors.Is(err, blockdev.ErrNotAttached); detached != c.want {
 				t.Errorf("detached %v, %v", detached, err)
 			}
-			if c.want && !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
-				t.Errorf("result %q", result.Values[KeyReleaseResult])
+			if c.want && !strings.Contains(result.Values[keyReleaseResult], "it is detached") {
+				t.Errorf("result %q", result.Values[keyReleaseResult])
 			}
 			for _, a := range plan.Actions {
 				if done, err := w.healer.Apply(t.Context(), w.request, a); err != nil || !done.Already {
@@ -297,7 +297,7 @@ func TestRefusesForgedActions(t *testing.T) {
 			var a fault.Action
 			must(t, json.Unmarshal(good, &a))
 			change(&a)
-			w.request.Values[ParamReleaseDetach] = "true"
+			w.request.Values[paramReleaseDetach] = "true"
 			if done, err := w.healer.Apply(t.Context(), w.request, a); !done.Already && !processor.IsStalled(err) {
 				t.Errorf("%+v, error %v, want a stalled error", done, err)
 			}
@@ -338,7 +338,7 @@ func forgeHost(t *testing.T, s *devicetest.Scene, a *fault.Action) {
 func TestReleaseRefusesBadParameters(t *testing.T) {
 	w := newReleaseScene(t, "", "exporter")
 	for key, value := range map[string]string{
-		ParamReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
+		paramReleaseDetach: "yes", device.ParamDevice: "/etc", device.ParamPersistentVolume: "a/b", device.ParamMessage: "hello",
 	} {
 		r := processor.Request{Values: map[string]string{key: value}}
 		_, err := w.healer.Plan(t.Context(), r)
@@ -366,8 +366,8 @@ func TestUnmapsKRBD(t *testing.T) {
 	w.applyPlan(t, plan)
 	result, err := w.healer.Verify(t.Context(), w.request, plan)
 	must(t, err)
-	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[KeyReleaseResult], "it is detached") {
-		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[KeyReleaseResult])
+	if len(k.Unmapped) != 1 || !strings.Contains(result.Values[keyReleaseResult], "it is detached") {
+		t.Errorf("unmapped %q, result %q", k.Unmapped, result.Values[keyReleaseResult])
 	}
 }
 
@@ -385,7 +385,7 @@ func TestResetsZram(t *testing.T) {
 	if p := w.planRelease(t); len(p.Actions) != 2 {
 		t.Errorf("plan %q, want no detach that nobody asked for", processortest.Targets(p))
 	}
-	w.request.Values[ParamReleaseDetach] = "true"
+	w.request.Values[paramReleaseDetach] = "true"
 	plan := w.planRelease(t)
 	if sys.HasDiskSequence.Probe() != nil {
 		if len(plan.Actions) != 2 || !strings.Contains(fmt.Sprint(plan.Findings), "it is not detached: another device could take its name") {

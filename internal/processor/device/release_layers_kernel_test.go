@@ -35,7 +35,7 @@ func (w *heldScene) runRelease(t *testing.T, values map[string]string, actions i
 	if _, err := mountns.Of(w.exporter.PID); err != nil {
 		t.Errorf("the holder: %v", err)
 	}
-	return result.Values[KeyReleaseResults]
+	return result.Values[keyReleaseResults]
 }
 
 func wantFree(t *testing.T, d blockdev.Device, want bool) {

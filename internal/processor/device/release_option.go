@@ -15,10 +15,10 @@ import (
 	"kubediag.org/kubediag/internal/processor"
 )
 
-// ParamReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a
+// paramReleaseDetach is "auto" (default: what the kubelet's volumes have mapped, which is krbd, and loop devices over a
 // file in the kubelet's directories), "true" (whatever has means for it, which for zram loses what is in it), or
 // "false". Only a device that is released here is ever detached.
-const ParamReleaseDetach = "param.recover.system.held_device.detach"
+const paramReleaseDetach = "param.recover.system.held_device.detach"
 
 type releaseOptions struct {
 	detach string
@@ -40,13 +40,13 @@ func (h *ReleaseRecoverer) readOptions(ctx context.Context, values map[string]st
 }
 
 func releaseOptionsOf(values map[string]string) (releaseOptions, error) {
-	options := releaseOptions{detach: values[ParamReleaseDetach]}
+	options := releaseOptions{detach: values[paramReleaseDetach]}
 	switch options.detach {
 	case "":
 		options.detach = "auto"
 	case "auto", "true", "false":
 	default:
-		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", ParamReleaseDetach, options.detach))
+		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be auto, true or false", paramReleaseDetach, options.detach))
 	}
 	return options, nil
 }
@@ -73,7 +73,7 @@ func (o releaseOptions) detachReason(i *device.Inspector, d blockdev.Device) str
 	case d.Kind == blockdev.KRBD:
 		return "it was mapped only for the kubelet's volume, and nothing mounts it now"
 	case o.detach == "true":
-		return "the parameter " + ParamReleaseDetach + " asks for it"
+		return "the parameter " + paramReleaseDetach + " asks for it"
 	case d.Kind == blockdev.Loop && o.backedByKubelet(i, d):
 		return "the file behind it is the kubelet's"
 	}

@@ -76,7 +76,7 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 	if m.More {
 		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
 	}
-	values, err := processor.SentenceValues(KeyReleaseResult, KeyReleaseResults, results)
+	values, err := processor.SentenceValues(keyReleaseResult, keyReleaseResults, results)
 	return processor.Result{Values: values, Findings: processor.MarkHealed(plan.Findings, nil)}, err
 }
 

@@ -29,12 +29,12 @@ func (p *Processors) Server(operation string, u *url.URL) processor.Processor {
 	return newRemote(p.HTTP, operation, u)
 }
 
-// Script returns the processor of an Operation that runs a script. It fails if scripts are off.
+// scriptProcessor returns the processor of an Operation that runs a script. It fails if scripts are off.
 func (p *Processors) Script(operation, text string, argKeys []string, resultKey string) processor.Processor {
 	if !p.EnableScripts {
 		return disabled{name: operation, node: p.Node}
 	}
-	return &Script{Operation: operation, Text: text, ArgKeys: argKeys, ResultKey: resultKey, Enter: p.EnterScripts}
+	return &scriptProcessor{Operation: operation, Text: text, ArgKeys: argKeys, ResultKey: resultKey, Enter: p.EnterScripts}
 }
 
 // disabled stands for a script where scripts are off.

@@ -24,29 +24,29 @@ const (
 	maxReason = 1 << 10
 )
 
-// Remote is one server's processor.
+// remote is one server's processor.
 //
 // It calls a processor over HTTP or HTTPS by KubeDiag's contract: POST a JSON object of strings, get one back. 200 with
 // such an object succeeds. 404, 409 and 422 say that this is not the processor's fault; all other answers fail. The
 // server is not trusted: certificates are verified, no proxy is used, redirects are not followed, and time and size
 // are bounded. A server may send the whole request back; the pipeline refuses an answer that changes a parameter
 // or a context key.
-type Remote struct {
+type remote struct {
 	client *http.Client
 	name   string
 	url    *url.URL
 }
 
 // newRemote makes a Processor that posts to u. NewClient makes the client; name is for people.
-func newRemote(client *http.Client, name string, u *url.URL) *Remote {
-	return &Remote{client: client, name: name, url: u}
+func newRemote(client *http.Client, name string, u *url.URL) *remote {
+	return &remote{client: client, name: name, url: u}
 }
 
 // Name is the name given to New.
-func (p *Remote) Name() string { return p.name }
+func (p *remote) Name() string { return p.name }
 
 // Run posts the request and reads the answer, within the time that ctx allows.
-func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (p *remote) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	body, err := json.Marshal(r.Data())
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("encode request: %w", err)
@@ -73,7 +73,7 @@ func (p *Remote) Run(ctx context.Context, r processor.Request) (processor.Result
 }
 
 // describeFailure names the server. The URL is printed without user and password.
-func (p *Remote) describeFailure(verb string, err error) error {
+func (p *remote) describeFailure(verb string, err error) error {
 	return fmt.Errorf("%s %q: %w", verb, p.url.Redacted(), err)
 }
 

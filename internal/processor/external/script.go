@@ -25,13 +25,13 @@ const (
 // Enter runs fn in the mount namespace where scripts run; processes that fn starts are born there.
 type Enter func(fn func() error) error
 
-// Script runs the script of an Operation on the node, with the node's own /bin/sh.
+// scriptProcessor runs the script of an Operation on the node, with the node's own /bin/sh.
 //
 // The text of a script and its arguments go to the shell as separate arguments, and no file is written. A
 // script has a clean environment, no input, bounded output and bounded time. When it ends, or its time is up, every
 // process of its group is killed. A process that left the group, as with setsid(1), is out of reach. The caller decides
 // who may run scripts.
-type Script struct {
+type scriptProcessor struct {
 	// Operation is the name of the Operation. It is argument 0 of the script.
 	Operation string
 	// Text is the script for /bin/sh.
@@ -45,10 +45,10 @@ type Script struct {
 }
 
 // Name returns the name of the Operation.
-func (s *Script) Name() string { return s.Operation }
+func (s *scriptProcessor) Name() string { return s.Operation }
 
 // Run runs the script. A script that exits with 0 has succeeded. When ctx is done the script's process group is killed.
-func (s *Script) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
+func (s *scriptProcessor) Run(ctx context.Context, r processor.Request) (processor.Result, error) {
 	var stdout, stderr cappedOutput
 	data := r.Data()
 	args := []string{"-c", s.Text, s.Operation}

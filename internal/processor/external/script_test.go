@@ -46,7 +46,7 @@ func TestScriptResults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &Script{Operation: "op", Text: tc.text, ArgKeys: tc.args, ResultKey: "key"}
+			s := &scriptProcessor{Operation: "op", Text: tc.text, ArgKeys: tc.args, ResultKey: "key"}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			result, err := s.Run(ctx, scriptRequest)
@@ -63,7 +63,7 @@ func TestScriptResults(t *testing.T) {
 
 func TestFailureSaysCodeAndError(t *testing.T) {
 	t.Parallel()
-	s := &Script{Operation: "op", Text: "echo the reason >&2; exit 7"}
+	s := &scriptProcessor{Operation: "op", Text: "echo the reason >&2; exit 7"}
 	_, err := s.Run(t.Context(), scriptRequest)
 	if err == nil || !strings.Contains(err.Error(), `operation "op": exit status 7: the reason`) {
 		t.Errorf("error is %v", err)
@@ -74,7 +74,7 @@ func TestFailureSaysCodeAndError(t *testing.T) {
 func TestTimeIsBounded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "alive")
-	script := &Script{Operation: "op", Text: `(trap '' TERM HUP; while :; do echo x >>"$1"; sleep 0.01; done) & sleep 1000`, ArgKeys: []string{"file"}}
+	script := &scriptProcessor{Operation: "op", Text: `(trap '' TERM HUP; while :; do echo x >>"$1"; sleep 0.01; done) & sleep 1000`, ArgKeys: []string{"file"}}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
 	over := make(chan time.Time, 1)
@@ -120,7 +120,7 @@ func sizeOf(t *testing.T, file string) int64 {
 func TestEnterDecidesWhereScriptsRun(t *testing.T) {
 	t.Parallel()
 	entered := false
-	script := &Script{Operation: "op", Text: "true", Enter: func(fn func() error) error {
+	script := &scriptProcessor{Operation: "op", Text: "true", Enter: func(fn func() error) error {
 		entered = true
 		return fn()
 	}}

@@ -14,8 +14,8 @@ import (
 const (
 	// ParamUID has only the directory of the pod with this UID be looked at. Default: all.
 	ParamUID = "param.recover.kubernetes.orphaned_pods.uid"
-	// ParamLimit is of how many pods volumes are removed at most, 1 to 100. Default: 10.
-	ParamLimit = "param.recover.kubernetes.orphaned_pods.limit"
+	// paramLimit is of how many pods volumes are removed at most, 1 to 100. Default: 10.
+	paramLimit = "param.recover.kubernetes.orphaned_pods.limit"
 )
 
 const (
@@ -34,6 +34,6 @@ func recoverOptionsOf(values map[string]string) (options recoverOptions, err err
 	if len(options.uid) > maxUIDLength || strings.Trim(options.uid, "0123456789abcdef-") != "" {
 		return options, processor.Stalled(fmt.Errorf("read parameter %s: value %q must be the UID of a pod", ParamUID, options.uid))
 	}
-	options.limit, err = processor.Number{Key: ParamLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
+	options.limit, err = processor.Number{Key: paramLimit, Default: defaultLimit, Min: 1, Max: maxLimit}.Parse(values)
 	return options, err
 }

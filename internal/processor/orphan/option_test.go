@@ -16,11 +16,11 @@ func TestOptions(t *testing.T) {
 		t.Errorf("with nothing said: %+v, %v", o, err)
 	}
 	const uid = "0d2a2ae4-5a0c-4f0f-8f6c-7a3c3f7c1d11"
-	if o, err := recoverOptionsOf(map[string]string{ParamUID: uid, ParamLimit: "100"}); err != nil || o != (recoverOptions{uid, 100}) {
+	if o, err := recoverOptionsOf(map[string]string{ParamUID: uid, paramLimit: "100"}); err != nil || o != (recoverOptions{uid, 100}) {
 		t.Errorf("with both: %+v, %v", o, err)
 	}
 	for key, values := range map[string][]string{
-		ParamLimit: {"0", "-1", "101", "x", "1e1"},
+		paramLimit: {"0", "-1", "101", "x", "1e1"},
 		ParamUID:   {"..", "../" + uid, uid + "/volumes", "*", " ", uid + " ", "A", strings.Repeat("0", 129)},
 	} {
 		for _, value := range values {

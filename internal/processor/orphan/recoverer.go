@@ -21,11 +21,11 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRecoverResult describes the first pod whose volumes were removed, KeyResults all.
-	KeyRecoverResult  = "recover.kubernetes.orphaned_pods.result"
-	KeyRecoverResults = "recover.kubernetes.orphaned_pods.results"
-	// KeyRecoverRefused says why others were left alone.
-	KeyRecoverRefused = "recover.kubernetes.orphaned_pods.refused"
+	// keyRecoverResult describes the first pod whose volumes were removed, keyRecoverResults all.
+	keyRecoverResult  = "recover.kubernetes.orphaned_pods.result"
+	keyRecoverResults = "recover.kubernetes.orphaned_pods.results"
+	// keyRecoverRefused says why others were left alone.
+	keyRecoverRefused = "recover.kubernetes.orphaned_pods.refused"
 )
 
 // Recoverer is the recoverer orphanedPodRecover.
@@ -52,7 +52,7 @@ func (*Recoverer) Name() string { return "orphanedPodRecover" }
 
 // Parameters are those that it reads.
 func (*Recoverer) Parameters() []string {
-	return []string{ParamUID, ParamLimit}
+	return []string{ParamUID, paramLimit}
 }
 
 // Plan looks again, and plans every removal by name, pod after pod, up to the limit.
@@ -98,7 +98,7 @@ func refusalNotes(stay []string) (map[string]string, error) {
 		stay = append(stay[:maxRefusalNotes], fmt.Sprintf("and %d more", more))
 	}
 	notes := map[string]string{}
-	return notes, processor.AddJSON(notes, map[string]any{KeyRecoverRefused: stay})
+	return notes, processor.AddJSON(notes, map[string]any{keyRecoverRefused: stay})
 }
 
 // Open implements repair.Family. Each action looks for itself.
@@ -159,9 +159,9 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 	for _, t := range pods {
 		results = append(results, t.describe(gone[t.uid], patience))
 	}
-	values, err := processor.SentenceValues(KeyRecoverResult, KeyRecoverResults, results)
-	if refused := plan.Notes[KeyRecoverRefused]; refused != "" {
-		values[KeyRecoverRefused] = refused
+	values, err := processor.SentenceValues(keyRecoverResult, keyRecoverResults, results)
+	if refused := plan.Notes[keyRecoverRefused]; refused != "" {
+		values[keyRecoverRefused] = refused
 	}
 	return processor.Result{Values: values, Findings: markHealed(plan.Findings, gone)}, err
 }

@@ -77,13 +77,13 @@ func TestHeals(t *testing.T) {
 	}
 	want := `removed 6 empty directories and 2 files of the kubelet of the pod with UID "` + goneUID +
 		`", which is gone; the kubelet has not removed the rest of its directory within 0 seconds`
-	if diff := cmp.Diff(want, result.Values[KeyRecoverResult]); diff != "" {
+	if diff := cmp.Diff(want, result.Values[keyRecoverResult]); diff != "" {
 		t.Errorf("result (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(p.Findings, result.Findings); diff != "" {
 		t.Errorf("findings, of which none is healed (-want +got):\n%s", diff)
 	}
-	if refused := result.Values[KeyRecoverRefused]; !strings.Contains(refused, otherUID) || !strings.Contains(refused, "may have data") {
+	if refused := result.Values[keyRecoverRefused]; !strings.Contains(refused, otherUID) || !strings.Contains(refused, "may have data") {
 		t.Errorf("refused: %s", refused)
 	}
 	if diff := cmp.Diff(orphantest.Remaining(), s.Tree(goneUID)); diff != "" {
@@ -109,7 +109,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	if err != nil || len(result.Findings) != 2 || !result.Findings[0].Healed || !result.Findings[1].Healed || p.Findings[0].Healed {
 		t.Errorf("findings %+v, %v, want both healed", result.Findings, err)
 	}
-	if text := result.Values[KeyRecoverResults]; strings.Count(text, "nothing is left of its directory") != 2 {
+	if text := result.Values[keyRecoverResults]; strings.Count(text, "nothing is left of its directory") != 2 {
 		t.Errorf("results: %s", text)
 	}
 	s.Dir(otherUID, "containers")
@@ -119,7 +119,7 @@ func TestWaitsForTheKubelet(t *testing.T) {
 		if err != nil || !result.Findings[0].Healed || result.Findings[1].Healed {
 			t.Errorf("%s: findings %+v, %v, want the first healed", what, result.Findings, err)
 		}
-		if text := result.Values[KeyRecoverResults]; !strings.Contains(text, "within 0 seconds") {
+		if text := result.Values[keyRecoverResults]; !strings.Contains(text, "within 0 seconds") {
 			t.Errorf("%s: results: %s", what, text)
 		}
 	}
@@ -163,16 +163,16 @@ func TestKilledHalfWay(t *testing.T) {
 	s.Must(os.RemoveAll(s.Node.PodDir(goneUID)))
 	applyActions(t, s, p.Actions)
 	result, err := newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
-	if err != nil || strings.Contains(result.Values[KeyRecoverResult], "the rest") || strings.Contains(result.Values[KeyRecoverResult], "already") {
-		t.Errorf("result %q, %v", result.Values[KeyRecoverResult], err)
+	if err != nil || strings.Contains(result.Values[keyRecoverResult], "the rest") || strings.Contains(result.Values[keyRecoverResult], "already") {
+		t.Errorf("result %q, %v", result.Values[keyRecoverResult], err)
 	}
 	for range p.Actions {
 		p.Applied = append(p.Applied, fault.AlreadySo("was gone already"))
 	}
 	result, err = newRecoverer(s).Verify(t.Context(), processor.Request{}, p)
 	want := fmt.Sprintf("removed 0 empty directories, and found %d gone already, of the pod", len(p.Actions))
-	if err != nil || !strings.HasPrefix(result.Values[KeyRecoverResult], want) {
-		t.Errorf("result of what others did %q, %v, want %q", result.Values[KeyRecoverResult], err, want)
+	if err != nil || !strings.HasPrefix(result.Values[keyRecoverResult], want) {
+		t.Errorf("result of what others did %q, %v, want %q", result.Values[keyRecoverResult], err, want)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestParametersNarrow(t *testing.T) {
 	}{
 		"all":              {nil, []string{goneUID, otherUID}, ""},
 		"one":              {map[string]string{ParamUID: otherUID}, []string{otherUID}, ""},
-		"at most one":      {map[string]string{ParamLimit: "1"}, []string{goneUID}, ""},
+		"at most one":      {map[string]string{paramLimit: "1"}, []string{goneUID}, ""},
 		"one that lives":   {map[string]string{ParamUID: orphantest.Live}, nil, "has no orphaned directory"},
 		"one that is none": {map[string]string{ParamUID: "ff"}, nil, "has no orphaned directory"},
 		"results of others": {map[string]string{

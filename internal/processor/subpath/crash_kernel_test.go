@@ -164,7 +164,7 @@ func (j killedPlan) resume(t *testing.T, healer *Recoverer, want ...string) {
 	}
 	result, err := healer.Verify(t.Context(), j.Request, j.Plan)
 	must(t, err)
-	if got, want := result.Values[KeyRecoverResult], "Succeesfully umount "+j.Plan.Actions[0].Target+" on host"; got != want {
+	if got, want := result.Values[keyRecoverResult], "Succeesfully umount "+j.Plan.Actions[0].Target+" on host"; got != want {
 		t.Errorf("result %q, want %q", got, want)
 	}
 }

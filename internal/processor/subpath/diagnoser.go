@@ -19,12 +19,12 @@ import (
 
 // Keys of the results. Those that hold one of several bear that of the first stale bind, in the order of the spec.
 const (
-	KeyDiagnoserResult  = "diagnoser.kubernetes.subpath_remount.result"
-	KeyBugLink          = "diagnoser.kubernetes.subpath_remount.bug_link"
-	KeySourcePath       = "diagnoser.kubernetes.subpath_remount.original_source_path"
-	KeySourcePaths      = "diagnoser.kubernetes.subpath_remount.original_source_paths"
-	KeyDestinationPath  = "diagnoser.kubernetes.subpath_remount.original_destination_path"
-	KeyDestinationPaths = "diagnoser.kubernetes.subpath_remount.original_destination_paths"
+	keyDiagnoserResult  = "diagnoser.kubernetes.subpath_remount.result"
+	keyBugLink          = "diagnoser.kubernetes.subpath_remount.bug_link"
+	keySourcePath       = "diagnoser.kubernetes.subpath_remount.original_source_path"
+	keySourcePaths      = "diagnoser.kubernetes.subpath_remount.original_source_paths"
+	keyDestinationPath  = "diagnoser.kubernetes.subpath_remount.original_destination_path"
+	keyDestinationPaths = "diagnoser.kubernetes.subpath_remount.original_destination_paths"
 )
 
 const (
@@ -133,11 +133,11 @@ func staleResult(pod *corev1.Pod, classified classifiedBinds) (processor.Result,
 		findings = append(findings, b.Finding(pod, classified.Namespace))
 	}
 	values := map[string]string{
-		KeyDiagnoserResult: resultMet,
-		KeyBugLink:         bugLink,
-		KeySourcePath:      sources[0],
-		KeyDestinationPath: destinations[0],
+		keyDiagnoserResult: resultMet,
+		keyBugLink:         bugLink,
+		keySourcePath:      sources[0],
+		keyDestinationPath: destinations[0],
 	}
-	err := processor.AddJSON(values, map[string]any{KeySourcePaths: sources, KeyDestinationPaths: destinations})
+	err := processor.AddJSON(values, map[string]any{keySourcePaths: sources, keyDestinationPaths: destinations})
 	return processor.Result{Values: values, Findings: findings, Unjudged: unjudgedBinds(classified.Binds)}, err
 }

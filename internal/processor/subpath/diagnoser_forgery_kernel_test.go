@@ -157,7 +157,7 @@ func TestForgedTextsDecideNothing(t *testing.T) {
 			s.expectUnchanged(t, func() {
 				s.setMessage("")
 				truth := s.runOnRepairable(t, nil)
-				if stale != (truth.Values[KeyDestinationPath] == s.point) || stale != (truth.NotApplicable == "") {
+				if stale != (truth.Values[keyDestinationPath] == s.point) || stale != (truth.NotApplicable == "") {
 					t.Fatalf("the truth is %+v", truth)
 				}
 				for what, lie := range s.falseMessages() {
@@ -191,7 +191,7 @@ func (s *forgedPods) setMessage(message string) {
 func valueForEveryKey(lie string) map[string]string {
 	values := map[string]string{}
 	for _, key := range []string{
-		KeyDiagnoserResult, KeyBugLink, KeySourcePath, KeySourcePaths, KeyDestinationPath, KeyDestinationPaths,
+		keyDiagnoserResult, keyBugLink, keySourcePath, keySourcePaths, keyDestinationPath, keyDestinationPaths,
 		"recover.kubernetes.subpath_remount.result", "recover.kubernetes.subpath_remount.results",
 		"recover.kubernetes.subpath_remount.running_after_seconds", "target", "pod.uid",
 		"param.recover.kubernetes.subpath_remount.bring_forward", "param.recover.kubernetes.subpath_remount.wait_seconds",
@@ -256,7 +256,7 @@ func TestDiagnosesConfusingPods(t *testing.T) {
 				result, err := s.runDiagnoser(t, nil)
 				right := err != nil || result.NotApplicable != "" && len(result.Values) == 0
 				if found {
-					right = err == nil && result.Values[KeyDestinationPath] == s.point
+					right = err == nil && result.Values[keyDestinationPath] == s.point
 				}
 				if !right {
 					t.Errorf("result %+v, error %v, want the stale bind found: %v", result, err, found)
@@ -298,7 +298,7 @@ func TestDiagnosesNamesThatLookDeleted(t *testing.T) {
 		result, err = s.runDiagnoser(t, nil)
 		must(t, err)
 		var got []string
-		must(t, json.Unmarshal([]byte(result.Values[KeyDestinationPaths]), &got))
+		must(t, json.Unmarshal([]byte(result.Values[keyDestinationPaths]), &got))
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("destinations after %q was removed (-want +got):\n%s", name, diff)
 		}
@@ -348,7 +348,7 @@ func TestDiagnosisFollowsNoPlantedLinks(t *testing.T) {
 				}
 			})
 			put("inside") // is followed: the subPath names another directory now
-			if result := s.runOnRepairable(t, nil); result.Values[KeyDestinationPath] != s.Point(s.pod, "empty", "sidecar", 0) {
+			if result := s.runOnRepairable(t, nil); result.Values[keyDestinationPath] != s.Point(s.pod, "empty", "sidecar", 0) {
 				t.Errorf("with a link that stays inside: %+v, want the bind stale", result)
 			}
 		})

@@ -118,12 +118,12 @@ func TestEveryKindOfContainerAndVolumeAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			result := diagnose(t, s, pod, func(r *processor.Request) { r.Pod.Container = c.container })
 			var got []string
-			must(t, json.Unmarshal([]byte(result.Values[KeyDestinationPaths]), &got))
+			must(t, json.Unmarshal([]byte(result.Values[keyDestinationPaths]), &got))
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("destinations (-want +got):\n%s", diff)
 			}
-			if len(result.Findings) != len(c.want) || result.Values[KeyDestinationPath] != c.want[0] {
-				t.Errorf("%d findings, first destination %q, want %d and %q", len(result.Findings), result.Values[KeyDestinationPath], len(c.want), c.want[0])
+			if len(result.Findings) != len(c.want) || result.Values[keyDestinationPath] != c.want[0] {
+				t.Errorf("%d findings, first destination %q, want %d and %q", len(result.Findings), result.Values[keyDestinationPath], len(c.want), c.want[0])
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func TestMessagesDecideNothing(t *testing.T) {
 			liar.Labels = map[string]string{"point": lie}
 			result := diagnose(t, s, liar, func(r *processor.Request) {
 				r.Values = map[string]string{
-					KeyDiagnoserResult: "forged", KeyBugLink: "forged", KeySourcePath: lie, KeyDestinationPath: lie, KeyDestinationPaths: lie,
+					keyDiagnoserResult: "forged", keyBugLink: "forged", keySourcePath: lie, keyDestinationPath: lie, keyDestinationPaths: lie,
 					"collector.system.mountinfo":      "1 1 1:1 /x//deleted " + lie + " rw - ext4 /dev/vda rw",
 					"collector.kubernetes.pod.detail": `{"metadata":{"uid":"victim"}}`,
 				}
@@ -195,7 +195,7 @@ func TestIndexTenIsNotIndexOne(t *testing.T) {
 	must(t, os.Remove(filepath.Join(version, "ten")))
 	must(t, os.WriteFile(filepath.Join(version, "ten"), nil, 0o644))
 	result := diagnose(t, s, pod, nil)
-	if got := result.Values[KeyDestinationPaths]; got != `["`+ten+`"]` {
+	if got := result.Values[keyDestinationPaths]; got != `["`+ten+`"]` {
 		t.Errorf("destinations %s, want index 10 alone", got)
 	}
 }

@@ -75,7 +75,7 @@ func TestStaleWhereverTheFailureIsReported(t *testing.T) {
 				pod.Status.ContainerStatuses = []corev1.ContainerStatus{*status}
 			}
 			result := diagnose(t, s, pod, nil)
-			if len(result.Findings) != 1 || result.Values[KeyDestinationPath] != point {
+			if len(result.Findings) != 1 || result.Values[keyDestinationPath] != point {
 				t.Fatalf("result = %+v, want the bind at %q", result, point)
 			}
 			evidence := strings.Join(result.Findings[0].Evidence, "\n")
@@ -95,8 +95,8 @@ func TestNamesOfEveryKind(t *testing.T) {
 			s, pod, point := newStalePod(t, key)
 			result := diagnose(t, s, pod, nil)
 			var sources []string
-			must(t, json.Unmarshal([]byte(result.Values[KeySourcePaths]), &sources))
-			if len(sources) != 1 || !strings.HasSuffix(sources[0], "/"+key+"//deleted") || result.Values[KeyDestinationPath] != point {
+			must(t, json.Unmarshal([]byte(result.Values[keySourcePaths]), &sources))
+			if len(sources) != 1 || !strings.HasSuffix(sources[0], "/"+key+"//deleted") || result.Values[keyDestinationPath] != point {
 				t.Errorf("sources %q, want one of %q", sources, key)
 			}
 		})
@@ -128,7 +128,7 @@ func TestInitContainers(t *testing.T) {
 			s.Bind(source, point)
 			s.Update(pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "three"})
 			result := diagnose(t, s, pod, nil)
-			if len(result.Findings) != 1 || result.Findings[0].Container != "init" || result.Values[KeyDestinationPath] != point {
+			if len(result.Findings) != 1 || result.Findings[0].Container != "init" || result.Values[keyDestinationPath] != point {
 				t.Fatalf("result = %+v, want the bind at %q", result, point)
 			}
 			if evidence := strings.Join(result.Findings[0].Evidence, "\n"); !strings.Contains(evidence, c.says) {

@@ -22,9 +22,9 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRecoverResult describes the first bind that was unmounted, KeyResults all.
-	KeyRecoverResult  = "recover.kubernetes.subpath_remount.result"
-	KeyRecoverResults = "recover.kubernetes.subpath_remount.results"
+	// keyRecoverResult describes the first bind that was unmounted, keyRecoverResults all.
+	keyRecoverResult  = "recover.kubernetes.subpath_remount.result"
+	keyRecoverResults = "recover.kubernetes.subpath_remount.results"
 	// KeyRecoverRunningAfter is how many seconds after the unmount all containers that could not start were seen to
 	// have started. It is absent if there was none, or the run did not wait.
 	KeyRecoverRunningAfter = "recover.kubernetes.subpath_remount.running_after_seconds"
@@ -51,7 +51,7 @@ func (*Recoverer) Name() string { return "subpathRemountRecover" }
 
 // Parameters are those that it reads.
 func (*Recoverer) Parameters() []string {
-	return []string{ParamBringForward, ParamWaitSeconds}
+	return []string{paramBringForward, ParamWaitSeconds}
 }
 
 func (h *Recoverer) restarter() restart.Restarter {

@@ -182,7 +182,7 @@ var keys = []string{
 	"diagnoser.kubernetes.subpath_remount.result", "diagnoser.kubernetes.subpath_remount.bug_link",
 	"diagnoser.kubernetes.subpath_remount.original_source_path", "diagnoser.kubernetes.subpath_remount.original_source_paths",
 	"diagnoser.kubernetes.subpath_remount.original_destination_path", "diagnoser.kubernetes.subpath_remount.original_destination_paths",
-	KeyRecoverResult, KeyRecoverResults, KeyRecoverRunningAfter,
+	keyRecoverResult, keyRecoverResults, KeyRecoverRunningAfter,
 	"param.recover.kubernetes.subpath_remount.target", "param.recover.kubernetes.subpath_remount.mount_point", "target", "mount", repair.StateNote,
 	"collector.system.mountinfo", "collector.kubernetes.pod.detail", "node.mountinfo", "kubelet.root",
 	processor.KeyPodNamespace, processor.KeyPodName, processor.KeyContainer, processor.KeyNode, processor.KeyDiagnosisUID, "pod.uid",
@@ -198,7 +198,7 @@ func TestForgedValuesChangeNothing(t *testing.T) {
 		s.request.Values = map[string]string{}
 		for _, key := range keys {
 			s.request.Values[key] = lie
-			if strings.HasSuffix(key, "paths") || key == KeyRecoverResults {
+			if strings.HasSuffix(key, "paths") || key == keyRecoverResults {
 				s.request.Values[key] = fmt.Sprintf("[%q]", lie)
 			}
 		}
@@ -216,7 +216,7 @@ func TestForgedValuesChangeNothing(t *testing.T) {
 	s.holds(t, before, s.repairs(truth, "configmap")...)
 	result, err := s.healer.Verify(t.Context(), s.request, truth)
 	must(t, err)
-	if got := result.Values[KeyRecoverResult]; got != "Succeesfully umount "+s.point+" on host" {
+	if got := result.Values[keyRecoverResult]; got != "Succeesfully umount "+s.point+" on host" {
 		t.Errorf("result %q", got)
 	}
 }
@@ -227,8 +227,8 @@ func TestBadParametersAreNamed(t *testing.T) {
 	s.renew()
 	before, plan := s.tables(t), s.plan(t)
 	for _, c := range []struct{ key, value string }{
-		{ParamBringForward, "/"}, {ParamBringForward, "TRUE"}, {ParamBringForward, "true\n"}, {ParamBringForward, "false\x00"},
-		{ParamBringForward, s.healthy}, {ParamWaitSeconds, "-a"}, {ParamWaitSeconds, "0x10"}, {ParamWaitSeconds, "1e3"},
+		{paramBringForward, "/"}, {paramBringForward, "TRUE"}, {paramBringForward, "true\n"}, {paramBringForward, "false\x00"},
+		{paramBringForward, s.healthy}, {ParamWaitSeconds, "-a"}, {ParamWaitSeconds, "0x10"}, {ParamWaitSeconds, "1e3"},
 		{ParamWaitSeconds, " 1"}, {ParamWaitSeconds, "3601"}, {ParamWaitSeconds, "65536"}, {ParamWaitSeconds, "NaN"},
 		{ParamWaitSeconds, "1\x00"}, {ParamWaitSeconds, s.healthy},
 	} {

@@ -79,8 +79,8 @@ func TestClaimsNoDeedOfOthers(t *testing.T) {
 	}
 	got, err := resultValues(plan)
 	want := map[string]string{
-		KeyRecoverResult:  "did not umount /p/0 on host: " + another,
-		KeyRecoverResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,
+		keyRecoverResult:  "did not umount /p/0 on host: " + another,
+		keyRecoverResults: `["did not umount /p/0 on host: ` + another + `","Succeesfully umount /p/1 on host"]`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("results (-want +got), %v:\n%s", err, diff)

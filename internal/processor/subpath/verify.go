@@ -138,5 +138,5 @@ func resultValues(p repair.Part) (map[string]string, error) {
 	if len(sentences) == 0 {
 		return nil, processor.Stalled(errors.New("read plan: it unmounts nothing"))
 	}
-	return processor.SentenceValues(KeyRecoverResult, KeyRecoverResults, sentences)
+	return processor.SentenceValues(keyRecoverResult, keyRecoverResults, sentences)
 }

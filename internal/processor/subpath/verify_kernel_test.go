@@ -62,7 +62,7 @@ func TestBringsTheNextStartForward(t *testing.T) {
 
 func TestNextStartIsNotBroughtForward(t *testing.T) {
 	for name, change := range map[string]func(w *repairScene){
-		"by parameter":          func(w *repairScene) { w.request.Values = map[string]string{ParamBringForward: "false"} },
+		"by parameter":          func(w *repairScene) { w.request.Values = map[string]string{paramBringForward: "false"} },
 		"no runtime":            func(w *repairScene) { w.healer.Runtime = nil },
 		"runtime fails":         func(w *repairScene) { w.runtime.err = cri.ErrUnavailable },
 		"the last has run":      func(w *repairScene) { w.runtime.records[0].Started = time.Unix(1, 0) },

@@ -24,7 +24,7 @@ import (
 
 // Keys of the results.
 const (
-	// KeyRebindResult describes the first mount that was replaced, KeyResults all.
+	// KeyRebindResult describes the first mount that was replaced, KeyRebindResults all.
 	KeyRebindResult  = "recover.kubernetes.volume_rebind.result"
 	KeyRebindResults = "recover.kubernetes.volume_rebind.results"
 	// KeyRebindRefusals says what is still broken and was left alone, and why, as JSON. It is absent if nothing was.
