@@ -33,10 +33,11 @@ func (b bound) String() string { return b.dir + " " + b.name }
 
 var boundName = regexp.MustCompile(`^([mM]ax|[lL]imit)[A-Z]`)
 
-// bounds finds each bound of the programs.
-func bounds(t *testing.T) map[bound]bool {
+// bounds finds each bound of the programs, and reports of a work queue whether owners take turns in it: its function gives it a queue or a store
+// of the two packages that have such.
+func bounds(t *testing.T) (found, inTurns map[bound]bool) {
 	t.Helper()
-	found := map[bound]bool{}
+	found, inTurns = map[bound]bool{}, map[bound]bool{}
 	for _, x := range allSources(t) {
 		if x.test() || x.generated() || !strings.HasPrefix(x.name, "internal/") && !strings.HasPrefix(x.name, "api/") && !strings.HasPrefix(x.name, "cmd/") {
 			continue
@@ -63,11 +64,30 @@ func bounds(t *testing.T) map[bound]bool {
 				if what := queueOf(n); what != "" {
 					found[bound{path.Dir(x.name), what + " in " + function}] = true
 				}
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok && (key.Name == "NewQueue" || key.Name == "Queue") && givesTurns(n.Value) {
+					inTurns[bound{path.Dir(x.name), "queue in " + function}] = true
+				}
 			}
 			return true
 		})
 	}
-	return found
+	return found, inTurns
+}
+
+// givesTurns reports whether an expression calls fairqueue or share, or is the store that fairqueue.New is given.
+func givesTurns(value ast.Expr) (turns bool) {
+	ast.Inspect(value, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			of, _ := n.X.(*ast.Ident)
+			turns = turns || of != nil && (of.Name == "fairqueue" || of.Name == "share" && n.Sel.Name == "NewStore")
+		case *ast.Ident:
+			turns = turns || n == value && n.Name == "store"
+		}
+		return true
+	})
+	return turns
 }
 
 // queueOf names the kind of queue that a call makes: a channel with room for more than one, a limiter, or the work queue of client-go or of
@@ -86,25 +106,32 @@ func queueOf(call *ast.CallExpr) string {
 		}
 		return "channel"
 	case *ast.SelectorExpr:
+		from, _ := of.X.(*ast.Ident)
 		switch of.Sel.Name {
 		case "NewLimiter":
 			return "limiter"
 		case "NewTypedWithConfig", "ControllerManagedBy":
 			return "queue"
+		case "New", "NewTyped", "NewUnmanaged", "NewTypedUnmanaged":
+			if from != nil && from.Name == "controller" {
+				return "queue"
+			}
 		}
 	}
 	return ""
 }
 
 // TestEveryBoundNamesItsShare holds that each bound of the programs stands in the file with those who share it, and that the file has no others.
-// A new field, queue or list that is bounded cannot be written without an answer to who can use it up for whom.
+// A new field, queue or list that is bounded cannot be written without an answer to who can use it up for whom. A work queue in which owners do
+// not take turns cannot be said to be shared.
 func TestEveryBoundNamesItsShare(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(sharesFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, listed := bounds(t), map[bound]bool{}
+	found, inTurns := bounds(t)
+	listed := map[bound]bool{}
 	dir, last := "", bound{}
 	for n, line := range strings.Split(string(text), "\n") {
 		at := fmt.Sprintf("%s:%d", sharesFile, n+1)
@@ -125,6 +152,8 @@ func TestEveryBoundNamesItsShare(t *testing.T) {
 			t.Errorf("%s: %s stands there twice", at, row)
 		case sharers[kind] == "":
 			t.Errorf("%s: %q shares nothing: who shares %s?", at, kind, row)
+		case strings.HasPrefix(name, "queue in ") && inTurns[row] != (kind != "all"):
+			t.Errorf("%s: %s says %q of %s, and owners take turns in it: %v", at, sharesFile, kind, row, inTurns[row])
 		case kind == "all" && len(strings.Fields(reason)) < 3:
 			t.Errorf("%s: a reason is missing why all share %s", at, row)
 		case row.String() < last.String():

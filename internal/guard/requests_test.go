@@ -5,34 +5,39 @@ package guard
 
 import (
 	"context"
-	"slices"
-	"strconv"
+	"fmt"
 	"testing"
 
 	"github.com/go-logr/logr"
 )
 
-// TestRequestsTakeTurns has a namespace wait with many requests when another comes with one.
-func TestRequestsTakeTurns(t *testing.T) {
+// TestRequestsOfNamespacesTakeTurns: a tenant has many requests waiting, as one whose repairs ask for slots of many budgets. The request of
+// another namespace comes last, and is the second to be made.
+func TestRequestsOfNamespacesTakeTurns(t *testing.T) {
 	t.Parallel()
-	const many = 20
-	r, asked := newRequests(), []string(nil)
-	ask := func(key, namespace string) {
-		r.add(key, namespace, func(context.Context) error { asked = append(asked, namespace); return nil })
+	const many = 100
+	r := newRequests()
+	var made []string
+	add := func(key, namespace string) {
+		r.add(key, namespace, func(context.Context) error {
+			made = append(made, namespace+"/"+key)
+			return nil
+		})
 	}
-	for n := range many {
-		ask(strconv.Itoa(n), "tenant")
+	for i := range many {
+		add(fmt.Sprint(i), "tenant")
 	}
-	ask("0", "shop")
-	ask("0", "shop") // waits already
+	add("0", "shop")
+	add("0", "shop") // waits already
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
+	answers := 0
 	r.run(ctx, logr.Discard(), func() {
-		if len(asked) == many+1 {
+		if answers++; answers == many+1 {
 			cancel()
+			r.queue.ShutDown()
 		}
 	})
-	if at := slices.Index(asked, "shop"); at < 0 || at > 1 || len(asked) != many+1 {
-		t.Errorf("%d requests, that of shop at place %d, want %d and one of the first two", len(asked), at, many+1)
+	if len(made) != many+1 || made[1] != "shop/0" {
+		t.Errorf("%d requests were made: %q…, want that of shop to be the second of %d", len(made), made[:min(3, len(made))], many+1)
 	}
 }
