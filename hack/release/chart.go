@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -52,8 +53,10 @@ func (r *release) addChart() error {
 		case "Chart.yaml":
 			files[i].content = metadata
 		case "values.yaml":
-			if files[i].content, err = r.nameRegistry(files[i].content); err != nil {
-				return err
+			for key, value := range map[string]string{"registry": r.registry, "runbookURL": r.runbookURL()} {
+				if files[i].content, err = setValue(files[i].content, key, value); err != nil {
+					return err
+				}
 			}
 		}
 		files[i].name = "kubediag/" + files[i].name
@@ -132,16 +135,40 @@ func (r *release) chartMetadata() (map[string]any, error) {
 	return about, nil
 }
 
-// nameRegistry has the chart's images come from the registry of the release.
-func (r *release) nameRegistry(values []byte) ([]byte, error) {
-	if r.registry == "" {
+// setValue sets a value of the chart that is empty.
+func setValue(values []byte, key, value string) ([]byte, error) {
+	if value == "" {
 		return values, nil
 	}
-	const none = "\n  registry: \"\"\n"
+	none := "\n  " + key + ": \"\"\n"
 	if bytes.Count(values, []byte(none)) != 1 {
 		return nil, fmt.Errorf("%s/values.yaml has no line %q", chartDir, strings.TrimSpace(none))
 	}
-	return bytes.Replace(values, []byte(none), fmt.Appendf(nil, "\n  registry: %q\n", r.registry), 1), nil
+	return bytes.Replace(values, []byte(none), fmt.Appendf(nil, "\n  %s: %q\n", key, value), 1), nil
+}
+
+// runbookURL is the folder of the runbooks on the repository's page; empty: there is no page.
+func (o options) runbookURL() string {
+	if o.repoURL == "" {
+		return ""
+	}
+	return o.repoURL + "/blob/" + o.version + "/docs/runbook"
+}
+
+// addMonitoring adds the alerts and the dashboard. An alert of a fault has the address of its runbook.
+func (r *release) addMonitoring() error {
+	rules, err := os.ReadFile("config/alerts/kubediag.yaml")
+	if err != nil {
+		return err
+	}
+	if url := r.runbookURL(); url != "" {
+		description := regexp.MustCompile(`(?m)^( +)description: .*explain (\{\{ \$labels\.[a-z]+ }})"$`)
+		rules = description.ReplaceAll(rules, []byte("$0\n${1}runbook_url: \""+url+"/$2.md\""))
+	}
+	r.add("kubediag-alerts.yaml", rules)
+	dashboard, err := os.ReadFile("config/dashboards/kubediag.json")
+	r.add("kubediag-dashboard.json", dashboard)
+	return err
 }
 
 // addManifest adds install.yaml, which is config/default with the images of the release.

@@ -49,7 +49,7 @@ func packRelease(_ context.Context, o options) error {
 	}
 	r := &release{options: o}
 	for _, step := range []func() error{
-		r.addPrograms, r.addPlugins, r.addImages, r.addChart, r.addManifest, r.addNotes, r.addBills, r.addKrew,
+		r.addPrograms, r.addPlugins, r.addImages, r.addChart, r.addManifest, r.addMonitoring, r.addNotes, r.addBills, r.addKrew,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -71,7 +71,7 @@ func packRelease(_ context.Context, o options) error {
 		fmt.Println("REGISTRY is empty: install.yaml and the chart name images of localhost/kubediag, which have to be loaded on each node")
 	}
 	if o.repoURL == "" {
-		fmt.Println("REPO_URL is empty: there is no krew manifest, and the chart has no home and no sources")
+		fmt.Println("REPO_URL is empty: there is no krew manifest, the chart has no home and no sources, and alerts have no runbook_url")
 	}
 	fmt.Printf("To tag it: git tag -s -m %s %s %s\n", o.version, o.version, cmp.Or(o.commit, "HEAD"))
 	return nil

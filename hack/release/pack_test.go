@@ -132,6 +132,19 @@ func TestRelease(t *testing.T) {
 			}
 		}
 	})
+	t.Run("alerts", func(t *testing.T) {
+		const want = "      runbook_url: \"https://example.org/kubediag/blob/v9.8.7/docs/runbook/{{ $labels.code }}.md\"\n"
+		if got := strings.Count(string(readRelease(t, first, "kubediag-alerts.yaml")), want); got != 3 {
+			t.Errorf("%d alerts have the line %q, want 3", got, want)
+		}
+		if text := string(readRelease(t, plain, "kubediag-alerts.yaml")); strings.Contains(text, "runbook_url") || !strings.Contains(text, "VolumeBroken") {
+			t.Errorf("alerts of a release without a page: %s", text)
+		}
+		values := untarGz(t, readRelease(t, first, "kubediag-9.8.7.tgz"))["kubediag/values.yaml 644"]
+		if want := "\n  runbookURL: \"https://example.org/kubediag/blob/v9.8.7/docs/runbook\"\n"; !strings.Contains(values, want) {
+			t.Errorf("values.yaml of the chart has no %q", want)
+		}
+	})
 	t.Run("krew", func(t *testing.T) {
 		if _, there := sums(t, plain)["kubediag.yaml"]; there {
 			t.Error("a release without a page has a krew manifest")

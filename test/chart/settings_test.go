@@ -298,6 +298,40 @@ func TestPoliciesFollowTheServer(t *testing.T) {
 	}
 }
 
+// TestRunbookURL holds that each alert which names a fault has the address of its runbook, and only if there is one.
+func TestRunbookURL(t *testing.T) {
+	t.Parallel()
+	for base, want := range map[string]int{"": 0, "https://example.org/runbook/": 4} {
+		var object struct {
+			Spec struct {
+				Groups []struct {
+					Rules []struct {
+						Alert       string
+						Annotations map[string]string
+					}
+				}
+			}
+		}
+		remarshal(t, template(t, "kubediag", settings("monitoring.prometheusRule=true", "monitoring.runbookURL="+base)...)["PrometheusRule kubediag"], &object)
+		got := 0
+		for _, group := range object.Spec.Groups {
+			for _, rule := range group.Rules {
+				url, found := rule.Annotations["runbook_url"]
+				if !found {
+					continue
+				}
+				got++
+				if url != "https://example.org/runbook/{{ $labels.code }}.md" && url != "https://example.org/runbook/{{ $labels.fault }}.md" {
+					t.Errorf("%s: runbook_url %q", rule.Alert, url)
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("with %q %d alerts have a runbook_url, want %d", base, got, want)
+		}
+	}
+}
+
 // TestExtraObjects holds that more objects are printed as templates, in the namespace that they name.
 func TestExtraObjects(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -200,6 +201,9 @@ var quiet = map[string]bool{
 	"Requests to the receiver of alerts": true, "Diagnoses by phase": true, "Time to detect a fault": true,
 }
 
+// metricName finds the metrics that a query reads.
+var metricName = regexp.MustCompile(`\b(kubediag_\w+|ALERTS)\b`)
+
 // checkDashboard runs the queries of all panels.
 func checkDashboard(t *testing.T, prometheus server) {
 	text, err := os.ReadFile("../../config/dashboards/kubediag.json")
@@ -225,8 +229,11 @@ func checkDashboard(t *testing.T, prometheus server) {
 		}
 		for _, target := range p.Targets {
 			queries++
+			if metrics, chosen := len(metricName.FindAllString(target.Expr, -1)), strings.Count(target.Expr, `{cluster=~"$cluster"`); metrics != chosen {
+				t.Errorf("%s reads %d metrics, %d of them of the chosen clusters", target.Expr, metrics, chosen)
+			}
 			await(t, "data of "+p.Title, func() error {
-				found, err := prometheus.query(t, strings.ReplaceAll(target.Expr, "$__rate_interval", "30s"))
+				found, err := prometheus.query(t, strings.NewReplacer("$__rate_interval", "30s", "$cluster", ".*").Replace(target.Expr))
 				if err == nil && len(found) == 0 && !quiet[p.Title] {
 					err = fmt.Errorf("%s has no data", target.Expr)
 				}
