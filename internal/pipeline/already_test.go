@@ -93,7 +93,7 @@ func checkAlready(t *testing.T, dir string, r repair.Family, want bool) {
 	t.Helper()
 	var ended []ActionEnd
 	j := newJob(t, nil, r)
-	j.ActionEnded = func(_ report, a ActionEnd) { ended = append(ended, a) }
+	j.ActionEnded = func(_ string, _ func() report, a ActionEnd) { ended = append(ended, a) }
 	for range 2 {
 		o := mustRun(t, newRunner(t, dir), j).Operations[0]
 		if a := o.Actions[0]; o.Phase != v1.OperationSucceeded || a.Phase != v1.ActionDone || a.Already != want {

@@ -307,7 +307,7 @@ func TestRepairEndings(t *testing.T) {
 				rec := &unmounter{kernel: n, failApply: test.failApply, failVerify: test.failVerify}
 				j := newJob(t, nil, rec)
 				var heard []v1.ActionPhase
-				j.ActionEnded = func(_ report, a ActionEnd) { heard = append(heard, a.Phase) }
+				j.ActionEnded = func(_ string, _ func() report, a ActionEnd) { heard = append(heard, a.Phase) }
 				o := mustRun(t, newRunner(t, t.TempDir()), j).Operations[0]
 				if o.Phase != test.outcome || o.Message != test.message || rec.applies != test.applies || rec.proofs != test.verifications {
 					t.Errorf("%d applies, %d verifications, %+v", rec.applies, rec.proofs, o)

@@ -61,15 +61,20 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 		planned = r
 		return x.beforeRepair(ctx, r, again)
 	}
+	var underWay func() report // of a plan that was begun: the status is not made for each of its actions
 	job.OperationEnded = func(r report) {
+		underWay = nil
 		x.status.progress(r)
 		x.runner.Observer.OperationEnded(x.d, r.last().OperationRun)
 	}
-	job.ActionEnded = func(r report, a ActionEnd) {
-		x.status.progress(r)
-		x.runner.Observer.ActionEnded(x.d, r.last().Operation, a)
+	job.ActionEnded = func(operation string, now func() report, a ActionEnd) {
+		underWay = now
+		x.runner.Observer.ActionEnded(x.d, operation, a)
 	}
 	r, err := x.runner.run(ctx, job)
+	if err != nil && underWay != nil {
+		x.status.progress(underWay())
+	}
 	t, ended := errors.AsType[*terminalError](err)
 	switch {
 	case ended:

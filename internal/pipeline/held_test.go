@@ -103,7 +103,7 @@ func TestHeldActionIsNoFailure(t *testing.T) {
 	t.Parallel()
 	j := newJob(t, nil, &unmounter{kernel: newKernel(1)})
 	var ended []ActionEnd
-	j.ActionEnded = func(_ report, a ActionEnd) { ended = append(ended, a) }
+	j.ActionEnded = func(_ string, _ func() report, a ActionEnd) { ended = append(ended, a) }
 	runner := newRunner(t, t.TempDir())
 	runner.Gate = &fakeGate{why: map[uint64]string{1: "policy p is paused"}}
 	r := mustRun(t, runner, j)

@@ -66,9 +66,9 @@ type job struct {
 	BeforeRepair func(ctx context.Context, r report, again replan) error
 	// OperationEnded, if it is set, is called for every operation that ends in this process: the last of the report.
 	OperationEnded func(r report)
-	// ActionEnded, if it is set, is called for every action that ends in this process. The last operation of the report
-	// is the one whose action it is.
-	ActionEnded func(r report, a ActionEnd)
+	// ActionEnded, if it is set, is called for every action of an operation that ends in this process. now returns the report: its size is that
+	// of the plan, so it is not made for each action.
+	ActionEnded func(operation string, now func() report, a ActionEnd)
 }
 
 // replan returns the plan that would be made now. It says nothing about the plan in the journal.

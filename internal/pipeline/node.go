@@ -40,9 +40,6 @@ type nodeRun struct {
 	*state
 	id int32
 	op operation
-	// shown are the findings of the plan shownOf, with texts that are fit for people.
-	shown   []fault.Finding
-	shownOf *repair.Plan
 }
 
 // finish brings the node to its end, or remembers it, and adds it to the report the first time it is met.
@@ -100,7 +97,7 @@ func (n *nodeRun) result() operationRun {
 	d := n.done
 	if d == nil {
 		if n.plan != nil {
-			o.Findings = n.planFindings()
+			o.Findings = sanitizeFindings(n.plan.Findings())
 		}
 		return o
 	}
@@ -124,15 +121,6 @@ func (n *nodeRun) result() operationRun {
 		}
 	}
 	return o
-}
-
-// planFindings returns the findings of the plan with texts that are fit for people. They are made once for a plan: progress is shown after
-// each of its actions, and it can have hundreds of both.
-func (n *nodeRun) planFindings() []fault.Finding {
-	if n.shownOf != n.plan {
-		n.shown, n.shownOf = sanitizeFindings(n.plan.Findings()), n.plan
-	}
-	return n.shown
 }
 
 // sleep waits, or returns the cause for which ctx was cancelled.

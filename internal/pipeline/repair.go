@@ -145,7 +145,7 @@ func (n *nodeRun) Note(ctx context.Context, e repair.End) error {
 	}
 	n.apply(r)
 	if n.job.ActionEnded != nil {
-		n.job.ActionEnded(n.partialReport(n), ActionEnd{Action: n.actions[e.Action], Waiting: changedNothing(r.Reason)})
+		n.job.ActionEnded(n.op.Name, func() report { return n.partialReport(n) }, ActionEnd{Action: n.actions[e.Action], Waiting: changedNothing(r.Reason)})
 	}
 	return nil
 }
