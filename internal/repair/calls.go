@@ -72,8 +72,11 @@ func (c *Calls) Abandoned() int { return c.calls.Abandoned() }
 
 // Call calls fn in a goroutine of its own and returns what it returns. A panic becomes an error. If fn does not return
 // within the grace after ctx is done, it is left behind; its result is dropped when it comes. It is on the account of the pod of the
-// request, or its namespace.
+// request, or its namespace. Without Calls, fn runs in the goroutine of the caller, which may be in a namespace.
 func Call[T any](ctx context.Context, c *Calls, r processor.Request, fn func(context.Context) (T, error)) (T, error) {
+	if c == nil {
+		return fn(ctx)
+	}
 	owner := share.Owner{Namespace: cmp.Or(r.Pod.Namespace, r.Diagnosis.Namespace), Pod: r.Pod.Name}
 	c.mu.Lock()
 	may, n := c.room.May(owner), c.room.Taken()

@@ -34,7 +34,7 @@ type Engine struct {
 	// Evictor and Records do what is done to pods: no family has a client. Nil: no pod is evicted, and no record removed.
 	Evictor Evictor
 	Records Records
-	// Calls are those of the process.
+	// Calls are those of the process. Nil: families are called in the goroutine of Execute.
 	Calls *Calls
 }
 
@@ -244,7 +244,12 @@ func (e *Engine) prove(ctx context.Context, r processor.Request, parts []Part) (
 	proofs, errs := make([]processor.Result, len(parts)), make([]error, len(parts))
 	var wait sync.WaitGroup
 	for i, p := range parts {
-		wait.Go(func() { proofs[i], errs[i] = e.provePart(ctx, p.For(r), p) })
+		prove := func() { proofs[i], errs[i] = e.provePart(ctx, p.For(r), p) }
+		if e.Calls == nil {
+			prove() // in the namespace that the caller is in
+		} else {
+			wait.Go(prove)
+		}
 	}
 	wait.Wait()
 	result := processor.Result{Values: map[string]string{}}

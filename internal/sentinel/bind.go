@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -93,17 +93,18 @@ type notification struct {
 	pod         *corev1.Pod
 	found       subpath.Bind
 	inspectedAt time.Time
-	healthy     bool // the bind has no fault any more: the observer learns of the next one
-	repaired    bool
-	err         error // of the repair
-	endedAt     time.Time
-	calls       []calls.Call // of the repair
+	healthy     bool    // the bind has no fault any more: the observer learns of the next one
+	repair      *Repair // that is planned, or was tried; nil: there is none
 }
 
 // inspectBatch inspects queued binds in one visit to the kubelet's mount namespace, and repairs them if that is allowed.
 func (w *bindWatcher) inspectBatch(ctx context.Context) error {
 	batch := w.nextBatch()
-	if w.locked = false; w.mayRepairSome(batch) {
+	w.locked = false
+	if slices.ContainsFunc(batch, func(b *bind) bool { // the guard may allow its repair if it is stale
+		pod := w.Pods.PodByUID(b.sub.PodUID)
+		return pod != nil && w.Guard.Mode(fault.StaleSubPath, pod) == Automatic
+	}) {
 		release, ok := w.tryLock() // here, since its file is in our mount namespace
 		defer release()
 		w.locked = ok
@@ -118,21 +119,29 @@ func (w *bindWatcher) inspectBatch(ctx context.Context) error {
 		}
 		w.namespace = ns.Inode
 		begin := time.Now()
+		var planned []*notification
 		for _, b := range batch {
 			if time.Since(begin) >= maxVisit && !b.isAsked() { // the others are asked for this visit alone
 				w.enqueue(b)
 				continue
 			}
-			log := &calls.Log{}
-			n, err := w.inspectBind(calls.With(ctx, log), b)
+			n, err := w.inspectBind(ctx, b)
 			if err != nil {
 				w.Observer.Trouble(err) // of this bind only
 			}
-			if n != nil {
-				n.calls, n.endedAt = log.Take(), time.Now()
+			switch {
+			case n == nil:
+			case n.repair == nil:
 				w.notifications = append(w.notifications, *n)
+			default:
+				planned = append(planned, n)
+			}
+			if len(planned) == maxProvenTogether {
+				w.repairBinds(ctx, planned)
+				planned = nil
 			}
 		}
+		w.repairBinds(ctx, planned)
 		return nil
 	})
 }
@@ -174,9 +183,10 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 				w.notified[b.location()] = n.found.State.ID
 				w.Observer.Found(f, faultAge(n.found.State, n.inspectedAt))
 			}
-			if n.repaired {
-				w.Observer.Repaired(unmountOf(&n, f))
-				if n.err == nil {
+			if n.repair != nil {
+				n.repair.Fault = f
+				w.Observer.Repaired(*n.repair)
+				if n.repair.Err == nil {
 					delete(w.notified, b.location())
 				}
 			}
@@ -188,7 +198,7 @@ func (w *bindWatcher) notify(ctx context.Context) error {
 	return nil
 }
 
-// inspectBind inspects one bind and repairs it if that is allowed. It runs inside the kubelet's mount namespace. It
+// inspectBind inspects one bind, and plans its repair if that may be allowed. It runs inside the kubelet's mount namespace. It
 // returns nil if the observer has nothing to learn.
 func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, error) {
 	pod := w.Pods.PodByUID(b.sub.PodUID)
@@ -213,29 +223,57 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	f := subpath.Found{SubPath: b.sub, Pod: pod, Bind: found}.Finding(w.namespace)
 	b.code = f.Code
 	notice := &notification{bind: b, pod: pod, found: found, inspectedAt: time.Now()}
-	if !w.affectsContainer(b) {
+	switch {
+	case !w.affectsContainer(b):
 		return nil, nil
+	case found.Verdict != subpath.Stale:
+		return notice, nil
 	}
-	if w.mayUnmount(b, notice.inspectedAt) && w.alone(b, notice.inspectedAt) && w.repairLimiters.allow(b, notice.inspectedAt) {
-		if w.Guard.Acquire(ctx, f, pod) {
-			w.unmount(ctx, notice, f)
-		} else {
-			b.refusedUntil = notice.inspectedAt.Add(refusalInterval)
-		}
+	action, refusal := found.Plan(pod, f)
+	if refusal != "" || !w.mayRepair(b, pod, notice.inspectedAt) {
+		return notice, nil
 	}
+	notice.repair = &Repair{Fault: f, Action: action, pod: pod}
 	return notice, nil
 }
 
-// unmount repairs a bind. It runs inside the kubelet's mount namespace.
-func (w *bindWatcher) unmount(ctx context.Context, n *notification, f fault.Finding) {
-	b := n.bind
-	n.repaired, n.err = true, subpath.Unmount(ctx, w.node, n.pod, n.found.State.ID, w.asked)
-	b.recordRepair(n)
-	if n.repaired {
-		w.Guard.Ended(f.Key(), f.Pod, n.err)
+// repairBinds has the engine carry out repairs that are planned. It runs inside the kubelet's mount namespace.
+func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) {
+	a := attempt{Sentinel: w.Sentinel}
+	for _, n := range planned {
+		a.repairs = append(a.repairs, n.repair)
 	}
-	if n.err == nil && n.found.SourceReplaced {
-		w.watchSource(b, n.pod) // the new source may go before the next list of mounts shows its bind
+	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
+		return subpath.Apply(ctx, w.node, planned[i].pod, planned[i].repair.Action, w.asked)
+	}
+	a.verify = func(_ context.Context, i int) (string, error) {
+		n := planned[i]
+		if n.found.SourceReplaced { // the new source may go before the next list of mounts shows its bind
+			w.watchSource(n.bind, n.pod)
+		}
+		err := subpath.Verify(w.node, n.pod, n.repair.Action, nil)
+		if errors.Is(err, subpath.ErrStaleAgain) { // which is another fault
+			w.enqueue(n.bind)
+			err = nil
+		}
+		return "the mount table shows that this mount is gone", err
+	}
+	a.run(ctx)
+	for _, n := range planned {
+		b, r := n.bind, n.repair
+		switch {
+		case r.Ended.IsZero(): // the guard has refused it
+			n.repair, b.refusedUntil = nil, n.inspectedAt.Add(refusalInterval)
+		case r.left:
+			if n.repair, b.code = nil, ""; r.Err != nil { // another mount is there by now
+				w.enqueue(b)
+			}
+		case r.Err != nil:
+			b.retry.failed(n.inspectedAt)
+		default:
+			b.code = ""
+		}
+		w.notifications = append(w.notifications, *n)
 	}
 }
 
@@ -269,37 +307,19 @@ func (w *bindWatcher) affectsContainer(b *bind) bool {
 	return outlook != podinfo.Finished || b.found.KeepsPod && pod.DeletionTimestamp != nil
 }
 
-// mayUnmount reports whether the bind may be unmounted now. If its source was not replaced, a container that starts now
-// would get the empty file or directory below the bind. In that case the unmount waits until no container starts.
-func (w *bindWatcher) mayUnmount(b *bind, now time.Time) bool {
-	if w.mode(b) != Automatic || b.found.Verdict != subpath.Stale || now.Before(b.retry.at) {
+// mayRepair reports whether a stale bind may be repaired now. If its source was not replaced, a container that starts now would get the
+// empty file or directory below the bind. In that case the unmount waits until no container starts.
+func (w *bindWatcher) mayRepair(b *bind, pod *corev1.Pod, now time.Time) bool {
+	switch {
+	case w.Guard.Mode(b.code, pod) != Automatic, now.Before(b.retry.at):
+		return false
+	case !b.found.KeepsPod && !b.found.SourceReplaced && !podinfo.NotStarting(pod, b.sub.Container):
+		return false
+	case !w.locked || !w.repairLimiters.allow(b, now): // another program repairs, or this place was repaired too often
+		b.retry.at = now.Add(tickInterval)
 		return false
 	}
-	if b.found.KeepsPod {
-		return b.found.StillRuns == ""
-	}
-	return b.found.SourceReplaced || podinfo.NotStarting(w.Pods.PodByUID(b.sub.PodUID), b.sub.Container)
-}
-
-// alone reports whether no other program of the node repairs now.
-func (w *bindWatcher) alone(b *bind, now time.Time) bool {
-	if !w.locked {
-		b.retry.at = now.Add(tickInterval)
-	}
-	return w.locked
-}
-
-// recordRepair records the result of a repair. If the mount has gone or changed in the meantime, another process has
-// repaired it.
-func (b *bind) recordRepair(n *notification) {
-	switch {
-	case n.err == nil:
-		b.code = ""
-	case errors.Is(n.err, mount.ErrNotMounted), errors.Is(n.err, mount.ErrChanged), errors.Is(n.err, subpath.ErrNotStale):
-		b.code, n.repaired, n.err = "", false, nil
-	default:
-		b.retry.failed(n.inspectedAt)
-	}
+	return true
 }
 
 // location is that of the faults of the bind.

@@ -16,6 +16,8 @@ const (
 	// events that wait are read between two visits.
 	maxBatch = 64
 	maxVisit = 20 * time.Millisecond
+	// maxProvenTogether is how many binds are repaired in a row. Their proofs come after the last of them.
+	maxProvenTogether = 8
 	// maxNotifications is how many notifications can wait while events are left to handle. maxNotifyDelay is how long
 	// the first of them can wait.
 	maxNotifications = 1024

@@ -194,7 +194,7 @@ func (w *bindWatcher) queuePending(now time.Time) {
 
 // mayRetry reports whether the repair of a bind may be tried again.
 func (w *bindWatcher) mayRetry(b *bind, now time.Time) bool {
-	return w.mode(b) == Automatic && !now.Before(b.retry.at) && !now.Before(b.refusedUntil)
+	return w.Guard.Mode(b.code, w.Pods.PodByUID(b.sub.PodUID)) == Automatic && !now.Before(b.retry.at) && !now.Before(b.refusedUntil)
 }
 
 // updateBinds finds the binds that were added and removed.

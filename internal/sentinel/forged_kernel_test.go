@@ -36,11 +36,12 @@ func (l *recordedVolumes) Inspect(ctx context.Context, s mountstate.Scope) (*vol
 	return survey, err
 }
 
-func (l *recordedVolumes) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
-	l.Volumes.ApplyAll(ctx, actions, func(i int, done fault.Applied, err error) bool {
-		l.steps <- actions[i].Mount.Point
-		return each(i, done, err)
-	})
+func (l *recordedVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+	apply := l.Volumes.Open()
+	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
+		l.steps <- a.Mount.Point
+		return apply(ctx, a)
+	}
 }
 
 // TestForgedDeadMountIsIgnored: the volume is healthy and mounted read-only. A workload is root of its own user

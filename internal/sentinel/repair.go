@@ -4,11 +4,20 @@
 package sentinel
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/subpath"
+	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 // Repair is a repair that the sentinel has tried.
@@ -25,28 +34,115 @@ type Repair struct {
 	Proof string
 	// Err is nil if the repair was verified.
 	Err error
+
+	pod *corev1.Pod // of the fault
+	// left is set if nothing was changed: another process was faster, or the mount was left alone.
+	left bool
 }
 
-// unmountOf is the repair of a bind by its unmount.
-func unmountOf(n *notification, f fault.Finding) Repair {
-	r := Repair{
-		Fault: f, Ended: n.endedAt, Calls: n.calls, Err: n.err,
-		Action: fault.Action{
-			Kind: fault.Unmount, Target: f.Mount.Point, For: []fault.Key{f.Key()}, Mount: &f.Mount, Pod: &f.Pod,
-			Safety: n.found.Reason, Lossless: true,
-		},
-	}
-	if n.err == nil {
-		r.Proof = "the mount table shows that this mount is gone"
-	}
-	return r
+// isRefused reports whether a repair was left alone at the last moment: another process was faster, or the mount has changed.
+func isRefused(err error) bool {
+	_, refused := errors.AsType[*subpath.RefusedError](err)
+	return refused && !errors.Is(err, sys.EINVAL) || errors.Is(err, volume.ErrRefused)
 }
 
-// replacementOf is the repair of a volume by an action of its plan.
-func replacementOf(f fault.Finding, a fault.Action, applied fault.Applied, made []calls.Call, err error) Repair {
-	r := Repair{Fault: f, Action: a, Ended: time.Now(), Calls: made, Err: err}
-	if err == nil {
-		r.Proof = fmt.Sprintf("%s; the mount table shows it at %s", applied.Message, f.Mount.Point)
-	}
-	return r
+// attempt has the engine carry out repairs, each of which is a part of the plan. It is the family of the parts, and the gate.
+type attempt struct {
+	*Sentinel
+	repairs []*Repair
+	// apply does the action of a repair, and verify proves one that was done. All proofs come after all actions.
+	apply  func(ctx context.Context, repair int) (fault.Applied, error)
+	verify func(ctx context.Context, repair int) (proof string, err error)
+	// hold says why an action may not be begun now. Nil: each may.
+	hold func(a fault.Action) (why string)
 }
+
+// run carries the repairs out. Each has its own error.
+func (a *attempt) run(ctx context.Context) {
+	plan, journal := repair.Plan{}, journal{attempt: a}
+	for _, r := range a.repairs {
+		plan.Parts = append(plan.Parts, repair.Part{Family: a.Name(), Actions: []fault.Action{r.Action}, Findings: []fault.Finding{r.Fault}})
+		journal.progress = append(journal.progress, fault.Applied{Undone: true})
+	}
+	engine := repair.Engine{Family: func(string) (repair.Family, bool) { return a, true }, Gate: a}
+	_, _ = engine.Execute(ctx, processor.Request{}, &plan, &journal)
+}
+
+// find returns the repair that has an action.
+func (a *attempt) find(action fault.Action) int {
+	return slices.IndexFunc(a.repairs, func(r *Repair) bool { return *r.Action.Mount == *action.Mount })
+}
+
+// Name implements repair.Family.
+func (*attempt) Name() string { return "sentinel" }
+
+// Plan implements repair.Family: the watchers have planned from what they have seen just now.
+func (*attempt) Plan(context.Context, processor.Request) (repair.Part, error) {
+	return repair.Part{}, nil
+}
+
+// Open implements repair.Family.
+func (a *attempt) Open(_ context.Context, _ processor.Request, p repair.Part) (repair.Work, error) {
+	return repair.EachAlone(p, func(ctx context.Context, action fault.Action) (fault.Applied, error) {
+		return a.apply(ctx, a.find(action))
+	}), nil
+}
+
+// Verify implements repair.Family.
+func (a *attempt) Verify(ctx context.Context, _ processor.Request, p repair.Part) (processor.Result, error) {
+	i := a.find(p.Actions[0])
+	r := a.repairs[i]
+	r.Proof, r.Err = a.verify(ctx, i)
+	return processor.Result{}, r.Err
+}
+
+// Check implements repair.Gate. The modes are looked at before a repair is planned.
+func (a *attempt) Check(_ context.Context, _ processor.Request, action fault.Action) (why string, err error) {
+	if a.hold != nil {
+		why = a.hold(action)
+	}
+	return why, nil
+}
+
+// Take implements repair.Gate.
+func (a *attempt) Take(ctx context.Context, _ processor.Request, p repair.Part) (why string, err error) {
+	if !a.Guard.Acquire(ctx, p.Findings[0], a.repairs[a.find(p.Actions[0])].pod) {
+		why = "the policies do not allow it now"
+	}
+	return why, nil
+}
+
+// Ended implements repair.Gate.
+func (a *attempt) Ended(_ context.Context, _ processor.Request, action fault.Action, err error) {
+	if !isRefused(err) {
+		a.Guard.Ended(action.Key(), a.repairs[a.find(action)].Fault.Pod, err)
+	}
+}
+
+// journal keeps how far an attempt is.
+type journal struct {
+	*attempt
+	progress []fault.Applied
+}
+
+// Announce implements repair.Journal.
+func (j *journal) Announce(_ context.Context, action int) error { return nil }
+
+// Note implements repair.Journal.
+func (j *journal) Note(_ context.Context, e repair.End) error {
+	if processor.IsHeld(e.Err) {
+		return nil
+	}
+	r := j.repairs[e.Action]
+	r.Ended, r.Calls, r.Err, r.left = time.Now(), e.Calls, e.Err, e.Applied.Already || isRefused(e.Err)
+	if e.Err == nil {
+		j.progress[e.Action] = e.Applied
+	}
+	return nil
+}
+
+// Verify implements repair.Journal.
+func (*journal) Verify(context.Context) error { return nil }
+
+// Progress implements repair.Journal.
+func (j *journal) Progress() []fault.Applied { return j.progress }

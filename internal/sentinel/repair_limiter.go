@@ -22,18 +22,14 @@ func newRepairLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(repair
 // repairLimiters limit the repairs of each place, by mount point.
 type repairLimiters map[string]*rate.Limiter
 
-// allow reports whether the rate limit of the bind's place allows a repair now. If not, a retry follows at the next tick.
+// allow reports whether the rate limit of the bind's place allows a repair now.
 func (l repairLimiters) allow(b *bind, now time.Time) bool {
 	limiter := l[b.point]
 	if limiter == nil {
 		limiter = newRepairLimiter()
 		l[b.point] = limiter
 	}
-	if limiter.AllowN(now, 1) {
-		return true
-	}
-	b.retry.at = now.Add(tickInterval)
-	return false
+	return limiter.AllowN(now, 1)
 }
 
 // The delay after a failed repair. It doubles with each failure, up to maxRetryDelay.

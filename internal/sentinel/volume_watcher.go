@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
-	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -26,7 +27,8 @@ import (
 type Volumes interface {
 	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
-	ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool))
+	Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
+	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 
 // Connections returns the kernel's state of FUSE connections, without asking their servers: a *fuse.Control.
@@ -224,7 +226,9 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
-		if pod := w.Pods.PodByUID(v.Evidence.Pod.UID); pod == nil || isEnding(pod) || !w.mayRepairSome(v, pod) {
+		pod := w.Pods.PodByUID(v.Evidence.Pod.UID)
+		if pod == nil || isEnding(pod) ||
+			!slices.ContainsFunc(v.Findings(), func(f fault.Finding) bool { return w.Guard.Mode(f.Code, pod) == Automatic }) {
 			continue
 		}
 		actions, _, err := w.Volumes.Plan(ctx, v, volume.PlanOptions{})
@@ -255,44 +259,94 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	return repaired
 }
 
-// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. The guard is asked just
-// before each, so that its budgets lose none that is not tried. If it refuses a repair, the next scan plans that again.
+// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. If the guard refuses one, the next scan plans
+// that again.
 func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, deadline time.Time) (repaired bool) {
-	batch = slices.DeleteFunc(slices.Clone(batch), func(a fault.Action) bool { return !w.mayRepair(a) })
-	for len(batch) > 0 && !w.acquire(ctx, batch[0]) {
-		batch = batch[1:]
+	a, pod := attempt{Sentinel: w.Sentinel}, w.Pods.PodByUID(batch[0].Pod.UID)
+	for _, action := range batch {
+		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(action, pod) {
+			a.repairs = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod})
+		}
 	}
-	if len(batch) == 0 {
+	if len(a.repairs) == 0 {
 		return false
 	}
-	untried := batch
-	w.heartbeat()
-	log := &calls.Log{}
-	w.Volumes.ApplyAll(calls.With(ctx, log), batch, func(i int, applied fault.Applied, err error) (goOn bool) {
+	onVolume, failed, late := w.Volumes.Open(), false, []fault.Action(nil)
+	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
 		w.heartbeat()
-		untried = batch[i+1:]
-		ok, err := w.recordRepair(batch[i], applied, log.Take(), err)
-		repaired = repaired || ok
-		if err != nil {
-			w.repairs.dropPod()
-			untried = nil
+		done, err := onVolume(ctx, a.repairs[i].Action)
+		failed = failed || err != nil && !isRefused(err)
+		return done, err
+	}
+	a.hold = func(action fault.Action) string {
+		switch {
+		case failed: // the others might wait for the same file system, so that a scan comes first
+			return "another repair of the pod has failed"
+		case !time.Now().Before(deadline):
+			late = append(late, action)
+			return "its time has not come"
 		}
-		if len(untried) == 0 || ctx.Err() != nil || !time.Now().Before(deadline) {
-			return false
+		return ""
+	}
+	a.verify = w.proofs(a.repairs)
+	w.heartbeat()
+	a.run(ctx)
+	for _, r := range a.repairs {
+		if r.Ended.IsZero() {
+			continue
 		}
-		if goOn = w.acquire(ctx, untried[0]); !goOn {
-			untried = untried[1:]
+		if !r.left {
+			w.Observer.Repaired(*r)
 		}
-		return goOn
-	})
-	w.repairs.putBack(untried)
+		backoff := w.backoffs[r.Action.Key().Location()]
+		if r.Err == nil {
+			backoff.delay, repaired = 0, true
+			continue
+		}
+		backoff.failed(time.Now())
+		w.scanDue = true
+	}
+	if failed {
+		w.repairs.dropPod()
+	} else {
+		w.repairs.putBack(late)
+	}
 	return repaired
 }
 
-// mayRepair reports whether a repair may be tried now, and takes a token of the rate limit. Before it is tried, acquire
-// asks the guard.
-func (w *volumeWatcher) mayRepair(a fault.Action) bool {
-	if a.Kind != fault.Replace || !a.Lossless || w.modeOf(a) != Automatic {
+// proofs returns what proves repairs, by one inspection for all that were done.
+func (w *volumeWatcher) proofs(repairs []*Repair) func(ctx context.Context, repair int) (string, error) {
+	all := map[fault.Mount]string{}
+	return func(ctx context.Context, repair int) (string, error) {
+		w.heartbeat()
+		if len(all) == 0 {
+			var done []fault.Action
+			for _, r := range repairs {
+				if !r.Ended.IsZero() && r.Err == nil {
+					done = append(done, r.Action)
+				}
+			}
+			if proof, err := w.Volumes.Verify(ctx, done); err == nil && proof.Healed {
+				for i, action := range done {
+					all[*action.Mount] = proof.Evidence[i]
+				}
+			}
+		}
+		a := repairs[repair].Action
+		if how, ok := all[*a.Mount]; ok {
+			return how, nil
+		}
+		proof, err := w.Volumes.Verify(ctx, []fault.Action{a}) // which of them is not healed
+		if err == nil && !proof.Healed {
+			err = errors.New(strings.Join(proof.NotHealed, "; "))
+		}
+		return strings.Join(proof.Evidence, "; "), err
+	}
+}
+
+// mayRepair reports whether a repair may be tried now, and takes a token of the rate limit.
+func (w *volumeWatcher) mayRepair(a fault.Action, pod *corev1.Pod) bool {
+	if a.Kind != fault.Replace || !a.Lossless || w.Guard.Mode(a.Key().Code, pod) != Automatic {
 		return false
 	}
 	place := a.Key().Location()
@@ -308,26 +362,6 @@ func (w *volumeWatcher) mayRepair(a fault.Action) bool {
 	}
 	backoff.lastAttempt = now
 	return true
-}
-
-// recordRepair records the result of a repair. It returns the error of a repair that was tried and failed.
-func (w *volumeWatcher) recordRepair(a fault.Action, applied fault.Applied, made []calls.Call, err error) (repaired bool, failed error) {
-	refused := errors.Is(err, volume.ErrRefused) // another process was faster, or the mount has changed
-	if f := w.present[a.Key()]; !refused && !applied.Already {
-		w.Guard.Ended(a.Key(), f.Pod, err)
-		w.Observer.Repaired(replacementOf(f, a, applied, made, err))
-	}
-	backoff := w.backoffs[a.Key().Location()]
-	if err == nil {
-		backoff.delay = 0
-		return true, nil
-	}
-	backoff.failed(time.Now())
-	w.scanDue = true
-	if refused {
-		err = nil
-	}
-	return false, err
 }
 
 // reportStatus sets the status of the volumes.

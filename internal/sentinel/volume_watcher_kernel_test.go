@@ -164,12 +164,10 @@ type failingVolumes struct {
 	applied chan time.Time
 }
 
-func (f *failingVolumes) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
-	for i := range actions {
+func (f *failingVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+	return func(context.Context, fault.Action) (fault.Applied, error) {
 		f.applied <- time.Now()
-		if !each(i, fault.Applied{}, errors.New("no luck")) {
-			return
-		}
+		return fault.Applied{}, errors.New("no luck")
 	}
 }
 

@@ -30,7 +30,7 @@ type deadVolumes struct {
 	volumes     []*volume.Health
 	repair      func(a fault.Action) error
 	applied     map[string]int // by mount point
-	applyResult fault.Applied  // the result that ApplyAll passes on
+	applyResult fault.Applied  // the result of each repair
 	pod         corev1.Pod
 
 	found, repaired int // notifications
@@ -57,13 +57,16 @@ func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOpt
 	return []fault.Action{a}, nil, nil
 }
 
-func (d *deadVolumes) ApplyAll(_ context.Context, actions []fault.Action, each func(int, fault.Applied, error) bool) {
-	for i, a := range actions {
+func (d *deadVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+	return func(_ context.Context, a fault.Action) (fault.Applied, error) {
 		d.applied[a.Mount.Point]++
-		if err := d.repair(a); !each(i, d.applyResult, err) {
-			return
-		}
+		err := d.repair(a)
+		return d.applyResult, err
 	}
+}
+
+func (d *deadVolumes) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
+	return volume.Proof{Healed: true, Evidence: make([]string, len(actions))}, nil
 }
 
 func (d *deadVolumes) totalRepairs() (n int) {
@@ -147,10 +150,12 @@ func (v rewordedVolumes) Plan(ctx context.Context, of *volume.Health, o volume.P
 	return actions, nil, err
 }
 
-func (v rewordedVolumes) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) bool) {
-	v.Volumes.ApplyAll(ctx, actions, func(i int, done fault.Applied, err error) bool {
-		return each(i, processortest.RewordApplied(done), err)
-	})
+func (v rewordedVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+	apply := v.Volumes.Open()
+	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
+		done, err := apply(ctx, a)
+		return processortest.RewordApplied(done), err
+	}
 }
 
 // lossyVolumes is deadVolumes with one repair that would lose something.

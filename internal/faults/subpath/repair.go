@@ -28,6 +28,9 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// ErrStaleAgain is the error of Verify if the mount is gone, and another stale one is at its place.
+var ErrStaleAgain = errors.New("another stale mount is there now: diagnose again")
+
 func refuse(format string, args ...any) error { return &RefusedError{fmt.Errorf(format, args...)} }
 
 // Plan returns the action that repairs a stale bind of a pod, or the reason why it is left alone. A container that is not started
@@ -124,7 +127,7 @@ func Verify(node *kubelet.Node, pod *corev1.Pod, a fault.Action, asked Answers) 
 	case there && bind.State.Same(id):
 		return refuse("verify unmount of %q: mount %d is still in the mount table", id.Point, id.MountInfoID)
 	case there && bind.Verdict == Stale:
-		return refuse("verify unmount of %q: another stale mount is there now: diagnose again", id.Point)
+		return refuse("verify unmount of %q: %w", id.Point, ErrStaleAgain)
 	}
 	return nil
 }

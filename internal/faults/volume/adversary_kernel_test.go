@@ -75,7 +75,7 @@ func TestAMountOfTheContainersOwn(t *testing.T) {
 		t.Errorf("refusals: %q", refusals)
 	}
 	for _, step := range actions {
-		_, err := s.i.Apply(t.Context(), step)
+		_, err := s.i.Open()(t.Context(), step)
 		t.Errorf("%+v: %v", step, err)
 	}
 	expectSameMounts(t, before, mountKeysOf(t, c.PID))
@@ -98,7 +98,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	if len(actions) > 0 || !strings.Contains(strings.Join(refusals, "\n"), "is not the kubelet's") {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Apply(t.Context(), s.newAction(fault.Abort, v.Findings()[0].Mount)); err == nil {
+	if done, err := s.i.Open()(t.Context(), s.newAction(fault.Abort, v.Findings()[0].Mount)); err == nil {
 		t.Errorf("applied: %+v", done)
 	}
 	signal(t, s.server.PID, "CONT")

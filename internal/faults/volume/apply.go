@@ -25,37 +25,30 @@ var ErrRefused = errors.New("mount is left alone")
 // ErrHung is returned if the source or the mount did not answer while it was worked on.
 var ErrHung = errors.New("file system did not answer")
 
-// Apply does one action of Plan, after an inspection of its own has found that it may be done. An action that is done
-// already succeeds. ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was
-// done, and to try again is safe. Kind, Mount and Pod alone decide what is changed.
-func (i *Inspector) Apply(ctx context.Context, a fault.Action) (done fault.Applied, err error) {
-	i.ApplyAll(ctx, []fault.Action{a}, func(_ int, d fault.Applied, e error) bool {
-		done, err = d, e
-		return false
-	})
-	return done, err
-}
-
-// ApplyAll does actions about one pod in turn, as Apply does, after one inspection of that pod. It calls each with the
-// number of the action and its result, and ends when that returns false. Each action itself checks again the mount that
-// it changes.
-func (i *Inspector) ApplyAll(ctx context.Context, actions []fault.Action, each func(i int, done fault.Applied, err error) (goOn bool)) {
+// Open begins a series of actions of Plan about one pod. apply does one of them, after an inspection of that pod which all share has found
+// that it may be done. Each action itself checks again the mount that it changes. An action that is done already succeeds.
+// ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to try again is safe. Kind,
+// Mount and Pod alone decide what is changed.
+func (i *Inspector) Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error)) {
 	var found *inspection
-	for n, action := range actions {
-		var done fault.Applied
-		err := checkComplete(action)
-		if err == nil && found == nil {
-			found, err = i.inspectPod(ctx, action.Pod.UID)
+	tried := map[fault.Mount]bool{} // since found
+	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
+		err := checkComplete(a)
+		if err == nil && (found == nil || tried[*a.Mount]) {
+			clear(tried)
+			found, err = i.inspectPod(ctx, a.Pod.UID)
 		}
-		if err == nil && action.Pod.UID != found.scope.PodUID {
-			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, action.Kind, action.Target)
+		if err == nil && a.Pod.UID != found.scope.PodUID {
+			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, a.Kind, a.Target)
 		}
-		if err == nil {
-			done, err = found.applyAction(ctx, i, action)
+		if err != nil {
+			return fault.Applied{}, err
 		}
-		if !each(n, done, err) {
-			return
+		look := found
+		if tried[*a.Mount] = true; a.Kind != fault.Replace { // which changes how the others are to be judged
+			found = nil
 		}
+		return look.applyAction(ctx, i, a)
 	}
 }
 

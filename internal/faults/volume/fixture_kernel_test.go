@@ -262,7 +262,7 @@ func (s *volumeScene) repairVolume() (actions []fault.Action, refusals []string)
 	actions, refusals, err := s.i.Plan(s.t.Context(), s.inspectVolume(), volume.PlanOptions{})
 	s.must(err)
 	for _, step := range actions {
-		if _, err := s.i.Apply(s.t.Context(), step); err != nil {
+		if _, err := s.i.Open()(s.t.Context(), step); err != nil {
 			s.t.Fatalf("apply %+v: %v", step, err)
 		}
 	}

@@ -183,7 +183,7 @@ func TestForgedDeath(t *testing.T) {
 			actions, _, err := g.i.Plan(t.Context(), health, volume.PlanOptions{})
 			g.must(err)
 			for _, step := range actions {
-				done, err := g.i.Apply(t.Context(), step)
+				done, err := g.i.Open()(t.Context(), step)
 				t.Errorf("the volume is healthy, and a step was made: %+v: %+v, %v", step, done, err)
 			}
 			for _, copied := range health.Copies {

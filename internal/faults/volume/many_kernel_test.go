@@ -172,7 +172,7 @@ func TestLinkInTheVolume(t *testing.T) {
 			continue
 		}
 		tried++
-		if done, err := s.i.Apply(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
+		if done, err := s.i.Open()(t.Context(), step); !errors.Is(err, volume.ErrRefused) {
 			t.Errorf("apply to %q: %+v, %v, want that what the link leads to is not taken", step.Mount.Point, done, err)
 		}
 	}

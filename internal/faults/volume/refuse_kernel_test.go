@@ -159,7 +159,7 @@ func TestCopiesOfOthers(t *testing.T) {
 				}
 			}
 			for _, step := range actions {
-				_, err := s.i.Apply(t.Context(), step)
+				_, err := s.i.Open()(t.Context(), step)
 				s.must(err)
 			}
 			if diff := cmp.Diff(inside, mountKeysOf(t, other.PID)); diff != "" {
@@ -187,7 +187,7 @@ func (s *volumeScene) expectRefused(c *kerneltest.Actor, why string, steps int) 
 			continue
 		}
 		tried++
-		if done, err := s.i.Apply(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
+		if done, err := s.i.Open()(s.t.Context(), a); !errors.Is(err, volume.ErrRefused) {
 			s.t.Errorf("apply to %q: %+v, %v, want that it is refused", finding.Mount.Point, done, err)
 		}
 	}
@@ -232,7 +232,7 @@ func TestForgedActions(t *testing.T) {
 	} {
 		a := s.newAction(fault.Replace, *actions[0].Mount)
 		change(&a)
-		done, err := s.i.Apply(t.Context(), a)
+		done, err := s.i.Open()(t.Context(), a)
 		if !errors.Is(err, volume.ErrRefused) && !(name == "another namespace" && done.Already) {
 			t.Errorf("%s: %+v, %v, want that it is refused", name, done, err)
 		}
@@ -254,7 +254,7 @@ func TestCrash(t *testing.T) {
 			t.Fatalf("actions %+v", first)
 		}
 		for _, step := range first[:done] {
-			_, err := s.i.Apply(t.Context(), step)
+			_, err := s.i.Open()(t.Context(), step)
 			s.must(err)
 		}
 		second, refusals, err := s.i.Plan(t.Context(), s.inspectVolume(), volume.PlanOptions{})
@@ -263,7 +263,7 @@ func TestCrash(t *testing.T) {
 			t.Errorf("after %d actions: %+v, refusals %q", done, second, refusals)
 		}
 		for _, step := range first { // the old plan, as it was written down
-			_, err := s.i.Apply(t.Context(), step)
+			_, err := s.i.Open()(t.Context(), step)
 			s.must(err)
 		}
 		proof, err := s.i.Verify(t.Context(), first)
@@ -313,7 +313,7 @@ func TestServiceOfTheNode(t *testing.T) {
 	if len(actions) != 1 || len(refusals) != 0 {
 		t.Errorf("actions %+v, refusals %q", actions, refusals)
 	}
-	_, err = s.i.Apply(t.Context(), actions[0])
+	_, err = s.i.Open()(t.Context(), actions[0])
 	s.must(err)
 	expectSameMounts(t, before, mountKeysOf(t, d.PID))
 }
@@ -352,7 +352,7 @@ func TestHostPath(t *testing.T) {
 	if health.Verdict.Code != "" || len(actions) != 1 {
 		t.Fatalf("%s, actions %+v, refusals %q", health.Verdict.Code, actions, refusals)
 	}
-	_, err = s.i.Apply(t.Context(), actions[0])
+	_, err = s.i.Open()(t.Context(), actions[0])
 	s.must(err)
 	if got := readInContainer(c.PID, "data/data"); got != "new" {
 		t.Errorf("the container reads %q", got)

@@ -101,7 +101,7 @@ func (s *deadMountScene) run(actions []fault.Action) volume.Proof {
 		if a.Kind != fault.Unmount || !a.Lossless || a.Safety == "" {
 			s.t.Errorf("action %+v", a)
 		}
-		if done, err := s.i.Apply(s.t.Context(), a); err != nil || done.Already {
+		if done, err := s.i.Open()(s.t.Context(), a); err != nil || done.Already {
 			s.t.Fatalf("apply: %+v, %v", done, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	if proof := s.run(actions); !proof.Healed || s.layers() != 0 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
 	}
-	if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !done.Already {
+	if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !done.Already {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
 }
@@ -183,7 +183,7 @@ func TestDeadMountOverALivingOne(t *testing.T) {
 		t.Fatalf("finding %+v, plan %+v, refusals %q", f, actions, refusals)
 	}
 	// A program that is killed after the first of two ends the same.
-	if _, err := s.i.Apply(t.Context(), actions[0]); err != nil || s.layers() != 2 {
+	if _, err := s.i.Open()(t.Context(), actions[0]); err != nil || s.layers() != 2 {
 		t.Fatalf("%v, %d layers", err, s.layers())
 	}
 	if again, _ := s.plan(); len(again) != 1 || !again[0].Mount.Same(*actions[1].Mount) {
@@ -192,7 +192,7 @@ func TestDeadMountOverALivingOne(t *testing.T) {
 	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed {
 		t.Errorf("half way: %+v, %v", proof, err)
 	}
-	if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !done.Already {
+	if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !done.Already {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
 	if proof := s.run(actions[1:]); !proof.Healed || s.layers() != 1 {
@@ -245,7 +245,7 @@ func TestDeadMountThatStays(t *testing.T) {
 				t.Errorf("plan %+v, refusals %q", actions, refusals)
 			}
 			forged := fault.Action{Kind: fault.Unmount, Mount: &f.Mount, Pod: &fault.Pod{UID: string(s.pod.UID)}}
-			if _, err := s.i.Apply(t.Context(), forged); !errors.Is(err, volume.ErrRefused) || s.layers() != before {
+			if _, err := s.i.Open()(t.Context(), forged); !errors.Is(err, volume.ErrRefused) || s.layers() != before {
 				t.Errorf("forged: %v, %d layers, %d before", err, s.layers(), before)
 			}
 		})
@@ -276,12 +276,12 @@ func TestForgedRemovals(t *testing.T) {
 	for name, m := range map[string]fault.Mount{"the living one": point, "another place": root} {
 		a := actions[0]
 		a.Mount = &m
-		_, _ = s.i.Apply(t.Context(), a)
+		_, _ = s.i.Open()(t.Context(), a)
 		if s.layers() != 1 {
 			t.Errorf("%s: the living mount is gone", name)
 		}
 	}
-	if done, err := s.i.Apply(t.Context(), actions[0]); err == nil && !done.Already || s.layers() != 1 {
+	if done, err := s.i.Open()(t.Context(), actions[0]); err == nil && !done.Already || s.layers() != 1 {
 		t.Errorf("the planned one, which is gone: %+v, %v, %d layers", done, err, s.layers())
 	}
 }

@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 				t.Errorf("%+v is broken still", v)
 			}
 			for _, step := range actions {
-				if done, err := s.i.Apply(t.Context(), step); err != nil || !done.Already {
+				if done, err := s.i.Open()(t.Context(), step); err != nil || !done.Already {
 					t.Errorf("once more: %+v, %v", done, err)
 				}
 			}
@@ -230,7 +230,7 @@ func TestHung(t *testing.T) {
 		t.Fatalf("actions %+v, refusals %q, want to abort alone", actions, refusals)
 	}
 	for _, want := range []string{"aborted FUSE connection", "already"} {
-		if done, err := s.i.Apply(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
+		if done, err := s.i.Open()(t.Context(), actions[0]); err != nil || !strings.Contains(done.Message, want) {
 			t.Fatalf("abort: %+v, %v, want %q", done, err, want)
 		}
 	}
@@ -258,14 +258,14 @@ func TestHungWithSource(t *testing.T) {
 	if len(actions) != 5 || actions[0].Kind != fault.Abort {
 		t.Fatalf("actions %+v, refusals %q", actions, refusals)
 	}
-	if done, err := s.i.Apply(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
+	if done, err := s.i.Open()(t.Context(), actions[1]); !errors.Is(err, volume.ErrRefused) {
 		t.Errorf("before it is aborted: %+v, %v, want that it is refused", done, err)
 	}
 	if proof, err := s.i.Verify(t.Context(), actions); err != nil || proof.Healed || len(proof.NotHealed) != 5 {
 		t.Errorf("before anything is done: %+v, %v", proof, err)
 	}
 	for _, step := range actions {
-		_, err := s.i.Apply(t.Context(), step)
+		_, err := s.i.Open()(t.Context(), step)
 		s.must(err)
 	}
 	proof, err := s.i.Verify(t.Context(), actions)

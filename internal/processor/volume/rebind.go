@@ -41,7 +41,7 @@ const (
 type Inspector interface {
 	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
-	Apply(ctx context.Context, a fault.Action) (fault.Applied, error)
+	Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 

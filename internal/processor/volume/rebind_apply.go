@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/processor"
@@ -17,14 +15,16 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-// Open implements repair.Family. Each action looks for itself.
+// Open implements repair.Family. The actions share one look at the pod's volumes, and each is judged again.
 func (h *RebindRecoverer) Open(_ context.Context, r processor.Request, p repair.Part) (repair.Work, error) {
-	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.Apply(ctx, r, a) }), nil
+	apply := h.Inspector.Open()
+	return repair.EachAlone(p, func(ctx context.Context, a fault.Action) (fault.Applied, error) { return h.apply(ctx, r, a, apply) }), nil
 }
 
-// Apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
+// apply does one action of a plan. It succeeds if that is done already, and refuses if the target has changed since the
 // plan.
-func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action fault.Action) (fault.Applied, error) {
+func (h *RebindRecoverer) apply(ctx context.Context, r processor.Request, action fault.Action,
+	onVolume func(context.Context, fault.Action) (fault.Applied, error)) (fault.Applied, error) {
 	options, err := rebindOptionsOf(r.Values)
 	if err != nil {
 		return fault.Applied{}, err
@@ -44,25 +44,15 @@ func (h *RebindRecoverer) Apply(ctx context.Context, r processor.Request, action
 	if elsewhere != "" {
 		return fault.Applied{}, processor.Stalled(errors.New(elsewhere))
 	}
-	switch action.Kind {
-	case fault.Abort:
-		if !options.abort {
-			return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it",
-				action.Target, ParamRebindAbort))
-		}
-		return h.applyOnPod(ctx, pod, action)
-	case fault.Replace, fault.Unmount:
-		return h.applyOnPod(ctx, pod, action)
-	}
-	return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
-}
-
-// applyOnPod has an action done whose mount must be, now, a broken one of a volume of the pod as it is now.
-func (h *RebindRecoverer) applyOnPod(ctx context.Context, pod *corev1.Pod, a fault.Action) (fault.Applied, error) {
-	if a.Mount == nil {
+	switch {
+	case action.Kind != fault.Abort && action.Kind != fault.Replace && action.Kind != fault.Unmount:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("apply action: kind %q is not known", action.Kind))
+	case action.Kind == fault.Abort && !options.abort:
+		return fault.Applied{}, processor.Stalled(fmt.Errorf("abort connection of %q: parameter %s does not ask for it", action.Target, ParamRebindAbort))
+	case action.Mount == nil:
 		return fault.Applied{}, processor.Stalled(errors.New("apply action: no mount is named"))
 	}
-	done, err := h.Inspector.Apply(ctx, actionOfPod(a, string(pod.UID)))
+	done, err := onVolume(ctx, actionOfPod(action, string(pod.UID))) // its mount must be a broken one of a volume of the pod as it is now
 	if errors.Is(err, volume.ErrRefused) {
 		err = processor.Stalled(fmt.Errorf("nothing was touched: %w", err))
 	}

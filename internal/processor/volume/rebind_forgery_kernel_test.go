@@ -104,7 +104,7 @@ func TestForgedActions(t *testing.T) {
 		for _, kind := range []fault.ActionKind{fault.Replace, fault.Abort} {
 			w.request.Values = map[string]string{ParamRebindAbort: "true"}
 			a := fault.Action{Kind: kind, Target: w.Point, Mount: &m, For: good.For}
-			if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+			if done, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) {
 				t.Errorf("%s of %s: %+v, %v, want a refusal", kind, name, done, err)
 			}
 		}
@@ -136,7 +136,7 @@ func TestAnotherPodOfTheName(t *testing.T) {
 	w.Pods.Set(namesake)
 	before := w.Mounts()
 	for _, a := range plan.Actions {
-		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+		if done, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) {
 			t.Errorf("%s of %q: %+v, %v, want a refusal", a.Kind, a.Target, done, err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestPlanThatIsOutOfDate(t *testing.T) {
 	w.Remount("newer")
 	before := w.Mounts()
 	for _, a := range p.Actions {
-		if done, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) {
+		if done, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) {
 			t.Errorf("%s of %q: %+v, %v, want a refusal: another mount is there", a.Kind, a.Target, done, err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestAbortsWhenAsked(t *testing.T) {
 		t.Fatalf("plan %+v", plan)
 	}
 	w.request.Values = nil
-	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
+	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) {
 		t.Errorf("nobody asks any more: %v", err)
 	}
 	w.request.Values = map[string]string{ParamRebindAbort: "true"}

@@ -48,7 +48,7 @@ func (w *rebindScene) planRepair(t *testing.T) repair.Part {
 func (w *rebindScene) applyActions(t *testing.T, actions []fault.Action) (all []fault.Applied) {
 	t.Helper()
 	for _, a := range actions {
-		done, err := w.healer.Apply(t.Context(), w.request, a)
+		done, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open())
 		if err != nil {
 			t.Fatalf("%s of %q: %v", a.Kind, a.Target, err)
 		}

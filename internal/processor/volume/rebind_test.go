@@ -36,7 +36,7 @@ type fakeInspector struct {
 	survey  volume.Survey
 	plans   map[string]plannedRepair
 	err     error // of everything
-	refuses error // of Apply
+	refuses error // of each action
 	proof   volume.Proof
 
 	asked    mountstate.Scope
@@ -61,9 +61,11 @@ func (j *fakeInspector) Plan(_ context.Context, v *volume.Health, o volume.PlanO
 	return j.plans[v.Evidence.Name].actions, j.plans[v.Evidence.Name].refusals, nil
 }
 
-func (j *fakeInspector) Apply(_ context.Context, a fault.Action) (fault.Applied, error) {
-	j.applied = append(j.applied, a)
-	return fault.Applied{Message: "replaced"}, j.refuses
+func (j *fakeInspector) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+	return func(_ context.Context, a fault.Action) (fault.Applied, error) {
+		j.applied = append(j.applied, a)
+		return fault.Applied{Message: "replaced"}, j.refuses
+	}
 }
 
 func (j *fakeInspector) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
@@ -165,7 +167,7 @@ func TestRepairsWhatCanBeRepaired(t *testing.T) {
 		t.Errorf("findings of the plan: %+v", plan.Findings)
 	}
 	for _, x := range plan.Actions {
-		if done, err := w.healer.Apply(t.Context(), w.request, x); err != nil || done.Message != "replaced" {
+		if done, err := w.healer.apply(t.Context(), w.request, x, w.healer.Inspector.Open()); err != nil || done.Message != "replaced" {
 			t.Errorf("apply: %+v, %v", done, err)
 		}
 	}
@@ -261,7 +263,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	}
 	abort := plan.Actions[0]
 	abort.Kind = fault.Abort
-	if _, err := w.healer.Apply(t.Context(), w.request, abort); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
+	if _, err := w.healer.apply(t.Context(), w.request, abort, w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), ParamRebindAbort) || len(w.applied) > 0 {
 		t.Errorf("an abort that nobody asks for: %v", err)
 	}
 	// The pod's UID is that of the pod as it is, whatever the plan was made for.
@@ -269,7 +271,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 	namesake.UID = "namesake"
 	w.pods.Set(namesake)
 	w.refuses = fmt.Errorf("%w: no mount of this pod", volume.ErrRefused)
-	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
+	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); !processor.IsStalled(err) || w.applied[0].Pod.UID != "namesake" {
 		t.Errorf("a pod that was replaced: %v, %+v", err, w.applied)
 	}
 	if _, err := w.healer.Verify(t.Context(), w.request, plan); !processor.IsStalled(err) || !strings.Contains(err.Error(), "it was replaced") {
@@ -283,7 +285,7 @@ func TestBadInput(t *testing.T) {
 		w := newRebindWorld()
 		w.request.Values = map[string]string{key: value}
 		_, planned := w.healer.Plan(t.Context(), w.request)
-		_, applied := w.healer.Apply(t.Context(), w.request, fault.Action{Kind: fault.Replace})
+		_, applied := w.healer.apply(t.Context(), w.request, fault.Action{Kind: fault.Replace}, w.healer.Inspector.Open())
 		_, verified := w.healer.Verify(t.Context(), w.request, repair.Part{})
 		for _, err := range []error{planned, applied, verified} {
 			if !processor.IsStalled(err) || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) {
@@ -293,7 +295,7 @@ func TestBadInput(t *testing.T) {
 	}
 	w := newRebindWorld()
 	for name, a := range map[string]fault.Action{`"Reboot"`: {Kind: "Reboot"}, "no mount": {Kind: fault.Replace}, ParamRebindAbort: {Kind: fault.Abort}} {
-		if _, err := w.healer.Apply(t.Context(), w.request, a); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
+		if _, err := w.healer.apply(t.Context(), w.request, a, w.healer.Inspector.Open()); !processor.IsStalled(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("action %+v: %v", a, err)
 		}
 	}
@@ -315,7 +317,7 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("not healed: %v", err)
 	}
 	w.refuses = volume.ErrHung
-	if _, err := w.healer.Apply(t.Context(), w.request, good.Actions[0]); !errors.Is(err, volume.ErrHung) || processor.IsStalled(err) {
+	if _, err := w.healer.apply(t.Context(), w.request, good.Actions[0], w.healer.Inspector.Open()); !errors.Is(err, volume.ErrHung) || processor.IsStalled(err) {
 		t.Errorf("no answer: %v, want one that is tried again", err)
 	}
 	w.err = errors.New("no mount table")
@@ -336,7 +338,7 @@ func TestAbortAloneHealsNothing(t *testing.T) {
 	if len(plan.Actions) != 1 || plan.Actions[0].Kind != fault.Abort || plan.Actions[0].Loss != "data in flight" || len(plan.Findings) > 0 {
 		t.Fatalf("plan %+v", plan)
 	}
-	if _, err := w.healer.Apply(t.Context(), w.request, plan.Actions[0]); err != nil || w.applied[0].Kind != fault.Abort {
+	if _, err := w.healer.apply(t.Context(), w.request, plan.Actions[0], w.healer.Inspector.Open()); err != nil || w.applied[0].Kind != fault.Abort {
 		t.Errorf("apply: %v, %+v", err, w.applied)
 	}
 	result, err := w.healer.Verify(t.Context(), w.request, plan)

@@ -49,7 +49,7 @@ func TestAbort(t *testing.T) {
 		t.Errorf("step %+v", step)
 	}
 	for _, want := range []string{"aborted FUSE connection", "was aborted already"} {
-		if done, err := s.judge.Apply(t.Context(), step); err != nil || !strings.Contains(done.Message, want) {
+		if done, err := s.judge.Open()(t.Context(), step); err != nil || !strings.Contains(done.Message, want) {
 			t.Fatalf("apply: %+v, %v, want %q", done, err, want)
 		}
 	}

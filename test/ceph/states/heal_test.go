@@ -130,7 +130,7 @@ func (s *scene) heal(code fault.Code) {
 	}
 	for _, again := range []bool{false, true} {
 		for _, step := range actions {
-			done, err := s.judge.Apply(s.t.Context(), step)
+			done, err := s.judge.Open()(s.t.Context(), step)
 			if err != nil || done.Already != again {
 				s.t.Fatalf("apply %+v: %+v, %v", step, done, err)
 			}
