@@ -8,9 +8,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -168,4 +171,132 @@ func (e *env) largeOnes(t *testing.T, mallory client.Client, policies bool) {
 			t.Fatalf("a record of another agent, with the label of this node: %v", err)
 		}
 	}
+}
+
+const (
+	// wreckers are pods of the tenant with so many binds each that break again and again: there are 200 MountFaults of a node. The agent keeps
+	// no volumes of a pod with 80.
+	wreckers, wrecked = 4, 53
+	atOnce            = 16 // repairs that the policy allows on the node
+)
+
+// policyOfShares has a budget that the tenant uses up within its first minute. One repair comes back in half a minute.
+const policyOfShares = policyOfTest + `
+  budgets:
+    node: {atOnce: 16, perHour: 120}
+    cluster: {atOnce: 100, perHour: 1000}
+  breaker: {failedRepairs: 3}
+`
+
+// wreck removes and makes the directories that all its binds are of.
+const wreck = `while true; do for v in /data/*; do rm -r $v/a; mkdir $v/a; done; sleep 1; done`
+
+// TestTenantUsesUpItsShareAlone has bare pods of a tenant break their binds again and again, as the default installation and as config/policy
+// let them. Under a RecoveryPolicy with budgets the tenant uses up its share, fills its part of the MountFaults, and opens the breaker of its
+// namespace. A pod of another namespace is healed all the time, and a fault of it that may not be repaired is seen.
+func TestTenantUsesUpItsShareAlone(t *testing.T) {
+	t.Parallel()
+	e := start(t, withTheBug)
+	victim := e.deploy(t)
+	must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenants}}))
+	e.Kubectl(t, policyOfShares, "apply", "-f", "-")
+	e.Kubectl(t, "", "wait", "--for=condition=Ready", "--timeout=1m", "recoverypolicy/stale-subpaths")
+	var wrecker *corev1.Pod
+	for i := range wreckers {
+		wrecker = wreckerPod(fmt.Sprint("wrecker-", i))
+		must(t, e.Create(t.Context(), wrecker))
+	}
+	e.Wait(t, "the budget to be used up for the tenant", func(ctx context.Context) bool {
+		return e.waiting(t) > wreckers*wrecked/2 && slices.ContainsFunc(e.staleOf(t, tenants), func(f v1.MountFault) bool {
+			return f.Status.Recovery != nil && strings.Contains(f.Status.Recovery.Message, "the budget of policy stale-subpaths for the node is")
+		})
+	})
+	t.Run("as installed", func(t *testing.T) { e.healsInItsShare(t, victim, "as-installed") })
+	t.Run("failures of the tenant", func(t *testing.T) {
+		other := e.as(t, rest.ImpersonationConfig{UserName: "system:serviceaccount:" + install.Namespace + ":kubediag-agent"})
+		failing := &v1.MountFault{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: "another-failing", Labels: map[string]string{v1.LabelNode: "another"}}}
+		failing.Status = v1.MountFaultStatus{
+			Code: "StaleSubPath", Node: "another", Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
+			Pod: &v1.FaultPod{Name: wrecker.Name, UID: wrecker.UID},
+			Recovery: &v1.FaultRecovery{
+				Mode: v1.RecoveryAutomatic, Policies: []string{"stale-subpaths"}, FailedRepairs: 1000, LastFailureTime: new(metav1.NewTime(time.Now().AddDate(70, 0, 0))),
+			},
+		}
+		must(t, other.Create(t.Context(), failing))
+		p := &v1.RecoveryPolicy{}
+		e.Wait(t, "the breaker of the tenant to open", func(ctx context.Context) bool {
+			must(t, e.Get(ctx, client.ObjectKey{Name: "stale-subpaths"}, p))
+			return p.Status.OpenBreakers > 0
+		})
+		if len(p.Status.Breakers) != 1 || p.Status.Breakers[0].Namespace != tenants {
+			t.Errorf("other breakers than that of the tenant are open: %+v", p.Status.Breakers)
+		}
+		e.healsInItsShare(t, victim, "beside-a-breaker")
+	})
+	t.Run("with the policies", func(t *testing.T) {
+		for _, name := range []string{"agent-node", "diagnosis-rights"} {
+			e.Kubectl(t, "", "apply", "-f", "../../config/policy/"+name+".yaml")
+		}
+		e.healsInItsShare(t, victim, "with-the-policies")
+	})
+	t.Run("what stays is seen", func(t *testing.T) {
+		e.Kubectl(t, "", "annotate", "pod", "-n", victim.Namespace, victim.Name, v1.AnnotationRecovery+"=off")
+		e.makeStale(t, victim, "without a repair")
+		e.Wait(t, "its MountFault", func(context.Context) bool { return len(e.staleOf(t, victim.Namespace)) == 1 })
+		if n := len(e.staleOf(t, tenants)); n < atOnce {
+			t.Errorf("beside it, %d faults of the tenant are listed: it fills no list", n)
+		}
+	})
+	if now := e.podOfComponent(t, "agent").Status.ContainerStatuses[0]; now.RestartCount != 0 {
+		t.Errorf("the agent was started again: %+v", now)
+	}
+}
+
+// healsInItsShare has the bind of a pod become stale, and waits until it is replaced. Nearly all binds of the tenant are stale meanwhile.
+func (e *env) healsInItsShare(t *testing.T, pod *corev1.Pod, content string) {
+	t.Helper()
+	dir := filepath.Join(e.KubeletRoot(), "pods", string(pod.UID))
+	point, source := filepath.Join(dir, "volume-subpaths/logrotateconf/debian/0"), filepath.Join(dir, "volumes/kubernetes.io~configmap/logrotateconf/nginx.log")
+	stale := e.mountedAt(t, point)
+	e.Kubectl(t, "", "patch", "configmap", "-n", pod.Namespace, "nginx-logrotate", "--type=merge", "-p", fmt.Sprintf(`{"data":{"nginx.log":%q}}`, content))
+	e.Wait(t, "the bind to be replaced", func(context.Context) bool {
+		text, err := os.ReadFile(source)
+		return err == nil && string(text) == content && e.mountedAt(t, point) != stale
+	})
+	e.checkRenewed(t, stale, source)
+	if n := e.waiting(t); n < wreckers*wrecked/2 {
+		t.Errorf("%d of %d binds of the tenant are stale: it does not use up the budget", n, wreckers*wrecked)
+	}
+}
+
+// waiting counts the stale binds of the tenant.
+func (e *env) waiting(t *testing.T) (n int) {
+	t.Helper()
+	for _, m := range e.mounts(t) {
+		if m.Deleted() && strings.Contains(m.Root, "kubernetes.io~empty-dir") {
+			n++
+		}
+	}
+	return n
+}
+
+// staleOf lists the MountFaults of the node about stale binds in a namespace.
+func (e *env) staleOf(t *testing.T, namespace string) []v1.MountFault {
+	t.Helper()
+	var all v1.MountFaultList
+	must(t, e.List(t.Context(), &all, client.InNamespace(namespace)))
+	return slices.DeleteFunc(all.Items, func(f v1.MountFault) bool { return f.Status.Code != "StaleSubPath" || f.Status.Node != e.NodeName() })
+}
+
+// wreckerPod is a pod without any right, and without a controller.
+func wreckerPod(name string) *corev1.Pod {
+	c := corev1.Container{Name: "wreck", Image: install.Busybox, ImagePullPolicy: corev1.PullNever, Command: []string{"/bin/sh", "-c", wreck}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: tenants, Name: name}}
+	for i := range wrecked {
+		name := fmt.Sprintf("v%03d", i)
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/data/" + name}, corev1.VolumeMount{Name: name, MountPath: "/bound/" + name, SubPath: "a"})
+	}
+	p.Spec.Containers, p.Spec.TerminationGracePeriodSeconds, p.Spec.AutomountServiceAccountToken = []corev1.Container{c}, new(int64), new(bool)
+	return p
 }
