@@ -110,7 +110,7 @@ func (o *bundleOptions) runBundle(cmd *cobra.Command, apiClient *client) error {
 
 // agentPod is the pod of an agent that runs.
 type agentPod struct {
-	*client
+	api *client
 	pod *corev1.Pod
 }
 
@@ -175,14 +175,14 @@ func (a *agentPod) makeBundle(ctx context.Context, args []string, stdin []byte) 
 		return nil, fmt.Errorf("kubediag in pod %s/%s: %s", a.pod.Namespace, a.pod.Name, printable.Line(text))
 	}
 	if bad != nil && err != nil && !errors.Is(err, context.Canceled) {
-		return nil, a.requestError(requestAction{"create", corev1.Resource("pods/exec"), ctrlclient.ObjectKeyFromObject(a.pod)}, err)
+		return nil, a.api.requestError(requestAction{"create", corev1.Resource("pods/exec"), ctrlclient.ObjectKeyFromObject(a.pod)}, err)
 	}
 	return content, bad
 }
 
 // newExecutor prepares a command in the agent's container: by WebSocket, or by SPDY if the API server is older.
 func (a *agentPod) newExecutor(args []string) (remotecommand.Executor, error) {
-	core, err := a.restClient(corev1.SchemeGroupVersion)
+	core, err := a.api.restClient(corev1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -191,11 +191,11 @@ func (a *agentPod) newExecutor(args []string) (remotecommand.Executor, error) {
 	for _, arg := range args {
 		request = request.Param("command", arg)
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(a.config, "POST", request.URL())
+	spdy, err := remotecommand.NewSPDYExecutor(a.api.config, "POST", request.URL())
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	socket, err := remotecommand.NewWebSocketExecutor(a.config, "GET", request.URL().String())
+	socket, err := remotecommand.NewWebSocketExecutor(a.api.config, "GET", request.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -131,7 +131,7 @@ func (a *agentCoverage) text() string {
 
 // watchCheck finds out whether the agents look for faults.
 type watchCheck struct {
-	*client
+	api *client
 	// home is the namespace of kubediag.
 	home string
 	// node is the only one that matters; empty: all.
@@ -174,18 +174,18 @@ func followProblems(ctx context.Context, ask func(context.Context) ([]string, er
 // problems says what is not watched, or why that is not known. The error is that of a node that does not exist.
 func (w watchCheck) problems(ctx context.Context) (list []string, err error) {
 	if w.node != "" {
-		err := w.server.Get(ctx, ctrlclient.ObjectKey{Name: w.node}, &corev1.Node{})
+		err := w.api.server.Get(ctx, ctrlclient.ObjectKey{Name: w.node}, &corev1.Node{})
 		if err != nil && !errors.Is(err, verb.ErrRefused) {
 			return nil, err
 		}
 	}
 	now := time.Now()
 	var found coordinationv1.LeaseList
-	if err := w.server.List(ctx, &found, ctrlclient.InNamespace(w.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
+	if err := w.api.server.List(ctx, &found, ctrlclient.InNamespace(w.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
 		return []string{w.unknownText(err)}, nil
 	}
 	var sets appsv1.DaemonSetList
-	setsErr := w.server.List(ctx, &sets, ctrlclient.InNamespace(w.home), ctrlclient.MatchingLabels{componentLabel: "agent"})
+	setsErr := w.api.server.List(ctx, &sets, ctrlclient.InNamespace(w.home), ctrlclient.MatchingLabels{componentLabel: "agent"})
 	names, err := w.nodeNames(ctx)
 	var a *agentCoverage
 	switch {
@@ -225,7 +225,7 @@ func (w watchCheck) nodeNames(ctx context.Context) (names []string, err error) {
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(nodeKind)
-	if err := w.server.List(ctx, list, &ctrlclient.ListOptions{Raw: &metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "!=windows"}}); err != nil {
+	if err := w.api.server.List(ctx, list, &ctrlclient.ListOptions{Raw: &metav1.ListOptions{LabelSelector: corev1.LabelOSStable + "!=windows"}}); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {

@@ -52,7 +52,7 @@ func failResult(advice, format string, args ...any) checkResult {
 
 // installationCheck looks at an installation.
 type installationCheck struct {
-	*client
+	api *client
 	// home is the namespace of kubediag.
 	home string
 	now  time.Time
@@ -74,7 +74,7 @@ func newDoctorCommand(conn *connection) *cobra.Command {
 		Args:    verb.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if d.client, err = conn.newClient(); err != nil {
+			if d.api, err = conn.newClient(); err != nil {
 				return err
 			}
 			d.now = time.Now()
@@ -153,7 +153,7 @@ const (
 
 // checkServer asks for the version. Its error means that there is nothing to check.
 func (k *installationCheck) checkServer(ctx context.Context) ([]checkResult, error) {
-	v, err := k.serverVersion(ctx)
+	v, err := k.api.serverVersion(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (k *installationCheck) checkKinds(ctx context.Context) (results []checkResu
 	for _, want := range wanted {
 		read := &unstructured.Unstructured{}
 		read.SetGroupVersionKind(definitionKind)
-		err := k.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, read)
+		err := k.api.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, read)
 		if errors.Is(err, errMissing) || errors.Is(err, errNotServed) {
 			absent++
 			results = append(results, failResult("install it: "+applyDefault, "CustomResourceDefinition %s is missing", want.Name))
@@ -118,7 +118,7 @@ func (s fieldSchema) missingFields(have fieldSchema, at string, missing *[]strin
 // checkOperationSets checks that the OperationSets can be used.
 func (k *installationCheck) checkOperationSets(ctx context.Context) []checkResult {
 	var list v1.OperationSetList
-	if err := k.server.List(ctx, &list); err != nil {
+	if err := k.api.server.List(ctx, &list); err != nil {
 		return []checkResult{uncheckedResult("OperationSets are", err)}
 	}
 	var results []checkResult
@@ -153,19 +153,19 @@ func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 	for _, r := range []authorizationv1.ResourceAttributes{
 		{Group: v1.Group, Resource: "mountfaults", Verb: "list"},
 		{Group: v1.Group, Resource: "mountfaults", Verb: "watch"},
-		{Group: v1.Group, Resource: "diagnoses", Verb: "create", Namespace: k.namespace},
-		{Group: v1.Group, Resource: "diagnoses", Verb: "watch", Namespace: k.namespace},
-		{Group: v1.Group, Resource: "diagnoses", Verb: "delete", Namespace: k.namespace},
-		{Group: v1.Group, Resource: "operationsets", Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.namespace},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "create", Namespace: k.api.namespace},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "watch", Namespace: k.api.namespace},
+		{Group: v1.Group, Resource: "diagnoses", Verb: "delete", Namespace: k.api.namespace},
+		{Group: v1.Group, Resource: "operationsets", Verb: "use", Name: v1.DefaultOperationSet, Namespace: k.api.namespace},
 		{Group: v1.Group, Resource: "nodes", Verb: "repair"},
-		{Resource: "pods", Verb: "get", Namespace: k.namespace},
+		{Resource: "pods", Verb: "get", Namespace: k.api.namespace},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
 		text := r.Verb + " " + schema.GroupResource{Group: r.Group, Resource: r.Resource}.String()
 		if r.Namespace != "" {
 			text += " in namespace " + r.Namespace
 		}
-		if err := k.server.Create(ctx, review); err != nil {
+		if err := k.api.server.Create(ctx, review); err != nil {
 			unknown = err
 		} else if !review.Status.Allowed {
 			missing = append(missing, text)
@@ -178,5 +178,5 @@ func (k *installationCheck) checkRights(ctx context.Context) []checkResult {
 		return []checkResult{warnResult("bind kubediag-view, kubediag-operator, kubediag-pod-repairer or kubediag-node-repairer, see docs/permissions.md",
 			"you may not: %s", strings.Join(missing, "; "))}
 	}
-	return []checkResult{okResult("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", k.namespace)}
+	return []checkResult{okResult("you may see faults, run and cancel Diagnoses in namespace %s, and repair any node", k.api.namespace)}
 }

@@ -39,7 +39,7 @@ var (
 // checkManager checks that the Deployment is ready and that one manager leads.
 func (k *installationCheck) checkManager(ctx context.Context) []checkResult {
 	var list appsv1.DeploymentList
-	if err := k.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "manager"}); err != nil {
+	if err := k.api.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "manager"}); err != nil {
 		return []checkResult{uncheckedResult("the manager is", err)}
 	}
 	if len(list.Items) == 0 {
@@ -52,7 +52,7 @@ func (k *installationCheck) checkManager(ctx context.Context) []checkResult {
 		return []checkResult{failResult(logs, "manager %s/%s: none of %s is ready: no Diagnosis gets to its node", k.home, m.Name, verb.Count(int(m.Status.Replicas), "replica"))}
 	}
 	var lease coordinationv1.Lease
-	err := k.server.Get(ctx, ctrlclient.ObjectKey{Namespace: k.home, Name: managerLease}, &lease)
+	err := k.api.server.Get(ctx, ctrlclient.ObjectKey{Namespace: k.home, Name: managerLease}, &lease)
 	if err != nil && !errors.Is(err, errMissing) {
 		return []checkResult{uncheckedResult("the Lease of the manager is", err)}
 	}
@@ -80,7 +80,7 @@ func leaseRenewed(l *coordinationv1.Lease, now time.Time) (string, bool) {
 // checkAgents checks the DaemonSet, and that the agent of each node renews its Lease.
 func (k *installationCheck) checkAgents(ctx context.Context) []checkResult {
 	var sets appsv1.DaemonSetList
-	if err := k.server.List(ctx, &sets, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "agent"}); err != nil {
+	if err := k.api.server.List(ctx, &sets, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "agent"}); err != nil {
 		return []checkResult{uncheckedResult("the agents are", err)}
 	}
 	if len(sets.Items) == 0 {
@@ -118,7 +118,7 @@ func (k *installationCheck) checkCoverage(ctx context.Context) []checkResult {
 		return []checkResult{uncheckedResult("nodes are", err)}
 	}
 	var list coordinationv1.LeaseList
-	if err := k.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
+	if err := k.api.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.HasLabels{v1.LabelAgent}); err != nil {
 		return []checkResult{uncheckedResult("the Leases of the agents are", err)}
 	}
 	names := make([]string, len(all))
@@ -176,7 +176,7 @@ func sentinelMode(set *appsv1.DaemonSet, home string) checkResult {
 // linuxNodes are the nodes that can have an agent.
 func (k *installationCheck) linuxNodes(ctx context.Context) ([]corev1.Node, error) {
 	var list corev1.NodeList
-	if err := k.server.List(ctx, &list); err != nil {
+	if err := k.api.server.List(ctx, &list); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(n corev1.Node) bool {
@@ -208,7 +208,7 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if len(buggy) > 0 {
-		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.commandLine("lint", "-A")+" names the workloads at risk; kubelets from 1.19 do not have it",
+		results = append(results, warnResult("sentinel mode Automatic heals it before it hurts; "+k.api.commandLine("lint", "-A")+" names the workloads at risk; kubelets from 1.19 do not have it",
 			"%s with kubernetes#68211 (stale subPaths): %s", verb.Count(len(buggy), "kubelet"), joinNames(buggy)))
 	}
 	if len(old) > 0 {
@@ -227,7 +227,7 @@ func (k *installationCheck) checkNodes(ctx context.Context) []checkResult {
 // checkFaults counts what is broken, and what could be healed now.
 func (k *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	var list v1.MountFaultList
-	if err := k.server.List(ctx, &list); err != nil {
+	if err := k.api.server.List(ctx, &list); err != nil {
 		return []checkResult{uncheckedResult("faults are", err)}
 	}
 	safe, people := 0, 0
@@ -241,10 +241,10 @@ func (k *installationCheck) checkFaults(ctx context.Context) []checkResult {
 	}
 	var results []checkResult
 	if safe > 0 {
-		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
+		results = append(results, warnResult(k.api.commandLine("faults", "-A"), "%s could be healed now, and nothing would be lost", verb.Count(safe, "fault")))
 	}
 	if people > 0 {
-		results = append(results, warnResult(k.commandLine("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
+		results = append(results, warnResult(k.api.commandLine("faults", "-A"), "%s wait for a driver or for a person", verb.Count(people, "fault")))
 	}
 	if len(results) == 0 {
 		results = append(results, okResult("no fault waits to be healed"))

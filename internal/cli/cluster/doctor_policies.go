@@ -40,7 +40,7 @@ func helmReleaseOf(o *metav1.ObjectMeta) *helmRelease {
 // findRelease looks for Helm's label at the manager, for a cluster whose CustomResourceDefinitions were installed by other means.
 func (k *installationCheck) findRelease(ctx context.Context) {
 	var list appsv1.DeploymentList
-	if k.helm != nil || k.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "manager"}) != nil {
+	if k.helm != nil || k.api.server.List(ctx, &list, ctrlclient.InNamespace(k.home), ctrlclient.MatchingLabels{componentLabel: "manager"}) != nil {
 		return
 	}
 	for i := range list.Items {
@@ -76,7 +76,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 		return []checkResult{uncheckedResult("policies are", err)}
 	}
 	var bound admissionv1.ValidatingAdmissionPolicyBindingList
-	err = k.server.List(ctx, &bound)
+	err = k.api.server.List(ctx, &bound)
 	if errors.Is(err, errNotServed) {
 		return []checkResult{warnResult("update to Kubernetes 1.30 or later, or let only users who may repair any node create Diagnoses",
 			"no policies: this API server has no ValidatingAdmissionPolicies, as 1.%d has", policyServerMinor)}
@@ -88,7 +88,7 @@ func (k *installationCheck) checkPolicies(ctx context.Context) (results []checkR
 	var inForce, missing, changed, unbound []string
 	for _, want := range wanted {
 		var have admissionv1.ValidatingAdmissionPolicy
-		err := k.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, &have)
+		err := k.api.server.Get(ctx, ctrlclient.ObjectKey{Name: want.Name}, &have)
 		switch {
 		case errors.Is(err, errMissing):
 			missing = append(missing, want.Name)

@@ -82,7 +82,7 @@ func TestDoctorWithoutInstallation(t *testing.T) {
 	cmd := &cobra.Command{}
 	cmd.SetOut(&out)
 	cmd.SetContext(t.Context())
-	err = (&installationCheck{client: c, home: defaultHome, out: new(verb.Format)}).runDoctor(cmd)
+	err = (&installationCheck{api: c, home: defaultHome, out: new(verb.Format)}).runDoctor(cmd)
 	const want = "FAIL  kubediag is not installed: the API server has none of its 7 CustomResourceDefinitions\n" +
 		"      -> kubectl apply -k config/default, or helm install: see docs/install.md\nOK    API server v1.36.3\n"
 	if out.String() != want || !errors.Is(err, verb.ErrFaults) {

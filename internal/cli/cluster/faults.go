@@ -89,7 +89,7 @@ func (o *faultsOptions) runFaults(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	check := watchCheck{client: apiClient, home: o.home, node: o.node}
+	check := watchCheck{api: apiClient, home: o.home, node: o.node}
 	problems, err := check.problems(cmd.Context())
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func compareFaults(a, b *v1.MountFault) int {
 func (o *faultsOptions) showFaults(cmd *cobra.Command, c *client, namespace string, list []*v1.MountFault, problems []string) error {
 	output := cmd.OutOrStdout()
 	if *o.out == formatText || *o.out == formatWide {
-		view := faultsView{Screen: screenOf(cmd), client: c, wide: *o.out == formatWide, now: time.Now(), problems: problems, home: o.home}
+		view := faultsView{screen: screenOf(cmd), api: c, wide: *o.out == formatWide, now: time.Now(), problems: problems, home: o.home}
 		list, view.states = c.withDiagnoses(cmd.Context(), list)
 		return verb.Write(output, view.listText(list, namespace))
 	}

@@ -22,10 +22,10 @@ const maxRows = 8
 
 // faultsView writes faults for people.
 type faultsView struct {
-	terminal.Screen
-	*client
-	wide bool // one row for each fault
-	now  time.Time
+	screen terminal.Screen
+	api    *client
+	wide   bool // one row for each fault
+	now    time.Time
 	// problems say which nodes are not watched, and home is the namespace of kubediag.
 	problems []string
 	home     string
@@ -61,8 +61,8 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 	if len(next) > 0 {
 		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.Text(v.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) + "\n" + v.limitsText() +
-		"\nNext:\n" + v.Hints(v.nextHints(rows), nil))
+	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) + "\n" + v.limitsText() +
+		"\nNext:\n" + v.screen.Hints(v.nextHints(rows), nil))
 }
 
 // noneText says that no fault is known. It is no good news if a node is not watched.
@@ -73,26 +73,26 @@ func (v faultsView) noneText(where, namespace string) string {
 		note = "No fault is known in " + where + ", but that counts only for nodes that are watched."
 	}
 	if namespace != "" {
-		note += " All namespaces: " + v.commandLine("faults", "-A")
+		note += " All namespaces: " + v.api.commandLine("faults", "-A")
 	}
-	text := v.problemsText() + v.Marked("", mark, colour, note) + v.limitsText()
+	text := v.problemsText() + v.screen.Marked("", mark, colour, note) + v.limitsText()
 	if len(v.problems) > 0 {
-		text += "\nNext:\n" + v.Hints([]terminal.Hint{{Line: v.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
+		text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
 	}
-	return v.Text(text)
+	return v.screen.Text(text)
 }
 
 // problemsText has a line for each problem of those who look for faults.
 func (v faultsView) problemsText() (text string) {
 	for _, problem := range v.problems {
-		text += v.Marked("", "!", terminal.Yellow, problem)
+		text += v.screen.Marked("", "!", terminal.Yellow, problem)
 	}
 	return text
 }
 
 // limitsText names the faults that no agent looks for all the time.
 func (v faultsView) limitsText() string {
-	return v.Paint(terminal.Dim, strings.TrimSuffix(v.Wrap("", unwatchedText(), 2), "\n")) + "\n"
+	return v.screen.Paint(terminal.Dim, strings.TrimSuffix(v.screen.Wrap("", unwatchedText(), 2), "\n")) + "\n"
 }
 
 // groupRows groups faults that are sorted. The order of the rows is that of their first faults.
@@ -138,12 +138,12 @@ func (v faultsView) tableText(groups []faultRow) string {
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
 	}
-	if v.Width > 0 && v.Width < narrowScreen {
+	if v.screen.Width > 0 && v.screen.Width < narrowScreen {
 		for i := range table.Rows {
 			table.Rows[i].Cells = table.Rows[i].Cells[:table.Subject+1]
 		}
 	}
-	return table.Text(v.Screen)
+	return table.Text(v.screen)
 }
 
 // subjectText is what is hurt.
@@ -231,7 +231,7 @@ func (v faultsView) waitingDiagnosis(rows []faultRow) string {
 func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	add("kubectl"+strings.TrimPrefix(v.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
+	add("kubectl"+strings.TrimPrefix(v.api.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
 	mountFault := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" && pausedBy(r.faults[0]) == "" {
@@ -242,22 +242,22 @@ func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	waiting := v.waitingDiagnosis(rows)
 	if waiting != "" {
 		namespace, name, _ := strings.Cut(waiting, "/")
-		add(v.commandLine("approve", name, "-n", namespace), "its plan, which waits for approval")
+		add(v.api.commandLine("approve", name, "-n", namespace), "its plan, which waits for approval")
 	}
 	plan := "its plan; it asks before it heals"
 	if by := pausedBy(mountFault); by != "" {
 		plan = "its plan, which policy " + by + " holds"
-		add("kubectl"+strings.TrimPrefix(v.commandLine("edit", "recoverypolicy", by), Name), "set spec.paused to false to have it repaired")
+		add("kubectl"+strings.TrimPrefix(v.api.commandLine("edit", "recoverypolicy", by), Name), "set spec.paused to false to have it repaired")
 	}
 	switch p := mountFault.Status.Pod; {
 	case waiting != "" && mountFault.Status.Diagnosis == waiting: // run would repeat the plan
 	case p != nil:
-		add(v.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), plan)
+		add(v.api.commandLine("run", "pod/"+p.Name, "-n", p.Namespace), plan)
 	default:
-		add(v.commandLine("run", "node/"+mountFault.Status.Node), plan)
+		add(v.api.commandLine("run", "node/"+mountFault.Status.Node), plan)
 	}
 	if worst.Status.Code != v1.UnlistedFaults {
-		add(v.commandLine("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
+		add(v.api.commandLine("explain", worst.Status.Code), "cause, proof, repair by hand, prevention")
 	}
 	return list
 }

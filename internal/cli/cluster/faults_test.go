@@ -50,7 +50,7 @@ func some() []*v1.MountFault {
 
 func TestFaultsTable(t *testing.T) {
 	t.Parallel()
-	view := faultsView{Screen: terminal.Screen{Width: 120}, client: &client{flags: []string{"--context=prod"}}, now: noon,
+	view := faultsView{screen: terminal.Screen{Width: 120}, api: &client{flags: []string{"--context=prod"}}, now: noon,
 		states: map[string]diagnosisState{"shop/trainer-x": diagnosisRuns}}
 	const want = `✗ 4 faults in all namespaces. Hurt now: 1 pod. At risk at the next start: 2 pods.
 
@@ -90,7 +90,7 @@ func TestFaultsToApprove(t *testing.T) {
 		diagnosisLost:    {run, approve, "; Diagnosis kubediag/web-a-7 waits for its agent, which does not answer\n"},
 		diagnosisUnread:  {run, approve, "; Diagnosis kubediag/web-a-7 is about it\n"},
 	} {
-		got := faultsView{client: &client{}, now: noon, states: map[string]diagnosisState{f.Status.Diagnosis: state}}.listText([]*v1.MountFault{f}, "")
+		got := faultsView{api: &client{}, now: noon, states: map[string]diagnosisState{f.Status.Diagnosis: state}}.listText([]*v1.MountFault{f}, "")
 		if !strings.Contains(got, want.next) || strings.Contains(got, want.not) || !strings.Contains(got, want.text) {
 			t.Errorf("state %d:\n%s", state, got)
 		}
@@ -107,7 +107,7 @@ func cut(text string) string {
 func TestFaultsFitTheScreen(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{40, 80, 100, 120} {
-		view := faultsView{Screen: terminal.Screen{Width: width}, client: &client{}, now: noon}
+		view := faultsView{screen: terminal.Screen{Width: width}, api: &client{}, now: noon}
 		for _, line := range strings.Split(view.tableText(groupRows(some(), false)), "\n") {
 			if terminal.Columns(line) > width {
 				t.Errorf("%d columns: %q", width, line)
@@ -121,7 +121,7 @@ func TestNoFaults(t *testing.T) {
 	t.Parallel()
 	const limits = "Not watched: sources on the host of containers that have not started (MissingBindSource, SourceTypeMismatch); " +
 		"held devices (HeldDevice). kubectl kubediag run pod/NAME, node/NAME or DEVICE@NODE looks for them.\n"
-	none := faultsView{client: &client{}, now: noon, home: "elsewhere"}
+	none := faultsView{api: &client{}, now: noon, home: "elsewhere"}
 	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"+limits; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -146,7 +146,7 @@ func TestManyFaults(t *testing.T) {
 	}
 	odd := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "\x1b[31mred\u202e")
 	odd.Status.Summary = "a\x07bell\nand a line"
-	view := faultsView{Screen: terminal.Screen{Width: 100}, client: &client{}, now: noon}
+	view := faultsView{screen: terminal.Screen{Width: 100}, api: &client{}, now: noon}
 	text := view.listText(append([]*v1.MountFault{odd}, list...), "")
 	if n := strings.Count(text, "\n"); n > 40 {
 		t.Errorf("%d lines:\n%s", n, text)
@@ -176,14 +176,14 @@ func TestPausedFaults(t *testing.T) {
 	for heal, want := range map[v1.FaultHeal]string{v1.HealSafe: "paused", v1.HealAutomatic: "paused", v1.HealDriver: "driver", v1.HealPerson: "person"} {
 		f := faultOf("StaleSubPath", v1.ImpactNow, heal, "web-a")
 		f.Status.Recovery = &v1.FaultRecovery{Mode: v1.RecoveryObserve, PausedBy: "pause"}
-		got := faultsView{client: &client{}, now: noon}.listText([]*v1.MountFault{f}, "")
+		got := faultsView{api: &client{}, now: noon}.listText([]*v1.MountFault{f}, "")
 		if !strings.Contains(got, "\nStaleSubPath  now    "+want) || strings.Contains(got, "  kubectl edit recoverypolicy pause ") != (want == "paused") {
 			t.Errorf("%s:\n%s", heal, got)
 		}
 	}
 	paused, other := faultOf("StaleSubPath", v1.ImpactNow, v1.HealSafe, "web-a"), faultOf("StaleSubPath", v1.ImpactNow, v1.HealSafe, "web-b")
 	paused.Status.Recovery = &v1.FaultRecovery{PausedBy: "pause"}
-	if got := (faultsView{client: &client{}, now: noon}).listText([]*v1.MountFault{paused, other}, ""); !strings.Contains(got, "run pod/web-b -n shop ") {
+	if got := (faultsView{api: &client{}, now: noon}).listText([]*v1.MountFault{paused, other}, ""); !strings.Contains(got, "run pod/web-b -n shop ") {
 		t.Errorf("no other fault is offered:\n%s", got)
 	}
 }

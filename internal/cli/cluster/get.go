@@ -112,7 +112,7 @@ func (o *getOptions) followDiagnosis(cmd *cobra.Command, c *client, name string)
 		return err
 	}
 	r := &targetRunner{
-		runOptions: &runOptions{connection: o.connection, out: new(verb.Format)}, client: c, cmd: cmd, Screen: screenOf(cmd), out: cmd.OutOrStdout(),
+		options: &runOptions{connection: o.connection, out: new(verb.Format)}, api: c, cmd: cmd, screen: screenOf(cmd), out: cmd.OutOrStdout(),
 	}
 	s := r.newStory(cmd.Context(), diagnosis)
 	if err := r.printText(s.headline(diagnosis.Spec.Target())); err != nil {
@@ -168,7 +168,7 @@ func (c *client) cancelDiagnosis(cmd *cobra.Command, name string) error {
 // newWatcher follows one Diagnosis.
 func (r *targetRunner) newWatcher(d *v1.Diagnosis) *objectWatcher {
 	return &objectWatcher{
-		server: r.server, newList: func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
+		server: r.api.server, newList: func() ctrlclient.ObjectList { return &v1.DiagnosisList{} }, connectionLost: reportWaiting(r.cmd),
 		options: []ctrlclient.ListOption{ctrlclient.InNamespace(d.Namespace), ctrlclient.MatchingFields{"metadata.name": d.Name}},
 	}
 }

@@ -91,7 +91,7 @@ func newLintCommand(conn *connection) *cobra.Command {
 			if all {
 				namespace = ""
 			}
-			r, err := (&workloadLinter{client: client, namespace: namespace}).lint(cmd.Context())
+			r, err := (&workloadLinter{api: client, namespace: namespace}).lint(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -112,7 +112,7 @@ type lintedWorkload struct {
 
 // workloadLinter looks at the workloads of a namespace, or of all.
 type workloadLinter struct {
-	*client
+	api       *client
 	namespace string
 	immutable map[lint.Content]bool // of each ConfigMap that was asked for
 	unread    map[string]error      // why ConfigMaps could not be read, by namespace
@@ -159,7 +159,7 @@ func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool 
 		return fixed
 	}
 	var found corev1.ConfigMap
-	if err := l.server.Get(ctx, ctrlclient.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &found); err != nil && !errors.Is(err, errMissing) {
+	if err := l.api.server.Get(ctx, ctrlclient.ObjectKey{Namespace: of.Namespace, Name: of.Name}, &found); err != nil && !errors.Is(err, errMissing) {
 		l.unread[of.Namespace] = err
 	}
 	l.immutable[of] = found.Immutable != nil && *found.Immutable
@@ -167,10 +167,10 @@ func (l *workloadLinter) isImmutable(ctx context.Context, of lint.Content) bool 
 }
 
 func (l *workloadLinter) listWorkloads(ctx context.Context, list ctrlclient.ObjectList) (all []lintedWorkload, err error) {
-	if err := l.server.List(ctx, list, ctrlclient.InNamespace(l.namespace)); err != nil {
+	if err := l.api.server.List(ctx, list, ctrlclient.InNamespace(l.namespace)); err != nil {
 		return nil, err
 	}
-	kind, err := l.server.GroupVersionKindFor(list)
+	kind, err := l.api.server.GroupVersionKindFor(list)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (l *workloadLinter) listWorkloads(ctx context.Context, list ctrlclient.Obje
 // oldestKubelet is the oldest version of a kubelet; nil if it is not known.
 func (l *workloadLinter) oldestKubelet(ctx context.Context) (oldest *version.Version) {
 	var list corev1.NodeList
-	if err := l.server.List(ctx, &list); err != nil {
+	if err := l.api.server.List(ctx, &list); err != nil {
 		return nil
 	}
 	for _, n := range list.Items {

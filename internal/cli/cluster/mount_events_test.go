@@ -130,12 +130,12 @@ func TestNoFaultAsksEvents(t *testing.T) {
 		"claim":     {found("FailedAttachVolume", "pv-1"), []string{"  kubectl get pvc -n shop data ", "  kubectl get volumeattachments "}, verb.ErrFaults},
 	} {
 		out := formatText
-		r := &targetRunner{runOptions: &runOptions{out: &out}, client: &client{}}
+		r := &targetRunner{options: &runOptions{out: &out}, api: &client{}}
 		d := step(func(s *v1.DiagnosisStatus) {
 			s.Phase, s.Outcome, s.Summary = v1.DiagnosisSucceeded, v1.OutcomeNoFault, nothing
 		})
 		s := newStory(terminal.Screen{}, d)
-		s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.client) }
+		s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.api) }
 		s.askEvents = func(*v1.Diagnosis) podEvents { r.events = tc.events; return tc.events }
 		got := s.newsText(d)
 		for _, want := range tc.want {

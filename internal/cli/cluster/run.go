@@ -107,8 +107,8 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 				return err
 			}
 		}
-		r := &targetRunner{runOptions: o, client: apiClient, cmd: cmd, target: t,
-			Screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
+		r := &targetRunner{options: o, api: apiClient, cmd: cmd, target: t,
+			screen: terminal.New(o.storyWriter(cmd), os.Getenv), out: o.storyWriter(cmd)}
 		switch err := r.runDiagnosis(cmd.Context()); {
 		case err == nil:
 		case errors.Is(err, verb.ErrFaults) && worst == nil:
@@ -130,30 +130,30 @@ func (o *runOptions) storyWriter(cmd *cobra.Command) io.Writer {
 
 // targetRunner diagnoses one target.
 type targetRunner struct {
-	*runOptions
-	*client
-	terminal.Screen
-	cmd    *cobra.Command
-	target diagnosisTarget
-	out    io.Writer
-	events podEvents // of the pod, once they were asked for
+	options *runOptions
+	api     *client
+	screen  terminal.Screen
+	cmd     *cobra.Command
+	target  diagnosisTarget
+	out     io.Writer
+	events  podEvents // of the pod, once they were asked for
 }
 
 // newStory is a story that asks for the Events of the pod at its end.
 func (r *targetRunner) newStory(ctx context.Context, d *v1.Diagnosis) *progressPrinter {
-	s := newStory(r.Screen, d)
-	s.verbose = r.verbose
-	s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.client) }
+	s := newStory(r.screen, d)
+	s.verbose = r.options.verbose
+	s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.api) }
 	s.askEvents = func(d *v1.Diagnosis) podEvents {
-		r.events = r.mountEvents(ctx, d)
+		r.events = r.api.mountEvents(ctx, d)
 		return r.events
 	}
 	return s
 }
 
 func (r *targetRunner) runDiagnosis(ctx context.Context) error {
-	if r.plan != "" {
-		return r.repairPlan(ctx, r.plan)
+	if r.options.plan != "" {
+		return r.repairPlan(ctx, r.options.plan)
 	}
 	diagnosis, err := r.diagnose(ctx, v1.ModePlan, "")
 	if err != nil {
@@ -177,10 +177,10 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 	if planIsHeld(diagnosis.Status.Plan) {
 		then = "Nothing was changed. To repair exactly this, once it is not held:"
 	}
-	if err := r.printText(r.Text("\n" + then + "\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
+	if err := r.printText(r.screen.Text("\n" + then + "\n  " + r.commandWithFlag("--plan-hash="+hash) + "\n")); err != nil {
 		return err
 	}
-	if err := r.finalError(diagnosis); r.heal != healAuto || !planIsHeld(diagnosis.Status.Plan) {
+	if err := r.finalError(diagnosis); r.options.heal != healAuto || !planIsHeld(diagnosis.Status.Plan) {
 		return err
 	}
 	return fmt.Errorf("%w: the repair is held", verb.ErrRefused)
@@ -189,31 +189,31 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 // commandWithFlag is this call with another flag.
 func (r *targetRunner) commandWithFlag(flag string) string {
 	args := []string{"run", r.target.argument, "-n", r.target.namespace}
-	if r.container != "" {
-		args = append(args, "-c", r.container)
+	if r.options.container != "" {
+		args = append(args, "-c", r.options.container)
 	}
-	if r.evict {
+	if r.options.evict {
 		args = append(args, "--evict")
 	}
-	return r.commandLine(append(args, flag)...)
+	return r.api.commandLine(append(args, flag)...)
 }
 
 // planAgreed reports whether the plan is to be repaired.
 func (r *targetRunner) planAgreed(d *v1.Diagnosis) (bool, error) {
 	switch plan := d.Status.Plan; {
-	case r.heal == healNever, planIsHeld(plan): // the plan says why
+	case r.options.heal == healNever, planIsHeld(plan): // the plan says why
 		return false, nil
-	case r.heal == healAuto && !plan.Lossless:
-		return false, r.printText(r.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
-	case r.heal == healAuto:
+	case r.options.heal == healAuto && !plan.Lossless:
+		return false, r.printText(r.screen.Marked("", "!", terminal.Yellow, "Not repaired by itself: something could be lost."))
+	case r.options.heal == healAuto:
 		return true, nil
 	}
 	var details func() string
-	if !r.verbose && render.Folded(render.Actions(d, false), d.Status.Plan.Changes) {
+	if !r.options.verbose && render.Folded(render.Actions(d, false), d.Status.Plan.Changes) {
 		details = func() string {
-			all := newStory(r.Screen, d)
+			all := newStory(r.screen, d)
 			all.verbose = true
-			return r.Text(all.planText(d))
+			return r.screen.Text(all.planText(d))
 		}
 	}
 	return agreesOnTerminal(r.cmd, r.out, "Heal?", details)
@@ -230,13 +230,13 @@ func (r *targetRunner) repairPlan(ctx context.Context, hash string) error {
 // diagnose creates a Diagnosis and follows it to its end.
 func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash string) (*v1.Diagnosis, error) {
 	diagnosis := r.target.newDiagnosis(mode, hash)
-	if r.artifacts {
+	if r.options.artifacts {
 		diagnosis.Spec.Artifacts = v1.ArtifactsInStatus
 	}
-	if r.evict {
+	if r.options.evict {
 		diagnosis.Spec.Parameters = map[string]string{v1.ParamEvictAllowed: "true"}
 	}
-	if err := r.server.Create(ctx, diagnosis); err != nil {
+	if err := r.api.server.Create(ctx, diagnosis); err != nil {
 		return nil, err
 	}
 	story := r.newStory(ctx, diagnosis)
@@ -244,14 +244,14 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 		return nil, err
 	}
 	defer r.startIdleHint(story).Stop()
-	limited, cancel := context.WithTimeout(ctx, r.patience)
+	limited, cancel := context.WithTimeout(ctx, r.options.patience)
 	defer cancel()
 	err := r.followDiagnosis(limited, r.newWatcher(diagnosis), story, diagnosis)
 	switch {
 	case ctx.Err() != nil:
 		return nil, r.stillRunningError(diagnosis, "interrupted")
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, r.stillRunningError(diagnosis, fmt.Sprintf("it has not ended within %s", r.patience))
+		return nil, r.stillRunningError(diagnosis, fmt.Sprintf("it has not ended within %s", r.options.patience))
 	case err != nil:
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (r *targetRunner) startIdleHint(s *progressPrinter) *time.Timer {
 	return time.AfterFunc(patience, func() {
 		if !s.hasStarted.Load() {
 			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n",
-				patience, r.commandLine("doctor"))
+				patience, r.api.commandLine("doctor"))
 		}
 	})
 }
@@ -306,10 +306,10 @@ func (r *targetRunner) followDiagnosis(ctx context.Context, watcher *objectWatch
 
 // stillRunningError says how to look at a Diagnosis that goes on.
 func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) error {
-	text := r.Hints([]terminal.Hint{
-		{Line: r.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows it"},
-		{Line: r.commandLine("report", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "shows all of it"},
-		{Line: r.commandLine("cancel", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "ends it"},
+	text := r.screen.Hints([]terminal.Hint{
+		{Line: r.api.commandLine("get", diagnosis.Name, "-n", diagnosis.Namespace, "-w"), Purpose: "follows it"},
+		{Line: r.api.commandLine("report", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "shows all of it"},
+		{Line: r.api.commandLine("cancel", diagnosis.Name, "-n", diagnosis.Namespace), Purpose: "ends it"},
 	}, nil)
 	if err := r.printText("\nThe Diagnosis goes on:\n" + text); err != nil {
 		return err
@@ -319,8 +319,8 @@ func (r *targetRunner) stillRunningError(diagnosis *v1.Diagnosis, why string) er
 
 // finalError writes the Diagnosis if that is asked for, and says how the verb ends.
 func (r *targetRunner) finalError(diagnosis *v1.Diagnosis) error {
-	if *r.runOptions.out != formatText {
-		if err := newPrinter(*r.runOptions.out, "Diagnosis").printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
+	if *r.options.out != formatText {
+		if err := newPrinter(*r.options.out, "Diagnosis").printObject(r.cmd.OutOrStdout(), diagnosis); err != nil {
 			return err
 		}
 	}

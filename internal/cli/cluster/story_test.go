@@ -117,7 +117,7 @@ func TestRefusalsHaveTheirStatus(t *testing.T) {
 		v1.ReasonPlanChanged: verb.ErrRefused, v1.ReasonRepairHeld: verb.ErrRefused, v1.ReasonOperationFailed: verb.ErrFaults,
 	} {
 		out := formatText
-		r := &targetRunner{runOptions: &runOptions{out: &out}}
+		r := &targetRunner{options: &runOptions{out: &out}}
 		d := step(func(s *v1.DiagnosisStatus) {
 			s.Phase, s.Outcome = v1.DiagnosisFailed, v1.OutcomeFaultFound
 			s.Conditions = []metav1.Condition{{Type: v1.ConditionComplete, Reason: reason, Message: "why"}}
@@ -192,7 +192,7 @@ func TestHeldPlan(t *testing.T) {
 		if got := newStory(terminal.Screen{}, d).newsText(d); got != want {
 			t.Errorf("%d held: %q, want %q", held, got, want)
 		}
-		r := &targetRunner{runOptions: &runOptions{heal: healAuto}}
+		r := &targetRunner{options: &runOptions{heal: healAuto}}
 		if agreed, err := r.planAgreed(d); err != nil || agreed != (held < 2) {
 			t.Errorf("%d held: agreed %v, %v", held, agreed, err)
 		}
@@ -221,7 +221,7 @@ func TestReasonIsSaidOnce(t *testing.T) {
 			t.Errorf("%s: got\n%s\nwant\n%s", reason, got, want)
 		}
 		out := formatText
-		err := (&targetRunner{runOptions: &runOptions{out: &out}}).finalError(d)
+		err := (&targetRunner{options: &runOptions{out: &out}}).finalError(d)
 		if n := strings.Count(got+err.Error(), why); n != 1 {
 			t.Errorf("%s: the reason is said %d times", reason, n)
 		}

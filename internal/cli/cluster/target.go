@@ -31,14 +31,14 @@ type diagnosisTarget struct {
 
 // targetFinder finds the targets that a user means.
 type targetFinder struct {
-	*client
+	api       *client
 	container string // of a pod; empty: all
 }
 
 // find returns those that an argument means: one, or each pod that uses a claim.
 func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTarget, error) {
 	if device, node, ok := strings.Cut(argument, "@"); ok && device != "" && node != "" {
-		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: f.namespace}
+		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: f.api.namespace}
 		t.spec = v1.DiagnosisSpec{NodeName: node, Parameters: map[string]string{v1.ParamDevice: device}}
 		return []diagnosisTarget{t}, f.objectExists(ctx, "", node, &corev1.Node{})
 	}
@@ -48,9 +48,9 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 	}
 	switch kind {
 	case "pod", "pods", "po":
-		return []diagnosisTarget{f.podTarget(name)}, f.objectExists(ctx, f.namespace, name, &corev1.Pod{})
+		return []diagnosisTarget{f.podTarget(name)}, f.objectExists(ctx, f.api.namespace, name, &corev1.Pod{})
 	case "node", "nodes", "no":
-		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: f.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
+		t := diagnosisTarget{name: "node " + name, argument: "node/" + name, namespace: f.api.namespace, spec: v1.DiagnosisSpec{NodeName: name}}
 		return []diagnosisTarget{t}, f.objectExists(ctx, "", name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
 		return f.podsUsingClaim(ctx, name)
@@ -61,7 +61,7 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 // objectExists asks for an object, so that a wrong name is an error at once. Without the right to ask, the manager says
 // it later.
 func (f targetFinder) objectExists(ctx context.Context, namespace, name string, into ctrlclient.Object) error {
-	err := f.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: name}, into)
+	err := f.api.server.Get(ctx, ctrlclient.ObjectKey{Namespace: namespace, Name: name}, into)
 	if errors.Is(err, verb.ErrRefused) {
 		return nil
 	}
@@ -70,18 +70,18 @@ func (f targetFinder) objectExists(ctx context.Context, namespace, name string, 
 
 func (f targetFinder) podTarget(name string) diagnosisTarget {
 	return diagnosisTarget{
-		name: "pod " + f.namespace + "/" + name, argument: "pod/" + name, namespace: f.namespace,
-		spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: f.namespace, Name: name, Container: f.container}},
+		name: "pod " + f.api.namespace + "/" + name, argument: "pod/" + name, namespace: f.api.namespace,
+		spec: v1.DiagnosisSpec{PodReference: &v1.PodReference{Namespace: f.api.namespace, Name: name, Container: f.container}},
 	}
 }
 
 // podsUsingClaim are the pods that use a claim.
 func (f targetFinder) podsUsingClaim(ctx context.Context, claim string) (all []diagnosisTarget, err error) {
-	if err := f.objectExists(ctx, f.namespace, claim, &corev1.PersistentVolumeClaim{}); err != nil {
+	if err := f.objectExists(ctx, f.api.namespace, claim, &corev1.PersistentVolumeClaim{}); err != nil {
 		return nil, err
 	}
 	var list corev1.PodList
-	if err := f.server.List(ctx, &list, ctrlclient.InNamespace(f.namespace)); err != nil {
+	if err := f.api.server.List(ctx, &list, ctrlclient.InNamespace(f.api.namespace)); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
@@ -90,7 +90,7 @@ func (f targetFinder) podsUsingClaim(ctx context.Context, claim string) (all []d
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("pvc/%s: no pod in namespace %s uses it", claim, f.namespace)
+		return nil, fmt.Errorf("pvc/%s: no pod in namespace %s uses it", claim, f.api.namespace)
 	}
 	return all, nil
 }

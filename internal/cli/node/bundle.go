@@ -23,7 +23,7 @@ import (
 
 // NewBundleCommand makes the verb bundle. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewBundleCommand(proc string) *cobra.Command {
-	o := bundleOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}}}
+	o := bundleOptions{scan: scanOptions{nodeOptions: nodeOptions{proc: proc}}}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Write one file for a ticket: what was found, and all that it rests on",
@@ -47,7 +47,7 @@ func NewBundleCommand(proc string) *cobra.Command {
 
 // bundleOptions are the flags of bundle.
 type bundleOptions struct {
-	scanOptions
+	scan  scanOptions
 	file  string
 	force bool
 	log   string
@@ -55,22 +55,22 @@ type bundleOptions struct {
 
 func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	o.nodeOptions.addFlags(f)
+	o.scan.nodeOptions.addFlags(f)
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
-	f.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), as for kubediag scan")
+	f.StringVar(&o.scan.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), as for kubediag scan")
 	f.StringVar(&o.log, "log", "", "file with lines of the kubelet's log (\"-\": standard input)\n(default: /var/log/kubelet.log, messages or syslog of the kubelet)")
-	f.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge, "as for kubediag scan")
+	f.DurationVar(&o.scan.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge, "as for kubediag scan")
 	if err := errors.Join(cmd.MarkFlagFilename("output", "gz"), cmd.MarkFlagFilename("pods", "json", "yaml"), cmd.MarkFlagFilename("log")); err != nil {
 		panic(err) // a flag is not there
 	}
 }
 
 func (o *bundleOptions) validate() error {
-	if err := o.validateSource(); err != nil {
+	if err := o.scan.validateSource(); err != nil {
 		return err
 	}
-	if o.pods == "-" && o.log == "-" {
+	if o.scan.pods == "-" && o.log == "-" {
 		return errors.New("--pods=- cannot be with --log=-: standard input is read once")
 	}
 	return nil
@@ -120,11 +120,11 @@ func describeBundle(b *bundle.Bundle, name string, size int64) string {
 
 // collectBundle scans and puts everything together. failed is why the scan failed; then the bundle has the rest.
 func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *bundle.Bundle, failed, err error) {
-	at, err := o.newSite(ctx, stdin)
+	at, err := o.scan.newSite(ctx, stdin)
 	if err != nil {
 		return nil, nil, err
 	}
-	scan := o.newScan(at)
+	scan := o.scan.newScan(at)
 	recorder := &nodeRecorder{recorded: nodeRecording{evidence: map[string]any{}}}
 	recorder.recorded.node.Notes = scan.looked.Notes
 	if err := scan.useNode(recorder); err != nil {
@@ -133,7 +133,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 	c := &bundleCollection{scan: scan, Bundle: &bundle.Bundle{Manifest: bundle.Manifest{
 		Program: version.String(), Node: printable.Line(machineName()), Time: time.Now().UTC().Truncate(time.Second),
 	}}}
-	report, err := scan.newScanReport(ctx, o.scanOptions)
+	report, err := scan.newScanReport(ctx, o.scan)
 	if err != nil {
 		failed = fmt.Errorf("the scan failed: %w", err)
 		c.Omit("scan.json and scan.txt", err.Error())

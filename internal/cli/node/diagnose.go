@@ -31,7 +31,7 @@ import (
 
 // NewDiagnoseCommand makes the verb diagnose. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewDiagnoseCommand(proc string) *cobra.Command {
-	o := diagnoseOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
+	o := diagnoseOptions{scan: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
 	cmd := &cobra.Command{
 		Use:   "diagnose",
 		Short: "Run an OperationSet on this node, as a Diagnosis would",
@@ -54,7 +54,7 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 
 // diagnoseOptions are the flags of diagnose.
 type diagnoseOptions struct {
-	scanOptions
+	scan      scanOptions
 	change    changeOptions
 	set       string
 	device    string
@@ -65,20 +65,20 @@ type diagnoseOptions struct {
 
 func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	o.nodeOptions.addFlags(flags)
+	o.scan.nodeOptions.addFlags(flags)
 	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(operations.Sets(), ", "))
-	flags.StringVar(&o.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
+	flags.StringVar(&o.scan.pod, "pod", "", "pod to look at: NAMESPACE/NAME (default: the whole node)")
 	flags.StringVar(&o.container, "container", "", "only this container of the pod")
 	flags.StringVar(&o.device, "device", "", "device to look at: its path, the kernel's name of it, or major:minor")
-	flags.StringVar(&o.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
-	flags.DurationVar(&o.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
+	flags.StringVar(&o.scan.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input)")
+	flags.DurationVar(&o.scan.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge,
 		"how long a pod's directory must be unchanged before the pod counts\nas gone, 5m to 720h")
 	flags.BoolVar(&o.heal, "heal", false, "carry out the plan")
-	flags.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
+	flags.BoolVarP(&o.scan.verbose, "verbose", "v", false, "with the evidence of each fault")
 	o.output = verb.Text
 	verb.AddFormat(cmd, &o.output, "how to write: text, or the Diagnosis as json or yaml", "is none of text, json, yaml", verb.Text, verb.JSON, verb.YAML)
 	o.change.addRoot(cmd)
-	o.addFrom(cmd, "operation-set", "container", "device", "heal")
+	o.scan.addFrom(cmd, "operation-set", "container", "device", "heal")
 	verb.CompleteFlag(cmd, "operation-set", operations.Sets)
 	verb.CompleteFlag(cmd, "pod", lastPods)
 	verb.CompleteFlag(cmd, "container", func() []string { return nil })
@@ -86,20 +86,20 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 }
 
 func (o *diagnoseOptions) validate() error {
-	if err := o.scanOptions.validate(); err != nil {
+	if err := o.scan.validate(); err != nil {
 		return err
 	}
-	namespace, name, named := strings.Cut(o.pod, "/")
+	namespace, name, named := strings.Cut(o.scan.pod, "/")
 	switch {
 	case !slices.Contains(operations.Sets(), o.set):
 		return fmt.Errorf("--operation-set=%q: is none of %s", o.set, strings.Join(operations.Sets(), ", "))
-	case o.pod != "" && (!named || namespace == "" || name == ""):
-		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME", o.pod)
-	case o.container != "" && o.pod == "":
+	case o.scan.pod != "" && (!named || namespace == "" || name == ""):
+		return fmt.Errorf("--pod=%q: must be NAMESPACE/NAME", o.scan.pod)
+	case o.container != "" && o.scan.pod == "":
 		return fmt.Errorf("--container=%q: needs --pod", o.container)
-	case o.pod != "" && o.device != "":
+	case o.scan.pod != "" && o.device != "":
 		return errors.New("--device: cannot be with --pod")
-	case o.from != "":
+	case o.scan.from != "":
 		return nil
 	case !o.heal:
 		return cmp.Or(o.change.check(), checkPrivileges("it has to see the mounts of all processes"))
@@ -110,7 +110,7 @@ func (o *diagnoseOptions) validate() error {
 // spec is that of the Diagnosis.
 func (o *diagnoseOptions) spec() v1.DiagnosisSpec {
 	spec := v1.DiagnosisSpec{OperationSet: o.set, Parameters: map[string]string{}}
-	if namespace, name, ok := strings.Cut(o.pod, "/"); ok {
+	if namespace, name, ok := strings.Cut(o.scan.pod, "/"); ok {
 		spec.PodReference = &v1.PodReference{Namespace: namespace, Name: name, Container: o.container}
 	}
 	if o.device != "" {
@@ -123,27 +123,27 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if o.from != "" {
+	if o.scan.from != "" {
 		return o.printBundled(cmd)
 	}
 	ctx := cmd.Context()
-	at, err := o.newSite(ctx, cmd.InOrStdin())
+	at, err := o.scan.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	engine, err := newEngine(ctx, at.Node, at.specs, o.orphanAge)
+	engine, err := newEngine(ctx, at.Node, at.specs, o.scan.orphanAge)
 	if err != nil {
 		return err
 	}
 	var gaps []mountstate.Gap
-	if o.pod == "" && o.device == "" {
+	if o.scan.pod == "" && o.device == "" {
 		if gaps, err = engine.listPods(ctx); err != nil {
 			return err
 		}
 	}
-	if namespace, name, named := strings.Cut(o.pod, "/"); named && o.output == verb.Text { // else the Diagnosis says it, in each of its parts
+	if namespace, name, named := strings.Cut(o.scan.pod, "/"); named && o.output == verb.Text { // else the Diagnosis says it, in each of its parts
 		if _, err := engine.pods.Pod(ctx, namespace, name); errors.Is(err, kubelet.ErrPodNotFound) {
-			return fmt.Errorf("get pod %s: %w", o.pod, err)
+			return fmt.Errorf("get pod %s: %w", o.scan.pod, err)
 		}
 	}
 	story := o.story(cmd.OutOrStdout())
@@ -172,7 +172,7 @@ func (o diagnoseOptions) finish(cmd *cobra.Command, d *v1.Diagnosis, s *diagnosi
 
 // diagnosisPrinter is what people read of the Diagnosis.
 func (o diagnoseOptions) story(w io.Writer) *diagnosisPrinter {
-	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.verbose}, out: w}
+	s := &diagnosisPrinter{view: scanView{Screen: terminal.New(w, os.Getenv), program: thisProgram(), verbose: o.scan.verbose}, out: w}
 	if o.output != verb.Text {
 		s.out = io.Discard
 	}

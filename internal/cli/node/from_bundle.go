@@ -120,11 +120,11 @@ func bundleHeading(node string, made time.Time) string {
 // printBundled prints the Diagnosis of the node that a bundle was made on.
 func (o diagnoseOptions) printBundled(cmd *cobra.Command) error {
 	ctx := cmd.Context()
-	scan, err := openBundle(ctx, o.from, cmd.InOrStdin())
+	scan, err := openBundle(ctx, o.scan.from, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	found, err := scan.findFaults(ctx, o.scanOptions)
+	found, err := scan.findFaults(ctx, o.scan)
 	if err != nil {
 		return err
 	}

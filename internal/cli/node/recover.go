@@ -26,7 +26,7 @@ import (
 
 // NewRecoverCommand makes the verb recover. It looks for kubelets in the process file system at proc; empty: /proc.
 func NewRecoverCommand(proc string) *cobra.Command {
-	o := recoverOptions{scanOptions: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
+	o := recoverOptions{scan: scanOptions{nodeOptions: nodeOptions{proc: proc}, orphanAge: orphan.DefaultMinimumAge}}
 	cmd := &cobra.Command{
 		Use:   "recover [N|NAME...]",
 		Short: "Repair faults of this node: print the plan, ask, repair, prove it",
@@ -46,7 +46,7 @@ func NewRecoverCommand(proc string) *cobra.Command {
 			return lastPlaces(), cobra.ShellCompDirectiveNoFileComp // for each of several
 		},
 	}
-	o.addSelection(cmd)
+	o.scan.addSelection(cmd)
 	o.change.addFlags(cmd)
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runRecover(cmd, args) })
 	return cmd
@@ -103,15 +103,15 @@ func checkPrivileges(why string) error {
 
 // recoverOptions are the flags of recover.
 type recoverOptions struct {
-	scanOptions
+	scan   scanOptions
 	change changeOptions
 }
 
 func (o *recoverOptions) validate(args []string) error {
-	if err := o.scanOptions.validate(); err != nil {
+	if err := o.scan.validate(); err != nil {
 		return err
 	}
-	if len(args) > 0 && (len(o.only) > 0 || o.pod != "") {
+	if len(args) > 0 && (len(o.scan.only) > 0 || o.scan.pod != "") {
 		return fmt.Errorf("%q: cannot be with --only or --pod", args)
 	}
 	return o.change.validate()
@@ -138,11 +138,11 @@ func (o recoverOptions) runRecover(cmd *cobra.Command, args []string) error {
 // looked.
 func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output io.Writer) (*recovery, error) {
 	ctx := cmd.Context()
-	at, err := o.newSite(ctx, cmd.InOrStdin())
+	at, err := o.scan.newSite(ctx, cmd.InOrStdin())
 	if err != nil {
 		return nil, err
 	}
-	report, err := o.scanSite(ctx, at)
+	report, err := o.scan.scanSite(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err != nil {
 		return nil, err
 	}
-	view := o.newView(output, report)
+	view := o.scan.newView(output, report)
 	view.verbose = o.change.verbose
 	rec := &recovery{view: view, gone: c.gone, targets: append(targetsOf(c.chosen), c.unjudged...), hadSpecs: c.last.Report.Looked.PodSpecs.Given}
 	rec.again = func(place int) string { return o.commandWithPods(cmd, view.program, place) }
@@ -162,7 +162,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	case len(rec.targets) == 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.nothingError())
 	}
-	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.orphanAge); err != nil {
+	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.scan.orphanAge); err != nil {
 		return rec, err
 	}
 	rec.planAll(ctx)
@@ -178,7 +178,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	if err := rec.repairAll(ctx, o.change.dataRoot); err != nil {
 		return rec, err
 	}
-	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scanSite(ctx, at) })
+	err = rec.verifyByScan(ctx, func(ctx context.Context) (*scanReport, error) { return o.scan.scanSite(ctx, at) })
 	if err == nil {
 		err = rec.finalError(nil, len(args) > 0)
 	}
@@ -200,9 +200,9 @@ func (o recoverOptions) chooseFaults(report *scanReport, args []string) (*faultC
 	last, err := lastScan()
 	switch {
 	case len(args) == 0 && err == nil && report.keepNumbers(last.Report): // the person has read them
-		last = &keptScan{report, o.keptFlags()}
+		last = &keptScan{report, o.scan.keptFlags()}
 	case len(args) == 0 || errors.Is(err, fs.ErrNotExist):
-		last = &keptScan{report, o.keptFlags()}
+		last = &keptScan{report, o.scan.keptFlags()}
 		saveLastScan(last.Report, last.Flags)
 	case err != nil:
 		return nil, err
