@@ -43,8 +43,8 @@ func (c *cooldowns) waiting(at fault.Key, policies []*policy.Policy, now time.Ti
 		return ""
 	}
 	for _, p := range policies {
-		if wait := p.Spec.Cooldown(); now.Sub(repaired.last) < wait {
-			return fmt.Sprintf("policy %s wants %s between two repairs of a mount", p.Name, wait)
+		if wait := p.Object.Spec.Cooldown(); now.Sub(repaired.last) < wait {
+			return fmt.Sprintf("policy %s wants %s between two repairs of a mount", p.Object.Name, wait)
 		}
 	}
 	return ""
@@ -79,7 +79,7 @@ type nodeBudgets map[string]*share.Bucket
 
 // bucket returns the budget of a policy, with the rest of it if the policy has changed; nil if it has none.
 func (n nodeBudgets) bucket(p *policy.Policy, now time.Time) *share.Bucket {
-	b := p.Spec.Budgets
+	b := p.Object.Spec.Budgets
 	if b == nil || b.Node == nil {
 		return nil
 	}
@@ -88,10 +88,10 @@ func (n nodeBudgets) bucket(p *policy.Policy, now time.Time) *share.Bucket {
 	if b.Namespace != nil {
 		each = paceOf(b.Namespace)
 	}
-	bucket := n[p.Name]
+	bucket := n[p.Object.Name]
 	if bucket == nil {
 		bucket = share.NewBucket(all, each)
-		n[p.Name] = bucket
+		n[p.Object.Name] = bucket
 	}
 	bucket.Set(all, each, now)
 	return bucket
@@ -122,7 +122,7 @@ func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) 
 			b.Wait(owner, now, waitsFor)
 			if answer.Yields {
 				return policy.Reason{
-					Why:   fmt.Sprintf("the budget of policy %s for the node is kept for other namespaces and pods", p.Name),
+					Why:   fmt.Sprintf("the budget of policy %s for the node is kept for other namespaces and pods", p.Object.Name),
 					Until: answer.Until,
 				}, false
 			}
@@ -150,13 +150,13 @@ func (g *Guard) take(pod *corev1.Pod, policies []*policy.Policy, now time.Time) 
 }
 
 func usedUp(p *policy.Policy, of string, until time.Time) policy.Reason {
-	return policy.Reason{Why: fmt.Sprintf("the budget of policy %s for %s is used up", p.Name, of), Until: until}
+	return policy.Reason{Why: fmt.Sprintf("the budget of policy %s for %s is used up", p.Object.Name, of), Until: until}
 }
 
 // slotBudgetsOf are the budgets of a policy that nodes share, for a repair of a pod. A pod without a controller is a workload of its own:
 // it may break again and again as a workload does, and no other pod of the namespace pays for it.
 func slotBudgetsOf(selected *policy.Policy, pod *corev1.Pod) []*slotBudget {
-	b := selected.Spec.Budgets
+	b := selected.Object.Spec.Budgets
 	if b == nil {
 		return nil
 	}

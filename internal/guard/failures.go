@@ -88,13 +88,13 @@ func (f *failure) under(ended []string) bool {
 // broken says why the row of a namespace under a policy is too long; no Why if it is not. A code is broken for all namespaces if
 // the failures come from several of them.
 func (f *failures) broken(code fault.Code, p *policy.Policy, namespace string, now time.Time) policy.Reason {
-	b := p.Spec.Breaker
+	b := p.Object.Spec.Breaker
 	if b == nil || b.FailedRepairs == nil {
 		return policy.Reason{}
 	}
 	rows, all, most := map[string]int{}, 0, int(*b.FailedRepairs) // rows by namespace
 	for key, failed := range f.faults {
-		counts := failed.policies == nil || slices.Contains(failed.policies, p.Name)
+		counts := failed.policies == nil || slices.Contains(failed.policies, p.Object.Name)
 		if key.Code == code && counts && now.Sub(failed.last) <= rowMemory {
 			rows[failed.namespace] += failed.count
 			all += failed.count

@@ -174,8 +174,8 @@ func (g *Guard) decide(code fault.Code, pod *corev1.Pod, now time.Time) policy.D
 func (g *Guard) distrust(d *policy.Decision, code fault.Code, namespace string, now time.Time) {
 	oldest := time.Duration(v1.DefaultStalenessSeconds) * time.Second
 	for i, p := range d.Policies {
-		if i == 0 || p.Spec.MaximumStaleness() < oldest {
-			oldest = p.Spec.MaximumStaleness()
+		if i == 0 || p.Object.Spec.MaximumStaleness() < oldest {
+			oldest = p.Object.Spec.MaximumStaleness()
 		}
 	}
 	if age, known := g.Freshness.Age(now); !known || age > oldest {
@@ -196,7 +196,7 @@ func (g *Guard) distrust(d *policy.Decision, code fault.Code, namespace string, 
 // rowReason says that a row of failed repairs opens the breaker of a policy.
 func rowReason(row int, code fault.Code, where string, p *policy.Policy) policy.Reason {
 	return policy.Reason{
-		Why:  fmt.Sprintf("%d repairs of %s in a row have failed on the node %s: the breaker of policy %s opens", row, code, where, p.Name),
-		Next: policy.CloseBreaker(p.Name),
+		Why:  fmt.Sprintf("%d repairs of %s in a row have failed on the node %s: the breaker of policy %s opens", row, code, where, p.Object.Name),
+		Next: policy.CloseBreaker(p.Object.Name),
 	}
 }

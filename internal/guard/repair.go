@@ -127,14 +127,14 @@ func (g *Guard) forgetFailures(before, now *policy.Policy) {
 		return
 	}
 	pool := now.Pool(g.objects.get(nodeKey, time.Now()))
-	for i := range now.Status.Breakers {
-		b := &now.Status.Breakers[i]
-		known := before.Status.BreakerOf(b.Code, b.Pool, b.Namespace)
+	for i := range now.Object.Status.Breakers {
+		b := &now.Object.Status.Breakers[i]
+		known := before.Object.Status.BreakerOf(b.Code, b.Pool, b.Namespace)
 		if b.ClosedTime == nil || known != nil && b.ClosedTime.Equal(known.ClosedTime) || b.Pool != pool && pool != "" {
 			continue
 		}
 		g.failures.forget(func(key fault.Key, failed *failure) bool { // of one namespace, or of all
-			return string(key.Code) == b.Code && (b.Namespace == "" || failed.namespace == b.Namespace) && failed.under([]string{now.Name})
+			return string(key.Code) == b.Code && (b.Namespace == "" || failed.namespace == b.Namespace) && failed.under([]string{now.Object.Name})
 		})
 	}
 }

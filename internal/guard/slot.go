@@ -69,7 +69,7 @@ type slotBudget struct {
 }
 
 func newSlotBudget(p *policy.Policy, of string, owner share.Owner, b *v1.RepairBudget) *slotBudget {
-	parts := []string{string(p.UID), of, owner.Namespace, fmt.Sprint(b.AtOnce, b.PerHour)}
+	parts := []string{string(p.Object.UID), of, owner.Namespace, fmt.Sprint(b.AtOnce, b.PerHour)}
 	if owner.Pod != "" {
 		parts = append(parts, owner.Pod)
 	}

@@ -12,7 +12,7 @@ import (
 
 // LocalNode is a node for a shell, with the other processes that were seen.
 type LocalNode struct {
-	*Node
+	Node *Node
 	// Skipped are the kubelets that run, and do not serve the root of the search, in words.
 	Skipped []string
 	// Down is whether no process of the machine is a kubelet, also with ErrNotFound.

@@ -54,7 +54,7 @@ func TestNodeOrOwn(t *testing.T) {
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
 			}
-			if err == nil && (n.PID != c.pid || n.Root != here || len(n.Skipped) != c.passed) {
+			if err == nil && (n.Node.PID != c.pid || n.Node.Root != here || len(n.Skipped) != c.passed) {
 				t.Errorf("node %v, passed %q, want process %d, root %q, %d passed", n.Node, n.Skipped, c.pid, here, c.passed)
 			}
 		})
@@ -95,7 +95,7 @@ func TestDefaultRootOfAKubeletThatIsDown(t *testing.T) {
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
 			}
-			if err == nil && (n.PID != c.pid || n.Down != c.down || n.Root != left) {
+			if err == nil && (n.Node.PID != c.pid || n.Down != c.down || n.Node.Root != left) {
 				t.Errorf("node %+v, want process %d, down %t", n, c.pid, c.down)
 			}
 		})

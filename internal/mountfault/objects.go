@@ -36,7 +36,7 @@ type objectBuilder struct {
 // candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an
 // object.
 type candidate struct {
-	*v1.MountFault
+	fault  *v1.MountFault
 	pod    *corev1.Pod // nil for a fault of the node
 	first  *sentinel.Fault
 	advice fault.Advice // on the first
@@ -60,9 +60,9 @@ func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.Namespac
 			}
 		}
 		c := b.candidate(s, group, pod)
-		name := client.ObjectKeyFromObject(c)
+		name := client.ObjectKeyFromObject(c.fault)
 		if e := b.entries[name]; e != nil {
-			e.remember(c.MountFault)
+			e.remember(c.fault)
 		}
 		found[name] = c
 	}
@@ -106,7 +106,7 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 		mountFault.Status.Holder = p.String()
 	}
 	b.place(mountFault, pod, s, first)
-	return &candidate{MountFault: mountFault, pod: pod, first: first, advice: advice, mounts: len(group)}
+	return &candidate{fault: mountFault, pod: pod, first: first, advice: advice, mounts: len(group)}
 }
 
 func advise(f *sentinel.Fault, automatic bool) fault.Advice {
@@ -115,7 +115,7 @@ func advise(f *sentinel.Fault, automatic bool) fault.Advice {
 
 // object writes the texts of a candidate.
 func (c *candidate) object(u underway) *v1.MountFault {
-	s := &c.Status
+	s := &c.fault.Status
 	s.LastSeen = metav1.NewTime(time.Now().Truncate(time.Second))
 	s.Diagnosis = u[types.NamespacedName{}]
 	if c.pod != nil {
@@ -132,7 +132,7 @@ func (c *candidate) object(u underway) *v1.MountFault {
 	}
 	printable.Fields(s)
 	bound(s)
-	return c.MountFault
+	return c.fault
 }
 
 // place gives an object its name, its namespace and its owner. The name is made of the same parts as in older releases, so that an
@@ -195,14 +195,14 @@ func bound(status *v1.MountFaultStatus) {
 func (b *objectBuilder) choose(found map[types.NamespacedName]*candidate, kept []*entry, most int, u underway) []*v1.MountFault {
 	all := slices.Collect(maps.Values(found))
 	for _, e := range kept {
-		all = append(all, &candidate{MountFault: e.written, keeps: e})
+		all = append(all, &candidate{fault: e.written, keeps: e})
 	}
 	slices.SortFunc(all, func(a, b *candidate) int {
-		return cmp.Or(cmp.Compare(impactRank(a.MountFault), impactRank(b.MountFault)), a.Status.Since.Compare(b.Status.Since.Time),
-			compareNames(client.ObjectKeyFromObject(a), client.ObjectKeyFromObject(b)))
+		return cmp.Or(cmp.Compare(impactRank(a.fault), impactRank(b.fault)), a.fault.Status.Since.Compare(b.fault.Status.Since.Time),
+			compareNames(client.ObjectKeyFromObject(a.fault), client.ObjectKeyFromObject(b.fault)))
 	})
 	turns := share.InTurns(all, func(c *candidate) share.Owner {
-		if p := c.Status.Pod; p != nil {
+		if p := c.fault.Status.Pod; p != nil {
 			return share.Owner{Namespace: p.Namespace, Pod: string(p.UID)}
 		}
 		return share.Owner{}
@@ -232,17 +232,17 @@ func (b *objectBuilder) unlistedName() types.NamespacedName {
 // unlisted counts the faults that have no object. The first is the worst.
 func (b *objectBuilder) unlisted(rest []*candidate) *v1.MountFault {
 	counts, heal := map[string]int{}, 0
-	since := rest[0].Status.Since
+	since := rest[0].fault.Status.Since
 	for _, f := range rest {
-		counts[f.Status.Code]++
-		heal = max(heal, slices.Index(fault.Heals(), fault.Heal(f.Status.Heal)))
-		if f.Status.Since.Before(&since) {
-			since = f.Status.Since
+		counts[f.fault.Status.Code]++
+		heal = max(heal, slices.Index(fault.Heals(), fault.Heal(f.fault.Status.Heal)))
+		if f.fault.Status.Since.Before(&since) {
+			since = f.fault.Status.Since
 		}
 	}
 	name := b.unlistedName()
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
-		Code: v1.UnlistedFaults, Target: b.Node, Node: b.Node, Impact: rest[0].Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
+		Code: v1.UnlistedFaults, Target: b.Node, Node: b.Node, Impact: rest[0].fault.Status.Impact, Heal: v1.FaultHeal(fault.Heals()[heal]),
 		Since: since, LastSeen: metav1.NewTime(time.Now().Truncate(time.Second)), Unlisted: int32(len(rest)),
 		Plan: "repair the faults that are listed; others take their place in the list",
 	}}

@@ -41,7 +41,7 @@ const replanAfter = time.Minute
 
 // approval is the wait of a Diagnosis with mode Approve for the approval of its plan.
 type approval struct {
-	*execution
+	execution *execution
 	// planned is the operation with the plan, which replan makes again.
 	planned operationRun
 	replan  replan
@@ -51,11 +51,11 @@ type approval struct {
 // gives the same plan. A *WaitingError has the Diagnosis wait, and a *terminalError ends it.
 func (a *approval) await(ctx context.Context) error {
 	a.noteRequest()
-	given, err := a.runner.Approvals.Approval(ctx, a.d)
+	given, err := a.execution.runner.Approvals.Approval(ctx, a.execution.d)
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
-	if given != nil && !given.IsFor(a.d) { // a user who may update the Diagnosis chooses the annotation
+	if given != nil && !given.IsFor(a.execution.d) { // a user who may update the Diagnosis chooses the annotation
 		given = nil
 	}
 	now := time.Now()
@@ -68,11 +68,11 @@ func (a *approval) await(ctx context.Context) error {
 			return err
 		}
 	}
-	if until := a.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
+	if until := a.execution.d.Status.Approval.ExpirationTime.Time; !now.Before(until) {
 		a.condition(v1.ReasonApprovalExpired, "plan "+a.hash()+" was not approved in time")
 		return terminal(v1.ReasonApprovalExpired, "nothing was changed: plan %s was not approved until %s", a.hash(), printable.Time(until))
 	}
-	if time.Since(a.d.Status.Approval.RequestTime.Time) >= replanAfter {
+	if time.Since(a.execution.d.Status.Approval.RequestTime.Time) >= replanAfter {
 		if why, err := a.planChange(ctx); err == nil && why != "" { // an error: it is planned again later
 			return a.refuse("waited for approval", why)
 		}
@@ -94,7 +94,7 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("planning again: %w", err)
 	}
-	got := planHash(a.runner.Boot, plan.Actions())
+	got := planHash(a.execution.runner.Boot, plan.Actions())
 	switch {
 	case got == a.hash():
 		return "", nil
@@ -107,12 +107,12 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 // noteRequest notes in the status since when this plan waits, once. The time is that of the journal, so that one who reads a
 // status that is behind notes the same.
 func (a *approval) noteRequest() {
-	if s := a.d.Status.Approval; s != nil && s.PlanHash == a.hash() {
+	if s := a.execution.d.Status.Approval; s != nil && s.PlanHash == a.hash() {
 		return
 	}
 	from := metav1.NewTime(a.planned.StartTime.Truncate(time.Second))
-	a.d.Status.Approval = &v1.ApprovalStatus{
-		PlanHash: a.hash(), RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(a.d.Spec.ApprovalTimeout())),
+	a.execution.d.Status.Approval = &v1.ApprovalStatus{
+		PlanHash: a.hash(), RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(a.execution.d.Spec.ApprovalTimeout())),
 	}
 }
 
@@ -125,14 +125,14 @@ func (a *approval) unusable(given *v1.RecoveryApproval, now time.Time) string {
 	switch {
 	case given.Spec.PlanHash != a.hash():
 		return "it approves another plan: that of the Diagnosis has hash " + a.hash()
-	case used && given.Status.DiagnosisUID == a.d.UID: // the agent was stopped after it had taken it
+	case used && given.Status.DiagnosisUID == a.execution.d.UID: // the agent was stopped after it had taken it
 		return ""
 	case given.Settled():
 		return cmp.Or(given.Status.Message, "it has been used")
 	case !now.Before(given.Expires()):
 		return "it came too late: it expired at " + printable.Time(given.Expires())
-	case !given.CreationTimestamp.Time.Before(a.d.Status.Approval.ExpirationTime.Time):
-		return "it came too late: the plan waited until " + printable.Time(a.d.Status.Approval.ExpirationTime.Time)
+	case !given.CreationTimestamp.Time.Before(a.execution.d.Status.Approval.ExpirationTime.Time):
+		return "it came too late: the plan waited until " + printable.Time(a.execution.d.Status.Approval.ExpirationTime.Time)
 	}
 	return ""
 }
@@ -153,18 +153,18 @@ func (a *approval) take(ctx context.Context, given *v1.RecoveryApproval) error {
 		return refusal
 	}
 	if !given.Settled() {
-		given.Status.DiagnosisUID = a.d.UID
-		if err := a.settle(ctx, given, v1.ApprovalUsed, "the agent of node "+a.runner.Node+" carries the plan out"); err != nil {
+		given.Status.DiagnosisUID = a.execution.d.UID
+		if err := a.settle(ctx, given, v1.ApprovalUsed, "the agent of node "+a.execution.runner.Node+" carries the plan out"); err != nil {
 			return err
 		}
 	}
-	s, now := &a.d.Status, metav1.Now()
+	s, now := &a.execution.d.Status, metav1.Now()
 	s.Approval.Name, s.Approval.UID, s.Approval.Approver = given.Name, given.UID, given.Spec.Approver
 	if s.Approval.ApproveTime == nil {
 		s.Approval.ApproveTime = &now
 	}
 	s.Outcome, s.Summary = "", ""
-	a.status.condition(metav1.Condition{
+	a.execution.status.condition(metav1.Condition{
 		Type: v1.ConditionApproved, Status: metav1.ConditionTrue, Reason: v1.ReasonApproved,
 		Message: fmt.Sprintf("RecoveryApproval %s approves plan %s", given.Name, given.Spec.PlanHash),
 	})
@@ -182,7 +182,7 @@ func (a *approval) refuse(state, why string) error {
 func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state v1.ApprovalState, message string) error {
 	now := metav1.Now()
 	given.Status.State, given.Status.Message, given.Status.Time = state, printable.Clip(message, maxMessageBytes), &now
-	if err := a.runner.Approvals.Settle(ctx, given); err != nil {
+	if err := a.execution.runner.Approvals.Settle(ctx, given); err != nil {
 		return fmt.Errorf("settling approval %q: %w", given.Name, err)
 	}
 	return nil
@@ -190,22 +190,22 @@ func (a *approval) settle(ctx context.Context, given *v1.RecoveryApproval, state
 
 // condition says why the plan is not approved.
 func (a *approval) condition(reason, message string) {
-	a.status.condition(metav1.Condition{Type: v1.ConditionApproved, Status: metav1.ConditionFalse, Reason: reason, Message: message})
+	a.execution.status.condition(metav1.Condition{Type: v1.ConditionApproved, Status: metav1.ConditionFalse, Reason: reason, Message: message})
 }
 
 // wait stores that the Diagnosis waits, unless that is stored.
 func (a *approval) wait(ctx context.Context) error {
-	s := &a.d.Status
+	s := &a.execution.d.Status
 	until := s.Approval.ExpirationTime.Time
 	waits := fmt.Sprintf("waits for approval of plan %s until %s", a.hash(), printable.Time(until))
 	s.Outcome, s.Summary = v1.OutcomeAwaitingApproval, printable.ClipMiddle("Found "+cmp.Or(firstFault(s.Faults, v1.FaultPresent), "a fault")+"; "+waits, v1.MaxSummaryBytes)
 	a.condition(v1.ReasonWaitingForApproval, "Diagnosis "+waits)
-	if a.status.isStored() {
+	if a.execution.status.isStored() {
 		return &WaitingError{Until: until}
 	}
-	if err := a.status.save(ctx); err != nil {
+	if err := a.execution.status.save(ctx); err != nil {
 		return err
 	}
-	a.runner.Observer.Waiting(a.d)
+	a.execution.runner.Observer.Waiting(a.execution.d)
 	return &WaitingError{Until: until}
 }

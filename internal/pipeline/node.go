@@ -36,49 +36,49 @@ func (f *fatal) Unwrap() error { return f.err }
 
 // nodeRun is the run of one node.
 type nodeRun struct {
-	*run
-	*state
-	id int32
-	op operation
+	run   *run
+	state *state
+	id    int32
+	op    operation
 }
 
 // finish brings the node to its end, or remembers it, and adds it to the report the first time it is met.
 func (n *nodeRun) finish(ctx context.Context) error {
-	if n.reported {
+	if n.state.reported {
 		return nil
 	}
-	if n.reported = true; n.done != nil {
-		n.report.Operations = append(n.report.Operations, n.result())
-		for _, s := range n.done.Results {
+	if n.state.reported = true; n.state.done != nil {
+		n.run.report.Operations = append(n.run.report.Operations, n.result())
+		for _, s := range n.state.done.Results {
 			whole := s.Value
 			if s.InFile {
 				var err error
-				if whole, err = n.runner.files.load(*s.File); err != nil {
+				if whole, err = n.run.runner.files.load(*s.File); err != nil {
 					return err
 				}
 			}
-			n.results.add(s, whole)
+			n.run.results.add(s, whole)
 		}
 		return nil
 	}
-	for n.done == nil {
+	for n.state.done == nil {
 		end, err := n.try(ctx)
 		if err != nil {
 			return err
 		}
-		if err := n.journal.write(end); err != nil {
+		if err := n.run.journal.write(end); err != nil {
 			return err
 		}
-		if n.apply(end); n.done == nil {
+		if n.state.apply(end); n.state.done == nil {
 			if err := sleep(ctx, end.wait); err != nil {
 				return fmt.Errorf("waiting for another attempt: %w", err)
 			}
 		}
 	}
-	if n.job.OperationEnded != nil {
-		n.job.OperationEnded(n.partialReport(n))
+	if n.run.job.OperationEnded != nil {
+		n.run.job.OperationEnded(n.run.partialReport(n))
 	}
-	n.report.Operations = append(n.report.Operations, n.result())
+	n.run.report.Operations = append(n.run.report.Operations, n.result())
 	return nil
 }
 
@@ -86,18 +86,18 @@ func (n *nodeRun) finish(ctx context.Context) error {
 func (n *nodeRun) result() operationRun {
 	o := operationRun{OperationRun: v1.OperationRun{
 		ID: n.id, Operation: n.op.Name, Phase: v1.OperationRunning,
-		Attempts: int32(n.attempts), StartTime: microTime(n.start), Actions: slices.Clone(n.actions),
+		Attempts: int32(n.state.attempts), StartTime: microTime(n.state.start), Actions: slices.Clone(n.state.actions),
 	}}
-	if n.plan != nil {
-		o.Plan, o.Outlived = NewPlan(n.op.Name, n.boot, n.plan.Actions()), n.outlived(n.runner.Boot)
-		for i, a := range n.actions { // an action that was begun may have changed something
-			o.Begun = o.Begun || n.begun[i] || n.changed[i] || a.Phase == v1.ActionDone
+	if n.state.plan != nil {
+		o.Plan, o.Outlived = NewPlan(n.op.Name, n.state.boot, n.state.plan.Actions()), n.state.outlived(n.run.runner.Boot)
+		for i, a := range n.state.actions { // an action that was begun may have changed something
+			o.Begun = o.Begun || n.state.begun[i] || n.state.changed[i] || a.Phase == v1.ActionDone
 		}
 	}
-	d := n.done
+	d := n.state.done
 	if d == nil {
-		if n.plan != nil {
-			o.Findings = sanitizeFindings(n.plan.Findings())
+		if n.state.plan != nil {
+			o.Findings = sanitizeFindings(n.state.plan.Findings())
 		}
 		return o
 	}
@@ -106,7 +106,7 @@ func (n *nodeRun) result() operationRun {
 		o.Reason = v1.ReasonNotApplicable
 	}
 	// A recoverer gives the reason for each fault that it leaves alone.
-	if o.Phase == v1.OperationSucceeded && n.plan != nil && len(n.actions) == 0 && len(d.Gone) == 0 && d.Message != "" {
+	if o.Phase == v1.OperationSucceeded && n.state.plan != nil && len(n.state.actions) == 0 && len(d.Gone) == 0 && d.Message != "" {
 		o.Reason = v1.ReasonNothingRepaired
 	}
 	o.Findings, o.Gone = d.Findings, d.Gone
@@ -116,7 +116,7 @@ func (n *nodeRun) result() operationRun {
 	for _, r := range d.Results {
 		if r.File != nil {
 			a := v1.Artifact(*r.File)
-			a.Path = path.Join(n.runner.files.base, a.Path)
+			a.Path = path.Join(n.run.runner.files.base, a.Path)
 			o.Artifacts = append(o.Artifacts, a)
 		}
 	}
@@ -138,27 +138,27 @@ func sleep(ctx context.Context, d time.Duration) error {
 // try makes one attempt, within the time limit of the operation. The record says how the operation ended, or that it is to be tried again
 // after a wait.
 func (n *nodeRun) try(ctx context.Context) (record, error) {
-	if times := n.attempts - n.failures; times >= maxInterrupted {
+	if times := n.state.attempts - n.state.failures; times >= maxInterrupted {
 		return n.failure(reasonInterrupted, fmt.Sprintf("the process ended %d times while the operation ran", times)), nil
 	}
-	if !n.isToPlan() && !n.job.PlanOnly { // a plan that still waits for its approval begins no attempt
+	if !n.isToPlan() && !n.run.job.PlanOnly { // a plan that still waits for its approval begins no attempt
 		if err := n.confirmPlan(ctx); err != nil {
 			return record{}, err
 		}
 	}
 	begin := record{Kind: kindAttempt, Node: n.id, Time: now()}
-	write := n.journal.write
+	write := n.run.journal.write
 	if n.op.HasSideEffects {
-		write = n.journal.announce
+		write = n.run.journal.announce
 	}
 	if err := write(begin); err != nil {
 		return record{}, err
 	}
-	n.apply(begin)
+	n.state.apply(begin)
 	var result processor.Result
 	var err error
 	if n.isToPlan() { // a repair that was decided on is resumed
-		err = n.op.Step.CheckParameters(n.job.Request.Values)
+		err = n.op.Step.CheckParameters(n.run.job.Request.Values)
 	}
 	switch {
 	case err != nil:
@@ -166,8 +166,8 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		result, err = n.repair(ctx)
 	default:
 		limited, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
-		r := n.request()
-		result, err = repair.Call(limited, n.runner.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
+		r := n.run.request()
+		result, err = repair.Call(limited, n.run.runner.calls, r, func(ctx context.Context) (processor.Result, error) { return n.op.Step.Processor.Run(ctx, r) })
 		cancel()
 	}
 	if err == nil {
@@ -177,8 +177,8 @@ func (n *nodeRun) try(ctx context.Context) (record, error) {
 		}
 	}
 	if errors.Is(err, errPlanned) {
-		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.plan.Findings())}
-		held, count := n.engine().Held(ctx, n.request(), n.plan)
+		done := operationRecord{Outcome: v1.OperationSucceeded, Planned: true, Findings: sanitizeFindings(n.state.plan.Findings())}
+		held, count := n.engine().Held(ctx, n.run.request(), n.state.plan)
 		for _, why := range held {
 			done.Held = append(done.Held, sanitize(why))
 		}
@@ -251,8 +251,8 @@ func (n *nodeRun) failure(reason, message string) record {
 // findings are those that it has proven all the same: without any, those of the plan are still there.
 func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, err error) record {
 	r := n.failure(reasonOf(ctx, err), err.Error())
-	if len(findings) == 0 && n.plan != nil {
-		findings = n.plan.Findings()
+	if len(findings) == 0 && n.state.plan != nil {
+		findings = n.state.plan.Findings()
 	}
 	if checkFindings(findings) == nil {
 		r.Findings = sanitizeFindings(findings)
@@ -260,15 +260,15 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if p, ok := errors.AsType[*repair.PanicError](err); ok {
 		r.Stack = printable.Clip(string(p.Stack), maxStackBytes)
 	}
-	if !slices.Contains(retriedReasons, r.Reason) || n.failures+1 >= maxAttempts {
+	if !slices.Contains(retriedReasons, r.Reason) || n.state.failures+1 >= maxAttempts {
 		return r
 	}
-	r.wait = min(firstBackoff<<n.failures, maxBackoff)
+	r.wait = min(firstBackoff<<n.state.failures, maxBackoff)
 	r.wait += time.Duration((rand.Float64() - 0.5) * 0.4 * float64(r.wait)) // give or take a fifth
 	if waiting, ok := errors.AsType[*processor.WaitingError](err); ok {
 		r.wait = max(waiting.After, 0)
 	}
-	if time.Now().Add(r.wait).After(n.job.Deadline) {
+	if time.Now().Add(r.wait).After(n.run.job.Deadline) {
 		r.Message = sanitize(err.Error() + "; no time is left to try again")
 		return r
 	}

@@ -22,7 +22,7 @@ import (
 func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	begin := time.Now()
 	if n.isToPlan() {
-		n.plan, n.actions = nil, nil // those of an earlier boot
+		n.state.plan, n.state.actions = nil, nil // those of an earlier boot
 		plan, err := n.makePlan(ctx)
 		if err != nil || plan.NotApplicable != "" {
 			return processor.Result{NotApplicable: plan.NotApplicable, Findings: plan.Left, Gone: plan.Gone}, err
@@ -31,7 +31,7 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 			return processor.Result{}, err
 		}
 	}
-	if n.job.PlanOnly && len(n.actions) > 0 {
+	if n.run.job.PlanOnly && len(n.state.actions) > 0 {
 		return processor.Result{}, errPlanned
 	}
 	left := n.op.Timeout - time.Since(begin)
@@ -40,23 +40,25 @@ func (n *nodeRun) repair(ctx context.Context) (processor.Result, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, left, timeoutCause(n.op))
 	defer cancel()
-	result, err := n.engine().Execute(ctx, n.request(), n.plan, n)
-	result.Gone = n.plan.Gone
+	result, err := n.engine().Execute(ctx, n.run.request(), n.state.plan, n)
+	result.Gone = n.state.plan.Gone
 	return result, err
 }
 
 // isToPlan reports whether a plan is to be made: there is none, or its mounts and devices have ended with the boot. An agreed plan
 // is not made again, but refused.
-func (n *nodeRun) isToPlan() bool { return n.plan == nil || n.outlived(n.runner.Boot) && !n.job.Agreed }
+func (n *nodeRun) isToPlan() bool {
+	return n.state.plan == nil || n.state.outlived(n.run.runner.Boot) && !n.run.job.Agreed
+}
 
 // errPlanned says that the run ends here, because nothing may be changed.
 var errPlanned = errors.New("the plan is made, and nothing is to be changed")
 
 // engine carries out the plan of the node.
 func (n *nodeRun) engine() *repair.Engine {
-	known := n.runner.Registry
+	known := n.run.runner.Registry
 	e := &repair.Engine{
-		Gate: n.runner.Gate, Lock: n.runner.Exclusive, Calls: n.runner.calls,
+		Gate: n.run.runner.Gate, Lock: n.run.runner.Exclusive, Calls: n.run.runner.calls,
 		Family: func(name string) (repair.Family, bool) {
 			if f := n.op.Step.Family; f != nil && f.Name() == name {
 				return f, true
@@ -77,7 +79,7 @@ func (n *nodeRun) engine() *repair.Engine {
 func (n *nodeRun) makePlan(ctx context.Context) (repair.Plan, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, n.op.Timeout, timeoutCause(n.op))
 	defer cancel()
-	return n.engine().Plan(ctx, n.request(), func(ctx context.Context, r processor.Request) (repair.Plan, error) {
+	return n.engine().Plan(ctx, n.run.request(), func(ctx context.Context, r processor.Request) (repair.Plan, error) {
 		if p := n.op.Step.Planner; p != nil {
 			return p.Plan(ctx, r)
 		}
@@ -95,34 +97,34 @@ func (n *nodeRun) recordPlan(plan repair.Plan) error {
 	if len(text) > maxPlanBytes {
 		return processor.Stalled(fmt.Errorf("writing plan: %d bytes with %d actions, at most %d", len(text), len(plan.Actions()), maxPlanBytes))
 	}
-	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.runner.Boot}
-	if err := n.journal.announce(r); err != nil {
+	r := record{Kind: kindPlan, Node: n.id, Plan: &plan, Boot: n.run.runner.Boot}
+	if err := n.run.journal.announce(r); err != nil {
 		return err
 	}
-	n.apply(r)
+	n.state.apply(r)
 	return nil
 }
 
 // confirmPlan asks BeforeRepair once, if there is something left to do.
 func (n *nodeRun) confirmPlan(ctx context.Context) error {
-	pending := slices.ContainsFunc(n.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
-	if !pending || n.confirmed && !n.outlived(n.runner.Boot) || n.job.BeforeRepair == nil {
+	pending := slices.ContainsFunc(n.state.actions, func(a v1.Action) bool { return a.Phase != v1.ActionDone })
+	if !pending || n.state.confirmed && !n.state.outlived(n.run.runner.Boot) || n.run.job.BeforeRepair == nil {
 		return nil
 	}
-	if err := n.job.BeforeRepair(ctx, n.partialReport(n), n.makePlan); err != nil {
+	if err := n.run.job.BeforeRepair(ctx, n.run.partialReport(n), n.makePlan); err != nil {
 		return &fatal{err}
 	}
-	n.confirmed = true
+	n.state.confirmed = true
 	return nil
 }
 
 // Announce implements repair.Journal: the journal of the run keeps how far a repair is. Its errors are fatal.
 func (n *nodeRun) Announce(_ context.Context, action int) error {
 	r := record{Kind: kindApply, Node: n.id, actionRecord: actionRecord{Action: action}}
-	if err := n.journal.announce(r); err != nil {
+	if err := n.run.journal.announce(r); err != nil {
 		return err
 	}
-	n.apply(r)
+	n.state.apply(r)
 	return nil
 }
 
@@ -140,24 +142,24 @@ func (n *nodeRun) Note(ctx context.Context, e repair.End) error {
 			r.Reason = reasonWaiting
 		}
 	}
-	if err := n.journal.write(r); err != nil {
+	if err := n.run.journal.write(r); err != nil {
 		return err
 	}
-	n.apply(r)
-	if n.job.ActionEnded != nil {
-		n.job.ActionEnded(n.op.Name, func() report { return n.partialReport(n) }, ActionEnd{Action: n.actions[e.Action], Waiting: changedNothing(r.Reason)})
+	n.state.apply(r)
+	if n.run.job.ActionEnded != nil {
+		n.run.job.ActionEnded(n.op.Name, func() report { return n.run.partialReport(n) }, ActionEnd{Action: n.state.actions[e.Action], Waiting: changedNothing(r.Reason)})
 	}
 	return nil
 }
 
 // Verify implements repair.Journal.
 func (n *nodeRun) Verify(context.Context) error {
-	return n.journal.write(record{Kind: kindVerify, Node: n.id})
+	return n.run.journal.write(record{Kind: kindVerify, Node: n.id})
 }
 
 // Progress implements repair.Journal.
 func (n *nodeRun) Progress() (all []fault.Applied) {
-	for _, a := range n.actions {
+	for _, a := range n.state.actions {
 		all = append(all, fault.Applied{Already: a.Already, Undone: a.Phase != v1.ActionDone, Message: a.Message})
 	}
 	return all

@@ -84,7 +84,7 @@ func (r *results) add(s stored, whole string) {
 // parameters and context keys, and an answer does not set them: an answer with another value than its request is refused. Any operation may set other
 // keys, and the latest result of a name stands.
 func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, error) {
-	values, sent := map[string]string{}, n.request().Data()
+	values, sent := map[string]string{}, n.run.request().Data()
 	maps.Copy(values, result.Values)
 	maps.Copy(values, result.Files)
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -103,7 +103,7 @@ func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, 
 	if len(values) > maxKeys {
 		return nil, processor.Stalled(fmt.Errorf("keeping results: %d keys, at most %d", len(values), maxKeys))
 	}
-	kept := *n.results
+	kept := *n.run.results
 	kept.whole, kept.shown = maps.Clone(kept.whole), maps.Clone(kept.shown)
 	var all []stored
 	for _, key := range slices.Sorted(maps.Keys(values)) {
@@ -115,7 +115,7 @@ func (n *nodeRun) keep(ctx context.Context, result processor.Result) ([]stored, 
 		kept.add(s, values[key])
 		all = append(all, s)
 	}
-	n.results = &kept
+	n.run.results = &kept
 	return all, nil
 }
 
@@ -135,7 +135,7 @@ func (n *nodeRun) store(ctx context.Context, kept *results, s stored) (stored, e
 				s.Key, kept.files+1, total, maxFiles, int64(maxArtifactBytes)))
 		}
 		dir := cmp.Or(n.op.Storage, artifactDir)
-		file, err := n.runner.files.save(path.Join(dir, n.job.Request.Diagnosis.UID, fileName(n.id, s.Key)), value)
+		file, err := n.run.runner.files.save(path.Join(dir, n.run.job.Request.Diagnosis.UID, fileName(n.id, s.Key)), value)
 		if err != nil {
 			return s, err
 		}
@@ -159,15 +159,15 @@ func (n *nodeRun) store(ctx context.Context, kept *results, s stored) (stored, e
 // excerpt is the part of a text that the status shows, and where the rest is. Empty if there is no room even for that.
 func (n *nodeRun) excerpt(ctx context.Context, s stored, text string, room int) string {
 	note := fmt.Sprintf("\n[cut: %d bytes in all, kept whole on node %q in %q, SHA-256 %s]",
-		s.File.SizeBytes, n.job.Request.Node, path.Join(n.runner.files.base, s.File.Path), s.File.SHA256)
+		s.File.SizeBytes, n.run.job.Request.Node, path.Join(n.run.runner.files.base, s.File.Path), s.File.SHA256)
 	if room -= costOf(note); room < 0 {
 		return ""
 	}
 	if e, ok := n.op.Step.Processor.(processor.Excerpter); ok {
 		ctx, cancel := context.WithTimeoutCause(ctx, excerptTimeout, repair.ErrTimeout)
 		defer cancel()
-		r := n.request()
-		chosen, err := repair.Call(ctx, n.runner.calls, r, func(context.Context) (string, error) {
+		r := n.run.request()
+		chosen, err := repair.Call(ctx, n.run.runner.calls, r, func(context.Context) (string, error) {
 			return e.Excerpt(r, s.Key, text, room), nil
 		})
 		if err == nil {

@@ -42,7 +42,7 @@ func (x *run) paths(ctx context.Context) error {
 				x.states[id] = &state{}
 			}
 			n := &nodeRun{run: x, id: id, op: x.job.Operations[id], state: x.states[id]}
-			if n.done == nil && ctx.Err() != nil {
+			if n.state.done == nil && ctx.Err() != nil {
 				if err := interruption(ctx); err != nil {
 					return err
 				}
@@ -52,11 +52,11 @@ func (x *run) paths(ctx context.Context) error {
 			if err := n.finish(ctx); err != nil {
 				return err
 			}
-			if failed = n.done.Outcome != v1.OperationSucceeded; failed {
+			if failed = n.state.done.Outcome != v1.OperationSucceeded; failed {
 				failedNodes[n.id] = true
-				r.DeadlineExceeded = n.done.Reason == reasonDeadlineExceeded
+				r.DeadlineExceeded = n.state.done.Reason == reasonDeadlineExceeded
 			}
-			r.Planned = !failed && n.done.Planned
+			r.Planned = !failed && n.state.done.Planned
 		}
 		if r.Succeeded = !failed && !r.Planned; failed {
 			r.Failed = append(r.Failed, next)

@@ -64,7 +64,7 @@ func (r Reason) String() string {
 func (d *Decision) Names() []string {
 	var names []string
 	for _, p := range d.Policies {
-		names = append(names, p.Name)
+		names = append(names, p.Object.Name)
 	}
 	return names
 }
@@ -78,13 +78,13 @@ func Decide(f Fault, policies []*Policy, otherwise v1.RecoveryMode, now time.Tim
 			continue
 		}
 		d.Policies = append(d.Policies, p)
-		if p.Spec.Paused && d.Paused == "" {
-			d.Paused = p.Name
+		if p.Object.Spec.Paused && d.Paused == "" {
+			d.Paused = p.Object.Name
 		}
 		mode, reason := p.mode(&f, now)
 		d.restrict(mode, reason)
 	}
-	slices.SortFunc(d.Policies, func(a, b *Policy) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Policies, func(a, b *Policy) int { return strings.Compare(a.Object.Name, b.Object.Name) })
 	if len(d.Policies) == 0 {
 		d.Mode, d.Reason = otherwise, Reason{Why: "no RecoveryPolicy selects the fault", Next: "create a RecoveryPolicy that allows its repair"}
 	} else if d.Mode == v1.RecoveryAutomatic {
@@ -124,7 +124,7 @@ func (d *Decision) restrict(mode v1.RecoveryMode, reason Reason) {
 
 // selects reports whether the policy selects a fault. It notes in the decision if that depends on labels that are not known.
 func (p *Policy) selects(f *Fault, d *Decision) bool {
-	if len(p.Spec.FaultCodes) > 0 && !slices.Contains(p.Spec.FaultCodes, f.Code) {
+	if len(p.Object.Spec.FaultCodes) > 0 && !slices.Contains(p.Object.Spec.FaultCodes, f.Code) {
 		return false
 	}
 	if f.Pod == nil && (p.pods != nil || p.namespaces != nil) || p.pods != nil && !p.pods.Matches(labels.Set(f.Pod.Labels)) {
@@ -134,7 +134,7 @@ func (p *Policy) selects(f *Fault, d *Decision) bool {
 		d.NeedsNamespace = true
 		return false
 	}
-	if f.Node == nil && (p.nodes != nil || p.Spec.Breaker != nil && p.Spec.Breaker.NodePoolLabel != "") {
+	if f.Node == nil && (p.nodes != nil || p.Object.Spec.Breaker != nil && p.Object.Spec.Breaker.NodePoolLabel != "") {
 		d.NeedsNode = true
 		return false
 	}
@@ -147,42 +147,42 @@ func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, Reason) {
 	switch {
 	case len(p.Problems) > 0:
 		return v1.RecoveryObserve, Reason{
-			Why: fmt.Sprintf("policy %s is invalid: %s", p.Name, v1.Message(p.Problems[:1])), Next: "correct RecoveryPolicy " + p.Name,
+			Why: fmt.Sprintf("policy %s is invalid: %s", p.Object.Name, v1.Message(p.Problems[:1])), Next: "correct RecoveryPolicy " + p.Object.Name,
 		}
-	case p.Spec.Mode == v1.RecoveryOff:
+	case p.Object.Spec.Mode == v1.RecoveryOff:
 		return v1.RecoveryOff, p.modeReason()
-	case p.Spec.Paused:
-		return v1.RecoveryObserve, Paused(p.Name)
-	case p.Spec.Mode == v1.RecoveryObserve, p.Spec.Mode == v1.RecoveryPlan:
-		return p.Spec.Mode, p.modeReason()
+	case p.Object.Spec.Paused:
+		return v1.RecoveryObserve, Paused(p.Object.Name)
+	case p.Object.Spec.Mode == v1.RecoveryObserve, p.Object.Spec.Mode == v1.RecoveryPlan:
+		return p.Object.Spec.Mode, p.modeReason()
 	}
-	if p.Spec.Breaker != nil {
+	if p.Object.Spec.Breaker != nil {
 		pool := p.Pool(f.Node)
-		b := p.Status.Breaker(f.Code, pool)
+		b := p.Object.Status.Breaker(f.Code, pool)
 		if f.Pod != nil && (b == nil || b.State != v1.BreakerOpen) {
-			b = p.Status.BreakerOf(f.Code, pool, f.Pod.Namespace)
+			b = p.Object.Status.BreakerOf(f.Code, pool, f.Pod.Namespace)
 		}
 		if b != nil && b.State == v1.BreakerOpen {
-			why := fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Name, b.Code, b.Message)
-			return v1.RecoveryObserve, Reason{Why: why, Next: CloseBreaker(p.Name)}
+			why := fmt.Sprintf("the breaker of policy %s for %s is open: %s", p.Object.Name, b.Code, b.Message)
+			return v1.RecoveryObserve, Reason{Why: why, Next: CloseBreaker(p.Object.Name)}
 		}
 	}
 	if !p.open(now) {
 		return v1.RecoveryObserve, Reason{
-			Why: fmt.Sprintf("policy %s allows repairs only in its windows", p.Name), Until: p.opens(now),
-			Next: "correct spec.windows of RecoveryPolicy " + p.Name,
+			Why: fmt.Sprintf("policy %s allows repairs only in its windows", p.Object.Name), Until: p.opens(now),
+			Next: "correct spec.windows of RecoveryPolicy " + p.Object.Name,
 		}
 	}
-	if p.Spec.Mode == v1.RecoveryApprove {
-		return v1.RecoveryApprove, Reason{Why: fmt.Sprintf("policy %s wants approval", p.Name), Next: "use mode Approve"}
+	if p.Object.Spec.Mode == v1.RecoveryApprove {
+		return v1.RecoveryApprove, Reason{Why: fmt.Sprintf("policy %s wants approval", p.Object.Name), Next: "use mode Approve"}
 	}
 	return v1.RecoveryAutomatic, Reason{}
 }
 
 func (p *Policy) modeReason() Reason {
 	return Reason{
-		Why:  fmt.Sprintf("policy %s has mode %s", p.Name, p.Spec.Mode),
-		Next: fmt.Sprintf("set spec.mode of RecoveryPolicy %s to Approve or Automatic", p.Name),
+		Why:  fmt.Sprintf("policy %s has mode %s", p.Object.Name, p.Object.Spec.Mode),
+		Next: fmt.Sprintf("set spec.mode of RecoveryPolicy %s to Approve or Automatic", p.Object.Name),
 	}
 }
 
@@ -198,8 +198,8 @@ func CloseBreaker(name string) string {
 
 // Pool returns the pool of a node, which is nil if its labels are not known and do not matter.
 func (p *Policy) Pool(node *metav1.ObjectMeta) string {
-	if p.Spec.Breaker == nil || node == nil {
+	if p.Object.Spec.Breaker == nil || node == nil {
 		return ""
 	}
-	return p.Spec.Breaker.Pool(node.Labels)
+	return p.Object.Spec.Breaker.Pool(node.Labels)
 }

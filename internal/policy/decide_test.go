@@ -187,12 +187,12 @@ func TestOverrules(t *testing.T) {
 	code := named("code", v1.RecoveryObserve, func(p *v1.RecoveryPolicy) { p.Spec.FaultCodes = []string{"HungMount"} })
 	for _, p := range []*Policy{all, same} {
 		if !p.Overrules(some) || some.Overrules(p) {
-			t.Errorf("%s", p.Name)
+			t.Errorf("%s", p.Object.Name)
 		}
 	}
 	for _, p := range []*Policy{other, code, some} {
 		if p.Overrules(some) {
-			t.Errorf("%s overrules it", p.Name)
+			t.Errorf("%s overrules it", p.Object.Name)
 		}
 	}
 }

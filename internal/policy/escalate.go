@@ -13,9 +13,9 @@ import (
 // Otherwise ok is false, and by is the name of a policy that does not want it; empty if no policy selects the fault.
 func EvictAfter(selecting []*Policy) (after time.Duration, ok bool, by string) {
 	for _, p := range selecting {
-		evict := p.Spec.Evict()
+		evict := p.Object.Spec.Evict()
 		if evict == nil {
-			return 0, false, p.Name
+			return 0, false, p.Object.Name
 		}
 		after = max(after, time.Duration(evict.AfterSeconds)*time.Second)
 	}
@@ -32,7 +32,7 @@ type Cordon struct {
 // CordonOf returns when a fault counts for a cordon, if all policies that select it want that: the greatest time and number.
 func CordonOf(selecting []*Policy) (c Cordon, ok bool) {
 	for _, p := range selecting {
-		cordon := p.Spec.Cordon()
+		cordon := p.Object.Spec.Cordon()
 		if cordon == nil {
 			return Cordon{}, false
 		}
@@ -45,5 +45,5 @@ func CordonOf(selecting []*Policy) (c Cordon, ok bool) {
 // Acts reports whether the policy can act on a fault or show it: it is valid, not paused, and its mode is neither
 // Off nor Observe.
 func (p *Policy) Acts() bool {
-	return len(p.Problems) == 0 && !p.Spec.Paused && rank(p.Spec.Mode) > rank(v1.RecoveryObserve)
+	return len(p.Problems) == 0 && !p.Object.Spec.Paused && rank(p.Object.Spec.Mode) > rank(v1.RecoveryObserve)
 }

@@ -20,7 +20,7 @@ import (
 
 // Policy is a RecoveryPolicy that is ready for decisions. It does not change.
 type Policy struct {
-	*v1.RecoveryPolicy
+	Object *v1.RecoveryPolicy
 	// Problems make the policy invalid. An invalid policy allows no repair of the faults that it selects.
 	Problems field.ErrorList
 
@@ -37,7 +37,7 @@ type window struct {
 
 // Compile prepares a policy. The caller does not change it any more. An invalid selector selects no object.
 func Compile(policy *v1.RecoveryPolicy, known fault.Catalogue) *Policy {
-	c := &Policy{RecoveryPolicy: policy, known: known, Problems: policy.Spec.Validate()}
+	c := &Policy{Object: policy, known: known, Problems: policy.Spec.Validate()}
 	at := field.NewPath("spec")
 	for i, code := range policy.Spec.FaultCodes {
 		if _, ok := known.Lookup(fault.Code(code)); !ok {
@@ -74,7 +74,7 @@ func (p *Policy) SelectsNode(node map[string]string) bool {
 
 // open reports whether repairs may be made at this time.
 func (p *Policy) open(now time.Time) bool {
-	return len(p.Spec.Windows) == 0 || slices.ContainsFunc(p.windows, func(w window) bool {
+	return len(p.Object.Spec.Windows) == 0 || slices.ContainsFunc(p.windows, func(w window) bool {
 		next := w.opens.Next(now.Add(-w.lasts))
 		return !next.IsZero() && !next.After(now)
 	})
@@ -98,20 +98,20 @@ func (p *Policy) NeverOpens(now time.Time) bool {
 // Overrules reports whether the policy selects all that another one selects, as far as that shows in the selectors, and
 // is more careful.
 func (p *Policy) Overrules(other *Policy) bool {
-	if rank(p.Spec.Mode) >= rank(other.Spec.Mode) {
+	if rank(p.Object.Spec.Mode) >= rank(other.Object.Spec.Mode) {
 		return false
 	}
 	if slices.ContainsFunc(other.codes(), func(code string) bool { return !slices.Contains(p.codes(), code) }) {
 		return false
 	}
-	return covers(p.Spec.NamespaceSelector, other.Spec.NamespaceSelector) && covers(p.Spec.PodSelector, other.Spec.PodSelector) &&
-		covers(p.Spec.NodeSelector, other.Spec.NodeSelector)
+	return covers(p.Object.Spec.NamespaceSelector, other.Object.Spec.NamespaceSelector) && covers(p.Object.Spec.PodSelector, other.Object.Spec.PodSelector) &&
+		covers(p.Object.Spec.NodeSelector, other.Object.Spec.NodeSelector)
 }
 
 // codes are the codes that the policy selects.
 func (p *Policy) codes() []string {
-	if len(p.Spec.FaultCodes) > 0 {
-		return p.Spec.FaultCodes
+	if len(p.Object.Spec.FaultCodes) > 0 {
+		return p.Object.Spec.FaultCodes
 	}
 	var all []string
 	for _, e := range p.known {

@@ -131,7 +131,7 @@ func (o diagnoseOptions) runDiagnose(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	engine, err := newEngine(ctx, at.Node, at.specs, o.scan.orphanAge)
+	engine, err := newEngine(ctx, at.local.Node, at.specs, o.scan.orphanAge)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ func (o nodeOptions) nodeOrDefault(ctx context.Context) (kubelet.LocalNode, erro
 	}
 	o.root = kubelet.DefaultRoot
 	switch own, ownErr := o.findNode(ctx); {
-	case ownErr == nil && own.PID == 0:
+	case ownErr == nil && own.Node.PID == 0:
 		return own, nil
 	case errors.Is(ownErr, fs.ErrNotExist):
 		return kubelet.LocalNode{Node: &kubelet.Node{Layout: kubelet.Layout{Root: o.root}}}, nil

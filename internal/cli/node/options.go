@@ -118,7 +118,7 @@ func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 	for _, what := range c.Silent {
 		list = append(list, fmt.Sprintf("waited up to %s for %s, in vain", kubelet.SearchTimeout, what))
 	}
-	if c.Node == nil || c.PID != 0 || len(c.Skipped) == 0 {
+	if c.Node == nil || c.Node.PID != 0 || len(c.Skipped) == 0 {
 		return list
 	}
 	return append(list, fmt.Sprintf("no kubelet that serves %q was seen: kubediag used the mount namespace of this shell, and assumed nothing "+
@@ -128,7 +128,7 @@ func nodeNotes(root string, c kubelet.LocalNode) (list []string) {
 
 // scanSite is where it is looked, and what is known of its pods.
 type scanSite struct {
-	kubelet.LocalNode
+	local kubelet.LocalNode
 	specs podFile
 	start time.Time // of the search for it
 }
@@ -140,7 +140,7 @@ func (o scanOptions) newSite(ctx context.Context, stdin io.Reader) (at scanSite,
 		}
 	}
 	at.start = time.Now()
-	at.LocalNode, err = o.findNode(ctx)
+	at.local, err = o.findNode(ctx)
 	return at, err
 }
 

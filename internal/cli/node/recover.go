@@ -162,7 +162,7 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	case len(rec.targets) == 0:
 		return rec, cmp.Or(verb.Write(output, view.Text(rec.nothingToRepair())), report.nothingError())
 	}
-	if rec.engine, err = newEngine(ctx, at.Node, at.specs, o.scan.orphanAge); err != nil {
+	if rec.engine, err = newEngine(ctx, at.local.Node, at.specs, o.scan.orphanAge); err != nil {
 		return rec, err
 	}
 	rec.planAll(ctx)

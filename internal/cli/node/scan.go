@@ -202,8 +202,8 @@ func (o scanOptions) scanSite(ctx context.Context, at scanSite) (*scanReport, er
 
 // newScan begins a look at a site.
 func (o scanOptions) newScan(at scanSite) *scan {
-	s := &scan{node: at.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
-	s.looked.Notes, s.looked.KubeletDown = nodeNotes(o.root, at.LocalNode), at.Down
+	s := &scan{node: at.local.Node, start: at.start, specs: at.specs, orphanAge: o.orphanAge}
+	s.looked.Notes, s.looked.KubeletDown = nodeNotes(o.root, at.local), at.local.Down
 	return s
 }
 

@@ -107,30 +107,30 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	e.setConditions()
 	var changes []change
-	if p.Spec.Breaker == nil {
-		p.Status.Breakers = nil
+	if p.Object.Spec.Breaker == nil {
+		p.Object.Status.Breakers = nil
 	} else if len(p.Problems) == 0 {
 		counts, err := r.count(ctx, e)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		p.Status.Breakers, changes = decide(p.RecoveryPolicy, counts, now)
+		p.Object.Status.Breakers, changes = decide(p.Object, counts, now)
 	}
 	if err := r.escalate(ctx, e); err != nil { // a breaker does not wait for it
 		log.FromContext(ctx).Error(err, "Could not escalate faults that last")
 	}
-	p.Status.OpenBreakers = 0
-	for _, b := range p.Status.Breakers {
+	p.Object.Status.OpenBreakers = 0
+	for _, b := range p.Object.Status.Breakers {
 		if b.State == v1.BreakerOpen {
-			p.Status.OpenBreakers++
+			p.Object.Status.OpenBreakers++
 		}
 	}
-	result, err := kubeclient.PatchStatus(ctx, r.Client, &old, p.RecoveryPolicy)
+	result, err := kubeclient.PatchStatus(ctx, r.Client, &old, p.Object)
 	if err != nil || result.RequeueAfter > 0 {
 		return result, err
 	}
-	r.announce(&old, p.RecoveryPolicy, changes)
-	if p.Spec.Breaker == nil && p.Spec.Escalation == nil {
+	r.announce(&old, p.Object, changes)
+	if p.Object.Spec.Breaker == nil && p.Object.Spec.Escalation == nil {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: r.Every}, nil
@@ -141,10 +141,10 @@ func (e *pass) setConditions() {
 	p := e.policy
 	ready := metav1.Condition{
 		Type: v1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1.ReasonReady, Message: "RecoveryPolicy is valid",
-		ObservedGeneration: p.Generation,
+		ObservedGeneration: p.Object.Generation,
 	}
 	effective := metav1.Condition{
-		Type: v1.ConditionEffective, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
+		Type: v1.ConditionEffective, Status: metav1.ConditionFalse, ObservedGeneration: p.Object.Generation,
 	}
 	var overruling *policy.Policy // selects all that this policy selects, and is more careful
 	for _, name := range slices.Sorted(maps.Keys(e.policies)) {
@@ -156,21 +156,21 @@ func (e *pass) setConditions() {
 	case len(p.Problems) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, v1.Message(p.Problems)
 		effective.Reason, effective.Message = v1.ReasonInvalidSpec, "an invalid policy allows no repair of what it selects"
-	case p.Spec.Paused:
+	case p.Object.Spec.Paused:
 		effective.Reason, effective.Message = v1.ReasonPaused, "spec.paused is set: no repair is made, also not by a Diagnosis"
-	case p.Spec.Mode == v1.RecoveryOff || p.Spec.Mode == v1.RecoveryObserve || p.Spec.Mode == v1.RecoveryPlan:
-		effective.Reason, effective.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s allows no repair", p.Spec.Mode)
+	case p.Object.Spec.Mode == v1.RecoveryOff || p.Object.Spec.Mode == v1.RecoveryObserve || p.Object.Spec.Mode == v1.RecoveryPlan:
+		effective.Reason, effective.Message = v1.ReasonNoRepair, fmt.Sprintf("mode %s allows no repair", p.Object.Spec.Mode)
 	case overruling != nil:
 		effective.Reason = v1.ReasonOverruled
-		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruling.Name, overruling.Spec.Mode)
+		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruling.Object.Name, overruling.Object.Spec.Mode)
 	case p.NeverOpens(e.now):
 		effective.Reason, effective.Message = v1.ReasonNeverFires, "spec.windows: no window opens in the next five years"
 	default:
 		effective.Status, effective.Reason = metav1.ConditionTrue, v1.ReasonEffective
-		effective.Message = fmt.Sprintf("mode %s holds, unless another policy is more careful", p.Spec.Mode)
+		effective.Message = fmt.Sprintf("mode %s holds, unless another policy is more careful", p.Object.Spec.Mode)
 	}
-	meta.SetStatusCondition(&p.Status.Conditions, ready)
-	meta.SetStatusCondition(&p.Status.Conditions, effective)
+	meta.SetStatusCondition(&p.Object.Status.Conditions, ready)
+	meta.SetStatusCondition(&p.Object.Status.Conditions, effective)
 }
 
 // nodeLabels returns the labels of all nodes from a list that is no older than age.

@@ -54,19 +54,19 @@ func recordOf(annotations map[string]string) *cordonRecord {
 
 // cordonFault is a fault that counts for a cordon, with the conditions of the policies that select it.
 type cordonFault struct {
-	*v1.MountFault
-	policy.Cordon
+	fault     *v1.MountFault
+	cordon    policy.Cordon
 	selecting []*policy.Policy
 }
 
 // enoughToCordon returns faults of a node that are enough for its cordon: they are of as many pods as the policies of each require.
 // The result is empty if they are not enough.
 func enoughToCordon(faults []cordonFault) []cordonFault {
-	faults = slices.SortedStableFunc(slices.Values(faults), func(a, b cordonFault) int { return cmp.Compare(a.Pods, b.Pods) })
+	faults = slices.SortedStableFunc(slices.Values(faults), func(a, b cordonFault) int { return cmp.Compare(a.cordon.Pods, b.cordon.Pods) })
 	pods, most := map[types.UID]bool{}, 0
 	for i, f := range faults {
-		pods[f.Status.Pod.UID] = true
-		if len(pods) >= f.Pods {
+		pods[f.fault.Status.Pod.UID] = true
+		if len(pods) >= f.cordon.Pods {
 			most = i + 1
 		}
 	}
@@ -79,7 +79,7 @@ func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err e
 	for i := range e.faults {
 		f := &e.faults[i]
 		recovery := f.Status.Recovery
-		if recovery == nil || !slices.Contains(recovery.Policies, e.policy.Name) || recovery.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
+		if recovery == nil || !slices.Contains(recovery.Policies, e.policy.Object.Name) || recovery.Mode == v1.RecoveryObserve || f.Status.Pod == nil {
 			continue
 		}
 		var selecting []*policy.Policy
@@ -117,7 +117,7 @@ func (r *Reconciler) cordonOne(ctx context.Context, e *pass) (held string, err e
 	if r.checks == nil {
 		r.checks = nodeChecks{}
 	}
-	for _, name := range r.checks.due(e.policy.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
+	for _, name := range r.checks.due(e.policy.Object.Name, slices.Sorted(maps.Keys(candidates)), e.now) {
 		done, why, err := r.checkAndCordon(ctx, e, name, candidates[name])
 		held = cmp.Or(held, why)
 		if done || err != nil {
@@ -133,23 +133,23 @@ func (e *pass) cordonBound(policies []*policy.Policy) string {
 		return "no node is cordoned: it would be the last one that is schedulable"
 	}
 	for _, p := range policies {
-		why, known := e.bounds[p.Name]
+		why, known := e.bounds[p.Object.Name]
 		if !known {
 			var of []string
 			for _, name := range slices.Sorted(maps.Keys(e.records)) {
 				switch c := e.records[name]; {
-				case c == nil || len(c.Policies) > 0 && !slices.Contains(c.Policies, p.Name): // an unreadable record counts for each policy
+				case c == nil || len(c.Policies) > 0 && !slices.Contains(c.Policies, p.Object.Name): // an unreadable record counts for each policy
 				case e.cordoned[name]:
 					of = append(of, name)
-				case e.oldFaultsRemain(name, c, p.Name):
+				case e.oldFaultsRemain(name, c, p.Object.Name):
 					of = append(of, name+" (uncordoned since, and faults from before remain)")
 				}
 			}
-			if most := p.Spec.Cordon().Nodes(); len(of) >= most {
-				why = fmt.Sprintf("no other node is cordoned: policy %s has cordoned %s, and its maximumNodes is %d", p.Name,
+			if most := p.Object.Spec.Cordon().Nodes(); len(of) >= most {
+				why = fmt.Sprintf("no other node is cordoned: policy %s has cordoned %s, and its maximumNodes is %d", p.Object.Name,
 					strings.Join(of[:min(len(of), 3)], ", "), most)
 			}
-			e.bounds[p.Name] = why
+			e.bounds[p.Object.Name] = why
 		}
 		if why != "" {
 			return why
@@ -189,14 +189,14 @@ func (t nodeChecks) due(policy string, names []string, now time.Time) []string {
 
 // checkAndCordon reads a node and its faults from the API server, and cordons the node if that is still due.
 func (r *Reconciler) checkAndCordon(ctx context.Context, e *pass, name string, faults []cordonFault) (done bool, held string, err error) {
-	key := checkKey(e.policy.Name, name)
+	key := checkKey(e.policy.Object.Name, name)
 	r.checks[key] = nodeCheck{e.now, r.checks[key].announced}
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
 		return false, "", client.IgnoreNotFound(err)
 	}
 	record := recordOf(node.Annotations)
-	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.oldFaultsRemain(name, record, e.policy.Name)) {
+	if node.Spec.Unschedulable || record != nil && (len(record.Policies) == 0 || e.oldFaultsRemain(name, record, e.policy.Object.Name)) {
 		return false, "", nil
 	}
 	allowed, shown, err := e.decideNow(ctx, node, faults)
@@ -216,7 +216,7 @@ func (r *Reconciler) checkAndCordon(ctx context.Context, e *pass, name string, f
 	}
 	record = &cordonRecord{Faults: podsByCode(allowed), Time: metav1.NewTime(e.now.Truncate(time.Second))}
 	for _, p := range policies {
-		record.Policies = append(record.Policies, p.Name)
+		record.Policies = append(record.Policies, p.Object.Name)
 	}
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -248,10 +248,10 @@ func policiesOf(faults []cordonFault) []*policy.Policy {
 	found := map[string]*policy.Policy{}
 	for _, f := range faults {
 		for _, p := range f.selecting {
-			found[p.Name] = p
+			found[p.Object.Name] = p
 		}
 	}
-	return slices.SortedFunc(maps.Values(found), func(a, b *policy.Policy) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(maps.Values(found), func(a, b *policy.Policy) int { return strings.Compare(a.Object.Name, b.Object.Name) })
 }
 
 // podsByCode counts pods by the codes of their faults.
@@ -262,9 +262,9 @@ func podsByCode(faults []cordonFault) map[string]int {
 	}
 	seen, counts := map[one]bool{}, map[string]int{}
 	for _, f := range faults {
-		if key := (one{f.Status.Code, f.Status.Pod.UID}); !seen[key] {
+		if key := (one{f.fault.Status.Code, f.fault.Status.Pod.UID}); !seen[key] {
 			seen[key] = true
-			counts[f.Status.Code]++
+			counts[f.fault.Status.Code]++
 		}
 	}
 	return counts

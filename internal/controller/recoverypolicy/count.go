@@ -71,7 +71,7 @@ func (c *counted) union(except string) map[string]bool {
 func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counted, error) {
 	p := e.policy
 	mine := slices.DeleteFunc(slices.Clone(e.faults), func(f v1.MountFault) bool {
-		return f.Status.Recovery == nil || !slices.Contains(f.Status.Recovery.Policies, p.Name)
+		return f.Status.Recovery == nil || !slices.Contains(f.Status.Recovery.Policies, p.Object.Name)
 	})
 	nodes, err := r.nodeLabels(ctx, nodesAge)
 	unknown := func(f v1.MountFault) bool {
@@ -87,14 +87,14 @@ func (r *Reconciler) count(ctx context.Context, e *pass) (map[breakerKey]*counte
 	sizes := map[string]int{}
 	for _, labels := range nodes {
 		if p.SelectsNode(labels) {
-			sizes[p.Spec.Breaker.Pool(labels)]++
+			sizes[p.Object.Spec.Breaker.Pool(labels)]++
 		}
 	}
 	now := r.Clock.Now()
 	counts := map[breakerKey]*counted{}
 	for i := range mine {
 		f := &mine[i].Status
-		pool, namespace := p.Spec.Breaker.Pool(nodes[f.Node]), ""
+		pool, namespace := p.Object.Spec.Breaker.Pool(nodes[f.Node]), ""
 		keys := []breakerKey{{code: f.Code, pool: pool}}
 		if f.Pod != nil {
 			namespace = mine[i].Namespace

@@ -49,11 +49,11 @@ type pass struct {
 // repairrequest makes.
 func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 	p := e.policy
-	if p.Spec.Escalation == nil {
-		meta.RemoveStatusCondition(&p.Status.Conditions, v1.ConditionEscalation)
+	if p.Object.Spec.Escalation == nil {
+		meta.RemoveStatusCondition(&p.Object.Status.Conditions, v1.ConditionEscalation)
 		return nil
 	}
-	c := metav1.Condition{Type: v1.ConditionEscalation, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation}
+	c := metav1.Condition{Type: v1.ConditionEscalation, Status: metav1.ConditionFalse, ObservedGeneration: p.Object.Generation}
 	var texts []string
 	block := func(reason, text string) {
 		if text != "" {
@@ -61,16 +61,16 @@ func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 			texts = append(texts, text)
 		}
 	}
-	automatic := p.Spec.Mode == v1.RecoveryAutomatic
+	automatic := p.Object.Spec.Mode == v1.RecoveryAutomatic
 	switch {
 	case len(p.Problems) > 0:
 		block(v1.ReasonInvalidSpec, "an invalid policy escalates nothing")
-	case p.Spec.Paused:
+	case p.Object.Spec.Paused:
 		block(v1.ReasonPaused, "spec.paused is set")
 	case !p.Acts():
-		block(v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Spec.Mode))
+		block(v1.ReasonNoRepair, fmt.Sprintf("mode %s escalates nothing", p.Object.Spec.Mode))
 	default:
-		if p.Spec.Cordon() != nil && (!automatic || r.mayCordon(ctx)) { // other modes only show which node they would cordon
+		if p.Object.Spec.Cordon() != nil && (!automatic || r.mayCordon(ctx)) { // other modes only show which node they would cordon
 			held, err := r.cordonOne(ctx, e)
 			switch {
 			case automatic && apierrors.IsForbidden(err):
@@ -83,17 +83,17 @@ func (r *Reconciler) escalate(ctx context.Context, e *pass) error {
 				block(v1.ReasonCordonHeld, held)
 			}
 		}
-		if p.Spec.Cordon() != nil && automatic {
+		if p.Object.Spec.Cordon() != nil && automatic {
 			block(v1.ReasonMissingRight, r.right.missing)
 		}
 		block(v1.ReasonEvictionRefused, e.evictionRefusal())
 	}
 	if c.Reason == "" {
 		c.Status, c.Reason = metav1.ConditionTrue, v1.ReasonEffective
-		texts = append(texts, escalates[p.Spec.Mode])
+		texts = append(texts, escalates[p.Object.Spec.Mode])
 	}
 	c.Message = strings.Join(texts, "; ")
-	meta.SetStatusCondition(&p.Status.Conditions, c)
+	meta.SetStatusCondition(&p.Object.Status.Conditions, c)
 	return nil
 }
 
@@ -118,7 +118,7 @@ func (r *Reconciler) newPass(ctx context.Context, p *policy.Policy, now time.Tim
 	for i := range policies.Items {
 		e.policies[policies.Items[i].Name] = policy.Compile(&policies.Items[i], fault.Known())
 	}
-	e.policies[p.Name] = p
+	e.policies[p.Object.Name] = p
 	return e, nil
 }
 
@@ -127,7 +127,7 @@ func (e *pass) evictionRefusal() string {
 	first, text := "", ""
 	for i := range e.faults {
 		s := &e.faults[i].Status
-		if s.Recovery == nil || s.Recovery.EvictionRefusal == "" || s.Pod == nil || !slices.Contains(s.Recovery.Policies, e.policy.Name) ||
+		if s.Recovery == nil || s.Recovery.EvictionRefusal == "" || s.Pod == nil || !slices.Contains(s.Recovery.Policies, e.policy.Object.Name) ||
 			e.now.Sub(s.Since.Time) < time.Duration(s.Recovery.EvictAfterSeconds)*time.Second {
 			continue
 		}
@@ -149,7 +149,7 @@ func (e *pass) decideNow(ctx context.Context, node *corev1.Node, faults []cordon
 	spaces := map[string]*corev1.Namespace{}
 	var automatic, some []cordonFault
 	for _, f := range faults {
-		of, pod := f.Status.Pod, &corev1.Pod{}
+		of, pod := f.fault.Status.Pod, &corev1.Pod{}
 		if err := e.reader.Get(ctx, types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, pod); client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
 		} else if err != nil || pod.UID != of.UID || pod.Spec.NodeName != node.Name || pod.DeletionTimestamp != nil {
@@ -165,13 +165,13 @@ func (e *pass) decideNow(ctx context.Context, node *corev1.Node, faults []cordon
 			}
 			spaces[pod.Namespace] = space
 		}
-		about := policy.Fault{Code: f.Status.Code, Pod: &pod.ObjectMeta, Namespace: &space.ObjectMeta, Node: &node.ObjectMeta}
+		about := policy.Fault{Code: f.fault.Status.Code, Pod: &pod.ObjectMeta, Namespace: &space.ObjectMeta, Node: &node.ObjectMeta}
 		d := policy.Decide(about, all, v1.RecoveryObserve, e.now)
 		c, ok := policy.CordonOf(d.Policies)
-		if !ok || !slices.Contains(d.Policies, e.policy) || e.now.Sub(f.Status.Since.Time) < c.After {
+		if !ok || !slices.Contains(d.Policies, e.policy) || e.now.Sub(f.fault.Status.Since.Time) < c.After {
 			continue
 		}
-		now := cordonFault{f.MountFault, c, d.Policies}
+		now := cordonFault{f.fault, c, d.Policies}
 		switch d.Mode {
 		case v1.RecoveryAutomatic:
 			automatic, some = append(automatic, now), append(some, now)
@@ -179,7 +179,7 @@ func (e *pass) decideNow(ctx context.Context, node *corev1.Node, faults []cordon
 			some = append(some, now)
 		}
 		allowed, shown = enoughToCordon(automatic), enoughToCordon(some)
-		if len(allowed) > 0 || e.policy.Spec.Mode != v1.RecoveryAutomatic && len(shown) > 0 {
+		if len(allowed) > 0 || e.policy.Object.Spec.Mode != v1.RecoveryAutomatic && len(shown) > 0 {
 			break // more pods change nothing
 		}
 	}

@@ -125,15 +125,15 @@ func (r *Reconciler) announceCordon(p *policy.Policy, node string, faults []cord
 		texts = append(texts, fmt.Sprintf("%s in %d pods", code, counts[code]))
 	}
 	for _, f := range faults {
-		after = max(after, f.After)
+		after = max(after, f.cordon.After)
 	}
-	why := fmt.Sprintf("node %s for policy %s: %s for %s", node, p.Name, strings.Join(texts, ", "), after)
+	why := fmt.Sprintf("node %s for policy %s: %s for %s", node, p.Object.Name, strings.Join(texts, ", "), after)
 	kind, reason := corev1.EventTypeWarning, eventCordoned
 	message := kubeclient.EventAdvice("Cordoned "+why+". A person uncordons it", "kubectl describe node "+node)
 	if !done {
 		kind, reason = corev1.EventTypeNormal, eventWouldCordon
-		message = kubeclient.EventAdvice("Would cordon "+why, "kubectl get rp "+p.Name+" -o yaml")
+		message = kubeclient.EventAdvice("Would cordon "+why, "kubectl get rp "+p.Object.Name+" -o yaml")
 	}
-	r.Events.Event(p.RecoveryPolicy, kind, reason, message)
+	r.Events.Event(p.Object, kind, reason, message)
 	r.Events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}, kind, reason, message) // as the kubelet names it
 }

@@ -15,8 +15,8 @@ import (
 
 // targetProbe asks about one target, in the process that can be lost.
 type targetProbe struct {
-	*question
-	*worker
+	question  *question
+	worker    *worker
 	turn      *probeTurn
 	answer    Answer
 	rootIsDir bool // the mount's root is a directory
@@ -38,11 +38,11 @@ func (p *targetProbe) probeTarget() error {
 	defer fd.Close()
 	st, err := fd.Stat(sys.StatType | sys.StatNlink | sys.StatIno) // from the cache of the kernel
 	p.rootIsDir = st.IsDir()
-	if err == nil && len(p.Below) == 0 {
+	if err == nil && len(p.question.Below) == 0 {
 		p.answer.Stat = Stat{Major: st.Major, Minor: st.Minor, Inode: st.Ino, Nlink: st.Nlink, Dir: st.IsDir()}
 		p.turn.reachMount(p.answer.Stat)
 	}
-	at, there := fd, p.askStat(fd, rootName) || len(p.Below) == 0
+	at, there := fd, p.askStat(fd, rootName) || len(p.question.Below) == 0
 	// The question may have changed the cache. A server of NFS first reports that a directory has no links any more, and
 	// only with the next call that it does not know the directory.
 	if _, err := fd.Stat(sys.StatIno); p.answer.State == Alive && clientGaveUp(err) {
@@ -50,18 +50,18 @@ func (p *targetProbe) probeTarget() error {
 	}
 	// A file system of the kernel's own that has answered may still not take writes. An error shows nothing about the file
 	// system: who may write is not the question.
-	if p.answer.State == Alive && p.Local && !p.answer.ReadOnly && p.rootIsDir {
+	if p.answer.State == Alive && p.question.Local && !p.answer.ReadOnly && p.rootIsDir {
 		p.turn.askWrite("a write to the mount's root, which changes nothing")
 		_ = fd.AskWrite()
 		p.turn.endWrite()
 	}
-	if len(p.Below) > 0 {
+	if len(p.question.Below) > 0 {
 		at, there = p.askBelow(fd)
 		defer at.Close()
 	}
 	p.turn.finish()
 	p.answer.Took = time.Since(began)
-	if p.Bind && there {
+	if p.question.Bind && there {
 		return p.tryBind(at)
 	}
 	return nil
@@ -70,15 +70,15 @@ func (p *targetProbe) probeTarget() error {
 // openMount opens the mount's root, after making sure that it is the one meant.
 func (p *targetProbe) openMount() (fd *sys.FD, err error) {
 	look := mountns.LookupForeign
-	if p.Own {
+	if p.question.Own {
 		look = func(point string) (*sys.FD, error) { return mountns.Lookup(0, point) }
 	}
 	if errors.Is(sys.HasCachedLookup.Probe(), errors.ErrUnsupported) {
 		// It would read the mount table for every question. The parent of this process has just read it.
 		look = sys.Lookup
 	}
-	err = p.inNamespace(func() (err error) {
-		fd, err = look(string(p.Point))
+	err = p.question.inNamespace(func() (err error) {
+		fd, err = look(string(p.question.Point))
 		return err
 	})
 	if err == nil {
@@ -94,14 +94,14 @@ func (p *targetProbe) openMount() (fd *sys.FD, err error) {
 // verifyMount makes sure that fd lies on the mount that was found. If the kernel
 // does not say (before 5.8), the caller finds out afterwards.
 func (p *targetProbe) verifyMount(fd *sys.FD) error {
-	mask, want := uint32(sys.StatUniqueID), p.Unique
-	if p.Unique == 0 {
-		mask, want = sys.StatMountID, uint64(p.Reused)
+	mask, want := uint32(sys.StatUniqueID), p.question.Unique
+	if p.question.Unique == 0 {
+		mask, want = sys.StatMountID, uint64(p.question.Reused)
 	}
 	stat, err := fd.Stat(mask)
 	switch {
 	case clientGaveUp(err):
-		if number, errNumber := fd.FDMountID(); errNumber == nil && number != p.Reused {
+		if number, errNumber := fd.FDMountID(); errNumber == nil && number != p.question.Reused {
 			return mount.ErrChanged
 		}
 		return err
@@ -156,7 +156,7 @@ func (p *targetProbe) readEntries(fd *sys.FD, what string, absent bool) (decided
 	dir, err := fd.OpenEntries()
 	if err == nil {
 		defer dir.Close()
-		if absent || p.Local {
+		if absent || p.question.Local {
 			asked = "entries of " + what
 			p.turn.askQuestion(asked)
 			err = dir.ReadSomeEntries()
@@ -189,11 +189,11 @@ func (p *targetProbe) askBelow(fd *sys.FD) (at *sys.FD, there bool) {
 	if p.answer.State != Alive {
 		return nil, false
 	}
-	what := fmt.Sprintf("%q beneath it", p.Below)
+	what := fmt.Sprintf("%q beneath it", p.question.Below)
 	asked := "lookup of " + what
 	p.answer.Stat = Stat{}
 	p.turn.askQuestion(asked)
-	at, err := sys.LookupBeneath(fd, string(p.Below))
+	at, err := sys.LookupBeneath(fd, string(p.question.Below))
 	if err == nil {
 		return at, p.askStat(at, what)
 	}
@@ -210,19 +210,19 @@ func (p *targetProbe) askBelow(fd *sys.FD) (at *sys.FD, there bool) {
 
 // tryBind tests whether the file of fd can be bound elsewhere. It sends no request to a file system.
 func (p *targetProbe) tryBind(fd *sys.FD) error {
-	if p.scratchError != nil {
-		p.addEvidence(describeError("a place for a trial bind", p.scratchError))
+	if p.worker.scratchError != nil {
+		p.addEvidence(describeError("a place for a trial bind", p.worker.scratchError))
 		return nil
 	}
 	dir := p.rootIsDir
-	if len(p.Below) > 0 {
+	if len(p.question.Below) > 0 {
 		dir = p.answer.Stat.Dir
 	}
 	var tree *sys.FD
-	err := p.inNamespace(func() (err error) { tree, err = sys.CloneTree(fd); return err })
+	err := p.question.inNamespace(func() (err error) { tree, err = sys.CloneTree(fd); return err })
 	if err == nil {
 		defer tree.Close()
-		err = p.scratch.TryAttach(tree, dir)
+		err = p.worker.scratch.TryAttach(tree, dir)
 	}
 	switch {
 	case err == nil:

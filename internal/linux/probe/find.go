@@ -16,7 +16,7 @@ import (
 // this process must not wait.
 func (s *pass) findMounts() {
 	s.place()
-	s.locateAll(s.Known, func(i int, state mount.State, err error) {
+	s.locateAll(s.prober.Known, func(i int, state mount.State, err error) {
 		a, want := &s.answers[i], s.targets[i].ID
 		if err == nil && want != (mount.ID{}) && (!sameMount(want, state.ID) || want.MountInfoID != 0 && want.MountInfoID != state.MountInfoID) {
 			err = &mount.ChangedError{Want: want, Found: state.ID}
@@ -76,7 +76,7 @@ func (s *pass) groupByFileSystem() {
 			continue
 		}
 		// A thread of an earlier pass may still wait on the way to the mount. This shows nothing about the mount itself.
-		if w, blocked := s.blockedWays[s.wayToMount(i)]; blocked {
+		if w, blocked := s.prober.blockedWays[s.wayToMount(i)]; blocked {
 			s.answers.setState(i, NotProbed, 0, w.String())
 			continue
 		}
@@ -86,7 +86,7 @@ func (s *pass) groupByFileSystem() {
 			// A server of FUSE for which requests wait may not answer, though it has. One that is gone answers at once.
 			c := s.fuseConnection(f.state)
 			group = &targetGroup{
-				device: device, owner: s.targets[i].Owner, answeredBefore: s.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
+				device: device, owner: s.targets[i].Owner, answeredBefore: s.prober.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
 			}
 			groups[device] = group
 			s.groups = append(s.groups, group)
@@ -101,7 +101,7 @@ func (s *pass) groupByFileSystem() {
 	}
 	// If a thread of an earlier pass still waits for the file system, this is the answer.
 	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
-		w, waits := s.waitingThreads[g.device]
+		w, waits := s.prober.waitingThreads[g.device]
 		if !waits {
 			return false
 		}
@@ -123,7 +123,7 @@ func (s *pass) takeTurns() {
 		}
 	}
 	slices.SortStableFunc(s.groups, func(a, b *targetGroup) int {
-		if slow := s.slowFileSystems[a.device]; slow != s.slowFileSystems[b.device] {
+		if slow := s.prober.slowFileSystems[a.device]; slow != s.prober.slowFileSystems[b.device] {
 			if slow {
 				return 1
 			}

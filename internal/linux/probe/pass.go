@@ -21,7 +21,7 @@ import (
 
 // pass is one call of Ask.
 type pass struct {
-	*Prober
+	prober *Prober
 	targetMounts
 	answers   answerSet
 	startTime time.Time
@@ -61,7 +61,7 @@ type lateQuestion struct {
 func (p *Prober) newPass(targets []Target) *pass {
 	control, _ := fuse.Open() // without it there are fewer hints
 	s := &pass{
-		Prober: p, targetMounts: targetMounts{targets: targets, found: make([]foundMount, len(targets)), control: control},
+		prober: p, targetMounts: targetMounts{targets: targets, found: make([]foundMount, len(targets)), control: control},
 		answers: make(answerSet, len(targets)), startTime: time.Now(),
 		lateQuestions: map[int]lateQuestion{},
 	}
@@ -106,11 +106,11 @@ func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) er
 		r.Groups = append(r.Groups, g.questions)
 		r.Bind = r.Bind || slices.ContainsFunc(g.questions, func(q question) bool { return q.Bind })
 	}
-	left := s.deadlineOrDefault() - time.Since(s.startTime)
+	left := s.prober.deadlineOrDefault() - time.Since(s.startTime)
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
-	err := cmp.Or(s.Runner, &s.ownRunner).Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
+	err := cmp.Or(s.prober.Runner, &s.prober.ownRunner).Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
 	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
 		g.lostProcess = lost
@@ -156,8 +156,8 @@ func (s *pass) readReply(text json.RawMessage) error {
 		}
 		l.overdue, l.requests = *r.Overdue, s.waitingRequests(i)
 		s.lateQuestions[i] = l
-		if s.Overdue != nil {
-			s.Overdue()
+		if s.prober.Overdue != nil {
+			s.prober.Overdue()
 		}
 	}
 	return nil
@@ -165,13 +165,13 @@ func (s *pass) readReply(text json.RawMessage) error {
 
 // settleUnanswered finds a state for every target without an answer.
 func (s *pass) settleUnanswered() {
-	clear(s.slowFileSystems)
+	clear(s.prober.slowFileSystems)
 	for _, g := range s.groups {
 		s.settleGroup(g)
 	}
 	for i := range s.answers {
 		if s.answers.awaits(i) {
-			s.answers.setState(i, NotProbed, 0, fmt.Sprintf("not asked: there was no time or no thread left within %v", s.deadlineOrDefault()))
+			s.answers.setState(i, NotProbed, 0, fmt.Sprintf("not asked: there was no time or no thread left within %v", s.prober.deadlineOrDefault()))
 		}
 	}
 }
@@ -187,7 +187,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 		case l.Way:
 			// The mount was not reached. This shows nothing about it.
 			if group.lostProcess != nil {
-				s.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(group, l)
+				s.prober.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(group, l)
 			}
 			waited := s.endTime.Sub(l.since)
 			s.answers.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
@@ -200,19 +200,19 @@ func (s *pass) settleGroup(group *targetGroup) {
 			return !s.answers.awaits(q.Target) &&
 				s.answers[q.Target].State != NotProbed
 		}) {
-			s.answeringFileSystems[group.device] = true
+			s.prober.answeringFileSystems[group.device] = true
 		}
 		return
 	}
 	late := s.lateQuestions[at]
 	s.answers[at].Stat = late.Stat
-	s.slowFileSystems[group.device] = true
-	delete(s.answeringFileSystems, group.device)
+	s.prober.slowFileSystems[group.device] = true
+	delete(s.prober.answeringFileSystems, group.device)
 	if group.lostProcess != nil {
-		s.waitingThreads[group.device] = s.waiterOf(group, late)
+		s.prober.waitingThreads[group.device] = s.waiterOf(group, late)
 	}
 	waited := s.endTime.Sub(late.since)
-	if waited < s.deadlineOrDefault()/2 {
+	if waited < s.prober.deadlineOrDefault()/2 {
 		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short for a verdict")...)
 		return
 	}

@@ -95,7 +95,7 @@ func TestMarkMakesNoOtherMount(t *testing.T) {
 
 func TestOwnersTakeTurns(t *testing.T) {
 	t.Parallel()
-	s := pass{Prober: &Prober{}}
+	s := pass{prober: &Prober{}}
 	for range 100 {
 		s.groups = append(s.groups, &targetGroup{owner: "one"})
 	}
