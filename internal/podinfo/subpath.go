@@ -38,15 +38,23 @@ func SubPathMounts(pod *corev1.Pod) []SubPathMount {
 }
 
 // FindSubPathMount returns the subPath of the pod that belongs at point. ok is false if the kubelet would not bind a subPath of this pod there:
-// another root, another pod, a container, an index or a volume that the spec does not have.
+// another root, another pod, a container, an index or a volume that the spec does not have. It is called for each bind of a pod, so it does
+// not list them all.
 func FindSubPathMount(n *kubelet.Node, pod *corev1.Pod, point string) (want SubPathMount, ok bool) {
 	s, ok := n.ParseSubPath(point)
 	if !ok || s.PodUID != string(pod.UID) {
 		return SubPathMount{}, false
 	}
-	for _, w := range SubPathMounts(pod) {
-		if w.Container == s.Container && w.Index == s.Index && (w.Volume.Name == s.Volume || Renamed(w.Volume)) {
-			return w, true
+	for _, c := range containers(pod) {
+		if c.name != s.Container || s.Index < 0 || s.Index >= len(c.mounts) {
+			continue
+		}
+		m := c.mounts[s.Index]
+		for i := len(pod.Spec.Volumes) - 1; i >= 0; i-- {
+			v := &pod.Spec.Volumes[i]
+			if v.Name == m.Name && v.Image == nil && (m.SubPath != "" || m.SubPathExpr != "") && (v.Name == s.Volume || Renamed(*v)) {
+				return SubPathMount{Container: c.name, Index: s.Index, Mount: m, Volume: *v}, true
+			}
 		}
 	}
 	return SubPathMount{}, false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -111,5 +112,28 @@ func TestFindKnowsTheWalkthrough(t *testing.T) {
 		if w, ok := FindSubPathMount(n, pod, dir+index); ok {
 			t.Errorf("at index %s: found %+v, want nothing", index, w)
 		}
+	}
+}
+
+// TestFindDoesNotListAllMounts: a pod has hundreds of subPaths, and each is looked for. The work does not grow with their square.
+func TestFindDoesNotListAllMounts(t *testing.T) {
+	n := newNode(t)
+	allocations := func(mounts int) float64 {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "29da79e5-386c-4e0d-82c1-215f93ff955d"}, Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: "data"}}, Containers: []corev1.Container{{Name: "app"}},
+		}}
+		for i := range mounts {
+			m := corev1.VolumeMount{Name: "data", MountPath: fmt.Sprint("/", i), SubPath: fmt.Sprint(i)}
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, m)
+		}
+		last := fmt.Sprintf("%s/data/app/%d", n.SubPathsDir(string(pod.UID)), mounts-1)
+		return testing.AllocsPerRun(10, func() {
+			if w, ok := FindSubPathMount(n, pod, last); !ok || w.Index != mounts-1 {
+				t.Fatalf("found %+v, %v", w, ok)
+			}
+		})
+	}
+	if few, many := allocations(150), allocations(900); many > few { // both numbers have three digits
+		t.Errorf("to find one of 900 takes %v allocations, one of 150 takes %v", many, few)
 	}
 }
