@@ -218,7 +218,9 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 type observed struct{ found chan fault.Finding }
 
 func (o observed) Found(f fault.Finding, _ time.Duration) { o.found <- f }
+func (observed) Begin(sentinel.Repair) error              { return nil }
 func (observed) Repaired(sentinel.Repair)                 {}
+func (observed) Left(sentinel.Repair)                     {}
 func (observed) Trouble(error)                            {}
 
 // observing is a guard that lets nothing be repaired.

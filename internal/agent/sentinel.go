@@ -35,6 +35,7 @@ const (
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
+		Begun: a.recorder.Begun(),
 		Binds: subpath.Sources{Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
 	}
 	if a.connections != nil {
@@ -42,7 +43,8 @@ func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfaul
 	}
 	l := &sentinelObserver{
 		mode: a.options.SentinelMode, observer: observing, log: a.manager.GetLogger().WithName("sentinel"),
-		decide: a.guard.Allowed, record: a.recorder.Add,
+		begin:    func(r sentinel.Repair) error { return a.recorder.Begin(r, a.guard.Allowed(r.Fault)) },
+		decision: a.recorder.Decision, record: a.recorder.Add, left: a.recorder.Left,
 	}
 	if host, err := os.Hostname(); a.options.PodUID != "" && err == nil { // the host of a pod has its name
 		l.logs = fmt.Sprintf("kubectl logs -n %s %s", a.options.Namespace, host)
@@ -69,8 +71,11 @@ type sentinelObserver struct {
 	detectionDelay *prometheus.HistogramVec
 	// logs is the command that shows the log; empty if that is not known.
 	logs string
-	// decide returns the decision that allowed a repair.
-	decide func(f fault.Finding) v1.Decision
+	// begin writes down that a repair is about to be done, and left that it has changed nothing.
+	begin func(r sentinel.Repair) error
+	left  func(r sentinel.Repair)
+	// decision returns the one that allowed a repair.
+	decision func(r sentinel.Repair) v1.Decision
 	// record writes a repair down, and returns the name of the Diagnosis that has it.
 	record func(r sentinel.Repair, d v1.Decision) (name string)
 	// impacts counts the faults that are present. nil: none are watched.
@@ -101,10 +106,16 @@ func (o *sentinelObserver) Found(f fault.Finding, after time.Duration) {
 	o.log.Info("Found a fault", fieldsOf(f)...)
 }
 
+// Begin is called right before a repair.
+func (o *sentinelObserver) Begin(r sentinel.Repair) error { return o.begin(r) }
+
+// Left is called with a repair that has changed nothing.
+func (o *sentinelObserver) Left(r sentinel.Repair) { o.left(r) }
+
 // Repaired is called with the result of a repair.
 func (o *sentinelObserver) Repaired(r sentinel.Repair) {
 	finding, kind, err := r.Fault, r.Action.Kind, r.Err
-	decision := o.decide(finding)
+	decision := o.decision(r)
 	fields := append(fieldsOf(finding), "origin", v1.OriginSentinel, "action", kind, "target", r.Action.Target, "mode", decision.Mode,
 		"policies", decision.Policies, "reason", decision.Reason, "calls", r.Calls, "proof", r.Proof, "diagnosis", o.record(r, decision))
 	if err != nil {

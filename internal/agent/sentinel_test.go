@@ -107,7 +107,9 @@ func TestSentinelEventsAndMetrics(t *testing.T) {
 func newTestSentinelObserver(o *observer, mode sentinel.Mode, logs string) *sentinelObserver {
 	return &sentinelObserver{
 		observer: o, mode: mode, log: logr.Discard(), logs: logs,
-		decide: func(fault.Finding) v1.Decision { return v1.Decision{Mode: string(mode), Reason: "allowed by policy p"} },
+		decision: func(sentinel.Repair) v1.Decision {
+			return v1.Decision{Mode: string(mode), Reason: "allowed by policy p"}
+		},
 		record: func(sentinel.Repair, v1.Decision) string { return "" },
 	}
 }

@@ -4,12 +4,14 @@
 // Package audit writes down the repairs of the sentinel of a node, as Diagnoses with mode Record that have ended.
 //
 // A record is on the disk before it is sent, and stays there until the API server has all of it. So neither a restart
-// nor an API server that is away loses one. Many repairs of one fault within a minute become a few records and one that
-// counts the rest. It decides about no repair, and delays none: Add never waits. At rest it does no work.
+// nor an API server that is away loses one. A repair is in a journal before it changes anything and until its record is on the disk, so
+// the end of the process loses none either: the next one finds out how it ended. Many repairs of one fault within a minute become a few records and one that
+// counts the rest. It decides about no repair. Add never waits. At rest it does no work.
 package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -65,10 +67,12 @@ type Options struct {
 // Recorder writes down repairs.
 type Recorder struct {
 	Options
-	spool *spool
-	wake  chan struct{}
+	spool   *spool
+	journal *begunJournal
+	wake    chan struct{}
 
 	mu      sync.Mutex
+	ended   []fault.Mount // of repairs that were added, and may not be on the disk
 	windows map[windowKey]*counted
 	queue   []*queued
 	room    share.Room // of the queue
@@ -113,6 +117,9 @@ func New(o Options) (*Recorder, error) {
 	}
 	r := &Recorder{Options: o, spool: &spool{root: root}, wake: make(chan struct{}, 1), windows: map[windowKey]*counted{}, room: share.Room{Places: maxQueued}}
 	left, err := r.spool.load()
+	if err == nil {
+		r.journal, err = openJournal(root, o.Boot)
+	}
 	if err != nil {
 		_ = root.Close()
 		return nil, err
@@ -126,12 +133,13 @@ func New(o Options) (*Recorder, error) {
 }
 
 // Close releases the data root. Run must have ended.
-func (r *Recorder) Close() error { return r.spool.root.Close() }
+func (r *Recorder) Close() error { return errors.Join(r.journal.file.Close(), r.spool.root.Close()) }
 
 // Add takes a repair and returns at once, with the name of the Diagnosis that will have it.
 func (r *Recorder) Add(repair sentinel.Repair, decision v1.Decision) (name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.ended = append(r.ended, *repair.Action.Mount)
 	key, now := windowKey{repair.Fault.Code, repair.Fault.Pod.Namespace}, time.Now()
 	w := r.windows[key]
 	if w == nil || now.After(w.ends) && r.flush(key, w) {
@@ -231,10 +239,12 @@ func (r *Recorder) next(retry time.Duration) time.Duration {
 	return wait
 }
 
-// persist ends the windows that are over, and saves the records that are not on the disk.
+// persist ends the windows that are over, saves the records that are not on the disk, and then closes their repairs in the journal.
 func (r *Recorder) persist() {
 	r.mu.Lock()
 	var unsaved []*v1.Diagnosis
+	ended := r.ended
+	r.ended = nil
 	now := time.Now()
 	for key, w := range r.windows {
 		if now.After(w.ends) && r.flush(key, w) {
@@ -256,5 +266,8 @@ func (r *Recorder) persist() {
 		if err := r.spool.save(d); err != nil {
 			r.Log.Error(err, "Could not put a record on the disk", "diagnosis", d.Name)
 		}
+	}
+	if err := r.journal.end(ended...); err != nil {
+		r.Log.Error(err, "Could not close repairs that are recorded")
 	}
 }

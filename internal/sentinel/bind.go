@@ -256,13 +256,15 @@ func (w *bindWatcher) repairBinds(ctx context.Context, planned []*notification) 
 			w.enqueue(n.bind)
 			err = nil
 		}
-		return "the mount table shows that this mount is gone", err
+		return bindIsGone, err
 	}
-	a.run(ctx)
+	if err := a.run(ctx); err != nil {
+		w.Observer.Trouble(err)
+	}
 	for _, n := range planned {
 		b, r := n.bind, n.repair
 		switch {
-		case r.Ended.IsZero(): // the guard has refused it
+		case r.Ended.IsZero(): // the guard has refused it, or it could not be written down
 			n.repair, b.refusedUntil = nil, n.inspectedAt.Add(refusalInterval)
 		case r.left:
 			if n.repair, b.code = nil, ""; r.Err != nil { // another mount is there by now

@@ -37,6 +37,7 @@ type bindMemory struct {
 	repairLimiters repairLimiters
 	// decisions receives when the guard may decide otherwise than before.
 	decisions <-chan struct{}
+	begun     []Repair // by an earlier process; their ends are not known
 }
 
 // bindWatcher watches the subPath binds of one kubelet. Only one goroutine uses it.
@@ -74,7 +75,13 @@ func newBindWatcher(s *Sentinel, node *kubelet.Node, memory *bindMemory, asksOnl
 	}, nil
 }
 
+// close releases the watches. It reports the repairs that wait for their turn.
 func (w *bindWatcher) close() {
+	for _, n := range w.notifications {
+		if n.repair != nil {
+			w.Observer.Repaired(*n.repair)
+		}
+	}
 	w.sources.close()
 	w.mounts.close()
 }

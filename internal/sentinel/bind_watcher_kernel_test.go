@@ -106,6 +106,9 @@ func (f *bindFixture) Repaired(r Repair) {
 	f.notifications <- fmt.Sprintf("repaired %s in %s of %s: %v", r.Fault.Code, r.Fault.Container, r.Fault.Pod.Name, r.Err)
 }
 
+func (f *bindFixture) Begin(Repair) error { return nil }
+func (f *bindFixture) Left(Repair)        {}
+
 func (f *bindFixture) Trouble(err error) { f.notifications <- "trouble: " + err.Error() }
 
 // start runs the sentinel until the test ends, or until stop is called.

@@ -6,6 +6,7 @@ package sentinel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
@@ -36,8 +38,9 @@ type Repair struct {
 	Err error
 
 	pod *corev1.Pod // of the fault
-	// left is set if nothing was changed: another process was faster, or the mount was left alone.
-	left bool
+	// left is set if nothing was changed: another process was faster, or the mount was left alone. isProven is set if the engine has had it
+	// verified.
+	left, isProven bool
 }
 
 // isRefused reports whether a repair was left alone at the last moment: another process was faster, or the mount has changed.
@@ -57,8 +60,8 @@ type attempt struct {
 	hold func(a fault.Action) (why string)
 }
 
-// run carries the repairs out. Each has its own error.
-func (a *attempt) run(ctx context.Context) {
+// run carries the repairs out. Each has its own error; that of run says why one could not be written down, and then no other begins.
+func (a *attempt) run(ctx context.Context) error {
 	plan, journal := repair.Plan{}, journal{attempt: a}
 	for _, r := range a.repairs {
 		plan.Parts = append(plan.Parts, repair.Part{Family: a.Name(), Actions: []fault.Action{r.Action}, Findings: []fault.Finding{r.Fault}})
@@ -66,6 +69,18 @@ func (a *attempt) run(ctx context.Context) {
 	}
 	engine := repair.Engine{Family: func(string) (repair.Family, bool) { return a, true }, Gate: a}
 	_, _ = engine.Execute(ctx, processor.Request{}, &plan, &journal)
+	for i, r := range a.repairs {
+		switch {
+		case r.left:
+			a.Observer.Left(*r)
+		case r.Ended.IsZero(), r.Err != nil, r.isProven:
+		case ctx.Err() != nil: // the next process finds out
+			r.Ended = time.Time{}
+		default: // another one could not be written down
+			r.Proof, r.Err = a.verify(ctx, i)
+		}
+	}
+	return journal.failed
 }
 
 // find returns the repair that has an action.
@@ -93,6 +108,7 @@ func (a *attempt) Verify(ctx context.Context, _ processor.Request, p repair.Part
 	i := a.find(p.Actions[0])
 	r := a.repairs[i]
 	r.Proof, r.Err = a.verify(ctx, i)
+	r.isProven = true
 	return processor.Result{}, r.Err
 }
 
@@ -123,10 +139,14 @@ func (a *attempt) Ended(_ context.Context, _ processor.Request, action fault.Act
 type journal struct {
 	*attempt
 	progress []fault.Applied
+	failed   error
 }
 
 // Announce implements repair.Journal.
-func (j *journal) Announce(_ context.Context, action int) error { return nil }
+func (j *journal) Announce(_ context.Context, action int) error {
+	j.failed = j.Observer.Begin(*j.repairs[action])
+	return j.failed
+}
 
 // Note implements repair.Journal.
 func (j *journal) Note(_ context.Context, e repair.End) error {
@@ -146,3 +166,51 @@ func (*journal) Verify(context.Context) error { return nil }
 
 // Progress implements repair.Journal.
 func (j *journal) Progress() []fault.Applied { return j.progress }
+
+// begunBy returns the repairs of an earlier process by one kind of action.
+func (s *Sentinel) begunBy(kind fault.ActionKind) (all []Repair) {
+	for _, r := range s.Begun {
+		if r.Action.Kind == kind {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// reportBegun reports a repair of an earlier process. If err says that it is not done, its fault is found as any other is.
+func (s *Sentinel) reportBegun(r Repair, proof string, err error) {
+	if err != nil {
+		s.Observer.Left(r)
+		return
+	}
+	r.Ended, r.Proof = time.Now(), proof+"; an earlier process of the sentinel has begun this repair"
+	s.Observer.Repaired(r)
+}
+
+// bindIsGone is the proof of the repair of a bind.
+const bindIsGone = "the mount table shows that this mount is gone"
+
+// settleBegun finds out how the repairs have ended that an earlier process has begun.
+func (w *bindWatcher) settleBegun(ctx context.Context) error {
+	if len(w.begun) == 0 {
+		return nil
+	}
+	return w.node.Do(ctx, func() error {
+		ns, err := mountns.Self()
+		if err != nil {
+			return err
+		}
+		for _, r := range w.begun {
+			err := subpath.Verify(w.node, w.Pods.PodByUID(r.Fault.Pod.UID), r.Action, nil)
+			if errors.Is(err, subpath.ErrStaleAgain) {
+				err = nil
+			}
+			if r.Action.Mount.Namespace != ns.Inode {
+				err = fmt.Errorf("the kubelet is in %s now", ns)
+			}
+			w.reportBegun(r, bindIsGone, err)
+		}
+		w.begun = nil
+		return nil
+	})
+}

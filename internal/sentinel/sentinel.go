@@ -15,7 +15,8 @@
 // later), those are left alone. Other file systems send no events: they are asked, once at first and then every few
 // minutes.
 //
-// The sentinel stores nothing on disk. After a restart it inspects everything again. It rests on inotify(7), and on the
+// Before it changes anything, its Observer writes the repair down. After a restart it looks how those have ended whose end is not
+// written down, and inspects everything again. It rests on inotify(7), and on the
 // kernel reporting IN_ATTRIB to every watch on a file when its last name is removed.
 package sentinel
 
@@ -86,8 +87,12 @@ type Observer interface {
 	// Found reports a fault once, when it is first seen. after is the age of the fault, and 0 if the kernel does not
 	// record it.
 	Found(f fault.Finding, after time.Duration)
-	// Repaired reports a repair that was tried. Found has reported the fault before.
+	// Begin writes down a repair right before it changes anything. An error forbids it.
+	Begin(r Repair) error
+	// Repaired reports a repair that has begun. Found has reported the fault before, to this process or an earlier one.
 	Repaired(r Repair)
+	// Left reports a repair that has begun, and that has changed nothing.
+	Left(r Repair)
 	// Trouble reports an error that keeps the sentinel from seeing everything. The sentinel retries on its own.
 	Trouble(err error)
 }
@@ -132,6 +137,8 @@ type Sentinel struct {
 	Connections Connections
 	// Lock keeps other programs of the node from repairs while the sentinel makes one. Nil: there are no others.
 	Lock Lock
+	// Begun are the repairs that an earlier process has begun. Their ends are not known.
+	Begun []Repair
 	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
@@ -163,7 +170,9 @@ func (s *Sentinel) Run(ctx context.Context) error {
 
 // watchBinds watches the binds until ctx is done.
 func (s *Sentinel) watchBinds(ctx context.Context) {
-	memory := &bindMemory{notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe()}
+	memory := &bindMemory{
+		notified: map[fault.Key]mount.ID{}, repairLimiters: repairLimiters{}, decisions: s.Guard.Subscribe(), begun: s.begunBy(fault.Unmount),
+	}
 	for ctx.Err() == nil {
 		err := s.watchKubelet(ctx, memory)
 		s.setStatus(fromBinds, Status{})
@@ -195,6 +204,9 @@ func (s *Sentinel) watchKubelet(ctx context.Context, memory *bindMemory) error {
 		return err
 	}
 	defer v.close()
+	if err := v.settleBegun(ctx); err != nil {
+		return err
+	}
 	return v.run(ctx)
 }
 

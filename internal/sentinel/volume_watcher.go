@@ -81,6 +81,7 @@ type volumeWatcher struct {
 	backoffs     map[fault.Key]*repairBackoff // by the location of the repairs
 	// probeErr is why the last scan could not probe any volume.
 	probeErr error
+	begun    []Repair // by an earlier process; their ends are not known
 	// lastTrouble is the last error, which is reported once.
 	lastTrouble string
 }
@@ -89,6 +90,7 @@ func newVolumeWatcher(s *Sentinel) *volumeWatcher {
 	return &volumeWatcher{
 		Sentinel: s, mounts: newMountList(), seed: maphash.MakeSeed(),
 		present: map[fault.Key]fault.Finding{}, backoffs: map[fault.Key]*repairBackoff{}, decisions: s.Guard.Subscribe(),
+		begun: s.begunBy(fault.Replace),
 	}
 }
 
@@ -98,6 +100,7 @@ func (w *volumeWatcher) run(ctx context.Context) {
 	defer tick.Stop()
 	defer w.mounts.close()
 	for ctx.Err() == nil {
+		w.settleBegun(ctx)
 		err := w.onTick(ctx)
 		w.reportTrouble(ctx, cmp.Or(err, w.probeErr))
 		select {
@@ -107,6 +110,22 @@ func (w *volumeWatcher) run(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// settleBegun finds out how the repairs have ended that an earlier process has begun. If the volumes cannot be looked at, it is called
+// again at the next tick.
+func (w *volumeWatcher) settleBegun(ctx context.Context) {
+	w.begun = slices.DeleteFunc(w.begun, func(r Repair) bool {
+		proof, err := w.Volumes.Verify(ctx, []fault.Action{r.Action})
+		if err != nil {
+			return false
+		}
+		if !proof.Healed {
+			err = errors.New(strings.Join(proof.NotHealed, "; "))
+		}
+		w.reportBegun(r, strings.Join(proof.Evidence, "; "), err)
+		return true
+	})
 }
 
 // reportTrouble reports an error to the observer once for as long as it stays the same.
@@ -290,7 +309,10 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	}
 	a.verify = w.proofs(a.repairs)
 	w.heartbeat()
-	a.run(ctx)
+	if err := a.run(ctx); err != nil {
+		w.Observer.Trouble(err)
+		failed = true
+	}
 	for _, r := range a.repairs {
 		if r.Ended.IsZero() {
 			continue

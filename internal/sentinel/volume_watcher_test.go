@@ -79,6 +79,8 @@ func (d *deadVolumes) totalRepairs() (n int) {
 func (d *deadVolumes) PodByUID(string) *corev1.Pod        { return &d.pod }
 func (d *deadVolumes) Found(fault.Finding, time.Duration) { d.found++ }
 func (d *deadVolumes) Repaired(Repair)                    { d.repaired++ }
+func (d *deadVolumes) Begin(Repair) error                 { return nil }
+func (d *deadVolumes) Left(Repair)                        {}
 func (d *deadVolumes) Trouble(err error)                  { d.trouble = append(d.trouble, err.Error()) }
 func (d *deadVolumes) watcher() *volumeWatcher {
 	return newVolumeWatcher(&Sentinel{Mode: Automatic, Guard: always{Automatic}, Pods: d, Observer: d, Volumes: d})
@@ -118,6 +120,60 @@ func TestRepairsLeaveTimeForPolls(t *testing.T) {
 			t.Errorf("%d repairs of %d places, up to %s without a poll of connections", d.totalRepairs(), len(d.applied), longest)
 		}
 	})
+}
+
+// judgedVolumes is deadVolumes whose proofs are given.
+type judgedVolumes struct {
+	*deadVolumes
+	proofs []volume.Proof // none left: the volumes cannot be looked at
+	begun  int
+	left   []string // mount points
+	proven []string
+}
+
+func (j *judgedVolumes) Verify(context.Context, []fault.Action) (volume.Proof, error) {
+	if len(j.proofs) == 0 {
+		return volume.Proof{}, errors.New("no kubelet")
+	}
+	proof := j.proofs[0]
+	j.proofs = j.proofs[1:]
+	return proof, nil
+}
+
+func (j *judgedVolumes) Begin(Repair) error {
+	j.begun++
+	return errors.New("disk is full")
+}
+func (j *judgedVolumes) Left(r Repair) { j.left = append(j.left, r.Action.Mount.Point) }
+func (j *judgedVolumes) Repaired(r Repair) {
+	j.proven = append(j.proven, r.Action.Mount.Point+": "+r.Proof)
+}
+
+// TestBegunRepairsOfVolumesAreSettled: a repair of an earlier process is reported if the volume is healed, and else left; as long as the
+// volumes cannot be looked at, neither. A repair that cannot be written down is not made.
+func TestBegunRepairsOfVolumesAreSettled(t *testing.T) {
+	t.Parallel()
+	j := &judgedVolumes{deadVolumes: newDeadVolumes(2)}
+	s := &Sentinel{Mode: Automatic, Guard: always{Automatic}, Pods: j, Observer: j, Volumes: j}
+	for _, point := range []string{"/a", "/b"} {
+		s.Begun = append(s.Begun, Repair{Action: fault.Action{Kind: fault.Replace, Mount: &fault.Mount{Point: point}}})
+	}
+	s.Begun = append(s.Begun, Repair{Action: fault.Action{Kind: fault.Unmount, Mount: &fault.Mount{Point: "/bind"}}})
+	w := newVolumeWatcher(s)
+	w.settleBegun(t.Context())
+	if len(w.begun) != 2 || len(j.left)+len(j.proven) > 0 {
+		t.Errorf("without a look: %d are not settled, left %q, repaired %q", len(w.begun), j.left, j.proven)
+	}
+	j.proofs = []volume.Proof{{Healed: true, Evidence: []string{"it answers"}}, {NotHealed: []string{"it is dead"}}}
+	w.settleBegun(t.Context())
+	w.settleBegun(t.Context())
+	if want := "/a: it answers; an earlier process of the sentinel has begun this repair"; len(w.begun) > 0 || !slices.Equal(j.left, []string{"/b"}) ||
+		!slices.Equal(j.proven, []string{want}) {
+		t.Errorf("%d are not settled, left %q, repaired %q", len(w.begun), j.left, j.proven)
+	}
+	if err := w.scan(t.Context()); err != nil || j.begun == 0 || j.totalRepairs() > 0 || len(j.trouble) != 1 {
+		t.Errorf("%d have begun and %d were made: %v, %q", j.begun, j.totalRepairs(), err, j.trouble)
+	}
 }
 
 // TestFailedRepairEndsPlan: if the driver's daemon hangs again, each repair would wait for it.
