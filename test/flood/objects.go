@@ -49,7 +49,7 @@ var Kinds = map[string]func(i int) client.Object{
 			OperationSet: "none", NodeName: fakenode.NodeName,
 			Parameters: map[string]string{"p": strings.Repeat("x", v1.MaxParameterCharacters-1)},
 		}}
-		d.Namespace, d.Name, d.Labels = Namespace, fmt.Sprint("d-", i), manyLabels()
+		d.Namespace, d.Name, d.Labels = Namespace, fmt.Sprintf("d-%03d", i), manyLabels()
 		d.Labels[v1.LabelNode] = fakenode.NodeName // as if no policy refused it
 		return d
 	},
@@ -57,21 +57,21 @@ var Kinds = map[string]func(i int) client.Object{
 		f := &v1.MountFault{Status: v1.MountFaultStatus{
 			Code: "StaleSubPath", Node: fakenode.NodeName, Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
 		}}
-		f.Namespace, f.Name, f.Labels = Namespace, fmt.Sprint("f-", i), manyLabels()
+		f.Namespace, f.Name, f.Labels = Namespace, fmt.Sprintf("f-%03d", i), manyLabels()
 		return f
 	},
 	"approvals": func(i int) client.Object {
 		a := &v1.RecoveryApproval{Spec: v1.RecoveryApprovalSpec{
-			Diagnosis: v1.ApprovedDiagnosis{Name: fmt.Sprint("d-", i)}, PlanHash: strings.Repeat("0a", 32),
+			Diagnosis: v1.ApprovedDiagnosis{Name: fmt.Sprintf("d-%03d", i)}, PlanHash: strings.Repeat("0a", 32),
 		}}
-		a.Namespace, a.Name, a.Labels = Namespace, fmt.Sprint("a-", i), manyLabels()
+		a.Namespace, a.Name, a.Labels = Namespace, fmt.Sprintf("a-%03d", i), manyLabels()
 		return a
 	},
 	"events": func(i int) client.Object {
 		e := &corev1.Event{Reason: "Failed", Message: "volume-subpaths", Type: corev1.EventTypeWarning, FirstTimestamp: metav1.Now(), LastTimestamp: metav1.Now()}
-		e.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: Namespace, Name: fmt.Sprint("env-", i)}
+		e.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: Namespace, Name: fmt.Sprintf("env-%03d", i)}
 		e.Source = corev1.EventSource{Component: "kubelet", Host: fakenode.NodeName}
-		e.Namespace, e.Name, e.Labels = Namespace, fmt.Sprint("e-", i), manyLabels()
+		e.Namespace, e.Name, e.Labels = Namespace, fmt.Sprintf("e-%03d", i), manyLabels()
 		return e
 	},
 }
@@ -87,7 +87,7 @@ func manyLabels() map[string]string {
 
 func podWith(i int, kind string, change func(*corev1.Container)) *corev1.Pod {
 	p := &corev1.Pod{}
-	p.Namespace, p.Name = Namespace, fmt.Sprint(kind, "-", i)
+	p.Namespace, p.Name = Namespace, fmt.Sprintf("%s-%03d", kind, i)
 	p.Spec.NodeName, p.Spec.Containers = fakenode.NodeName, []corev1.Container{{Name: "c", Image: "i"}}
 	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	change(&p.Spec.Containers[0])

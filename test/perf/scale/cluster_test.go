@@ -50,7 +50,7 @@ type large struct {
 	client client.Client
 	config *rest.Config
 	set    *kubernetes.Clientset
-	etcd   string // URL
+	env    *apitest.Env
 }
 
 func newLarge(b *testing.B) *large {
@@ -63,7 +63,7 @@ func newLarge(b *testing.B) *large {
 	must(b, err)
 	set, err := kubernetes.NewForConfig(config)
 	must(b, err)
-	return &large{Node: node, client: c, config: config, set: set, etcd: env.Etcd}
+	return &large{Node: node, client: c, config: config, set: set, env: env}
 }
 
 // each calls make for 0 to n-1, several at once.

@@ -6,12 +6,9 @@
 package scale
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/test/apitest"
 )
 
 // batch is how many objects one transaction of etcd writes; it allows 128.
@@ -37,7 +35,7 @@ func (l *large) fill(b *testing.B) {
 	must(b, client.IgnoreAlreadyExists(l.client.Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: past}})))
 	stored := l.stored(b, l.firstEnded(b))
 	each(b, (*ended+batch-1)/batch, func(ctx context.Context, i int) error {
-		var puts []any
+		var copies []apitest.Stored
 		for n := i * batch; n < min(*ended, (i+1)*batch); n++ {
 			d := stored.DeepCopy()
 			d.Name, d.Spec.NodeName, d.UID = endedName(n), nodeName(n%*nodes), uuid.NewUUID()
@@ -46,9 +44,9 @@ func (l *large) fill(b *testing.B) {
 			if err != nil {
 				return err
 			}
-			puts = append(puts, map[string]any{"requestPut": map[string]any{"key": []byte(endedKey(n)), "value": value}})
+			copies = append(copies, apitest.Stored{Key: []byte(endedKey(n)), Value: value})
 		}
-		return l.callEtcd(ctx, "txn", map[string]any{"success": puts}, nil)
+		return l.env.WriteEtcd(ctx, copies...)
 	})
 	b.Logf("filled with %d nodes and %d ended Diagnoses in %s", *nodes, *ended, time.Since(began).Round(time.Second))
 }
@@ -78,40 +76,12 @@ func (l *large) firstEnded(b *testing.B) types.UID {
 // stored is the first Diagnosis as etcd has it.
 func (l *large) stored(b *testing.B, uid types.UID) *v1.Diagnosis {
 	b.Helper()
-	var found struct{ Kvs []struct{ Value []byte } }
-	must(b, l.callEtcd(b.Context(), "range", map[string]any{"key": []byte(endedKey(0))}, &found))
-	if len(found.Kvs) != 1 {
-		b.Fatalf("etcd has %d objects at %q, want 1", len(found.Kvs), endedKey(0))
-	}
+	found, err := l.env.ReadEtcd(b.Context(), endedKey(0))
+	must(b, err)
 	d := &v1.Diagnosis{}
-	must(b, json.Unmarshal(found.Kvs[0].Value, d))
+	must(b, json.Unmarshal(found.Value, d))
 	if d.UID != uid {
 		b.Fatalf("UID %q at %q, want %q", d.UID, endedKey(0), uid)
 	}
 	return d
-}
-
-// callEtcd calls a method of etcd's JSON gateway.
-func (l *large) callEtcd(ctx context.Context, method string, request, response any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, l.etcd+"/v3/kv/"+method, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(post)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd %s: %s: %.500s: %w", method, answer.Status, text, err)
-	}
-	if response == nil {
-		return nil
-	}
-	return json.Unmarshal(text, response)
 }
