@@ -97,7 +97,6 @@ var conditions = map[string]string{
 	"internal/kubelog/wordings.go":            "the words of the kubelet and the kernel about each fault",
 	"internal/lint/lint.go":                   "the fault that each risk becomes",
 	"internal/sentinel/bind.go":               "the repair of stale binds",
-	"internal/sentinel/status.go":             "the count of directories that are left",
 	"internal/podinfo/finding.go":             "the place of a socket that a judge looks for",
 	"internal/cli/node/probe.go":              "the judge of one path",
 	"internal/cli/node/release.go":            "the verb of one fault",

@@ -19,6 +19,7 @@ import (
 	"kubediag.org/kubediag/internal/audit"
 	"kubediag.org/kubediag/internal/builtin"
 	"kubediag.org/kubediag/internal/builtin/registry"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/guard"
@@ -43,6 +44,7 @@ type agent struct {
 	kubelet     *kubelet.Finder
 	volumes     *volume.Inspector
 	orphans     *orphan.Inspector
+	devices     *device.Inspector
 	connections *fuse.Control // nil if the kernel reports nothing
 
 	runs     *activeRuns
@@ -114,7 +116,7 @@ func (a *agent) newRunner(o *observer) (*pipeline.Runner, error) {
 		return nil, err
 	}
 	deps := registry.Deps{
-		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Evictor: evictor, Lister: a.pods, Claims: a.pods,
+		Pods: a.pods, Kubelet: a.kubelet, Volumes: a.volumes, Orphans: a.orphans, Devices: a.devices, Evictor: evictor, Lister: a.pods,
 		IdleFile: filepath.Join(a.options.DataRoot, idleFile),
 	}
 	if a.connections != nil {

@@ -17,7 +17,7 @@ var (
 	faultsPresent = metric.Declaration{
 		Name: "kubediag_faults", Kind: metric.Gauge, Labels: []metric.Label{{Name: "code"}},
 		Help: "Faults that the sentinel sees on the node now, by code.",
-		More: "A fault that cannot be judged any more stays counted. HeldDevice is not included; a Diagnosis or `kubediag holders` finds it",
+		More: "A fault that cannot be judged any more stays counted",
 	}
 	faultsByImpact = metric.Declaration{
 		Name: "kubediag_faults_by_impact", Kind: metric.Gauge,

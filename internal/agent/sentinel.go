@@ -35,7 +35,7 @@ const (
 func (a *agent) newSentinel(observing *observer) (*sentinel.Sentinel, *mountfault.Writer, error) {
 	s := &sentinel.Sentinel{
 		Mode: a.options.SentinelMode, Guard: a.guard, Kubelet: a.kubelet, Pods: a.pods, Volumes: a.volumes, Orphans: a.orphans, Lock: a.repairs,
-		Begun: a.recorder.Begun(),
+		Begun: a.recorder.Begun(), Looks: a.looks(),
 		Binds: subpath.Sources{Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket}},
 	}
 	if a.connections != nil {

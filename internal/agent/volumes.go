@@ -17,16 +17,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubeclient"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// newVolumes makes the judges of volumes and of directories of pods. There is one of each, for the sentinel and all
+// newVolumes makes the judges of volumes, of directories of pods and of devices. There is one of each, for the sentinel and all
 // processors: it remembers which file systems hang, and bounds the processes that wait for them.
 func (a *agent) newVolumes(ctx context.Context) (err error) {
 	if err := follow(ctx, a.manager.GetCache(), &corev1.Pod{}, a.pods.replacePod); err != nil {
@@ -39,6 +41,10 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	}
 	a.orphans = &orphan.Inspector{
 		Kubelet: a.kubelet, Pods: a.pods, Runtime: runtime, Cache: a.pods, MinimumAge: a.options.OrphanMinimumAge,
+	}
+	runner := &subprocess.Runner{}
+	a.devices = &device.Inspector{
+		Kubelet: a.kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: runtime, Pods: a.pods, Claims: a.pods, Runner: runner,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")

@@ -47,6 +47,7 @@ var (
 	alertsOfVolumes = []string{"VolumeBroken", "ManyVolumesDead"}
 	alertsOfStarts  = []string{"ContainerCannotStart"}
 	alertsOfOrphans = []string{"VolumesLeftBehind"}
+	alertsOfDevices = []string{"DeviceHeld"}
 )
 
 // Known returns the catalogue of kubediag. Nothing changes it.
@@ -139,6 +140,7 @@ func heldDevice() Entry {
 		Searches:  []Search{SearchDevices},
 		Operation: "held-device-recover",
 		Actions:   []ActionKind{Unmount, Detach},
+		Alerts:    alertsOfDevices,
 
 		Impact:  always(ImpactDetach),
 		Fact:    always("the device is still mounted elsewhere"),
@@ -151,7 +153,7 @@ func heldDevice() Entry {
 		NoPlan: "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",
 		Next:   "end what uses the device, or unmount it where it is held; kubediag holders, on the node, shows where",
 
-		Without: []string{"Alerts", "Loss"}, // nothing watches devices, and no mount is replaced
+		Without: []string{"Loss"}, // no mount is replaced
 	}
 }
 

@@ -95,14 +95,6 @@ func Searches() []Search {
 	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans}
 }
 
-// watched are the searches that the sentinel makes all the time, without a Diagnosis.
-var watched = map[Search]bool{
-	SearchSubPaths: true, SearchVolumes: true, SearchOrphans: true, SearchSources: false, SearchDevices: false,
-}
-
-// Watched reports whether the sentinel makes the search all the time, without a Diagnosis.
-func (s Search) Watched() bool { return watched[s] }
-
 // Entry says all that depends on the code of a fault. The program makes its lists of codes from the entries.
 type Entry struct {
 	Code     Code

@@ -49,12 +49,13 @@ func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.Namespac
 	groups := map[fault.Key][]*sentinel.Fault{}
 	for _, f := range present {
 		s := f.Key().Subject()
+		s.Place = f.Details.Device // each is a subject
 		groups[s] = append(groups[s], f)
 	}
 	found := map[types.NamespacedName]*candidate{}
 	for s, group := range groups {
 		var pod *corev1.Pod
-		if group[0].Details.Path == "" {
+		if d := group[0].Details; d.Path == "" && d.Device == "" {
 			if pod = b.Pods.PodByUID(group[0].Pod.UID); pod == nil {
 				continue
 			}
@@ -99,7 +100,7 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Recovery: recovery,
 		Since: metav1.NewTime(since.Truncate(time.Second)),
 	}}
-	if !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
+	if pod != nil && !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {
 		mountFault.Status.Container = first.Container
 	}
 	if p := cmp.Or(d.HeldBy, d.Daemon); p != nil {
@@ -136,10 +137,11 @@ func (c *candidate) object(u underway) *v1.MountFault {
 }
 
 // place gives an object its name, its namespace and its owner. The name is made of the same parts as in older releases, so that an
-// object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone.
+// object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone. A device that is held is no
+// pod's: the pod that holds it is not the one that it hurts.
 func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s fault.Key, first *sentinel.Fault) {
-	base, volume := b.Node, ""
-	mountFault.Namespace, mountFault.Status.Target = b.Namespace, first.Details.Path
+	base, volume, target := b.Node, "", cmp.Or(first.Details.Path, first.Details.Device)
+	mountFault.Namespace, mountFault.Status.Target = b.Namespace, target
 	if pod != nil {
 		base, volume = pod.Name, first.Volume
 		mountFault.Namespace, mountFault.Status.Target = pod.Namespace, pod.Name
@@ -147,7 +149,7 @@ func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s faul
 		mountFault.Status.Workload = workloadOf(pod)
 		mountFault.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}}
 	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{b.Node, string(s.Code), first.Pod.UID, s.Container, volume, first.Details.Path}, "\x00")))
+	sum := sha256.Sum256([]byte(strings.Join([]string{b.Node, string(s.Code), s.PodUID, s.Container, volume, target}, "\x00")))
 	mountFault.Name = nameOf(base, hex.EncodeToString(sum[:5]))
 	mountFault.Labels = map[string]string{v1.LabelNode: v1.NodeLabelValue(b.Node)}
 }

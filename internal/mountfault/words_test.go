@@ -16,6 +16,7 @@ import (
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -74,6 +75,28 @@ func TestObjectOfTheNode(t *testing.T) {
 		s.Target != dir || s.Commands[0].Line != "kubediag recover u1" || s.Commands[1].Line != "find "+dir+" -xdev -ls" || s.Impact != v1.ImpactCleanup || s.Heal != v1.HealSafe ||
 		s.Summary != dir+": the pod is gone and its directory is left" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestObjectOfADevice: each device that is held is one fault of the node, also if the pod that holds it is known.
+func TestObjectOfADevice(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	p := n.pod("exporter")
+	held := func(device, point string) *sentinel.Fault {
+		return &sentinel.Fault{Finding: fault.Finding{
+			Code: fault.HeldDevice, Pod: podinfo.PodOf(p), Container: "app", Volume: "data", Mount: fault.Mount{Point: point, Namespace: 7},
+			Details: fault.Details{Device: device, Place: fault.PlaceDevice, Repair: fault.Unmount},
+		}}
+	}
+	got := n.only(t, held("rbd3", "/a"), held("rbd3", "/b"))
+	if s := got.Status; got.Namespace != "kubediag" || !strings.HasPrefix(got.Name, "n1-") || got.OwnerReferences != nil || s.Pod != nil || s.Container != "" ||
+		s.Target != "rbd3" || s.Device != "rbd3" || s.Impact != v1.ImpactDetach || s.Heal != v1.HealSafe || s.Evidence[0] != "mounts with this fault: 2" ||
+		s.Summary != "rbd3: the device is still mounted elsewhere" {
+		t.Errorf("%+v", got)
+	}
+	if found := n.Writer.objects.candidates([]*sentinel.Fault{held("rbd3", "/a"), held("rbd4", "/a")}); len(found) != 2 {
+		t.Errorf("%d objects of two devices", len(found))
 	}
 }
 

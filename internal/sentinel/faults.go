@@ -43,11 +43,16 @@ const (
 	fromBinds source = iota
 	fromVolumes
 	fromOrphans
+	fromSources
+	fromDevices
 	sourceCount
 )
 
 // searches are those of each source.
-var searches = [sourceCount]fault.Search{fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans}
+var searches = [sourceCount]fault.Search{
+	fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans,
+	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices,
+}
 
 // Codes lists the codes of a catalogue that the sentinel finds, in order.
 func Codes(known fault.Catalogue) []fault.Code { return known.FoundBy(searches[:]...) }
@@ -86,6 +91,8 @@ func (s *Sentinel) hasSource(from source) bool {
 		return s.Volumes != nil
 	case fromOrphans:
 		return s.Orphans != nil
+	case fromSources, fromDevices:
+		return s.Looks[searches[from]] != nil
 	}
 	return true
 }

@@ -49,12 +49,12 @@ func TestFaultsAreUnknownUntilScanned(t *testing.T) {
 	expect(4, 2)
 }
 
-// TestWatchedSearches: the catalogue says which searches the sentinel makes, for programs that do not have the sentinel.
-func TestWatchedSearches(t *testing.T) {
+// TestSearchesOfTheSentinel: it makes all that there are.
+func TestSearchesOfTheSentinel(t *testing.T) {
 	t.Parallel()
 	for _, s := range fault.Searches() {
-		if got := slices.Contains(searches[:], s); got != s.Watched() {
-			t.Errorf("%s: the sentinel makes it: %v, the catalogue says %v", s, got, s.Watched())
+		if !slices.Contains(searches[:], s) {
+			t.Errorf("%s: the sentinel does not make it", s)
 		}
 	}
 }
@@ -96,8 +96,8 @@ func TestAddedFaultIsWatched(t *testing.T) {
 	t.Parallel()
 	for _, s := range fault.Searches() {
 		known := append(slices.Clone(fault.Known()), fault.Entry{Code: "Example", Searches: []fault.Search{s}})
-		if got := slices.Contains(Codes(known), "Example"); got != s.Watched() {
-			t.Errorf("found by %s: watched %v", s, got)
+		if !slices.Contains(Codes(known), "Example") {
+			t.Errorf("found by %s, and not watched", s)
 		}
 	}
 }

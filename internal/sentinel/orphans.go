@@ -25,10 +25,9 @@ type Orphans interface {
 	GoneDirectories(ctx context.Context, uids []string) (map[string]bool, error)
 }
 
-// The first survey, the time between two surveys, and the time between two checks of the disk. A directory that is left
+// The time between two surveys, and the time between two checks of the disk. A directory that is left
 // behind does no harm at once. A survey asks the API server; a check only reads the disk.
 const (
-	orphanFirstDelay     = 30 * time.Second
 	orphanSurveyInterval = 10 * time.Minute
 	orphanCheckInterval  = time.Minute
 )
@@ -42,7 +41,7 @@ func jitter(d time.Duration) time.Duration { return d - rand.N(d/5) }
 // watchOrphans counts the directories of pods that are gone, and notifies the observer of each once.
 func (s *Sentinel) watchOrphans(ctx context.Context) {
 	counted, surveyed := map[string]*Fault{}, false // by the UID of the pod
-	next, backoff := time.Now().Add(orphanFirstDelay), orphanBackoff
+	next, backoff := time.Now().Add(firstDelay), orphanBackoff
 	for {
 		select {
 		case <-ctx.Done():

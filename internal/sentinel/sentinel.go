@@ -33,6 +33,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 // Mode is how the sentinel handles the faults that it finds.
@@ -141,6 +142,8 @@ type Sentinel struct {
 	Begun []Repair
 	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
+	// Looks are the searches that are made from time to time: SearchSources and SearchDevices. Their faults are reported.
+	Looks map[fault.Search]mountstate.Inspector
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()
 
@@ -162,6 +165,11 @@ func (s *Sentinel) Run(ctx context.Context) error {
 	}
 	if s.Orphans != nil {
 		group.Go(func() { s.watchOrphans(ctx) })
+	}
+	for from := range intervals {
+		if inspector := s.Looks[searches[from]]; inspector != nil {
+			group.Go(func() { s.lookAgain(ctx, from, inspector) })
+		}
 	}
 	s.watchBinds(ctx)
 	group.Wait()

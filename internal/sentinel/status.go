@@ -45,8 +45,10 @@ func (s *Sentinel) Status() Status {
 	status := *binds
 	status.Present = map[fault.Code]int{}
 	maps.Copy(status.Present, binds.Present)
-	if orphans := len(s.reports[fromOrphans].faults); orphans > 0 {
-		status.Present[fault.OrphanedPodVolumes] = orphans
+	for _, from := range []source{fromOrphans, fromSources, fromDevices} {
+		for _, f := range s.reports[from].faults {
+			status.Present[f.Code]++
+		}
 	}
 	if s.Volumes != nil {
 		status.Watching = status.Watching && volumes.Watching

@@ -267,7 +267,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 		}
 		return nil
 	})
-	expect(t, p.call(t, 0, "faults", home), `^✓ No fault is known in namespace default\. All namespaces: kubectl kubediag faults -A\nNot watched: .*HeldDevice`)
+	expect(t, p.call(t, 0, "faults", home), `^✓ No fault is known in namespace default\. All namespaces: kubectl kubediag faults -A\n$`)
 	watch := p.start(t, "faults", "-A", "-w", home)
 	watch.await(t, `^✓ No fault is known in all namespaces`)
 	p.Break(t, 1)

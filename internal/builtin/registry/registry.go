@@ -47,8 +47,6 @@ type Deps struct {
 	Volumes *volumefault.Inspector
 	// Devices judges devices. Nil: one of its own.
 	Devices *devicefault.Inspector
-	// Claims knows the claims of pods. Nil: only what the kubelet has on the node shows which volumes a pod has.
-	Claims devicefault.Claims
 	// Evictor evicts pods. Nil: no pod is evicted.
 	Evictor repair.Evictor
 	// Connections returns the times at which FUSE connections were made. Nil: they are not known.
@@ -83,7 +81,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if inspector == nil {
 		inspector = &devicefault.Inspector{
 			Kubelet: d.Kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: d.Owners, Pods: d.Pods,
-			Claims: d.Claims, Runner: runner,
+			Runner: runner,
 		}
 	}
 	if d.Orphans == nil {

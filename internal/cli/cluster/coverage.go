@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,7 +19,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/fault"
 )
 
 // defaultHome is the namespace that kubediag is installed in if no flag says another.
@@ -232,27 +230,4 @@ func (w watchCheck) nodeNames(ctx context.Context) (names []string, err error) {
 		names = append(names, list.Items[i].Name)
 	}
 	return names, nil
-}
-
-// unwatchedText names the faults that the agents do not look for by themselves, and the verb that does.
-func unwatchedText() string {
-	names := map[fault.Search]string{
-		fault.SearchSources: "sources on the host of containers that have not started", fault.SearchDevices: "held devices",
-		fault.SearchSubPaths: "subPath binds", fault.SearchVolumes: "volumes", fault.SearchOrphans: "directories of pods that are gone",
-	}
-	var kinds []string
-	for _, s := range fault.Searches() {
-		if s.Watched() {
-			continue
-		}
-		var codes []string
-		for _, code := range fault.Known().FoundBy(s) {
-			codes = append(codes, string(code))
-		}
-		kinds = append(kinds, names[s]+" ("+strings.Join(codes, ", ")+")")
-	}
-	if len(kinds) == 0 {
-		return ""
-	}
-	return "Not watched: " + strings.Join(kinds, "; ") + ". " + Name + " run pod/NAME, node/NAME or DEVICE@NODE looks for them."
 }

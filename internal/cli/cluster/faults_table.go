@@ -61,7 +61,7 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 	if len(next) > 0 {
 		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
 	}
-	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) + "\n" + v.limitsText() +
+	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) +
 		"\nNext:\n" + v.screen.Hints(v.nextHints(rows), nil))
 }
 
@@ -75,7 +75,7 @@ func (v faultsView) noneText(where, namespace string) string {
 	if namespace != "" {
 		note += " All namespaces: " + v.api.commandLine("faults", "-A")
 	}
-	text := v.problemsText() + v.screen.Marked("", mark, colour, note) + v.limitsText()
+	text := v.problemsText() + v.screen.Marked("", mark, colour, note)
 	if len(v.problems) > 0 {
 		text += "\nNext:\n" + v.screen.Hints([]terminal.Hint{{Line: v.api.commandLine(append([]string{"doctor"}, homeFlags(v.home)...)...), Purpose: "checks the agents and the manager"}}, nil)
 	}
@@ -88,11 +88,6 @@ func (v faultsView) problemsText() (text string) {
 		text += v.screen.Marked("", "!", terminal.Yellow, problem)
 	}
 	return text
-}
-
-// limitsText names the faults that no agent looks for all the time.
-func (v faultsView) limitsText() string {
-	return v.screen.Paint(terminal.Dim, strings.TrimSuffix(v.screen.Wrap("", unwatchedText(), 2), "\n")) + "\n"
 }
 
 // groupRows groups faults that are sorted. The order of the rows is that of their first faults.

@@ -62,9 +62,6 @@ StaleSubPath        next start  safe    shop/web ×2                            
 OrphanedPodVolumes  cleanup     safe    /var/lib/kubelet/pods/0f…626d-4a4b-9e2d-c4b2455e3586          worker-7  60s
     the file was replaced
 
-Not watched: sources on the host of containers that have not started (MissingBindSource, SourceTypeMismatch); held
-  devices (HeldDevice). kubectl kubediag run pod/NAME, node/NAME or DEVICE@NODE looks for them.
-
 Next:
   kubectl get mf -n shop trainer-1-1a2b -o yaml --context=prod    # evidence, plan and commands of the first
   kubectl kubediag run pod/web-a -n shop --context=prod           # its plan; it asks before it heals
@@ -119,15 +116,13 @@ func TestFaultsFitTheScreen(t *testing.T) {
 // TestNoFaults: a list without faults has its tick only if every node is watched.
 func TestNoFaults(t *testing.T) {
 	t.Parallel()
-	const limits = "Not watched: sources on the host of containers that have not started (MissingBindSource, SourceTypeMismatch); " +
-		"held devices (HeldDevice). kubectl kubediag run pod/NAME, node/NAME or DEVICE@NODE looks for them.\n"
 	none := faultsView{api: &client{}, now: noon, home: "elsewhere"}
-	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"+limits; got != want {
+	if got, want := none.listText(nil, "shop"), "✓ No fault is known in namespace shop. All namespaces: kubectl kubediag faults -A\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	none.problems = []string{"1 of 1 nodes is not watched: node-1 (agent silent for 3m)"}
 	want := "! 1 of 1 nodes is not watched: node-1 (agent silent for 3m)\n! No fault is known in all namespaces, but that counts only for nodes that are watched.\n" +
-		limits + "\nNext:\n  kubectl kubediag doctor --kubediag-namespace=elsewhere  # checks the agents and the manager\n"
+		"\nNext:\n  kubectl kubediag doctor --kubediag-namespace=elsewhere  # checks the agents and the manager\n"
 	if got := none.listText(nil, ""); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

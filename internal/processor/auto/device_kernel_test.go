@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/device/devicetest"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/pipeline"
@@ -45,7 +46,9 @@ func runAuto(t *testing.T, s *devicetest.Scene, claims device.Claims, spec v1.Di
 			t.Fatal(err)
 		}
 	}
-	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime, Claims: claims})
+	registry, err := registry.New(registry.Deps{Pods: s.Pods, Kubelet: s.Node, Owners: s.Runtime, Devices: &device.Inspector{
+		Kubelet: s.Node, Finder: &devholder.Finder{Runner: &subprocess.Runner{}}, Runtime: s.Runtime, Pods: s.Pods, Claims: claims, Runner: &subprocess.Runner{},
+	}})
 	must(err)
 	var memory store.Memory
 	e, err := pipeline.New(pipeline.Options{Node: kubelettest.NodeName, DataRoot: t.TempDir(), Registry: registry, Store: &memory})

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/searches"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
+	"kubediag.org/kubediag/internal/podinfo"
+)
+
+// looks are the searches that the sentinel makes from time to time. They are those of a scan.
+func (a *agent) looks() map[fault.Search]mountstate.Inspector {
+	node := searches.Node{
+		Specs: startingPods{a.pods}, Devices: a.devices, Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket},
+	}
+	all := map[fault.Search]mountstate.Inspector{}
+	for _, s := range searches.All() {
+		if s.Kind == fault.SearchSources || s.Kind == fault.SearchDevices {
+			all[s.Kind] = nodeLook{s, a.kubelet, node}
+		}
+	}
+	return all
+}
+
+// nodeLook makes a search on this node.
+type nodeLook struct {
+	search  searches.Search
+	kubelet kubelet.Locator
+	node    searches.Node // without the kubelet
+}
+
+// Look makes the search with the kubelet of the moment.
+func (l nodeLook) Look(ctx context.Context, s mountstate.Scope) (mountstate.Survey, error) {
+	node, err := l.kubelet.Node(ctx)
+	if err != nil {
+		return mountstate.Survey{}, err
+	}
+	l.node.Kubelet, l.node.PodUIDs = node, node.PodUIDs
+	return l.search.On(l.node).Look(ctx, s)
+}
+
+// startingPods are the pods of this node with a container that is not started. Those of all others have got their sources.
+type startingPods struct{ pods *nodePods }
+
+// PodByUID returns the pod as the cache has it.
+func (s startingPods) PodByUID(uid string) *corev1.Pod { return s.pods.PodByUID(uid) }
+
+// PodsNow lists all pods of the node.
+func (s startingPods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
+	return s.pods.PodsNow(ctx)
+}
+
+// Listed are those with such a container.
+func (s startingPods) Listed() []*corev1.Pod {
+	return slices.DeleteFunc(s.pods.PodsHere(), func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) == 0 })
+}

@@ -1,0 +1,90 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sentinel
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+// fakeLook is a search of a node with some faults. It counts the searches and the calls of the observer.
+type fakeLook struct {
+	Observer
+	found                 []fault.Finding
+	err                   error
+	looks, heard, trouble int
+}
+
+func (l *fakeLook) Look(context.Context, mountstate.Scope) (mountstate.Survey, error) {
+	l.looks++
+	return mountstate.Survey{Findings: l.found}, l.err
+}
+
+func (l *fakeLook) Found(fault.Finding, time.Duration) { l.heard++ }
+func (l *fakeLook) Trouble(error)                      { l.trouble++ }
+func (l *fakeLook) PodByUID(string) *corev1.Pod        { return nil }
+
+// offFor is a Guard that has the faults of one code off.
+type offFor struct {
+	always
+	code fault.Code
+}
+
+func (o offFor) Mode(code fault.Code, _ *corev1.Pod) Mode {
+	if code == o.code {
+		return Off
+	}
+	return o.mode
+}
+
+// TestLooksFromTimeToTime: a fault is heard of once, stays while the search fails, and is gone with the next one that does not find it. Its
+// code is unknown until the first search. One that a policy has off is none.
+func TestLooksFromTimeToTime(t *testing.T) {
+	for search, interval := range map[fault.Search]time.Duration{fault.SearchSources: time.Minute, fault.SearchDevices: 5 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			codes := fault.Known().FoundBy(search)
+			at := fault.Finding{Code: codes[0], Mount: fault.Mount{Point: "/a"}}
+			l := &fakeLook{found: []fault.Finding{at, at, {Code: fault.StaleSubPath}}}
+			s := &Sentinel{
+				Mode: Observe, Guard: offFor{always{Observe}, fault.StaleSubPath}, Pods: l, Observer: l, Looks: map[fault.Search]mountstate.Inspector{search: l},
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			from := source(slices.Index(searches[:], search))
+			go s.lookAgain(ctx, from, l)
+			expect := func(looks, present, trouble int) {
+				t.Helper()
+				synctest.Wait()
+				faults, unknown := s.Faults()
+				if l.looks != looks || len(faults) != present || s.Status().Present[codes[0]] != present || l.trouble != trouble || l.heard != min(looks, 1) {
+					t.Errorf("%s: %d looks, %+v, %d troubles, heard of %d", search, l.looks, faults, l.trouble, l.heard)
+				}
+				if slices.Contains(unknown, codes[0]) == (looks > 0) && search != fault.SearchSources { // binds find those, too
+					t.Errorf("%s: unknown are %v after %d looks", search, unknown, looks)
+				}
+			}
+			time.Sleep(firstDelay - time.Second)
+			expect(0, 0, 0)
+			time.Sleep(2 * time.Second)
+			expect(1, 1, 0)
+			time.Sleep(interval)
+			expect(2, 1, 0)
+			l.err = errors.New("no kubelet")
+			time.Sleep(interval)
+			expect(3, 1, 1)
+			l.found, l.err = nil, nil
+			time.Sleep(interval)
+			expect(4, 0, 1)
+		})
+	}
+}
