@@ -30,7 +30,7 @@ import (
 )
 
 // secret is the value of an environment variable of the pod.
-const secret = "do-not-show-this"
+const secret, variable = "do-not-show-this", "VARIABLE_OF_THE_APP"
 
 // breakMore adds to the scenery a volume whose directory was deleted, and a hostPath that is not there. It returns the
 // file of pods that shows the second.
@@ -55,7 +55,8 @@ func (s *scenery) breakMore(t *testing.T) (pods string) {
 		})
 		*mounts = append(*mounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
 	}
-	pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: "X", Value: secret})
+	pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: variable, Value: secret})
+	pod.Annotations = map[string]string{"example.org/note": "x"}
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
 		{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}},
 		kubelettest.Running("sidecar"),
@@ -139,8 +140,10 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 		t.Errorf("found %q in the bundle and %q on the node, want %q", got, codesOf(t, live.out), want)
 	}
 	for name, content := range all {
-		if strings.Contains(content, secret) {
-			t.Errorf("entry %q has the value of an environment variable", name)
+		for _, not := range []string{secret, variable, "example.org/note"} {
+			if strings.Contains(content, not) {
+				t.Errorf("entry %q has %q", name, not)
+			}
 		}
 	}
 	for name, want := range map[string]string{
@@ -155,8 +158,11 @@ func TestABundleReachesTheSameFindings(t *testing.T) {
 	if now, err := os.ReadFile(file); again.status != 3 || err != nil || !bytes.Equal(now, content) {
 		t.Errorf("a file that was there: %v, %v", again, err)
 	}
-	if forced := callers[0].run(t, s.program, "", "bundle", root, "--force", "-o", file); forced.status != 0 {
+	if forced := callers[0].run(t, s.program, "", "bundle", root, "--force", "--whole-pods", "--pods", pods, "-o", file); forced.status != 0 {
 		t.Errorf("with --force: %v", forced)
+	}
+	if whole := entriesOf(t, file)["pods.json"]; !strings.Contains(whole, variable) || !strings.Contains(whole, "example.org/note") || strings.Contains(whole, secret) {
+		t.Errorf("with --whole-pods: %s", whole)
 	}
 	left, err := os.ReadDir(filepath.Dir(file))
 	if err != nil || len(left) != 1 {

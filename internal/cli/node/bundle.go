@@ -30,8 +30,8 @@ func NewBundleCommand(proc string) *cobra.Command {
 		Long: "bundle scans the node and writes one file (tar.gz): the result, what the node has answered, the mount tables of the\n" +
 			"kubelet and of the mount namespaces that hold something, block devices, log lines about mounts, names of pods,\n" +
 			"and what this kernel can do. kubediag scan --from FILE reaches the same findings from it on any machine.\n\n" +
-			"Values that look like credentials are taken out, and so are all values of environment variables, arguments and\n" +
-			"headers of the pods of --pods. The manifest has the SHA-256 of each entry, and says what was left out and why.\n" +
+			"Of the pods of --pods it has names, labels, volumes, mounts and states, and with --whole-pods all but the values of\n" +
+			"variables, arguments and headers. Values that look like credentials are taken out. The manifest has the SHA-256 of each entry, and says what was left out and why.\n" +
 			"The file has mode 0600. It changes nothing on the node.\n\n" +
 			"Exit status: 0 written, with or without faults in it; 2 not written, or the scan failed.",
 		Example: "  kubediag bundle\n" +
@@ -51,6 +51,7 @@ type bundleOptions struct {
 	file  string
 	force bool
 	log   string
+	whole bool
 }
 
 func (o *bundleOptions) addFlags(cmd *cobra.Command) {
@@ -59,6 +60,7 @@ func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
 	f.BoolVar(&o.force, "force", false, "replace a file that is there")
 	f.StringVar(&o.scan.pods, "pods", "", "file of pods in JSON or YAML (\"-\": standard input), as for kubediag scan")
+	f.BoolVar(&o.whole, "whole-pods", false, "have variables, arguments and annotations of the pods of --pods, without their values")
 	f.StringVar(&o.log, "log", "", "file with lines of the kubelet's log (\"-\": standard input)\n(default: /var/log/kubelet.log, messages or syslog of the kubelet)")
 	f.DurationVar(&o.scan.orphanAge, "orphan-minimum-age", orphan.DefaultMinimumAge, "as for kubediag scan")
 	if err := errors.Join(cmd.MarkFlagFilename("output", "gz"), cmd.MarkFlagFilename("pods", "json", "yaml"), cmd.MarkFlagFilename("log")); err != nil {
@@ -146,7 +148,7 @@ func (o *bundleOptions) collectBundle(ctx context.Context, stdin io.Reader) (b *
 	}
 	has := recorder.finish(ctx, scan)
 	c.addEvidence(has)
-	c.addPods(scan.specs, has.node)
+	c.addPods(scan.specs, has.node, o.whole)
 	c.addNode(ctx, has)
 	c.addLogs(ctx, o.log, stdin)
 	return c.Bundle, failed, c.failed

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/bundle"
+	"kubediag.org/kubediag/internal/extract"
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/mountns"
@@ -79,9 +80,8 @@ func (c *bundleCollection) addEvidence(has nodeRecording) {
 	}
 }
 
-// addPods adds the specs that were given, without what may be a credential, and the names that the runtime and the logs
-// give.
-func (c *bundleCollection) addPods(specs podFile, n nodeRecord) {
+// addPods adds the specs that were given: the part that a scan rests on or, if whole is set, all but what may be a credential.
+func (c *bundleCollection) addPods(specs podFile, n nodeRecord, whole bool) {
 	if specs == nil {
 		c.Omit(podsEntry, "no specs of pods were given (--pods)")
 		return
@@ -91,6 +91,13 @@ func (c *bundleCollection) addPods(specs podFile, n nodeRecord) {
 	for _, uid := range slices.Sorted(slices.Values(n.PodUIDs)) {
 		if pod := specs.PodByUID(uid); pod != nil {
 			pod = pod.DeepCopy()
+			if !whole {
+				pod = extract.Pod(pod)
+			}
+			if extract.Large(pod) {
+				c.Omit("pod "+uid+" in "+podsEntry, "its volumes and mounts are too large (--whole-pods has them)")
+				continue
+			}
 			inventory.CleanPod(pod)
 			l.Items = append(l.Items, *pod)
 		}
