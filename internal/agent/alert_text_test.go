@@ -42,7 +42,7 @@ func scrapeAgent(t *testing.T) map[string][]map[string]string {
 
 // form is what an expression of ours looks like: a selector, perhaps with a sum around it, joined with the node's name.
 var form = regexp.MustCompile(`^(?:sum by \(([a-z, ]+)\) \()?(?:increase\()?(kubediag_[a-z_]+)(?:\{([^}]*)\})?(?:\[15m\]\))?\)? ` +
-	`\* on \(job, instance\) group_left \(node\) kubediag_agent_info (?:>|==) \d+$`)
+	`\* on \(cluster, job, instance\) group_left \(node\) kubediag_agent_info (?:>|==) \d+$`)
 
 // matchingSeries are the labels that an expression gives for these samples.
 func matchingSeries(t *testing.T, expr string, all map[string][]map[string]string) (found []map[string]string) {
