@@ -21,7 +21,7 @@ PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 win
 PROGRAMS := manager agent kubediag kubectl-kubediag
 # The race detector needs a C compiler; without one the unit tier runs without it.
 RACE     := $(if $(shell command -v gcc),-race)
-TAGS     := api,kernel,ceph,cluster,vm
+TAGS     := api,kernel,ceph,cluster,vm,release
 
 # What is compiled does not hold where it lies, so that another checkout need not compile it again.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
@@ -105,16 +105,17 @@ test: ## Run every tier and count it: cluster, kernel, and beside them api, ceph
 kubernetes: ## Build and install what a cluster is made of, once; tests do it by themselves
 	@$(CLUSTER) build
 
-.PHONY: test-unit test-api test-kernel test-kernels test-ceph test-cluster fuzz
+.PHONY: test-unit test-api test-kernel test-kernels test-ceph test-cluster test-release fuzz
 test-unit: ## Run the tests that need nothing
 test-api: ## Run the tests that need an API server, and start one
 test-kernel: ## Run the tests that need root, on real mounts
 test-kernels: ## Run the kernel tier, and what only a virtual machine can show, on Linux 5.10, 6.1, 6.12 and this machine's
 test-ceph: ## Run the tests that need a Ceph file system, and start one
 test-cluster: ## Run the tests that need a cluster, and start one
+test-release: ## Make a release twice, compare all files, and run its programs for arm64; no part of make test
 fuzz: ## Look for new inputs with every fuzz test, for FUZZTIME each
 test-api test-cluster: kubernetes
-test-unit test-api test-kernel test-kernels test-ceph test-cluster fuzz:
+test-unit test-api test-kernel test-kernels test-ceph test-cluster test-release fuzz:
 	@$(TIER) $(@:test-%=%)
 
 .PHONY: bench

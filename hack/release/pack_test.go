@@ -106,6 +106,28 @@ func untarGz(t *testing.T, content []byte) map[string]string {
 	return untar(t, r)
 }
 
+// unzip returns the content of each file of an archive by its name and mode.
+func unzip(t *testing.T, content []byte) map[string]string {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, f := range r.File {
+		opened, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[fmt.Sprintf("%s %o", f.Name, f.Mode().Perm())] = string(text)
+	}
+	return files
+}
+
 // TestRelease packs a release twice, in two folders. It changes the working directory: no other test of it runs beside it.
 func TestRelease(t *testing.T) {
 	t.Chdir("../..")
@@ -179,24 +201,11 @@ func checkPlugins(t *testing.T, o options) {
 	self := string(readRelease(t, o, "kubediag-linux-amd64"))
 	for _, p := range platforms {
 		content := readRelease(t, o, p.archive())
-		files := map[string]string{}
-		if p.system != "windows" {
-			files = untarGz(t, content)
-		} else if r, err := zip.NewReader(bytes.NewReader(content), int64(len(content))); err != nil {
-			t.Fatal(err)
-		} else {
-			for _, f := range r.File {
-				opened, err := f.Open()
-				if err != nil {
-					t.Fatal(err)
-				}
-				text, err := io.ReadAll(opened)
-				if err != nil {
-					t.Fatal(err)
-				}
-				files[fmt.Sprintf("%s %o", f.Name, f.Mode().Perm())] = string(text)
-			}
+		unpack := untarGz
+		if p.system == "windows" {
+			unpack = unzip
 		}
+		files := unpack(t, content)
 		if files[p.program()+" 755"] != self || files["LICENSE 644"] == "" || len(files) != 2 {
 			t.Errorf("%s has %d files, want the program and the license", p.archive(), len(files))
 		}

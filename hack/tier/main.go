@@ -56,6 +56,7 @@ var tiers = []tier{
 	{name: "kernel", tag: "kernel", args: []string{"-count=1", "-timeout=15m"}, calls: 2},
 	{name: "ceph", tag: "ceph", args: []string{"-count=1", "-timeout=15m"}},
 	{name: "cluster", tag: "cluster", args: []string{"-count=1", "-timeout=30m", "-parallel=6"}},
+	{name: "release", tag: "release", args: []string{"-count=1", "-timeout=60m"}},
 	{name: "kernels", tag: "kernel", args: []string{"-count=1"}},
 }
 
@@ -79,7 +80,7 @@ func main() {
 	}
 	i := slices.IndexFunc(tiers, func(t tier) bool { return t.name == flag.Arg(0) })
 	if i < 0 || flag.NArg() != 1 && tiers[i].name != "kernels" {
-		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] [-run PATTERN] unit|fuzz|api|kernel|ceph|cluster|bench\n"+
+		fmt.Fprintln(os.Stderr, "usage: tier [-race] [-fuzztime 3s] [-run PATTERN] unit|fuzz|api|kernel|ceph|cluster|release|bench\n"+
 			"       tier [-kernels 5.10,6.1] [-run PATTERN] kernels [PACKAGE...]")
 		os.Exit(2)
 	}

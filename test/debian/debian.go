@@ -50,6 +50,7 @@ var packages = map[string]string{
 	"ceph-mds":                          "ceph-mds",
 	"ceph-fuse":                         "ceph-fuse",
 	"qemu-system-x86_64":                "qemu-system-x86",
+	"qemu-aarch64-static":               "qemu-user-static",
 	"depmod":                            "kmod",
 	"xz":                                "xz-utils",
 	"mkfs.btrfs":                        "btrfs-progs",
