@@ -96,9 +96,11 @@ func watchNode(args []string, ready func(string)) error {
 	defer cancel()
 	var group sync.WaitGroup
 	watcher := &sentinel.Sentinel{Mode: sentinel.Automatic, Guard: k, Kubelet: node, Pods: k, Observer: k, Begun: r.Begun()}
+	if k.point != "" {
+		ready("") // now, since it may be killed at once
+	}
 	group.Go(func() { err = watcher.Run(ctx) })
 	if k.point != "" {
-		ready("")
 		group.Wait()
 		return err
 	}
