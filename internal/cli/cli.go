@@ -47,7 +47,12 @@ func newCommand(proc string) *cobra.Command {
 	root.SetHelpCommandGroupID(advanced)
 	root.SetCompletionCommandGroupID(advanced)
 	for _, name := range pluginVerbs {
-		root.AddCommand(newPluginHint(name))
+		root.AddCommand(&cobra.Command{
+			Use: name, Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error {
+				return fmt.Errorf("it asks the API server: type kubectl kubediag %s", name)
+			},
+		})
 	}
 	return root
 }
@@ -63,16 +68,6 @@ func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 
 // pluginVerbs are those that only the plugin of kubectl has.
 var pluginVerbs = []string{"faults", "run", "get", "report", "cancel", "approve", "doctor"}
-
-// newPluginHint makes a command that says who has the verb.
-func newPluginHint(name string) *cobra.Command {
-	return &cobra.Command{
-		Use: name, Hidden: true, DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return fmt.Errorf("it asks the API server: type kubectl kubediag %s", name)
-		},
-	}
-}
 
 // kernelWarning is what is said on a kernel that is older than any that is tested; empty on all others.
 func kernelWarning(release string) string {

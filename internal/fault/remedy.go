@@ -192,15 +192,10 @@ func (c *Case) deletePod() []Command {
 	case f.Details.Repair != "" || !c.newPodHelps() || f.Details.SharedStaging > 0 || f.Details.Workload.Kind == "Node":
 		return nil
 	case by == "":
-		return c.showOwner()
+		return c.podCommand(Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
 	default:
 		return c.podCommand(Command{"deletes the pod; " + by + " makes another, for which the volume is mounted again", "delete pod %s", EffectLoss})
 	}
-}
-
-// showOwner shows what makes the pod again, if that is not known.
-func (c *Case) showOwner() []Command {
-	return c.podCommand(Command{"shows what made the pod: without a controller, a pod that is deleted is gone for good", "get pod %s -o yaml", EffectNone})
 }
 
 // showPod shows the spec of the pod, which has to be changed or lacks something on the node.

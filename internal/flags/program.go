@@ -49,18 +49,13 @@ func (p Program) Command() *cobra.Command {
 			if err := env.Explain(p.Validate()); err != nil {
 				return err
 			}
-			setLoggers(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+			log := logr.FromSlogHandler(slog.NewJSONHandler(printable.Writer(os.Stderr), &slog.HandlerOptions{Level: verbosity.Level()}))
+			ctrllog.SetLogger(log)
+			klog.SetLogger(log)
 			memlimit.Set()
 			return p.Run(cmd.Context())
 		},
 	}
 	verbosity.Bind(cmd.Flags())
 	return cmd
-}
-
-// setLoggers sends the log of the program, of controller-runtime and of client-go to one place.
-func setLoggers(h slog.Handler) {
-	log := logr.FromSlogHandler(h)
-	ctrllog.SetLogger(log)
-	klog.SetLogger(log)
 }

@@ -50,8 +50,15 @@ type approval struct {
 // await returns nil if the plan may be carried out: only if an approval of exactly this plan is there, and the node still
 // gives the same plan. A *WaitingError has the Diagnosis wait, and a *terminalError ends it.
 func (a *approval) await(ctx context.Context) error {
-	a.noteRequest()
-	given, err := a.execution.runner.Approvals.Approval(ctx, a.execution.d)
+	x := a.execution
+	if s := x.d.Status.Approval; s == nil || s.PlanHash != a.hash() {
+		// By the time of the journal, so that one who reads a status that is behind notes the same.
+		from := metav1.NewTime(a.planned.StartTime.Truncate(time.Second))
+		x.d.Status.Approval = &v1.ApprovalStatus{
+			PlanHash: a.hash(), RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(x.d.Spec.ApprovalTimeout())),
+		}
+	}
+	given, err := x.runner.Approvals.Approval(ctx, x.d)
 	if err != nil {
 		return fmt.Errorf("reading approval: %w", err)
 	}
@@ -102,18 +109,6 @@ func (a *approval) planChange(ctx context.Context) (why string, err error) {
 		return "there is nothing to repair now: " + printable.Line(plan.NotApplicable), nil
 	}
 	return "the plan has hash " + got + " now", nil
-}
-
-// noteRequest notes in the status since when this plan waits, once. The time is that of the journal, so that one who reads a
-// status that is behind notes the same.
-func (a *approval) noteRequest() {
-	if s := a.execution.d.Status.Approval; s != nil && s.PlanHash == a.hash() {
-		return
-	}
-	from := metav1.NewTime(a.planned.StartTime.Truncate(time.Second))
-	a.execution.d.Status.Approval = &v1.ApprovalStatus{
-		PlanHash: a.hash(), RequestTime: from, ExpirationTime: metav1.NewTime(from.Add(a.execution.d.Spec.ApprovalTimeout())),
-	}
 }
 
 // unusable says why an approval does not allow this plan now; empty if it does.

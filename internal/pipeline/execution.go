@@ -77,8 +77,10 @@ func (x *execution) steps(ctx context.Context) (report, error) {
 	}
 	t, ended := errors.AsType[*terminalError](err)
 	switch {
-	case ended:
-		return planned.refused(t), err
+	case ended: // just before a repair
+		o := planned.last()
+		o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, t.reason, t.message, microTime(time.Now())
+		return planned, err
 	case errors.Is(err, errGraphChanged):
 		return r, x.setChanged()
 	case errors.Is(err, errCorrupt), errors.Is(err, errFormat), errors.Is(err, errFull):

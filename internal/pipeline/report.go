@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
@@ -35,13 +34,6 @@ type report struct {
 
 // last is the operation that ran last.
 func (r report) last() *operationRun { return &r.Operations[len(r.Operations)-1] }
-
-// refused is the report of a run that ended just before a repair.
-func (r report) refused(t *terminalError) report {
-	o := r.last()
-	o.Phase, o.Reason, o.Message, o.CompletionTime = v1.OperationFailed, t.reason, t.message, microTime(time.Now())
-	return r
-}
 
 // terminalError says why a run did not succeed: the failures first, for a person can do something about them. setting is that of the
 // deadline.

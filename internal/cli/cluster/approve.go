@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,8 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 			return err
 		}
 		if !agreed {
-			return apiClient.notApproved(cmd, screen, diagnosis, a.Spec.PlanHash)
+			command := apiClient.commandLine("approve", diagnosis.Name, "-n", diagnosis.Namespace, "--plan-hash="+a.Spec.PlanHash)
+			return cmp.Or(verb.Write(cmd.OutOrStdout(), screen.Text("\nNothing was approved. To approve exactly this:\n  "+command+"\n")), verb.ErrFaults)
 		}
 	}
 	if a.Spec.Approver, err = apiClient.userName(cmd.Context()); err != nil {
@@ -119,14 +121,4 @@ func (c *client) userName(ctx context.Context) (string, error) {
 		return name, nil
 	}
 	return "", nil
-}
-
-// notApproved says how to approve what was shown.
-func (c *client) notApproved(cmd *cobra.Command, s terminal.Screen, d *v1.Diagnosis, hash string) error {
-	err := verb.Write(cmd.OutOrStdout(), s.Text("\nNothing was approved. To approve exactly this:\n  "+
-		c.commandLine("approve", d.Name, "-n", d.Namespace, "--plan-hash="+hash)+"\n"))
-	if err != nil {
-		return err
-	}
-	return verb.ErrFaults
 }

@@ -243,7 +243,12 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 	if err := r.printText(story.headline(r.target.name)); err != nil {
 		return nil, err
 	}
-	defer r.startIdleHint(story).Stop()
+	const idle = 10 * time.Second
+	defer time.AfterFunc(idle, func() {
+		if !story.hasStarted.Load() {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n", idle, r.api.commandLine("doctor"))
+		}
+	}).Stop()
 	limited, cancel := context.WithTimeout(ctx, r.options.patience)
 	defer cancel()
 	err := r.followDiagnosis(limited, r.newWatcher(diagnosis), story, diagnosis)
@@ -256,17 +261,6 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 		return nil, err
 	}
 	return diagnosis, nil
-}
-
-// startIdleHint has a hint printed if nothing happens for a while.
-func (r *targetRunner) startIdleHint(s *progressPrinter) *time.Timer {
-	const patience = 10 * time.Second
-	return time.AfterFunc(patience, func() {
-		if !s.hasStarted.Load() {
-			fmt.Fprintf(r.cmd.ErrOrStderr(), "kubediag: nothing has happened for %s: look at the manager with %s\n",
-				patience, r.api.commandLine("doctor"))
-		}
-	})
 }
 
 // followDiagnosis shows what happens to a Diagnosis until it has ended, which d then says.

@@ -96,7 +96,7 @@ func breakVolume(ctx context.Context, s *story, v *demoVolume) error {
 	}
 	s.printStep(bad, "The daemon of the volume is killed. The container runs on, and each read fails:")
 	s.below("%s", err)
-	if err := v.unstage(); err != nil {
+	if err := detach(v.staging); err != nil {
 		return err
 	}
 	if err := v.serve(ctx, newModel); err != nil {

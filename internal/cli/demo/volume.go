@@ -78,9 +78,6 @@ func (v *demoVolume) serve(ctx context.Context, content string) (err error) {
 	return mount.Bind(v.staging, v.point)
 }
 
-// unstage unmounts the file system from the staging path.
-func (v *demoVolume) unstage() error { return detach(v.staging) }
-
 // start starts the container.
 func (v *demoVolume) start(ctx context.Context) (err error) {
 	v.container, err = startChild(ctx, roleContainer, v.point, v.staging, v.data)

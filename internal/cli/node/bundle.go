@@ -40,21 +40,6 @@ func NewBundleCommand(proc string) *cobra.Command {
 			"  kubediag scan --from ticket.tar.gz",
 		Args: verb.NoArgs,
 	}
-	o.addFlags(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
-	return cmd
-}
-
-// bundleOptions are the flags of bundle.
-type bundleOptions struct {
-	scan  scanOptions
-	file  string
-	force bool
-	log   string
-	whole bool
-}
-
-func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.scan.nodeOptions.addFlags(f)
 	f.StringVarP(&o.file, "output", "o", "", "file to write, \"-\": standard output (default kubediag-NODE-TIME.tar.gz in this directory)")
@@ -66,6 +51,17 @@ func (o *bundleOptions) addFlags(cmd *cobra.Command) {
 	if err := errors.Join(cmd.MarkFlagFilename("output", "gz"), cmd.MarkFlagFilename("pods", "json", "yaml"), cmd.MarkFlagFilename("log")); err != nil {
 		panic(err) // a flag is not there
 	}
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runBundle(cmd) })
+	return cmd
+}
+
+// bundleOptions are the flags of bundle.
+type bundleOptions struct {
+	scan  scanOptions
+	file  string
+	force bool
+	log   string
+	whole bool
 }
 
 func (o *bundleOptions) validate() error {

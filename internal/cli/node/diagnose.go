@@ -47,23 +47,6 @@ func NewDiagnoseCommand(proc string) *cobra.Command {
 			"  kubediag diagnose --operation-set held-device-op-set --device /dev/rbd3 -o yaml",
 		Args: verb.NoArgs,
 	}
-	o.addFlags(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
-	return cmd
-}
-
-// diagnoseOptions are the flags of diagnose.
-type diagnoseOptions struct {
-	scan      scanOptions
-	change    changeOptions
-	set       string
-	device    string
-	container string
-	heal      bool
-	output    verb.Format
-}
-
-func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	o.scan.nodeOptions.addFlags(flags)
 	flags.StringVar(&o.set, "operation-set", v1.DefaultOperationSet, "OperationSet to run: "+strings.Join(operations.Sets(), ", "))
@@ -83,6 +66,19 @@ func (o *diagnoseOptions) addFlags(cmd *cobra.Command) {
 	verb.CompleteFlag(cmd, "pod", lastPods)
 	verb.CompleteFlag(cmd, "container", func() []string { return nil })
 	verb.CompleteFlag(cmd, "device", blockDevices)
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, _ []string) error { return o.runDiagnose(cmd) })
+	return cmd
+}
+
+// diagnoseOptions are the flags of diagnose.
+type diagnoseOptions struct {
+	scan      scanOptions
+	change    changeOptions
+	set       string
+	device    string
+	container string
+	heal      bool
+	output    verb.Format
 }
 
 func (o *diagnoseOptions) validate() error {

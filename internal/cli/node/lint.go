@@ -41,7 +41,18 @@ func NewLintCommand() *cobra.Command {
 			"  helm template chart | kubediag lint -f - --kubelet-version 1.18\n" +
 			"  kubediag lint -o github -f deploy/*.yaml",
 	}
-	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
+	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: before 1.19 a subPath is a risk\n(default: 1.19 or later)")
+	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
+	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
+		`must be one of ["text" "json" "github"]`, verb.Text, verb.JSON, gitHubFormat)
+	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
+		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
+	})
+	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
+		panic(err) // the flag is not there
+	}
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		o.files = append(o.files, args...) // a shell makes several of -f *.yaml
 		return o.runLint(cmd)
@@ -55,21 +66,6 @@ type lintOptions struct {
 	version string
 	root    string
 	format  verb.Format
-}
-
-func (o *lintOptions) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
-	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: before 1.19 a subPath is a risk\n(default: 1.19 or later)")
-	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
-	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
-		`must be one of ["text" "json" "github"]`, verb.Text, verb.JSON, gitHubFormat)
-	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
-		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
-	})
-	if err := cmd.MarkFlagFilename("filename", "yaml", "yml", "json"); err != nil {
-		panic(err) // the flag is not there
-	}
 }
 
 // lintOptionsOf turns the flags into what the rules take.

@@ -153,7 +153,15 @@ func (o recoverOptions) recoverFaults(cmd *cobra.Command, args []string, output 
 	view := o.scan.newView(output, report)
 	view.verbose = o.change.verbose
 	rec := &recovery{view: view, gone: c.gone, targets: append(targetsOf(c.chosen), c.unjudged...), hadSpecs: c.last.Report.Looked.PodSpecs.Given}
-	rec.again = func(place int) string { return o.commandWithPods(cmd, view.program, place) }
+	rec.again = func(place int) string {
+		words := []string{"kubediag", cmd.Name()}
+		for _, flag := range givenFlags(cmd) {
+			if !strings.HasPrefix(flag, "--pods=") && !strings.HasPrefix(flag, "'--pods=") {
+				words = append(words, flag)
+			}
+		}
+		return getPods + view.program.commandLine(strings.Join(append(words, "--pods=pods.json", strconv.Itoa(place)), " "))
+	}
 	switch {
 	case report.Looked.Interrupted:
 		return rec, cmp.Or(verb.Write(output, view.reportText()), report.finalError()) // what is known
@@ -258,17 +266,6 @@ func (c *faultChoice) add(report *scanReport, meant, found *scanFault) {
 
 // getPods has a cluster's client write the pods into a file, and whatever reads it behind it.
 const getPods = "kubectl get pods -A -o json > pods.json; "
-
-// commandWithPods is the command for one row again, with the specs of pods.
-func (o recoverOptions) commandWithPods(cmd *cobra.Command, p programName, place int) string {
-	words := []string{"kubediag", cmd.Name()}
-	for _, flag := range givenFlags(cmd) {
-		if !strings.HasPrefix(flag, "--pods=") && !strings.HasPrefix(flag, "'--pods=") {
-			words = append(words, flag)
-		}
-	}
-	return getPods + p.commandLine(strings.Join(append(words, "--pods=pods.json", strconv.Itoa(place)), " "))
-}
 
 // commandAsTyped is the command as the user may type it again, with other arguments.
 func commandAsTyped(cmd *cobra.Command, p programName, extra string, args ...string) string {

@@ -217,17 +217,12 @@ func (r *recovery) resultLine(t *repairTarget, place int, name, reason string) s
 	}
 	text += printable.Quoted(reason)
 	switch {
-	case t.wantsSpecs(r.view.Looked) && r.again != nil:
+	case (t.needsPod || t.progress == progressNotJudged && !r.view.Looked.PodSpecs.Given) && r.again != nil:
 		text = strings.TrimSuffix(text, ".") + ". Next: " + r.again(place)
 	case t.progress == progressRefused || t.progress == progressFailed || t.progress == progressNotJudged:
 		text = strings.TrimSuffix(text, ".") + ". Next: " + r.view.program.commandLine(fmt.Sprintf("kubediag show %d", place))
 	}
 	return r.view.Marked("", m.mark, m.colour, text)
-}
-
-// wantsSpecs reports whether the specs of pods would bring a target on.
-func (t *repairTarget) wantsSpecs(l scanCoverage) bool {
-	return t.needsPod || t.progress == progressNotJudged && !l.PodSpecs.Given
 }
 
 // resultText is what came of what was planned, and the sum.

@@ -23,9 +23,6 @@ type faultReview struct {
 	unsure map[*scanFault]string
 }
 
-// isCurrent reports whether all that is shown was seen now.
-func (r *faultReview) isCurrent() bool { return len(r.unsure) == 0 }
-
 // reviewFaults finds the faults with a name in the last scan and looks again, or finds them in a bundle or a new scan.
 func (o scanOptions) reviewFaults(ctx context.Context, stdin io.Reader, name string) (*faultReview, error) {
 	kept, err := o.usableScan()

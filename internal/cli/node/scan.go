@@ -53,7 +53,14 @@ func NewScanCommand(proc string) *cobra.Command {
 			return verb.NoArgs(cmd, args)
 		},
 	}
-	options.addFlags(cmd)
+	f := cmd.Flags()
+	options.addSelection(cmd)
+	options.addFrom(cmd)
+	f.DurationVar(&options.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
+	f.Lookup("watch").NoOptDefVal = "5s"
+	f.BoolVar(&options.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBriefLength))
+	f.BoolVarP(&options.verbose, "verbose", "v", false, "with the evidence of each fault")
+	options.out = addFormat(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
 	return cmd
 }
@@ -71,17 +78,6 @@ type scanOptions struct {
 	brief     bool
 	verbose   bool
 	out       *verb.Format
-}
-
-func (o *scanOptions) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	o.addSelection(cmd)
-	o.addFrom(cmd)
-	f.DurationVar(&o.watch, "watch", 0, "scan again and again, with this time between, 1s to 1h, and show what changes")
-	f.Lookup("watch").NoOptDefVal = "5s"
-	f.BoolVar(&o.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBriefLength))
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault")
-	o.out = addFormat(cmd)
 }
 
 // addSelection adds the flags that say where and for what it is looked.
@@ -277,7 +273,13 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 			return err
 		}
 	}
-	directories, err := verb.Await(ctx, func() ([]string, error) { return s.listPods(ctx) })
+	directories, err := verb.Await(ctx, func() ([]string, error) {
+		entries, err := s.source.entries(ctx)
+		if err != nil { // a root without a directory of pods is not that of a kubelet: a clean result from there would be a lie
+			return nil, fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
+		}
+		return entries, nil
+	})
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
@@ -318,16 +320,6 @@ func (s *scan) useNode(recorder *nodeRecorder) error {
 	}
 	s.looked.MountNamespace = ns.Inode
 	return nil
-}
-
-// listPods lists the pods of which the kubelet has a directory. A root without a directory of pods is not that of a
-// kubelet: a clean result from there would be a lie.
-func (s *scan) listPods(ctx context.Context) ([]string, error) {
-	entries, err := s.source.entries(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("list pods of kubelet root %q in the mount namespace of %s: %w", s.node.Root, namespaceOwner(s.node.PID), err)
-	}
-	return entries, nil
 }
 
 // countPods counts those whose specs are known.

@@ -48,24 +48,21 @@ func NewShowCommand(proc string) *cobra.Command {
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault of the row")
 	o.addFrom(cmd)
 	o.out = addFormat(cmd)
-	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error { return o.runShow(cmd, args[0]) })
+	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
+		if err := o.validateSource(); err != nil {
+			return err
+		}
+		r, err := o.reviewFaults(cmd.Context(), cmd.InOrStdin(), args[0])
+		if err != nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		if *o.out == verb.JSON {
+			return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
+		}
+		return verb.Write(w, r.options.newView(w, r.report).reviewText(r, time.Now()))
+	})
 	return cmd
-}
-
-// runShow shows the faults with a name.
-func (o scanOptions) runShow(cmd *cobra.Command, name string) error {
-	if err := o.validateSource(); err != nil {
-		return err
-	}
-	r, err := o.reviewFaults(cmd.Context(), cmd.InOrStdin(), name)
-	if err != nil {
-		return err
-	}
-	w := cmd.OutOrStdout()
-	if *o.out == verb.JSON {
-		return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
-	}
-	return verb.Write(w, r.options.newView(w, r.report).reviewText(r, time.Now()))
 }
 
 // shownFaults is what the verb show gives as JSON.
@@ -125,7 +122,7 @@ func (v scanView) reviewText(r *faultReview, now time.Time) string {
 		if age > oldAge {
 			text = "OLD: " + text
 		}
-		if r.isCurrent() {
+		if len(r.unsure) == 0 {
 			text += ", and looked at again now"
 		}
 		b.WriteString(v.Wrap("", printable.Quoted(v.Node)+", "+text+". To look again: "+v.program.commandLine("kubediag scan"+v.flags), 0))

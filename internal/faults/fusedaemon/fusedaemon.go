@@ -120,7 +120,11 @@ func (r *reading) analyze(ctx context.Context, q Question) Exit {
 	search.readKills(ctx)
 	search.findPod(ctx)
 	if search.exit.Pod.UID != "" {
-		search.readRecords(ctx)
+		records, err := search.reading.runtimeRecords(ctx, search.exit.Pod.UID)
+		if err != nil {
+			search.addSentence("the state of the driver's containers is unknown: %v", err)
+		}
+		search.containerRecords = records
 		search.findCause()
 	}
 	search.addUnknowns()
@@ -148,15 +152,6 @@ func (s *exitSearch) readKills(ctx context.Context) {
 			s.kills = append(s.kills, k)
 		}
 	}
-}
-
-// readRecords takes the records of the driver's pod.
-func (s *exitSearch) readRecords(ctx context.Context) {
-	records, err := s.reading.runtimeRecords(ctx, s.exit.Pod.UID)
-	if err != nil {
-		s.addSentence("the state of the driver's containers is unknown: %v", err)
-	}
-	s.containerRecords = records
 }
 
 var errNoRuntime = errors.New("no container runtime is known")

@@ -50,7 +50,11 @@ func (n *inspection) findMounts(uids []string) (usesByPod, mountns.Survey, error
 		}
 		if n.podsDirectory.leadsToPod(m, found) {
 			if room -= len(m.Root) + len(m.Point); room > 0 {
-				above.addParent(m)
+				at := m.Namespace.Key()
+				if above[at] == nil {
+					above[at] = map[int]*mountns.Mount{}
+				}
+				above[at][m.ID] = m
 			}
 		}
 	})
@@ -93,14 +97,6 @@ const maxParents = 16 << 20
 
 // parentMounts are the mounts on which something may be mounted in the directory of a pod, by namespace and number.
 type parentMounts map[mountns.Key]map[int]*mountns.Mount
-
-func (p parentMounts) addParent(m *mountns.Mount) {
-	at := m.Namespace.Key()
-	if p[at] == nil {
-		p[at] = map[int]*mountns.Mount{}
-	}
-	p[at][m.ID] = m
-}
 
 // leadsToPod reports whether the directory of one of the pods can be reached by way of the mount.
 func (d directoryID) leadsToPod(m *mountns.Mount, pods usesByPod) bool {

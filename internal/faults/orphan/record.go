@@ -28,15 +28,6 @@ func volumeDirectory(r *kubelet.VolumeRecord) string {
 	return strings.ReplaceAll(r.PersistentVolume, "/", "~")
 }
 
-// addNeededReasons notes what speaks against removing the records of a pod.
-func (n *inspection) addNeededReasons(p *Pod) {
-	for i, e := range p.allEntries {
-		if e.Kind == Record {
-			p.allEntries[i].facts.NeededReason = n.recordNeeded(e, p.UID)
-		}
-	}
-}
-
 // recordNeeded says what speaks against removing a record; empty: nothing.
 //
 // No kubelet can finish with a volume by an empty one. But if the volume is staged all the same, its directory is the

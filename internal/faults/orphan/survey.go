@@ -166,7 +166,11 @@ func (n *inspection) inspectPods(ctx context.Context, uids []string, s *Survey) 
 			if err := p.listEntries(pods); err != nil {
 				return fmt.Errorf("look into %q: %w", p.Path, err)
 			}
-			n.addNeededReasons(p)
+			for i, e := range p.allEntries {
+				if e.Kind == Record {
+					p.allEntries[i].facts.NeededReason = n.recordNeeded(e, p.UID)
+				}
+			}
 			n.judgePod(p, s.terms, s.Coverage)
 			s.Pods = append(s.Pods, p)
 		}

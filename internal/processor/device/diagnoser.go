@@ -104,7 +104,13 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 	for _, c := range held {
 		node, some := c.Device.Node(), c.Findings()
 		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
-		results = append(results, holderSentence(node, some))
+		var holders []string
+		for _, f := range some {
+			if !slices.Contains(holders, f.Holder) {
+				holders = append(holders, f.Holder)
+			}
+		}
+		results = append(results, fmt.Sprintf("device %s is held by %s", node, strings.Join(holders, "; and by ")))
 		for _, h := range c.HolderInfos {
 			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
 				patches = append(patches, h.Patch)
@@ -118,15 +124,4 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 	}
 	err := processor.AddJSON(values, lists)
 	return processor.Result{Values: values, Findings: findings}, err
-}
-
-// holderSentence names every holder of a device once.
-func holderSentence(node string, findings []fault.Finding) string {
-	var holders []string
-	for _, f := range findings {
-		if !slices.Contains(holders, f.Holder) {
-			holders = append(holders, f.Holder)
-		}
-	}
-	return fmt.Sprintf("device %s is held by %s", node, strings.Join(holders, "; and by "))
 }

@@ -45,20 +45,14 @@ func releasedDeviceOf(c *device.Usage, detach bool) releasedDevice {
 	return d
 }
 
-func loadReleaseState(p repair.Part) (releaseState, error) {
-	var m releaseState
-	err := p.LoadState(&m)
-	if err == nil && len(m.Devices) == 0 {
-		err = processor.Stalled(errors.New("decode notes of plan: no device is noted"))
-	}
-	return m, err
-}
-
 // Verify proves that every copy is gone, the device free or gone, and the rest of the holder's mounts as it was.
 func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan repair.Part) (processor.Result, error) {
-	m, err := loadReleaseState(plan)
-	if err != nil {
+	var m releaseState
+	if err := plan.LoadState(&m); err != nil {
 		return processor.Result{}, err
+	}
+	if len(m.Devices) == 0 {
+		return processor.Result{}, processor.Stalled(errors.New("decode notes of plan: no device is noted"))
 	}
 	lives, err := h.verifyOthers(m)
 	if err != nil {

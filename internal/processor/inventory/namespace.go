@@ -66,7 +66,11 @@ func (c *NamespaceCollector) Run(ctx context.Context, r processor.Request) (proc
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("list mount namespaces: %w", err)
 	}
-	counts, survey, err := countMounts()
+	counts := map[uint64]int{} // mounts of each namespace
+	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
+		counts[b.Namespace.Inode]++
+		return false
+	}, nil)
 	if err != nil {
 		return processor.Result{}, fmt.Errorf("count mounts: %w", err)
 	}
@@ -96,16 +100,6 @@ func (c *NamespaceCollector) Run(ctx context.Context, r processor.Request) (proc
 	values := map[string]string{keyNamespaceSurvey: said}
 	err = processor.AddJSON(values, map[string]any{keyNamespaces: list})
 	return processor.Result{Values: values}, err
-}
-
-// countMounts counts the mounts of each namespace.
-func countMounts() (map[uint64]int, mountns.Survey, error) {
-	counts := map[uint64]int{}
-	survey, err := mountns.EachMount(func(b *mountns.MountBrief) bool {
-		counts[b.Namespace.Inode]++
-		return false
-	}, nil)
-	return counts, survey, err
 }
 
 func describeNamespace(ns mountns.Namespace, mounts int, holders []mountns.Holder) namespaceDocument {

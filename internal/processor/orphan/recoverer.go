@@ -163,7 +163,11 @@ func (h *Recoverer) Verify(ctx context.Context, _ processor.Request, plan repair
 	if refused := plan.Notes[keyRecoverRefused]; refused != "" {
 		values[keyRecoverRefused] = refused
 	}
-	return processor.Result{Values: values, Findings: markHealed(plan.Findings, gone)}, err
+	findings := slices.Clone(plan.Findings)
+	for i := range findings {
+		findings[i].Healed = gone[findings[i].Pod.UID]
+	}
+	return processor.Result{Values: values, Findings: findings}, err
 }
 
 // awaitGone waits until the kubelet has removed the directories of the pods, and returns which are gone by then.
@@ -177,14 +181,6 @@ func (h *Recoverer) awaitGone(ctx context.Context, pods []*podOutcome, patience 
 		return len(gone) == len(uids), err
 	})
 	return gone, err
-}
-
-func markHealed(findings []fault.Finding, gone map[string]bool) []fault.Finding {
-	all := slices.Clone(findings)
-	for i := range all {
-		all[i].Healed = gone[all[i].Pod.UID]
-	}
-	return all
 }
 
 // countByPod counts what a plan removes, by pod, and makes sure that each of it is gone.

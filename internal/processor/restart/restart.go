@@ -65,7 +65,11 @@ func PendingIn(pod *corev1.Pod, names []string) Pending {
 			continue
 		}
 		s, _ := podinfo.ContainerStatus(pod, name)
-		pending.Containers = append(pending.Containers, PendingContainer{Container: name, RuntimeIDs: runtimeIDsOf(s)})
+		ids := []string{s.ContainerID}
+		for _, t := range terminatedStates(s) {
+			ids = append(ids, t.ContainerID)
+		}
+		pending.Containers = append(pending.Containers, PendingContainer{Container: name, RuntimeIDs: ids})
 	}
 	return pending
 }
@@ -274,15 +278,6 @@ func startedSince(s corev1.ContainerStatus, past []string) bool {
 		neverRan := t.StartedAt.Unix() <= 0 || t.Reason == "StartError" || t.Reason == "ContainerCannotRun"
 		return !neverRan && !slices.Contains(past, t.ContainerID)
 	})
-}
-
-// runtimeIDsOf lists the runtime's containers that a status mentions.
-func runtimeIDsOf(s corev1.ContainerStatus) []string {
-	past := []string{s.ContainerID}
-	for _, t := range terminatedStates(s) {
-		past = append(past, t.ContainerID)
-	}
-	return past
 }
 
 func terminatedStates(s corev1.ContainerStatus) []*corev1.ContainerStateTerminated {

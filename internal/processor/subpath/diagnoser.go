@@ -54,7 +54,12 @@ func (d *Diagnoser) Run(ctx context.Context, r processor.Request) (processor.Res
 	if err != nil || elsewhere != "" {
 		return processor.Result{NotApplicable: elsewhere}, err
 	}
-	scope := podScopeOf(pod, r.Pod.Container)
+	scope := podScope{pod: pod, container: r.Pod.Container}
+	for _, m := range podinfo.SubPathMounts(pod) {
+		if scope.container == "" || m.Container == scope.container {
+			scope.expectedMounts = append(scope.expectedMounts, m)
+		}
+	}
 	switch {
 	case podinfo.Ended(pod) && pod.DeletionTimestamp == nil:
 		return endedResult(scope), nil
@@ -104,16 +109,6 @@ type podScope struct {
 	pod            *corev1.Pod
 	container      string // empty: all of them
 	expectedMounts []podinfo.SubPathMount
-}
-
-func podScopeOf(pod *corev1.Pod, container string) podScope {
-	s := podScope{pod: pod, container: container}
-	for _, w := range podinfo.SubPathMounts(pod) {
-		if container == "" || w.Container == container {
-			s.expectedMounts = append(s.expectedMounts, w)
-		}
-	}
-	return s
 }
 
 // String is the subject of a sentence.
