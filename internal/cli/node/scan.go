@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/kubelet"
+	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -312,7 +313,8 @@ func (s *scan) search(ctx context.Context, list []searches.Search) error {
 
 // useNode has the scan ask the node that was found, and the recorder write down what it answers.
 func (s *scan) useNode(recorder *nodeRecorder) error {
-	s.source = nodeSource{s.node.ReadOnce(), newBoundedRuntime(s.node), recorder}
+	node := s.node.ReadOnce()
+	s.source = nodeSource{node, newBoundedRuntime(s.node), &asking.Prober{Known: node.KnownTable, Once: true}, recorder}
 	s.looked.KubeletRoot, s.looked.KubeletPID, s.looked.KubeletRenews = s.node.Root, s.node.PID, replacesUnknown
 	ns, err := s.node.Namespace()
 	if err != nil {

@@ -33,7 +33,8 @@ type scanSource interface {
 type nodeSource struct {
 	node     *kubelet.Node
 	runtime  *boundedRuntime
-	recorder *nodeRecorder // of the answers; nil: none
+	prober   *asking.Prober // one for all searches
+	recorder *nodeRecorder  // of the answers; nil: none
 }
 
 func (n nodeSource) entries(ctx context.Context) (names []string, err error) {
@@ -61,7 +62,7 @@ func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) {
 }
 
 func (n nodeSource) look(ctx context.Context, s searches.Search, of searches.Node) (mountstate.Survey, error) {
-	of.Kubelet, of.Prober, of.Runtime, of.Devices = n.node, &asking.Prober{Known: n.node.KnownTable}, n.runtime, newInspector(n.node, n.runtime)
+	of.Kubelet, of.Prober, of.Runtime, of.Devices = n.node, n.prober, n.runtime, newInspector(n.node, n.runtime)
 	found, err := s.On(of).Look(ctx, mountstate.Scope{})
 	if err == nil && found.Evidence != nil {
 		n.recorder.record(func(has *nodeRecording) { has.evidence[s.Entry] = found.Evidence() })

@@ -101,6 +101,17 @@ func (s *pass) groupByFileSystem() {
 	}
 	// If a thread of an earlier pass still waits for the file system, this is the answer.
 	s.groups = slices.DeleteFunc(s.groups, func(g *targetGroup) bool {
+		if a, silent := s.prober.silentFileSystems[g.device]; silent {
+			for _, q := range g.questions {
+				if to := &s.answers[q.Target]; sameMount(to.ID, a.ID) {
+					to.Stat = a.Stat
+					s.answers.setState(q.Target, a.State, a.Took, a.Evidence...)
+				} else {
+					s.answers.setState(q.Target, a.State, a.Took, notAskedText(a.ID.Point))
+				}
+			}
+			return true
+		}
 		w, waits := s.prober.waitingThreads[g.device]
 		if !waits {
 			return false

@@ -217,11 +217,19 @@ func (s *pass) settleGroup(group *targetGroup) {
 		return
 	}
 	s.answers.setState(at, late.silentState(), waited, s.silenceEvidence(late, waited)...)
+	if s.prober.Once {
+		s.prober.silentFileSystems[group.device] = s.answers[at]
+	}
 	for _, q := range group.questions {
 		if s.answers.awaits(q.Target) {
-			s.answers.setState(q.Target, late.silentState(), waited, "not asked: the same file system does not answer at "+strconv.Quote(s.targets[at].Point))
+			s.answers.setState(q.Target, late.silentState(), waited, notAskedText(s.targets[at].Point))
 		}
 	}
+}
+
+// notAskedText says of a mount that another one of its file system shows that it does not answer.
+func notAskedText(point string) string {
+	return "not asked: the same file system does not answer at " + strconv.Quote(point)
 }
 
 func (s *pass) waiterOf(g *targetGroup, l lateQuestion) waitingThread {

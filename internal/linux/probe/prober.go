@@ -29,6 +29,8 @@ type Prober struct {
 	Deadline time.Duration
 	// Runner bounds the processes that ask; nil is one of the Prober's own.
 	Runner *subprocess.Runner
+	// Once is for one look at a node: a file system that did not answer is not asked again, so that all questions of the look wait for it once.
+	Once bool
 	// Known, if set, returns the mount table of a target's namespace that was read a short time before, nil if none was. Mounts
 	// are found in it, and in a table of its own time after they were asked: an answer is of a mount that was there both times.
 	Known func(mountns.Namespace) *mountinfo.Table
@@ -48,6 +50,8 @@ type Prober struct {
 	blockedWays map[pathToMount]waitingThread
 	// slowFileSystems are the file systems that did not answer in the last pass.
 	slowFileSystems map[uint64]bool
+	// silentFileSystems has, if Once is set, the answer for each file system that did not answer in an earlier pass.
+	silentFileSystems map[uint64]Answer
 	// answeringFileSystems are the file systems that answered their last question.
 	answeringFileSystems map[uint64]bool
 }
@@ -69,6 +73,7 @@ func (p *Prober) Ask(ctx context.Context, targets []Target) ([]Answer, error) {
 		p.passLock = make(chan struct{}, 1)
 		p.waitingThreads, p.blockedWays = map[uint64]waitingThread{}, map[pathToMount]waitingThread{}
 		p.slowFileSystems, p.answeringFileSystems = map[uint64]bool{}, map[uint64]bool{}
+		p.silentFileSystems = map[uint64]Answer{}
 	})
 	select {
 	case p.passLock <- struct{}{}:

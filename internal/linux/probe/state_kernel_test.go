@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,27 @@ func TestStates(t *testing.T) {
 				t.Errorf("stat %+v", a.Stat)
 			}
 		})
+	}
+}
+
+// TestOnce: a file system that did not answer is not asked again in the same look, though it would answer by then. All others are asked.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	s, other := mountFUSE(t, ""), mountFUSE(t, "")
+	point := bindNew(t, filepath.Join(s.dirs[0], "dir"))
+	s.signalServer("STOP")
+	p := &probe.Prober{Deadline: deadline, Once: true}
+	first := askOne(t, p, probe.Target{Point: s.dirs[0], Bind: true})
+	s.signalServer("CONT")
+	again := askPoints(t, p, s.dirs[0], point, other.dirs[0])
+	if got, want := statesOf(again), []probe.State{probe.Hung, probe.Hung, probe.Alive}; first.State != probe.Hung || !slices.Equal(got, want) {
+		t.Errorf("first %s, then %v, want %v", first.State, got, want)
+	}
+	if !slices.Equal(again[0].Evidence, first.Evidence) || !hasEvidence(again[1], "not asked: the same file system does not answer at "+strconv.Quote(s.dirs[0])) {
+		t.Errorf("evidence %q, and of another mount %q", again[0].Evidence, again[1].Evidence)
+	}
+	if a := askOne(t, slowProber(), probe.Target{Point: s.dirs[0], Bind: true}); a.State != probe.Alive {
+		t.Errorf("another look: %s", a.State)
 	}
 }
 
