@@ -92,7 +92,7 @@ func watchNode(args []string, ready func(string)) error {
 	if err := json.Unmarshal([]byte(args[2]), k.pod); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // a role is no test
 	defer cancel()
 	var group sync.WaitGroup
 	watcher := &sentinel.Sentinel{Mode: sentinel.Automatic, Guard: k, Kubelet: node, Pods: k, Observer: k, Begun: r.Begun()}

@@ -206,7 +206,7 @@ func TestTenantUsesUpItsShareAlone(t *testing.T) {
 		wrecker = wreckerPod(fmt.Sprint("wrecker-", i))
 		must(t, e.Create(t.Context(), wrecker))
 	}
-	e.Wait(t, "the budget to be used up for the tenant", func(ctx context.Context) bool {
+	e.Wait(t, "the budget to be used up for the tenant", func(context.Context) bool {
 		return e.waiting(t) > wreckers*wrecked/2 && slices.ContainsFunc(e.staleOf(t, tenants), func(f v1.MountFault) bool {
 			return f.Status.Recovery != nil && strings.Contains(f.Status.Recovery.Message, "the budget of policy stale-subpaths for the node is")
 		})

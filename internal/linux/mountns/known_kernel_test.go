@@ -9,7 +9,6 @@ import (
 	"slices"
 	"testing"
 
-
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
