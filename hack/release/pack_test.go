@@ -155,11 +155,15 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("alerts", func(t *testing.T) {
-		const want = "      runbook_url: \"https://example.org/kubediag/blob/v9.8.7/docs/runbook/{{ $labels.code }}.md\"\n"
-		if got := strings.Count(string(readRelease(t, first, "kubediag-alerts.yaml")), want); got != 3 {
-			t.Errorf("%d alerts have the line %q, want 3", got, want)
+		text := string(readRelease(t, first, "kubediag-alerts.yaml"))
+		for _, label := range []string{"code", "fault"} {
+			alerts := strings.Count(text, "kubectl kubediag explain {{ $labels."+label+" }}")
+			want := "      runbook_url: \"https://example.org/kubediag/blob/v9.8.7/docs/runbook/{{ $labels." + label + " }}.md\"\n"
+			if got := strings.Count(text, want); got != alerts || alerts == 0 {
+				t.Errorf("%d alerts have the line %q, want %d", got, want, alerts)
+			}
 		}
-		if text := string(readRelease(t, plain, "kubediag-alerts.yaml")); strings.Contains(text, "runbook_url") || !strings.Contains(text, "VolumeBroken") {
+		if text = string(readRelease(t, plain, "kubediag-alerts.yaml")); strings.Contains(text, "runbook_url") || !strings.Contains(text, "VolumeBroken") {
 			t.Errorf("alerts of a release without a page: %s", text)
 		}
 		values := untarGz(t, readRelease(t, first, "kubediag-9.8.7.tgz"))["kubediag/values.yaml 644"]
