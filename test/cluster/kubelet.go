@@ -4,11 +4,13 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,18 +36,34 @@ func (c *Cluster) StopKubelet(ctx context.Context) error {
 	return err
 }
 
-// StartKubelet starts the kubelet that StopKubelet has stopped, with the same arguments, and returns when it is well. It
-// goes on with the same log.
+// StartKubelet starts the kubelet that StopKubelet has stopped, with the same arguments, and returns when it is well and looks after its
+// pods. It goes on with the same log.
 func (c *Cluster) StartKubelet(ctx context.Context) error {
 	if c.stopped == nil {
 		return errors.New("start kubelet: it was not stopped")
 	}
-	var err error
-	if c.kubelet, err = c.spawn("kubelet", c.stopped.cmd.Path, c.stopped.cmd.Args[1:]...); err != nil {
+	before := c.syncLoops()
+	err := c.keepKubelet(func() (err error) {
+		c.kubelet, err = c.spawn("kubelet", c.stopped.cmd.Path, c.stopped.cmd.Args[1:]...)
 		return err
+	}, func() error {
+		return c.wait(ctx, "kubelet", func(ctx context.Context) error {
+			if c.syncLoops() == before { // it may end until then, although it says that it is well
+				return errors.New("it has not begun to look after its pods")
+			}
+			return c.kubeletHealthy(ctx)
+		})
+	})
+	if c.kubelet != nil {
+		c.stopped = nil
 	}
-	c.stopped = nil
-	return c.wait(ctx, "kubelet", c.kubeletHealthy)
+	return err
+}
+
+// syncLoops is how many kubelets have begun to look after the pods of the node, by their log.
+func (c *Cluster) syncLoops() int {
+	text, _ := os.ReadFile(c.logPath("kubelet")) // a log that is not there is an empty one
+	return bytes.Count(text, []byte("Starting kubelet main sync loop"))
 }
 
 // kubeletHealthy asks the kubelet where its port for that is by default.

@@ -30,14 +30,24 @@ func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
 	if err := c.loadDefaultImages(ctx, bin["busybox"]); err != nil {
 		return err
 	}
-	for try := 1; ; try++ {
-		if err := c.startKubelet(bin["kubelet"]); err != nil {
+	return c.keepKubelet(func() error { return c.startKubelet(bin["kubelet"]) }, func() error {
+		if err := c.waitControlPlane(ctx); err != nil {
 			return err
 		}
-		err := c.waitControlPlane(ctx)
-		if err == nil {
-			err = c.waitNode(ctx)
+		return c.waitNode(ctx)
+	})
+}
+
+// maxKubeletStarts is how often a kubelet is started that ends because the mount table changes all the time. On a node, systemd does that.
+const maxKubeletStarts = 5
+
+// keepKubelet starts the kubelet, again if it ends because of others' mounts before it is ready.
+func (c *Cluster) keepKubelet(start, ready func() error) error {
+	for try := 1; ; try++ {
+		if err := start(); err != nil {
+			return err
 		}
+		err := ready()
 		if err == nil || try == maxKubeletStarts || !c.metMounts() {
 			return err
 		}
@@ -45,15 +55,12 @@ func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
 	}
 }
 
-// maxKubeletStarts is how often a kubelet is started that ends because the mount table changes all the time. On a node, systemd does that.
-const maxKubeletStarts = 5
-
 // metMounts reports whether the kubelet has ended because other programs mounted while it started: ConsistentRead in its package
-// util/mount.
+// util/mount, of /proc/mounts or of /proc/self/mountinfo.
 func (c *Cluster) metMounts() bool {
 	select {
 	case <-c.kubelet.done:
-		return strings.Contains(c.Logs("kubelet"), "could not get consistent content of /proc/mounts")
+		return strings.Contains(c.Logs("kubelet"), "could not get consistent content of /proc/")
 	default:
 		return false
 	}
