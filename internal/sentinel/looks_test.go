@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,16 +24,49 @@ type fakeLook struct {
 	found                 []fault.Finding
 	err                   error
 	looks, heard, trouble int
+	mu                    sync.Mutex
 }
 
 func (l *fakeLook) Look(context.Context, mountstate.Scope) (mountstate.Survey, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.looks++
 	return mountstate.Survey{Findings: l.found}, l.err
 }
 
-func (l *fakeLook) Found(fault.Finding, time.Duration) { l.heard++ }
-func (l *fakeLook) Trouble(error)                      { l.trouble++ }
-func (l *fakeLook) PodByUID(string) *corev1.Pod        { return nil }
+func (l *fakeLook) Found(fault.Finding, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard++
+}
+
+func (l *fakeLook) Trouble(error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.trouble++
+}
+
+// answer sets what the next look finds.
+func (l *fakeLook) answer(err error, found ...fault.Finding) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.found, l.err = found, err
+}
+
+// awaitLook waits until so many looks were made.
+func (l *fakeLook) awaitLook(looks int) {
+	for {
+		synctest.Wait()
+		l.mu.Lock()
+		made := l.looks
+		l.mu.Unlock()
+		if made >= looks {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+func (l *fakeLook) PodByUID(string) *corev1.Pod { return nil }
 
 // offFor is a Guard that has the faults of one code off.
 type offFor struct {
@@ -65,6 +99,8 @@ func TestLooksFromTimeToTime(t *testing.T) {
 			expect := func(looks, present, trouble int) {
 				t.Helper()
 				synctest.Wait()
+				l.mu.Lock()
+				defer l.mu.Unlock()
 				faults, unknown := s.Faults()
 				if l.looks != looks || len(faults) != present || s.Status().Present[codes[0]] != present || l.trouble != trouble || l.heard != min(looks, 1) {
 					t.Errorf("%s: %d looks, %+v, %d troubles, heard of %d", search, l.looks, faults, l.trouble, l.heard)
@@ -77,14 +113,23 @@ func TestLooksFromTimeToTime(t *testing.T) {
 			expect(0, 0, 0)
 			time.Sleep(2 * time.Second)
 			expect(1, 1, 0)
-			time.Sleep(interval)
-			expect(2, 1, 0)
-			l.err = errors.New("no kubelet")
-			time.Sleep(interval)
-			expect(3, 1, 1)
-			l.found, l.err = nil, nil
-			time.Sleep(interval)
-			expect(4, 0, 1)
+			for looks, c := range []struct {
+				err              error
+				found            []fault.Finding
+				present, trouble int
+			}{
+				{nil, l.found, 1, 0},
+				{errors.New("no kubelet"), l.found, 1, 1},
+				{nil, nil, 0, 1},
+			} {
+				l.answer(c.err, c.found...)
+				began := time.Now()
+				l.awaitLook(looks + 2)
+				if took := time.Since(began); took < interval/2 || took > 2*interval {
+					t.Errorf("%s: %s between two looks", search, took)
+				}
+				expect(looks+2, c.present, c.trouble)
+			}
 		})
 	}
 }
