@@ -46,7 +46,7 @@ func (l *fakeLook) Trouble(error) {
 	l.trouble++
 }
 
-// answer sets what the next look finds.
+// answer sets the result of the next look.
 func (l *fakeLook) answer(err error, found ...fault.Finding) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
