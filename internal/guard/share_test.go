@@ -102,24 +102,29 @@ func TestADayWithATenant(t *testing.T) {
 					nodes = append(nodes, n)
 				}
 				began := time.Now()
-				for time.Since(began) < tc.most+2*time.Minute {
+				// Chance decides which nodes have the slots of a period. One node in a hundred has none in two periods.
+				const period = 6 * time.Minute
+				for time.Since(began) < time.Minute+tc.most+period {
 					for _, n := range nodes {
 						n.tick(t, began)
 					}
 					time.Sleep(2 * time.Second)
 				}
-				atOnce := 0
+				atOnce, late := 0, 0
 				for i, n := range nodes {
 					after := n.healed.Sub(began) - time.Minute
-					if n.healed.IsZero() || after > tc.most {
-						t.Errorf("node %d: healed after %s", i, after)
+					if n.healed.IsZero() {
+						t.Errorf("node %d: never healed", i)
+					}
+					if after > tc.most {
+						late++
 					}
 					if !n.healed.IsZero() && after <= time.Minute {
 						atOnce++
 					}
 				}
-				if atOnce < tc.atOnce {
-					t.Errorf("%d of 10 were healed at once", atOnce)
+				if atOnce < tc.atOnce || late > 1 {
+					t.Errorf("%d of 10 were healed at once, and %d after more than %s", atOnce, late, tc.most)
 				}
 			})
 		})
