@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -50,17 +49,9 @@ func (l nodeLook) Look(ctx context.Context, s mountstate.Scope) (mountstate.Surv
 }
 
 // startingPods are the pods of this node with a container that is not started. Those of all others have got their sources.
-type startingPods struct{ pods *nodePods }
-
-// PodByUID returns the pod as the cache has it.
-func (s startingPods) PodByUID(uid string) *corev1.Pod { return s.pods.PodByUID(uid) }
-
-// PodsNow lists all pods of the node.
-func (s startingPods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
-	return s.pods.PodsNow(ctx)
-}
+type startingPods struct{ *nodePods }
 
 // Listed are those with such a container.
 func (s startingPods) Listed() []*corev1.Pod {
-	return slices.DeleteFunc(s.pods.PodsHere(), func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) == 0 })
+	return slices.DeleteFunc(s.PodsHere(), func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) == 0 })
 }

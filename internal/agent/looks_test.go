@@ -9,17 +9,16 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
-// TestLooksAtSources: a hostPath that is missing is a fault of a container that waits for it, and of one that runs it is none: that is not
-// looked at.
+// TestLooksAtSources: a missing hostPath is a fault of a container that waits for it. The search passes over containers that run.
 func TestLooksAtSources(t *testing.T) {
 	t.Parallel()
 	const uid = "7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"
@@ -31,18 +30,7 @@ func TestLooksAtSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid},
-		Spec: corev1.PodSpec{
-			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-				Path: root + "/missing", Type: new(corev1.HostPathDirectory),
-			}}}},
-			Containers: []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host"}}}},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{
-			Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"},
-		}}}},
-	}
+	pod := kubelettest.WaitingPod(uid, root+"/missing", corev1.ContainerStateWaiting{Reason: "ContainerCreating"})
 	a := &agent{pods: &nodePods{}, volumes: &volume.Inspector{}}
 	look := func() []fault.Finding {
 		t.Helper()

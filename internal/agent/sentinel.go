@@ -74,7 +74,7 @@ type sentinelObserver struct {
 	// begin writes down that a repair is about to be done, and left that it has changed nothing.
 	begin func(r sentinel.Repair) error
 	left  func(r sentinel.Repair)
-	// decision returns the one that allowed a repair.
+	// decision returns the decision that allowed a repair.
 	decision func(r sentinel.Repair) v1.Decision
 	// record writes a repair down, and returns the name of the Diagnosis that has it.
 	record func(r sentinel.Repair, d v1.Decision) (name string)

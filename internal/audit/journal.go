@@ -9,9 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"sync"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -166,7 +164,7 @@ func (r *Recorder) Left(repair sentinel.Repair) {
 func (r *Recorder) Begun() (all []sentinel.Repair) {
 	r.journal.mu.Lock()
 	defer r.journal.mu.Unlock()
-	for _, b := range slices.Collect(maps.Values(r.journal.open)) {
+	for _, b := range r.journal.open {
 		all = append(all, sentinel.Repair{Fault: b.Fault, Action: b.Action})
 	}
 	return all

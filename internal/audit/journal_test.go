@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// open makes a recorder that is not run, as one that is killed at once.
+// open makes a recorder and does not run it: so is a process that was killed at its start.
 func open(t *testing.T, dir, boot string) *Recorder {
 	t.Helper()
 	s := newServer()

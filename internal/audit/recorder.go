@@ -5,8 +5,8 @@
 //
 // A record is on the disk before it is sent, and stays there until the API server has all of it. So neither a restart
 // nor an API server that is away loses one. A repair is in a journal before it changes anything and until its record is on the disk, so
-// the end of the process loses none either: the next one finds out how it ended. Many repairs of one fault within a minute become a few records and one that
-// counts the rest. It decides about no repair. Add never waits. At rest it does no work.
+// the end of the process loses none either: the next process finds out how the repair ended. Many repairs of one fault within a minute
+// become a few records, and a record with the number of the rest. It decides about no repair. Add never waits. At rest it does no work.
 package audit
 
 import (

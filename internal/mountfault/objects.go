@@ -137,8 +137,8 @@ func (c *candidate) object(u underway) *v1.MountFault {
 }
 
 // place gives an object its name, its namespace and its owner. The name is made of the same parts as in older releases, so that an
-// object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone. A device that is held is no
-// pod's: the pod that holds it is not the one that it hurts.
+// object has its name after an upgrade: the volume as people call it, and the directory of a pod that is gone. A held device belongs to
+// no pod: the pod that holds it is not hurt by it.
 func (b *objectBuilder) place(mountFault *v1.MountFault, pod *corev1.Pod, s fault.Key, first *sentinel.Fault) {
 	base, volume, target := b.Node, "", cmp.Or(first.Details.Path, first.Details.Device)
 	mountFault.Namespace, mountFault.Status.Target = b.Namespace, target

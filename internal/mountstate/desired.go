@@ -119,8 +119,8 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 	return pods, links
 }
 
-// volumeLinks are the links of a pod's volumes. A claim is of a file system or of a device: containers say which. One that none of them has may
-// be either.
+// volumeLinks are the links of a pod's volumes. Containers have a claim as a file system or as a device. A claim that no container has may be
+// either.
 func volumeLinks(uid string, pod *corev1.Pod) (links []Link) {
 	mounted, devices := podinfo.UsedVolumes(pod)
 	block := false

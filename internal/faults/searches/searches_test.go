@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
 )
@@ -66,18 +67,9 @@ func testNode(t *testing.T) Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid},
-		Spec: corev1.PodSpec{
-			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-				Path: root + "/missing", Type: new(corev1.HostPathDirectory),
-			}}}},
-			Containers: []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host"}}}},
-		},
-		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{
-			Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "stat: no such file or directory"},
-		}}}},
-	}
+	pod := kubelettest.WaitingPod(uid, root+"/missing", corev1.ContainerStateWaiting{
+		Reason: "CreateContainerConfigError", Message: "stat: no such file or directory",
+	})
 	once := local.ReadOnce()
 	return Node{
 		Kubelet: once, Specs: specs{uid: pod}, PodUIDs: once.PodUIDs, Prober: &probe.Prober{}, Runtime: noRuntime{},

@@ -27,8 +27,8 @@ var ErrHung = errors.New("file system did not answer")
 
 // Open begins a series of actions of Plan about one pod. apply does one of them, after an inspection of that pod which all share has found
 // that it may be done. Each action itself checks again the mount that it changes. An action that is done already succeeds.
-// ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to try again is safe. Kind,
-// Mount and Pod alone decide what is changed.
+// ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to try again is safe. The
+// change depends on Kind, Mount and Pod of the action alone.
 func (i *Inspector) Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error)) {
 	var found *inspection
 	tried := map[fault.Mount]bool{} // since found

@@ -6,6 +6,7 @@ package kubelettest
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // NodeName is the node of the pods of this package.
@@ -38,6 +39,23 @@ func NewPod() *corev1.Pod {
 		Status: corev1.PodStatus{
 			Phase:             corev1.PodRunning,
 			ContainerStatuses: []corev1.ContainerStatus{Running("app"), Running("sidecar")},
+		},
+	}
+}
+
+// WaitingPod is a pod whose container app waits for a hostPath, a directory at a path, for a reason.
+func WaitingPod(uid types.UID, hostPath string, why corev1.ContainerStateWaiting) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: uid},
+		Spec: corev1.PodSpec{
+			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+				Path: hostPath, Type: new(corev1.HostPathDirectory),
+			}}}},
+			Containers: []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: "/host"}}}},
+		},
+		Status: corev1.PodStatus{
+			Phase:             corev1.PodPending,
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &why}}},
 		},
 	}
 }

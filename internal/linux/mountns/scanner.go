@@ -103,7 +103,7 @@ func Namespaces() ([]Namespace, Survey, error) {
 }
 
 // Ended says of namespaces that were seen before whether they are no more. It says so of none if not every namespace of
-// the machine could be listed. Before Linux 6.12 a new namespace that has the number of one that ended counts as that one.
+// the machine could be listed. Before Linux 6.12 a new namespace with the number of an ended one counts as the ended one.
 func Ended() (func(seen Namespace) bool, error) {
 	now, survey, err := Namespaces()
 	if err != nil {
