@@ -71,6 +71,9 @@ func (o *bundleOptions) validate() error {
 	if o.scan.pods == "-" && o.log == "-" {
 		return errors.New("--pods=- cannot be with --log=-: standard input is read once")
 	}
+	if o.whole && o.scan.pods == "" {
+		return errors.New("--whole-pods: needs --pods")
+	}
 	return nil
 }
 

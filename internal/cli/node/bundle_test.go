@@ -112,6 +112,24 @@ func TestBundleWithoutEvidence(t *testing.T) {
 	}
 }
 
+// TestBundleNamesWrongFlags before it looks at the node.
+func TestBundleNamesWrongFlags(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--whole-pods":     "--whole-pods: needs --pods",
+		"--pods=- --log=-": "--pods=- cannot be with --log=-: standard input is read once",
+		"--kubelet-root=a": `--kubelet-root="a": must be an absolute path without . and .. in it`,
+		"--kubelet-pid=-1": "--kubelet-pid=-1: must not be negative",
+	} {
+		cmd := NewBundleCommand("")
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(strings.Fields(args))
+		if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %q", args, err, want)
+		}
+	}
+}
+
 // TestFromFlags: a bundle is of a node that is chosen already.
 func TestFromFlags(t *testing.T) {
 	t.Parallel()
