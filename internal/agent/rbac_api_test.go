@@ -80,6 +80,7 @@ func TestAgentHasTheseRightsAndNoOthers(t *testing.T) {
 		"get operationsets." + group, "list operationsets." + group, "watch operationsets." + group,
 		"get recoverypolicies." + group, "list recoverypolicies." + group, "watch recoverypolicies." + group,
 		"get namespaces.", "get nodes.", // by name, for the labels that policies select by
+		"get persistentvolumes.", "get csidrivers.storage.k8s.io", "get csinodes.storage.k8s.io", "get volumeattachments.storage.k8s.io", // by name
 		"get validatingadmissionpolicies.admissionregistration.k8s.io of some names",
 		"get validatingadmissionpolicybindings.admissionregistration.k8s.io of some names",
 	}

@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,10 +19,11 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 )
 
-// NewScheme makes a scheme of the groups that kubediag reads and writes: its own, core, coordination and the policies of admission.
+// NewScheme makes a scheme of the groups that kubediag reads and writes: its own, core, coordination, storage and the
+// policies of admission.
 func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, admissionv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, corev1.AddToScheme, coordinationv1.AddToScheme, admissionv1.AddToScheme, storagev1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("registering kinds: %w", err)
 		}
@@ -50,6 +52,10 @@ func newMapper(*rest.Config, *http.Client) (meta.RESTMapper, error) {
 		{corev1.SchemeGroupVersion, "Node", "nodes", "node", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "Namespace", "namespaces", "namespace", meta.RESTScopeRoot},
 		{corev1.SchemeGroupVersion, "PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim", meta.RESTScopeNamespace},
+		{corev1.SchemeGroupVersion, "PersistentVolume", "persistentvolumes", "persistentvolume", meta.RESTScopeRoot},
+		{storagev1.SchemeGroupVersion, "CSIDriver", "csidrivers", "csidriver", meta.RESTScopeRoot},
+		{storagev1.SchemeGroupVersion, "CSINode", "csinodes", "csinode", meta.RESTScopeRoot},
+		{storagev1.SchemeGroupVersion, "VolumeAttachment", "volumeattachments", "volumeattachment", meta.RESTScopeRoot},
 		{admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy", meta.RESTScopeRoot},
 		{
 			admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",

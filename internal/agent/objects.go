@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers;csinodes;volumeattachments,verbs=get
+
+// objectTimeout bounds the time of one request for an object. A caller with several requests bounds all of them by its context.
+const objectTimeout = 2 * time.Second
+
+// The objects below are read by name. Each is nil if the API server has none of that name. An error says that it is not known: such an
+// object refines a finding, or allows a repair, and no fault is found or missed without it.
+
+// PersistentVolume reads one by its name.
+func (p *nodePods) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return readObject(ctx, p.live, name, &corev1.PersistentVolume{})
+}
+
+// VolumeAttachment reads that of a CSI volume to this node. The name is the one that Kubernetes computes.
+func (p *nodePods) VolumeAttachment(ctx context.Context, driver, handle string) (*storagev1.VolumeAttachment, error) {
+	return readObject(ctx, p.live, fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+p.node))), &storagev1.VolumeAttachment{})
+}
+
+// CSIDriver reads one by its name.
+func (p *nodePods) CSIDriver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
+	return readObject(ctx, p.live, name, &storagev1.CSIDriver{})
+}
+
+// CSINode reads that of this node, which has the drivers that its kubelet knows.
+func (p *nodePods) CSINode(ctx context.Context) (*storagev1.CSINode, error) {
+	return readObject(ctx, p.live, p.node, &storagev1.CSINode{})
+}
+
+// Node reads this node, whose status has the volumes that are in use.
+func (p *nodePods) Node(ctx context.Context) (*corev1.Node, error) {
+	return readObject(ctx, p.live, p.node, &corev1.Node{})
+}
+
+// readObject reads an object of the cluster into an empty one.
+func readObject[T client.Object](ctx context.Context, live client.Reader, name string, into T) (found T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, objectTimeout)
+	defer cancel()
+	switch err := live.Get(ctx, types.NamespacedName{Name: name}, into); {
+	case apierrors.IsNotFound(err):
+		return found, nil
+	case err != nil:
+		return found, fmt.Errorf("read %T %q: %w", into, name, err)
+	}
+	return into, nil
+}
