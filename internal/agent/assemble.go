@@ -61,6 +61,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	a.repairs = &filelock.Lock{Path: filepath.Join(a.options.DataRoot, filelock.Repairs)}
 	a.store = &statusStore{client: a.manager.GetClient(), live: a.manager.GetAPIReader(), backoff: saveBackoff}
 	a.pods = &nodePods{node: a.options.NodeName, cache: a.manager.GetCache(), live: a.manager.GetAPIReader()}
+	a.pods.large = newLargePods()
 	observer, err := a.observer()
 	if err != nil {
 		return err
@@ -98,6 +99,7 @@ func (a *agent) assemble(ctx context.Context) error {
 	}
 	for _, runnable := range []manager.Runnable{
 		reconciler.cleanup(), manager.RunnableFunc(watcher.Run), a.guard, manager.RunnableFunc(a.recorder.Run), faults,
+		manager.RunnableFunc(func(ctx context.Context) error { return a.pods.readLarge(ctx, a.pods.live) }),
 		&agentLease{
 			client: a.manager.GetClient(), namespace: a.options.Namespace, node: a.options.NodeName,
 			renewal: a.options.LeaseRenewal, duration: a.options.LeaseDuration, now: time.Now, renewed: a.freshness.Answered,

@@ -72,6 +72,7 @@ func (p *nodePods) findPod(ctx context.Context, key types.NamespacedName) (*core
 type podIndex struct {
 	mu    sync.RWMutex
 	byUID map[types.UID]*corev1.Pod
+	large *largePods // nil: those that are too large stay names
 }
 
 // follow calls changed with each object of a kind that the cache gets, changes or loses: as it was before, and as it is
@@ -112,9 +113,15 @@ func (p *podIndex) replacePod(before, now *corev1.Pod) {
 	}
 	if before != nil {
 		delete(p.byUID, before.UID)
+		if p.large != nil {
+			p.large.free(before.UID)
+		}
 	}
 	if now != nil {
 		p.byUID[now.UID] = now
+		if p.large != nil && extract.Large(now) {
+			p.large.queue.Add(largePod{client.ObjectKeyFromObject(now), now.UID})
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kubediag.org/kubediag/internal/extract"
@@ -42,5 +43,52 @@ func TestLargePodIsReadLive(t *testing.T) {
 		if err != nil || got == nil || got.Labels["app"] != "web" {
 			t.Errorf("%s: policies see %+v, %v", name, got, err)
 		}
+	}
+}
+
+// TestLargePodIsWatched: the sentinel and the looks see the volumes of a pod that is too large for the cache, as long as there is room. A
+// namespace full of such pods leaves room for that of another one, and a pod that goes gives its room back.
+func TestLargePodIsWatched(t *testing.T) {
+	t.Parallel()
+	large := func(namespace, name string) *corev1.Pod {
+		pod := &corev1.Pod{}
+		pod.Namespace, pod.Name, pod.UID, pod.Spec.NodeName, pod.ResourceVersion = namespace, name, types.UID(namespace+name), "n1", "1"
+		for i := range 500 {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: fmt.Sprint("v", i)})
+		}
+		return pod
+	}
+	greedy := []client.Object{}
+	for i := range 50 {
+		greedy = append(greedy, large("greedy", fmt.Sprint("p", i)))
+	}
+	victim := large("victim", "p")
+	live := fake.NewClientBuilder().WithObjects(append(greedy, victim)...).Build()
+	pods := &podIndex{large: newLargePods()}
+	add := func(pod *corev1.Pod) {
+		pods.replacePod(nil, extract.Pod(pod))
+		of, _ := pods.large.queue.Get()
+		pods.readLargePod(t.Context(), live, of)
+		pods.large.queue.Done(of)
+	}
+	seen := 0
+	for _, pod := range greedy {
+		add(pod.(*corev1.Pod))
+		if !extract.Large(pods.PodByUID(string(pod.GetUID()))) {
+			seen++
+		}
+	}
+	if seen == 0 || seen == len(greedy) {
+		t.Errorf("%d of %d pods of one namespace are whole: some are, and not all", seen, len(greedy))
+	}
+	add(victim)
+	if got := pods.PodByUID("victimp"); extract.Large(got) || len(got.Spec.Volumes) != 500 {
+		t.Errorf("a pod of another namespace has %d volumes", len(got.Spec.Volumes))
+	}
+	for _, pod := range append(greedy, victim) {
+		pods.replacePod(pod.(*corev1.Pod), nil)
+	}
+	if taken := pods.large.room.Taken(); taken != 0 || len(pods.large.blocks) > 0 {
+		t.Errorf("%d blocks are taken by no pod", taken)
 	}
 }

@@ -36,6 +36,22 @@ func Large(pod *corev1.Pod) bool { return pod.Annotations[annotationLarge] != ""
 // Pod returns the part of a pod that is kept. A subPathExpr that can be resolved has its subPath beside it, because the variables
 // are not kept. The result shares no memory that can grow with the pod.
 func Pod(pod *corev1.Pod) *corev1.Pod {
+	kept, bytes := Whole(pod)
+	most := maxBytes
+	if podinfo.Ended(pod) {
+		most = maxEndedBytes
+		if pod.DeletionTimestamp != nil {
+			most = maxLeavingBytes
+		}
+	}
+	if bytes > most {
+		return identityOf(kept)
+	}
+	return kept
+}
+
+// Whole is Pod without a bound: bytes is the memory that the part takes. The caller bounds it.
+func Whole(pod *corev1.Pod) (part *corev1.Pod, bytes int) {
 	s := &pod.Status
 	kept := &corev1.Pod{
 		TypeMeta: pod.TypeMeta, ObjectMeta: metadataOf(pod),
@@ -60,17 +76,7 @@ func Pod(pod *corev1.Pod) *corev1.Pod {
 			EphemeralContainerCommon: containerOf(pod, c.EphemeralContainerCommon),
 		})
 	}
-	most := maxBytes
-	if podinfo.Ended(pod) {
-		most = maxEndedBytes
-		if pod.DeletionTimestamp != nil {
-			most = maxLeavingBytes
-		}
-	}
-	if weigh(kept) > most {
-		return identityOf(kept)
-	}
-	return kept
+	return kept, weigh(kept)
 }
 
 // identityOf returns the name, the owner and the phase of a pod.
