@@ -11,6 +11,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/redact"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Bounds, beside those of the API. Bytes of results and statuses are those of their JSON, where a control character takes six.
@@ -61,7 +62,7 @@ func shrinkStatus(d *v1.Diagnosis) {
 // in each text that says why, but no fewer than a short line has.
 func cutStatus(s *v1.DiagnosisStatus, most int) {
 	text := max(most, 64)
-	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(s.Faults, most), first(s.Artifacts, most)
+	s.FailedPaths, s.Faults, s.Artifacts = first(s.FailedPaths, most), first(faultsInTurns(s.Faults, most), most), first(s.Artifacts, most)
 	for i := range s.Faults {
 		f := &s.Faults[i]
 		f.Evidence = first(f.Evidence, most)
@@ -78,6 +79,19 @@ func cutStatus(s *v1.DiagnosisStatus, most int) {
 			a.Calls = first(a.Calls, text/16)
 		}
 	}
+}
+
+// faultsInTurns orders faults so that the first ones are not all of one namespace, unless all are kept.
+func faultsInTurns(faults []v1.Fault, kept int) []v1.Fault {
+	if len(faults) <= kept {
+		return faults
+	}
+	return share.InTurns(faults, func(f v1.Fault) share.Owner {
+		if f.Pod == nil {
+			return share.Owner{}
+		}
+		return share.Owner{Namespace: f.Pod.Namespace, Pod: f.Pod.Name}
+	})
 }
 
 func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/processor"
 )
@@ -67,5 +68,33 @@ func TestShrinkStatus(t *testing.T) {
 				t.Errorf("%d operations, %d faults, %d artifacts, %d results", len(s.Operations), len(s.Faults), len(s.Artifacts), len(s.OperationResults))
 			}
 		})
+	}
+}
+
+// TestOneNamespaceTakesNotAllRoom: where not all faults have room, that of another namespace is kept, in the journal and in the status.
+func TestOneNamespaceTakesNotAllRoom(t *testing.T) {
+	t.Parallel()
+	var findings []fault.Finding
+	for i := range 3000 {
+		findings = append(findings, fault.Finding{
+			Code: fault.HungMount, Pod: fault.Pod{Namespace: "greedy", Name: "p", UID: "g"}, Volume: fmt.Sprint(i),
+			Mount: fault.Mount{Point: fmt.Sprint("/greedy/", i)}, Evidence: []string{strings.Repeat("e", 500)},
+		})
+	}
+	victim := fault.Finding{Code: fault.HungMount, Pod: fault.Pod{Namespace: "victim", Name: "p", UID: "v"}, Mount: fault.Mount{Point: "/victim"}}
+	findings = append(findings, victim)
+	kept, left := fitFindings(findings, 1<<20)
+	if size(kept) > 1<<20 || left == 0 || len(kept)+left != len(findings) {
+		t.Errorf("%d findings of %d bytes are kept, %d are left out of %d", len(kept), size(kept), left, len(findings))
+	}
+	ofVictim := func(f fault.Finding) bool { return f.Pod.Namespace == "victim" }
+	if !slices.ContainsFunc(kept, ofVictim) {
+		t.Error("that of the other namespace is left out")
+	}
+	d := diagnosis()
+	d.Status.Faults = Faults(findings)
+	shrinkStatus(d)
+	if !slices.ContainsFunc(d.Status.Faults, func(f v1.Fault) bool { return f.Pod.Namespace == "victim" }) {
+		t.Errorf("it is not among the %d faults of the status", len(d.Status.Faults))
 	}
 }

@@ -5,12 +5,12 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "kubediag.org/kubediag/api/v1"
@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/repair"
+	"kubediag.org/kubediag/internal/share"
 )
 
 const (
@@ -199,27 +200,34 @@ func (n *nodeRun) success(ctx context.Context, result processor.Result) (record,
 	if err := processor.UnjudgedError(result); err != nil {
 		return record{}, err
 	}
-	done := n.end(operationRecord{
-		Outcome: v1.OperationSucceeded, Findings: sanitizeFindings(result.Findings), Gone: result.Gone, NoFault: result.NoFault,
-	}, result.Message)
+	findings, left := fitFindings(sanitizeFindings(result.Findings), maxFindingsBytes)
+	message := result.Message
+	if left > 0 {
+		message = strings.TrimPrefix(message+fmt.Sprintf("; %d of %d faults are left out, because there is no room for all", left, len(result.Findings)), "; ")
+	}
+	done := n.end(operationRecord{Outcome: v1.OperationSucceeded, Findings: findings, Gone: result.Gone, NoFault: result.NoFault}, message)
 	if result.NotApplicable != "" {
 		done.Outcome, done.Message = v1.OperationNotApplicable, sanitize(result.NotApplicable)
 		return done, nil
-	}
-	if err := checkFindings(done.Findings); err != nil {
-		return done, processor.Stalled(err)
 	}
 	var err error
 	done.Results, err = n.keep(ctx, result)
 	return done, err
 }
 
-func checkFindings(findings []fault.Finding) error {
-	text, err := json.Marshal(findings)
-	if err == nil && len(text) > maxFindingsBytes {
-		err = fmt.Errorf("keeping findings: %d bytes with %d findings, at most %d", len(text), len(findings), maxFindingsBytes)
+// fitFindings returns as many findings as have room in JSON, and the number of the others. If not all have room, those of all namespaces
+// take turns.
+func fitFindings(findings []fault.Finding, room int) (kept []fault.Finding, left int) {
+	if size(findings) <= room {
+		return findings, 0
 	}
-	return err
+	for i, f := range share.InTurns(findings, func(f fault.Finding) share.Owner { return share.Owner{Namespace: f.Pod.Namespace, Pod: f.Pod.Name} }) {
+		if room -= size(f) + 1; room < 0 {
+			return kept, len(findings) - i
+		}
+		kept = append(kept, f)
+	}
+	return kept, 0
 }
 
 // sanitizeFindings are findings whose texts are fit for people.
@@ -254,9 +262,7 @@ func (n *nodeRun) failedAttempt(ctx context.Context, findings []fault.Finding, e
 	if len(findings) == 0 && n.state.plan != nil {
 		findings = n.state.plan.Findings()
 	}
-	if checkFindings(findings) == nil {
-		r.Findings = sanitizeFindings(findings)
-	}
+	r.Findings, _ = fitFindings(sanitizeFindings(findings), maxFindingsBytes)
 	if p, ok := errors.AsType[*repair.PanicError](err); ok {
 		r.Stack = printable.Clip(string(p.Stack), maxStackBytes)
 	}

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/podref"
+	"kubediag.org/kubediag/internal/share"
 )
 
 // Keys of the results. Those that hold one of several hold the first.
@@ -202,6 +203,11 @@ func (d *Diagnoser) faultResult(ctx context.Context, broken []*volume.Health, su
 		findings       []fault.Finding
 		shares         []fault.Pod
 	)
+	if len(broken) > maxBrokenVolumes { // no namespace takes all places
+		broken = share.InTurns(broken, func(h *volume.Health) share.Owner {
+			return share.Owner{Namespace: h.Evidence.Pod.Namespace, Pod: h.Evidence.Pod.Name}
+		})
+	}
 	exits := d.daemonExits(ctx, broken)
 	for i, health := range broken {
 		findings = append(findings, addExit(health.Findings(), exits[i])...)

@@ -230,6 +230,22 @@ func TestDiagnoserRefusesBadRequests(t *testing.T) {
 	}
 }
 
+// TestOneNamespaceTakesNotAllResults: the last of a thousand dead volumes is that of another namespace, and it is listed.
+func TestOneNamespaceTakesNotAllResults(t *testing.T) {
+	t.Parallel()
+	pod, s := kubelettest.NewPod(), &fakeSurveyor{}
+	for n := range 2 * maxBrokenVolumes {
+		s.survey.Volumes = append(s.survey.Volumes, brokenVolumeOf(pod, fmt.Sprint("v", n), fault.DisconnectedFUSE))
+	}
+	other := kubelettest.NewPod()
+	other.Namespace, other.UID = "victim", "other"
+	s.survey.Volumes = append(s.survey.Volumes, brokenVolumeOf(other, "lost", fault.DisconnectedFUSE))
+	result := runDiagnoser(t, s, processor.Request{}, exitQuestions{})
+	if !slices.ContainsFunc(brokenVolumes(t, result), func(v brokenVolume) bool { return v.Name == "lost" }) {
+		t.Error("the volume of the other namespace is not in the results")
+	}
+}
+
 // TestResultsAreBounded: a node with a thousand dead volumes.
 func TestResultsAreBounded(t *testing.T) {
 	t.Parallel()
