@@ -28,9 +28,9 @@ type Server struct {
 
 // Servers finds the processes that serve FUSE connections, by the number of the connection, which is the minor number
 // of the device of its mounts. unseen explains why a connection without a server here may have one all the same. The
-// kernel does not report it (before 6.16), or a process does not show, cannot be inspected, does not answer, or has
-// very many descriptors. If it is empty, only a server that has renamed its /dev/fuse is missed. It lists at most
-// MaxServers of a connection.
+// kernel does not report it (before 6.16), or a process does not show, cannot be inspected, does not answer, or has more than 1,024
+// descriptors: only the first ones are read, since a daemon opens /dev/fuse early and any user may have a million. If it is empty, only
+// a server that has renamed its /dev/fuse is missed. It lists at most MaxServers of a connection.
 func Servers(ctx context.Context) (servers map[uint32][]Server, unseen string, err error) {
 	visible, err := sys.ProcVisibility()
 	if err != nil {
@@ -64,7 +64,6 @@ type serverSearch struct {
 	// deniedProcesses counts the processes that may not be inspected, and silentProcesses those that do not answer.
 	// withTooMany counts processes of which only the first descriptors were inspected.
 	deniedProcesses, silentProcesses, withTooMany int
-	descriptors                                   sys.Descriptors
 }
 
 // serverProcess holds the FUSE connections that a process has open.
@@ -103,7 +102,7 @@ func (s *serverSearch) inspectProcess(pid int, step func()) (opened serverProces
 	dir := strconv.Itoa(pid)
 	var fds []int
 	for range 2 { // for a process that has just ended the kernel may answer that it is not permitted
-		if fds, opened.more, err = s.descriptors.Of(dir); !errors.Is(err, fs.ErrPermission) {
+		if fds, opened.more, err = sys.FirstDescriptors(dir); !errors.Is(err, fs.ErrPermission) {
 			break
 		}
 	}

@@ -204,6 +204,12 @@ func (d *Descriptors) Of(dir string) (fds []int, more bool, err error) {
 	return fds, more, err
 }
 
+// FirstDescriptors lists at most the first 1,024 descriptors of a process, by its directory below the process' own /proc, and says whether
+// there are more.
+func FirstDescriptors(dir string) (fds []int, more bool, err error) {
+	return procNumbers(dir+"/fd", maxDescriptors)
+}
+
 // ProcNumbers lists the entries of a directory below the process' own /proc
 // that are numbers: processes (""), threads ("123/task"). The kernel bounds how
 // many there are of either.
