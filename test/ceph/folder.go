@@ -69,9 +69,8 @@ func killAll(dir string) error {
 // belongs reports whether a process has the cluster's environment. All threads are looked at, since the first of them can be
 // gone while another still waits for a disk.
 func belongs(pid int, dir string) bool {
-	environments, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/[0-9]*/environ", pid))
-	return slices.ContainsFunc(environments, func(path string) bool {
-		text, _ := os.ReadFile(path) // it may have ended
+	return slices.ContainsFunc(reap.Threads(pid), func(thread string) bool {
+		text, _ := os.ReadFile(filepath.Join(thread, "environ")) // it may have ended
 		return slices.Contains(strings.Split(string(text), "\x00"), confEnv+filepath.Join(dir, conf))
 	})
 }

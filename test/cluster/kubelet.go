@@ -42,14 +42,14 @@ func (c *Cluster) StartKubelet(ctx context.Context) error {
 	if c.stopped == nil {
 		return errors.New("start kubelet: it was not stopped")
 	}
-	before := c.syncLoops()
+	before := c.containerManagers()
 	err := c.keepKubelet(func() (err error) {
 		c.kubelet, err = c.spawn("kubelet", c.stopped.cmd.Path, c.stopped.cmd.Args[1:]...)
 		return err
 	}, func() error {
 		return c.wait(ctx, "kubelet", func(ctx context.Context) error {
-			if c.syncLoops() == before { // it may end until then, although it says that it is well
-				return errors.New("it has not begun to look after its pods")
+			if c.containerManagers() == before { // it may end until then, although it says that it is well
+				return errors.New("it has not started its container manager")
 			}
 			return c.kubeletHealthy(ctx)
 		})
@@ -60,10 +60,11 @@ func (c *Cluster) StartKubelet(ctx context.Context) error {
 	return err
 }
 
-// syncLoops is how many kubelets have begun to look after the pods of the node, by their log.
-func (c *Cluster) syncLoops() int {
+// containerManagers is how many kubelets have started their container manager, by the next line of their log. It ends those that do not read the
+// same mount table twice, and starts after the loop over the pods.
+func (c *Cluster) containerManagers() int {
 	text, _ := os.ReadFile(c.logPath("kubelet")) // a log that is not there is an empty one
-	return bytes.Count(text, []byte("Starting kubelet main sync loop"))
+	return bytes.Count(text, []byte("Starting Kubelet Plugin Manager"))
 }
 
 // kubeletHealthy asks the kubelet where its port for that is by default.

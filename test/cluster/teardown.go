@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,18 +48,14 @@ func killAll(dir string) error {
 // belongs says whether a process is one of the daemons and their children, by its environment, or of the containers,
 // by its cgroup. A process that ended meanwhile, or a zombie, does not count.
 func belongs(pid int, dir string) bool {
-	proc := filepath.Join("/proc", strconv.Itoa(pid))
-	env, err := os.ReadFile(filepath.Join(proc, "environ"))
-	if err == nil && slices.Contains(strings.Split(string(env), "\x00"), owner+"="+dir) {
-		return true
-	}
-	cgroups, err := os.ReadFile(filepath.Join(proc, "cgroup"))
-	if err != nil || !bytes.Contains(append(cgroups, '/'), []byte(":/"+filepath.Base(dir)+"/")) {
-		return false
-	}
-	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-	i := bytes.LastIndexByte(stat, ')')
-	return err == nil && len(stat) > i+2 && stat[i+2] != 'Z'
+	return slices.ContainsFunc(reap.Threads(pid), func(thread string) bool {
+		env, err := os.ReadFile(filepath.Join(thread, "environ"))
+		if err == nil && slices.Contains(strings.Split(string(env), "\x00"), owner+"="+dir) {
+			return true
+		}
+		cgroups, err := os.ReadFile(filepath.Join(thread, "cgroup"))
+		return err == nil && bytes.Contains(append(cgroups, '/'), []byte(":/"+filepath.Base(dir)+"/"))
+	})
 }
 
 // removeBridge removes the bridge whose alias is the cluster's folder, and the pods' ends on it.

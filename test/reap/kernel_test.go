@@ -7,10 +7,9 @@ package reap
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,10 +20,23 @@ import (
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
+func init() { runtime.LockOSThread() } // a role has the first thread
+
+func TestMain(m *testing.M) {
+	sleep := func(_ []string, ready func(string)) error {
+		ready("")
+		kerneltest.WaitForEnd()
+		return nil
+	}
+	kerneltest.Main(m, kerneltest.Roles{"whole": sleep, "without its first thread": func(_ []string, ready func(string)) error {
+		ready("")
+		_, _, err := unix.Syscall(unix.SYS_EXIT, 0, 0, 0) // of this thread alone
+		return err
+	}})
+}
 
 // TestFrozenProcessesEnd has processes in cgroups that were frozen, as by a runtime that was killed before it thawed them: in a
-// container's own cgroup, and in that above it.
+// container's own cgroup, and in that above it. The first thread of a process may have ended before the others were frozen.
 func TestFrozenProcessesEnd(t *testing.T) {
 	for name, f := range map[string]struct {
 		freezer
@@ -33,23 +45,30 @@ func TestFrozenProcessesEnd(t *testing.T) {
 		"version 1": {freezer1, "cgroup", "freezer", "FROZEN", "freezer.state", "FROZEN"},
 		"version 2": {freezer2, "cgroup2", "", "1", "cgroup.events", "frozen 1"},
 	} {
-		for _, at := range []string{".", "container"} {
-			t.Run(name+" at "+at, func(t *testing.T) {
+		for _, c := range [][2]string{{".", "whole"}, {"container", "whole"}, {"container", "without its first thread"}} {
+			at, role := c[0], c[1]
+			t.Run(name+" at "+at+" "+role, func(t *testing.T) {
 				root := t.TempDir()
 				if err := unix.Mount("cgroup", root, f.fsType, 0, f.options); err != nil {
 					t.Skipf("kernel lacks the freezer of %s: %v", f.fsType, err)
 				}
 				t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) }) // it goes with the namespace
 				group, err := os.MkdirTemp(root, "kubediag-reap-")
-				container, process := filepath.Join(group, "container"), exec.Command("sleep", "1000")
-				if err := errors.Join(err, os.Mkdir(container, 0o755), process.Start()); err != nil {
+				container := filepath.Join(group, "container")
+				if err := errors.Join(err, os.Mkdir(container, 0o755)); err != nil {
 					t.Fatal(err)
 				}
-				pid := process.Process.Pid
+				process := kerneltest.Start(t, role)
+				pid := process.PID
+				kerneltest.Await(t, "its first thread to be as wanted", func() bool {
+					threads := Threads(pid)
+					return len(threads) > 0 && strings.Contains(threads[0], "task") == (role != "whole")
+				})
 				frozen := filepath.Join(group, at)
 				t.Cleanup(func() {
-					_ = errors.Join(os.WriteFile(filepath.Join(frozen, f.file), []byte(f.thaw), 0), process.Process.Kill())
-					_ = process.Wait() // it was killed
+					_ = os.WriteFile(filepath.Join(frozen, f.file), []byte(f.thaw), 0)
+					process.Kill()
+					process.End()
 					if err := errors.Join(os.Remove(container), os.Remove(group)); err != nil {
 						t.Error(err)
 					}
@@ -62,10 +81,7 @@ func TestFrozenProcessesEnd(t *testing.T) {
 					state, err := os.ReadFile(filepath.Join(container, f.state))
 					return err == nil && strings.Contains(string(state), f.when)
 				})
-				belongs := func(p int) bool {
-					stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p))
-					return p == pid && !strings.Contains(string(stat), ") Z ")
-				}
+				belongs := func(p int) bool { return p == pid && len(Threads(p)) > 0 }
 				if err := repeat(10*time.Second, func() ([]int, error) { return killEach(belongs) }); err != nil {
 					t.Error(err)
 				}

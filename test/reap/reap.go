@@ -5,10 +5,12 @@
 package reap
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -103,4 +105,23 @@ func killEach(belongs func(pid int) bool) ([]int, error) {
 		_ = p.Release() // gives the descriptor back; there is nothing that could fail
 	}
 	return pids, nil
+}
+
+// Threads gives the directories in /proc of the threads of a process that tell of it: the one of its first thread or, if that has ended
+// and others have not, of all those. The kernel counts a first thread that has ended as one of the root cgroup, without an environment. There are
+// none of a process that has ended.
+func Threads(pid int) (running []string) {
+	leader := filepath.Join("/proc", strconv.Itoa(pid))
+	if runs(leader) {
+		return []string{leader}
+	}
+	all, _ := filepath.Glob(filepath.Join(leader, "task", "[0-9]*"))
+	return slices.DeleteFunc(all, func(thread string) bool { return !runs(thread) })
+}
+
+// runs reports whether a thread has not ended, by its directory in /proc.
+func runs(proc string) bool {
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	i := bytes.LastIndexByte(stat, ')')
+	return err == nil && len(stat) > i+2 && stat[i+2] != 'Z' && stat[i+2] != 'X'
 }

@@ -45,7 +45,14 @@ var (
 // them. If it was killed itself meanwhile, they end only when they are thawed: in version 1 at once, and no signal ends them before.
 // A cgroup that cannot be thawed shows in its processes, which live on.
 func thaw(pid int) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) // it may have ended
+	for _, thread := range Threads(pid) {
+		thawThread(thread)
+	}
+}
+
+// thawThread thaws the cgroups of a thread, by its directory in /proc.
+func thawThread(proc string) {
+	text, _ := os.ReadFile(filepath.Join(proc, "cgroup")) // it may have ended
 	for line := range strings.Lines(string(text)) {
 		controllers, path, _ := strings.Cut(strings.TrimSpace(line[strings.IndexByte(line, ':')+1:]), ":")
 		switch {
