@@ -107,7 +107,7 @@ func killEach(belongs func(pid int) bool) ([]int, error) {
 	return pids, nil
 }
 
-// Threads gives the directories in /proc of the threads of a process that tell of it: the one of its first thread or, if that has ended
+// Threads gives the directories in /proc of the threads of a process that show its cgroup: the one of its first thread or, if that has ended
 // and others have not, of all those. The kernel counts a first thread that has ended as one of the root cgroup, without an environment. There are
 // none of a process that has ended.
 func Threads(pid int) (running []string) {
