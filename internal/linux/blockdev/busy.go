@@ -60,30 +60,28 @@ func (s Sys) hasKnownUser(d Device) bool {
 // callKey distinguishes the calls about this device from those about others.
 func (d Device) callKey() string { return d.Number.String() }
 
-// Another process may be claiming the device at this moment, and look like a holder. So a busy device is tried again,
-// for longer where a refusal is final.
+// Another process may be claiming the device at this moment, such as another kubediag, and look like a holder. So a busy device is tried
+// again.
 const (
-	maxClaimTries  = 3
-	claimPause     = 2 * time.Millisecond
-	maxDetachTries = 10
-	detachPause    = 10 * time.Millisecond
+	maxBusyTries = 10
+	busyPause    = 10 * time.Millisecond
 )
 
 // retryWhileBusy repeats ask while the kernel reports that the device is busy.
-func retryWhileBusy(tries int, pause time.Duration, ask func() error) error {
-	for {
+func retryWhileBusy(ask func() error) error {
+	for tries := 1; ; tries++ {
 		err := ask()
-		if tries--; tries <= 0 || !errors.Is(err, sys.EBUSY) {
+		if tries == maxBusyTries || !errors.Is(err, sys.EBUSY) {
 			return err
 		}
-		time.Sleep(pause)
+		time.Sleep(busyPause)
 	}
 }
 
 // openClaimed opens the device so that nothing else can claim it. ErrBusy: something has claimed it.
 func (s Sys) openClaimed(d Device) (*sys.FD, error) {
 	var fd *sys.FD
-	err := retryWhileBusy(maxClaimTries, claimPause, func() (err error) {
+	err := retryWhileBusy(func() (err error) {
 		fd, err = s.openDevice(d, true)
 		return err
 	})

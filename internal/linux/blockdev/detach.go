@@ -56,7 +56,7 @@ func (s Sys) checkFree(d Device) error {
 
 // writeOrder writes to a driver's file.
 func (s Sys) writeOrder(ctx context.Context, path, text string) error {
-	err := calls.From(ctx).Did("write", path+" "+text, retryWhileBusy(maxDetachTries, detachPause, func() error { return s.writeFile(path, text) }))
+	err := calls.From(ctx).Did("write", path+" "+text, retryWhileBusy(func() error { return s.writeFile(path, text) }))
 	switch {
 	case errors.Is(err, sys.EBUSY):
 		return openElsewhere(err)
@@ -104,7 +104,7 @@ func (s Sys) detachLoop(ctx context.Context, device Device) error {
 	if err := s.checkUnchanged(device); err != nil {
 		return err
 	}
-	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(maxDetachTries, detachPause, sys.LoopFD{FD: fd}.LoopClear))
+	err = calls.From(ctx).Did("ioctl", device.Node()+" LOOP_CLR_FD", retryWhileBusy(sys.LoopFD{FD: fd}.LoopClear))
 	switch {
 	case errors.Is(err, sys.ENXIO):
 		return ErrNotAttached
