@@ -268,7 +268,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("%s:\n%s", line, out)
 	}
 	w.run(t, "release", w.s.device).says(t, 0, " is free")
-	w.run(t, "release", "/").says(t, 3, "refused: the device is in normal use")
+	w.run(t, "release", "/").says(t, 3, "refused: it is no leftover: a file system on it is mounted in the kubelet's own mount namespace")
 }
 
 // TestHoldersPrintsTheRelease has a person look for holders, and type the command that is printed: a device need not be named.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -31,18 +32,19 @@ import (
 func NewHoldersCommand(proc string) *cobra.Command {
 	options := nodeOptions{proc: proc}
 	cmd := &cobra.Command{
-		Use:   "holders [DEVICE]",
-		Short: "Find the holders of a block device that cannot be detached",
-		Long: "holders looks for whatever keeps a block device busy: its mounts in every mount namespace of the node, with and\n" +
-			"without processes, and open files, detached mounts, overlays, loop devices, swap and devices made of it. It names\n" +
-			"the processes, their containers and pods, the volume mount that has carried a mount into a container, and the\n" +
-			"change that prevents it. It needs no API server, and changes nothing.\n\n" +
-			"DEVICE is the path of its node, the kernel's name for it, its number as major:minor, or the path of anything on a\n" +
-			"file system that is mounted. Without it, it is every device that is mounted somewhere but no longer where the\n" +
-			"kubelet runs.\n\n" +
+		Use:   "holders [DEVICE|PATH]",
+		Short: "Find what keeps a block device or a file system busy",
+		Long: "holders looks for whatever keeps a block device or a file system of any type busy: its mounts in every mount namespace\n" +
+			"of the node, with and without processes, and open files, detached mounts, overlays, loop devices, swap and devices made\n" +
+			"of it. It names the processes, their containers and pods, the volume mount that has carried a mount into a container,\n" +
+			"and the change that prevents it. It needs no API server, opens no file of the file system, and changes nothing.\n\n" +
+			"DEVICE is the path of its node, the kernel's name for it, or its number as major:minor. PATH is a mount, or anything on\n" +
+			"one: then all that has a file open there is listed, and holders says which of it keeps the mount from being unmounted.\n" +
+			"Without an argument, it is every device that is mounted somewhere but no longer where the kubelet runs.\n\n" +
 			"Exit status: 0 free, or in normal use; 1 held; 2 an error, or incomplete coverage.",
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
+			"  kubediag holders /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/pvc-1/mount\n" +
 			"  kubediag holders",
 		Args:              verb.Takes("DEVICE", 0),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
@@ -131,7 +133,11 @@ func newInspector(n *kubelet.Node, runtime *boundedRuntime) *device.Inspector {
 
 // inspectDevice looks at one device.
 func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, start time.Time) (*holdersReport, error) {
-	c, err := l.inspector.Inspect(ctx, at.device)
+	look := func() (*device.Usage, error) { return l.inspector.Inspect(ctx, at.device) }
+	if at.mount.Point != "" {
+		look = func() (*device.Usage, error) { return l.inspector.Users(ctx, at.mount) }
+	}
+	c, err := look()
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +145,7 @@ func (l *holderInspection) inspectDevice(ctx context.Context, at namedDevice, st
 	if err != nil {
 		return nil, err
 	}
-	d.Device.MountPoint = at.point
+	d.Device.MountPoint = at.mount.Point
 	r := &holdersReport{SchemaVersion: schemaVersion, deviceUse: d}
 	r.Looked.coverageOrigin, err = l.coverageFrom(start, r.Looked)
 	r.partial = r.Looked.mayHideHolder()
@@ -262,57 +268,68 @@ const pathTimeout = 3 * time.Second
 // namedDevice is a device, and how it was named.
 type namedDevice struct {
 	device blockdev.Device
-	// point is where the file system is mounted that a path lies on. Empty if the device itself was named.
-	point string
+	// mount is the one that a path lies on. It is empty if the device itself was named.
+	mount mountinfo.Mount
 }
 
-// findDevice finds the device that spec names: by the path of its node, by the kernel's name for it, by number, or by
+// findDevice finds the subject of spec: a device by the path of its node, by the kernel's name for it or by number, or a mount by
 // the path of anything on it. Paths are those that the kubelet sees.
 func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDevice, error) {
-	device, err := l.inspector.Resolve(ctx, spec)
-	if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
-		return namedDevice{device: device}, err
+	if !strings.HasPrefix(spec, "/") || strings.HasPrefix(spec, "/dev/") {
+		d, err := l.inspector.Resolve(ctx, spec)
+		if err == nil || !errors.Is(err, blockdev.ErrNotBlock) {
+			return namedDevice{device: d}, err
+		}
 	}
-	m, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (mountinfo.Mount, error) { return l.mountOfPath(ctx, spec) })
+	at, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (namedDevice, error) { return l.lookUpPath(ctx, spec) })
+	if err == nil && at.mount.Point != "" {
+		at.device, err = l.inspector.Finder.DeviceOf(at.mount)
+	}
 	if err != nil {
 		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
-	if device, err = deviceOfMount(m); err != nil {
-		return namedDevice{}, fmt.Errorf("find device of %q: %w", spec, err)
-	}
-	return namedDevice{device: device, point: m.Point}, nil
+	return at, nil
 }
 
-// mountOfPath is the mount that a path lies on. It may wait for the file systems on the way.
-func (l *holderInspection) mountOfPath(ctx context.Context, name string) (mount mountinfo.Mount, err error) {
+// lookUpPath finds the mount that a path lies on, or the device whose node it is. A file system that may hang is not asked: a
+// path on one stands for itself.
+func (l *holderInspection) lookUpPath(ctx context.Context, name string) (at namedDevice, err error) {
 	err = l.node.Do(ctx, func() error {
-		fd, resolved, err := sys.Walk{}.Resolve(name)
-		fd.Close()
-		if err != nil {
-			return fmt.Errorf("look up %q: %w", resolved, err)
-		}
 		table, err := mountns.Table(0)
 		if err != nil {
 			return err
 		}
+		resolved := path.Clean(name)
+		if top, ok := table.Top(resolved); !ok || top.FSType == "devtmpfs" {
+			var fd *sys.FD
+			fd, resolved, err = mountns.View{Known: table}.LookupFollowing(name)
+			defer fd.Close()
+			if errors.Is(err, mountns.ErrMayBlock) {
+				resolved, err = path.Clean(name), nil
+			} else if err == nil {
+				at, err = nodeBehind(fd)
+			}
+			if err != nil {
+				return fmt.Errorf("look up %q: %w", resolved, err)
+			}
+		}
+		if at.device != (blockdev.Device{}) {
+			return nil
+		}
 		var ok bool
-		if mount, ok = table.On(resolved); !ok {
+		if at.mount, ok = table.On(resolved); !ok {
 			return fmt.Errorf("%q is on no mount", resolved)
 		}
 		return nil
 	})
-	return mount, err
+	return at, err
 }
 
-// deviceOfMount is the device that a mounted file system is on. There is none if it is in memory, comes over a network,
-// or is made of other file systems. The number of a btrfs belongs to no device.
-func deviceOfMount(m mountinfo.Mount) (blockdev.Device, error) {
-	spec := blockdev.Number{Major: m.Major, Minor: m.Minor}.String()
-	switch {
-	case m.FSType == "btrfs":
-		spec = m.Source
-	case m.Major == 0:
-		return blockdev.Device{}, fmt.Errorf("the %s at %q is on no block device", m.FSType, m.Point)
+// nodeBehind is the device whose node was opened; empty if it is no such node.
+func nodeBehind(fd *sys.FD) (at namedDevice, err error) {
+	st, err := fd.Stat(sys.StatType)
+	if err == nil && st.IsBlockDevice() {
+		at.device, err = blockdev.Sys{}.Resolve(blockdev.Number{Major: st.RdevMajor, Minor: st.RdevMinor}.String())
 	}
-	return blockdev.Sys{}.Resolve(spec)
+	return at, err
 }

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -65,7 +66,7 @@ type useDevice struct {
 	Name   string `json:"name"`
 	Number string `json:"number"`
 	Kind   string `json:"kind"`
-	// Node need not be there.
+	// Node need not be there. It is empty for a file system that is on no device, whose kind is "anonymous".
 	Node string `json:"node"`
 	// Parent is the disk that it is a partition of.
 	Parent string `json:"parent,omitempty"`
@@ -91,11 +92,12 @@ type activeFileSystem struct {
 // useHolder is one thing that uses a device.
 type useHolder struct {
 	Kind string `json:"kind"`
-	// MountNamespace is an inode number; 0 if the holder is no mount.
+	// MountNamespace is an inode number; 0 if the holder neither is a mount nor has its file by one that is known.
 	MountNamespace uint64 `json:"mountNamespace"`
 	// PIDs is never null. Command is what the first of them calls itself.
-	PIDs       []int  `json:"pids"`
-	Command    string `json:"command,omitempty"`
+	PIDs    []int  `json:"pids"`
+	Command string `json:"command,omitempty"`
+	// MountPoint is of the holder if it is a mount, else of the mount by which it has its file.
 	MountPoint string `json:"mountPoint"`
 	useContainer
 	// Mount is there for mounts only, Path for all others: a file, or a node.
@@ -136,6 +138,8 @@ type useVerdict struct {
 	Detail string `json:"detail,omitempty"`
 	// Inferred is whether this was concluded from what is no longer there.
 	Inferred bool `json:"inferred,omitempty"`
+	// Blocks is whether the kernel refuses to unmount the mount that was named because of it.
+	Blocks bool `json:"blocks,omitempty"`
 	// Removable is whether kubediag may unmount it, and Why why, or why not.
 	Removable bool   `json:"removable"`
 	Why       string `json:"why,omitempty"`
@@ -160,6 +164,9 @@ func newDeviceUse(usage *device.Usage, inUse []string) (deviceUse, error) {
 	u.Device = useDevice{
 		Name: d.Name, Number: d.Number.String(), Kind: string(d.Kind), Node: d.Node(), Parent: d.Parent,
 		State: deviceState(usage, inUse), InUseBy: inUse, Removable: usage.Removable, Why: usage.Why,
+	}
+	if d.Kind == blockdev.Anonymous {
+		u.Device.Node = ""
 	}
 	for _, fs := range usage.FileSystems {
 		u.Device.FileSystems = append(u.Device.FileSystems, activeFileSystem{fs.Type, fs.Evidence})
@@ -193,7 +200,10 @@ func newUseHolder(h device.HolderInfo) useHolder {
 		Path:         h.Path,
 		useContainer: useContainer{Pod: scanPod{h.Pod.UID, h.Pod.Namespace, h.Pod.Name}, Container: h.Container, Workload: h.Workload.String()},
 		useOrigin:    useOrigin{HostPath: h.HostPath, Volume: h.Volume, Patch: h.Patch},
-		useVerdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Removable: h.Removable, Why: h.Why},
+		useVerdict:   useVerdict{Detail: h.Detail, Inferred: h.Inferred, Blocks: h.Blocks, Removable: h.Removable, Why: h.Why},
+	}
+	if m := h.Through; m.Point != "" {
+		u.MountPoint, u.MountNamespace = m.Point, m.Namespace.Inode
 	}
 	if m := h.Mount; m.Point != "" {
 		u.MountPoint, u.Path = m.Point, ""

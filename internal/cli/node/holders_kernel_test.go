@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
@@ -167,6 +168,44 @@ func TestHoldersOfAVolumeThatIsInUse(t *testing.T) {
 	}
 	if u, there := p.findAbandonedUse(t); there {
 		t.Errorf("left behind: %+v", u)
+	}
+}
+
+// TestHoldersOfAMountInMemory names a mount that is on no device, and a path on it: its users are listed, and which of them keep it
+// from being unmounted.
+func TestHoldersOfAMountInMemory(t *testing.T) {
+	p := loopVolume{scene: kubelettest.New(t)}
+	point := filepath.Join(p.scene.Root, "pods/u/volumes/kubernetes.io~empty-dir/memory")
+	must(t, os.MkdirAll(point, 0o755))
+	must(t, sys.NewMount("memory", point, "tmpfs", ""))
+	t.Cleanup(func() { _ = systest.UnmountPath(point, true) })
+	copied := kerneltest.Start(t, "copy")
+	file, err := os.Create(filepath.Join(point, "file"))
+	must(t, err)
+	defer file.Close()
+	for _, spec := range []string{point, file.Name()} {
+		r, err := p.runHolders(t, spec)
+		must(t, err)
+		d := r.Device
+		if d.State != stateInUse || d.Kind != "anonymous" || d.Node != "" || d.MountPoint != point || d.Removable || len(d.FileSystems) != 1 {
+			t.Errorf("%s: %+v", spec, d)
+		}
+		var users []useHolder
+		for _, h := range r.Holders {
+			if h.Kind != "mount" {
+				users = append(users, h)
+			}
+		}
+		if len(r.Holders) != 3 || len(users) != 1 || users[0].Path != file.Name() || !users[0].Blocks || users[0].MountPoint != point ||
+			!slices.Contains(users[0].PIDs, os.Getpid()) || !slices.ContainsFunc(r.Holders, func(h useHolder) bool { return slices.Contains(h.PIDs, copied.PID) }) {
+			t.Errorf("%s: holders %+v", spec, r.Holders)
+		}
+		text := r.reportText(terminal.Screen{})
+		for _, part := range []string{"tmpfs (" + d.Number + ") is in use", "unmount    the kernel refuses to unmount it because of 1 user", "open file " + file.Name()} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q is not in\n%s", part, text)
+			}
+		}
 	}
 }
 
@@ -332,7 +371,7 @@ func TestBuiltProgramShowsHolders(t *testing.T) {
 	must(t, os.Symlink(loop, loop))
 	for spec, want := range map[string]string{
 		"/dev/nosuch": "no such block device", "nosuch": "no such block device", "4095:1048575": "no such block device", "7:x": "want major:minor",
-		loop: "too many levels of symbolic links", p.scene.Root: "is on no block device", "/dev/null": "is on no block device", "a/b": "has a slash", "": "no path, name or number",
+		loop: "too many levels of symbolic links", "/no/such": "no such file", "0:1048575": "no such block device", "a/b": "has a slash", "": "no path, name or number",
 	} {
 		if status, out, errs := run(spec); status != 2 || out != "" || !strings.HasPrefix(errs, "kubediag: holders: ") || !strings.Contains(errs, want) {
 			t.Errorf("%q: status %d, %q, %q, want %q", spec, status, out, errs, want)

@@ -13,6 +13,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -56,10 +57,14 @@ func (u deviceUse) isHeld() bool { return u.Device.State == stateHeld }
 func (r *holdersReport) reportText(s terminal.Screen) string {
 	p := &render.Page{Screen: s}
 	r.deviceUse.addTo(p)
-	if r.foreign {
+	listed := r.foreign || r.Device.State == stateInUse && r.Device.MountPoint != ""
+	switch {
+	case r.foreign:
 		r.addHolders(p) // the user who names a device wants to know
+	case listed:
+		r.addUsers(p)
 	}
-	if r.isHeld() || r.foreign || r.Device.State == stateUnknown {
+	if r.isHeld() || listed || r.Device.State == stateUnknown {
 		p.Blank()
 	}
 	r.Looked.addTo(p, "")
@@ -124,6 +129,13 @@ func (u deviceUse) addTo(p *render.Page) {
 
 // titleText is the device in one word and what it is.
 func (d useDevice) titleText() string {
+	if d.Node == "" {
+		name := "file system"
+		if len(d.FileSystems) > 0 {
+			name = d.FileSystems[0].Type
+		}
+		return printable.Quoted(fmt.Sprintf("%s (%s)", name, d.Number))
+	}
 	what := []string{d.Number, d.Kind}
 	if d.Parent != "" {
 		what = append(what, "partition of "+d.Parent)
@@ -195,6 +207,30 @@ func (u deviceUse) addHolders(p *render.Page) {
 	u.addPatches(p)
 }
 
+// addUsers adds those that have a file on a mount that was named.
+func (u deviceUse) addUsers(p *render.Page) {
+	users := slices.DeleteFunc(slices.Clone(u.Holders), func(h useHolder) bool { return h.Kind == string(devholder.Mount) })
+	blocking := 0
+	for _, h := range users {
+		if h.Blocks {
+			blocking++
+		}
+	}
+	busy := "nothing was found because of which the kernel refuses to unmount it"
+	if blocking > 0 {
+		busy = "the kernel refuses to unmount it because of " + verb.Count(blocking, "user")
+	}
+	p.Row(2, "unmount", busy)
+	for i, h := range users {
+		p.Blank()
+		if i == maxHolders {
+			p.Line(2, "and %s more, which -o json lists", verb.Count(len(users)-maxHolders, "user"))
+			break
+		}
+		h.addTo(p)
+	}
+}
+
 func (h useHolder) addTo(p *render.Page) {
 	where := h.Path
 	if h.Mount != nil {
@@ -217,10 +253,26 @@ func (h useHolder) addTo(p *render.Page) {
 	}
 	for _, line := range [][2]string{
 		{"namespace", h.namespaceText()}, {"process", h.processText()}, {"pod", pod}, {"container", container}, {"image", h.Image},
-		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"detail", h.Detail}, {"why", h.Why},
+		{"carried in", h.VolumeMount.String()}, {"on host", h.HostPath}, {"by mount", h.throughText()}, {"detail", h.Detail},
+		{"busy", h.busyText()}, {"why", h.Why},
 	} {
 		p.Row(4, line[0], line[1])
 	}
+}
+
+// throughText is the mount by which a process has its file, where that is known.
+func (h useHolder) throughText() string {
+	if h.Mount != nil || h.MountPoint == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s in mount namespace %d", h.MountPoint, h.MountNamespace)
+}
+
+func (h useHolder) busyText() string {
+	if !h.Blocks {
+		return ""
+	}
+	return "the kernel refuses to unmount the mount because of it"
 }
 
 // namespaceText says where a mount is, and what other than processes keeps that namespace alive.

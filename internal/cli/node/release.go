@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,7 +144,7 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 		r.target.progress = progressGone
 		return true, nil
 	case d.State == stateInUse:
-		r.target.setRefused("the device is in normal use")
+		r.target.setRefused("it is no leftover: %s", strings.Join(r.before.useReasons(), "; "))
 	case !d.Removable:
 		r.target.setRefused("%s", cmp.Or(d.Why, "nothing is known that could be unmounted"))
 	default:
@@ -150,6 +152,20 @@ func (r *deviceRelease) checkReleasable() (done bool, err error) {
 	}
 	return true, r.target.repairError()
 }
+
+// useReasons says why something is in use, and because of whom the kernel refuses to unmount the mount that was named.
+func (u deviceUse) useReasons() []string {
+	reasons := slices.Clone(u.Device.InUseBy)
+	for _, h := range u.Holders {
+		if h.Blocks && len(reasons) < maxUseReasons {
+			reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %q of process %s", h.Kind, h.Path, h.processText())))
+		}
+	}
+	return reasons
+}
+
+// maxUseReasons bounds how many reasons a refusal has.
+const maxUseReasons = 10
 
 // repairError is how the verb ends where the target was not repaired.
 func (t *repairTarget) repairError() error {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package device judges who holds a block device. It may be in use as it should be, or left behind in a mount
-// namespace that got a copy of the kubelet's mounts and kept it. The package says which copies may go.
+// Package device judges who holds a block device, or a file system that is on none. It may be in use as it should be, or
+// left behind in a mount namespace that got a copy of the kubelet's mounts and kept it. The package says which copies may go.
 //
 // It decides from the kernel's word: the mount tables of the holder and of the kubelet, and on which directory of which
 // file system a mount lies. The container runtime's word about a container only narrows that further. A message, a
@@ -41,7 +41,7 @@ type Runtime interface {
 	Sandboxes(ctx context.Context) ([]cri.Sandbox, error)
 }
 
-// Inspector looks at devices as the kubelet of this node has them. Its fields are set before its first use; then it may
+// Inspector looks at devices and file systems as the kubelet of this node has them. Its fields are set before its first use; then it may
 // be used by several goroutines.
 type Inspector struct {
 	Kubelet kubelet.Locator
@@ -92,6 +92,8 @@ type HolderInfo struct {
 	// Removable is whether the mount is a copy that may go, and Why why, or why not.
 	Removable bool
 	Why       string
+	// Blocks is whether the kernel refuses to unmount the mount that Users was asked about because of it.
+	Blocks bool
 	// TableUnread is whether its mount table could not be read: then it is not known whether it is a copy.
 	TableUnread bool
 
@@ -139,16 +141,22 @@ func (h HolderInfo) Name() string {
 
 // Inspect looks at one device. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by now.
 func (i *Inspector) Inspect(ctx context.Context, d blockdev.Device) (*Usage, error) {
+	_, usage, err := i.inspectWithTables(ctx, d)
+	return usage, err
+}
+
+func (i *Inspector) inspectWithTables(ctx context.Context, d blockdev.Device) (*inspection, *Usage, error) {
 	inspection, err := i.newInspection(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	report, err := i.Finder.Find(ctx, d)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	inspection.unseenReason = describeUnseen(report.Coverage.Mounts)
-	return inspection.usageOf(ctx, report)
+	usage, err := inspection.usageOf(ctx, report)
+	return inspection, usage, err
 }
 
 // InspectWithProcesses is Inspect that looks for open files also where mounts explain by themselves why the device is
@@ -240,7 +248,11 @@ func (n *inspection) usageOf(ctx context.Context, report *devholder.Report) (*Us
 		}
 	}
 	if usage.Host {
-		usage.LiveUse = slices.Insert(usage.LiveUse, 0, "a file system on it is mounted in the kubelet's own mount namespace")
+		subject := "a file system on it"
+		if usage.anonymous() {
+			subject = "it"
+		}
+		usage.LiveUse = slices.Insert(usage.LiveUse, 0, subject+" is mounted in the kubelet's own mount namespace")
 	}
 	usage.Removable, usage.Why = usage.judgeRemovable()
 	return usage, nil
@@ -255,7 +267,7 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 		}
 	}
 	if len(c.LiveUse) > 0 {
-		return false, "the device is in normal use: " + strings.Join(c.LiveUse, "; ")
+		return false, c.shortName() + " is in normal use: " + strings.Join(c.LiveUse, "; ")
 	}
 	for _, h := range c.HolderInfos {
 		switch {

@@ -83,6 +83,7 @@ func (c *Usage) evidence() []string {
 	var all []string
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	switch {
+	case c.anonymous(): // its mounts show that it is alive
 	case c.Untested != nil:
 		add("the kernel could not be asked for device %s (%s): %v", c.Device.Node(), c.Device.Number, c.Untested)
 	case c.Busy:
@@ -91,6 +92,9 @@ func (c *Usage) evidence() []string {
 		add("the kernel lets device %s (%s) be opened exclusively", c.Device.Node(), c.Device.Number)
 	}
 	for _, fs := range c.FileSystems {
+		if c.anonymous() {
+			break
+		}
 		add("a file system of type %s is alive on it: %s", fs.Type, fs.Evidence)
 	}
 	for _, h := range c.HolderInfos {
@@ -167,7 +171,7 @@ func namespaceHoldersText(holders []mountns.Holder, seesAll bool) string {
 // Describe says in words what the device is, if it is not held: free, in use as it should be, or held by something that
 // is no mount.
 func (c *Usage) Describe() string {
-	name := fmt.Sprintf("device %s (%s)", c.Device.Node(), c.Device.Number)
+	name := c.Subject()
 	switch {
 	case len(c.LiveUse) > 0:
 		return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
@@ -208,9 +212,9 @@ func (c *Usage) SilentSources() (list []string) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}
 	if n := c.Coverage.Unanswered; n == 1 {
-		list = append(list, fmt.Sprintf("waited in vain for 1 process, which may hold device %s", c.Device.Node()))
+		list = append(list, fmt.Sprintf("waited in vain for 1 process, which may hold %s", c.shortName()))
 	} else if n > 1 {
-		list = append(list, fmt.Sprintf("waited in vain for %d processes, which may hold device %s", n, c.Device.Node()))
+		list = append(list, fmt.Sprintf("waited in vain for %d processes, which may hold %s", n, c.shortName()))
 	}
 	return list
 }

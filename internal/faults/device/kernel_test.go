@@ -24,7 +24,10 @@ import (
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-func TestMain(m *testing.M) { devicetest.Main(m) }
+func TestMain(m *testing.M) {
+	addUsers()
+	devicetest.Main(m)
+}
 
 var must = kerneltest.Must
 

@@ -93,6 +93,9 @@ const (
 	DM    Kind = "dm"    // device mapper: LVM, LUKS, multipath
 	MD    Kind = "md"    // software RAID
 	Other Kind = "other" // anything else: disks, NVMe, NBD, ...
+	// Anonymous is no device: the number of a file system in memory, of a daemon, of a server or made of other file systems.
+	// Its name is that number.
+	Anonymous Kind = "anonymous"
 )
 
 // Device is a block device as it was when it was read. It is a plain value and keeps nothing open.
@@ -112,8 +115,13 @@ type Device struct {
 // Known reports whether the device can be distinguished from a successor with the same name.
 func (d Device) Known() bool { return d.Sequence != 0 || d.Image != "" }
 
-// Node is the path of the device's node, "/dev/rbd3". It need not be there.
-func (d Device) Node() string { return "/dev/" + strings.ReplaceAll(d.Name, "!", "/") }
+// Node is the path of the device's node, "/dev/rbd3". It need not be there. A number that is no device's stands for itself.
+func (d Device) Node() string {
+	if d.Kind == Anonymous {
+		return d.Name
+	}
+	return "/dev/" + strings.ReplaceAll(d.Name, "!", "/")
+}
 
 // Sys reads the kernel's files about devices.
 type Sys struct {

@@ -94,6 +94,9 @@ func (s Sys) writeFile(path, text string) error {
 // who has one of them claimed has the device.
 func (s sysfs) diskFamily(device Device) ([]Device, error) {
 	devices := []Device{device}
+	if device.Kind == Anonymous {
+		return devices, nil
+	}
 	if device.Parent != "" {
 		disk, err := s.readDevice(device.Parent)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
@@ -42,7 +43,7 @@ func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mount
 		if mountedIn(fs, host) {
 			continue
 		}
-		if device, ok := f.deviceOf(fs); ok {
+		if device, err := f.DeviceOf(fs.Mount.Mount); err == nil && device.Kind != blockdev.Anonymous {
 			devices = append(devices, device)
 		}
 	}
@@ -89,18 +90,13 @@ func isGone(err error) bool {
 	return errors.Is(err, blockdev.ErrNotFound) || errors.Is(err, blockdev.ErrChanged)
 }
 
-// deviceOf is the block device that a file system is on. A btrfs shows a number
-// of its own, and the node of one of its devices as its source.
-func (f *Finder) deviceOf(fs mountns.FileSystem) (blockdev.Device, bool) {
-	spec := blockdev.Number{Major: fs.Mount.Major, Minor: fs.Mount.Minor}.String()
-	switch {
-	case fs.Mount.FSType == "btrfs":
-		spec = fs.Mount.Source
-	case fs.Mount.Major == 0:
-		return blockdev.Device{}, false
+// DeviceOf is the block device that the file system of a mount is on, or the number that stands for one. A btrfs shows a
+// number of its own, and the node of one of its devices as its source.
+func (f *Finder) DeviceOf(m mountinfo.Mount) (blockdev.Device, error) {
+	if m.FSType == "btrfs" {
+		return f.Sys.Resolve(m.Source)
 	}
-	d, err := f.Sys.Resolve(spec)
-	return d, err == nil
+	return f.Sys.Resolve(blockdev.Number{Major: m.Major, Minor: m.Minor}.String())
 }
 
 // mountedIn reports whether a file system is mounted in ns. One whose namespace

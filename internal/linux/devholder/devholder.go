@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devholder finds the holders of a block device: its mounts in every mount namespace of the machine, and
-// everything that keeps it in use without a mount: open files, working directories, programs, detached mount trees,
-// overlays, loop devices, swap, other devices made of it.
+// Package devholder finds the holders of a block device, or of a file system that is on none, by its number: its mounts in
+// every mount namespace of the machine, and everything that keeps it in use without a mount: open files, working directories,
+// programs, detached mount trees, overlays, loop devices, swap, other devices made of it.
 //
 // It changes nothing and keeps nothing open. No thread of the calling process waits for a file system: a process that
 // can be lost inspects everything that may hang, in limited time. A device that is busy without a known holder is
@@ -56,6 +56,8 @@ type Holder struct {
 	NamespaceHolders []mountns.Holder
 	// PIDs are the processes concerned, ascending: processes among NamespaceHolders, or processes that have the file.
 	PIDs []int
+	// Through is the mount by which a process has the file; zero if that is not known, or in no namespace.
+	Through mountns.Mount
 	// Path is where: the mount point, the file as the kernel names it to its
 	// process (after a lazy unmount relative to the mount), or the device's node.
 	Path string
@@ -70,7 +72,8 @@ type Holder struct {
 type Report struct {
 	Device blockdev.Device
 	// Busy is the kernel's answer to a claim of the device, before and, if nothing explained the answer, again after
-	// the search. If it did not answer, Untested is the reason, and Busy is set if anything was found.
+	// the search. If it did not answer, Untested is the reason, and Busy is set if anything was found, as for a file system
+	// that is on no device.
 	Busy        bool
 	Untested    error
 	FileSystems []blockdev.FileSystem

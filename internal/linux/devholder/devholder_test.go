@@ -42,7 +42,7 @@ broken
 7f04-7f05 r--p 00000000 zz:01 12 /bad
 7f06-7f07 r--p 00000000 08:01 12 /last`
 	got := map[string]string{}
-	eachMapping([]byte(text), func(n blockdev.Number, path []byte) { got[n.String()] = string(path) })
+	eachMapping([]byte(text), func(n blockdev.Number, _, path []byte) { got[n.String()] = string(path) })
 	want := map[string]string{"7:26": "/with space (deleted)", "259:0": "/nvme", "0:39": "", "8:1": "/last"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

@@ -30,7 +30,7 @@ type Finder struct {
 // Find says who holds a device. Whatever mounts it, its partitions, the disk
 // that it is a partition of, or the file system whose journal it carries holds
 // it, too. blockdev.ErrNotFound, blockdev.ErrChanged: it is gone, or another by
-// now.
+// now. A file system on no device is gone if nothing has it.
 func (f *Finder) Find(ctx context.Context, device blockdev.Device) (*Report, error) {
 	var search *holderSearch
 	all, err := f.Sys.All()
@@ -73,11 +73,13 @@ func (f *Finder) newSearch(d blockdev.Device, all []blockdev.Device) (*holderSea
 		deviceSigns:   newDeviceSigns(d, all),
 		reportBuilder: reportBuilder{report: &Report{Device: d}, explained: map[blockdev.Number]bool{}, entries: map[holderKey]int{}},
 	}
-	if err := search.testBusy(); err != nil {
-		return nil, err
-	}
-	if err := search.collectNumbers(); err != nil {
-		return nil, err
+	if d.Kind != blockdev.Anonymous { // the kernel shows no superblock without a device but by its mounts and users
+		if err := search.testBusy(); err != nil {
+			return nil, err
+		}
+		if err := search.collectNumbers(); err != nil {
+			return nil, err
+		}
 	}
 	return search, search.addKernelUsers()
 }
@@ -137,7 +139,8 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 			}
 		}
 	}
-	if s.report.Coverage.Processes && s.busyUnexplained() {
+	onNoDevice := s.report.Device.Kind == blockdev.Anonymous
+	if s.report.Coverage.Processes && (s.busyUnexplained() || onNoDevice && len(s.entries) == 0) {
 		s.report.Coverage.Threads = true
 		if err := s.runJob(ctx, jobOrder{Job: jobThreads, Marks: s.marks()}, nil); err != nil {
 			return err
@@ -156,6 +159,9 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 			return err
 		}
 	}
+	if onNoDevice && !s.busyProven {
+		return cmp.Or(ctx.Err(), error(blockdev.ErrNotFound))
+	}
 	s.completeReport()
 	return ctx.Err()
 }
@@ -166,7 +172,7 @@ func (s *holderSearch) completeReport() {
 	if s.busyUnexplained() {
 		r.Hidden = s.hiddenHolders()
 	}
-	if r.Untested != nil {
+	if r.Untested != nil || r.Device.Kind == blockdev.Anonymous {
 		r.Busy = s.busyProven || len(r.FileSystems) > 0
 	}
 	for i := range r.Holders {

@@ -80,6 +80,8 @@ type foundFile struct {
 	PID          int
 	Path, Detail []byte
 	Number       blockdev.Number
+	// Mount is the number of the mount by which the process has it; 0 if that is not one of the searched.
+	Mount uint64 `json:",omitempty"`
 }
 
 // jobCounts counts the processes and files that were inspected, and those that could not be.
@@ -156,7 +158,7 @@ func (s *holderSearch) addLine(line jobOutput, overlays []*searchedOverlay) {
 	switch {
 	case line.Found != nil:
 		f := line.Found
-		s.addHolder(Holder{Kind: f.Kind, PIDs: []int{f.PID}, Path: string(f.Path), Detail: string(f.Detail)})
+		s.addHolder(Holder{Kind: f.Kind, PIDs: []int{f.PID}, Through: s.byID[f.Mount], Path: string(f.Path), Detail: string(f.Detail)})
 		if s.busyProven = true; f.Kind != RawOpen {
 			s.markExplained(f.Number)
 		}

@@ -28,22 +28,37 @@ func (j *job) findMappings(ctx context.Context, task taskInfo, program string) e
 		return err
 	}
 	j.buf = text
-	eachMapping(text, func(number blockdev.Number, path []byte) {
-		if slices.Contains(j.Marks.Superblocks, number) && string(path) != program {
-			err = errors.Join(err, j.emit(jobOutput{Found: &foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}}))
+	var known [][]byte // a file has many mappings
+	eachMapping(text, func(number blockdev.Number, at, path []byte) {
+		same := func(other []byte) bool { return bytes.Equal(path, other) }
+		if !slices.Contains(j.Marks.Superblocks, number) || string(path) == program || slices.ContainsFunc(known, same) {
+			return
 		}
+		known = append(known, path)
+		f, name := foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}, task.dir+"/map_files/"+string(at)
+		f.Mount, _ = callWithin(ctx, j, strconv.Itoa(task.pid), taskTimeout, func() (uint64, error) {
+			fd, err := sys.OpenProcPath(name)
+			if err != nil {
+				return 0, err
+			}
+			defer fd.Close()
+			st, err := fd.Stat(sys.StatType | j.Marks.mountMask())
+			return st.MountID, err
+		}) // 0: the mapping is gone, or we may not look
+		err = errors.Join(err, j.emit(jobOutput{Found: &f}))
 	})
 	return err
 }
 
 // eachMapping calls fn with every line of a map that is of a file: the number
-// of its file system, and its path. It allocates nothing.
-func eachMapping(text []byte, fn func(number blockdev.Number, path []byte)) {
+// of its file system, its addresses, and its path. It allocates nothing.
+func eachMapping(text []byte, fn func(number blockdev.Number, at, path []byte)) {
 	for len(text) > 0 {
 		line, rest, _ := bytes.Cut(text, []byte{'\n'})
 		text = rest
 		// address, permissions, offset; then the device as "fd:1a", the inode, and the path.
-		for range 3 {
+		at, line, _ := bytes.Cut(line, []byte{' '})
+		for range 2 {
 			_, line, _ = bytes.Cut(line, []byte{' '})
 		}
 		device, line, _ := bytes.Cut(line, []byte{' '})
@@ -55,6 +70,6 @@ func eachMapping(text []byte, fn func(number blockdev.Number, path []byte)) {
 			continue
 		}
 		_, path, _ := bytes.Cut(line, []byte{' '})
-		fn(number, bytes.TrimLeft(path, " "))
+		fn(number, at, bytes.TrimLeft(path, " "))
 	}
 }

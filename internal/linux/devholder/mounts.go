@@ -4,6 +4,8 @@
 package devholder
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
@@ -17,9 +19,12 @@ func scanMounts(pass *mountns.Pass, searches []*holderSearch) error {
 	if err := placeBtrfs(pass, searches); err != nil {
 		return err
 	}
+	wanted := map[blockdev.Number]bool{}
+	for _, s := range searches {
+		maps.Copy(wanted, s.superblockNumbers)
+	}
 	found, survey, err := pass.MatchingMounts(func(b *mountns.MountBrief) bool {
-		number := blockdev.Number{Major: b.Major, Minor: b.Minor}
-		return slices.ContainsFunc(searches, func(s *holderSearch) bool { return s.superblockNumbers[number] })
+		return wanted[blockdev.Number{Major: b.Major, Minor: b.Minor}]
 	})
 	if err != nil {
 		return err
@@ -78,6 +83,10 @@ func (s *holderSearch) addMounts(found []mountns.Mount, holders map[uint64][]mou
 			h.Detail = joinDetails(h.Detail, "file system on device "+number.String())
 		}
 		s.report.Holders = append(s.report.Holders, h)
+		if s.report.Device.Kind == blockdev.Anonymous && len(s.report.FileSystems) == 0 {
+			s.report.FileSystems = []blockdev.FileSystem{{Type: mount.FSType, Number: number, Evidence: "mounted at " + mount.Point}}
+		}
+		s.byID[cmp.Or(mount.Unique, uint64(mount.ID))] = h.Mount
 		s.byMountInfoID[mount.ID] = number
 		if mount.Unique != 0 {
 			s.byUniqueID[mount.Unique] = number

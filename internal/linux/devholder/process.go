@@ -181,7 +181,7 @@ func (m deviceMarks) on(task taskInfo, l link, stat sys.Stat) (f foundFile, on b
 			return f, false
 		}
 	case known:
-		f.Number = mounted
+		f.Number, f.Mount = mounted, stat.MountID
 	case slices.Contains(m.Superblocks, f.Number):
 		// Its mount is in no namespace. A mount that was never in one, or was taken out as a whole, is held by a descriptor
 		// of its root that was opened with O_PATH.

@@ -17,6 +17,7 @@ const maxNamedHolders = 1000
 type holderKey struct {
 	kind         Kind
 	path, detail string
+	through      int // the number of the mount in mountinfo
 }
 
 // reportBuilder fills in the report about a device, and knows if the holders explain why the device is busy.
@@ -30,7 +31,7 @@ type reportBuilder struct {
 
 // addHolder notes a holder that is no mount.
 func (b *reportBuilder) addHolder(holder Holder) {
-	key := holderKey{holder.Kind, holder.Path, holder.Detail}
+	key := holderKey{holder.Kind, holder.Path, holder.Detail, holder.Through.ID}
 	if i, known := b.entries[key]; known {
 		pids := &b.report.Holders[i].PIDs
 		for _, pid := range holder.PIDs {

@@ -55,6 +55,7 @@ var roles = kerneltest.Roles{
 	"copy":  func(_ []string, ready func(string)) error { return holders.Kept{}.Stay(ready) },
 	"binds": bindMany,
 	"find":  findRole,
+	"use":   useRole,
 	"churn": churnRole,
 
 	// container and idle are part of a load.

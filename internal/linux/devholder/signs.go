@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // deviceSigns are the signs that something is on a device.
@@ -19,6 +20,7 @@ type deviceSigns struct {
 	btrfs                      map[string]bool            // names of the members of a btrfs on it
 	byUniqueID                 map[uint64]blockdev.Number // mounts on it, by unique ID
 	byMountInfoID              map[int]blockdev.Number    // the same by the number in mountinfo
+	byID                       map[uint64]mountns.Mount   // the same by the number that statx gives
 }
 
 // newDeviceSigns has the numbers of one device of all: its own, those of its partitions, and that of the disk that it is
@@ -27,6 +29,7 @@ func newDeviceSigns(d blockdev.Device, all []blockdev.Device) deviceSigns {
 	s := deviceSigns{
 		devices: map[blockdev.Number]bool{}, superblockNumbers: map[blockdev.Number]bool{}, btrfs: map[string]bool{},
 		byUniqueID: map[uint64]blockdev.Number{}, byMountInfoID: map[int]blockdev.Number{},
+		byID: map[uint64]mountns.Mount{},
 	}
 	s.devices[d.Number], s.superblockNumbers[d.Number] = true, true
 	for _, other := range all {

@@ -1,0 +1,122 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package device
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+
+	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+// Users says who uses the file system of a mount of the kubelet's namespace: its copies in every mount namespace, open files,
+// working directories, roots, programs, mappings, loop devices, swap files, and overlays with a layer on it. It goes by the
+// number of the file system, and reads /proc. It opens no file of that file system.
+func (i *Inspector) Users(ctx context.Context, m mountinfo.Mount) (*Usage, error) {
+	d, err := i.Finder.DeviceOf(m)
+	if err != nil {
+		return nil, fmt.Errorf("find users of mount at %q: %w", m.Point, err)
+	}
+	thorough, finder := *i, *i.Finder
+	finder.WithProcesses, thorough.Finder = true, &finder
+	inspection, usage, err := thorough.inspectWithTables(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	together := inspection.unmountedWith(usage, m)
+	for n := range usage.HolderInfos {
+		h := &usage.HolderInfos[n]
+		switch h.Kind {
+		case devholder.Mount, devholder.OverlayLayer, devholder.StackedDevice, devholder.Journal, devholder.RawOpen, devholder.DetachedMount:
+			// None of these has a file by a mount of a namespace.
+		case devholder.LoopDevice, devholder.Swap:
+			h.Blocks = true // the kernel does not say by which mount it has the file
+		default:
+			h.Blocks = slices.Contains(together, h.Through.ID) || h.Kind == devholder.Mapping && h.Through.ID == 0
+		}
+	}
+	return usage, nil
+}
+
+// Blockers are the holders because of which the kernel refuses to unmount the mount that Users was asked about (EBUSY): those
+// that have a file or directory by the mount itself, or by a copy that would be unmounted with it. A private copy in another
+// namespace, and an overlay, are not among them.
+func (c *Usage) Blockers() []HolderInfo {
+	return slices.DeleteFunc(slices.Clone(c.HolderInfos), func(h HolderInfo) bool { return !h.Blocks })
+}
+
+// unmountedWith lists the mounts, by their numbers, that the kernel unmounts with m or not at all: m itself, and those on the
+// same directory of each mount that receives from the one that m lies on.
+func (n *inspection) unmountedWith(usage *Usage, m mountinfo.Mount) []int {
+	together := []int{m.ID}
+	parent, ok := n.table.ByID(m.Parent)
+	below, under := mountinfo.Below(parent.Point, m.Point)
+	if !ok || !under || parent.Shared == 0 {
+		return together
+	}
+	place := path.Join(parent.Root, below)
+	type copied struct {
+		id     int
+		parent mountinfo.Mount
+	}
+	var copies []copied
+	for _, h := range usage.HolderInfos {
+		if h.Kind != devholder.Mount || h.Mount.ID == m.ID {
+			continue
+		}
+		table := n.table
+		if !n.isHostMount(h.Holder) {
+			var err error
+			if table, err = n.namespaceTable(h.Mount.Namespace); err != nil {
+				continue
+			}
+		}
+		at, ok := table.ByID(h.Mount.ID)
+		on, found := table.ByID(at.Parent)
+		if below, under := mountinfo.Below(on.Point, at.Point); ok && found && under && path.Join(on.Root, below) == place {
+			copies = append(copies, copied{at.ID, on})
+		}
+	}
+	// A mount receives from its peers, and from the peers of its master.
+	groups := []int{parent.Shared}
+	for grown := true; grown; {
+		grown = false
+		for _, c := range copies {
+			receives := slices.Contains(groups, c.parent.Shared) || slices.Contains(groups, c.parent.Master)
+			if !receives || slices.Contains(together, c.id) {
+				continue
+			}
+			together, grown = append(together, c.id), true
+			if c.parent.Shared != 0 {
+				groups = append(groups, c.parent.Shared)
+			}
+		}
+	}
+	return together
+}
+
+// anonymous reports whether it is a file system on no device.
+func (c *Usage) anonymous() bool { return c.Device.Kind == blockdev.Anonymous }
+
+// Subject names the device or the file system.
+func (c *Usage) Subject() string {
+	if c.anonymous() {
+		return c.shortName()
+	}
+	return fmt.Sprintf("%s (%s)", c.shortName(), c.Device.Number)
+}
+
+func (c *Usage) shortName() string {
+	switch {
+	case !c.anonymous():
+		return "device " + c.Device.Node()
+	case len(c.FileSystems) > 0:
+		return c.FileSystems[0].Type + " file system " + c.Device.Number.String()
+	}
+	return "file system " + c.Device.Number.String()
+}
