@@ -226,6 +226,47 @@ func BenchmarkHolders(b *testing.B) {
 	}
 }
 
+// BenchmarkHoldersOfPath is BenchmarkHolders of a mount that is on no device, of which a process has a file open. The commands of today
+// look for that file.
+func BenchmarkHoldersOfPath(b *testing.B) {
+	kubediag := program.Build(b, "cmd/kubediag")
+	for name, load := range containerLoads {
+		b.Run(name, func(b *testing.B) {
+			load.startLoad(b, newTestDisk(b))
+			dir := b.TempDir()
+			must(b, sys.NewMount("memory", dir, "tmpfs", ""))
+			b.Cleanup(func() { systest.UnmountPath(dir, true) })
+			user := kerneltest.StartWith(b, nil, "use", "file", dir)
+			out, err := exec.Command(kubediag, "holders", dir).Output()
+			if must(b, err); !strings.Contains(string(out), "open file "+dir+"/file\n") || !strings.Contains(string(out), user.Answer) {
+				b.Fatalf("the user is not in\n%s", out)
+			}
+			ways, quick := map[string]func() error{}, map[string]func() error{}
+			for name, script := range map[string]string{"lsof": "lsof +f -- " + dir + " 2>/dev/null | grep " + dir, "fuser": "fuser -vm " + dir + " 2>&1 | grep " + user.Answer} {
+				ways[name] = func() error {
+					lines, err := runTool(script)
+					if err == nil && lines == 0 {
+						err = errors.New(name + " finds nothing")
+					}
+					return err
+				}
+			}
+			quick["holders"] = func() error {
+				_, err := runTool(kubediag + " holders " + dir)
+				return err
+			}
+			for range b.N {
+				t := measureRounds(b, 3, ways, quick)
+				for name := range t {
+					b.ReportMetric(float64(t.median(name).Microseconds())/1000, "ms-"+name)
+				}
+				b.ReportMetric(float64(t.median("lsof"))/float64(t.median("holders")), "x-lsof")
+				b.ReportMetric(float64(t.median("fuser"))/float64(t.median("holders")), "x-fuser")
+			}
+		})
+	}
+}
+
 func measure(b *testing.B, kubediag string, d testDisk) {
 	b.Helper()
 	number := d.Number.String()
