@@ -137,13 +137,14 @@ func TestLifeOfARelease(t *testing.T) {
 	const images = "-o=jsonpath={.spec.template.spec.containers[*].image} {.spec.template.spec.containers[*].args}"
 
 	out := s.helm(t, "install", "kubediag", chartDir, "-n", "elsewhere", "--create-namespace", loaded, "--set=agent.flags.workers=32",
-		"--set=components.eviction=true,policies.criticalPods=true,recovery.mode=Observe")
+		"--values="+root+"/config/integrations/openshift.yaml", "--set=components.eviction=true,policies.criticalPods=true,recovery.mode=Observe")
 	for _, want := range []string{"kubectl -n elsewhere rollout status daemonset/kubediag-agent", "There is no RecoveryPolicy yet"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q in the notes of helm: %s", want, out)
 		}
 	}
 	s.shows(t, "localhost/kubediag/agent:v0", "daemonset", "kubediag-agent", "-n=elsewhere", images)
+	s.shows(t, "system:openshift:scc:privileged", "rolebinding", "kubediag-agent-scc", "-n=elsewhere", "-o=jsonpath={.roleRef.name}")
 	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "leases.coordination.k8s.io", "-n=elsewhere")
 	s.may(t, "yes", "elsewhere:kubediag-agent", "create", "pods", "--subresource=eviction", "-n=default")
 	s.may(t, "yes", "elsewhere:kubediag-manager", "patch", "diagnoses.diagnosis.kubediag.org", "-n=default")

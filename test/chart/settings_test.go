@@ -345,3 +345,19 @@ func TestExtraObjects(t *testing.T) {
 		t.Errorf("object (-want +got):\n%s", diff)
 	}
 }
+
+// TestOpenShift holds that the values for OpenShift give the ServiceAccounts of the release the constraints that their pods need.
+func TestOpenShift(t *testing.T) {
+	t.Parallel()
+	all := template(t, "elsewhere", "--values="+root+"/config/integrations/openshift.yaml")
+	for account, role := range map[string]string{"kubediag-agent": "system:openshift:scc:privileged", "kubediag-manager": "system:openshift:scc:nonroot-v2"} {
+		binding := all["RoleBinding "+account+"-scc"]
+		subject := []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": "elsewhere"}}
+		if diff := cmp.Diff(subject, binding["subjects"]); diff != "" || all["ServiceAccount "+account] == nil {
+			t.Errorf("%s: subjects (-want +got):\n%s", account, diff)
+		}
+		if ref, _ := binding["roleRef"].(map[string]any); ref["name"] != role || ref["kind"] != "ClusterRole" {
+			t.Errorf("%s: role %v, want %s", account, ref, role)
+		}
+	}
+}

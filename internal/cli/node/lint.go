@@ -45,8 +45,8 @@ func NewLintCommand() *cobra.Command {
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file, or directory with files that end in .yaml, .yml or .json; \"-\": standard input")
 	f.StringVar(&o.version, "kubelet-version", "", "version of the kubelets, such as 1.18.20: before 1.19 a subPath is a risk\n(default: 1.19 or later)")
 	f.StringVar(&o.root, "kubelet-root", "", "root directory of the kubelets (default /var/lib/kubelet)")
-	verb.AddFormat(cmd, &o.format, "how to write: text, json, or github for the annotations of its workflows",
-		`must be one of ["text" "json" "github"]`, verb.Text, verb.JSON, gitHubFormat)
+	verb.AddFormat(cmd, &o.format, "how to write: text, json, sarif, or github for the annotations of its workflows",
+		`must be one of ["text" "json" "sarif" "github"]`, verb.Text, verb.JSON, sarifFormat, gitHubFormat)
 	verb.CompleteFlag(cmd, "kubelet-version", func() []string {
 		return []string{"1.18\tand before: with kubernetes#68211", "1.19\tand later: the kubelet renews such binds"}
 	})
@@ -98,11 +98,14 @@ func (o *lintOptions) runLint(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	text := report.reportText
-	if o.format == gitHubFormat {
+	format, all, text := o.format, any(report), report.reportText
+	switch o.format {
+	case gitHubFormat:
 		text = report.gitHubAnnotations
+	case sarifFormat:
+		format, all = verb.JSON, report.sarif()
 	}
-	switch err := writeFormat(cmd.OutOrStdout(), o.format, report, text); {
+	switch err := writeFormat(cmd.OutOrStdout(), format, all, text); {
 	case err != nil:
 		return err
 	case report.failed != nil:

@@ -112,3 +112,31 @@ func TestLintJSON(t *testing.T) {
 		t.Errorf("report %+v", r)
 	}
 }
+
+func TestLintSARIF(t *testing.T) {
+	t.Parallel()
+	out, err := runLint(t, map[string]string{"a b.yaml": lintExporter, "c.yaml": "kind: Pod\n"}, "-f", "DIR", "-o", "sarif")
+	if err == nil {
+		t.Error("no error for a pod without apiVersion")
+	}
+	var log sarifLog
+	if err := json.Unmarshal([]byte(out), &log); err != nil {
+		t.Fatal(err)
+	}
+	if log.Version != "2.1.0" || len(log.Runs) != 1 || len(log.Runs[0].Results) != 1 {
+		t.Fatalf("log %+v", log)
+	}
+	run := log.Runs[0]
+	rules, result := run.Tool["driver"].Rules, run.Results[0]
+	at := result.Locations[0].Physical
+	if len(rules) != 1 || rules[0].ID != "HostPropagation" || !strings.Contains(rules[0].ShortDescription.Text, "HeldDevice") ||
+		result.RuleID != "HostPropagation" || result.Level != "warning" || !strings.HasPrefix(result.Message.Text, "DaemonSet mon/exporter: ") {
+		t.Errorf("rules %+v, result %+v", rules, result)
+	}
+	if at.Artifact.URI != "DIR/a%20b.yaml" || at.Region.StartLine != 12 {
+		t.Errorf("place %+v", at)
+	}
+	if i := run.Invocations[0]; i.Successful || len(i.Notifications) != 1 || i.Notifications[0].Level != "error" || !strings.Contains(i.Notifications[0].Message.Text, "c.yaml") {
+		t.Errorf("invocation %+v", i)
+	}
+}

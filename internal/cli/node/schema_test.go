@@ -68,6 +68,8 @@ func schemaOf(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string"}
 	case reflect.Slice:
 		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
 	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint32, reflect.Uint64:
 		return map[string]any{"type": "integer"}
 	case reflect.Float64:
@@ -99,7 +101,10 @@ func schemaOf(t reflect.Type) map[string]any {
 // TestSchemas keeps the files that are handed out the same as the types, and what is written the same as the files.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	written := map[string]map[string]any{"scan": {}, "recover": {}, "release": {}}
+	written := map[string]map[string]any{"scan": {}, "recover": {}, "release": {}, "lint": lintReports(t), "probe": {
+		"healthy": probeReport{SchemaVersion: schemaVersion, Path: "/mnt", Evidence: []string{}},
+		"broken":  probeReport{SchemaVersion: schemaVersion, Path: "/mnt", Code: fault.HungMount, Evidence: []string{"it does not answer"}},
+	}}
 	for name, r := range reports {
 		written["scan"][name] = r
 	}
@@ -114,14 +119,39 @@ func TestSchemas(t *testing.T) {
 		"scan":    {reflect.TypeFor[scanReport](), "verdict"},
 		"recover": {reflect.TypeFor[recoverReport](), "repairs"},
 		"release": {reflect.TypeFor[releaseReport](), "before"},
+		"lint":    {reflect.TypeFor[lintReport](), "looked"},
+		"probe":   {reflect.TypeFor[probeReport](), "evidence"},
 	} {
 		checkSchema(t, verb, of.kind, of.key, written[verb])
 	}
 }
 
+// lintReports are reports of lint: of a risk, and of a file that cannot be read.
+func lintReports(t *testing.T) map[string]any {
+	t.Helper()
+	all := map[string]any{}
+	for name, text := range map[string]string{"risk": lintExporter, "unreadable": lintClean + "---\nkind: Service\napiVersion: v1\n---\nkind: Pod\n"} {
+		o := lintOptions{files: []string{"-"}}
+		options, err := o.lintOptionsOf()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report, err := o.readManifests(t.Context(), options, strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = report
+	}
+	return all
+}
+
 func checkSchema(t *testing.T, verb string, kind reflect.Type, key string, written map[string]any) {
 	t.Helper()
 	whole := schemaOf(kind)
+	if verb == "probe" { // without a fault there is no code
+		code := whole["properties"].(map[string]any)["code"].(map[string]any)
+		code["enum"] = append(slices.Clone(code["enum"].([]string)), "")
+	}
 	whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	whole["title"] = "kubediag " + verb + " -o json, schemaVersion 1"
 	text, err := json.MarshalIndent(whole, "", "  ")
@@ -190,4 +220,5 @@ func TestDocumentsNameEveryField(t *testing.T) {
 	names(schemaOf(reflect.TypeFor[faultChange]()))
 	names(schemaOf(reflect.TypeFor[recoverReport]()))
 	names(schemaOf(reflect.TypeFor[releaseReport]()))
+	names(schemaOf(reflect.TypeFor[probeReport]()))
 }

@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrations
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"sigs.k8s.io/yaml"
+
+	"kubediag.org/kubediag/internal/manifests"
+)
+
+// TestKyvernoHasTheExpressions holds that the policy for kyverno has the expressions of the one for the API server.
+func TestKyvernoHasTheExpressions(t *testing.T) {
+	t.Parallel()
+	var policy admissionv1.ValidatingAdmissionPolicy
+	for doc, err := range manifests.Documents(readFile(t, "admission.yaml")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if policy.Kind != "ValidatingAdmissionPolicy" {
+			if err := yaml.UnmarshalStrict(doc.Text, &policy); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var kyverno struct {
+		Spec struct {
+			Rules []struct {
+				Validate struct {
+					CEL struct {
+						Variables   []admissionv1.Variable   `json:"variables"`
+						Expressions []admissionv1.Validation `json:"expressions"`
+					} `json:"cel"`
+				} `json:"validate"`
+			} `json:"rules"`
+		} `json:"spec"`
+	}
+	if err := yaml.Unmarshal(readFile(t, "kyverno.yaml"), &kyverno); err != nil {
+		t.Fatal(err)
+	}
+	if len(kyverno.Spec.Rules) != 1 || len(policy.Spec.Validations) != 2 {
+		t.Fatalf("%d rules of kyverno, %d of the API server", len(kyverno.Spec.Rules), len(policy.Spec.Validations))
+	}
+	cel := kyverno.Spec.Rules[0].Validate.CEL
+	if diff := cmp.Diff(policy.Spec.Variables, cel.Variables); diff != "" {
+		t.Errorf("variables (-API server +kyverno):\n%s", diff)
+	}
+	if diff := cmp.Diff(policy.Spec.Validations, cel.Expressions); diff != "" {
+		t.Errorf("expressions (-API server +kyverno):\n%s", diff)
+	}
+}
