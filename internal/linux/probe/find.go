@@ -87,6 +87,7 @@ func (s *pass) groupByFileSystem() {
 			c := s.fuseConnection(f.state)
 			group = &targetGroup{
 				device: device, owner: s.targets[i].Owner, answeredBefore: s.prober.answeringFileSystems[device] && (c.Dead || c.Waiting == 0),
+				silentBefore: s.prober.slowFileSystems[device],
 			}
 			groups[device] = group
 			s.groups = append(s.groups, group)
@@ -124,7 +125,7 @@ func (s *pass) groupByFileSystem() {
 }
 
 // takeTurns has the owners take turns, so that one with many file systems that do not answer takes no time from the
-// others. File systems that did not answer in the last pass come last.
+// others.
 func (s *pass) takeTurns() {
 	turns := map[string]int{}
 	for _, g := range s.groups {
@@ -134,12 +135,6 @@ func (s *pass) takeTurns() {
 		}
 	}
 	slices.SortStableFunc(s.groups, func(a, b *targetGroup) int {
-		if slow := s.prober.slowFileSystems[a.device]; slow != s.prober.slowFileSystems[b.device] {
-			if slow {
-				return 1
-			}
-			return -1
-		}
 		return cmp.Compare(a.ownerTurn, b.ownerTurn)
 	})
 }

@@ -25,7 +25,6 @@ type pass struct {
 	targetMounts
 	answers   answerSet
 	startTime time.Time
-	endTime   time.Time // when there were no more answers
 	groups    []*targetGroup
 	room      *threadRoom
 
@@ -38,9 +37,11 @@ type targetGroup struct {
 	device         uint64
 	owner          string
 	answeredBefore bool // it answered the last question
+	silentBefore   bool // it did not answer in the last pass
 	ownerTurn      int  // among the owner's groups: lower ones come first
 	questions      []question
 	lostProcess    *subprocess.LostError // the process that has asked, if that is lost
+	askedUntil     time.Time
 }
 
 // silentState is the state of a file system that does not answer the question.
@@ -79,41 +80,46 @@ func (p *Prober) newPass(targets []Target) *pass {
 }
 
 // askAll starts the processes that ask. One is for file systems that answered their last question, so that no other
-// keeps them waiting.
+// keeps them waiting. One is for those that did not answer in the last pass: they have half the time, so that no file system that
+// hangs delays all looks by the whole time.
 func (s *pass) askAll(ctx context.Context) error {
 	s.groupByFileSystem()
 	s.takeTurns()
-	var proven, others []*targetGroup
+	var proven, silent, others []*targetGroup
 	for _, g := range s.groups {
-		if g.answeredBefore {
+		switch {
+		case g.answeredBefore:
 			proven = append(proven, g)
-		} else {
+		case g.silentBefore:
+			silent = append(silent, g)
+		default:
 			others = append(others, g)
 		}
 	}
-	var errs [2]error
+	var errs [3]error
 	var done sync.WaitGroup
-	done.Go(func() { errs[0] = s.askSome(ctx, proven, s.room.requestForAnswering()) })
-	done.Go(func() { errs[1] = s.askSome(ctx, others, s.room.requestForOthers()) })
+	all := s.prober.deadlineOrDefault()
+	done.Go(func() { errs[0] = s.askSome(ctx, proven, s.room.requestForAnswering(), all) })
+	done.Go(func() { errs[1] = s.askSome(ctx, others, s.room.requestForOthers(), all) })
+	done.Go(func() { errs[2] = s.askSome(ctx, silent, s.room.requestForOthers(), all/2) })
 	done.Wait()
-	s.endTime = time.Now()
 	return errors.Join(errs[:]...)
 }
 
-// askSome has one process ask.
-func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request) error {
+// askSome has one process ask, until the time from the start of the pass is over.
+func (s *pass) askSome(ctx context.Context, groups []*targetGroup, r request, within time.Duration) error {
 	for _, g := range groups {
 		r.Groups = append(r.Groups, g.questions)
 		r.Bind = r.Bind || slices.ContainsFunc(g.questions, func(q question) bool { return q.Bind })
 	}
-	left := s.prober.deadlineOrDefault() - time.Since(s.startTime)
+	left := within - time.Since(s.startTime)
 	if len(r.Groups) == 0 || left <= 0 {
 		return nil
 	}
 	err := cmp.Or(s.prober.Runner, &s.prober.ownRunner).Run(ctx, subprocess.Options{Job: Job.Name, Input: r, Deadline: left, Each: s.readReply})
 	lost, _ := errors.AsType[*subprocess.LostError](err)
 	for _, g := range groups {
-		g.lostProcess = lost
+		g.lostProcess, g.askedUntil = lost, time.Now()
 	}
 	switch {
 	case errors.Is(err, subprocess.ErrDeadline):
@@ -176,7 +182,7 @@ func (s *pass) settleUnanswered() {
 	}
 }
 
-// settleGroup decides whether the file system hangs: the wait took at least half the time. It remembers the waiting
+// settleGroup decides whether the file system hangs: the wait took at least half the time that it had. It remembers the waiting
 // thread, and whether the file system has answered.
 func (s *pass) settleGroup(group *targetGroup) {
 	var at = -1
@@ -189,7 +195,7 @@ func (s *pass) settleGroup(group *targetGroup) {
 			if group.lostProcess != nil {
 				s.prober.blockedWays[s.wayToMount(l.Target)] = s.waiterOf(group, l)
 			}
-			waited := s.endTime.Sub(l.since)
+			waited := group.askedUntil.Sub(l.since)
 			s.answers.setState(l.Target, NotProbed, waited, s.silenceEvidence(l, waited)...)
 		default:
 			at = q.Target
@@ -211,8 +217,11 @@ func (s *pass) settleGroup(group *targetGroup) {
 	if group.lostProcess != nil {
 		s.prober.waitingThreads[group.device] = s.waiterOf(group, late)
 	}
-	waited := s.endTime.Sub(late.since)
-	if waited < s.prober.deadlineOrDefault()/2 {
+	waited, needed := group.askedUntil.Sub(late.since), s.prober.deadlineOrDefault()/2
+	if group.silentBefore {
+		needed /= 2
+	}
+	if waited < needed {
 		s.answers.setState(at, NotProbed, waited, append(s.silenceEvidence(late, waited), "that is too short for a verdict")...)
 		return
 	}

@@ -181,6 +181,28 @@ func TestOneQuestionForEachConnection(t *testing.T) {
 
 // TestSlowIsNotHung asks a file system that answers, but not everything in time:
 // once it has answered, less than half the deadline is left.
+// TestSilentOnesDelayNoPassByAllOfItsTime: a file system that did not answer in the last pass is waited for half as long, hangs all the same, and
+// has all of the time again once it has answered.
+func TestSilentOnesDelayNoPassByAllOfItsTime(t *testing.T) {
+	t.Parallel()
+	s := mountFUSE(t, "")
+	p := &probe.Prober{Deadline: deadline}
+	ask := func() probe.Answer { return askOne(t, p, probe.Target{Point: s.dirs[0]}) }
+	s.signalServer("STOP")
+	first, second := ask(), ask()
+	s.signalServer("CONT")
+	answered := ask()
+	s.signalServer("STOP")
+	again := ask()
+	s.signalServer("CONT")
+	if got, want := statesOf([]probe.Answer{first, second, answered, again}), []probe.State{probe.Hung, probe.Hung, probe.Alive, probe.Hung}; !slices.Equal(got, want) {
+		t.Fatalf("states %v, want %v", got, want)
+	}
+	if first.Took <= deadline*3/4 || second.Took >= first.Took || again.Took <= second.Took {
+		t.Errorf("of %v they took %v, %v, and after an answer %v", deadline, first.Took, second.Took, again.Took)
+	}
+}
+
 func TestSlowIsNotHung(t *testing.T) {
 	t.Parallel()
 	s := mountFUSE(t, fmt.Sprint("late ", deadline*11/20))
