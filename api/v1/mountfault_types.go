@@ -9,13 +9,15 @@ import (
 
 // FaultImpact says how a fault hurts.
 //
-// +kubebuilder:validation:Enum=Now;NextStart;Detach;Cleanup
+// +kubebuilder:validation:Enum=Now;Terminating;NextStart;Detach;Cleanup
 type FaultImpact string
 
 // Impacts, the worst first.
 const (
 	// ImpactNow: a container cannot use its volume, or cannot start.
 	ImpactNow FaultImpact = "Now"
+	// ImpactTerminating: the pod is being deleted, and cannot go.
+	ImpactTerminating FaultImpact = "Terminating"
 	// ImpactNextStart: the containers run, and the next start of one fails.
 	ImpactNextStart FaultImpact = "NextStart"
 	// ImpactDetach: a device cannot be detached from the node.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -63,6 +64,20 @@ func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (running st
 		return "", fmt.Errorf("find processes of pod %q: %w", podUID, err)
 	}
 	return "", nil
+}
+
+// LastEnd is when the last container of the pod has ended, by the runtime's records; the zero time if there are none.
+func LastEnd(ctx context.Context, runtime PodRuntime, podUID string) (last time.Time) {
+	if runtime == nil {
+		return last
+	}
+	records, _ := runtime.PodRecords(ctx, podUID) // none: the pod's status has some
+	for _, r := range records {
+		if r.Finished.After(last) {
+			last = r.Finished
+		}
+	}
+	return last
 }
 
 // NamesPod reports whether the text of a /proc/PID/cgroup has a name that a kubelet gives the control group of the pod,

@@ -59,8 +59,12 @@ type Caller struct {
 // Advise derives from a finding when it hurts, what repairs it, and what a person can type. It reads typed fields only.
 func (c Catalogue) Advise(f Finding, caller Caller) Advice {
 	of := c.caseOf(f, caller)
+	impact := of.Entry.Impact(f)
+	if f.Details.KeepsPod {
+		impact = ImpactTerminating
+	}
 	return Advice{
-		Impact: of.Entry.Impact(f), Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Commands: of.commands(),
+		Impact: impact, Heal: healOf(f, caller.Automatic), Summary: of.summary(), Plan: of.plan(), Commands: of.commands(),
 	}
 }
 

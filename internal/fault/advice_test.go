@@ -42,8 +42,9 @@ func TestAdvice(t *testing.T) {
 			HealPerson, "its source does not exist", []string{"kubectl -n shop get pod web-0 -o yaml"},
 		},
 		"stale, and its pod is going": {
-			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{Place: PlaceSubPath, PodState: PodDeleting, Repair: Unmount}},
-			Caller{Pods: " --pods=p.json"}, ImpactNextStart, HealSafe,
+			Finding{Code: StaleSubPath, Pod: pod, Mount: Mount{Point: "/k/p"}, Details: Details{
+				Place: PlaceSubPath, PodState: PodDeleting, KeepsPod: true, Repair: Unmount,
+			}}, Caller{Pods: " --pods=p.json"}, ImpactTerminating, HealSafe,
 			"the file it is bound to was deleted or replaced; its pod is going, and no container of it runs",
 			[]string{"kubediag recover --pods=p.json shop/web-0", "umount -- /k/p"},
 		},
@@ -105,8 +106,8 @@ func TestAdvice(t *testing.T) {
 			Caller{Automatic: true}, ImpactNow, HealSafe, gone + "; a living mount of the same source lies beneath it", []string{"kubediag recover shop/web-0"},
 		},
 		"dead in an emptyDir of a pod that goes": {
-			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceInsideVolume, PodState: PodDeleting, Repair: Unmount}},
-			Caller{}, ImpactNow, HealSafe, gone + "; its pod is going, and no container of it runs", []string{"kubediag recover shop/web-0"},
+			Finding{Code: DisconnectedFUSE, Pod: pod, Mount: dead, Details: Details{Place: PlaceInsideVolume, PodState: PodDeleting, KeepsPod: true, Repair: Unmount}},
+			Caller{}, ImpactTerminating, HealSafe, gone + "; its pod is going, and no container of it runs", []string{"kubediag recover shop/web-0"},
 		},
 		"of no driver": {Finding{Code: StaleFileHandle}, Caller{}, ImpactNow, HealPerson, "the server no longer knows its directory", nil},
 		"answers with an error": {

@@ -54,6 +54,8 @@ type Details struct {
 	// Place is what kind of thing is at fault, PodState what becomes of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`
+	// KeepsPod is set if the pod is being deleted, no container of it runs any more, and the mount at fault is still there.
+	KeepsPod bool `json:"keepsPod,omitempty"`
 	// SharedStaging is how many other pods of the node use the volume, if its staging path is dead. The kubelet has the
 	// driver stage a volume again only when no pod uses it.
 	SharedStaging int `json:"sharedStaging,omitempty"`

@@ -10,6 +10,8 @@ type Impact string
 const (
 	// ImpactNow: a pod cannot use the volume now, or a container of it cannot start.
 	ImpactNow Impact = "Now"
+	// ImpactTerminating: it keeps a pod from going that is being deleted, and of which no container runs any more.
+	ImpactTerminating Impact = "Terminating"
 	// ImpactNextStart: the container runs, and its next start fails or gets old content.
 	ImpactNextStart Impact = "NextStart"
 	// ImpactDetach: a device cannot be detached from the node.
@@ -20,7 +22,7 @@ const (
 
 // Impacts lists every impact, the worst first. The caller owns the slice.
 func Impacts() []Impact {
-	return []Impact{ImpactNow, ImpactNextStart, ImpactDetach, ImpactCleanup}
+	return []Impact{ImpactNow, ImpactTerminating, ImpactNextStart, ImpactDetach, ImpactCleanup}
 }
 
 // Heal says who or what repairs a fault. These words are stable: they appear in statuses and in JSON.

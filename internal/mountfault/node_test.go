@@ -13,8 +13,10 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -40,6 +42,7 @@ type testNode struct {
 	asked   []string // requests, with their times
 	events  []string
 	refuse  error         // of the next writes
+	older   bool          // whether the CustomResourceDefinition does not know the impact Terminating
 	slow    time.Duration // that each write takes
 }
 
@@ -97,6 +100,9 @@ func (n *testNode) ask(verb string, o client.Object, do func() error) error {
 	n.asked = append(n.asked, fmt.Sprintf("%s %s %s", verb, f.Status.Code, n.at()))
 	if n.refuse != nil {
 		return n.refuse
+	}
+	if n.older && f.Status.Impact == v1.ImpactTerminating {
+		return apierrors.NewInvalid(schema.GroupKind{Group: v1.Group, Kind: "MountFault"}, f.Name, nil)
 	}
 	return do()
 }

@@ -31,6 +31,8 @@ import (
 type objectBuilder struct {
 	*Options
 	entries entrySet // know the faults from earlier
+	// olderAPI is whether the API server has been seen not to know ImpactTerminating.
+	olderAPI bool
 }
 
 // candidate is an object that there may be, without its texts: there can be very many faults, and few of them have an
@@ -95,9 +97,13 @@ func (b *objectBuilder) candidate(s fault.Key, group []*sentinel.Fault, pod *cor
 		impact, heal = min(impact, slices.Index(fault.Impacts(), a.Impact)), max(heal, slices.Index(fault.Heals(), a.Heal))
 	}
 	d := first.Details
+	shown := v1.FaultImpact(fault.Impacts()[impact])
+	if b.olderAPI && shown == v1.ImpactTerminating {
+		shown = v1.ImpactCleanup
+	}
 	mountFault := &v1.MountFault{Status: v1.MountFaultStatus{
 		Code: string(s.Code), Node: b.Node, Volume: first.Volume, Driver: d.Driver, Device: cmp.Or(d.Device, first.Mount.Device),
-		Impact: v1.FaultImpact(fault.Impacts()[impact]), Heal: v1.FaultHeal(fault.Heals()[heal]), Recovery: recovery,
+		Impact: shown, Heal: v1.FaultHeal(fault.Heals()[heal]), Recovery: recovery,
 		Since: metav1.NewTime(since.Truncate(time.Second)),
 	}}
 	if pod != nil && !slices.ContainsFunc(group, func(f *sentinel.Fault) bool { return f.Container != first.Container }) {

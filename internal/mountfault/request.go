@@ -16,7 +16,23 @@ import (
 )
 
 // write brings the object of an entry in line with it. Its errors name the object.
+//
+// An API server whose CustomResourceDefinition is older than this agent does not know ImpactTerminating. It gets ImpactCleanup.
 func (w *Writer) write(ctx context.Context, e *entry) error {
+	err := w.request(ctx, e)
+	if !apierrors.IsInvalid(err) || e.want == nil || e.want.Status.Impact != v1.ImpactTerminating {
+		return err
+	}
+	e.want = e.want.DeepCopy()
+	e.want.Status.Impact = v1.ImpactCleanup
+	if err = w.request(ctx, e); err == nil {
+		w.objects.olderAPI = true
+	}
+	return err
+}
+
+// request makes the request for an entry.
+func (w *Writer) request(ctx context.Context, e *entry) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	switch {

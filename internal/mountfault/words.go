@@ -47,6 +47,8 @@ func summary(s *v1.MountFaultStatus, fact string) string {
 		of = s.Target
 	}
 	switch {
+	case s.Impact == v1.ImpactTerminating:
+		harm = "; the pod, which is being deleted, cannot go"
 	case s.Impact == v1.ImpactNextStart:
 		harm = "; the next start of the container fails"
 	case s.Impact == v1.ImpactNow && fault.Code(s.Code).OfContainer():

@@ -159,7 +159,7 @@ func TestTheAgentsWords(t *testing.T) {
 	for _, h := range fault.Heals() {
 		heals = append(heals, v1.FaultHeal(h))
 	}
-	if diff := cmp.Diff([]v1.FaultImpact{v1.ImpactNow, v1.ImpactNextStart, v1.ImpactDetach, v1.ImpactCleanup}, impacts); diff != "" {
+	if diff := cmp.Diff([]v1.FaultImpact{v1.ImpactNow, v1.ImpactTerminating, v1.ImpactNextStart, v1.ImpactDetach, v1.ImpactCleanup}, impacts); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]v1.FaultHeal{v1.HealAutomatic, v1.HealSafe, v1.HealDriver, v1.HealPerson}, heals); diff != "" {

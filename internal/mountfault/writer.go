@@ -83,7 +83,7 @@ type Writer struct {
 // New returns a Writer. Start runs it.
 func New(o Options) *Writer {
 	w := &Writer{Options: o, changed: make(chan struct{}, 1), entries: entrySet{}}
-	w.objects = objectBuilder{&w.Options, w.entries}
+	w.objects = objectBuilder{Options: &w.Options, entries: w.entries}
 	return w
 }
 
@@ -198,7 +198,7 @@ func (w *Writer) list(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing mountfaults of node %q: %w", w.Node, err)
 	}
-	w.listed = time.Now()
+	w.listed, w.objects.olderAPI = time.Now(), false
 	for name, e := range w.entries {
 		if !there[name] {
 			e.written = nil

@@ -176,6 +176,17 @@ func isPlain(plugin string, medium corev1.StorageMedium) bool {
 	return false
 }
 
+// TimeIsOver reports whether a kubelet has had the time to take down a pod that is being deleted: since its grace period has ended, and
+// since its last container has. lastEnd is the latter by the container runtime; the zero time if it does not know.
+func TimeIsOver(pod *corev1.Pod, lastEnd, now time.Time) bool {
+	for _, since := range []time.Time{pod.DeletionTimestamp.Time, podinfo.LastEnd(pod), lastEnd} {
+		if now.Before(since.Add(Grace)) {
+			return false
+		}
+	}
+	return true
+}
+
 // lifeOf is how far a pod is by its own object, nil if there is none.
 func lifeOf(pod *corev1.Pod, now time.Time) Life {
 	switch {

@@ -45,21 +45,21 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		return v.noneText(where, namespace)
 	}
 	rows := groupRows(list, v.wide)
-	count, now, next := 0, map[string]bool{}, map[string]bool{}
+	count, hurt := 0, map[v1.FaultImpact]map[string]bool{v1.ImpactNow: {}, v1.ImpactTerminating: {}, v1.ImpactNextStart: {}}
 	for _, f := range list {
 		count += max(1, int(f.Status.Unlisted))
-		if f.Status.Pod != nil && f.Status.Impact == v1.ImpactNow {
-			now[faultSubject(f)] = true
-		} else if f.Status.Pod != nil && f.Status.Impact == v1.ImpactNextStart {
-			next[faultSubject(f)] = true
+		if pods := hurt[f.Status.Impact]; f.Status.Pod != nil && pods != nil {
+			pods[faultSubject(f)] = true
 		}
 	}
 	verdict := fmt.Sprintf("%s in %s.", verb.Count(count, "fault"), where)
-	if len(now) > 0 {
-		verdict += " Hurt now: " + verb.Count(len(now), "pod") + "."
-	}
-	if len(next) > 0 {
-		verdict += " At risk at the next start: " + verb.Count(len(next), "pod") + "."
+	for _, part := range []struct {
+		impact v1.FaultImpact
+		text   string
+	}{{v1.ImpactNow, "Hurt now"}, {v1.ImpactTerminating, "Deleted and cannot go"}, {v1.ImpactNextStart, "At risk at the next start"}} {
+		if n := len(hurt[part.impact]); n > 0 {
+			verdict += fmt.Sprintf(" %s: %s.", part.text, verb.Count(n, "pod"))
+		}
 	}
 	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) +
 		"\nNext:\n" + v.screen.Hints(v.nextHints(rows), nil))

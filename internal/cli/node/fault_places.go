@@ -140,16 +140,18 @@ type scanVerdict struct {
 	NotJudged int `json:"notJudged"`
 	// Safe counts the places that kubediag can repair with nothing lost, on request or by itself.
 	Safe int `json:"safe"`
-	// PodsNow are hurt now, PodsNextStart only when a container starts again. None of them is null.
-	PodsNow       []string `json:"podsNow"`
-	PodsNextStart []string `json:"podsNextStart"`
+	// PodsNow are hurt now, PodsTerminating are being deleted and cannot go, and PodsNextStart are hurt only when a container
+	// starts again. None of them is null.
+	PodsNow         []string `json:"podsNow"`
+	PodsTerminating []string `json:"podsTerminating"`
+	PodsNextStart   []string `json:"podsNextStart"`
 	// Devices cannot be detached. Directories counts those that are left of pods.
 	Devices     []string `json:"devices"`
 	Directories int      `json:"directories"`
 }
 
 func sumUp(places []faultPlace) scanVerdict {
-	v := scanVerdict{Places: len(places), PodsNow: []string{}, PodsNextStart: []string{}, Devices: []string{}}
+	v := scanVerdict{Places: len(places), PodsNow: []string{}, PodsTerminating: []string{}, PodsNextStart: []string{}, Devices: []string{}}
 	seen := map[string]bool{}
 	add := func(to *[]string, names []string) {
 		for _, name := range names {
@@ -168,6 +170,8 @@ func sumUp(places []faultPlace) scanVerdict {
 		switch first.Impact {
 		case fault.ImpactNow:
 			add(&v.PodsNow, place.podNames())
+		case fault.ImpactTerminating:
+			add(&v.PodsTerminating, place.podNames())
 		case fault.ImpactNextStart: // these places come after all that hurts now
 			add(&v.PodsNextStart, place.podNames())
 		case fault.ImpactDetach:

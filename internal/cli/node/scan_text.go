@@ -99,7 +99,8 @@ func (v scanView) verdictText() string {
 		text += " " + v.coverageText()
 	}
 	out := v.Marked("", mark, colour, v.Node+": "+text)
-	return out + v.nameLine("hurt now:      ", sum.PodsNow) + v.nameLine("at next start: ", sum.PodsNextStart)
+	return out + v.nameLine("hurt now:      ", sum.PodsNow) + v.nameLine("cannot go:     ", sum.PodsTerminating) +
+		v.nameLine("at next start: ", sum.PodsNextStart)
 }
 
 // harmParts are what is hurt, in numbers.
@@ -110,6 +111,7 @@ func (s scanVerdict) harmParts() (list []string) {
 		}
 	}
 	add(len(s.PodsNow), "pod is hurt now", "pods are hurt now")
+	add(len(s.PodsTerminating), "deleted pod cannot go", "deleted pods cannot go")
 	add(len(s.PodsNextStart), "pod fails at its next start", "pods fail at their next start")
 	add(len(s.Devices), "device cannot be detached", "devices cannot be detached")
 	add(s.Directories, "directory of a pod is left", "directories of pods are left")

@@ -13,12 +13,15 @@ import (
 // Hurts and Heals are the words of tables of faults, Colours the colours of their rows.
 var (
 	Hurts = map[fault.Impact]string{
-		fault.ImpactNow: "now", fault.ImpactNextStart: "next start", fault.ImpactDetach: "detach", fault.ImpactCleanup: "cleanup",
+		fault.ImpactNow: "now", fault.ImpactTerminating: "terminating", fault.ImpactNextStart: "next start", fault.ImpactDetach: "detach",
+		fault.ImpactCleanup: "cleanup",
 	}
 	Heals = map[fault.Heal]string{
 		fault.HealAutomatic: "automatic", fault.HealSafe: "safe", fault.HealDriver: "driver", fault.HealPerson: "person",
 	}
-	Colours = map[fault.Impact]terminal.Colour{fault.ImpactNow: terminal.Red, fault.ImpactNextStart: terminal.Yellow}
+	Colours = map[fault.Impact]terminal.Colour{
+		fault.ImpactNow: terminal.Red, fault.ImpactTerminating: terminal.Red, fault.ImpactNextStart: terminal.Yellow,
+	}
 )
 
 // Codes are the codes of the catalogue.

@@ -140,27 +140,13 @@ func (i *Inspector) judge(ctx context.Context, pod *corev1.Pod, remains []string
 		s.Text += fmt.Sprintf(" %s, and it is not known whether a container of it still runs: %v; still there: %s", since, err, listText(remains))
 	case runs != "":
 		s.Text += fmt.Sprintf(" %s, and it still runs: %s", since, runs)
-	case now.Before(i.lastEnd(ctx, pod).Add(mountstate.Grace)):
+	case !mountstate.TimeIsOver(pod, cri.LastEnd(ctx, i.Runtime, string(pod.UID)), now):
 		s.Text += ", and the kubelet is taking it down"
 	default:
 		s.Stuck, s.Over = true, true
 		s.Text += fmt.Sprintf(" %s, and its last container has ended, but this is still there: %s", since, listText(remains))
 	}
 	return s
-}
-
-// lastEnd is when the last container of the pod has ended, as far as the runtime or the kubelet have written it down.
-func (i *Inspector) lastEnd(ctx context.Context, pod *corev1.Pod) time.Time {
-	last := podinfo.LastEnd(pod)
-	if i.Runtime != nil {
-		records, _ := i.Runtime.PodRecords(ctx, string(pod.UID)) // none: the status has some
-		for _, r := range records {
-			if r.Finished.After(last) {
-				last = r.Finished
-			}
-		}
-	}
-	return last
 }
 
 func listText(texts []string) string {

@@ -62,6 +62,7 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 	if b.HabitReason != "" {
 		finding.Evidence = append(finding.Evidence, b.HabitReason)
 	}
+	finding.Details.KeepsPod = b.KeepsPod && b.StillRuns == ""
 	switch {
 	case b.Verdict != Stale:
 	case b.MayBeLastMount():

@@ -64,6 +64,10 @@ func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.De
 	d := fault.Details{
 		Daemon: v.Surroundings.Daemon, Place: place, PodState: podinfo.StateOf(v.Evidence.spec.pod), SpecVolume: v.Evidence.SpecName, PersistentVolume: v.Evidence.persistentVolume(),
 	}
+	switch place { // the kubelet takes nothing else down for a pod
+	case fault.PlaceVolume, fault.PlaceSubPath, fault.PlaceInsideVolume:
+		d.KeepsPod = v.keepsPod()
+	}
 	if v.Evidence.Record != nil {
 		d.Driver = v.Evidence.Record.Driver
 	}
@@ -164,7 +168,7 @@ func (c *Copy) copyFinding() fault.Finding {
 	finding.Details = c.volume.faultDetails(finding.Details.Place, planned)
 	if c.Holder.Pod.UID != c.volume.Evidence.Pod.UID {
 		finding.Details.Workload, finding.Details.PodState = fault.Workload{}, ""
-		finding.Details.SpecVolume = "" // of the volume's pod
+		finding.Details.SpecVolume, finding.Details.KeepsPod = "", false // of the volume's pod
 	}
 	finding.Evidence = append(finding.Evidence, c.Verdict.Reasons...)
 	finding.Evidence = append(finding.Evidence, fmt.Sprintf("it is a copy of volume %q of pod %s, in %s: device %s, root %q, at %q", c.volume.Evidence.Name,

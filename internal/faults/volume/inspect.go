@@ -118,9 +118,6 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 		n.volumes = append(n.volumes, &Health{Evidence: *of, Verdict: Judge(*of)})
 	}
 	addUnknownVolumes(&n.seen.Unknown, n.volumes)
-	if err := i.addRemovalFacts(ctx, enumerator, n.volumes); err != nil {
-		return nil, err
-	}
 	if err := prober.tryBinds(ctx, n.volumes); err != nil {
 		return nil, err
 	}
@@ -134,5 +131,5 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 		return nil, err
 	}
 	enumerator.addSharing(n.volumes)
-	return n, ctx.Err()
+	return n, i.addRemovalFacts(ctx, enumerator, n.volumes)
 }

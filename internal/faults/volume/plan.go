@@ -70,13 +70,17 @@ func (v *Health) plannedActions(o PlanOptions) []plannedAction {
 	if v.Verdict.Code == fault.HungMount && o.Abort {
 		all = append(all, v.abortVolume())
 	}
+	var copies []plannedAction
+	for _, c := range v.Copies {
+		copies = append(copies, c.replaceCopy(o))
+	}
+	if v.isGoing() { // the binds of a volume are not found any more once its own mount is gone
+		all, copies = append(all, copies...), nil
+	}
 	if v.Verdict.Code != "" {
 		all = append(all, v.repairVolume(o)...)
 	}
-	for _, c := range v.Copies {
-		all = append(all, c.replaceCopy(o))
-	}
-	return all
+	return append(all, copies...)
 }
 
 // repairVolume is about the volume's own mount.
@@ -84,6 +88,13 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 	hung := v.Verdict.Code == fault.HungMount
 	if v.Evidence.isNodes() && !hung {
 		return v.planRemoval()
+	}
+	if v.isGoing() && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount) {
+		planned := v.freePod(v.removalOf(v.Evidence.Mount, v.finding().Key()))
+		if v.Evidence.children > 0 && planned.refusal.Reason == "" {
+			planned.refuse(fault.InUse, "other mounts lie on it")
+		}
+		return []plannedAction{planned}
 	}
 	planned := v.replacementOf(v.Evidence.Mount, v.finding().Key())
 	planned.action.Safety = v.safetyReason()
@@ -150,6 +161,9 @@ func (v *Health) safetyReason() string {
 // replaceCopy is about a copy.
 func (c *Copy) replaceCopy(o PlanOptions) plannedAction {
 	health := c.volume
+	if health.isGoing() && c.origin.onHost && isDeadFUSE(c.Verdict, c.Mount.Mount) {
+		return health.freePod(health.removalOf(c.Mount, c.finding().Key()))
+	}
 	choice := health.replacementOf(c.Mount, c.finding().Key())
 	choice.stays = fmt.Sprintf("the copy of volume %q at %q in mount namespace %s stays", health.Evidence.Name, c.Mount.Point, c.Mount.Namespace)
 	going := health.goingReason()

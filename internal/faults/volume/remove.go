@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
@@ -19,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -34,18 +36,33 @@ type RemovalFacts struct {
 	Alive []bool `json:"alive,omitempty"`
 	// PodRuns is what still runs of a pod that is being deleted, or why that is not known.
 	PodRuns string `json:"podRuns,omitempty"`
+	// KubeletsTurn is whether the kubelet still has time to unmount the volumes of such a pod itself.
+	KubeletsTurn bool `json:"kubeletsTurn,omitempty"`
 	// UsedBy names another pod that uses the path, or says that it is not known whether there is one.
 	UsedBy string `json:"usedBy,omitempty"`
 }
 
 // isDeadMount reports whether the volume is a mount that no driver makes again, and its FUSE connection is gone.
 func (v *Health) isDeadMount() bool {
-	return v.Evidence.isNodes() && v.Evidence.Container == "" && v.Evidence.Plugin != localPlugin && v.Verdict.Code == fault.DisconnectedFUSE && strings.HasPrefix(v.Evidence.Mount.FSType, "fuse")
+	return v.Evidence.isNodes() && v.Evidence.Container == "" && v.Evidence.Plugin != localPlugin && isDeadFUSE(v.Verdict, v.Evidence.Mount.Mount)
 }
 
-// addRemovalFacts asks what decides on the removal of dead mounts. No file system is asked.
+// isGoing reports whether the pod of the volume is being deleted.
+func (v *Health) isGoing() bool { return podinfo.StateOf(v.Evidence.spec.pod) == fault.PodDeleting }
+
+// keepsPod reports whether the pod of the volume is being deleted, and proven not to run any more.
+func (v *Health) keepsPod() bool {
+	return v.isGoing() && v.Evidence.Removal.Asked && v.Evidence.Removal.PodRuns == ""
+}
+
+// isDeadFUSE reports whether a verdict is that the FUSE connection of a mount is gone. It never comes back.
+func isDeadFUSE(verdict Verdict, m mountinfo.Mount) bool {
+	return verdict.Code == fault.DisconnectedFUSE && strings.HasPrefix(m.FSType, "fuse")
+}
+
+// addRemovalFacts asks what decides on the removal of dead mounts, and whether the pods of broken ones are over. No file system is asked.
 func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes []*Health) error {
-	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() })
+	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() && !(v.Broken() && v.isGoing()) })
 	if len(dead) == 0 {
 		return nil
 	}
@@ -63,7 +80,7 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 		for _, m := range v.Evidence.HiddenMounts {
 			v.Evidence.Removal.Alive = append(v.Evidence.Removal.Alive, control != nil && connectionLives(control, m))
 		}
-		if podinfo.StateOf(v.Evidence.spec.pod) != fault.PodDeleting {
+		if !v.isGoing() {
 			continue
 		}
 		what, asked := runs[v.Evidence.Pod.UID]
@@ -74,6 +91,7 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 			runs[v.Evidence.Pod.UID] = what
 		}
 		v.Evidence.Removal.PodRuns = what
+		v.Evidence.Removal.KubeletsTurn = !mountstate.TimeIsOver(v.Evidence.spec.pod, cri.LastEnd(ctx, runtime, v.Evidence.Pod.UID), time.Now())
 		if v.Evidence.Plugin == HostPathPlugin {
 			if v.Evidence.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
 				return err
@@ -122,7 +140,7 @@ func (e *enumerator) otherUser(ctx context.Context, v *Health) (string, error) {
 // planRemoval is about a mount that no driver makes again: the dead one, and those dead ones that lie between it and a
 // living mount of the same source.
 func (v *Health) planRemoval() []plannedAction {
-	planned := v.removalOf(v.Evidence.Mount)
+	planned := v.removalOf(v.Evidence.Mount, v.finding().Key())
 	dead, living := v.deadAboveLiving()
 	switch {
 	case v.Evidence.Container != "":
@@ -141,12 +159,12 @@ func (v *Health) planRemoval() []plannedAction {
 		planned.action.Safety = v.Verdict.Reason() + "; a mount of the same type and source lies beneath it, and its connection lives: nothing writes to the node's disk"
 		all := []plannedAction{planned}
 		for _, m := range dead {
-			next := v.removalOf(mountns.Mount{Mount: m, Namespace: v.Evidence.Mount.Namespace})
+			next := v.removalOf(mountns.Mount{Mount: m, Namespace: v.Evidence.Mount.Namespace}, planned.action.For[0])
 			next.action.Safety = planned.action.Safety
 			all = append(all, next)
 		}
 		return all
-	case podinfo.StateOf(v.Evidence.spec.pod) == fault.PodDeleting:
+	case v.isGoing():
 		v.decideGoing(&planned)
 	default:
 		by := "unmount it"
@@ -172,9 +190,21 @@ func (v *Health) decideGoing(planned *plannedAction) {
 	}
 }
 
+// freePod is about a dead mount of the kubelet's that keeps a pod from going: that of a volume, or a subPath bind. The kubelet and the
+// driver have their time first.
+func (v *Health) freePod(planned plannedAction) plannedAction {
+	switch {
+	case v.Evidence.Removal.KubeletsTurn && v.keepsPod():
+		planned.refuse(fault.PodGoes, "the pod is being deleted, and the kubelet still has time to unmount its volumes")
+	default:
+		v.decideGoing(&planned)
+	}
+	return planned
+}
+
 // removalOf is the choice to remove a mount.
-func (v *Health) removalOf(m mountns.Mount) plannedAction {
-	c := v.actionOn(fault.Unmount, m, v.finding().Key())
+func (v *Health) removalOf(m mountns.Mount, of fault.Key) plannedAction {
+	c := v.actionOn(fault.Unmount, m, of)
 	c.stays = fmt.Sprintf("the mount at %q stays", m.Point)
 	c.action.Loss, c.action.Lossless = "nothing: a connection that is gone never comes back; files that are open there keep failing", true
 	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {

@@ -63,7 +63,7 @@ func (s *deadMountScene) serve() *kerneltest.Actor {
 }
 
 // deletePod has the pod be deleted.
-func (s *deadMountScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} }
+func (s *volumeScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} }
 
 // only is the one broken volume, with its finding.
 func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
@@ -111,7 +111,7 @@ func (s *deadMountScene) run(actions []fault.Action) volume.Proof {
 }
 
 // podProcess starts a process in a control group of the pod.
-func (s *deadMountScene) podProcess() (end func()) {
+func (s *volumeScene) podProcess() (end func()) {
 	s.t.Helper()
 	groups := s.t.TempDir()
 	s.must(sys.NewMount("none", groups, "cgroup2", ""))
@@ -158,6 +158,9 @@ func TestDeadMountInsideAnEmptyDir(t *testing.T) {
 	actions, refusals := s.plan()
 	if f.Details.Repair != fault.Unmount || f.Details.Refusal != (fault.Refusal{}) || len(actions) != 1 || len(refusals) != 0 {
 		t.Fatalf("finding %+v, plan %+v, refusals %q", f, actions, refusals)
+	}
+	if impact := impactOf(f); impact != fault.ImpactTerminating {
+		t.Errorf("impact %s", impact)
 	}
 	if proof := s.run(actions); !proof.Healed || s.layers() != 0 {
 		t.Errorf("proof %+v, %d layers", proof, s.layers())
