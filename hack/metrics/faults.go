@@ -42,6 +42,7 @@ var lists = map[string]func(fault.Catalogue, docPage) string{
 	"found in volumes":   foundBy(fault.SearchVolumes),
 	"found in devices":   foundBy(fault.SearchDevices),
 	"found in orphans":   foundBy(fault.SearchOrphans),
+	"found in leaving":   foundBy(fault.SearchLeaving),
 }
 
 // foundBy is the list of the codes that a search finds, with links to their runbooks.

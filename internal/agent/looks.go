@@ -20,13 +20,19 @@ import (
 // looks are the searches that the sentinel makes from time to time. They are those of a scan.
 func (a *agent) looks() map[fault.Search]mountstate.Inspector {
 	node := searches.Node{
-		Specs: startingPods{a.pods}, Devices: a.devices, Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket},
+		Devices: a.devices, Prober: a.volumes.Prober, Runtime: &cri.Client{Socket: a.runtimeSocket},
 	}
 	all := map[fault.Search]mountstate.Inspector{}
 	for _, s := range searches.All() {
-		if s.Kind == fault.SearchSources || s.Kind == fault.SearchDevices {
-			all[s.Kind] = nodeLook{s, a.kubelet, node}
+		switch s.Kind {
+		case fault.SearchSources, fault.SearchDevices:
+			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) > 0 }}
+		case fault.SearchLeaving:
+			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }}
+		default:
+			continue
 		}
+		all[s.Kind] = nodeLook{s, a.kubelet, node}
 	}
 	return all
 }
@@ -48,10 +54,13 @@ func (l nodeLook) Look(ctx context.Context, s mountstate.Scope) (mountstate.Surv
 	return l.search.On(l.node).Look(ctx, s)
 }
 
-// startingPods are the pods of this node with a container that is not started. Those of all others have got their sources.
-type startingPods struct{ *nodePods }
+// somePods are the pods of this node that a search is about. Pods all of whose containers are started have got their sources.
+type somePods struct {
+	*nodePods
+	about func(*corev1.Pod) bool
+}
 
-// Listed are those with such a container.
-func (s startingPods) Listed() []*corev1.Pod {
-	return slices.DeleteFunc(s.PodsHere(), func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) == 0 })
+// Listed are those that the search is about.
+func (s somePods) Listed() []*corev1.Pod {
+	return slices.DeleteFunc(s.PodsHere(), func(pod *corev1.Pod) bool { return !s.about(pod) })
 }

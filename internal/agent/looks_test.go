@@ -58,7 +58,7 @@ func TestLooksAtSources(t *testing.T) {
 			kinds++
 		}
 	}
-	if kinds != 2 {
-		t.Errorf("%d searches, want sources and devices", kinds)
+	if kinds != 3 {
+		t.Errorf("%d searches, want sources, devices and pods that are being deleted", kinds)
 	}
 }

@@ -4,7 +4,6 @@
 package fault
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -225,7 +224,10 @@ func (c *Case) plan() string {
 	case d.Refusal.Text != "" && d.Refusal.Reason != NoAnswer:
 		return "nothing: " + d.Refusal.Text
 	}
-	return cmp.Or(c.remedy().NoPlan, c.Entry.NoPlan)
+	if noPlan := c.remedy().NoPlan; noPlan != nil {
+		return noPlan(c.Finding)
+	}
+	return c.Entry.NoPlan
 }
 
 // ShowProcesses is a command that shows what processes wait for.

@@ -54,7 +54,7 @@ var (
 var Known = sync.OnceValue(func() Catalogue {
 	return Catalogue{
 		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), hungMount(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
-		staleFileHandle(), staleSubPath(), volumeIOError(),
+		staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(),
 	}
 })
 
@@ -211,7 +211,7 @@ func missingBindSource() Entry {
 		At: map[Place]Remedy{
 			PlaceSource: shown, PlaceSubPath: shown, PlaceHostPath: shown, PlaceUnknown: shown,
 			PlaceSocket: {
-				Commands: commands((*Case).showPod), NoPlan: "nothing: the daemon that makes the socket has to be started, or the volume changed",
+				Commands: commands((*Case).showPod), NoPlan: always("nothing: the daemon that makes the socket has to be started, or the volume changed"),
 				Next: always("start the daemon that makes the socket, or change the volume in the pod's template"),
 			},
 		},
@@ -276,7 +276,7 @@ func sourceTypeMismatch() Entry {
 		At: map[Place]Remedy{
 			PlaceSource: shown, PlaceHostPath: shown, PlaceUnknown: shown,
 			PlaceSocket: {
-				Commands: commands((*Case).showPod), NoPlan: "nothing: what lies in the place of the socket has to go, or the volume has to be changed",
+				Commands: commands((*Case).showPod), NoPlan: always("nothing: what lies in the place of the socket has to go, or the volume has to be changed"),
 				Next: always("move away what lies in the place of the socket and start the daemon that makes it, or change the volume in the pod's template"),
 			},
 		},

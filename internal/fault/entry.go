@@ -88,11 +88,13 @@ const (
 	SearchDevices Search = "devices"
 	// SearchOrphans: the directories of pods.
 	SearchOrphans Search = "orphans"
+	// SearchLeaving: pods that are being deleted, and whose time is over.
+	SearchLeaving Search = "leaving"
 )
 
 // Searches lists every search. The caller owns the slice.
 func Searches() []Search {
-	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans}
+	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans, SearchLeaving}
 }
 
 // Entry says all that depends on the code of a fault. The program makes its lists of codes from the entries.

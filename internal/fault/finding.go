@@ -3,6 +3,8 @@
 
 package fault
 
+import "slices"
+
 // Code names a fault of the catalogue. Codes are stable: they appear in statuses, metrics and runbooks.
 type Code string
 
@@ -15,6 +17,14 @@ type Absence struct {
 // Covers reports whether the finding is of a fault that is not there any more.
 func (a Absence) Covers(f Finding) bool {
 	return a.Code == f.Code && (a.Pod.Name == "" || a.Pod.Namespace == f.Pod.Namespace && a.Pod.Name == f.Pod.Name)
+}
+
+// WithoutExplained leaves out the faults that another one explains.
+func WithoutExplained[T any](all []T, finding func(T) *Finding) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
+		f := finding(one)
+		return f.Code == StuckTermination && slices.ContainsFunc(all, func(other T) bool { return finding(other).Explains(*f) })
+	})
 }
 
 // Finding is one fault that was found: where it is and what proves it.
@@ -54,6 +64,8 @@ type Details struct {
 	// Place is what kind of thing is at fault, PodState what becomes of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`
+	// Reason is the way in which a StuckTermination came about.
+	Reason Reason `json:"reason,omitempty"`
 	// KeepsPod is set if the pod is being deleted, no container of it runs any more, and the mount at fault is still there.
 	KeepsPod bool `json:"keepsPod,omitempty"`
 	// SharedStaging is how many other pods of the node use the volume, if its staging path is dead. The kubelet has the

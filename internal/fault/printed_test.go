@@ -18,8 +18,8 @@ var shells = [][]string{{"dash"}, {"bash"}, {"busybox", "sh"}}
 
 // printed are the programs of printed lines. nsenter is followed by the kubelet's process, and by a program that the node has.
 var (
-	printed        = []string{"kubediag", "kubectl", "umount", "find", "ps", "kill", "dmesg", "sh", "nsenter"}
-	printedEntered = []string{"umount", "find"}
+	printed        = []string{"kubediag", "kubectl", "umount", "find", "ps", "kill", "dmesg", "sh", "nsenter", "grep"}
+	printedEntered = []string{"umount", "find", "grep"}
 )
 
 // everyFinding has each code at each place with each decision, and a text wherever a finding has one from outside.
@@ -131,6 +131,9 @@ func checkWords(words []string, text string, enter int) string {
 	}
 	if program == "umount" && (len(rest) != 2 || rest[0] != "--") {
 		return "its path is not one word after --"
+	}
+	if program == "grep" && (len(rest) != 4 || rest[0] != "-F" || rest[1] != "--" || rest[3] != "/proc/self/mountinfo") {
+		return "its path is not one word after --, or it reads another file"
 	}
 	if slices.Contains(rest, "-delete") || slices.Contains(rest, "-exec") {
 		return "it changes more than it says"

@@ -26,9 +26,8 @@ type Remedy struct {
 	NewPod bool
 	// Commands are lines for a shell, in the order in which a person would try them.
 	Commands []func(*Case) []Command
-	// Next is what a person does if kubediag repairs nothing, and NoPlan why it does not. Nil or empty: what the entry says.
-	Next   func(Finding) string
-	NoPlan string
+	// Next is what a person does if kubediag repairs nothing, and NoPlan why it does not. Nil: what the entry says.
+	Next, NoPlan func(Finding) string
 }
 
 func commands(list ...func(*Case) []Command) []func(*Case) []Command { return list }

@@ -132,7 +132,6 @@ func TestHints(t *testing.T) {
 		"volume hasn't been staged yet":                                               "not mounted at its staging path",
 		"/k/globalmount is not a valid mount point":                                   "not mounted at its staging path",
 		"the change is staged": "",
-		"unlinkat /k/pods/u/volumes/kubernetes.io~empty-dir/w/x: device or resource busy":                 "inside an emptyDir",
 		"unlinkat /k/pods/u/volumes/kubernetes.io~empty-dir/w/x: permission denied":                       "",
 		"mount: /k/pods/u/volume-subpaths/c/a/0: move_mount() failed: No such file or directory.":         "util-linux 2.41",
 		"wrong fs type, bad option, bad superblock on /proc/1/fd/9, missing codepage or helper program":   "util-linux 2.41",

@@ -72,7 +72,9 @@ var (
 	leftSubPath  = regexp.MustCompile(`/volume-subpaths/[^ ]+: directory not empty|cleaning subpath mounts? .*directory not empty`)
 	mappingInUse = regexp.MustCompile(`(?:mapped device|device [^ ]+) is still in use|: map in use|` +
 		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
-	podDirIsMount  = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
+	podDirIsMount = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
+	// busyInside is an emptyDir that the kubelet cannot remove, because something is mounted inside.
+	busyInside     = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
 	missingRecord  = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
 	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
 )
@@ -109,6 +111,8 @@ var wordings = []wording{
 		"nodepublishvolume", "nodeunpublishvolume",
 	}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"vol_data.json"}}, like: missingRecord},
+	{code: fault.StuckTermination, all: [][]string{{"vol_data.json"}, {"unmount", "teardown"}}, like: missingRecord},
+	{code: fault.StuckTermination, all: [][]string{{"kubernetes.io~empty-dir"}, busy}, like: busyInside},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"could not construct volume information"}, {"is not mounted"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"failed to remove orphaned pod"}}},
 	{code: fault.OrphanedPodVolumes, all: [][]string{{"orphaned pod "}, {" found, but "}}},
@@ -157,11 +161,6 @@ var remarks = []remark{
 		[]string{"staged", "valid mount point", "valid mountpoint"},
 		regexp.MustCompile(`does not appear (?:to be )?staged|is not a valid mount ?point|(?:hasnt|has not) been staged|(?:isnt|is not) staged`),
 		"the driver finds the volume not mounted at its staging path",
-	},
-	{
-		[]string{"kubernetes.io~empty-dir"},
-		regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`),
-		"something is mounted inside an emptyDir of the pod",
 	},
 	{
 		mountTool,

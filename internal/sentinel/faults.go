@@ -45,13 +45,14 @@ const (
 	fromOrphans
 	fromSources
 	fromDevices
+	fromLeaving
 	sourceCount
 )
 
 // searches are those of each source.
 var searches = [sourceCount]fault.Search{
 	fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans,
-	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices,
+	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices, fromLeaving: fault.SearchLeaving,
 }
 
 // Codes lists the codes of a catalogue that the sentinel finds, in order.
@@ -73,7 +74,7 @@ func (s *Sentinel) Faults() (present []*Fault, unknown []fault.Code) {
 		}
 	}
 	slices.Sort(unknown)
-	return present, slices.Compact(unknown)
+	return fault.WithoutExplained(present, func(f *Fault) *fault.Finding { return &f.Finding }), slices.Compact(unknown)
 }
 
 // report is what a source has said last.
@@ -91,7 +92,7 @@ func (s *Sentinel) hasSource(from source) bool {
 		return s.Volumes != nil
 	case fromOrphans:
 		return s.Orphans != nil
-	case fromSources, fromDevices:
+	case fromSources, fromDevices, fromLeaving:
 		return s.Looks[searches[from]] != nil
 	}
 	return true

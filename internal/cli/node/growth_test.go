@@ -119,7 +119,7 @@ func grown() map[string]func(n int) nodeRecording {
 				has.node.Entries, has.node.PodUIDs = append(has.node.Entries, uid), append(has.node.PodUIDs, uid)
 				has.node.RuntimeNames.Names[uid] = kubelet.PodName{Namespace: "shop", Name: uid}
 				has.node.States = append(has.node.States, cri.State{PodUID: uid, Container: "c"})
-				left = append(left, leaving.Remains{Pod: fault.Pod{UID: uid}, Path: "/k/pods/" + uid, Why: "it is mounted"})
+				left = append(left, leaving.Remains{Pod: fault.Pod{UID: uid}, Path: "/k/pods/" + uid, RunsUnknown: "no answer", Text: "it is mounted"})
 				has.node.Gaps = append(has.node.Gaps, mountstate.Gap{What: uid, Why: "it was not looked at"})
 				one.SubPath.PodUID = uid
 				subPathsOf(has).Found = append(subPathsOf(has).Found, one)

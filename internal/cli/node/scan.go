@@ -224,7 +224,7 @@ func (s *scan) findFaults(ctx context.Context, options scanOptions) ([]fault.Fin
 		return nil, err
 	}
 	s.looked.Classes = s.sum.Account()
-	faults := s.sum.Findings
+	faults := fault.WithoutExplained(s.sum.Findings, func(f fault.Finding) *fault.Finding { return &f })
 	if !s.looked.Interrupted {
 		s.addPodNames(ctx, faults)
 		s.addContainerStates(ctx, faults)

@@ -45,6 +45,7 @@ func enumValues() map[reflect.Type][]string {
 		reflect.TypeFor[fault.Effect]():         words([]fault.Effect{fault.EffectNone, fault.EffectRepair, fault.EffectLoss}),
 		reflect.TypeFor[fault.ContainerState](): words([]fault.ContainerState{fault.ContainerRuns, fault.ContainerDown}),
 		reflect.TypeFor[fault.ProcessState]():   words([]fault.ProcessState{fault.ProcessStopped, fault.ProcessBlocked, fault.ProcessEnded}),
+		reflect.TypeFor[fault.Reason]():         words(fault.Reasons()),
 		reflect.TypeFor[fault.ActionKind]():     words([]fault.ActionKind{fault.Replace, fault.Unmount, fault.RemoveDirectory}),
 		reflect.TypeFor[repairProgress]():       words([]repairProgress{progressNotPlanned, progressPlanned, progressRefused, progressFailed, progressRepaired, progressGone, progressHealed, progressNotJudged}),
 		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),

@@ -29,7 +29,7 @@ func TestMountOverTheDirectoriesOfVolumes(t *testing.T) {
 	kerneltest.FUSE(t, volumes)
 	all, err := (&Inspector{Kubelet: node}).findRemains(t.Context(), []*corev1.Pod{leavingPod()})
 	kerneltest.Must(t, err)
-	text := strings.Join(all[0], "; ")
+	text := all[0].describe()
 	for _, want := range []string{`of type "fuse" at "` + volumes + `"`, "directories of volumes, which were not listed"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in %q", want, text)

@@ -75,7 +75,7 @@ func TestPodThatGoes(t *testing.T) {
 			if err != nil || len(states) != 1 {
 				t.Fatalf("%+v, %v", states, err)
 			}
-			if s := states[0]; s.Stuck != tc.stuck || !strings.HasPrefix(s.Text, "pod shop/web is being deleted") || !strings.Contains(s.Text, tc.want) {
+			if s := states[0]; (s.Remains != nil) != tc.stuck || !strings.HasPrefix(s.Text, "pod shop/web is being deleted") || !strings.Contains(s.Text, tc.want) {
 				t.Errorf("%+v\nwant %v, %s", s, tc.stuck, tc.want)
 			}
 		})
@@ -88,7 +88,7 @@ func TestPodThatIsKept(t *testing.T) {
 	pod := leavingPod()
 	pod.Finalizers = []string{"example.com/a", "example.com/b"}
 	states, err := (&Inspector{Kubelet: newRoot(t, "")}).Inspect(t.Context(), pod)
-	if err != nil || states[0].Stuck || !strings.HasSuffix(states[0].Text, "; its finalizers keep it: example.com/a, example.com/b") {
+	if err != nil || states[0].Remains != nil || !strings.HasSuffix(states[0].Text, "; its finalizers keep it: example.com/a, example.com/b") {
 		t.Errorf("%+v, %v", states, err)
 	}
 }

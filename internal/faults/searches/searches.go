@@ -204,14 +204,13 @@ var all = []Search{
 		}),
 	},
 	{
-		Description: "pods that are being deleted", Entry: "evidence/leaving.json", About: "pods whose time is over and of which something is left",
+		Kind: fault.SearchLeaving, Description: "pods that are being deleted", Entry: "evidence/leaving.json", About: "pods whose time is over and of which something is left",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
 			var pods []*corev1.Pod
 			if n.Specs != nil {
 				pods = n.Specs.Listed()
 			}
-			left, err := (&leaving.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime}).Look(ctx, n.Kubelet, pods...)
-			return leaving.Summarize(left), err
+			return (&leaving.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime}).Look(ctx, pods...)
 		},
 		read: read(func(_ context.Context, _ Node, e *[]leaving.Remains) (mountstate.Survey, error) {
 			return leaving.Summarize(*e), nil

@@ -64,6 +64,9 @@ func (v *Health) faultDetails(place fault.Place, planned plannedAction) fault.De
 	d := fault.Details{
 		Daemon: v.Surroundings.Daemon, Place: place, PodState: podinfo.StateOf(v.Evidence.spec.pod), SpecVolume: v.Evidence.SpecName, PersistentVolume: v.Evidence.persistentVolume(),
 	}
+	if v.Verdict.Code == fault.StuckTermination {
+		d.Reason = fault.ReasonForeignMount
+	}
 	switch place { // the kubelet takes nothing else down for a pod
 	case fault.PlaceVolume, fault.PlaceSubPath, fault.PlaceInsideVolume:
 		d.KeepsPod = v.keepsPod()

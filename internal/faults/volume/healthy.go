@@ -35,6 +35,8 @@ func (o replaceOrder) checkTarget(state mount.State) error {
 		return err
 	case number != state.UniqueID && number != uint64(state.MountInfoID):
 		return fmt.Errorf("%w while it was looked at", mount.ErrChanged)
+	case o.Idle:
+		return nil
 	case o.Answered:
 		return o.checkContent(state, root)
 	}

@@ -8,21 +8,24 @@ import (
 	"maps"
 	"slices"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/podinfo"
 )
 
 // maxInside bounds how many mounts inside the volumes of one pod are looked at: a workload with Bidirectional propagation
 // may make any number of them.
 const maxInside = 64
 
-// listInside lists the mounts on file systems that may hang which workloads have made inside volumes.
+// listInside lists the mounts on file systems that may hang which workloads have made inside volumes. Any type can keep a
+// pod from going that is being deleted.
 func (e *enumerator) listInside() (volumes []*Volume) {
 	count := map[string]int{} // by UID of the pod
 	for _, point := range slices.Sorted(maps.Keys(e.host.visibleMounts)) {
 		m := e.host.visibleMounts[point]
 		place, ok := e.host.node.ParseInsideVolume(point)
-		if !ok || !mountns.MayHang(m.FSType) || !e.scope.Includes(place.PodUID, place.Name) {
+		if !ok || !mountns.MayHang(m.FSType) && podinfo.StateOf(e.podByUID(place.PodUID)) != fault.PodDeleting || !e.scope.Includes(place.PodUID, place.Name) {
 			continue
 		}
 		if count[place.PodUID]++; count[place.PodUID] > maxInside {

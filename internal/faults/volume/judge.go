@@ -51,9 +51,9 @@ func Judge(evidence Evidence) Verdict {
 	}
 	root := judgeMount(evidence.Answer, evidence.countsLinks(), evidence.Mount.Mount, evidence.Device)
 	switch {
-	case evidence.Inside && (root.Code == fault.DeletedVolumeSource || evidence.Answer.State == probe.Denied):
-		return Verdict{} // no container is started with it, and its owner may refuse root
-	case root.UnknownReason != "" || evidence.Inside:
+	case evidence.Inside:
+		return judgeInside(evidence, root)
+	case root.UnknownReason != "":
 		return root
 	case evidence.Plugin == HostPathPlugin:
 		if root.Code == "" && evidence.asksPath() {

@@ -38,6 +38,8 @@ type RemovalFacts struct {
 	PodRuns string `json:"podRuns,omitempty"`
 	// KubeletsTurn is whether the kubelet still has time to unmount the volumes of such a pod itself.
 	KubeletsTurn bool `json:"kubeletsTurn,omitempty"`
+	// Elsewhere is whether the kubelet's namespace has the file system mounted outside of the pod's directory, too.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 	// UsedBy names another pod that uses the path, or says that it is not known whether there is one.
 	UsedBy string `json:"usedBy,omitempty"`
 }
@@ -62,7 +64,7 @@ func isDeadFUSE(verdict Verdict, m mountinfo.Mount) bool {
 
 // addRemovalFacts asks what decides on the removal of dead mounts, and whether the pods of broken ones are over. No file system is asked.
 func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes []*Health) error {
-	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() && !(v.Broken() && v.isGoing()) })
+	dead := slices.DeleteFunc(slices.Clone(volumes), func(v *Health) bool { return !v.isDeadMount() && !((v.Broken() || v.Evidence.Inside) && v.isGoing()) })
 	if len(dead) == 0 {
 		return nil
 	}
@@ -92,6 +94,12 @@ func (i *Inspector) addRemovalFacts(ctx context.Context, e *enumerator, volumes 
 		}
 		v.Evidence.Removal.PodRuns = what
 		v.Evidence.Removal.KubeletsTurn = !mountstate.TimeIsOver(v.Evidence.spec.pod, cri.LastEnd(ctx, runtime, v.Evidence.Pod.UID), time.Now())
+		if v.Evidence.Inside {
+			v.Evidence.Removal.Elsewhere = slices.ContainsFunc(e.host.table.Mounts(), func(m mountinfo.Mount) bool {
+				return deviceOf(m) == deviceOf(v.Evidence.Mount.Mount) && !mountinfo.Within(e.host.node.PodDir(v.Evidence.Pod.UID), m.Point)
+			})
+			v.Verdict = Judge(v.Evidence) // the facts decide whether it keeps the pod
+		}
 		if v.Evidence.Plugin == HostPathPlugin {
 			if v.Evidence.Removal.UsedBy, err = e.otherUser(ctx, v); err != nil {
 				return err
@@ -150,6 +158,8 @@ func (v *Health) planRemoval() []plannedAction {
 		planned.refuse(fault.NodeMount, "it is of a path of the node that PersistentVolume %q names", v.Evidence.Name)
 	case v.Verdict.Code == fault.VolumeIOError:
 		planned.refuse(fault.NoSource, "%s", noMountCures)
+	case v.Verdict.Code == fault.StuckTermination:
+		v.decideForeign(&planned)
 	case !v.isDeadMount():
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same: the program that mounted it has to "+
 			"mount it again")
@@ -202,13 +212,43 @@ func (v *Health) freePod(planned plannedAction) plannedAction {
 	return planned
 }
 
+// decideForeign decides about a healthy mount inside a volume of a pod that cannot go for it. The kernel refuses to unmount it if anything
+// uses it.
+func (v *Health) decideForeign(planned *plannedAction) {
+	switch {
+	case v.Evidence.children > 0:
+		planned.refuse(fault.InUse, "other mounts lie on it")
+	case !v.Evidence.Removal.Elsewhere:
+		planned.refuse(fault.HasData, "it is the only mount of its file system, and what is in that could be lost")
+	default:
+		planned.action.Safety = v.Verdict.Reason() + "; no process of the pod runs, nothing uses the mount, and its file system stays mounted elsewhere"
+		planned.action.Loss = "nothing: the file system stays mounted elsewhere"
+		planned.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
+			return i.remove(ctx, replaceOrder{Owner: v.Evidence.Pod.UID, Idle: true}, v.Evidence.Mount)
+		}
+	}
+}
+
+// judgeInside decides about a mount inside a volume by the verdict of its root. No container is started with it, and its owner may refuse
+// root.
+func judgeInside(e Evidence, root Verdict) Verdict {
+	if root.Code == fault.DeletedVolumeSource || e.Answer.State == probe.Denied {
+		root = Verdict{}
+	}
+	if at := e.Removal; root.Code == "" && root.UnknownReason == "" && at.Asked && at.PodRuns == "" && !at.KubeletsTurn {
+		return brokenVerdict(fault.StuckTermination, "the pod is being deleted, and a mount that the kubelet has not made lies inside volume %q: %q of a file "+
+			"system of type %q from %q; the kubelet cannot remove the directory that it is mounted on", e.Name, e.Mount.Root, e.Mount.FSType, e.Mount.Source)
+	}
+	return root
+}
+
 // removalOf is the choice to remove a mount.
 func (v *Health) removalOf(m mountns.Mount, of fault.Key) plannedAction {
 	c := v.actionOn(fault.Unmount, m, of)
 	c.stays = fmt.Sprintf("the mount at %q stays", m.Point)
 	c.action.Loss, c.action.Lossless = "nothing: a connection that is gone never comes back; files that are open there keep failing", true
 	c.perform = func(ctx context.Context, i *Inspector) (fault.Applied, error) {
-		return i.remove(ctx, v.Evidence.Pod.UID, m)
+		return i.remove(ctx, replaceOrder{Owner: v.Evidence.Pod.UID}, m)
 	}
 	return c
 }
@@ -233,15 +273,13 @@ func isSameSource(a, b mountinfo.Mount) bool {
 	return a.FSType == b.FSType && a.Source != "" && a.Source == b.Source && unmarkedRoot(a) == unmarkedRoot(b)
 }
 
-// remove unmounts one dead mount of the kubelet's namespace.
-func (i *Inspector) remove(ctx context.Context, owner string, found mountns.Mount) (fault.Applied, error) {
-	order := replaceOrder{
-		KubeletNamespace: found.Namespace, MountNamespace: found.Namespace, Target: mount.IDOf(found), Remove: true, Owner: owner,
-	}
+// remove unmounts one mount of the kubelet's namespace. The order says for which pod, and whether it may be alive.
+func (i *Inspector) remove(ctx context.Context, order replaceOrder, found mountns.Mount) (fault.Applied, error) {
+	order.KubeletNamespace, order.MountNamespace, order.Target, order.Remove = found.Namespace, found.Namespace, mount.IDOf(found), true
 	if done, err := i.runOrder(ctx, order, "nothing"); err != nil {
 		return done, err
 	}
-	return fault.Applied{Message: "unmounted the dead mount"}, nil
+	return fault.Applied{Message: "unmounted the mount"}, nil
 }
 
 // alreadyRemoved is about a mount that no plan is for any more.

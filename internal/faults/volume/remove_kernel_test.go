@@ -268,7 +268,7 @@ func TestForgedRemovals(t *testing.T) {
 	s.serve()
 	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{})
 	s.must(err)
-	if len(survey.Volumes) != 1 || survey.Volumes[0].Broken() {
+	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.StuckTermination {
 		t.Fatalf("volumes %+v", survey.Volumes)
 	}
 	living := survey.Volumes[0].Evidence.Mount

@@ -47,6 +47,8 @@ type replaceOrder struct {
 	ReadOnly bool
 	// Remove has the target be unmounted, and nothing put in its place. Then From, Below and the file are not set.
 	Remove bool
+	// Idle has a mount be removed that may answer: the kernel removes it only if nothing uses it.
+	Idle bool
 	// Owner is the pod that is accountable if the process cannot end.
 	Owner string
 }

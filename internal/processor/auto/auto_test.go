@@ -366,9 +366,18 @@ func TestPodsThatAreDeleted(t *testing.T) {
 		if err != nil || !result.NoFault || request.Pod.Name != "" && result.Message != "No mount fault was found: pod shop/a goes" {
 			t.Errorf("%+v, %v", result, err)
 		}
-		d.Leaving = leavingPods{{Stuck: true, Text: "pod shop/a stays"}}
+		d.Leaving = leavingPods{{Text: "pod shop/a stays", Remains: &leaving.Remains{RunsUnknown: "no answer"}}}
 		if result, err = d.Run(t.Context(), request); err != nil || result.NoFault || !slices.Equal(result.Unjudged, []string{"pod shop/a stays"}) {
 			t.Errorf("%+v, %v", result, err)
+		}
+		left := leaving.Remains{Pod: fault.Pod{Namespace: "shop", Name: "a", UID: "uid-a"}, Path: "/k/pods/uid-a", Over: true}
+		d.Leaving = leavingPods{{Text: "pod shop/a stays", Remains: &left}}
+		if result, err = d.Run(t.Context(), request); err != nil || len(result.Findings) != 1 || result.Findings[0].Code != fault.StuckTermination {
+			t.Errorf("%+v, %v", result, err)
+		}
+		plan, err := (&Recoverer{Families: d.Families}).Plan(t.Context(), processor.Request{Node: request.Node, Pod: request.Pod, Values: result.Values})
+		if err != nil || len(plan.Parts) != 0 || !strings.Contains(plan.Message, "look at the kubelet's log") {
+			t.Errorf("%+v, %v", plan, err)
 		}
 	}
 }

@@ -166,6 +166,9 @@ func (s *checkSum) addResult(target familyTarget, one processor.Result, err erro
 	}
 }
 
+// leavingCheck is the name of the look at pods that are being deleted. Its faults have no remedy.
+const leavingCheck = "leaving"
+
 // addLeaving adds the pods that are being deleted and do not go. text is what is said of the last that does.
 func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods []*corev1.Pod) (text string) {
 	if inspector == nil {
@@ -175,10 +178,21 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 	if err != nil {
 		s.errs = append(s.errs, err)
 	}
+	found := s.result.Findings
 	for _, state := range states {
-		if text = state.Text; state.Stuck {
+		text = state.Text
+		switch left := state.Remains; {
+		case left == nil:
+		case left.RunsUnknown != "":
 			s.result.Unjudged = append(s.result.Unjudged, state.Text)
+		default:
+			found = append(found, left.Judge()...)
 		}
+	}
+	before := len(s.result.Findings)
+	s.result.Findings = fault.WithoutExplained(found, func(f fault.Finding) *fault.Finding { return &f })
+	if len(s.result.Findings) > before {
+		s.checks = append(s.checks, checksByPod(familyCheck{Family: leavingCheck}, s.result.Findings[before:])...)
 	}
 	return text
 }

@@ -69,6 +69,8 @@ func (h *Recoverer) Plan(ctx context.Context, request processor.Request) (repair
 		switch {
 		case check.Error != "":
 			d.addRefusal(check, "it could not be looked for: "+check.Error)
+		case len(check.Codes) > 0 && check.Family == leavingCheck:
+			d.addRefusal(check, "no change of a mount repairs it")
 		case len(check.Codes) == 0 || i < 0:
 		case h.Families[i].Scope <= Volumes && request.Pod.Name == "" && check.Pod == "":
 			d.addRefusal(check, "no pod is known that it belongs to")

@@ -207,7 +207,8 @@ func (d *rebindDraft) absences(s *volume.Survey) []fault.Absence {
 		return nil
 	}
 	var gone []fault.Absence
-	for _, code := range fault.Known().OfFamily(fault.FamilyVolume) {
+	onlyHere := func(e fault.Entry) bool { return e.Family == fault.FamilyVolume && len(e.Searches) == 1 }
+	for _, code := range fault.Known().Codes(onlyHere) {
 		gone = append(gone, fault.Absence{Code: code, Pod: fault.Pod{Namespace: d.pod.Namespace, Name: d.pod.Name}})
 	}
 	return gone

@@ -1,0 +1,205 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package leaving
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/procfs"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// Process is a process of the node, and how it keeps a pod from going.
+type Process struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command,omitempty"`
+	// Uses is the way in which it uses a mount, Path the file or directory. A bundle has no names of files.
+	Uses string `json:"uses,omitempty"`
+	Path string `json:"-"`
+	// Waits is where it waits in the kernel.
+	Waits string `json:"waits,omitempty"`
+	// Container is the name of the container that it is in, or the ID if that is all that is known; empty: it is in none.
+	Container string `json:"container,omitempty"`
+}
+
+func (p Process) held() *fault.Process { return &fault.Process{PID: p.PID, Command: p.Command} }
+
+// String is the process for people.
+func (p Process) String() string {
+	text := "process " + p.held().String()
+	if p.Container != "" {
+		text += fmt.Sprintf(" of container %q", p.Container)
+	}
+	if p.Waits != "" {
+		return text + " was killed and waits in the kernel at " + p.Waits
+	}
+	if text += " has " + p.Uses; p.Path != "" {
+		text += fmt.Sprintf(": %q", p.Path)
+	}
+	return text
+}
+
+// maxUsers bounds how many processes are named.
+const maxUsers = 5
+
+// killedAndWaiting lists the processes in control groups of a pod that were killed and cannot end: a thread of theirs waits in the kernel,
+// with a SIGKILL that it has not taken.
+func killedAndWaiting(podUID string) (all []Process, err error) {
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	procfs.Each(pids, func(pid int, step func()) (Process, error) { return waitingOf(pid, podUID, step) }, func(_ int, p Process, err error) {
+		if err == nil && p.Waits != "" && len(all) < maxUsers {
+			all = append(all, p)
+		}
+	})
+	return all, nil
+}
+
+// waitingOf is such a process, or one that waits nowhere.
+func waitingOf(pid int, podUID string, step func()) (Process, error) {
+	p := Process{PID: pid}
+	dir := strconv.Itoa(pid)
+	group, err := sys.ReadProc(dir+"/cgroup", nil)
+	if err != nil || !cri.NamesPod(string(group), podUID) {
+		return p, err
+	}
+	tids, err := sys.ProcNumbers(dir + "/task")
+	for _, tid := range tids {
+		step()
+		task := fmt.Sprintf("%s/task/%d", dir, tid)
+		status, err := sys.ReadProc(task+"/status", nil)
+		if err != nil || !killed(string(status)) {
+			continue
+		}
+		where, _ := sys.ReadProc(task+"/wchan", nil) // some kernels have none
+		stack, _ := sys.ReadProc(task+"/stack", nil) // only with the right to read it
+		calls := strings.Join(strings.Fields(string(stack)), " ")
+		p.Waits = strings.Trim(strings.Trim(string(where), "0\n")+": "+calls[:min(len(calls), maxStack)], ": ")
+		if p.Waits == "" {
+			p.Waits = "a place that the kernel does not show"
+		}
+		p.fill(string(group))
+		break
+	}
+	return p, err
+}
+
+// maxStack bounds the text of a stack in the kernel, in bytes.
+const maxStack = 400
+
+// killed reports whether a thread waits in the kernel and has not taken a SIGKILL, by its status in /proc.
+func killed(status string) bool {
+	waits, pending := false, false
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			waits = strings.HasPrefix(value, "D")
+		case "SigPnd", "ShdPnd":
+			const sigkill = 9
+			set, err := strconv.ParseUint(value, 16, 64)
+			pending = pending || err == nil && set>>(sigkill-1)&1 == 1
+		}
+	}
+	return waits && pending
+}
+
+// fill adds the name of a process, and its container by the text of its control group.
+func (p *Process) fill(group string) {
+	command, _ := sys.ReadProc(strconv.Itoa(p.PID)+"/comm", nil) // empty: it has ended
+	p.Command = strings.TrimSpace(string(command))
+	if ids := cri.ContainerIDs(group); len(ids) > 0 {
+		p.Container = ids[0]
+	}
+}
+
+// addUsers finds the processes of the kubelet's mount namespace that have something open on one of the places. It reads links in /proc, and
+// asks no file system.
+func (r *Remains) addUsers() {
+	at := map[uint64][]int{} // the numbers of places by mount namespace
+	for i, p := range r.Places {
+		if p.Kind != Directory && p.HiddenBy == nil {
+			at[p.Mount.Namespace] = append(at[p.Mount.Namespace], i)
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	pids, err := sys.ProcNumbers("")
+	if err != nil {
+		return // then it is not known that a place is in use
+	}
+	type use struct {
+		place int
+		by    Process
+	}
+	procfs.Each(pids, func(pid int, step func()) (uses []use, err error) {
+		dir := strconv.Itoa(pid)
+		link, err := sys.ReadlinkProc(dir + "/ns/mnt")
+		if err != nil || pid == os.Getpid() {
+			return nil, err
+		}
+		inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "mnt:["), "]"), 10, 64)
+		if err != nil || len(at[inode]) == 0 {
+			return nil, err
+		}
+		for _, place := range at[inode] {
+			if way, at := usedBelow(dir, r.Places[place].Mount.Point, step); way != "" {
+				group, _ := sys.ReadProc(dir+"/cgroup", nil) // none: in no container that is known
+				by := Process{PID: pid, Uses: way, Path: at}
+				by.fill(string(group))
+				uses = append(uses, use{place, by})
+			}
+		}
+		return uses, nil
+	}, func(_ int, uses []use, err error) {
+		for _, u := range uses {
+			if p := &r.Places[u.place]; err == nil && len(p.Users) < maxUsers {
+				p.Users = append(p.Users, u.by)
+			}
+		}
+	})
+}
+
+// usedBelow returns the way in which a process uses a path or one below, by the links of its directory in /proc; empty: it does not.
+func usedBelow(dir, point string, step func()) (way, at string) {
+	for _, link := range []struct{ name, way string }{{"cwd", "its working directory there"}, {"root", "its root directory there"}, {"exe", "its program there"}} {
+		if target, err := sys.ReadlinkProc(dir + "/" + link.name); err == nil && mountinfo.Within(point, target) {
+			return link.way, target
+		}
+	}
+	fds, err := sys.ProcNumbers(dir + "/fd")
+	if err != nil {
+		return "", ""
+	}
+	for _, fd := range fds {
+		step()
+		if target, err := sys.ReadlinkProc(path.Join(dir, "fd", strconv.Itoa(fd))); err == nil && mountinfo.Within(point, target) {
+			return "a file there open", target
+		}
+	}
+	step()
+	maps, err := sys.ReadProc(dir+"/maps", nil)
+	if err != nil {
+		return "", ""
+	}
+	for line := range strings.Lines(string(maps)) {
+		if at := strings.IndexByte(line, '/'); at >= 0 {
+			if target := strings.TrimSuffix(line[at:], "\n"); mountinfo.Within(point, target) {
+				return "a file there mapped", target
+			}
+		}
+	}
+	return "", ""
+}
