@@ -29,23 +29,52 @@ type PodRuntime interface {
 // runtime may be nil, and may not answer. Then the processes decide alone, if /proc shows all processes of the machine;
 // otherwise the error says that it is not known.
 func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (running string, err error) {
-	if podUID == "" {
-		return "", errors.New("find processes of pod: its UID is empty")
+	all, err := PodsRun(ctx, runtime, podUID)
+	return all[podUID], err
+}
+
+// PodsRun is PodRuns of several pods. It has those that run.
+func PodsRun(ctx context.Context, runtime PodRuntime, podUIDs ...string) (running map[string]string, err error) {
+	if slices.Contains(podUIDs, "") {
+		return nil, errors.New("find processes of pod: its UID is empty")
 	}
 	pids, err := sys.ProcNumbers("")
 	if err != nil {
-		return "", fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
+	running = map[string]string{}
 	for _, pid := range pids {
+		if len(running) == len(podUIDs) {
+			break
+		}
 		text, err := sys.ReadProc(strconv.Itoa(pid)+"/cgroup", nil)
-		switch {
-		case procfs.Ended(err):
-		case err != nil:
-			return "", fmt.Errorf("read control group of process %d: %w", pid, err)
-		case NamesPod(string(text), podUID):
-			return fmt.Sprintf("process %d, which is in a control group of the pod", pid), nil
+		if err != nil && !procfs.Ended(err) {
+			return nil, fmt.Errorf("read control group of process %d: %w", pid, err)
+		}
+		for _, uid := range podUIDs {
+			if running[uid] == "" && NamesPod(string(text), uid) {
+				running[uid] = fmt.Sprintf("process %d, which is in a control group of the pod", pid)
+			}
 		}
 	}
+	for _, uid := range podUIDs {
+		if running[uid] != "" {
+			continue
+		}
+		container, err := runsByRecords(ctx, runtime, uid)
+		if err != nil {
+			return nil, fmt.Errorf("find processes of pod %q: %w", uid, err)
+		}
+		if container != "" {
+			running[uid] = container
+		}
+	}
+	return running, nil
+}
+
+// runsByRecords names a container of a pod without a process that has not ended by the runtime's records. Without these it is empty if
+// /proc shows all processes of the machine.
+func runsByRecords(ctx context.Context, runtime PodRuntime, podUID string) (string, error) {
 	silent := errors.New("no container runtime is known")
 	if runtime != nil {
 		var records []Container
@@ -60,10 +89,7 @@ func PodRuns(ctx context.Context, runtime PodRuntime, podUID string) (running st
 	if err == nil && visible != sys.SeesAll {
 		err = fmt.Errorf("/proc does not show all processes, and the container runtime does not answer: %w", silent)
 	}
-	if err != nil {
-		return "", fmt.Errorf("find processes of pod %q: %w", podUID, err)
-	}
-	return "", nil
+	return "", err
 }
 
 // LastEnd is when the last container of the pod has ended, by the runtime's records; the zero time if there are none.

@@ -106,6 +106,13 @@ func (n *Node) ReadOnce() *Node {
 	return &once
 }
 
+// Live returns the node with tables that are read at each call: the reverse of ReadOnce.
+func (n *Node) Live() *Node {
+	live := *n
+	live.tables = nil
+	return &live
+}
+
 // Pass returns the pass over the mounts of the machine that all searches share. It is nil if the node is not ReadOnce: then each
 // search makes its own.
 func (n *Node) Pass() *mountns.Pass {

@@ -51,7 +51,7 @@ func (n *Node) PodVolumes(podUID string) ([]Volume, error) {
 				return nil, fmt.Errorf("list volumes of pod with UID %q: %w", podUID, err)
 			}
 			for _, name := range names {
-				all = append(all, Volume{PodUID: podUID, Plugin: PluginOf(plugin), Name: name})
+				all = append(all, Volume{PodUID: podUID, Plugin: PluginOf(plugin), Name: name, Block: kind == devicesDir})
 			}
 		}
 	}

@@ -38,10 +38,13 @@ func TestPodVolumes(t *testing.T) {
 		got[v] = true
 	}
 	want := map[Volume]bool{
-		{"u", CSIPlugin, "pv-1"}: true, {"u", "kubernetes.io/empty-dir", "cache"}: true, {"u", CSIPlugin, "pv-2"}: true,
+		{"u", CSIPlugin, "pv-1", false}: true, {"u", "kubernetes.io/empty-dir", "cache", false}: true, {"u", CSIPlugin, "pv-2", true}: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+	if got := node.VolumePoint(Volume{"u", CSIPlugin, "pv-2", true}); got != link {
+		t.Errorf("the device is at %q, want %q", got, link)
 	}
 	if all, err := node.PodVolumes("gone"); err != nil || len(all) > 0 {
 		t.Errorf("of a pod without a directory: %v, %v", all, err)

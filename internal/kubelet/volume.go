@@ -41,13 +41,18 @@ type Volume struct {
 	// Name is the kubelet's name of the volume: its name in the pod, or the name of the PersistentVolume if the volume
 	// comes from a claim.
 	Name string
+	// Block is whether it is a raw block volume: the place has a link to the device.
+	Block bool `json:",omitempty"`
 }
 
 // VolumePoint is the path of the mount of such a volume, if it is a mount: its directory, or a directory in it for CSI. It is
 // empty if the names cannot be a path.
 func (l *Layout) VolumePoint(v Volume) string {
 	dir := l.VolumeDir(v.PodUID, v.Plugin, v.Name)
-	if dir != "" && v.Plugin == CSIPlugin {
+	switch {
+	case dir != "" && v.Block:
+		return path.Join(l.PodDir(v.PodUID), devicesDir, path.Base(path.Dir(dir)), v.Name)
+	case dir != "" && v.Plugin == CSIPlugin:
 		return path.Join(dir, "mount")
 	}
 	return dir

@@ -15,10 +15,10 @@ func TestParseVolume(t *testing.T) {
 	t.Parallel()
 	node := &Layout{Root: "/k", podsDir: "/disk/pods"}
 	for point, want := range map[string]Volume{
-		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":     {"u", "kubernetes.io/csi", "pvc-1"},
-		"/disk/pods/u/volumes/kubernetes.io~nfs/data":            {"u", "kubernetes.io/nfs", "data"},
-		"/disk/pods/u/volumes/kubernetes.io~csi/mount/mount":     {"u", "kubernetes.io/csi", "mount"},
-		"/disk/pods/u/volumes/example.com~flex/v":                {"u", "example.com/flex", "v"},
+		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount":     {"u", "kubernetes.io/csi", "pvc-1", false},
+		"/disk/pods/u/volumes/kubernetes.io~nfs/data":            {"u", "kubernetes.io/nfs", "data", false},
+		"/disk/pods/u/volumes/kubernetes.io~csi/mount/mount":     {"u", "kubernetes.io/csi", "mount", false},
+		"/disk/pods/u/volumes/example.com~flex/v":                {"u", "example.com/flex", "v", false},
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1":           {},
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/mount/x":   {},
 		"/disk/pods/u/volumes/kubernetes.io~csi/pvc-1/other":     {},

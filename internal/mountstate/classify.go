@@ -156,7 +156,7 @@ func (c *classifier) classifyOfPod(m *Classified, rest string) {
 	uid, rest, _ := strings.Cut(rest, "/")
 	of := c.pods[uid]
 	if of == nil {
-		of = &podLinks{pod: Pod{fault.Pod{UID: uid}, LifeUnknown}} // it came while it was looked, or went
+		of = &podLinks{pod: Pod{Pod: fault.Pod{UID: uid}, Life: LifeUnknown}} // it came while it was looked, or went
 	}
 	m.Pod = of.pod.Pod
 	switch {

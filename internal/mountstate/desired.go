@@ -25,6 +25,9 @@ type PodSource struct {
 	Spec *corev1.Pod
 	// Records are those of its CSI volumes.
 	Records []*kubelet.VolumeRecord
+	// Places are the volumes for which the kubelet has a place in the directory. Unlisted is why they are not known.
+	Places   []kubelet.Volume
+	Unlisted string
 }
 
 // SourcesOf gives each directory of a pod the spec of its pod. The UID of a directory is that of the pod or, if it is static, the digest of
@@ -66,6 +69,9 @@ const (
 type Pod struct {
 	fault.Pod
 	Life Life `json:"life"`
+	// Places and Unlisted are those of the source.
+	Places   []kubelet.Volume `json:"places,omitempty"`
+	Unlisted string           `json:"unlisted,omitempty"`
 }
 
 // LinkKind is the kind of a link.
@@ -92,21 +98,31 @@ type Link struct {
 	Index int `json:"index,omitempty"`
 	// Points are the places of a source.
 	Points []string `json:"points,omitempty"`
-	// Plain is whether the place is a directory, and no mount.
-	Plain bool `json:"plain,omitempty"`
+	// Plain is whether the place is a directory, and no mount. Either is whether it is not known which of them.
+	Plain  bool `json:"plain,omitempty"`
+	Either bool `json:"either,omitempty"`
+	// Devices is how many raw block volumes there are to be.
+	Devices int `json:"devices,omitempty"`
+	// Started is whether the kubelet has to have made it by now: a container was started that waits for it.
+	Started bool `json:"started,omitempty"`
+	// Runs is a part of the pod that ran before and after a look which has not found the link, as an earlier look had not.
+	Runs string `json:"runs,omitempty"`
 }
 
-// Desired returns how far the pods are, and the links that they want. A pod that no source knows has no links: its
-// directory alone shows its mounts. A hostPath volume has no mount of the kubelet, and an image volume that of its container alone.
+// Desired returns how far the pods are, and the links that they want. The kubelet's own directory shows the volumes of a pod that no source
+// knows. A hostPath volume has no mount of the kubelet, and an image volume that of its container alone.
 func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod, links []Link) {
 	for _, s := range sources {
-		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now)}
+		pod := Pod{fault.Pod{UID: s.UID}, lifeOf(s.Spec, now), s.Places, s.Unlisted}
 		if s.Spec != nil {
 			pod.Namespace, pod.Name = s.Spec.Namespace, s.Spec.Name
 		}
 		pods = append(pods, pod)
-		if pod.Life == LifeWants {
-			links = append(links, volumeLinks(s.UID, s.Spec)...)
+		switch pod.Life {
+		case LifeUnknown:
+			links = append(links, placeLinks(s, func(kubelet.Volume) bool { return true }, true)...)
+		case LifeWants:
+			links = append(links, volumeLinks(s)...)
 			for _, m := range podinfo.SubPathMounts(s.Spec) {
 				links = append(links, Link{Kind: SubPathLink, PodUID: s.UID, Volume: kubeletName(m.Volume), Container: m.Container, Index: m.Index})
 			}
@@ -120,24 +136,54 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 }
 
 // volumeLinks are the links of a pod's volumes. Containers have a claim as a file system or as a device. A claim that no container has may be
-// either.
-func volumeLinks(uid string, pod *corev1.Pod) (links []Link) {
-	mounted, devices := podinfo.UsedVolumes(pod)
-	block := false
-	for _, v := range pod.Spec.Volumes {
-		if v.HostPath != nil || v.Image != nil {
+// either. The directory of the pod shows the names of those that have one of the kubelet's own.
+func volumeLinks(s PodSource) (links []Link) {
+	mounted, devices := podinfo.UsedVolumes(s.Spec)
+	started := podinfo.StartedVolumes(s.Spec)
+	named, renamed, up := map[string]bool{}, false, true
+	block := Link{Kind: BlockLink, PodUID: s.UID, Started: true}
+	asDevice := false
+	for _, v := range s.Spec.Spec.Volumes {
+		if v.HostPath != nil || v.Image != nil || v.Quobyte != nil { // the driver of the last has one mount for the whole node
 			continue
 		}
 		plugin, medium := podinfo.KubeletPlugin(v), corev1.StorageMediumDefault
 		if v.EmptyDir != nil {
 			medium = v.EmptyDir.Medium
 		}
+		if name := kubeletName(v); name != "" {
+			named[name] = true
+		} else if mounted[v.Name] || devices[v.Name] {
+			renamed, up = true, up && started[v.Name]
+		}
 		device := podinfo.FromClaim(v) && !mounted[v.Name]
 		if !device || !devices[v.Name] {
-			links = append(links, Link{Kind: VolumeLink, PodUID: uid, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium)})
+			links = append(links, Link{
+				Kind: VolumeLink, PodUID: s.UID, Plugin: plugin, Volume: kubeletName(v), Plain: isPlain(plugin, medium), Started: started[v.Name],
+			})
 		}
-		if device && !block {
-			links, block = append(links, Link{Kind: BlockLink, PodUID: uid}), true
+		if asDevice = asDevice || device; device && devices[v.Name] {
+			block.Devices++
+			block.Started = block.Started && started[v.Name]
+		}
+	}
+	if asDevice {
+		links = append(links, block)
+	}
+	if renamed {
+		links = append(links, placeLinks(s, func(v kubelet.Volume) bool { return !named[v.Name] && !kubelet.FillsItself(v.Plugin) }, up)...)
+	}
+	return links
+}
+
+// placeLinks are links for those of the kubelet's places that are wanted. The medium of an emptyDir is not known there.
+func placeLinks(s PodSource, wanted func(kubelet.Volume) bool, started bool) (links []Link) {
+	for _, v := range s.Places {
+		if !v.Block && wanted(v) {
+			links = append(links, Link{
+				Kind: VolumeLink, PodUID: s.UID, Plugin: v.Plugin, Volume: v.Name, Plain: isPlain(v.Plugin, mediumUnknown),
+				Either: v.Plugin == "kubernetes.io/empty-dir", Started: started,
+			})
 		}
 	}
 	return links

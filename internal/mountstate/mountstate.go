@@ -7,7 +7,8 @@
 // something unknown, nothing is known to be well, and each program that shows a survey says so.
 //
 // It also has the model that says why each mount of the kubelet is there: Desired are the links that pods want, Observe has the mounts,
-// Classify puts each mount in one class, and Account adds up. All of it is pure: the package asks no file system and judges no mount.
+// Classify puts each mount in one class, Evaluate decides by rows whether a link is there, and Account adds up. All of it is pure: the
+// package asks no file system.
 package mountstate
 
 import (
@@ -126,6 +127,20 @@ func (u *Unknown) Merge(o Unknown) {
 			u.Gaps = append(u.Gaps, g)
 		}
 	}
+}
+
+// Without is all of it but the places of volumes that a finding says are broken: each state of a volume is said once.
+func (u Unknown) Without(findings []fault.Finding) Unknown {
+	broken := map[[2]string]bool{}
+	for _, f := range findings {
+		if fault.Known().Entry(f.Code).Breaks >= fault.BreaksMount {
+			broken[[2]string{f.Pod.UID, f.Volume}] = true
+		}
+	}
+	u.Places = slices.DeleteFunc(slices.Clone(u.Places), func(p Place) bool {
+		return p.Volume != "" && p.Namespace == "" && broken[[2]string{p.Pod.UID, p.Volume}]
+	})
+	return u
 }
 
 // AddPlace adds a place, once.

@@ -34,26 +34,37 @@ func (n *randomNode) mount(point string, class Class) mountinfo.Mount {
 	return m
 }
 
+// place adds the kubelet's place of a volume of the last pod.
+func (n *randomNode) place(plugin, name string) {
+	of := &n.sources[len(n.sources)-1]
+	of.Places = append(of.Places, kubelet.Volume{PodUID: of.UID, Plugin: plugin, Name: name})
+}
+
 // volumeKinds make the volume of a pod with the mounts that the kubelet makes for it.
 var volumeKinds = []func(n *randomNode, uid, name string) corev1.Volume{
 	func(n *randomNode, uid, name string) corev1.Volume {
+		n.place("kubernetes.io/secret", name)
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~secret/"+name, Wanted)
 		return source(name, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})
 	},
 	func(n *randomNode, uid, name string) corev1.Volume {
+		n.place("kubernetes.io/projected", name)
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~projected/"+name, Wanted)
 		return source(name, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}})
 	},
-	func(_ *randomNode, _, name string) corev1.Volume {
+	func(n *randomNode, _, name string) corev1.Volume {
+		n.place("kubernetes.io/configmap", name)
 		return source(name, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}})
 	},
 	func(n *randomNode, uid, name string) corev1.Volume {
+		n.place("kubernetes.io/empty-dir", name)
 		for i := range n.IntN(3) {
 			n.mount(fmt.Sprintf("/k/pods/%s/volumes/kubernetes.io~empty-dir/%s/in%d", uid, name, i), Inside)
 		}
 		return source(name, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	},
 	func(n *randomNode, uid, name string) corev1.Volume {
+		n.place("kubernetes.io/nfs", name)
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~nfs/"+name, Wanted)
 		return source(name, corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}})
 	},
@@ -62,6 +73,7 @@ var volumeKinds = []func(n *randomNode, uid, name string) corev1.Volume{
 	},
 	func(n *randomNode, uid, name string) corev1.Volume { // staged, and bound from there
 		at := n.mount("/k/plugins/kubernetes.io/csi/d/"+uid+name+"/globalmount", Wanted)
+		n.place(kubelet.CSIPlugin, "pvc-"+name)
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~csi/pvc-"+name+"/mount", Wanted)
 		n.mounts[len(n.mounts)-1].Minor = at.Minor
 		return source(name, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
@@ -69,6 +81,7 @@ var volumeKinds = []func(n *randomNode, uid, name string) corev1.Volume{
 	func(n *randomNode, uid, name string) corev1.Volume { // staged, and mounted by itself: the record says whose it is
 		r := &kubelet.VolumeRecord{Driver: "d", Handle: uid + name, PersistentVolume: "pv-" + name}
 		n.mount(layout().StagingPoints(r.Driver, r.Handle, r.PersistentVolume)[0], Wanted)
+		n.place(kubelet.CSIPlugin, "pv-"+name)
 		n.mount("/k/pods/"+uid+"/volumes/kubernetes.io~csi/pv-"+name+"/mount", Wanted)
 		of := &n.sources[len(n.sources)-1]
 		of.Records = append(of.Records, r)
@@ -98,8 +111,12 @@ func (n *randomNode) addPod(uid string, known bool) {
 		}
 		c.VolumeMounts = append(c.VolumeMounts, m)
 	}
-	if known {
-		n.sources[len(n.sources)-1].Spec = pod
+	if !known {
+		return
+	}
+	n.sources[len(n.sources)-1].Spec = pod
+	if n.IntN(4) > 0 {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c0", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 	}
 }
 
@@ -192,6 +209,63 @@ func TestRandomNodes(t *testing.T) {
 		}
 		if strays == 0 && (c.Unknown != 0 || len(n.sum.Unknown.Places) != 0) || strays > 0 && c.Unknown+c.LeftOver < strays {
 			t.Fatalf("seed %d: %d strays, %+v", seed, strays, c)
+		}
+	}
+}
+
+// lose takes away all mounts at the places of some volumes. It returns those places that a pod wants which has started, or which no source knows.
+func (n *randomNode) lose(f *Facts) (lost []string) {
+	started := map[string]bool{}
+	for _, s := range n.sources {
+		started[s.UID] = s.Spec == nil || len(s.Spec.Status.ContainerStatuses) > 0
+	}
+	for _, m := range slices.Clone(f.Mounts) {
+		v, ok := layout().ParseVolume(m.Point)
+		if !ok || m.Hidden || n.IntN(4) > 0 {
+			continue
+		}
+		f.Mounts = slices.DeleteFunc(f.Mounts, func(of Mount) bool { return of.Point == m.Point })
+		if started[v.PodUID] {
+			lost = append(lost, m.Point)
+		}
+	}
+	slices.Sort(lost)
+	return lost
+}
+
+// TestRandomLinks makes the same nodes: without a stray no link is to be looked for again. Those whose mounts are taken away are, each of them
+// once and no other; if they are not found again, each is unknown, also by facts that were written down.
+func TestRandomLinks(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10_000) {
+		n := newRandomNode(seed)
+		f := Facts{Mounts: Observe(layout(), mountinfo.NewTable(n.mounts))}
+		f.Pods, f.Links = Desired(layout(), n.sources, now)
+		if sum := f.Survey(layout()); len(sum.Unknown.Places) > 0 || slices.ContainsFunc(f.Evaluate(layout()), func(v Verdict) bool { return v.Asks }) {
+			t.Fatalf("seed %d: healthy, %+v", seed, sum.Unknown)
+		}
+		lost := n.lose(&f)
+		var asked, unknown []string
+		for i, v := range f.Evaluate(layout()) {
+			if v.Asks {
+				asked, f.Links[i].Runs = append(asked, v.Point), "process 7"
+			}
+		}
+		text, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Facts
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range again.Survey(layout()).Unknown.Places {
+			unknown = append(unknown, p.Point)
+		}
+		slices.Sort(asked)
+		slices.Sort(unknown)
+		if !slices.Equal(asked, lost) || !slices.Equal(unknown, lost) {
+			t.Fatalf("seed %d: lost %q, asked %q, unknown %q", seed, lost, asked, unknown)
 		}
 	}
 }

@@ -62,6 +62,30 @@ func UsedVolumes(pod *corev1.Pod) (mounted, devices map[string]bool) {
 	return mounted, devices
 }
 
+// StartedVolumes are the names of the volumes that are there, if all is well, since a container was started. The kubelet waits for the
+// volumes of all containers before it starts the first one. A volume that only an ephemeral container has may come later.
+func StartedVolumes(pod *corev1.Pod) map[string]bool {
+	up := map[string]bool{}
+	all := containers(pod)
+	began := func(c container) bool {
+		s, _ := ContainerStatus(pod, c.name)
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	}
+	first := !Ended(pod) && slices.ContainsFunc(all, func(c container) bool { return c.kind != ephemeral && began(c) })
+	for _, c := range all {
+		if !first || c.kind == ephemeral && !began(c) {
+			continue
+		}
+		for _, m := range c.mounts {
+			up[m.Name] = true
+		}
+		for _, d := range c.devices {
+			up[d.Name] = true
+		}
+	}
+	return up
+}
+
 func findContainer(pod *corev1.Pod, name string) (c container, ok bool) {
 	all := containers(pod)
 	i := slices.IndexFunc(all, func(c container) bool { return c.name == name })

@@ -23,6 +23,8 @@ func KubeletPlugin(v corev1.Volume) string {
 		return "kubernetes.io/downward-api"
 	case v.EmptyDir != nil:
 		return "kubernetes.io/empty-dir"
+	case v.GitRepo != nil:
+		return "kubernetes.io/git-repo"
 	}
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	devicefault "kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	"kubediag.org/kubediag/internal/faults/leaving"
+	"kubediag.org/kubediag/internal/faults/links"
 	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
 	subpathfault "kubediag.org/kubediag/internal/faults/subpath"
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
@@ -102,10 +103,14 @@ func New(d Deps) (*pipeline.Registry, error) {
 		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
 	}
 	families := p.families(fault.Known())
+	mounts := &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
+	if d.Lister != nil {
+		mounts.Pods = d.Lister.PodsHere
+	}
 	all, err := pipeline.NewRegistry(append(p.steps(),
 		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		pipeline.Step{Processor: &auto.Diagnoser{
-			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime},
+			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime}, Links: mounts,
 		}},
 		pipeline.Step{Planner: &auto.Recoverer{Families: families}},
 		pipeline.Step{Processor: &inventory.NamespaceCollector{Pods: d.Pods}},

@@ -21,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
+	"kubediag.org/kubediag/internal/faults/links"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -217,56 +218,18 @@ var all = []Search{
 		}),
 	},
 	{
-		Description: "mounts that no pod wants", Entry: "evidence/mounts.json", About: "mounts of the kubelet, and the links that pods want",
+		Description: "mounts that no pod wants, and volumes that are not there", Entry: "evidence/mounts.json", About: "mounts of the kubelet, and the links that pods want",
 		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
-			return lookAtMounts(ctx, n)
+			i := &links.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime}
+			if n.Specs != nil {
+				i.Pods = n.Specs.Listed
+			}
+			return i.Look(ctx, mountstate.Scope{})
 		},
 		read: read(func(_ context.Context, n Node, e *mountstate.Facts) (mountstate.Survey, error) {
-			return mountstate.Survey{Mounts: e.Classify(&n.Kubelet.Layout)}, nil
+			return e.Survey(&n.Kubelet.Layout), nil
 		}),
 	},
-}
-
-// lookAtMounts classifies the mounts of the kubelet. The pods are listed after the table was read: a pod that came meanwhile wants its
-// mounts. Records of volumes are read only if a staging path is mounted that no mount of a pod explains.
-func lookAtMounts(ctx context.Context, n Node) (sum mountstate.Survey, err error) {
-	table, err := n.Kubelet.Mounts(ctx)
-	if err != nil {
-		return sum, err
-	}
-	uids, err := n.PodUIDs(ctx)
-	if err != nil {
-		return sum, err
-	}
-	var specs []*corev1.Pod
-	if n.Specs != nil {
-		specs = n.Specs.Listed()
-	}
-	sources := mountstate.SourcesOf(uids, specs)
-	facts := &mountstate.Facts{Mounts: mountstate.Observe(&n.Kubelet.Layout, table)}
-	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
-	sum.Evidence = func() any { return facts }
-	sum.Mounts = facts.Classify(&n.Kubelet.Layout)
-	if !slices.ContainsFunc(sum.Mounts, func(m mountstate.Classified) bool { return m.Class == mountstate.Unproven && m.Pod.UID == "" }) {
-		return sum, nil
-	}
-	err = n.Kubelet.Do(ctx, func() error {
-		for i, uid := range uids {
-			volumes, _ := n.Kubelet.PodVolumes(uid) // those of a directory that may hang are not known
-			for _, v := range volumes {
-				if v.Plugin != kubelet.CSIPlugin {
-					continue
-				}
-				if record, err := kubelet.ReadVolumeRecordAt(table, n.Kubelet.VolumePoint(v)); err == nil {
-					sources[i].Records = append(sources[i].Records, record)
-				}
-			}
-		}
-		return ctx.Err()
-	})
-	facts.Pods, facts.Links = mountstate.Desired(&n.Kubelet.Layout, sources, time.Now())
-	sum.Mounts = facts.Classify(&n.Kubelet.Layout)
-	return sum, err
 }
 
 // maxSourceContainers is how many containers a pod may have whose sources are looked for. For each of them the whole pod is read.

@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/processor"
 	"kubediag.org/kubediag/internal/processor/processortest"
 	"kubediag.org/kubediag/internal/repair"
@@ -462,5 +463,49 @@ func TestPartsAreBounded(t *testing.T) {
 	p, result, err := s.runRecoverer(t, nodeRequest)
 	if err != nil || len(p.Parts) != maxParts || strings.Count(result.Values[keyRefused], "another run") != 3 {
 		t.Errorf("%d parts, %v, refused %s", len(p.Parts), err, result.Values[keyRefused])
+	}
+}
+
+// fakeLinks has one volume that is not there.
+type fakeLinks struct {
+	place mountstate.Place
+	err   error
+	asked []string // the UIDs of scopes
+}
+
+func (f *fakeLinks) Look(_ context.Context, s mountstate.Scope) (sum mountstate.Survey, err error) {
+	f.asked = append(f.asked, s.PodUID)
+	sum.Unknown.AddPlace(f.place)
+	return sum, f.err
+}
+
+// TestVolumesThatAreNotThere are not clean, for a pod and for a node. Nothing more is said about a volume with a fault.
+func TestVolumesThatAreNotThere(t *testing.T) {
+	t.Parallel()
+	place := mountstate.Place{Pod: fault.Pod{Namespace: "shop", Name: "a"}, Volume: "volume", Point: "/v", Reason: "nothing is mounted there"}
+	named := processor.Request{Node: "n1", Values: map[string]string{device.ParamDevice: "rbd0"}}
+	for name, c := range map[string]struct {
+		request processor.Request
+		broken  bool
+		err     error
+		asked   []string
+		want    []string // that is not judged
+	}{
+		"pod":                      {request: podRequest("a"), asked: []string{"uid-a"}, want: []string{place.String()}},
+		"node":                     {request: nodeRequest, asked: []string{""}, want: []string{place.String()}},
+		"node with a fault of it":  {request: nodeRequest, broken: true, asked: []string{""}},
+		"device":                   {request: named},
+		"it could not look":        {request: nodeRequest, err: errors.New("bad luck"), asked: []string{""}},
+		"nor look, with a finding": {request: nodeRequest, err: errors.New("bad luck"), broken: true, asked: []string{""}},
+	} {
+		s, l := newAutoScene(), &fakeLinks{place: place, err: c.err}
+		s.volume.broken["a"] = c.broken
+		result, err := (&Diagnoser{Pods: s, Lister: s, Families: s.testFamilies(nil), Links: l}).Run(t.Context(), c.request)
+		if wantError := c.err != nil && !c.broken; (err != nil) != wantError {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if !slices.Equal(l.asked, c.asked) || err == nil && (!slices.Equal(result.Unjudged, c.want) || result.NoFault != (name == "device")) {
+			t.Errorf("%s: asked %q, %+v", name, l.asked, result)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podstatus"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/processor"
@@ -32,6 +33,8 @@ type Diagnoser struct {
 	Families []Family
 	// Leaving is nil if nothing is known of pods that are being deleted.
 	Leaving LeavingPods
+	// Links looks for volumes that pods want and that are not there; nil: they are not looked for.
+	Links mountstate.Inspector
 }
 
 // LeavingPods says how far pods are that are being deleted: a *leaving.Inspector.
@@ -56,12 +59,13 @@ func (d *Diagnoser) Parameters() []string {
 func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (processor.Result, error) {
 	nothing := "" // what to say if nothing is found
 	var deleted []*corev1.Pod
+	var scope mountstate.Scope
 	if request.Pod != (processor.Pod{}) {
 		pod, elsewhere, err := podref.Load(ctx, d.Pods, request)
 		if err != nil || elsewhere != "" {
 			return processor.Result{NotApplicable: elsewhere}, err
 		}
-		nothing, deleted = podstatus.Sentence(pod, request.Pod.Container), []*corev1.Pod{pod}
+		nothing, deleted, scope.PodUID = podstatus.Sentence(pod, request.Pod.Container), []*corev1.Pod{pod}, string(pod.UID)
 	} else if d.Lister != nil {
 		deleted = d.Lister.PodsHere()
 	}
@@ -80,15 +84,23 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 	if text := s.addLeaving(ctx, d.Leaving, deleted); request.Pod.Name != "" && text != "" {
 		nothing = "No mount fault was found: " + text
 	}
+	if d.Links != nil && !namesDevice(request) {
+		survey, err := d.Links.Look(ctx, scope)
+		s.addLinks(survey.Unknown, err)
+	}
 	return s.finalResult(request, nothing, len(targets))
 }
 
 // deviceParameters name a device.
 var deviceParameters = []string{device.ParamDevice, device.ParamPersistentVolume, device.ParamMessage}
 
+func namesDevice(request processor.Request) bool {
+	return slices.ContainsFunc(deviceParameters, func(key string) bool { return request.Values[key] != "" })
+}
+
 // listTargets are what is to be looked at.
 func (d *Diagnoser) listTargets(request processor.Request) ([]familyTarget, error) {
-	named := slices.ContainsFunc(deviceParameters, func(key string) bool { return request.Values[key] != "" })
+	named := namesDevice(request)
 	if named && request.Pod.Name != "" {
 		return nil, processor.Stalled(errors.New("read spec: a pod and a device are named; a device may be held by other pods, so name the " +
 			"node and the device, or the pod alone"))
@@ -195,6 +207,14 @@ func (s *checkSum) addLeaving(ctx context.Context, inspector LeavingPods, pods [
 		s.checks = append(s.checks, checksByPod(familyCheck{Family: leavingCheck}, s.result.Findings[before:])...)
 	}
 	return text
+}
+
+// addLinks adds the volumes that are not there. Nothing more is said about those that another family has found to be broken.
+func (s *checkSum) addLinks(unknown mountstate.Unknown, err error) {
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	s.result.Unjudged = append(s.result.Unjudged, unknown.Without(s.result.Findings).Sentences()...)
 }
 
 // withoutKnown are the findings but for those of mounts that another family has found to be broken, and will repair.

@@ -1,0 +1,177 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package links looks for the volumes that pods want and that are not there, and says why each mount of the kubelet is there.
+//
+// It reads the kubelet's table and the directories of pods, and no file system that may hang. Package mountstate decides. A link that is not
+// there is looked for again, in a table that is read after the pods, and counts only if a part of its pod ran before and after that: the kubelet
+// makes the volumes of a pod before its first container, and unmounts them after the last one has ended.
+//
+// It rests on kubernetes/pkg/kubelet/volumemanager.
+package links
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/mountstate"
+)
+
+// Inspector looks at the links of a node.
+type Inspector struct {
+	Kubelet kubelet.Locator
+	// Runtime is nil if there is none: then the processes of the node say alone whether a pod runs.
+	Runtime cri.PodRuntime
+	// Pods lists the pods whose specs are known; nil: there are none.
+	Pods func() []*corev1.Pod
+}
+
+// Look looks at the pods of a scope, and at all mounts if that is the node.
+func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstate.Survey, err error) {
+	node, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return sum, err
+	}
+	inScope := func(source mountstate.PodSource) bool {
+		return s.PodUID == "" || source.UID == s.PodUID || source.Spec != nil && string(source.Spec.UID) == s.PodUID
+	}
+	n, err := i.read(ctx, node, inScope)
+	if err != nil {
+		return sum, fmt.Errorf("look at the links of pods: %w", err)
+	}
+	sum = n.facts.Survey(&node.Layout)
+	if slices.ContainsFunc(sum.Mounts, func(m mountstate.Classified) bool { return m.Class == mountstate.Unproven && m.Pod.UID == "" }) {
+		if err := n.addRecords(ctx); err != nil {
+			return sum, err
+		}
+	}
+	gap := i.confirm(ctx, n)
+	if ctx.Err() != nil {
+		return sum, context.Cause(ctx)
+	}
+	if sum = n.facts.Survey(&node.Layout); s.PodUID != "" {
+		sum.Mounts = nil
+	}
+	if gap != nil {
+		sum.Unknown.AddGap("volumes that are not there", gap.Error())
+	}
+	facts := n.facts
+	sum.Evidence = func() any { return facts }
+	return sum, nil
+}
+
+// reading has the facts that were read of a node.
+type reading struct {
+	node    *kubelet.Node
+	table   *mountinfo.Table
+	sources []mountstate.PodSource
+	facts   *mountstate.Facts
+}
+
+// read reads the table, and then the pods: one that came meanwhile wants its mounts.
+func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(mountstate.PodSource) bool) (n *reading, err error) {
+	n = &reading{node: node}
+	if n.table, err = node.Mounts(ctx); err != nil {
+		return nil, err
+	}
+	uids, err := node.PodUIDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var specs []*corev1.Pod
+	if i.Pods != nil {
+		specs = i.Pods()
+	}
+	n.sources = slices.DeleteFunc(mountstate.SourcesOf(uids, specs), func(s mountstate.PodSource) bool { return !inScope(s) })
+	err = node.Do(ctx, func() error {
+		for i := range n.sources {
+			s := &n.sources[i]
+			if s.Places, err = node.PodVolumes(s.UID); err != nil {
+				s.Unlisted = err.Error()
+			}
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.facts = &mountstate.Facts{Mounts: mountstate.Observe(&node.Layout, n.table)}
+	n.facts.Pods, n.facts.Links = mountstate.Desired(&node.Layout, n.sources, time.Now())
+	return n, nil
+}
+
+// linkName names a link in two readings.
+type linkName struct {
+	kind                mountstate.LinkKind
+	pod, plugin, volume string
+}
+
+// missing are the links that were not found, with their numbers.
+func (n *reading) missing() map[linkName]int {
+	found := map[linkName]int{}
+	for i, v := range n.facts.Evaluate(&n.node.Layout) {
+		if l := n.facts.Links[i]; v.Asks {
+			found[linkName{l.Kind, l.PodUID, l.Plugin, l.Volume}] = i
+		}
+	}
+	return found
+}
+
+// confirm looks again for links that were not found. Those of pods that do not run are left as they are.
+func (i *Inspector) confirm(ctx context.Context, n *reading) error {
+	doubtful := n.missing()
+	if len(doubtful) == 0 {
+		return nil
+	}
+	pods := map[string]bool{}
+	for name := range doubtful {
+		pods[name.pod] = true
+	}
+	before, err := cri.PodsRun(ctx, i.Runtime, slices.Sorted(maps.Keys(pods))...)
+	if err != nil || len(before) == 0 {
+		return err
+	}
+	again, err := i.read(ctx, n.node.Live(), func(s mountstate.PodSource) bool { return before[s.UID] != "" })
+	if err != nil {
+		return err
+	}
+	still := again.missing()
+	clear(pods)
+	for name := range still {
+		pods[name.pod] = true
+	}
+	after, err := cri.PodsRun(ctx, i.Runtime, slices.Sorted(maps.Keys(pods))...)
+	for name, at := range doubtful {
+		if _, ok := still[name]; ok {
+			n.facts.Links[at].Runs = after[name.pod]
+		}
+	}
+	return err
+}
+
+// addRecords reads the records of CSI volumes: they may say whose a staging path is.
+func (n *reading) addRecords(ctx context.Context) error {
+	err := n.node.Do(ctx, func() error {
+		for i := range n.sources {
+			for _, v := range n.sources[i].Places {
+				if v.Plugin != kubelet.CSIPlugin {
+					continue
+				}
+				if record, err := kubelet.ReadVolumeRecordAt(n.table, n.node.VolumePoint(v)); err == nil {
+					n.sources[i].Records = append(n.sources[i].Records, record)
+				}
+			}
+		}
+		return ctx.Err()
+	})
+	n.facts.Pods, n.facts.Links = mountstate.Desired(&n.node.Layout, n.sources, time.Now())
+	return err
+}

@@ -1,0 +1,188 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountstate
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+)
+
+// State is the state of a link.
+type State string
+
+// States of links.
+const (
+	StateRight   State = "right"
+	StatePending State = "pending" // the kubelet need not have made it yet, or that is not proven
+	StateUnknown State = "unknown" // it is not as it has to be, and no fault follows from that alone
+)
+
+// Verdict is the decision about a link.
+type Verdict struct {
+	State State
+	// Point is its place, and Reason says why it is not right.
+	Point, Reason string
+	// Asks is whether another look is needed, with the proof that the pod runs: see Link.Runs.
+	Asks bool
+}
+
+// Reasons for which a link is not right.
+const (
+	reasonNotMounted  = "nothing is mounted there, though a pod that runs wants a volume there"
+	reasonNoDirectory = "the directory of the volume is not there, though its pod runs"
+	reasonCovered     = "the volume is mounted, but no path leads to it: another mount lies on the way there"
+)
+
+// pointMounts says if a mount is at a point, and if a lookup reaches it.
+type pointMounts struct {
+	mounted, visible bool
+}
+
+// linkCase is a link with the facts that rows decide from.
+type linkCase struct {
+	*Link
+	layout *kubelet.Layout
+	pod    *Pod
+	mounts map[string]pointMounts
+	// places are those in the directory of the pod with the name of the link, devices how many raw block volumes are there.
+	places  []kubelet.Volume
+	devices int
+	at      string // the place of the link, as far as rows have found it
+}
+
+// row decides about a link, or leaves that to the next one.
+type row func(c *linkCase) (v Verdict, ok bool)
+
+// rows are asked in order; the first that decides wins. The last one always does.
+var rows = []row{rowWanted, rowRenewed, rowKnown, rowThere, rowUncovered}
+
+// rowWanted: a link counts only for a pod that wants it by now. It is a driver's own affair if it stages volumes.
+func rowWanted(c *linkCase) (Verdict, bool) {
+	switch {
+	case c.Kind == SourceLink, c.pod == nil, c.pod.Life == LifeLeaving, c.pod.Life == LifeOver:
+		return Verdict{State: StateRight}, true
+	case c.Kind != SubPathLink && !c.Started:
+		return Verdict{State: StatePending}, true
+	}
+	return Verdict{}, false
+}
+
+// rowRenewed: each kubelet makes a subPath bind that is missing before it starts the container, and a subPath may expand to no path at all.
+func rowRenewed(c *linkCase) (Verdict, bool) {
+	return Verdict{State: StateRight}, c.Kind == SubPathLink
+}
+
+// rowKnown: the place of a claim is known once the kubelet has a directory for it, which then has a link of its own. It has none for a
+// PersistentVolume that is a path of the host.
+func rowKnown(c *linkCase) (Verdict, bool) {
+	if c.pod.Unlisted != "" {
+		return Verdict{State: StateUnknown, Point: c.layout.PodDir(c.PodUID), Reason: c.pod.Unlisted}, true
+	}
+	return Verdict{State: StateRight}, c.Kind == VolumeLink && c.Volume == ""
+}
+
+// rowThere: the place has a mount, a directory or the links of devices, as the plugin makes them.
+func rowThere(c *linkCase) (Verdict, bool) {
+	if c.Kind == BlockLink {
+		if c.devices >= c.Devices {
+			return Verdict{State: StateRight}, true
+		}
+		c.at = path.Join(c.layout.PodDir(c.PodUID), "volumeDevices") // a claim does not say which of them is its own
+		return c.missing(fmt.Sprintf("%d raw block volumes have a device there, though a pod that runs wants %d", c.devices, c.Devices))
+	}
+	c.at = path.Join(c.layout.PodDir(c.PodUID), "volumes")
+	if c.Plugin != "" {
+		c.at = c.layout.VolumePoint(kubelet.Volume{PodUID: c.PodUID, Plugin: c.Plugin, Name: c.Volume})
+	}
+	dir, plain := false, c.Plain || c.Either
+	for _, v := range c.places {
+		if c.Plugin != "" && c.Plugin != v.Plugin {
+			continue
+		}
+		if point := c.layout.VolumePoint(v); !dir || c.mounts[point].mounted {
+			// A driver from outside need not mount anything, and the kubelet compares that with nothing.
+			c.at, dir, plain = point, true, plain || isPlain(v.Plugin, mediumUnknown) || !strings.HasPrefix(v.Plugin, "kubernetes.io/")
+		}
+	}
+	switch {
+	case c.mounts[c.at].mounted, dir && plain:
+		return Verdict{}, false
+	case c.Plain:
+		return c.missing(reasonNoDirectory)
+	}
+	return c.missing(reasonNotMounted)
+}
+
+// missing is the verdict on a link that was not found. A second look has to confirm it, while the pod runs.
+func (c *linkCase) missing(reason string) (Verdict, bool) {
+	if c.Runs == "" {
+		return Verdict{State: StatePending, Point: c.at, Asks: true}, true
+	}
+	return Verdict{State: StateUnknown, Point: c.at, Reason: reason + " (" + c.Runs + ")"}, true
+}
+
+// rowUncovered: a lookup of the place reaches the mount.
+func rowUncovered(c *linkCase) (Verdict, bool) {
+	if at := c.mounts[c.at]; at.mounted && !at.visible {
+		return Verdict{State: StateUnknown, Point: c.at, Reason: reasonCovered}, true
+	}
+	return Verdict{State: StateRight}, true
+}
+
+// Evaluate decides about each link, in the order of the links.
+func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
+	pods, devices, places := map[string]*Pod{}, map[string]int{}, map[[2]string][]kubelet.Volume{} // by pod and volume
+	for i := range f.Pods {
+		pods[f.Pods[i].UID] = &f.Pods[i]
+		for _, v := range f.Pods[i].Places {
+			if key := [2]string{f.Pods[i].UID, v.Name}; v.Block {
+				devices[f.Pods[i].UID]++
+			} else {
+				places[key] = append(places[key], v)
+			}
+		}
+	}
+	mounts := map[string]pointMounts{}
+	for _, m := range f.Mounts {
+		mounts[m.Point] = pointMounts{true, mounts[m.Point].visible || !m.Hidden}
+	}
+	all := make([]Verdict, len(f.Links))
+	for i := range f.Links {
+		link := &f.Links[i]
+		c := &linkCase{
+			Link: link, layout: l, pod: pods[link.PodUID], mounts: mounts, places: places[[2]string{link.PodUID, link.Volume}], devices: devices[link.PodUID],
+		}
+		for _, decide := range rows {
+			v, ok := decide(c)
+			if all[i] = v; ok {
+				break
+			}
+		}
+	}
+	return all
+}
+
+// Survey classifies the mounts and evaluates the links. It has each link that is not right among the unknown places.
+func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
+	sum.Mounts = f.Classify(l)
+	pods := map[string]fault.Pod{}
+	for _, p := range f.Pods {
+		pods[p.UID] = p.Pod
+	}
+	for i, v := range f.Evaluate(l) {
+		if v.State != StateUnknown {
+			continue
+		}
+		place := Place{Pod: pods[f.Links[i].PodUID], Volume: f.Links[i].Volume, Point: v.Point, Reason: v.Reason}
+		if place.Point == l.PodDir(place.Pod.UID) {
+			place.Volume = "" // it is that of all volumes
+		}
+		sum.Unknown.AddPlace(place)
+	}
+	return sum
+}

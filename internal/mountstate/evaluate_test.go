@@ -1,0 +1,249 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountstate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+// placesOf are the volumes of pod u for which the kubelet has a place, each as PLUGIN/NAME with ~ in the plugin; "block:" begins a device.
+func placesOf(names ...string) (places []kubelet.Volume) {
+	for _, name := range names {
+		name, block := strings.CutPrefix(name, "block:")
+		plugin, volume, _ := strings.Cut(name, "/")
+		places = append(places, kubelet.Volume{PodUID: "u", Plugin: kubelet.PluginOf(plugin), Name: volume, Block: block})
+	}
+	return places
+}
+
+// wrongLinks are the links that are not right: "? PLACE" for one that is to be looked for again, "PLACE: REASON" for one that is unknown.
+func wrongLinks(f Facts) map[string]string {
+	all := map[string]string{}
+	for _, v := range f.Evaluate(layout()) {
+		place := strings.TrimPrefix(v.Point, "/k/pods/u/")
+		switch {
+		case v.Asks:
+			all[place] = "?"
+		case v.State == StateUnknown:
+			all[place] = v.Reason
+		}
+	}
+	return all
+}
+
+// TestLinks has one kind of volume a row: the places that the kubelet has made, the mounts there, and the links that are not right.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	secret := corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}
+	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}
+	whole := corev1.VolumeMount{Name: "v", MountPath: "/v"}
+	memory := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
+	device := []corev1.VolumeDevice{{Name: "v", DevicePath: "/dev/v"}}
+	const ask = "?"
+	for name, row := range map[string]struct {
+		pod            *corev1.Pod
+		places, mounts string // with blanks between them
+		want           map[string]string
+	}{
+		"Secret":                       {rowPod(secret, nil, whole), "kubernetes.io~secret/v", "volumes/kubernetes.io~secret/v", nil},
+		"Secret without its tmpfs":     {rowPod(secret, nil, whole), "kubernetes.io~secret/v", "", map[string]string{"volumes/kubernetes.io~secret/v": ask}},
+		"Secret without its directory": {rowPod(secret, nil, whole), "", "", map[string]string{"volumes/kubernetes.io~secret/v": ask}},
+		"Secret that is optional": {rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{Optional: new(true)}}, nil, whole), "kubernetes.io~secret/v",
+			"volumes/kubernetes.io~secret/v", nil},
+		"Secret that no container has": {rowPod(secret, nil), "", "", nil},
+		"projected": {rowPod(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}, nil, whole), "kubernetes.io~projected/v", "",
+			map[string]string{"volumes/kubernetes.io~projected/v": ask}},
+		"downward API": {rowPod(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}, nil, whole), "kubernetes.io~downward-api/v", "",
+			map[string]string{"volumes/kubernetes.io~downward-api/v": ask}},
+		"ConfigMap": {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, whole), "kubernetes.io~configmap/v", "", nil},
+		"ConfigMap without its directory": {rowPod(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil, whole), "", "",
+			map[string]string{"volumes/kubernetes.io~configmap/v": ask}},
+		"git repository":         {rowPod(corev1.VolumeSource{GitRepo: &corev1.GitRepoVolumeSource{}}, nil, whole), "kubernetes.io~git-repo/v", "", nil},
+		"emptyDir":               {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "", nil},
+		"emptyDir with a mount":  {rowPod(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v", nil},
+		"emptyDir in memory":     {rowPod(memory, nil, whole), "kubernetes.io~empty-dir/v", "volumes/kubernetes.io~empty-dir/v", nil},
+		"emptyDir not in memory": {rowPod(memory, nil, whole), "kubernetes.io~empty-dir/v", "", map[string]string{"volumes/kubernetes.io~empty-dir/v": ask}},
+		"NFS":                    {rowPod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, nil, whole), "kubernetes.io~nfs/v", "volumes/kubernetes.io~nfs/v", nil},
+		"NFS that is not mounted": {rowPod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, nil, whole), "kubernetes.io~nfs/v", "",
+			map[string]string{"volumes/kubernetes.io~nfs/v": ask}},
+		"NFS without a place":    {rowPod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}, nil, whole), "", "", map[string]string{"volumes": ask}},
+		"driver of its own":      {rowPod(corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{}}, nil, whole), "example.com~flex/v", "", nil},
+		"kind that is not known": {rowPod(corev1.VolumeSource{}, nil, whole), "kubernetes.io~git-repo/v", "", nil},
+		"one mount for all":      {rowPod(corev1.VolumeSource{Quobyte: &corev1.QuobyteVolumeSource{}}, nil, whole), "", "", nil},
+		"hostPath":               {rowPod(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/srv"}}, nil, whole), "", "", nil},
+		"image volume":           {rowPod(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}, nil, whole), "", "", nil},
+		"inline volume":          {rowPod(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, nil, whole), "kubernetes.io~csi/v", "volumes/kubernetes.io~csi/v/mount", nil},
+		"inline volume that is not mounted": {rowPod(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{}}, nil, whole), "kubernetes.io~csi/v", "",
+			map[string]string{"volumes/kubernetes.io~csi/v/mount": ask}},
+		"claim": {rowPod(claim, nil, whole), "kubernetes.io~csi/pvc-1", "volumes/kubernetes.io~csi/pvc-1/mount", nil},
+		"claim that is not mounted": {rowPod(claim, nil, whole), "kubernetes.io~csi/pvc-1", "",
+			map[string]string{"volumes/kubernetes.io~csi/pvc-1/mount": ask}},
+		"claim of a path of the host": {rowPod(claim, nil, whole), "", "", nil},
+		"claim of a local disk": {rowPod(claim, nil, whole), "kubernetes.io~local-volume/pv", "",
+			map[string]string{"volumes/kubernetes.io~local-volume/pv": ask}},
+		"generic ephemeral volume": {rowPod(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}, nil, whole), "kubernetes.io~csi/pvc-2", "",
+			map[string]string{"volumes/kubernetes.io~csi/pvc-2/mount": ask}},
+		"volume that a driver has": {rowPod(corev1.VolumeSource{RBD: &corev1.RBDVolumeSource{}}, nil, whole), "kubernetes.io~csi/rbd.csi.ceph.com-1", "",
+			map[string]string{"volumes/kubernetes.io~csi/rbd.csi.ceph.com-1/mount": ask}},
+		"device":                   {rowPod(claim, device), "block:kubernetes.io~csi/pvc-1", "", nil},
+		"device that is not there": {rowPod(claim, device), "", "", map[string]string{"volumeDevices": ask}},
+		"subPath that is not bound": {rowPod(secret, nil, corev1.VolumeMount{Name: "v", MountPath: "/p", SubPath: "a"}), "kubernetes.io~secret/v",
+			"volumes/kubernetes.io~secret/v", nil},
+		"subPathExpr of nothing": {rowPod(secret, nil, corev1.VolumeMount{Name: "v", MountPath: "/p", SubPathExpr: "$(EMPTY)"}), "kubernetes.io~secret/v",
+			"volumes/kubernetes.io~secret/v", nil},
+	} {
+		f := Facts{}
+		for _, place := range strings.Fields(row.mounts) {
+			f.Mounts = append(f.Mounts, Mount{Point: "/k/pods/u/" + place})
+		}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: row.pod, Places: placesOf(strings.Fields(row.places)...)}}, now)
+		if row.want == nil {
+			row.want = map[string]string{}
+		}
+		if diff := cmp.Diff(row.want, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestLinksOfPods has one Secret that is not mounted, of pods that are variously far. Only one that has started, and that runs before and after
+// another look, lacks it.
+func TestLinksOfPods(t *testing.T) {
+	t.Parallel()
+	const place = "volumes/kubernetes.io~secret/v"
+	whole := corev1.VolumeMount{Name: "v", MountPath: "/v"}
+	podWith := func(change func(p *corev1.Pod)) *corev1.Pod {
+		p := rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil, whole)
+		change(p)
+		return p
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	lateOnly := func(p *corev1.Pod) {
+		p.Spec.InitContainers[0].VolumeMounts, p.Spec.InitContainers[1].VolumeMounts, p.Spec.Containers[0].VolumeMounts = nil, nil, nil
+	}
+	for name, row := range map[string]struct {
+		pod  *corev1.Pod
+		want string // "?": it is looked for again
+	}{
+		"an init container has ended": {podWith(func(*corev1.Pod) {}), "?"},
+		"no container has started":    {podWith(func(p *corev1.Pod) { p.Status.InitContainerStatuses = nil }), ""},
+		"its first container waits": {podWith(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+		}), ""},
+		"a container crashes again and again": {podWith(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+				Name: "init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}},
+			}}
+		}), "?"},
+		"it is being deleted":    {podWith(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }), ""},
+		"it has ended":           {podWith(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), ""},
+		"a container comes late": {podWith(lateOnly), ""},
+		"a late container runs": {podWith(func(p *corev1.Pod) {
+			lateOnly(p)
+			p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "debug", State: running}}
+		}), "?"},
+		"no source knows it": {nil, "?"},
+	} {
+		f := Facts{}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: row.pod, Places: placesOf("kubernetes.io~secret/v")}}, now)
+		want := map[string]string{}
+		if row.want != "" {
+			want[place] = row.want
+		}
+		if diff := cmp.Diff(want, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		for i := range f.Links {
+			f.Links[i].Runs = "process 7"
+		}
+		if row.want != "" {
+			want[place] = reasonNotMounted + " (process 7)"
+		}
+		if diff := cmp.Diff(want, wrongLinks(f)); diff != "" {
+			t.Errorf("%s, and it runs (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestLinksOfDirectories: of a pod that no source knows, the kubelet's directories show the volumes. The medium of an emptyDir is not known.
+func TestLinksOfDirectories(t *testing.T) {
+	t.Parallel()
+	f := Facts{Mounts: []Mount{{Point: "/k/pods/u/volumes/kubernetes.io~projected/token"}}}
+	f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Places: placesOf(
+		"kubernetes.io~projected/token", "kubernetes.io~empty-dir/tmp", "kubernetes.io~configmap/c", "kubernetes.io~csi/pvc-1", "example.com~flex/f", "block:kubernetes.io~csi/pvc-2",
+	)}}, now)
+	if diff := cmp.Diff(map[string]string{"volumes/kubernetes.io~csi/pvc-1/mount": "?"}, wrongLinks(f)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestLinksThatAreCovered: a mount that no path leads to is not right, nor are directories that cannot be listed. Both are said without
+// another look.
+func TestLinksThatAreCovered(t *testing.T) {
+	t.Parallel()
+	whole := corev1.VolumeMount{Name: "v", MountPath: "/v"}
+	source := PodSource{UID: "u", Spec: rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil, whole), Places: placesOf("kubernetes.io~secret/v")}
+	const place = "/k/pods/u/volumes/kubernetes.io~secret/v"
+	for name, row := range map[string]struct {
+		mounts   []mountinfo.Mount // on the root of the machine
+		unlisted string
+		want     map[string]string
+	}{
+		"mounted twice":    {[]mountinfo.Mount{{ID: 2, Parent: 1, Point: place}, {ID: 3, Parent: 2, Point: place}}, "", map[string]string{}},
+		"a mount above it": {[]mountinfo.Mount{{ID: 2, Parent: 1, Point: place}, {ID: 3, Parent: 1, Point: "/k"}}, "", map[string]string{"volumes/kubernetes.io~secret/v": reasonCovered}},
+		"not listed":       {[]mountinfo.Mount{{ID: 2, Parent: 1, Point: place}}, "it may block", map[string]string{"/k/pods/u": "it may block"}},
+	} {
+		source.Unlisted = row.unlisted
+		f := Facts{Mounts: Observe(layout(), mountinfo.NewTable(append([]mountinfo.Mount{{ID: 1, Point: "/"}}, row.mounts...)))}
+		f.Pods, f.Links = Desired(layout(), []PodSource{source}, now)
+		if diff := cmp.Diff(row.want, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestLinkOfAnotherKubelet: a mount at the same place below another root is none of ours.
+func TestLinkOfAnotherKubelet(t *testing.T) {
+	t.Parallel()
+	const place = "/pods/u/volumes/kubernetes.io~secret/v"
+	whole := corev1.VolumeMount{Name: "v", MountPath: "/v"}
+	f := Facts{Mounts: Observe(layout(), mountinfo.NewTable([]mountinfo.Mount{{ID: 1, Point: "/"}, {ID: 2, Parent: 1, Point: "/k2" + place}}))}
+	f.Pods, f.Links = Desired(layout(), []PodSource{{
+		UID: "u", Spec: rowPod(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil, whole), Places: placesOf("kubernetes.io~secret/v"),
+	}}, now)
+	if diff := cmp.Diff(map[string]string{"volumes/kubernetes.io~secret/v": "?"}, wrongLinks(f)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestFindingsTakePlacesOfTheirVolume: a volume that a finding says is broken is no unknown place, too. A copy of it that could not be judged is.
+func TestFindingsTakePlacesOfTheirVolume(t *testing.T) {
+	t.Parallel()
+	pod := fault.Pod{UID: "u"}
+	at, copied := Place{Pod: pod, Volume: "v", Point: "/k"}, Place{Pod: pod, Volume: "v", Point: "/data", Namespace: "mnt:[5]"}
+	other, node := Place{Pod: pod, Volume: "w", Point: "/w"}, Place{Point: "/k/plugins/d"}
+	u := Unknown{Places: []Place{at, copied, other, node}}
+	for _, row := range []struct {
+		finding fault.Finding
+		want    []Place
+	}{
+		{fault.Finding{Code: fault.DeletedVolumeSource, Pod: pod, Volume: "v"}, []Place{copied, other, node}},
+		{fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{UID: "another"}, Volume: "v"}, u.Places},
+		{fault.Finding{Code: fault.MissingBindSource, Pod: pod, Volume: "v"}, u.Places}, // of no mount
+	} {
+		if diff := cmp.Diff(row.want, u.Without([]fault.Finding{row.finding}).Places); diff != "" {
+			t.Errorf("%s of %s (-want +got):\n%s", row.finding.Code, row.finding.Pod.UID, diff)
+		}
+	}
+}
