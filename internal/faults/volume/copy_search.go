@@ -62,12 +62,12 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range candidates {
-		e.notePlainDir(plain, m)
-	}
 	// A mount may also be of an earlier file system of a volume, that no volume has any more or that is dead for others still.
 	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
 		d := deviceOf(m.Mount)
+		if plainDirOf(plain, m) != nil {
+			return false
+		}
 		if (isWanted(d) || s.volumesByDevice[d] != nil || s.unclaimed.onHost[d]) && mountns.MayHang(m.FSType) {
 			return false
 		}
@@ -82,7 +82,11 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	err = e.host.node.Do(ctx, func() error {
 		s.namespaces.recordedFirst(candidates)
 		for _, m := range candidates {
-			s.attribute(m)
+			if p := plainDirOf(plain, m); p != nil {
+				s.takePlainDir(p, m)
+			} else {
+				s.attribute(m)
+			}
 		}
 		return ctx.Err()
 	})

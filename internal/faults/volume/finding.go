@@ -33,8 +33,10 @@ func (v *Health) Findings() []fault.Finding {
 
 // finding says which mount of the volume is at fault, without its evidence and its repair.
 func (v *Health) finding() fault.Finding {
+	mount := faults.MountOf(v.Evidence.Mount)
+	mount.Point = cmp.Or(mount.Point, v.Evidence.Point)
 	return fault.Finding{
-		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: v.Evidence.Container, Volume: v.Evidence.Name, Mount: faults.MountOf(v.Evidence.Mount), Holder: v.Evidence.driverName(),
+		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: v.Evidence.Container, Volume: v.Evidence.Name, Mount: mount, Holder: v.Evidence.driverName(),
 		Details: fault.Details{Place: podinfo.SourcePlace(v.Verdict.Code, v.Evidence.spec.hostPath, "", v.Evidence.place()), PersistentVolume: v.Evidence.persistentVolume()},
 	}
 }
@@ -93,8 +95,10 @@ const maxHidden = 8
 
 // mountFacts are what the mount table and the kubelet's records say.
 func (v *Health) mountFacts() []string {
-	all := []string{fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(v.Evidence.Mount.Mount), v.Evidence.Mount.Root, v.Evidence.Mount.FSType,
-		v.Evidence.Mount.Source, v.Evidence.Mount.Point)}
+	var all []string
+	if m := v.Evidence.Mount; m.ID != 0 {
+		all = append(all, fmt.Sprintf("mountinfo: device %s, root %q, type %q from %q, at %q", deviceOf(m.Mount), m.Root, m.FSType, m.Source, m.Point))
+	}
 	for _, m := range v.Evidence.HiddenMounts[:min(len(v.Evidence.HiddenMounts), maxHidden)] {
 		all = append(all, fmt.Sprintf("beneath it at the same place: device %s, root %q, type %q", deviceOf(m), m.Root, m.FSType))
 	}
@@ -137,7 +141,7 @@ func (v *Health) remedyFacts() []string {
 	}
 	if len(v.Replacement.WrittenToNodeDisk) > 0 {
 		all = append(all, fmt.Sprintf("written to the node's own disk, at %q in its file system: %q",
-			cmp.Or(v.Evidence.stagedLocation().Covered, v.Evidence.rootPath()), v.Replacement.WrittenToNodeDisk))
+			cmp.Or(v.Evidence.stagedLocation().Covered, v.Evidence.rootPath(), v.Evidence.Point), v.Replacement.WrittenToNodeDisk))
 	}
 	if v.Surroundings.ForeignCopies > 0 {
 		all = append(all, fmt.Sprintf("%d copies of it are left alone: they are in containers of other pods, such as the driver's, in services "+

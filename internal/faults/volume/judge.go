@@ -46,6 +46,10 @@ func brokenVerdict(code fault.Code, format string, args ...any) Verdict {
 // Judge decides about a volume from evidence alone, in this order: does it answer at all; can a container be started
 // with it; is it what the driver has staged.
 func Judge(evidence Evidence) Verdict {
+	if evidence.PlainAt != "" {
+		return brokenVerdict(fault.DeletedVolumeSource, "data goes elsewhere: nothing is mounted at %q, and %s has that directory of the node's own "+
+			"disk; what is written there does not get into the volume", evidence.Point, evidence.PlainAt)
+	}
 	if evidence.Mount.ID == 0 {
 		return Verdict{UnknownReason: fmt.Sprintf("nothing is mounted at %q", evidence.Point)}
 	}

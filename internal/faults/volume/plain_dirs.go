@@ -11,6 +11,7 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
@@ -90,16 +91,50 @@ func (e *enumerator) addPlainDir(to map[device][]*plainDir, place kubelet.Volume
 	}
 }
 
-// notePlainDir notes that a mount of another namespace is of a plain directory in the place of a volume: a container has it,
-// and what that writes goes to the node's own disk. There is no code for it, so the volume is not judged.
-func (e *enumerator) notePlainDir(plain map[device][]*plainDir, m mountns.Mount) {
+// plainDirOf is the plain directory, in the place of a volume, that a mount of another namespace is of; nil if there is none.
+func plainDirOf(plain map[device][]*plainDir, m mountns.Mount) *plainDir {
 	for _, p := range plain[deviceOf(m.Mount)] {
-		if _, in := mountinfo.Below(p.dir, unmarkedRoot(m.Mount)); !in || p.noted {
-			continue
+		if _, in := mountinfo.Below(p.dir, unmarkedRoot(m.Mount)); in {
+			return p
 		}
-		p.noted = true
-		e.seen.Unknown.AddPlace(mountstate.Place{Pod: e.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
+	}
+	return nil
+}
+
+// takePlainDir adds a volume whose plain directory a container of its pod has: what that writes goes to the node's own disk. If the runtime
+// does not know the container, the volume is not judged. It is called inside the kubelet's namespace.
+func (s *copySearch) takePlainDir(p *plainDir, m mountns.Mount) {
+	other := s.namespaces.otherNamespaceOf(m.Namespace)
+	if p.noted || other.gone {
+		return
+	}
+	p.noted = true
+	if owner := other.owner; owner == nil || other.workloadMade || owner.PodUID != p.place.PodUID {
+		s.enumerator.seen.Unknown.AddPlace(mountstate.Place{Pod: s.enumerator.faultPod(p.place.PodUID), Volume: p.place.Name, Point: p.point, Reason: fmt.Sprintf(
 			"nothing is mounted there, and mount namespace %s has that directory of the node's own disk at %q: what is written there does not "+
 				"get into the volume", m.Namespace, m.Point)})
+		return
 	}
+	v := s.enumerator.volumeAt(p.place, mountns.Mount{})
+	v.PlainAt = fmt.Sprintf("container %q at %q", other.owner.Container, m.Point)
+	v.Staging, v.NoStagingReason = nil, fmt.Sprintf("nothing is mounted at %q, so there is no mount to replace", p.point)
+	health := &Health{Evidence: Evidence{Volume: *v}, Replacement: Replacement{NoSourceReason: v.NoStagingReason, WrittenToNodeDisk: namesIn(p.point)}}
+	health.Verdict = Judge(health.Evidence)
+	s.volumes = append(s.volumes, health)
+}
+
+// namesIn are the names in a directory of a local file system, at most maxWrittenNames.
+func namesIn(dir string) []string {
+	fd, err := mountns.View{}.Lookup(dir)
+	if err == nil {
+		defer fd.Close()
+		err = mountns.View{}.NotHanging(dir, fd) // of a mount that came meanwhile
+	}
+	if err == nil {
+		var names []string
+		if names, _, err = sys.ListDir(fd, maxWrittenNames); err == nil {
+			return names[:min(len(names), maxWrittenNames)]
+		}
+	}
+	return []string{"(what it holds could not be listed: " + err.Error() + ")"}
 }

@@ -107,6 +107,11 @@ func (v *Health) repairVolume(o PlanOptions) []plannedAction {
 		planned.refuse(fault.NodeMount, "it is not the kubelet's, and a new pod gets the same")
 	case going != "":
 		planned.refuse(fault.PodGoes, "%s", going)
+	case v.Evidence.PlainAt != "" && len(v.Replacement.WrittenToNodeDisk) > 0:
+		planned.refuse(fault.HasData, "%s, and the pod has written to the node's own disk there (%s): stop what writes, keep what is in the directory, "+
+			"empty it, and delete the pod; a new one gets its volume", v.Replacement.NoSourceReason, strings.Join(v.Replacement.WrittenToNodeDisk, ", "))
+	case v.Evidence.PlainAt != "":
+		planned.refuse(fault.NoSource, "%s; a new pod gets its volume", v.Replacement.NoSourceReason)
 	case v.Replacement.Source == nil:
 		planned.refuse(v.noSource(), "%s", v.Replacement.NoSourceReason)
 	case len(v.Replacement.WrittenToNodeDisk) > 0:

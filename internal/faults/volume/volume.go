@@ -66,6 +66,8 @@ type Volume struct {
 	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
 	// disk.
 	UnstagedDir string `json:",omitempty"`
+	// PlainAt is the container that has the directory in which nothing is mounted, and where.
+	PlainAt string `json:",omitempty"`
 
 	children int // mounts that lie on Mount
 	spec     podSpec
