@@ -6,8 +6,11 @@
 package chart
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -359,5 +362,41 @@ func TestOpenShift(t *testing.T) {
 		if ref, _ := binding["roleRef"].(map[string]any); ref["name"] != role || ref["kind"] != "ClusterRole" {
 			t.Errorf("%s: role %v, want %s", account, ref, role)
 		}
+	}
+}
+
+// TestUnprivileged holds that the values for an agent without "privileged" ask for the capabilities that the agent keeps, and for no others.
+func TestUnprivileged(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile(root + "/internal/agent/privilege.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	for _, m := range regexp.MustCompile(`sys\.Cap(\w+),`).FindAllStringSubmatch(string(source), -1) {
+		words := regexp.MustCompile(`([a-z]|[A-Z]{3})([A-Z][a-z])`).ReplaceAllString(m[1], "${1}_$2") // DACReadSearch: DAC_READ_SEARCH
+		kept = append(kept, strings.ToUpper(words))
+	}
+	all := template(t, "kubediag", "--values="+root+"/config/integrations/unprivileged.yaml")
+	text, err := json.Marshal(all["DaemonSet kubediag-agent"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var agent appsv1.DaemonSet
+	if err := json.Unmarshal(text, &agent); err != nil {
+		t.Fatal(err)
+	}
+	got := agent.Spec.Template.Spec.Containers[0].SecurityContext
+	if got.Privileged == nil || *got.Privileged || !*got.ReadOnlyRootFilesystem {
+		t.Errorf("security context %+v", got)
+	}
+	var asked []string
+	for _, c := range got.Capabilities.Add {
+		asked = append(asked, string(c))
+	}
+	slices.Sort(kept)
+	slices.Sort(asked)
+	if diff := cmp.Diff(kept, asked); diff != "" || len(kept) != 9 {
+		t.Errorf("capabilities (-kept +asked for):\n%s", diff)
 	}
 }
