@@ -44,7 +44,7 @@ func (a *agent) newVolumes(ctx context.Context) (err error) {
 	}
 	runner := &subprocess.Runner{}
 	a.devices = &device.Inspector{
-		Kubelet: a.kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: runtime, Pods: a.pods, Claims: a.pods, Runner: runner,
+		Kubelet: a.kubelet, Finder: &devholder.Finder{Runner: runner}, Runtime: runtime, Pods: a.pods, Claims: a.pods, Specs: a.pods, Runner: runner,
 	}
 	if a.connections, err = fuse.Open(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		a.manager.GetLogger().Error(err, "Could not read FUSE connections: dead ones are found by probes")

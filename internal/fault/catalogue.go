@@ -53,7 +53,7 @@ var (
 // Known returns the catalogue of kubediag. Nothing changes it.
 var Known = sync.OnceValue(func() Catalogue {
 	return Catalogue{
-		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), hungMount(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
+		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), heldMount(), hungMount(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
 		staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(),
 	}
 })

@@ -85,6 +85,7 @@ var wordings = []wording{
 		"probing initialization", "/dev/", "mount directory", "globalmount", "/volumes/kubernetes.io~",
 	}}, none: append([]string{"/sys/fs/cgroup", "/netns/", "root filesystem"}, inMemory...), unlike: runtimePath},
 	{code: fault.HeldDevice, all: [][]string{busy}, none: inMemory, like: busyVolume},
+	{code: fault.HeldMount, all: [][]string{busy}, none: []string{"unlinkat"}, like: busyVolume},
 	{code: fault.HeldDevice, all: [][]string{{"unmap"}, {"exit status 16"}}}, // 16 is EBUSY
 	{code: fault.HeldDevice, all: [][]string{{"rbd image"}, {"still being used"}}},
 	{code: fault.HeldDevice, all: [][]string{{"unable to remove open device"}}},

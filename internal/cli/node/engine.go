@@ -70,7 +70,7 @@ func newEngine(ctx context.Context, node *kubelet.Node, specs podFile, orphanAge
 		engine.pods.runtime, d.Devices.Runtime, d.Orphans.Runtime, d.Owners, d.Runtime = runtime, runtime, runtime, runtime, runtime
 	}
 	if specs != nil {
-		d.Volumes.Pods, d.Orphans.Pods = specs, specs
+		d.Volumes.Pods, d.Orphans.Pods, d.Devices.Specs = specs, specs, specs
 	}
 	engine.askSources(ctx)
 	var err error

@@ -185,8 +185,11 @@ func sumUp(places []faultPlace) scanVerdict {
 
 // deviceText is the device that is held, with its path where the kernel's name is known.
 func (f *scanFault) deviceText() string {
-	if f.Details.Device != "" {
-		return "/dev/" + f.Details.Device
+	switch name := f.Details.Device; {
+	case name != "" && name == f.Mount.Device: // it is on no device
+		return f.Mount.FSType + " " + name
+	case name != "":
+		return "/dev/" + name
 	}
 	return f.Mount.Device
 }

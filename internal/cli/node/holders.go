@@ -40,7 +40,8 @@ func NewHoldersCommand(proc string) *cobra.Command {
 			"and the change that prevents it. It needs no API server, opens no file of the file system, and changes nothing.\n\n" +
 			"DEVICE is the path of its node, the kernel's name for it, or its number as major:minor. PATH is a mount, or anything on\n" +
 			"one: then all that has a file open there is listed, and holders says which of it keeps the mount from being unmounted.\n" +
-			"Without an argument, it is every device that is mounted somewhere but no longer where the kubelet runs.\n\n" +
+			"If the kubelet has mounted nothing there any more, PATH is what other mount namespaces still have from there.\n" +
+			"Without an argument, it is every device and volume that is mounted somewhere but no longer where the kubelet runs.\n\n" +
 			"Exit status: 0 free, or in normal use; 1 held; 2 an error, or incomplete coverage.",
 		Example: "  kubediag holders /dev/rbd3\n" +
 			"  kubediag holders 252:48 -o json\n" +
@@ -281,6 +282,9 @@ func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDe
 			return namedDevice{device: d}, err
 		}
 	}
+	if left, err := l.findLeft(ctx, path.Clean(spec)); err != nil || left.device.Name != "" {
+		return left, err
+	}
 	at, err := callWithin(ctx, pathTimeout, func(ctx context.Context) (namedDevice, error) { return l.lookUpPath(ctx, spec) })
 	if err == nil && at.mount.Point != "" {
 		at.device, err = l.inspector.Finder.DeviceOf(at.mount)
@@ -289,6 +293,20 @@ func (l *holderInspection) findDevice(ctx context.Context, spec string) (namedDe
 		return namedDevice{}, fmt.Errorf("find file system of %q: %w", spec, err)
 	}
 	return at, nil
+}
+
+// findLeft finds a file system that the kubelet had mounted at a path and another mount namespace still has. Most paths have none.
+func (l *holderInspection) findLeft(ctx context.Context, name string) (namedDevice, error) {
+	if !mountinfo.Within(l.node.Root, name) {
+		return namedDevice{}, nil
+	}
+	left, _, err := l.inspector.FindAbandoned(ctx)
+	for _, usage := range left {
+		if usage.IsHeld() && slices.ContainsFunc(usage.HolderInfos, func(h device.HolderInfo) bool { return h.HostPath == name }) {
+			return namedDevice{device: usage.Device}, nil
+		}
+	}
+	return namedDevice{}, err
 }
 
 // lookUpPath finds the mount that a path lies on, or the device whose node it is. A file system that may hang is not asked: a

@@ -209,6 +209,27 @@ func TestHoldersOfAMountInMemory(t *testing.T) {
 	}
 }
 
+// TestHoldersOfWhatTheKubeletHadMounted names the path where the kubelet had a file system in memory, which a container still has.
+func TestHoldersOfWhatTheKubeletHadMounted(t *testing.T) {
+	p := loopVolume{scene: kubelettest.New(t)}
+	point := filepath.Join(p.scene.Root, "plugins/kubernetes.io/csi/driver/0a/globalmount")
+	must(t, os.MkdirAll(point, 0o755))
+	must(t, sys.NewMount("memory", point, "tmpfs", ""))
+	copied := kerneltest.Start(t, "copy")
+	must(t, systest.UnmountPath(point, false))
+	r, err := p.runHolders(t, point)
+	if d := r.Device; !errors.Is(err, verb.ErrFaults) || d.State != stateHeld || d.Kind != "anonymous" || !d.Removable || len(r.Holders) != 1 {
+		t.Fatalf("ends with %v: %+v", err, r)
+	}
+	if h := r.Holders[0]; h.HostPath != point || !slices.Equal(h.PIDs, []int{copied.PID}) || !h.Removable {
+		t.Errorf("holder %+v", h)
+	}
+	var all abandonedReport
+	if err := p.runVerbInto(t, &all); !errors.Is(err, verb.ErrFaults) || !slices.ContainsFunc(all.Devices, func(u deviceUse) bool { return u.Device.Name == r.Device.Name }) {
+		t.Errorf("with nothing named: %v, %+v", err, all.Devices)
+	}
+}
+
 func TestHoldersOfACopy(t *testing.T) {
 	p := newLoopVolume(t)
 	copied := kerneltest.Start(t, "copy")

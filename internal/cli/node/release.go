@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -31,17 +32,18 @@ func NewReleaseCommand(proc string) *cobra.Command {
 	options := nodeOptions{proc: proc}
 	var change changeOptions
 	cmd := &cobra.Command{
-		Use:   "release DEVICE",
-		Short: "Release a block device that other mount namespaces keep: show the holders, ask, unmount, prove it",
-		Long: "release looks for whatever keeps a block device busy, as holders does, and unmounts every copy of the kubelet's mount\n" +
+		Use:   "release DEVICE|PATH",
+		Short: "Release a device or file system that other mount namespaces keep: show the holders, ask, unmount, prove it",
+		Long: "release looks for whatever keeps a device or file system busy, as holders does, and unmounts every copy of the kubelet's mount\n" +
 			"in the mount namespace that has it. Then it detaches the device if the kubelet had attached it. It ends no process, and\n" +
 			"forces nothing. It prints the plan first and asks; it repairs with the code of the agent, and proves at the end that\n" +
 			"the device is free. A device that is in use, or held in another way, is left alone.\n\n" +
-			"DEVICE is named as for holders.\n\n" +
+			"DEVICE and PATH are as for holders. PATH is also where the kubelet had mounted what others keep.\n\n" +
 			"With -o json it asks nothing: without --yes it writes the plan and changes nothing.\n\n" +
 			"Exit status: 0 the device is free, 1 it is still held, 2 could not look, 3 refused: nothing was changed.",
 		Example: "  kubediag release /dev/rbd3\n" +
-			"  kubediag release --dry-run 252:48",
+			"  kubediag release --dry-run 252:48\n" +
+			"  kubediag release /var/lib/kubelet/pods/UID/volumes/kubernetes.io~csi/pvc-1/mount",
 		Args:              verb.Takes("DEVICE", 1),
 		ValidArgsFunction: verb.CompleteArg(blockDevices),
 	}
@@ -96,8 +98,12 @@ func (o nodeOptions) releaseDevice(cmd *cobra.Command, name string, change chang
 // runRelease plans, asks, repairs and looks again.
 func (r *deviceRelease) runRelease(cmd *cobra.Command, name string, change changeOptions) error {
 	ctx, d, view := cmd.Context(), r.device.device, r.view
-	r.target = &repairTarget{operation: fault.Known().Entry(fault.HeldDevice).Operation, progress: progressPlanned, faults: []*scanFault{{
-		Code: fault.HeldDevice, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
+	code := fault.HeldDevice
+	if d.Kind == blockdev.Anonymous {
+		code = fault.HeldMount
+	}
+	r.target = &repairTarget{operation: fault.Known().Entry(code).Operation, progress: progressPlanned, faults: []*scanFault{{
+		Code: code, Details: fault.Details{Device: d.Name}, Mount: scanMount{Device: d.Number.String()},
 	}}}
 	r.target.spec.Parameters = map[string]string{device.ParamDevice: d.Number.String()}
 	if err := verb.Write(r.out, view.Text(r.before.reportText(view.Screen))); err != nil {
@@ -187,6 +193,9 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 	after, err := newHolderLook(r.node).inspectDevice(ctx, namedDevice{device: r.device.device}, time.Now())
 	name := fmt.Sprintf("%s (%s)", r.device.device.Node(), r.device.device.Number)
 	switch {
+	case r.device.device.Kind == blockdev.Anonymous && (device.IsGone(err) || err == nil && !after.hasCopies()): // its number may be another's
+		target.setReleased()
+		return "Released: " + r.before.Device.titleText() + " is mounted nowhere, and nothing has it open.\n", nil
 	case device.IsGone(err):
 		r.detached = true
 		target.setReleased()
@@ -206,6 +215,11 @@ func (r *deviceRelease) verifyRelease(ctx context.Context) (text string, err err
 		text += printable.Quoted("The repair ended with: "+target.reason) + "\n"
 	}
 	return text, err
+}
+
+// hasCopies reports whether one of the holders is a copy of a mount of the kubelet's.
+func (u deviceUse) hasCopies() bool {
+	return slices.ContainsFunc(u.Holders, func(h useHolder) bool { return h.HostPath != "" })
 }
 
 // setReleased notes that a second look has found the device free. If this command has changed nothing, it was gone

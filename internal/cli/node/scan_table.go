@@ -44,7 +44,7 @@ func (p faultPlace) subjectText() string {
 			return fmt.Sprintf("%d devices", len(devices))
 		}
 		text := devices[0]
-		if number := first.Mount.Device; number != "" && number != text {
+		if number := first.Mount.Device; number != "" && !strings.HasSuffix(text, number) {
 			text += " (" + number + ")"
 		}
 		return printable.Quoted(text)

@@ -63,6 +63,9 @@ func (n nodeSource) podUIDs(ctx context.Context) ([]string, error) {
 
 func (n nodeSource) look(ctx context.Context, s searches.Search, of searches.Node) (mountstate.Survey, error) {
 	of.Kubelet, of.Prober, of.Runtime, of.Devices = n.node, n.prober, n.runtime, newInspector(n.node, n.runtime)
+	if of.Specs != nil {
+		of.Devices.Specs = of.Specs
+	}
 	found, err := s.On(of).Look(ctx, mountstate.Scope{})
 	if err == nil && found.Evidence != nil {
 		n.recorder.record(func(has *nodeRecording) { has.evidence[s.Entry] = found.Evidence() })

@@ -52,6 +52,8 @@ type Inspector struct {
 	Pods kubelet.Pods
 	// Claims knows the claims of pods; nil if they are not known.
 	Claims Claims
+	// Specs are those of the pods of this node; nil if they are not known.
+	Specs kubelet.PodCache
 	// Runner runs Job for Unmount; nil: one for each.
 	Runner *subprocess.Runner
 }
@@ -169,8 +171,8 @@ func (i *Inspector) InspectWithProcesses(ctx context.Context, d blockdev.Device)
 	return thorough.Inspect(ctx, d)
 }
 
-// FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's. The survey is of the
-// pass that looked for them.
+// FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's, and at every file system
+// on no device of which that is true in a directory of volumes. The survey is of the pass that looked for them.
 func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, mountns.Survey, error) {
 	abandoned, err := i.findAbandoned(ctx)
 	return abandoned.usages, abandoned.survey, err
@@ -188,7 +190,7 @@ func (i *Inspector) findAbandoned(ctx context.Context) (found abandonedDevices, 
 	if found.inspection, err = i.newInspection(ctx); err != nil {
 		return abandonedDevices{}, err
 	}
-	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host); err != nil {
+	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host, mayBeCopy); err != nil {
 		return abandonedDevices{}, err
 	}
 	for _, report := range found.reports {
@@ -267,7 +269,7 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 		}
 	}
 	if len(c.LiveUse) > 0 {
-		return false, c.shortName() + " is in normal use: " + strings.Join(c.LiveUse, "; ")
+		return false, c.Name() + " is in normal use: " + strings.Join(c.LiveUse, "; ")
 	}
 	for _, h := range c.HolderInfos {
 		switch {

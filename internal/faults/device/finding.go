@@ -26,7 +26,7 @@ func (c *Usage) Findings() []fault.Finding {
 			continue
 		}
 		all = append(all, fault.Finding{
-			Code: fault.HeldDevice, Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
+			Code: c.code(), Pod: h.Pod, Container: h.Container, Volume: h.Volume, Mount: h.RecordedMount, Holder: h.Sentence(),
 			Evidence: slices.Concat(c.evidence(), h.evidence()), Details: c.details(h),
 		})
 	}
@@ -212,9 +212,9 @@ func (c *Usage) SilentSources() (list []string) {
 		list = append(list, fmt.Sprintf("waited in vain for device %s to say whether it is busy: %v", c.Device.Node(), c.Untested))
 	}
 	if n := c.Coverage.Unanswered; n == 1 {
-		list = append(list, fmt.Sprintf("waited in vain for 1 process, which may hold %s", c.shortName()))
+		list = append(list, fmt.Sprintf("waited in vain for 1 process, which may hold %s", c.Name()))
 	} else if n > 1 {
-		list = append(list, fmt.Sprintf("waited in vain for %d processes, which may hold %s", n, c.shortName()))
+		list = append(list, fmt.Sprintf("waited in vain for %d processes, which may hold %s", n, c.Name()))
 	}
 	return list
 }

@@ -151,6 +151,9 @@ func (n *inspection) judgeMount(ctx context.Context, holder *HolderInfo, unknown
 	if live == "" && verdict.hostPath != "" {
 		live = n.livePodReason(ctx, tables, verdict.hostPath)
 	}
+	if live == "" && onNoDevice(m) {
+		live = n.stayingReason(tables, verdict.hostPath)
+	}
 	switch {
 	case live != "":
 		holder.Why = live

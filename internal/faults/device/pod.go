@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -20,6 +21,7 @@ import (
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -61,6 +63,30 @@ func (n *inspection) askAlive(ctx context.Context, uid string) string {
 		}
 	}
 	return ""
+}
+
+// onNoDevice reports whether the file system of a mount has no device that has to be detached.
+func onNoDevice(m mountinfo.Mount) bool { return m.Major == 0 && m.FSType != "btrfs" }
+
+// stayingReason says why the kubelet need not have done with the pod yet that a path of a volume belongs to. Nothing waits for
+// a file system on no device before that: no other node wants it.
+func (n *inspection) stayingReason(tables mountTables, name string) string {
+	uid, _, ok := tables.splitPodPath(name)
+	why, known := n.stayingReasons[uid]
+	if !ok || known || n.recorded || n.inspector.Specs == nil {
+		return why
+	}
+	if pod := n.inspector.Specs.PodByUID(uid); pod != nil {
+		switch gone := pod.DeletionTimestamp; {
+		case podinfo.Ended(pod) && gone == nil:
+		case gone == nil:
+			why = fmt.Sprintf("pod %s/%s, which it was mounted for, is not being deleted", pod.Namespace, pod.Name)
+		case time.Now().Before(gone.Add(mountstate.Grace)):
+			why = fmt.Sprintf("pod %s/%s, which it was mounted for, is being deleted, and the kubelet is taking it down", pod.Namespace, pod.Name)
+		}
+	}
+	n.stayingReasons[uid] = why
+	return why
 }
 
 // volumeOf is the name of the volume that the kubelet mounts at a path, or of the directory where the path has none.

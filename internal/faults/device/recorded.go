@@ -31,6 +31,8 @@ type Evidence struct {
 	Processes map[int]Process `json:"processes,omitempty"`
 	// AlivePods says by UID why a pod is alive; empty: it is not.
 	AlivePods map[string]string `json:"alivePods,omitempty"`
+	// StayingPods says by UID why the kubelet need not have done with a pod yet.
+	StayingPods map[string]string `json:"stayingPods,omitempty"`
 	// StagedVolumes are the names of volumes by staging path, from the kubelet's records.
 	StagedVolumes map[string]string `json:"stagedVolumes,omitempty"`
 	SeesAll       bool              `json:"seesAll"`
@@ -78,7 +80,7 @@ func (i *Inspector) FindAbandonedWithEvidence(ctx context.Context) ([]*Usage, *E
 // evidence is what was asked for in the look.
 func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 	evidence := &Evidence{
-		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
+		KubeletPID: n.node.PID, Host: n.host, AlivePods: n.aliveReasons, StayingPods: n.stayingReasons, SeesAll: n.seesAll, Devices: []DeviceEvidence{},
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims, StagedVolumes: n.stagedVolumes,
 	}
 	for _, r := range reports {
@@ -101,11 +103,12 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 	of.PID = e.KubeletPID
 	inspection := &inspection{
 		inspector: &Inspector{Kubelet: n}, recorded: true, node: &of, host: e.Host, table: mountinfo.NewTable(e.Table), tables: map[uint64]*mountinfo.Table{},
-		processes: map[int]Process{}, aliveReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: e.SeesAll,
+		processes: map[int]Process{}, aliveReasons: map[string]string{}, stayingReasons: map[string]string{}, unreadTables: map[uint64]string{}, seesAll: e.SeesAll,
 		claims: map[string]Claim{}, stagedVolumes: map[string]string{}, verdicts: map[mountKey]tableVerdict{},
 	}
 	maps.Copy(inspection.processes, e.Processes)
 	maps.Copy(inspection.aliveReasons, e.AlivePods)
+	maps.Copy(inspection.stayingReasons, e.StayingPods)
 	maps.Copy(inspection.claims, e.Claims)
 	maps.Copy(inspection.stagedVolumes, e.StagedVolumes)
 	maps.Copy(inspection.unreadTables, e.Unread)

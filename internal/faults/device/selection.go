@@ -14,6 +14,7 @@ import (
 
 	"kubediag.org/kubediag/internal/kubelog"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/printable"
 )
@@ -251,7 +252,7 @@ func (s *deviceSelector) explainOthers(ctx context.Context) error {
 			one, err := s.inspector.InspectWithProcesses(ctx, d)
 			switch {
 			case IsGone(err):
-				s.result.Others = append(s.result.Others, fmt.Sprintf("device %s is gone", d.Node()))
+				s.result.Others = append(s.result.Others, (&Usage{Report: &devholder.Report{Device: d}}).Name()+" is gone")
 			case err != nil:
 				return err
 			default:

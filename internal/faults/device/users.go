@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
 // Users says who uses the file system of a mount of the kubelet's namespace: its copies in every mount namespace, open files,
@@ -103,15 +106,24 @@ func (n *inspection) unmountedWith(usage *Usage, m mountinfo.Mount) []int {
 // anonymous reports whether it is a file system on no device.
 func (c *Usage) anonymous() bool { return c.Device.Kind == blockdev.Anonymous }
 
+// code is the code of a fault of it.
+func (c *Usage) code() fault.Code {
+	if c.anonymous() {
+		return fault.HeldMount
+	}
+	return fault.HeldDevice
+}
+
 // Subject names the device or the file system.
 func (c *Usage) Subject() string {
 	if c.anonymous() {
-		return c.shortName()
+		return c.Name()
 	}
-	return fmt.Sprintf("%s (%s)", c.shortName(), c.Device.Number)
+	return fmt.Sprintf("%s (%s)", c.Name(), c.Device.Number)
 }
 
-func (c *Usage) shortName() string {
+// Name is Subject without the number of a device.
+func (c *Usage) Name() string {
 	switch {
 	case !c.anonymous():
 		return "device " + c.Device.Node()
@@ -119,4 +131,17 @@ func (c *Usage) shortName() string {
 		return c.FileSystems[0].Type + " file system " + c.Device.Number.String()
 	}
 	return "file system " + c.Device.Number.String()
+}
+
+// kernelOwn are types of file systems that the kernel fills by itself, as each container has them.
+var kernelOwn = []string{"proc", "sysfs", "devpts", "devtmpfs", "mqueue", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf", "nsfs"}
+
+// mayBeCopy reports whether a mount of another namespace looks like a copy of one of the kubelet's for a volume. Its place
+// is judged after that, by the directory that it lies on.
+func mayBeCopy(m mountns.Mount) bool {
+	if slices.Contains(kernelOwn, m.FSType) {
+		return false
+	}
+	return path.Base(m.Point) == "globalmount" || slices.ContainsFunc([]string{"/volumes/", "/volume-subpaths/", "/plugins/", "/mounts/"},
+		func(dir string) bool { return strings.Contains(m.Point, dir) })
 }

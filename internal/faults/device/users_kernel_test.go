@@ -63,7 +63,7 @@ func TestBlockersAreWhyTheKernelRefuses(t *testing.T) {
 		use  func(t *testing.T, volume, bind string)
 		kind devholder.Kind // of the one that blocks; empty: none does
 	}{
-		"no user":            {func(*testing.T, string, string) {}, ""},
+		"no user":           {func(*testing.T, string, string) {}, ""},
 		"file":              {inNamespace("file"), devholder.OpenFile},
 		"working directory": {inNamespace("cwd"), devholder.WorkingDirectory},
 		"root":              {inNamespace("root"), devholder.RootDirectory},

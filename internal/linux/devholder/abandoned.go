@@ -4,6 +4,7 @@
 package devholder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +16,10 @@ import (
 )
 
 // FindAbandoned is Find for every block device that is mounted in some namespace, but not in host: the host has
-// unmounted it, and another namespace keeps it. The reports are in the order of the numbers. Devices that go meanwhile
-// are left out. The survey is that of the search for the devices.
-func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*Report, mountns.Survey, error) {
-	searches, survey, err := f.searchAbandoned(host)
+// unmounted it, and another namespace keeps it. After them come the file systems on no device of which that is true, if
+// one of their mounts is wanted. Those that go meanwhile are left out. The survey is that of the search for them.
+func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace, wanted func(mountns.Mount) bool) ([]*Report, mountns.Survey, error) {
+	searches, survey, err := f.searchAbandoned(host, wanted)
 	var reports []*Report
 	if err == nil && len(searches) > 0 {
 		reports, err = finishAll(ctx, f.Pass, searches)
@@ -29,8 +30,35 @@ func (f *Finder) FindAbandoned(ctx context.Context, host mountns.Namespace) ([]*
 	return reports, survey, nil
 }
 
+// maxFileSystems is how many file systems on no device are searched for. A namespace can make any number of them: the first of
+// each namespace comes before the second of another.
+const maxFileSystems = 256
+
+// chooseFileSystems bounds those file systems, and makes each number one that stands for a device.
+func chooseFileSystems(all []mountns.FileSystem, survey *mountns.Survey) (chosen []blockdev.Device) {
+	type candidate struct {
+		blockdev.Number
+		turn int
+	}
+	var candidates []candidate
+	turns := map[uint64]int{}
+	for _, fs := range all {
+		candidates = append(candidates, candidate{blockdev.Number{Major: fs.Mount.Major, Minor: fs.Mount.Minor}, turns[fs.Mount.Namespace.Inode]})
+		turns[fs.Mount.Namespace.Inode]++
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.turn, b.turn) })
+	if more := len(all) - maxFileSystems; more > 0 {
+		survey.Skipped = append(survey.Skipped, fmt.Sprintf("%d file systems that other mount namespaces have mounted in directories of volumes", more))
+		candidates = candidates[:maxFileSystems]
+	}
+	for _, c := range candidates {
+		chosen = append(chosen, blockdev.Device{Number: c.Number, Name: c.String(), Kind: blockdev.Anonymous})
+	}
+	return chosen
+}
+
 // searchAbandoned begins the search for each of those devices.
-func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mountns.Survey, error) {
+func (f *Finder) searchAbandoned(host mountns.Namespace, wanted func(mountns.Mount) bool) ([]*holderSearch, mountns.Survey, error) {
 	mounted, survey, err := f.Pass.FileSystems()
 	if err != nil {
 		return nil, survey, err
@@ -39,14 +67,19 @@ func (f *Finder) searchAbandoned(host mountns.Namespace) ([]*holderSearch, mount
 		return nil, survey, fmt.Errorf("nothing is mounted in the host's namespace %s: %w", host, mountns.ErrGone)
 	}
 	var devices []blockdev.Device
+	var onNone []mountns.FileSystem
 	for _, fs := range mounted {
 		if mountedIn(fs, host) {
 			continue
 		}
-		if device, err := f.DeviceOf(fs.Mount.Mount); err == nil && device.Kind != blockdev.Anonymous {
+		switch device, err := f.DeviceOf(fs.Mount.Mount); {
+		case err == nil && device.Kind != blockdev.Anonymous:
 			devices = append(devices, device)
+		case err == nil && wanted(fs.Mount):
+			onNone = append(onNone, fs)
 		}
 	}
+	devices = append(devices, chooseFileSystems(onNone, &survey)...)
 	if len(devices) == 0 {
 		return nil, survey, nil
 	}

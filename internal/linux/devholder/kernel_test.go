@@ -449,6 +449,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+func noFileSystem(mountns.Mount) bool { return false }
+
 // TestFindAbandoned lists the devices that others have mounted and the host has not.
 func TestFindAbandoned(t *testing.T) {
 	host, err := mountns.Self()
@@ -461,7 +463,7 @@ func TestFindAbandoned(t *testing.T) {
 	must(t, err)
 	reports := func(host mountns.Namespace) map[string][]holderSummary {
 		t.Helper()
-		all, _, err := (&Finder{}).FindAbandoned(t.Context(), host)
+		all, _, err := (&Finder{}).FindAbandoned(t.Context(), host, noFileSystem)
 		must(t, err)
 		found := map[string][]holderSummary{}
 		for _, r := range all {
@@ -478,7 +480,7 @@ func TestFindAbandoned(t *testing.T) {
 	if found := reports(other); found[left.Name] != nil {
 		t.Errorf("as seen from the holder: %v", found)
 	}
-	if _, _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}); !errors.Is(err, mountns.ErrGone) {
+	if _, _, err := (&Finder{}).FindAbandoned(t.Context(), mountns.Namespace{Inode: 1}, noFileSystem); !errors.Is(err, mountns.ErrGone) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }

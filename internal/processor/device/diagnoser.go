@@ -29,7 +29,7 @@ const (
 // Diagnoser is the processor heldDeviceDiagnoser.
 //
 // It diagnoses devices that cannot be detached because a mount namespace still mounts them, though the host has
-// unmounted them. Usually a container got a copy of all mounts of the host when it started. It decides from the mount
+// unmounted them, and file systems on no device of which that is true. Usually a container got a copy of all mounts of the host when it started. It decides from the mount
 // tables of all namespaces, and from the kernel's answer about each device. A device, a volume or a message in the
 // parameters narrows the search and proves nothing. Without them, so does a pod: to the devices behind its volumes. It changes nothing. For a device that is not held, it gives the
 // device's state.
@@ -110,7 +110,7 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 				holders = append(holders, f.Holder)
 			}
 		}
-		results = append(results, fmt.Sprintf("device %s is held by %s", node, strings.Join(holders, "; and by ")))
+		results = append(results, fmt.Sprintf("%s is held by %s", c.Name(), strings.Join(holders, "; and by ")))
 		for _, h := range c.HolderInfos {
 			if h.Patch != "" && !slices.Contains(patches, h.Patch) {
 				patches = append(patches, h.Patch)

@@ -24,7 +24,7 @@ const (
 
 // ReleaseRecoverer is the recoverer heldDeviceRecover.
 //
-// It releases devices that mount namespaces still mount though the host does not. It unmounts every copy in the
+// It releases devices and file systems that mount namespaces still mount though the host does not. It unmounts every copy in the
 // namespace of its holder, the newest first, and then detaches the device if that is allowed. The judge of
 // internal/faults/device finds such a device, and proves that every mount is a copy of one of the kubelet's; parameters
 // narrow that. It ends no process and forces nothing: a device in use stays, and its users are named. It rests on
@@ -107,7 +107,7 @@ func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.U
 }
 
 func refusalReason(c *device.Usage) string {
-	return fmt.Sprintf("device %s (%s) is left alone: %s", c.Device.Node(), c.Device.Number, c.Why)
+	return fmt.Sprintf("%s is left alone: %s", c.Subject(), c.Why)
 }
 
 // planRelease plans for one device, and says whether that is to be detached.

@@ -4,6 +4,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,9 @@ type releaseState struct {
 // releasedDevice is a device of the plan.
 type releasedDevice struct {
 	fault.Device
-	Node   string `json:"node"`
+	Node string `json:"node"`
+	// Title is Node in words. It is empty in a plan of an earlier version.
+	Title  string `json:"title,omitempty"`
 	Detach bool   `json:"detach,omitempty"`
 	// Mounts are the copies.
 	Mounts []fault.Mount `json:"mounts"`
@@ -37,7 +40,7 @@ type releasedDevice struct {
 }
 
 func releasedDeviceOf(c *device.Usage, detach bool) releasedDevice {
-	d := releasedDevice{Device: device.Reference(c.Device), Node: c.Device.Node(), Detach: detach}
+	d := releasedDevice{Device: device.Reference(c.Device), Node: c.Device.Node(), Title: c.Name(), Detach: detach}
 	for _, h := range c.Copies() {
 		d.Mounts = append(d.Mounts, h.RecordedMount)
 		d.Holders = append(d.Holders, h.Sentence())
@@ -64,8 +67,8 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 		if err != nil {
 			return processor.Result{}, err
 		}
-		results = append(results, fmt.Sprintf("released device %s: %s that were held by %s; it is %s; %s",
-			d.Node, d.describeUnmounts(plan), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
+		results = append(results, fmt.Sprintf("released %s: %s that were held by %s; it is %s; %s",
+			cmp.Or(d.Title, "device "+d.Node), d.describeUnmounts(plan), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
 	}
 	if m.More {
 		results = append(results, fmt.Sprintf("no more than %d devices are released at once: run it again for the others", maxDevices))
@@ -99,7 +102,10 @@ func (h *ReleaseRecoverer) verifyDevice(ctx context.Context, released releasedDe
 		return "", err
 	}
 	usage, err := h.Inspector.Inspect(ctx, now)
-	if device.IsGone(err) {
+	switch {
+	case device.IsGone(err) && now.Kind == blockdev.Anonymous:
+		return "no more", nil
+	case device.IsGone(err):
 		return "detached", nil
 	}
 	if err != nil {
@@ -113,6 +119,8 @@ func (h *ReleaseRecoverer) verifyDevice(ctx context.Context, released releasedDe
 		}
 	}
 	switch {
+	case now.Kind == blockdev.Anonymous && !usage.HasCopies():
+		return "no more", nil // the kernel has given its number to another
 	case usage.Host:
 		return "in use again: the kubelet's mount namespace has it mounted", nil
 	case usage.Busy, usage.Untested != nil, len(usage.FileSystems) > 0:

@@ -144,13 +144,35 @@ func (s *Scene) prepare(dev, fsType string) {
 	var err error
 	s.Device, err = blockdev.Sys{}.Resolve(dev)
 	s.must(err)
+	s.makePlaces()
+	s.MountOnHost()
+}
+
+// makePlaces makes the directories that the kubelet mounts on. Their mounts go with the test.
+func (s *Scene) makePlaces() {
+	s.t.Helper()
 	s.Global = s.globalMount(Volume)
 	s.Mount = filepath.Join(s.Node.PodDir(PodUID), "volumes/kubernetes.io~csi", Volume, "mount")
 	for _, dir := range []string{s.Global, s.Mount} {
 		s.must(os.MkdirAll(dir, 0o755))
 	}
-	s.MountOnHost()
 	s.t.Cleanup(func() { _, _ = systest.UnmountPath(s.Mount, true), systest.UnmountPath(s.Global, true) })
+}
+
+// NewOnNoDevice is New with a file system that is on no device: mounted mounts it at a directory. The kubelet mounts it once.
+func NewOnNoDevice(t *testing.T, mounted func(dir string)) *Scene {
+	t.Helper()
+	s := begin(t)
+	s.makePlaces()
+	mounted(s.Global)
+	s.must(sys.BindMount(s.Global, s.Mount))
+	table, err := mountns.Table(0)
+	s.must(err)
+	m, _ := table.Top(s.Global)
+	s.FSType = m.FSType
+	s.Device, err = s.Inspector.Finder.DeviceOf(m)
+	s.must(err)
+	return s
 }
 
 // MountOnHost has the kubelet mount the device.
