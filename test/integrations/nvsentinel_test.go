@@ -94,6 +94,7 @@ func TestPolicyOfNVSentinel(t *testing.T) {
 	}{
 		"needs a person":       {v1.MountFaultStatus{Impact: v1.ImpactNow, Heal: v1.HealPerson, Since: lasting}, true},
 		"needs the driver":     {v1.MountFaultStatus{Impact: v1.ImpactNow, Heal: v1.HealDriver, Since: lasting}, true},
+		"keeps a pod":          {v1.MountFaultStatus{Impact: v1.ImpactTerminating, Heal: v1.HealPerson, Since: lasting}, true},
 		"has begun":            {v1.MountFaultStatus{Impact: v1.ImpactNow, Heal: v1.HealPerson, Since: fresh}, false},
 		"can be healed":        {v1.MountFaultStatus{Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: lasting}, false},
 		"is healed by itself":  {v1.MountFaultStatus{Impact: v1.ImpactNow, Heal: v1.HealAutomatic, Since: lasting}, false},
