@@ -148,7 +148,12 @@ func TestTextsOfAlerts(t *testing.T) {
 		}
 	}
 	for _, code := range sentinel.Codes(fault.Known()) {
-		if want := severities[fault.Known().Entry(code).Family]; got[code] != want {
+		entry := fault.Known().Entry(code)
+		want := severities[entry.Family]
+		if entry.Severity == fault.Warning && want == "critical" { // no pod that runs is hurt
+			want = "warning"
+		}
+		if got[code] != want {
 			t.Errorf("%s has alerts with severity %q, want %q: see TestAlertsSelectTheirCodes", code, got[code], want)
 		}
 	}

@@ -21,7 +21,7 @@ var (
 	}
 	faultsByImpact = metric.Declaration{
 		Name: "kubediag_faults_by_impact", Kind: metric.Gauge,
-		Labels: []metric.Label{{Name: "code"}, {Name: "impact", Values: "`Now`, `NextStart`, `Detach`, `Cleanup`"}},
+		Labels: []metric.Label{{Name: "code"}, {Name: "impact", Values: "`Now`, `Terminating`, `NextStart`, `Detach`, `Cleanup`"}},
 		Help:   "Faults that the sentinel sees on the node now, by code and by how they hurt.",
 		More:   "[The impacts](mountfault.md)",
 	}
