@@ -321,11 +321,11 @@ func (l *holderInspection) lookUpPath(ctx context.Context, name string) (at name
 		if top, ok := table.Top(resolved); !ok || top.FSType == "devtmpfs" {
 			var fd *sys.FD
 			fd, resolved, err = mountns.View{Known: table}.LookupFollowing(name)
-			defer fd.Close()
 			if errors.Is(err, mountns.ErrMayBlock) {
 				resolved, err = path.Clean(name), nil
 			} else if err == nil {
 				at, err = nodeBehind(fd)
+				fd.Close()
 			}
 			if err != nil {
 				return fmt.Errorf("look up %q: %w", resolved, err)

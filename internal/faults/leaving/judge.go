@@ -84,12 +84,12 @@ func (r Remains) findingAt(p Place, reason fault.Reason, why string) fault.Findi
 	f.Volume, f.Mount = p.Volume, p.Mount
 	f.Details.Path, f.Details.Driver = "", p.Driver
 	f.Details.Place = fault.PlaceVolume
-	switch {
-	case p.Kind == OfSubPath:
+	switch p.Kind {
+	case OfSubPath:
 		f.Details.Place = fault.PlaceSubPath
-	case p.Kind == Inside:
+	case Inside:
 		f.Details.Place = fault.PlaceInsideVolume
-	case p.Kind == Elsewhere:
+	case Elsewhere:
 		f.Details.Place = fault.PlacePodDirectory
 	}
 	if p.Driver != "" {

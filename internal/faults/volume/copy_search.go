@@ -64,17 +64,8 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	}
 	// A mount may also be of an earlier file system of a volume, that no volume has any more or that is dead for others still.
 	candidates = slices.DeleteFunc(candidates, func(m mountns.Mount) bool {
-		d := deviceOf(m.Mount)
-		if plainDirOf(plain, m) != nil {
-			return false
-		}
-		if (isWanted(d) || s.volumesByDevice[d] != nil || s.unclaimed.onHost[d]) && mountns.MayHang(m.FSType) {
-			return false
-		}
-		return !slices.ContainsFunc(s.volumesByDevice[d], func(v *Health) bool {
-			_, ok := v.Evidence.pathInVolume(m.Mount)
-			return ok
-		})
+		return plainDirOf(plain, m) == nil && (!mountns.MayHang(m.FSType) || !isWanted(deviceOf(m.Mount)) && !s.unclaimed.onHost[deviceOf(m.Mount)]) &&
+			!s.mayBeCopy(m)
 	})
 	if err := s.namespaces.findOwners(ctx, candidates); err != nil {
 		return nil, err
@@ -94,6 +85,16 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 		return nil, err
 	}
 	return s.volumes, s.judgeUnclaimed(ctx, prober)
+}
+
+// mayBeCopy reports whether a mount may be of a volume whose copies are looked for. On the device of a file system that may hang, each mount
+// may be.
+func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
+	volumes := s.volumesByDevice[deviceOf(m.Mount)]
+	return len(volumes) > 0 && mountns.MayHang(m.FSType) || slices.ContainsFunc(volumes, func(v *Health) bool {
+		_, ok := v.Evidence.pathInVolume(m.Mount)
+		return ok
+	})
 }
 
 // wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. If one pod is inspected,

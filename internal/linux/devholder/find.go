@@ -160,7 +160,7 @@ func (s *holderSearch) searchNonMounts(ctx context.Context) error {
 		}
 	}
 	if onNoDevice && !s.busyProven {
-		return cmp.Or(ctx.Err(), error(blockdev.ErrNotFound))
+		return cmp.Or(ctx.Err(), blockdev.ErrNotFound)
 	}
 	s.completeReport()
 	return ctx.Err()
