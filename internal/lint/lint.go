@@ -36,24 +36,22 @@ const (
 	// FUSEPropagation: a container uses a file system that another container mounts, and does not follow its daemon's
 	// restart.
 	FUSEPropagation Rule = "FUSEPropagation"
+	// ReadOnlyMountPoint: a container mounts something below a volume that is mounted read-only and has no such directory.
+	ReadOnlyMountPoint Rule = "ReadOnlyMountPoint"
+	// SingleFile: a container mounts one file or socket of the host, and does not see that another takes its place.
+	SingleFile Rule = "SingleFile"
+	// MountInside: the runtime mounts something inside a volume whose mounts spread to the host.
+	MountInside Rule = "MountInside"
 )
 
-// Code is the fault that the risk becomes.
-func (r Rule) Code() fault.Code {
-	switch r {
-	case MutableSubPath:
-		return fault.StaleSubPath
-	case HostPropagation:
-		return fault.HeldDevice
-	}
-	return fault.DisconnectedFUSE
-}
+// becomes has the faults that risks become. The catalogue has none for the others.
+var becomes = map[Rule]fault.Code{MutableSubPath: fault.StaleSubPath, HostPropagation: fault.HeldDevice, FUSEPropagation: fault.DisconnectedFUSE, MountInside: fault.StuckTermination}
 
 // Finding is one risk of one container.
 type Finding struct {
 	Rule Rule `json:"rule"`
-	// Code is the fault that the risk becomes.
-	Code      fault.Code `json:"code"`
+	// Code is the fault that the risk becomes; empty: the catalogue has none.
+	Code      fault.Code `json:"code,omitempty"`
 	Kind      string     `json:"kind"`
 	Namespace string     `json:"namespace,omitempty"`
 	Name      string     `json:"name"`
@@ -119,10 +117,10 @@ func Check(kind, namespace, name string, spec *corev1.PodSpec, options Options) 
 		if options.KubeletVersion == nil || options.KubeletVersion.LessThan(RenewsSubPaths) {
 			all = append(all, c.mutableSubPaths(of)...)
 		}
-		all = append(all, c.propagation(of)...)
+		all = slices.Concat(all, c.propagation(of), c.readOnlyMountPoints(of), c.singleFiles(of), c.mountsInside(of))
 	}
 	for i := range all {
-		all[i].Kind, all[i].Namespace, all[i].Name, all[i].Code = kind, namespace, name, all[i].Rule.Code()
+		all[i].Kind, all[i].Namespace, all[i].Name, all[i].Code = kind, namespace, name, becomes[all[i].Rule]
 	}
 	return all
 }
@@ -145,15 +143,17 @@ type container struct {
 	index  int
 	name   string
 	mounts []corev1.VolumeMount
+	// terminationLog is the path of its termination log; empty: the default.
+	terminationLog string
 }
 
 func (c *check) containers() []container {
 	var all []container
 	for i, of := range c.spec.InitContainers {
-		all = append(all, container{"initContainers", i, of.Name, of.VolumeMounts})
+		all = append(all, container{"initContainers", i, of.Name, of.VolumeMounts, of.TerminationMessagePath})
 	}
 	for i, of := range c.spec.Containers {
-		all = append(all, container{"containers", i, of.Name, of.VolumeMounts})
+		all = append(all, container{"containers", i, of.Name, of.VolumeMounts, of.TerminationMessagePath})
 	}
 	return all
 }

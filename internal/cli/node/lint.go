@@ -34,7 +34,9 @@ func NewLintCommand() *cobra.Command {
 			"MutableSubPath: a subPath of a ConfigMap, Secret, projected or downwardAPI volume. A kubelet before 1.19 cannot\n" +
 			"start such a container again after the content was updated: give --kubelet-version. HostPropagation: a mount of the host's directories of\n" +
 			"volumes that does not follow what is unmounted there, so that devices stay held. FUSEPropagation: a mount that\n" +
-			"another container or a driver fills, and that does not follow when it is mounted again.\n\n" +
+			"another container or a driver fills, and that does not follow when it is mounted again. ReadOnlyMountPoint: a mount\n" +
+			"below an emptyDir that is read-only and has no such directory. SingleFile: a file or socket of the host that the\n" +
+			"container keeps when another takes its place. MountInside: a mount inside a volume that is Bidirectional.\n\n" +
 			"Each change is printed as a strategic merge patch of the object.\n\n" +
 			"Exit status: 0 no risks, 1 risks found, 2 something could not be read.",
 		Example: "  kubediag lint -f manifests/\n" +

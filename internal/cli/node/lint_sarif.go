@@ -75,7 +75,7 @@ func (r *lintReport) sarif() sarifLog {
 	run := sarifRun{Results: []sarifResult{}}
 	for _, f := range r.Findings {
 		if !slices.ContainsFunc(driver.Rules, func(known sarifRule) bool { return known.ID == string(f.Rule) }) {
-			driver.Rules = append(driver.Rules, sarifRuleOf(f.Rule))
+			driver.Rules = append(driver.Rules, sarifRuleOf(f.Finding))
 		}
 		var at sarifLocation
 		at.Physical.Artifact.URI = (&url.URL{Path: filepath.ToSlash(f.File)}).String()
@@ -93,8 +93,11 @@ func (r *lintReport) sarif() sarifLog {
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
 }
 
-// sarifRuleOf describes a rule by the fault that its risk becomes.
-func sarifRuleOf(rule lint.Rule) sarifRule {
-	code := rule.Code()
-	return sarifRule{string(rule), sarifText{fmt.Sprintf("A pod can get the fault %s: %s", code, fault.Known().Entry(code).Title)}}
+// sarifRuleOf describes a rule by the fault that its risk becomes, if it is one of the catalogue.
+func sarifRuleOf(f lint.Finding) sarifRule {
+	text := "A container can get a mount that fails, or that does not follow its source"
+	if f.Code != "" {
+		text = fmt.Sprintf("A pod can get the fault %s: %s", f.Code, fault.Known().Entry(f.Code).Title)
+	}
+	return sarifRule{string(f.Rule), sarifText{text}}
 }
