@@ -43,6 +43,7 @@ var lists = map[string]func(fault.Catalogue, docPage) string{
 	"found in devices":   foundBy(fault.SearchDevices),
 	"found in orphans":   foundBy(fault.SearchOrphans),
 	"found in leaving":   foundBy(fault.SearchLeaving),
+	"found in stacks":    foundBy(fault.SearchStacks),
 }
 
 // foundBy is the list of the codes that a search finds, with links to their runbooks.

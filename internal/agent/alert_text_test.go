@@ -20,6 +20,7 @@ import (
 // severities are what pods suffer from the faults of each family that is counted.
 var severities = map[fault.Family]string{
 	fault.FamilyVolume: "critical", fault.FamilyBind: "warning", fault.FamilyDevice: "warning", fault.FamilyOrphan: "info",
+	fault.FamilyMount: "info",
 }
 
 // scrapeAgent gathers what an agent has, as Prometheus has it after a scrape: by name, with the labels of the target,

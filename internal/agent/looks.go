@@ -29,6 +29,8 @@ func (a *agent) looks() map[fault.Search]mountstate.Inspector {
 			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return len(podinfo.Unstarted(pod, "")) > 0 }}
 		case fault.SearchLeaving:
 			node.Specs = somePods{a.pods, func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil }}
+		case fault.SearchStacks: // whose a staging path is, all of them say
+			node.Specs = somePods{a.pods, func(*corev1.Pod) bool { return true }}
 		default:
 			continue
 		}

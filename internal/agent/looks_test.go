@@ -58,7 +58,7 @@ func TestLooksAtSources(t *testing.T) {
 			kinds++
 		}
 	}
-	if kinds != 3 {
-		t.Errorf("%d searches, want sources, devices and pods that are being deleted", kinds)
+	if kinds != 4 {
+		t.Errorf("%d searches, want sources, devices, mounts and pods that are being deleted", kinds)
 	}
 }

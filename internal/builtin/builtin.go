@@ -18,6 +18,8 @@ const (
 	IdleDeviceRecover       = "idleDeviceRecover"
 	mountInfoCollector      = "mountInfoCollector"
 	mountNamespaceCollector = "mountNamespaceCollector"
+	nodeMountDiagnoser      = "nodeMountDiagnoser"
+	NodeMountRecover        = "nodeMountRecover"
 	orphanedPodCollector    = "orphanedPodCollector"
 	OrphanedPodRecover      = "orphanedPodRecover"
 	podDetailCollector      = "podDetailCollector"
@@ -32,7 +34,7 @@ const (
 // names is in order.
 var names = []string{
 	autoCollector, AutoDiagnoser, AutoRecover, blockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover,
-	mountInfoCollector, mountNamespaceCollector, orphanedPodCollector, OrphanedPodRecover, podDetailCollector, PodEvictRecover, subpathRemountDiagnoser, SubpathRemountRecover,
+	mountInfoCollector, mountNamespaceCollector, nodeMountDiagnoser, NodeMountRecover, orphanedPodCollector, OrphanedPodRecover, podDetailCollector, PodEvictRecover, subpathRemountDiagnoser, SubpathRemountRecover,
 	VolumeHealthCollector, VolumeHealthDiagnoser, VolumeRebindRecover,
 }
 
@@ -50,6 +52,7 @@ var (
 		"param.diagnoser.system.held_device.message",
 	}
 	orphanRepair = []string{"param.recover.kubernetes.orphaned_pods.uid", "param.recover.kubernetes.orphaned_pods.limit"}
+	mountRepair  = []string{"param.recover.kubernetes.node_mount.path"}
 	eviction     = []string{
 		"param.recover.kubernetes.pod_evict.allowed", "param.recover.kubernetes.pod_evict.daemon_set",
 		"param.recover.kubernetes.pod_evict.wait_seconds",
@@ -67,10 +70,11 @@ var (
 // parameters lists, by the name of a processor, the keys of the parameters that it reads.
 var parameters = map[string][]string{
 	AutoDiagnoser:         sorted(volumeParameters, deviceParameters),
-	AutoRecover:           sorted(volumeRepair, deviceRepair, orphanRepair, eviction, subpathStart),
+	AutoRecover:           sorted(volumeRepair, deviceRepair, orphanRepair, mountRepair, eviction, subpathStart),
 	HeldDeviceDiagnoser:   deviceParameters,
 	HeldDeviceRecover:     deviceRepair,
 	IdleDeviceRecover:     {"param.recover.system.idle_device.minimum_idle_seconds", "param.recover.system.idle_device.limit"},
+	NodeMountRecover:      mountRepair,
 	OrphanedPodRecover:    orphanRepair,
 	PodEvictRecover:       eviction,
 	SubpathRemountRecover: subpathStart,

@@ -53,8 +53,8 @@ var (
 // Known returns the catalogue of kubediag. Nothing changes it.
 var Known = sync.OnceValue(func() Catalogue {
 	return Catalogue{
-		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), heldMount(), hungMount(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
-		staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(),
+		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), heldMount(), hungMount(), leftoverStaging(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
+		stackedMounts(), staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(),
 	}
 })
 

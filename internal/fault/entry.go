@@ -32,10 +32,14 @@ const (
 	FamilyDevice Family = "device"
 	// FamilyOrphan: the directory of a pod that is gone.
 	FamilyOrphan Family = "orphan"
+	// FamilyMount: mounts of the node that no pod needs.
+	FamilyMount Family = "mount"
 )
 
 // Families lists every family. The caller owns the slice.
-func Families() []Family { return []Family{FamilyBind, FamilyVolume, FamilyDevice, FamilyOrphan} }
+func Families() []Family {
+	return []Family{FamilyBind, FamilyVolume, FamilyDevice, FamilyOrphan, FamilyMount}
+}
 
 // Scope says what a fault hurts, and so what makes two faults of one code different.
 type Scope string
@@ -50,10 +54,14 @@ const (
 	ScopeDevice Scope = "device"
 	// ScopeDirectory: a directory of the node, whose pod is gone.
 	ScopeDirectory Scope = "directory"
+	// ScopePlace: a path of the node at which mounts lie.
+	ScopePlace Scope = "place"
 )
 
 // Scopes lists every scope. The caller owns the slice.
-func Scopes() []Scope { return []Scope{ScopeContainer, ScopeVolume, ScopeDevice, ScopeDirectory} }
+func Scopes() []Scope {
+	return []Scope{ScopeContainer, ScopeVolume, ScopeDevice, ScopeDirectory, ScopePlace}
+}
 
 // OfPod reports whether the fault hurts a pod that the finding names.
 func (s Scope) OfPod() bool { return s == ScopeContainer || s == ScopeVolume }
@@ -90,11 +98,13 @@ const (
 	SearchOrphans Search = "orphans"
 	// SearchLeaving: pods that are being deleted, and whose time is over.
 	SearchLeaving Search = "leaving"
+	// SearchStacks: the places at which mounts lie on each other.
+	SearchStacks Search = "stacks"
 )
 
 // Searches lists every search. The caller owns the slice.
 func Searches() []Search {
-	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans, SearchLeaving}
+	return []Search{SearchSubPaths, SearchSources, SearchVolumes, SearchDevices, SearchOrphans, SearchLeaving, SearchStacks}
 }
 
 // Entry says all that depends on the code of a fault. The program makes its lists of codes from the entries.

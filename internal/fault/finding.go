@@ -59,8 +59,10 @@ type Details struct {
 	HeldBy *Process `json:"heldBy,omitempty"`
 	// Device is the kernel's name of the device that is held, such as rbd3.
 	Device string `json:"device,omitempty"`
-	// Path is the directory that is left of a pod.
+	// Path is the directory that is left of a pod, or the path of the node at which mounts lie.
 	Path string `json:"path,omitempty"`
+	// Layers is how many mounts lie on each other at the path.
+	Layers int `json:"layers,omitempty"`
 	// Place is what kind of thing is at fault, PodState what becomes of its pod.
 	Place    Place    `json:"place,omitempty"`
 	PodState PodState `json:"podState,omitempty"`

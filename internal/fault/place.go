@@ -30,13 +30,19 @@ const (
 	PlaceDevice Place = "Device"
 	// PlacePodDirectory: the directory of a pod that is gone.
 	PlacePodDirectory Place = "PodDirectory"
+	// PlaceMounts: a path of the node at which mounts lie.
+	PlaceMounts Place = "Mounts"
+	// PlaceStaging: a staging path, at which a volume is mounted for the whole node.
+	PlaceStaging Place = "Staging"
+	// PlaceMountLimit: the number of mounts that the node may have.
+	PlaceMountLimit Place = "MountLimit"
 )
 
 // Places lists every place that is known. The caller owns the slice.
 func Places() []Place {
 	return []Place{
 		PlaceVolume, PlaceHostPath, PlaceInsideVolume, PlaceSubPath, PlaceContainer, PlaceSource, PlaceSocket,
-		PlaceDevice, PlacePodDirectory,
+		PlaceDevice, PlacePodDirectory, PlaceMounts, PlaceStaging, PlaceMountLimit,
 	}
 }
 

@@ -122,16 +122,13 @@ func TestMentions(t *testing.T) {
 func TestHints(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"mount: /x: mount(2) system call failed: No space left on device.":            "fs.mount-max",
-		"mount src=/a, dst=/b, flags=MS_BIND|MS_REC: no space left on device":         "fs.mount-max",
-		`mount /a:/b (via /proc/self/fd/6), flags: 0x5000: no space left on device`:   "fs.mount-max",
-		"write /data/x: no space left on device":                                      "",
-		`path "/opt/cni/bin" is mounted on "/" but it is not a shared mount`:          "private",
-		`path "/opt/cni/bin" is mounted on "/" but it is not a shared or slave mount`: "private",
-		`Volume ID: "0b39" does not appear staged to "/k/globalmount"`:                "not mounted at its staging path",
-		"volume hasn't been staged yet":                                               "not mounted at its staging path",
-		"/k/globalmount is not a valid mount point":                                   "not mounted at its staging path",
-		"the change is staged": "",
+		"write /data/x: no space left on device":                                                          "",
+		`path "/opt/cni/bin" is mounted on "/" but it is not a shared mount`:                              "private",
+		`path "/opt/cni/bin" is mounted on "/" but it is not a shared or slave mount`:                     "private",
+		`Volume ID: "0b39" does not appear staged to "/k/globalmount"`:                                    "not mounted at its staging path",
+		"volume hasn't been staged yet":                                                                   "not mounted at its staging path",
+		"/k/globalmount is not a valid mount point":                                                       "not mounted at its staging path",
+		"the change is staged":                                                                            "",
 		"unlinkat /k/pods/u/volumes/kubernetes.io~empty-dir/w/x: permission denied":                       "",
 		"mount: /k/pods/u/volume-subpaths/c/a/0: move_mount() failed: No such file or directory.":         "util-linux 2.41",
 		"wrong fs type, bad option, bad superblock on /proc/1/fd/9, missing codepage or helper program":   "util-linux 2.41",

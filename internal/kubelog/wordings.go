@@ -74,8 +74,10 @@ var (
 		`logical volume [^ ]+ (?:is )?(?:in use|contains a filesystem in use|is used by another device)`)
 	podDirIsMount = regexp.MustCompile(`cannot delete directory [^ ]*/pods/[^ ]+: it is a mount ?point`)
 	// busyInside is an emptyDir that the kubelet cannot remove, because something is mounted inside.
-	busyInside     = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
-	missingRecord  = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
+	busyInside    = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
+	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
+	// mountLimit is a mount beyond fs.mount-max: the disk need not be full.
+	mountLimit     = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
 	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
 )
 
@@ -122,6 +124,9 @@ var wordings = []wording{
 	{code: fault.DeletedVolumeSource, all: [][]string{{"directory not empty"}}, none: inMemory, like: leftFiles},
 	{code: fault.DeletedVolumeSource, all: [][]string{{"mountpoint is not empty", "nonempty mount option"}}},
 
+	{code: fault.LeftoverStaging, all: [][]string{{"cannot detach volume because it is still mounted"}}},
+	{code: fault.StackedMounts, all: [][]string{{"no space left on device"}}, like: mountLimit},
+
 	{code: fault.SourceTypeMismatch, mounts: true, all: [][]string{otherKinds}},
 	{code: fault.SourceTypeMismatch, all: [][]string{{"hostpath type check failed"}}, like: hostPathKind},
 	{code: fault.MissingBindSource, all: [][]string{{"hostpath type check failed"}}, like: hostPathKind},
@@ -148,11 +153,6 @@ type remark struct {
 }
 
 var remarks = []remark{
-	{
-		[]string{"no space left on device"},
-		regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`),
-		"a mount namespace may have no more mounts than fs.mount-max allows; the disk need not be full",
-	},
 	{
 		[]string{"shared mount", "slave mount"},
 		regexp.MustCompile(`is mounted on [^ ]+ but it is not a (?:shared|slave|shared or slave) mount`),

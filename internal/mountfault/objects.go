@@ -51,7 +51,7 @@ func (b *objectBuilder) candidates(present []*sentinel.Fault) map[types.Namespac
 	groups := map[fault.Key][]*sentinel.Fault{}
 	for _, f := range present {
 		s := f.Key().Subject()
-		s.Place = f.Details.Device // each is a subject
+		s.Place = cmp.Or(f.Details.Device, f.Details.Path) // each is a subject
 		groups[s] = append(groups[s], f)
 	}
 	found := map[types.NamespacedName]*candidate{}

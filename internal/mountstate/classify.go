@@ -6,6 +6,7 @@ package mountstate
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -310,7 +311,7 @@ func (s *Survey) Account() *Classes {
 	for _, m := range s.Mounts {
 		class := m.Class
 		switch {
-		case m.Pod.UID != "" && over[m.Pod.UID]:
+		case m.Pod.UID != "" && over[m.Pod.UID], m.Pod.UID == "" && class != Hidden && slices.Contains(s.LeftOver, m.Point):
 			class = LeftOver
 		case class == Unproven:
 			g := group{m.Pod.UID, m.Reason}

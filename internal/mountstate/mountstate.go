@@ -49,6 +49,8 @@ type Survey struct {
 	Mounts []Classified
 	// Over are the UIDs of pods that are proven to want nothing any more.
 	Over []string
+	// LeftOver are the points of mounts of the node that are proven to be of no pod.
+	LeftOver []string
 	// Evidence returns what the survey rests on, in a form that can be written down as JSON and judged elsewhere. Nil:
 	// there is none.
 	Evidence func() any
@@ -59,7 +61,7 @@ func (s *Survey) Merge(o Survey) {
 	s.Findings = append(s.Findings, o.Findings...)
 	s.Coverage.merge(o.Coverage)
 	s.Unknown.Merge(o.Unknown)
-	s.Over = append(s.Over, o.Over...)
+	s.Over, s.LeftOver = append(s.Over, o.Over...), append(s.LeftOver, o.LeftOver...)
 	if s.Mounts == nil {
 		s.Mounts = o.Mounts
 	} else {

@@ -46,13 +46,14 @@ const (
 	fromSources
 	fromDevices
 	fromLeaving
+	fromStacks
 	sourceCount
 )
 
 // searches are those of each source.
 var searches = [sourceCount]fault.Search{
 	fromBinds: fault.SearchSubPaths, fromVolumes: fault.SearchVolumes, fromOrphans: fault.SearchOrphans,
-	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices, fromLeaving: fault.SearchLeaving,
+	fromSources: fault.SearchSources, fromDevices: fault.SearchDevices, fromLeaving: fault.SearchLeaving, fromStacks: fault.SearchStacks,
 }
 
 // Codes lists the codes of a catalogue that the sentinel finds, in order.
@@ -92,7 +93,7 @@ func (s *Sentinel) hasSource(from source) bool {
 		return s.Volumes != nil
 	case fromOrphans:
 		return s.Orphans != nil
-	case fromSources, fromDevices, fromLeaving:
+	case fromSources, fromDevices, fromLeaving, fromStacks:
 		return s.Looks[searches[from]] != nil
 	}
 	return true

@@ -18,7 +18,7 @@ import (
 const firstDelay = 30 * time.Second
 
 // intervals are the times between two searches of those that are made from time to time. A look at the devices reads all mount namespaces.
-var intervals = map[source]time.Duration{fromSources: time.Minute, fromDevices: 5 * time.Minute, fromLeaving: 30 * time.Second}
+var intervals = map[source]time.Duration{fromSources: time.Minute, fromDevices: 5 * time.Minute, fromLeaving: 30 * time.Second, fromStacks: 5 * time.Minute}
 
 // lookAgain makes the search of a source from time to time, until ctx is done. A search that fails neither proves nor disproves a fault.
 func (s *Sentinel) lookAgain(ctx context.Context, from source, inspector mountstate.Inspector) {

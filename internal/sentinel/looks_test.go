@@ -84,7 +84,7 @@ func (o offFor) Mode(code fault.Code, _ *corev1.Pod) Mode {
 // TestLooksFromTimeToTime: a fault is heard of once, stays while the search fails, and is gone with the next one that does not find it. Its
 // code is unknown until the first search. One that a policy has off is none.
 func TestLooksFromTimeToTime(t *testing.T) {
-	for search, interval := range map[fault.Search]time.Duration{fault.SearchSources: time.Minute, fault.SearchDevices: 5 * time.Minute, fault.SearchLeaving: 30 * time.Second} {
+	for search, interval := range map[fault.Search]time.Duration{fault.SearchSources: time.Minute, fault.SearchDevices: 5 * time.Minute, fault.SearchLeaving: 30 * time.Second, fault.SearchStacks: 5 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			codes := fault.Known().FoundBy(search)
 			at := fault.Finding{Code: codes[0], Mount: fault.Mount{Point: "/a"}}

@@ -142,7 +142,7 @@ type Sentinel struct {
 	Begun []Repair
 	// Orphans is nil if the directories of pods that are gone are not counted.
 	Orphans Orphans
-	// Looks are the searches that are made from time to time: SearchSources, SearchDevices and SearchLeaving. Their faults are reported.
+	// Looks are the searches that are made from time to time: SearchSources, SearchDevices, SearchLeaving and SearchStacks. Their faults are reported.
 	Looks map[fault.Search]mountstate.Inspector
 	// Changed is called when the result of Faults may have changed. It returns at once. It may be nil.
 	Changed func()

@@ -45,7 +45,7 @@ func (s *Sentinel) Status() Status {
 	status := *binds
 	status.Present = map[fault.Code]int{}
 	maps.Copy(status.Present, binds.Present)
-	for _, from := range []source{fromOrphans, fromSources, fromDevices, fromLeaving} {
+	for _, from := range []source{fromOrphans, fromSources, fromDevices, fromLeaving, fromStacks} {
 		for _, f := range s.reports[from].faults {
 			status.Present[f.Code]++
 		}

@@ -13,16 +13,16 @@ import (
 
 // parts are the processors that run by themselves, and as part of the set for all faults.
 type parts struct {
-	pod, table, staleSubPath, volumes, held, orphans processor.Processor
-	remount, rebind, evict, release, remove          repair.Family
+	pod, table, staleSubPath, volumes, held, orphans, surplus processor.Processor
+	remount, rebind, evict, release, remove, unstack          repair.Family
 }
 
 func (p parts) steps() []pipeline.Step {
 	var all []pipeline.Step
-	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans} {
+	for _, one := range []processor.Processor{p.pod, p.table, p.staleSubPath, p.volumes, p.held, p.orphans, p.surplus} {
 		all = append(all, pipeline.Step{Processor: one})
 	}
-	for _, one := range []repair.Family{p.remount, p.rebind, p.evict, p.release, p.remove} {
+	for _, one := range []repair.Family{p.remount, p.rebind, p.evict, p.release, p.remove, p.unstack} {
 		all = append(all, pipeline.Step{Family: one})
 	}
 	return all
@@ -51,6 +51,10 @@ func (p parts) families(known fault.Catalogue) []auto.Family {
 		{
 			Name: "orphan", Scope: auto.Node, Diagnoser: p.orphans,
 			Remedies: []auto.Remedy{{Family: p.remove, Codes: repairedCodes(known, fault.FamilyOrphan)}},
+		},
+		{
+			Name: "mount", Scope: auto.Node, Diagnoser: p.surplus,
+			Remedies: []auto.Remedy{{Family: p.unstack, Codes: repairedCodes(known, fault.FamilyMount)}},
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/fusedaemon"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/links"
+	mountfaults "kubediag.org/kubediag/internal/faults/nodemount"
 	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
 	subpathfault "kubediag.org/kubediag/internal/faults/subpath"
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
@@ -26,6 +27,7 @@ import (
 	"kubediag.org/kubediag/internal/processor/auto"
 	"kubediag.org/kubediag/internal/processor/device"
 	"kubediag.org/kubediag/internal/processor/inventory"
+	"kubediag.org/kubediag/internal/processor/nodemount"
 	"kubediag.org/kubediag/internal/processor/orphan"
 	"kubediag.org/kubediag/internal/processor/restart"
 	"kubediag.org/kubediag/internal/processor/subpath"
@@ -60,7 +62,7 @@ type Deps struct {
 
 // Jobs is what built-in processors have done in processes that can be lost. Main programs hand it to subprocess.Main.
 func Jobs() []subprocess.Job {
-	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.CommandLinesJob, devicefault.Job, devholder.Job}
+	return []subprocess.Job{probe.Job, volumefault.Job, volumefault.CommandLinesJob, devicefault.Job, devholder.Job, mountfaults.Job}
 }
 
 // New makes the registry of all built-in processors.
@@ -88,6 +90,10 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
+	surplus := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner}
+	if d.Lister != nil {
+		surplus.Pods = d.Lister.PodsHere
+	}
 	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime}
 	p := parts{
 		pod: &inventory.PodCollector{Pods: d.Pods}, table: &inventory.MountTableCollector{Kubelet: d.Kubelet, Pods: d.Pods},
@@ -101,6 +107,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 		held:    &device.Diagnoser{Inspector: inspector},
 		release: &device.ReleaseRecoverer{Inspector: inspector},
 		orphans: &orphan.Collector{Inspector: d.Orphans}, remove: &orphan.Recoverer{Inspector: d.Orphans},
+		surplus: &nodemount.Diagnoser{Inspector: surplus}, unstack: &nodemount.Recoverer{Inspector: surplus},
 	}
 	families := p.families(fault.Known())
 	mounts := &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}

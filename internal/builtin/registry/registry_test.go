@@ -66,6 +66,7 @@ var parameters = map[string][]string{
 		"param.diagnoser.system.held_device.persistent_volume", "param.recover.system.held_device.detach",
 	},
 	builtin.IdleDeviceRecover:  {"param.recover.system.idle_device.limit", "param.recover.system.idle_device.minimum_idle_seconds"},
+	builtin.NodeMountRecover:   {"param.recover.kubernetes.node_mount.path"},
 	builtin.OrphanedPodRecover: {"param.recover.kubernetes.orphaned_pods.limit", "param.recover.kubernetes.orphaned_pods.uid"},
 	builtin.PodEvictRecover:    {"param.recover.kubernetes.pod_evict.allowed", "param.recover.kubernetes.pod_evict.daemon_set", "param.recover.kubernetes.pod_evict.wait_seconds"},
 	builtin.SubpathRemountRecover: {

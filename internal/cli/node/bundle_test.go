@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/leaving"
+	"kubediag.org/kubediag/internal/faults/nodemount"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -39,6 +40,7 @@ func aRecording() nodeRecording {
 				SubPath: kubelet.SubPath{PodUID: "u", Volume: "v", Container: "c"}, Expected: podinfo.SubPathMount{Container: "c"}, State: st,
 			}}},
 			sourcesEntry: &subpath.Lookups{}, volumesEntry: &volume.Recording{}, orphansEntry: &orphan.Evidence{}, leavingEntry: []leaving.Remains{}, mountsEntry: &mountstate.Facts{},
+			stacksEntry: &nodemount.Evidence{},
 		},
 	}
 }
@@ -52,6 +54,7 @@ const (
 	orphansEntry  = "evidence/orphans.json"
 	leavingEntry  = "evidence/leaving.json"
 	mountsEntry   = "evidence/mounts.json"
+	stacksEntry   = "evidence/stacks.json"
 )
 
 func subPathsOf(has nodeRecording) *subpath.Evidence {

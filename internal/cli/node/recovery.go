@@ -20,6 +20,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/pipeline"
+	"kubediag.org/kubediag/internal/processor/nodemount"
 	"kubediag.org/kubediag/internal/processor/orphan"
 	"kubediag.org/kubediag/internal/processor/subpath"
 	rebind "kubediag.org/kubediag/internal/processor/volume"
@@ -58,8 +59,8 @@ type repairTarget struct {
 // targetsOf groups faults, in their order. Faults that cannot be repaired are a target for each row.
 func targetsOf(faults []*scanFault) (all []*repairTarget) {
 	type group struct {
-		operation, pod, container, volume, device string
-		place                                     int
+		operation, pod, container, volume, device, path string
+		place                                           int
 	}
 	at := map[group]*repairTarget{}
 	for _, found := range faults {
@@ -76,6 +77,8 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 			case fault.ScopeDevice:
 				g.pod, g.device = "", cmp.Or(found.Details.Device, found.Mount.Device)
 			case fault.ScopeDirectory: // its pod says which
+			case fault.ScopePlace:
+				g.pod, g.path = "", found.Details.Path
 			}
 		}
 		target := at[g]
@@ -88,6 +91,8 @@ func targetsOf(faults []*scanFault) (all []*repairTarget) {
 				target.setRefused("kubediag does %s", found.Plan)
 			case g.device != "":
 				target.spec.Parameters[device.ParamDevice] = g.device
+			case g.path != "":
+				target.spec.Parameters[nodemount.ParamPath] = g.path
 			case entry.Scope == fault.ScopeDirectory:
 				target.spec.Parameters[orphan.ParamUID] = found.Pod.UID
 			default:

@@ -54,6 +54,9 @@ func (p faultPlace) subjectText() string {
 	spaces := verb.Distinct(p.faults, func(f *scanFault) string { return f.Pod.Namespace })
 	switch {
 	case len(pods) == 0:
+		if paths := verb.Distinct(p.faults, func(f *scanFault) string { return f.Details.Path }); len(paths) == 1 {
+			return printable.Quoted(paths[0])
+		}
 		return ""
 	case len(pods) == 1:
 		return printable.Quoted(pods[0])

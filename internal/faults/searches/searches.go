@@ -22,6 +22,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/device"
 	"kubediag.org/kubediag/internal/faults/leaving"
 	"kubediag.org/kubediag/internal/faults/links"
+	"kubediag.org/kubediag/internal/faults/nodemount"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume"
@@ -202,6 +203,23 @@ var all = []Search{
 		},
 		read: read(func(_ context.Context, _ Node, e *orphan.Evidence) (mountstate.Survey, error) {
 			return e.Judge().Summary(), nil
+		}),
+	},
+	{
+		Kind: fault.SearchStacks, Description: "mounts that are one too many", Entry: "evidence/stacks.json", About: "stacked mounts, and staging paths of no pod",
+		ask: func(ctx context.Context, n Node, _ mountstate.Scope) (mountstate.Survey, error) {
+			i := &nodemount.Inspector{Kubelet: n.Kubelet}
+			if n.Specs != nil {
+				i.Pods = n.Specs.Listed
+			}
+			e, err := i.Look(ctx)
+			if err != nil {
+				return mountstate.Survey{}, err
+			}
+			return e.Judge(&n.Kubelet.Layout, n.podByUID), nil
+		},
+		read: read(func(_ context.Context, n Node, e *nodemount.Evidence) (mountstate.Survey, error) {
+			return e.Judge(&n.Kubelet.Layout, n.podByUID), nil
 		}),
 	},
 	{

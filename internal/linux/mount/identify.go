@@ -124,3 +124,7 @@ func (kernelSource) mountBeneath(id ID) (State, error) {
 	}
 	return stateFromStat(sys.Stat{}, &stat, id.Point), nil
 }
+
+// Beneath finds the mount on which that mount lies at the same place, in the calling thread's namespace: its ID, its attributes, and how
+// it shares. ErrNotMounted: the place has no mount beneath.
+func Beneath(id ID) (State, error) { return chooseMountSource().mountBeneath(id) }

@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fault
+
+// LeftoverStaging: a volume is mounted for the whole node, and no pod of the node has it.
+const LeftoverStaging Code = "LeftoverStaging"
+
+func leftoverStaging() Entry {
+	return Entry{
+		Code:     LeftoverStaging,
+		Title:    "A volume is still mounted for the whole node, and no pod of the node has it",
+		Severity: Warning,
+		Repair: "none by itself: a new pod may have the volume staged at any moment; cordon the node, make sure that the volume is neither " +
+			"attached nor in the node's volumesInUse, and unmount it then",
+		Chinese: Translation{
+			Title:  "卷仍为整个节点挂载着，而节点上没有 Pod 使用它",
+			Repair: "不自动修复：新的 Pod 随时可能让驱动 stage 这个卷；先 cordon 节点，确认卷既没有 attach 到节点，也不在节点的 volumesInUse 里，然后卸载",
+		},
+
+		Family: FamilyMount, Scope: ScopePlace, Breaks: BreaksNothing,
+		Searches: []Search{SearchStacks},
+		Alerts:   []string{"MountsLeftBehind"},
+
+		Impact: always(ImpactDetach),
+		Fact:   always("no pod of this node has the volume"),
+		BySpec: bySpec,
+		At: map[Place]Remedy{
+			PlaceStaging: {Commands: commands((*Case).showAttachments, (*Case).unmountStaged)},
+			PlaceUnknown: {},
+		},
+		NoPlan: "nothing: a new pod may have the volume staged there at any moment, and an unmount would then give it the node's own disk",
+		Next: "cordon the node, wait until the volume has no VolumeAttachment for it and is not in its volumesInUse, and unmount it then; if a pod comes " +
+			"back to the node, the kubelet has it unstaged by itself",
+
+		Without: []string{"Operation", "Actions", "Culprit", "Ways", "Loss"},
+	}
+}
+
+// showAttachments shows whether the kubelet may have the volume staged again.
+func (c *Case) showAttachments() []Command {
+	return []Command{
+		{"shows which volumes are attached to which node", "kubectl get volumeattachments", EffectNone},
+		{"shows which volumes the kubelets have in use", "kubectl get nodes -o custom-columns=NODE:.metadata.name,IN-USE:.status.volumesInUse", EffectNone},
+	}
+}
+
+// unmountStaged removes the mount. Only a person can say that no pod comes meanwhile.
+func (c *Case) unmountStaged() []Command {
+	return c.paste(Command{
+		"unmounts it, only once the node is cordoned and the volume is neither attached nor in use", c.Caller.enter() + "umount -- %s", EffectLoss,
+	}, c.Finding.Mount.Point)
+}

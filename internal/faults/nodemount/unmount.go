@@ -1,0 +1,155 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodemount
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults"
+	"kubediag.org/kubediag/internal/linux/calls"
+	"kubediag.org/kubediag/internal/linux/mount"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/subprocess"
+	"kubediag.org/kubediag/internal/linux/sys"
+)
+
+// ErrNotRemovable is returned for a mount that is not, or no longer, one that may be removed, with the reason.
+var ErrNotRemovable = errors.New("mount is left alone")
+
+// Job is the work of Unmount in a process that can be lost. Main programs, and tests, hand it to subprocess.Main.
+var Job = subprocess.Job{Name: "node-unmount", Run: runUnmount}
+
+// unmountDeadline is how long one unmount may take.
+const unmountDeadline = 10 * time.Second
+
+// unmountOrder is one unmount, as the process that does it reads it.
+type unmountOrder struct {
+	// Kubelet is the kubelet's mount namespace: the process enters no other.
+	Kubelet mountns.Namespace
+	Mount   mount.ID
+}
+
+// unmountResult is how it went.
+type unmountResult struct {
+	Text  string // the error; empty: none
+	Cause int    // the index of the error in unmountCauses; -1: none of them
+	// Calls are the changing calls of the process.
+	Calls []calls.Call
+}
+
+// unmountCauses are the errors that callers of Unmount distinguish.
+var unmountCauses = []error{mount.ErrNotMounted, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
+
+// Unmount removes one mount of a stack, if it is the very mount that was written down, and equals the one beneath it at that moment. It
+// is never forced: mount.ErrBusy if a process uses it or another mount lies on it. mount.ErrNotMounted: it is gone already.
+func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
+	id, err := faults.MountID(want)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotRemovable, err)
+	}
+	node, err := i.Kubelet.Node(ctx)
+	if err != nil {
+		return err
+	}
+	ns, err := node.Namespace()
+	if err == nil && ns.PID == 0 {
+		ns.PID, err = sys.OwnPID()
+	}
+	if err == nil {
+		ns, err = ns.Owned()
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("unmount %q: %w", want.Point, err)
+	case ns.Inode != want.Namespace:
+		return fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrNotRemovable)
+	}
+	var answer *unmountResult
+	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
+		Job: Job.Name, Input: unmountOrder{ns, id}, Deadline: unmountDeadline, Owner: "mounts of the node", Waits: []string{want.Device},
+		Each: func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
+	})
+	log := calls.From(ctx)
+	if answer != nil {
+		log.Add(answer.Calls...)
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("unmount %q: %w", want.Point, log.Did("wait4", "the process that unmounts "+want.Point, err))
+	case answer == nil:
+		return fmt.Errorf("unmount %q: the helper process returned no result", want.Point)
+	case answer.Text == "":
+		return nil
+	case answer.Cause < 0:
+		return errors.New(answer.Text)
+	}
+	return &unmountError{answer.Text, unmountCauses[answer.Cause]}
+}
+
+// unmountError is an error of the process that has done it.
+type unmountError struct {
+	text  string
+	cause error
+}
+
+func (e *unmountError) Error() string { return e.text }
+
+// Unwrap returns the error that callers compare with.
+func (e *unmountError) Unwrap() error { return e.cause }
+
+// runUnmount is the job. Its process is in the namespace of its parent.
+func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
+	var order unmountOrder
+	if err := json.Unmarshal(in, &order); err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	log := &calls.Log{}
+	ctx = calls.With(ctx, log)
+	err := order.Kubelet.Do(func() error {
+		err := mount.Unmount(ctx, order.Mount, mount.Options{Check: expectEqualBeneath})
+		if errors.Is(err, mount.ErrChanged) { // the one beneath it shows once it is gone
+			mount.LocateAll(nil, []mount.ID{order.Mount}, func(_ int, st mount.State, errFind error) {
+				if errFind == nil && !st.Same(order.Mount) {
+					err = mount.ErrNotMounted
+				}
+			})
+		}
+		return err
+	})
+	if err == nil {
+		return emit(unmountResult{Calls: log.All()})
+	}
+	cause := slices.IndexFunc(unmountCauses, func(target error) bool { return errors.Is(err, target) })
+	return emit(unmountResult{Text: err.Error(), Cause: cause, Calls: log.All()})
+}
+
+// expectEqualBeneath makes sure that the mount equals the one beneath it, so that nothing changes for those who look up its place.
+func expectEqualBeneath(state mount.State) error {
+	below, err := mount.Beneath(state.ID)
+	switch {
+	case errors.Is(err, mount.ErrNotMounted):
+		return fmt.Errorf("%w: it is the last one at its place", ErrNotRemovable)
+	case err != nil:
+		return err
+	case state.Deleted:
+		return fmt.Errorf("%w: its directory was deleted", ErrNotRemovable)
+	case below.Major != state.Major || below.Minor != state.Minor || below.Root != state.Root || below.Attr != state.Attr ||
+		(below.Shared == 0) != (state.Shared == 0) || below.Master != state.Master:
+		return fmt.Errorf("%w: it differs from the mount beneath it", ErrNotRemovable)
+	case below.Shared == 0:
+		return nil
+	}
+	table, err := mountns.Table(0)
+	if err == nil && spreads(below.Shared, peerGroups(table)) {
+		err = fmt.Errorf("%w: the unmount would spread to the other mounts of its peer group", ErrNotRemovable)
+	}
+	return err
+}
