@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,7 +36,10 @@ type verdicts struct {
 			Clean     bool
 			NotJudged int
 		}
-		Faults []struct{ Code fault.Code }
+		Faults []struct {
+			Code  fault.Code
+			Mount struct{ Point string }
+		}
 		Looked struct {
 			Unproven []struct{ Point, Why string }
 		}
@@ -282,27 +286,50 @@ func TestVolumesOnTheNodesDisk(t *testing.T) {
 	}
 }
 
-// TestSubPathsThatShowTheWholeVolume: a container has the root of the volume where the pod's spec asks for a subPath.
-func TestSubPathsThatShowTheWholeVolume(t *testing.T) {
+// TestSubPathsThatShowAnotherDirectory: a container has the root of the volume, or a directory above, where the pod's spec asks for a
+// subPath.
+func TestSubPathsThatShowAnotherDirectory(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare  func(dir string) error
-		innocent bool
+		prepare         func(dir string) error
+		subPath, source string
+		innocent        bool
+		unknown         string // why it is not judged
 	}{
-		"another directory": {prepare: func(dir string) error { return os.Mkdir(dir, 0o755) }},
-		"nothing":           {prepare: func(string) error { return nil }},
-		"a link to it":      {prepare: func(dir string) error { return os.Symlink(".", dir) }, innocent: true},
+		"the volume, and a directory":  {prepare: func(dir string) error { return os.Mkdir(dir, 0o755) }},
+		"the volume, and nothing":      {prepare: func(string) error { return nil }},
+		"the volume, and a link to it": {prepare: func(dir string) error { return os.Symlink(".", dir) }, innocent: true},
+		"a directory above":            {prepare: func(dir string) error { return os.MkdirAll(dir+"/deep", 0o755) }, subPath: "sub/deep", source: "sub"},
+		"the right one":                {prepare: func(dir string) error { return os.MkdirAll(dir+"/deep", 0o755) }, subPath: "sub/deep", source: "sub/deep", innocent: true},
+		"a link to the directory above": {
+			prepare: func(dir string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Symlink("../sub", dir+"/deep")) },
+			subPath: "sub/deep", source: "sub", innocent: true,
+		},
+		"a link that leads out of the volume": {
+			prepare: func(dir string) error { return errors.Join(os.Mkdir(dir, 0o755), os.Symlink("../../sub", dir+"/deep")) },
+			subPath: "sub/deep", source: "sub", unknown: "what that names now is not known",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDisk(t, kubelet.CSIPlugin, "rw")
-			d.pod.Spec.Containers[0].VolumeMounts[0].SubPath = "sub"
+			d.pod.Spec.Containers[0].VolumeMounts[0].SubPath = cmp.Or(c.subPath, "sub")
 			must(t, c.prepare(filepath.Join(d.point, "sub")))
 			point := d.Point(d.pod, "data", "app", 0)
-			d.Stack(d.point, point)
+			d.Stack(filepath.Join(d.point, c.source), point)
 			v := d.verdicts(t)
-			if c.innocent {
+			switch {
+			case c.innocent:
 				v.checkClean(t)
-			} else {
-				v.checkUnjudged(t, point, "shows the whole volume")
+				return
+			case c.unknown != "":
+				v.checkUnjudged(t, point, c.unknown)
+				return
+			}
+			found := v.report.Faults
+			if v.scan.status != 1 || len(found) != 1 || found[0].Code != fault.WrongSubPath || found[0].Mount.Point != point {
+				t.Errorf("scan %s, %+v", v.scan, found)
+			}
+			if v.recover.status != 1 || strings.Contains(v.recover.out, "would unmount") || strings.Contains(v.recover.out, "would replace") {
+				t.Errorf("recover: %s, want status 1 and no plan", v.recover)
 			}
 		})
 	}

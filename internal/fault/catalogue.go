@@ -54,7 +54,7 @@ var (
 var Known = sync.OnceValue(func() Catalogue {
 	return Catalogue{
 		deletedVolumeSource(), disconnectedFUSE(), heldDevice(), heldMount(), hungMount(), leftoverStaging(), missingBindSource(), orphanedPodVolumes(), sourceTypeMismatch(),
-		stackedMounts(), staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(),
+		stackedMounts(), staleFileHandle(), staleSubPath(), stuckTermination(), volumeIOError(), wrongSubPath(),
 	}
 })
 

@@ -77,7 +77,9 @@ var (
 	busyInside    = regexp.MustCompile(`/kubernetes\.io~empty-dir/[^ ]+: device or resource busy`)
 	missingRecord = regexp.MustCompile(`/pods/[^ ]+/vol_data\.json: no such file or directory`)
 	// mountLimit is a mount beyond fs.mount-max: the disk need not be full.
-	mountLimit     = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
+	mountLimit = regexp.MustCompile(`(?:mount\(2\)[^.]{0,40}|ms_bind[^ ]*|move_mount\(\) failed|flags: 0x[0-9a-f]+): no space left on device`)
+	// wholeVolume is a line of a mount table with a subPath bind that shows the root of its file system.
+	wholeVolume    = regexp.MustCompile(`^ [0-9]+ [0-9]+ [0-9]+:[0-9]+ / [^ ]*/volume-subpaths/[^ ]+ `)
 	skippedUnmount = regexp.MustCompile(`unmount skipped because path does not exist: [^ ]*/volume-subpaths/`)
 )
 
@@ -137,6 +139,7 @@ var wordings = []wording{
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"path does not exist"}}, like: skippedUnmount},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"directory not empty"}}, like: leftSubPath},
 	{code: fault.StaleSubPath, all: [][]string{subPath, {"file exists"}}, none: inMemory, like: sourceExists},
+	{code: fault.WrongSubPath, all: [][]string{subPath}, like: wholeVolume},
 	{code: fault.DeletedVolumeSource, all: [][]string{ofVolume, deleted}, none: slices.Concat(otherKinds, subPath)},
 	{code: fault.DeletedVolumeSource, mounts: true, all: [][]string{ofVolume, enoent}, none: slices.Concat(otherKinds, subPath, lookups, mountTool)},
 	{code: fault.MissingBindSource, mounts: true, all: [][]string{enoent, lookups}, none: append([]string{"vol_data.json"}, slices.Concat(otherKinds, deleted)...)},

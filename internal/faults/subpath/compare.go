@@ -17,8 +17,10 @@ import (
 type comparison struct {
 	Relation relation `json:"relation,omitempty"`
 	Observed string   `json:"seen,omitempty"`
-	// Whole is whether the bind shows the volume's own root, and the pod's spec asks for a subPath of it.
-	Whole bool `json:"whole,omitempty"`
+	// Whole is whether the bind shows the volume's own root, or a directory on the way to the subPath that the pod's spec asks
+	// for. Above names that directory; empty: the root.
+	Whole bool   `json:"whole,omitempty"`
+	Above string `json:"above,omitempty"`
 	// Asked is what the file system has answered; nil: it is local, or was not asked.
 	Asked *answers `json:"asked,omitempty"`
 }
@@ -45,7 +47,10 @@ func (s target) compareWithNow(state mount.State) comparison {
 	if name == "" || !volume.isLocalTo(bound, state) {
 		return comparison{}
 	}
-	whole := s.pod != nil && path.Clean(name) != "." && sameInode(bound, volume.state)
+	whole, above := s.pod != nil && path.Clean(name) != "." && sameInode(bound, volume.state), ""
+	if s.pod != nil && !whole && bound.IsDir() {
+		above, whole = volume.directoryAbove(name, bound)
+	}
 	now, err := volume.statName(name)
 	var c comparison
 	switch {
@@ -55,8 +60,21 @@ func (s target) compareWithNow(state mount.State) comparison {
 	default:
 		c = s.withoutSpecDoubt(volume.compareFiles(bound, now, name))
 	}
-	c.Whole = whole && c.Relation != sameFile
+	if c.Relation != sameFile {
+		c.Whole, c.Above = whole, above
+	}
 	return c
+}
+
+// directoryAbove is the directory on the way to a subPath that is the given one, in words.
+func (v openedVolume) directoryAbove(name string, bound sys.Stat) (text string, ok bool) {
+	name = path.Clean(name)
+	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if found, err := v.statOnce(dir); err == nil && sameInode(found, bound) {
+			return fmt.Sprintf("%q, a directory above %q", dir, name), true
+		}
+	}
+	return "", false
 }
 
 func sameInode(a, b sys.Stat) bool { return a.Ino == b.Ino && a.Major == b.Major && a.Minor == b.Minor }

@@ -15,14 +15,14 @@ import (
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
-// Finding returns a bind as a fault, with its proof: StaleSubPath, or MissingBindSource if the source is gone for good.
+// Finding returns a bind as a fault, with its proof: StaleSubPath, MissingBindSource if the source is gone for good, or WrongSubPath.
 // namespace is the inode number of the mount namespace.
 func (b Bind) Finding(pod *corev1.Pod, namespace uint64) fault.Finding {
 	return b.findingOf(podinfo.PodOf(pod), pod, namespace)
 }
 
 // faultCodes by verdict. A bind that is no fault, or is not proven to be one, has none.
-var faultCodes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource}
+var faultCodes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: fault.MissingBindSource, WrongSource: fault.WrongSubPath}
 
 // findingOf is Finding of a pod whose spec may not be known: then pod is nil.
 func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
@@ -64,6 +64,9 @@ func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.F
 	}
 	finding.Details.KeepsPod = b.KeepsPod && b.StillRuns == ""
 	switch {
+	case b.Verdict == WrongSource:
+		finding.Details.Refusal = fault.Refuse(fault.InUse, "a link in the volume that was changed since the start of the container looks the same, and "+
+			"another directory beneath a container that runs would change its data")
 	case b.Verdict != Stale:
 	case b.MayBeLastMount():
 		finding.Details.Refusal = fault.Refuse(fault.InUse, "no other mount of its file system is known, and the unmount of the last one can wait "+

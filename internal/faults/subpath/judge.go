@@ -22,8 +22,10 @@ const (
 	// SourceGone: the source was deleted, and the volume has no such name any more. Without the bind the kubelet would
 	// put an empty directory in its place.
 	SourceGone Verdict = "SourceGone"
-	// Unproven: the kernel says deleted, but it cannot be proven that this is so; or the bind could not be looked at,
-	// or shows the whole volume.
+	// WrongSource: the bind shows the volume itself, or a directory above the one that the subPath names, and no link in the
+	// volume explains that now.
+	WrongSource Verdict = "WrongSource"
+	// Unproven: the kernel says deleted, but it cannot be proven that this is so; or the bind could not be looked at.
 	Unproven Verdict = "Unproven"
 	// OfVolume: the volume itself is not right, and is judged with all binds of it as a volume.
 	OfVolume Verdict = "OfVolume"
@@ -31,6 +33,9 @@ const (
 
 // isFault reports whether there is something to say about such a bind.
 func (v Verdict) isFault() bool { return v != Alive && v != OfVolume }
+
+// IsFault reports whether the bind is proven to have a fault.
+func (b Bind) IsFault() bool { return faultCodes[b.Verdict] != "" }
 
 // judgeBind decides about the mount st that is at the place of a bind, given how it compares with what the subPath
 // names now.

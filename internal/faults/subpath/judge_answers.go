@@ -76,7 +76,7 @@ func (a *answers) relation() relation {
 		return sameFile
 	case a.Source != nil && a.Source.State == probe.Alive:
 		return differentInode
-	case a.Source != nil && a.Source.State == probe.Missing:
+	case a.Source != nil && a.Source.State == probe.Missing && a.Source.Errno != sys.EXDEV: // a link that leads out of the mount may lead back
 		return entryAbsent
 	}
 	return unknownRelation

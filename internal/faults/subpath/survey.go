@@ -124,7 +124,11 @@ func (s *Survey) addBind(node *kubelet.Node, point string, known knowledge) {
 		return
 	}
 	s.Coverage.Binds++
-	if bind.Verdict.isFault() && (pod == nil || !podinfo.Ended(pod) || pod.DeletionTimestamp != nil) {
+	leaving := pod != nil && pod.DeletionTimestamp != nil
+	if bind.Verdict == WrongSource && leaving {
+		return // nothing of it hurts any more
+	}
+	if bind.Verdict.isFault() && (pod == nil || !podinfo.Ended(pod) || leaving) {
 		bind.Describe(node, place.PodUID, known.table)
 		s.Found = append(s.Found, Found{place, pod, bind})
 	}
@@ -145,7 +149,7 @@ func countDirs(dir string) (int, error) {
 	return count, nil
 }
 
-// Finding returns what was found as a fault: StaleSubPath or MissingBindSource. It has no code if nothing is proven.
+// Finding returns what was found as a fault. It has no code if nothing is proven.
 // namespace is the inode number of the mount namespace.
 func (f Found) Finding(namespace uint64) fault.Finding {
 	return f.Bind.findingOf(f.pod(), f.Pod, namespace)

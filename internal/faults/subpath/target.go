@@ -4,6 +4,7 @@
 package subpath
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,10 @@ func judgeComparison(expected podinfo.SubPathMount, st mount.State, now comparis
 		bind.Verdict, bind.Reason = judgeAnswers(st, now.Asked)
 	}
 	if now.Whole && !st.Deleted && (bind.Verdict == Alive || bind.Verdict == Stale) {
-		bind.Verdict, bind.Reason = Unproven, "the bind shows the whole volume, and the pod's spec asks for a subPath of it"
+		bind.Verdict, bind.Reason = WrongSource, "the bind shows "+cmp.Or(now.Above, "the whole volume")+", and the pod's spec asks for a subPath of it"
+		if now.Relation == unknownRelation {
+			bind.Verdict, bind.Reason = Unproven, bind.Reason+"; what that names now is not known"
+		}
 	}
 	if now.Observed != "" && bind.Verdict != Alive {
 		bind.Reason += ": " + now.Observed

@@ -75,7 +75,7 @@ func describeBinds(scope podScope, seen classifiedBinds) (reasons []string, find
 			reasons = append(reasons, fmt.Sprintf("%q is out of date, and %s: %s (source on the host: %q; mountinfo: %s)", bind.State.Point,
 				bind.HabitReason, bind.Reason, bind.Source, bind.Line))
 			continue
-		case subpath.SourceGone:
+		case subpath.SourceGone, subpath.WrongSource:
 			findings = append(findings, bind.Finding(scope.pod, seen.Namespace))
 		}
 		reasons = append(reasons, fmt.Sprintf("%q is left alone: %s", bind.State.Point, bind.Reason))
