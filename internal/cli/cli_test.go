@@ -54,7 +54,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"probe of two":             {args: []string{"probe", "a", "b"}, want: `probe: one PATH at a time, not 2: ["a" "b"]`},
 		"unknown flag":             {args: []string{"scan", "--fast"}, want: "kubediag: scan: unknown flag: --fast, see kubediag scan --help\n"},
 		"interval of a watch":      {args: []string{"scan", "--watch", "5s"}, want: `scan: takes no arguments, not ["5s"]: type --watch=5s`},
-		"code that is several":     {args: []string{"scan", "--only", "Sta"}, want: `--only="Sta": may be any of StaleFileHandle, StaleSubPath`},
+		"code that is several":     {args: []string{"scan", "--only", "Stale"}, want: `--only="Stale": may be any of StaleFileHandle, StaleSubPath`},
 		"file to decode":           {args: []string{"decode", "a b"}, want: `decode: takes no arguments, not ["a b"]: type kubediag decode < 'a b'`},
 		"verb of the plugin":       {args: []string{"faults", "-A"}, want: "kubediag: faults: it asks the API server: type kubectl kubediag faults\n"},
 		"argument":                 {args: []string{"scan", "web"}, want: `scan: takes no arguments, not ["web"], see kubediag scan --help`},
@@ -84,7 +84,7 @@ func TestWhatCannotBeDoneIsSaidAndHasAStatusOfItsOwn(t *testing.T) {
 		"number is none":           {args: holders("7:x"), want: `"7:x": want major:minor`},
 		"number is too large":      {args: holders("7:1048576"), want: "minor above 1048575"},
 		"device is a loop":         {args: holders(loop), want: "too many levels of symbolic links"},
-		"file system is not there": {args: holders("0:1048575"), want: "no such block device"},
+		"file system is not there": {args: holders("0:0"), want: "no such block device"},
 		"path is relative":         {args: holders("./x"), want: "has a slash"},
 	} {
 		t.Run(name, func(t *testing.T) {

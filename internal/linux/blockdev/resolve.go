@@ -17,7 +17,7 @@ import (
 )
 
 // Resolve finds the device that spec names: the absolute path of its node, with symbolic links followed, the kernel's
-// name for it ("rbd3", "sda1"), or "major:minor". The major number 0 is no device's, and always gives Anonymous. A path that leads to anything but a block device gives ErrNotBlock. A
+// name for it ("rbd3", "sda1"), or "major:minor". The major number 0 is no device's, and gives Anonymous, but for 0:0. A path that leads to anything but a block device gives ErrNotBlock. A
 // missing path gives ErrNotFound, and a path without an answer within a few seconds ErrNoAnswer.
 func (s Sys) Resolve(spec string) (Device, error) {
 	d, err := s.newSysfs().resolveSpec(spec)
@@ -104,7 +104,10 @@ func (s sysfs) byPath(name string) (Device, error) {
 }
 
 func (s sysfs) byNumber(n Number) (Device, error) {
-	if n.Major == 0 {
+	switch {
+	case n == Number{}: // the kernel counts from 1
+		return Device{}, fmt.Errorf("file system %v: %w", n, ErrNotFound)
+	case n.Major == 0:
 		return Device{Number: n, Name: n.String(), Kind: Anonymous}, nil
 	}
 	link, err := os.Readlink(s.pathAt("sys/dev/block/" + n.String()))
