@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/blockdev"
+	"kubediag.org/kubediag/internal/linux/devholder"
 )
 
 // ErrNoTarget is returned for an action that names no device, and a mount that is written down as none is.
@@ -62,6 +65,10 @@ func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func
 		return false, err
 	}
 	usage, err := i.InspectWithProcesses(ctx, device)
+	for look := 1; err == nil && look < maxDetachLooks && usage.onlyOpened(); look++ {
+		time.Sleep(detachLookPause)
+		usage, err = i.InspectWithProcesses(ctx, device)
+	}
 	if err == nil && !usage.Unused() {
 		err = fmt.Errorf("%w: %s", ErrNotRemovable, usage.Describe())
 	}
@@ -72,6 +79,19 @@ func (i *Inspector) Detach(ctx context.Context, want *fault.Device, allowed func
 		return true, nil
 	}
 	return false, err
+}
+
+// Another kubediag opens a device for a moment to see whether it is free. So a device that processes have open, and nothing else holds, is
+// looked at again.
+const (
+	maxDetachLooks  = 3
+	detachLookPause = 100 * time.Millisecond
+)
+
+// onlyOpened reports whether processes have the node of the device open, and nothing else is known to hold it.
+func (c *Usage) onlyOpened() bool {
+	return len(c.HolderInfos) > 0 && len(c.FileSystems) == 0 &&
+		!slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind != devholder.RawOpen })
 }
 
 // Unused reports whether nothing holds the device, and nothing may hold it unseen.
