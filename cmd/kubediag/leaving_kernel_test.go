@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
@@ -99,7 +100,7 @@ func (n *leavingNode) specs(t *testing.T, ago time.Duration) string {
 
 // leavingDoors are the verbs that speak of a pod which is being deleted.
 var leavingDoors = map[string][]string{
-	"scan": {"scan"}, "brief": {"scan", "--brief"}, "of the pod": {"scan", "--pod=shop/web"},
+	"scan": {"scan"}, "evidence": {"scan", "-v"}, "brief": {"scan", "--brief"}, "of the pod": {"scan", "--pod=shop/web"},
 	"Diagnosis of the pod": {"diagnose", "--pod=shop/web"}, "Diagnosis of the node": {"diagnose"},
 }
 
@@ -149,13 +150,13 @@ func TestPodsThatDoNotGo(t *testing.T) {
 			n := newLeavingNode(t)
 			tc.prepare(t, n)
 			for door, r := range n.ask(t, time.Hour, slices.Collect(maps.Keys(leavingDoors))...) {
-				if r.status != 2 || strings.Contains(r.out, "✓") {
-					t.Errorf("%s: %s, want status 2 and no check mark", door, r)
+				if r.status != 1 || strings.Contains(r.out, "✓") || !strings.Contains(r.out, string(fault.StuckTermination)) {
+					t.Errorf("%s: %s, want status 1 and the fault", door, r)
 				}
-				if door == "brief" {
+				if door != "evidence" {
 					continue
 				}
-				for _, part := range append(tc.want, "pod shop/web is being deleted", "its last container has ended") {
+				for _, part := range append(tc.want, "being deleted") {
 					if text := strings.Join(strings.Fields(r.out), " "); !strings.Contains(text, part) {
 						t.Errorf("%s: %s\nwant %q", door, text, part)
 					}
@@ -195,8 +196,8 @@ func TestPodThatRunsOn(t *testing.T) {
 	_, _ = app.Wait()
 	kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
 	for door, r := range n.ask(t, time.Hour, "scan", "Diagnosis of the pod") {
-		if r.status != 2 {
-			t.Errorf("%s, after its end: %s, want status 2", door, r)
+		if r.status != 1 || !strings.Contains(r.out, string(fault.StuckTermination)) {
+			t.Errorf("%s, after its end: %s, want status 1 and the fault", door, r)
 		}
 	}
 }

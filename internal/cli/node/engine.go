@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,8 +137,13 @@ func (e *localEngine) loadShipped() error {
 	return err
 }
 
-// PodsHere lists the pods that were asked for.
-func (e *localEngine) PodsHere() []*corev1.Pod { return e.podsHere }
+// PodsHere lists the pods that were asked for, or those of the file.
+func (e *localEngine) PodsHere() []*corev1.Pod {
+	if e.podsHere == nil {
+		return slices.Collect(maps.Values(e.pods.specs))
+	}
+	return e.podsHere
+}
 
 // listPods asks for all pods of the node. The gaps are those that no source knows.
 func (e *localEngine) listPods(ctx context.Context) (gaps []mountstate.Gap, err error) {

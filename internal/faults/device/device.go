@@ -172,7 +172,7 @@ func (i *Inspector) InspectWithProcesses(ctx context.Context, d blockdev.Device)
 }
 
 // FindAbandoned looks at every device that is mounted in some namespace, and not in the kubelet's, and at every file system
-// on no device of which that is true in a directory of volumes. The survey is of the pass that looked for them.
+// on no device of which that is true and whose place the kubelet still has. The survey is of the pass that looked for them.
 func (i *Inspector) FindAbandoned(ctx context.Context) ([]*Usage, mountns.Survey, error) {
 	abandoned, err := i.findAbandoned(ctx)
 	return abandoned.usages, abandoned.survey, err
@@ -190,7 +190,8 @@ func (i *Inspector) findAbandoned(ctx context.Context) (found abandonedDevices, 
 	if found.inspection, err = i.newInspection(ctx); err != nil {
 		return abandonedDevices{}, err
 	}
-	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host, mayBeCopy); err != nil {
+	wanted := func(m mountns.Mount) bool { return found.inspection.mayKeep(ctx, m) }
+	if found.reports, found.survey, err = i.Finder.FindAbandoned(ctx, found.inspection.host, wanted); err != nil {
 		return abandonedDevices{}, err
 	}
 	for _, report := range found.reports {

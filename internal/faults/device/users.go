@@ -6,6 +6,7 @@ package device
 import (
 	"context"
 	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -136,12 +137,27 @@ func (c *Usage) Name() string {
 // kernelOwn are types of file systems that the kernel fills by itself, as each container has them.
 var kernelOwn = []string{"proc", "sysfs", "devpts", "devtmpfs", "mqueue", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "bpf", "nsfs"}
 
-// mayBeCopy reports whether a mount of another namespace looks like a copy of one of the kubelet's for a volume. Its place
-// is judged after that, by the directory that it lies on.
-func mayBeCopy(m mountns.Mount) bool {
+// mayKeep reports whether a mount of another namespace looks like a copy of one of the kubelet's that is in the kubelet's way: the place
+// below its root is still there, and nothing is mounted on it. A copy of a volume whose directory has gone, or of one that is mounted
+// again, is in no way. Its place is judged after that, by the directory that it lies on.
+func (n *inspection) mayKeep(ctx context.Context, m mountns.Mount) bool {
 	if slices.Contains(kernelOwn, m.FSType) {
 		return false
 	}
-	return path.Base(m.Point) == "globalmount" || slices.ContainsFunc([]string{"/volumes/", "/volume-subpaths/", "/plugins/", "/mounts/"},
-		func(dir string) bool { return strings.Contains(m.Point, dir) })
+	place := ""
+	for _, dir := range []string{n.node.PodsDir(), n.node.PluginsDir()} {
+		if at := strings.Index(m.Point, dir+"/"); at >= 0 { // a container has the host's directories below one of its own
+			place = m.Point[at:]
+		}
+	}
+	_, isVolume := n.node.ParseVolume(place)
+	_, isBind := n.node.ParseSubPath(place)
+	on, known := n.table.On(place)
+	if !isVolume && !isBind && path.Base(place) != "globalmount" || !known || on.Point == place || mountns.MayHang(on.FSType) {
+		return false
+	}
+	return n.node.Do(ctx, func() error { // only the kubelet makes directories on the way there
+		_, err := os.Lstat(place)
+		return err
+	}) == nil
 }

@@ -4,30 +4,46 @@
 package device
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/mountns"
 )
 
-// TestMayBeCopy leaves out the file systems that each container has of its own.
-func TestMayBeCopy(t *testing.T) {
+// TestMayKeep: a copy is in the kubelet's way only if the place of its volume is still there and nothing is mounted on it. The file systems that
+// each container has of its own are left out, and so are those of another kubelet.
+func TestMayKeep(t *testing.T) {
 	t.Parallel()
+	node, err := kubelet.Local(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const uid = "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"
+	pod, staging := node.PodDir(uid), filepath.Join(node.PluginsDir(), "kubernetes.io/csi/d/0a/globalmount")
+	left, again, bind := pod+"/volumes/kubernetes.io~secret/token", pod+"/volumes/kubernetes.io~secret/again", pod+"/volume-subpaths/v/c/0"
+	for _, dir := range []string{left, again, bind, staging, pod + "/other"} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mounts, err := mountinfo.ParseBytes([]byte("1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:50 / " + again + " rw - tmpfs t rw\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &inspection{node: node, table: mountinfo.NewTable(mounts)}
 	for point, want := range map[string]bool{
-		"/host/var/lib/kubelet/pods/u/volumes/kubernetes.io~secret/token":  true,
-		"/k/u/volume-subpaths/v/c/0":                                       true,
-		"/host/var/lib/kubelet/plugins/kubernetes.io/csi/d/0a/globalmount": true,
-		"/globalmount":                           true,
-		"/kubernetes.io/rbd/mounts/pool-image-v": true,
-		"/dev":                                   false,
-		"/dev/shm":                               false,
-		"/data":                                  false,
+		left: true, "/host" + left: true, "/host" + bind: true, "/host" + staging: true,
+		"/host" + again: false, pod + "/volumes/kubernetes.io~secret/gone": false, pod + "/other": false, "/dev/shm": false,
+		"/other/pods/" + uid + "/volumes/kubernetes.io~secret/token": false,
 	} {
 		for fsType, copied := range map[string]bool{"tmpfs": true, "nfs4": true, "fuse.s3fs": true, "overlay": true, "proc": false, "cgroup2": false, "mqueue": false} {
-			if got := mayBeCopy(mountns.Mount{Mount: mountinfo.Mount{Point: point, FSType: fsType}}); got != (want && copied) {
+			if got := n.mayKeep(t.Context(), mountns.Mount{Mount: mountinfo.Mount{Point: point, FSType: fsType}}); got != (want && copied) {
 				t.Errorf("%s at %s: %t", fsType, point, got)
 			}
 		}

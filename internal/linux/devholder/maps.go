@@ -37,12 +37,7 @@ func (j *job) findMappings(ctx context.Context, task taskInfo, program string) e
 		known = append(known, path)
 		f, name := foundFile{Kind: Mapping, PID: task.pid, Path: path, Number: number}, task.dir+"/map_files/"+string(at)
 		f.Mount, _ = callWithin(ctx, j, strconv.Itoa(task.pid), taskTimeout, func() (uint64, error) {
-			fd, err := sys.OpenProcPath(name)
-			if err != nil {
-				return 0, err
-			}
-			defer fd.Close()
-			st, err := fd.Stat(sys.StatType | j.Marks.mountMask())
+			st, err := sys.StatProcPath(name, sys.StatType|j.Marks.mountMask())
 			return st.MountID, err
 		}) // 0: the mapping is gone, or we may not look
 		err = errors.Join(err, j.emit(jobOutput{Found: &f}))

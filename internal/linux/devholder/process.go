@@ -137,12 +137,7 @@ func (m deviceMarks) matchLinks(task taskInfo, links []link) (linkMatches, error
 	for _, l := range links {
 		// The kernel has cached this about the file. The call runs no driver, and no file system answers it but NFS and 9p,
 		// for which some kernels ask the server whether the file is there still.
-		var st sys.Stat
-		fd, err := sys.OpenProcPath(task.dir + "/" + l.name)
-		if err == nil {
-			st, err = fd.Stat(sys.StatType | m.mountMask())
-			fd.Close()
-		}
+		st, err := sys.StatProcPath(task.dir+"/"+l.name, sys.StatType|m.mountMask())
 		if procfs.Ended(err) {
 			continue
 		}

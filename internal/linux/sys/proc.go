@@ -70,6 +70,15 @@ func OpenProc(name string) (*FD, error) { return openProc(name, unix.O_RDONLY) }
 // O_PATH, following its last link ("123/root" is that process' root).
 func OpenProcPath(name string) (*FD, error) { return openProc(name, unix.O_PATH) }
 
+// StatProcPath is OpenProcPath and Stat in one call, which keeps nothing open.
+func StatProcPath(name string, mask uint32) (Stat, error) {
+	proc, err := Procfs()
+	if err != nil {
+		return Stat{}, err
+	}
+	return statx(proc.number, name, statxNoSync, mask)
+}
+
 func openProc(name string, flags int) (*FD, error) {
 	proc, err := Procfs()
 	if err != nil {
