@@ -6,7 +6,6 @@ package node
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"kubediag.org/kubediag/internal/cli/verb"
@@ -81,19 +80,7 @@ func (f *scanFault) subjectKey() string {
 	if f.Pod.Name == "" {
 		return f.Pod.UID
 	}
-	return f.Pod.Namespace + "\x00" + nameStem(f.Pod.Name)
-}
-
-// generatedSuffix is how controllers name pods: with five letters, after the hash of a template if there is one, or
-// with a number.
-var generatedSuffix = regexp.MustCompile(`^(.+?)(?:-[0-9a-f]{8,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{1,5})$`)
-
-// nameStem is the part of a pod's name that its siblings share, as far as the name shows it.
-func nameStem(name string) string {
-	if parts := generatedSuffix.FindStringSubmatch(name); parts != nil {
-		return parts[1]
-	}
-	return name
+	return f.Pod.Namespace + "\x00" + verb.NameStem(f.Pod.Name)
 }
 
 func compareFaults(a, b *scanFault) int {

@@ -342,7 +342,7 @@ func TestStems(t *testing.T) {
 		"web-7d9f8b6c5-x2x9k": "web", "web-x2x9k": "web", "db-0": "db", "db-12": "db", "api": "api", "kube-proxy": "kube-proxy", "": "",
 		"a-b-c": "a-b-c", "etcd-node-1": "etcd-node", "job-28391049-x2x9k": "job",
 	} {
-		if got := nameStem(name); got != want {
+		if got := verb.NameStem(name); got != want {
 			t.Errorf("%q: %q, want %q", name, got, want)
 		}
 	}

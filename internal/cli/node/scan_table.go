@@ -61,7 +61,7 @@ func (p faultPlace) subjectText() string {
 	case len(pods) == 1:
 		return printable.Quoted(pods[0])
 	case len(owners) == 1 && len(spaces) == 1:
-		return printable.Quoted(spaces[0]+"/"+nameStem(first.Pod.Name)) + fmt.Sprintf(" ×%d", len(pods))
+		return printable.Quoted(spaces[0]+"/"+verb.NameStem(first.Pod.Name)) + fmt.Sprintf(" ×%d", len(pods))
 	case len(spaces) == 1:
 		return printable.Quoted(spaces[0]) + fmt.Sprintf(": %d pods", len(pods))
 	case len(spaces) > 1:

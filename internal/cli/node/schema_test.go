@@ -4,30 +4,18 @@
 package node
 
 import (
-	"bytes"
-	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/kube-openapi/pkg/validation/strfmt"
-	"k8s.io/kube-openapi/pkg/validation/validate"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/schematest"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/render"
 )
-
-// schemaDir has the schemas of what verbs write as JSON, for those who read it.
-const schemaDir = "../../../docs/spec"
 
 // enumValues are the values of strings that have few.
 func enumValues() map[reflect.Type][]string {
@@ -50,53 +38,6 @@ func enumValues() map[reflect.Type][]string {
 		reflect.TypeFor[repairProgress]():       words([]repairProgress{progressNotPlanned, progressPlanned, progressRefused, progressFailed, progressRepaired, progressGone, progressHealed, progressNotJudged}),
 		reflect.TypeFor[v1.ActionPhase]():       words([]v1.ActionPhase{v1.ActionPlanned, v1.ActionDone, v1.ActionFailed}),
 	}
-}
-
-// schemaOf is the schema of a type. A field that may be left out is not required.
-func schemaOf(t reflect.Type) map[string]any {
-	if t == reflect.TypeFor[time.Time]() {
-		return map[string]any{"type": "string", "format": "date-time"}
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem())
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.String:
-		if values := enumValues()[t]; values != nil {
-			return map[string]any{"type": "string", "enum": values}
-		}
-		return map[string]any{"type": "string"}
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem())}
-	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem())}
-	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint32, reflect.Uint64:
-		return map[string]any{"type": "integer"}
-	case reflect.Float64:
-		return map[string]any{"type": "number"}
-	case reflect.Interface:
-		return map[string]any{} // kubeletRenews is true, false or "unknown"
-	}
-	properties, required := map[string]any{}, []string{}
-	for f := range t.Fields() {
-		if f.Anonymous {
-			embedded := schemaOf(f.Type)
-			maps.Copy(properties, embedded["properties"].(map[string]any))
-			required = append(required, embedded["required"].([]string)...)
-			continue
-		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() {
-			continue
-		}
-		properties[name] = schemaOf(f.Type)
-		if options == "" {
-			required = append(required, name)
-		}
-	}
-	slices.Sort(required)
-	return map[string]any{"type": "object", "properties": properties, "required": required}
 }
 
 // TestSchemas keeps the files that are handed out the same as the types, and what is written the same as the files.
@@ -123,7 +64,12 @@ func TestSchemas(t *testing.T) {
 		"lint":    {reflect.TypeFor[lintReport](), "looked"},
 		"probe":   {reflect.TypeFor[probeReport](), "evidence"},
 	} {
-		checkSchema(t, verb, of.kind, of.key, written[verb])
+		whole := schematest.TypeSchema(of.kind, enumValues())
+		if verb == "probe" { // without a fault there is no code
+			code := whole["properties"].(map[string]any)["code"].(map[string]any)
+			code["enum"] = append(slices.Clone(code["enum"].([]string)), "")
+		}
+		schematest.Check(t, "kubediag "+verb, whole, of.key, written[verb])
 	}
 }
 
@@ -146,61 +92,10 @@ func lintReports(t *testing.T) map[string]any {
 	return all
 }
 
-func checkSchema(t *testing.T, verb string, kind reflect.Type, key string, written map[string]any) {
-	t.Helper()
-	whole := schemaOf(kind)
-	if verb == "probe" { // without a fault there is no code
-		code := whole["properties"].(map[string]any)["code"].(map[string]any)
-		code["enum"] = append(slices.Clone(code["enum"].([]string)), "")
-	}
-	whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	whole["title"] = "kubediag " + verb + " -o json, schemaVersion 1"
-	text, err := json.MarshalIndent(whole, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = append(text, '\n')
-	name := filepath.Join(schemaDir, verb+".schema.json")
-	if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-		if err := os.WriteFile(name, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(file), string(text)); diff != "" {
-		t.Errorf("%s is old: write it with KUBEDIAG_GOLDEN=1 go test ./internal/cli/node (-file +types):\n%s", name, diff)
-	}
-	var schema spec.Schema
-	if err := json.Unmarshal(file, &schema); err != nil {
-		t.Fatal(err)
-	}
-	validator := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default)
-	for name, r := range written {
-		var text bytes.Buffer
-		if err := render.WriteJSON(&text, r); err != nil {
-			t.Fatal(err)
-		}
-		var value any
-		if err := json.Unmarshal(text.Bytes(), &value); err != nil {
-			t.Fatal(err)
-		}
-		for _, err := range validator.Validate(value).Errors {
-			t.Errorf("%s: %v", name, err)
-		}
-		delete(value.(map[string]any), key)
-		if validator.Validate(value).IsValid() {
-			t.Errorf("%s: without its %s it is valid", name, key)
-		}
-	}
-}
-
 // TestDocumentsNameEveryField has no field be read that the page does not describe.
 func TestDocumentsNameEveryField(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(schemaDir, "node.md"))
+	page, err := os.ReadFile(filepath.Join(schematest.Dir, "node.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,9 +112,9 @@ func TestDocumentsNameEveryField(t *testing.T) {
 			names(inner.(map[string]any))
 		}
 	}
-	names(schemaOf(reflect.TypeFor[scanReport]()))
-	names(schemaOf(reflect.TypeFor[faultChange]()))
-	names(schemaOf(reflect.TypeFor[recoverReport]()))
-	names(schemaOf(reflect.TypeFor[releaseReport]()))
-	names(schemaOf(reflect.TypeFor[probeReport]()))
+	names(schematest.TypeSchema(reflect.TypeFor[scanReport](), enumValues()))
+	names(schematest.TypeSchema(reflect.TypeFor[faultChange](), enumValues()))
+	names(schematest.TypeSchema(reflect.TypeFor[recoverReport](), enumValues()))
+	names(schematest.TypeSchema(reflect.TypeFor[releaseReport](), enumValues()))
+	names(schematest.TypeSchema(reflect.TypeFor[probeReport](), enumValues()))
 }

@@ -103,7 +103,7 @@ func (f *scanFault) hasName(name string) bool {
 	}
 	names := []string{f.Volume, f.Details.PersistentVolume, f.Pod.UID, f.Pod.Name, string(f.Code), f.Details.Device, f.deviceText(), f.Mount.Point, f.Details.Workload.Name}
 	if f.Pod.Name != "" {
-		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name, f.Pod.Namespace+"/"+nameStem(f.Pod.Name))
+		names = append(names, f.Pod.Namespace+"/"+f.Pod.Name, f.Pod.Namespace+"/"+verb.NameStem(f.Pod.Name))
 	}
 	return slices.Contains(names, name)
 }

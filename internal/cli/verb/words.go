@@ -5,6 +5,7 @@ package verb
 
 import (
 	"fmt"
+	"regexp"
 
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/fault"
@@ -77,4 +78,16 @@ func Merge[T any](list []T, most int, keys ...func(T) string) (groups [][]T) {
 		}
 	}
 	return groups
+}
+
+// generatedSuffix is how controllers name pods: with five letters, after the hash of a template if there is one, or
+// with a number.
+var generatedSuffix = regexp.MustCompile(`^(.+?)(?:-[0-9a-f]{8,10}|-[bcdfghjklmnpqrstvwxz2456789]{6,10})?-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]{1,5})$`)
+
+// NameStem is the part of a pod's name that its siblings share, as far as the name shows it.
+func NameStem(name string) string {
+	if parts := generatedSuffix.FindStringSubmatch(name); parts != nil {
+		return parts[1]
+	}
+	return name
 }
