@@ -142,6 +142,9 @@ func (p *Policy) selects(f *Fault, d *Decision) bool {
 		(p.nodes == nil || p.nodes.Matches(labels.Set(f.Node.Labels)))
 }
 
+// ModeNow returns the mode of the policy for any fault that it selects, and the reason. A breaker holds only some faults.
+func (p *Policy) ModeNow(now time.Time) (v1.RecoveryMode, Reason) { return p.mode(&Fault{}, now) }
+
 // mode returns the mode of the policy for a fault that it selects.
 func (p *Policy) mode(f *Fault, now time.Time) (v1.RecoveryMode, Reason) {
 	switch {

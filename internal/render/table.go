@@ -40,7 +40,7 @@ func (t Table) Text(s terminal.Screen) string {
 		for _, row := range t.Rows[1:] {
 			head := strings.Join(row.Cells[:t.Painted], " ") + ", " + strings.Join(row.Cells[t.Painted:t.Subject], ", ")
 			b.WriteString(s.Wrap("", printable.Quoted(head), 2))
-			b.WriteString("  " + s.Cut(row.Cells[t.Subject], s.Width-2) + "\n" + s.Wrap("  ", row.Below, 2))
+			b.WriteString("  " + s.Cut(row.Cells[t.Subject], s.Width-2) + "\n" + row.below(s, 2))
 		}
 		return b.String()
 	}
@@ -63,9 +63,17 @@ func (t Table) Text(s terminal.Screen) string {
 			b.WriteString(s.Paint(terminal.Dim, text) + "\n")
 			continue
 		}
-		b.WriteString(text + "\n" + s.Wrap(strings.Repeat(" ", indent), row.Below, indent))
+		b.WriteString(text + "\n" + row.below(s, indent))
 	}
 	return b.String()
+}
+
+// below is the sentence below the row, if there is one.
+func (r Row) below(s terminal.Screen, indent int) string {
+	if r.Below == "" {
+		return ""
+	}
+	return s.Wrap(strings.Repeat(" ", indent), r.Below, indent)
 }
 
 // widths are those of the columns. The widest of those that can be cut is cut until a line fits. 0: any line fits.

@@ -77,6 +77,13 @@ func (c *client) diagnosisState(ctx context.Context, of string) diagnosisState {
 		return diagnosisGone
 	case err != nil:
 		return diagnosisUnread
+	}
+	return stateOf(d)
+}
+
+// stateOf is the state of a Diagnosis that was read.
+func stateOf(d *v1.Diagnosis) diagnosisState {
+	switch {
 	case d.Ended() || d.DeletionTimestamp != nil:
 		return diagnosisGone
 	case d.Status.Outcome == v1.OutcomeAwaitingApproval:

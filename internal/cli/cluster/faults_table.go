@@ -4,6 +4,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ type faultsView struct {
 	screen terminal.Screen
 	api    *client
 	wide   bool // one row for each fault
+	brief  bool // a row for each cause, with no sentence below it and no column HEAL
 	now    time.Time
 	// problems say which nodes are not watched, and home is the namespace of kubediag.
 	problems []string
@@ -45,6 +47,12 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 		return v.noneText(where, namespace)
 	}
 	rows := groupRows(list, v.wide)
+	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdictText(list, where)) + v.problemsText() + "\n" + v.tableText(rows) +
+		"\nNext:\n" + v.screen.Hints(v.nextHints(rows), nil))
+}
+
+// verdictText counts faults, and the pods that they hurt.
+func verdictText(list []*v1.MountFault, where string) string {
 	count, hurt := 0, map[v1.FaultImpact]map[string]bool{v1.ImpactNow: {}, v1.ImpactTerminating: {}, v1.ImpactNextStart: {}}
 	for _, f := range list {
 		count += max(1, int(f.Status.Unlisted))
@@ -61,8 +69,7 @@ func (v faultsView) listText(list []*v1.MountFault, namespace string) string {
 			verdict += fmt.Sprintf(" %s: %s.", part.text, verb.Count(n, "pod"))
 		}
 	}
-	return v.screen.Text(v.screen.Marked("", "✗", terminal.Red, verdict) + v.problemsText() + "\n" + v.tableText(rows) +
-		"\nNext:\n" + v.screen.Hints(v.nextHints(rows), nil))
+	return verdict
 }
 
 // noneText says that no fault is known. It is no good news if a node is not watched.
@@ -123,15 +130,24 @@ const narrowScreen = 80
 
 // tableText has a row for each group and its reason below.
 func (v faultsView) tableText(groups []faultRow) string {
-	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", "VOLUME", "NODE", "SINCE"}}}, Painted: 1, Subject: 3}
+	volumes, volume := "VOLUME", func(f *v1.MountFault) string { return f.Status.Volume }
+	if v.brief {
+		volumes, volume = "CAUSE", func(f *v1.MountFault) string { return cmp.Or(f.Status.Driver, f.Status.Volume) }
+	}
+	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "HURTS", "HEAL", "POD OR DEVICE", volumes, "NODE", "SINCE"}}}, Painted: 1, Subject: 3}
 	for _, r := range groups {
 		first := r.faults[0].Status
 		impact := fault.Impact(first.Impact)
 		table.Rows = append(table.Rows, render.Row{Colour: verb.Colours[impact], Below: v.reasonText(r), Cells: []string{
-			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(),
-			r.commonText(func(f *v1.MountFault) string { return f.Status.Volume }, "volumes"),
+			first.Code, verb.Hurts[impact], healText(r.faults[0]), r.subjectText(), r.commonText(volume, "volumes"),
 			r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"), formatAge(first.Since, v.now),
 		}})
+	}
+	if v.brief { // the names are to fit
+		table.Subject = 2
+		for i, row := range table.Rows {
+			table.Rows[i].Below, table.Rows[i].Cells = "", slices.Delete(row.Cells, 2, 3)
+		}
 	}
 	if v.screen.Width > 0 && v.screen.Width < narrowScreen {
 		for i := range table.Rows {

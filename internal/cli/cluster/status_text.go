@@ -1,0 +1,152 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/printable"
+	"kubediag.org/kubediag/internal/render"
+)
+
+// Bounds of the screen of status: rows of each part, and bytes of a sentence about a policy.
+const (
+	maxCauses    = 6
+	maxWaiting   = 2
+	maxPolicies  = 3
+	maxRepairs   = 3
+	maxHoldBytes = 100
+)
+
+// policyTexts describe a policy that nothing holds.
+var policyTexts = map[v1.RecoveryMode]string{
+	v1.RecoveryAutomatic: "repairs what loses nothing", v1.RecoveryApprove: "repairs after approval", v1.RecoveryPlan: "only plans",
+	v1.RecoveryObserve: "only reports", v1.RecoveryOff: "does not even report",
+}
+
+// statusView writes the report for people, on one screen.
+type statusView struct {
+	faultsView
+
+	report *statusReport
+}
+
+func (v statusView) text() string {
+	return v.screen.Text(v.faultsText() + "\n" + v.waitingText() + "\n" + v.policiesText() + "\n" + v.repairsText())
+}
+
+// faultsText is the verdict, the nodes that are not watched, and a row for each cause.
+func (v statusView) faultsText() string {
+	r, where := v.report, placeText(v.report.Namespace)
+	mark, colour, verdict := "✓", terminal.Green, "No fault is known in "+where+", and every node is watched."
+	switch largest := 0; {
+	case len(r.Causes) > 0:
+		for _, c := range r.Causes {
+			largest = max(largest, c.Faults)
+		}
+		mark, colour, verdict = "✗", terminal.Red, verdictText(r.faults, where)+" One cause."
+		if n := len(r.Causes); n > 1 {
+			verdict = verdictText(r.faults, where) + fmt.Sprintf(" %d causes; the largest has %s.", n, verb.Count(largest, "fault"))
+		}
+	case r.Unknown["causes"] != "":
+		mark, colour, verdict = "!", terminal.Yellow, "It is not known what is broken: "+r.Unknown["causes"]
+	case len(r.Unwatched) > 0:
+		mark, colour, verdict = "!", terminal.Yellow, "No fault is known in "+where+", but that counts only for nodes that are watched."
+	case len(r.Unknown) > 0:
+		mark, colour = "!", terminal.Yellow
+	}
+	text := v.screen.Marked("", mark, colour, verdict) + v.problemsText()
+	if len(r.rows) == 0 {
+		return text
+	}
+	args := []string{"faults", "-A"}
+	if r.Namespace != "" {
+		args[1] = "--namespace=" + r.Namespace
+	}
+	return text + "\n" + v.tableText(r.rows[:min(len(r.rows), maxCauses)]) + v.restText(len(r.rows)-maxCauses, args...)
+}
+
+// restText is the line below a list that says how to see the rest of it.
+func (v statusView) restText(more int, args ...string) string {
+	if more <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("  and %d more: %s\n", more, v.api.commandLine(args...))
+}
+
+// title begins a part of the screen. A right that is missing takes the place of the rest.
+func (v statusView) title(text, unknown, rest string) string {
+	if unknown != "" {
+		return v.screen.Marked("", "!", terminal.Yellow, text+": not known: "+unknown)
+	}
+	return v.screen.Wrap("", text+": "+rest, 2)
+}
+
+func (v statusView) waitingText() string {
+	all, rest := v.report.Waiting, "nothing"
+	if len(all) > 0 {
+		rest = verb.Count(len(all), "plan")
+	}
+	text := v.title("Waits for you", v.report.Unknown["waiting"], rest)
+	var hints []terminal.Hint
+	for _, w := range all[:min(len(all), maxWaiting)] {
+		hints = append(hints, terminal.Hint{Line: w.Command, Purpose: w.Target + ", for " + formatAge(metav1.NewTime(w.Since), v.now)})
+	}
+	return text + v.screen.Hints(hints, nil) + v.restText(len(all)-maxWaiting, "get", "-A")
+}
+
+func (v statusView) policiesText() string {
+	all, rest := v.report.Policies, "no RecoveryPolicy; only the sentinel's mode counts"
+	if len(all) > 0 {
+		held := len(slices.DeleteFunc(slices.Clone(all), func(p statusPolicy) bool { return len(p.Holds) == 0 }))
+		rest = fmt.Sprintf("%s, %d held", verb.Plural(len(all), "policy", "policies"), held)
+	}
+	text := v.title("Allowed now", v.report.Unknown["policies"], rest)
+	for _, p := range all[:min(len(all), maxPolicies)] {
+		state, mark, colour := policyTexts[p.Mode], "-", terminal.Dim
+		if len(p.Holds) > 0 {
+			state, mark, colour = printable.Clip(strings.Join(p.Holds, "; "), maxHoldBytes), "!", terminal.Yellow
+		}
+		text += v.screen.Marked("  ", mark, colour, fmt.Sprintf("%s, mode %s: %s", v.screen.Cut(p.Name, 40), p.Mode, state))
+	}
+	if more := len(all) - maxPolicies; more > 0 {
+		text += fmt.Sprintf("  and %d more: kubectl%s\n", more, strings.TrimPrefix(v.api.commandLine("get", "rp"), Name))
+	}
+	return text
+}
+
+func (v statusView) repairsText() string {
+	all, repaired, failed := v.report.Repairs, 0, 0
+	for _, one := range all {
+		repaired, failed = repaired+one.Repaired, failed+one.Failed
+	}
+	rest := "nothing"
+	if len(all) > 0 {
+		rest = fmt.Sprintf("%s, and %d failed", verb.Count(repaired, "repair"), failed)
+	}
+	text := v.title("Done in the last 12 hours", v.report.Unknown["repairs"], rest)
+	if len(all) == 0 {
+		return text
+	}
+	table := render.Table{Rows: []render.Row{{Cells: []string{"FAULT", "REPAIRED", "FAILED", "LAST", "BY", "WORKLOAD"}}}, Painted: 2, Subject: 5}
+	for _, one := range all[:min(len(all), maxRepairs)] {
+		row := render.Row{Cells: []string{
+			printable.Quoted(one.Code), strconv.Itoa(one.Repaired), strconv.Itoa(one.Failed), formatAge(metav1.NewTime(one.Last), v.now),
+			printable.Quoted(one.Origin), printable.Quoted(one.Subject),
+		}}
+		if one.Failed > 0 {
+			row.Colour = terminal.Red
+		}
+		table.Rows = append(table.Rows, row)
+	}
+	return text + table.Text(v.screen) + v.restText(len(all)-maxRepairs, "get", "-A")
+}
