@@ -90,9 +90,9 @@ func New(d Deps) (*pipeline.Registry, error) {
 	if d.Orphans == nil {
 		d.Orphans = &orphanfault.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	}
-	surplus := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner}
+	surplus, mounts := &mountfaults.Inspector{Kubelet: d.Kubelet, Runner: runner}, &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
 	if d.Lister != nil {
-		surplus.Pods = d.Lister.PodsHere
+		surplus.Pods, mounts.Pods = d.Lister.PodsHere, d.Lister.PodsHere
 	}
 	binds := subpathfault.Sources{Prober: d.Volumes.Prober, Runtime: runtime}
 	p := parts{
@@ -110,10 +110,6 @@ func New(d Deps) (*pipeline.Registry, error) {
 		surplus: &nodemount.Diagnoser{Inspector: surplus}, unstack: &nodemount.Recoverer{Inspector: surplus},
 	}
 	families := p.families(fault.Known())
-	mounts := &links.Inspector{Kubelet: d.Kubelet, Runtime: runtime}
-	if d.Lister != nil {
-		mounts.Pods = d.Lister.PodsHere
-	}
 	all, err := pipeline.NewRegistry(append(p.steps(),
 		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		pipeline.Step{Processor: &auto.Diagnoser{
