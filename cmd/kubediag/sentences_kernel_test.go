@@ -131,6 +131,7 @@ var sentences = []sentence{
 	line(`Took [\d.]+ m?s`, always),
 	// A machine that is busy.
 	line(`kubediag: probe: "ROOT/.*/(?:live|dead|stopped)/mount": .*that is too short for a verdict`, always),
+	line(`Not judged: \d+ more places?: \S*kubediag scan .*-v`, always),
 	line(`Not judged: volume "stopped" of pod "\S+" at "ROOT/.*": it could not be asked.*`, always),
 	// The device.
 	line(`  why        the kernel refuses to open device /dev/loop\d+ \(7:\d+\) exclusively: it is busy`, whoSeesAll),
