@@ -15,7 +15,6 @@ import (
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/mount"
-	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/subprocess"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
@@ -226,10 +225,7 @@ func TestLeavesDoubledMounts(t *testing.T) {
 // share makes the kubelet's root a shared mount.
 func (s *scene) share() {
 	s.Helper()
-	fd, err := mountns.Lookup(0, filepath.Dir(s.source))
-	kerneltest.Must(s.T, err)
-	defer fd.Close()
-	kerneltest.Must(s.T, sys.SetMountPropagation(fd, mount.Shared))
+	kerneltest.Must(s.T, sys.SetPropagation(filepath.Dir(s.source), sys.Shared, false))
 }
 
 // TestUnstacksSharedMounts has mounts that are shared, each in a peer group of its own, as those of a private source are.
