@@ -154,8 +154,12 @@ func (r *Remains) addUsers() {
 		if err != nil || len(at[inode]) == 0 {
 			return nil, err
 		}
+		fds, _, err := sys.FirstDescriptors(dir) // a process may have a million
+		if err != nil {
+			return nil, err
+		}
 		for _, place := range at[inode] {
-			if way, at := usedBelow(dir, r.Places[place].Mount.Point, step); way != "" {
+			if way, at := usedBelow(dir, r.Places[place].Mount.Point, fds, step); way != "" {
 				group, _ := sys.ReadProc(dir+"/cgroup", nil) // none: in no container that is known
 				by := Process{PID: pid, Uses: way, Path: at}
 				by.fill(string(group))
@@ -172,16 +176,13 @@ func (r *Remains) addUsers() {
 	})
 }
 
-// usedBelow returns the way in which a process uses a path or one below, by the links of its directory in /proc; empty: it does not.
-func usedBelow(dir, point string, step func()) (way, at string) {
+// usedBelow returns the way in which a process uses a path or one below, by the links of its directory in /proc; empty: it does not. fds are its
+// descriptors, as far as they are listed.
+func usedBelow(dir, point string, fds []int, step func()) (way, at string) {
 	for _, link := range []struct{ name, way string }{{"cwd", "its working directory there"}, {"root", "its root directory there"}, {"exe", "its program there"}} {
 		if target, err := sys.ReadlinkProc(dir + "/" + link.name); err == nil && mountinfo.Within(point, target) {
 			return link.way, target
 		}
-	}
-	fds, err := sys.ProcNumbers(dir + "/fd")
-	if err != nil {
-		return "", ""
 	}
 	for _, fd := range fds {
 		step()
