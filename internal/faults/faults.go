@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The kubediag Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults converts the mounts of the node into those that plans and findings hold, and back. All families of
-// faults use it; it knows none of them.
+// Package faults converts the mounts of the node into those that plans and findings hold, and back, and hands on how a change went that
+// another process made. All families of faults use it; it knows none of them.
 package faults
 
 import (

@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"kubediag.org/kubediag/internal/faults"
 	"kubediag.org/kubediag/internal/linux/blockdev"
 	"kubediag.org/kubediag/internal/linux/calls"
 	"kubediag.org/kubediag/internal/linux/mount"
@@ -37,29 +37,12 @@ type unmountOrder struct {
 	Mount  mount.ID
 }
 
-// unmountResult is how it went.
-type unmountResult struct {
-	Text  string // the error; empty: none
-	Cause int    // which of the causes it is; -1: none of them
-	// Calls are the changing calls of the process.
-	Calls []calls.Call
-}
-
 // unmountCauses are the errors that callers of Unmount distinguish.
 var unmountCauses = []error{mount.ErrNotMounted, mountns.ErrGone, mount.ErrBusy, mount.ErrChanged, ErrNotRemovable, sys.EINVAL}
 
-// unmountError is an error of the process that has done it.
-type unmountError struct {
-	text  string
-	cause error
-}
-
-func (e *unmountError) Error() string { return e.text }
-func (e *unmountError) Unwrap() error { return e.cause }
-
 // runUnmount has the unmount done. owner is held to account where the process cannot end.
 func (i *Inspector) runUnmount(ctx context.Context, r unmountOrder, owner string) error {
-	var answer *unmountResult
+	var answer *faults.Outcome
 	err := cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: r, Deadline: unmountDeadline, Owner: owner,
 		Waits: []string{"device " + blockdev.Number{Major: r.Mount.Major, Minor: r.Mount.Minor}.String()},
@@ -79,12 +62,8 @@ func (i *Inspector) runUnmount(ctx context.Context, r unmountOrder, owner string
 		return fmt.Errorf("unmount %q in mount namespace %s: %w", r.Mount.Point, r.Holder, err)
 	case answer == nil:
 		return fmt.Errorf("unmount %q in mount namespace %s: the helper process returned no result", r.Mount.Point, r.Holder)
-	case answer.Text == "":
-		return nil
-	case answer.Cause < 0:
-		return errors.New(answer.Text)
 	}
-	return &unmountError{text: answer.Text, cause: unmountCauses[answer.Cause]}
+	return answer.Err(unmountCauses)
 }
 
 // runUnmountJob is the job. Its process is in the namespace of its parent.
@@ -96,11 +75,7 @@ func runUnmountJob(ctx context.Context, in []byte, emit func(v any) error) error
 	log := &calls.Log{}
 	ctx = calls.With(ctx, log)
 	err := r.Holder.Do(func() error { return mount.Unmount(ctx, r.Mount, mount.Options{Check: r.checkState, Foreign: true}) })
-	if err == nil {
-		return emit(unmountResult{Calls: log.All()})
-	}
-	cause := slices.IndexFunc(unmountCauses, func(target error) bool { return errors.Is(err, target) })
-	return emit(unmountResult{Text: err.Error(), Cause: cause, Calls: log.All()})
+	return emit(faults.OutcomeOf(err, log, unmountCauses))
 }
 
 // checkState repeats what the mount tables say, from inside of the holder's namespace.

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -35,14 +34,6 @@ type unmountOrder struct {
 	// Kubelet is the kubelet's mount namespace: the process enters no other.
 	Kubelet mountns.Namespace
 	Mount   mount.ID
-}
-
-// unmountResult is how it went.
-type unmountResult struct {
-	Text  string // the error; empty: none
-	Cause int    // the index of the error in unmountCauses; -1: none of them
-	// Calls are the changing calls of the process.
-	Calls []calls.Call
 }
 
 // unmountCauses are the errors that callers of Unmount distinguish.
@@ -72,7 +63,7 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 	case ns.Inode != want.Namespace:
 		return fmt.Errorf("%w: the kubelet is in another mount namespace by now", ErrNotRemovable)
 	}
-	var answer *unmountResult
+	var answer *faults.Outcome
 	err = cmp.Or(i.Runner, &subprocess.Runner{}).Run(ctx, subprocess.Options{
 		Job: Job.Name, Input: unmountOrder{ns, id}, Deadline: unmountDeadline, Owner: "mounts of the node", Waits: []string{want.Device},
 		Each: func(text json.RawMessage) error { return json.Unmarshal(text, &answer) },
@@ -86,24 +77,9 @@ func (i *Inspector) Unmount(ctx context.Context, want fault.Mount) error {
 		return fmt.Errorf("unmount %q: %w", want.Point, log.Did("wait4", "the process that unmounts "+want.Point, err))
 	case answer == nil:
 		return fmt.Errorf("unmount %q: the helper process returned no result", want.Point)
-	case answer.Text == "":
-		return nil
-	case answer.Cause < 0:
-		return errors.New(answer.Text)
 	}
-	return &unmountError{answer.Text, unmountCauses[answer.Cause]}
+	return answer.Err(unmountCauses)
 }
-
-// unmountError is an error of the process that has done it.
-type unmountError struct {
-	text  string
-	cause error
-}
-
-func (e *unmountError) Error() string { return e.text }
-
-// Unwrap returns the error that callers compare with.
-func (e *unmountError) Unwrap() error { return e.cause }
 
 // runUnmount is the job. Its process is in the namespace of its parent.
 func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
@@ -124,11 +100,7 @@ func runUnmount(ctx context.Context, in []byte, emit func(v any) error) error {
 		}
 		return err
 	})
-	if err == nil {
-		return emit(unmountResult{Calls: log.All()})
-	}
-	cause := slices.IndexFunc(unmountCauses, func(target error) bool { return errors.Is(err, target) })
-	return emit(unmountResult{Text: err.Error(), Cause: cause, Calls: log.All()})
+	return emit(faults.OutcomeOf(err, log, unmountCauses))
 }
 
 // expectEqualBeneath makes sure that the mount equals the one beneath it, so that nothing changes for those who look up its place.
