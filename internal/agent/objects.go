@@ -22,15 +22,15 @@ import (
 // objectTimeout bounds the time of one request for an object. A caller with several requests bounds all of them by its context.
 const objectTimeout = 2 * time.Second
 
-// The objects below are read by name. Each is nil if the API server has none of that name. An error says that it is not known: such an
-// object refines a finding, or allows a repair, and no fault is found or missed without it.
+// Each method reads one object by its name, and returns nil if the API server has no such object. An error means that the object is not
+// known. An object refines a finding or allows a repair; no fault is found or missed without it.
 
 // PersistentVolume reads one by its name.
 func (p *nodePods) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	return readObject(ctx, p.live, name, &corev1.PersistentVolume{})
 }
 
-// VolumeAttachment reads that of a CSI volume to this node. The name is the one that Kubernetes computes.
+// VolumeAttachment reads that of a CSI volume to this node. Its name is a digest of handle, driver and node, as Kubernetes computes it.
 func (p *nodePods) VolumeAttachment(ctx context.Context, driver, handle string) (*storagev1.VolumeAttachment, error) {
 	return readObject(ctx, p.live, fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+p.node))), &storagev1.VolumeAttachment{})
 }

@@ -269,7 +269,7 @@ const pathTimeout = 3 * time.Second
 // namedDevice is a device, and how it was named.
 type namedDevice struct {
 	device blockdev.Device
-	// mount is the one that a path lies on. It is empty if the device itself was named.
+	// mount has the path that was named. It is empty if the device itself was named.
 	mount mountinfo.Mount
 }
 

@@ -92,7 +92,7 @@ type activeFileSystem struct {
 // useHolder is one thing that uses a device.
 type useHolder struct {
 	Kind string `json:"kind"`
-	// MountNamespace is an inode number; 0 if the holder neither is a mount nor has its file by one that is known.
+	// MountNamespace is an inode number. It is 0 if the holder is no mount, and the mount of its file is not known.
 	MountNamespace uint64 `json:"mountNamespace"`
 	// PIDs is never null. Command is what the first of them calls itself.
 	PIDs    []int  `json:"pids"`

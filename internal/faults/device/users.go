@@ -55,7 +55,7 @@ func (c *Usage) Blockers() []HolderInfo {
 }
 
 // unmountedWith lists the mounts, by their numbers, that the kernel unmounts with m or not at all: m itself, and those on the
-// same directory of each mount that receives from the one that m lies on.
+// same directory of each mount that receives from the parent of m.
 func (n *inspection) unmountedWith(usage *Usage, m mountinfo.Mount) []int {
 	together := []int{m.ID}
 	parent, ok := n.table.ByID(m.Parent)

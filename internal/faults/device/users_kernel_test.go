@@ -61,7 +61,7 @@ func TestBlockersAreWhyTheKernelRefuses(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		use  func(t *testing.T, volume, bind string)
-		kind devholder.Kind // of the one that blocks; empty: none does
+		kind devholder.Kind // of the holder that blocks; empty: no holder does
 	}{
 		"no user":           {func(*testing.T, string, string) {}, ""},
 		"file":              {inNamespace("file"), devholder.OpenFile},
