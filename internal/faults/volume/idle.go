@@ -24,8 +24,8 @@ const (
 	// samplesPerSilence is how often the requests that wait are counted in that time.
 	samplesPerSilence = 30
 	// questionLead is how much longer than the silence a question is left unanswered: it must still wait when the
-	// connection is aborted, and has to be asked first.
-	questionLead = 5 * time.Second
+	// connection is aborted, has to be asked first, and the silence begins again whenever fewer requests wait.
+	questionLead = 30 * time.Second
 )
 
 // idleMonitor watches whether a connection stays silent.
@@ -39,6 +39,7 @@ type idleMonitor struct {
 	questionAsked                    bool
 	waitingSince                     time.Time
 	firstCount, highestCount, counts int
+	becameFewer                      string // how, the last time; empty if they never did
 }
 
 // abortWhenIdle has a process ask the mount, waits for as long as the connection must have been silent, and calls act
@@ -122,15 +123,16 @@ func (m *idleMonitor) questionAnswered(answer probe.Answer) (done fault.Applied,
 	case answer.State == probe.Disconnected:
 		return fault.AlreadySo("was aborted already, or its daemon has ended: " + errorText(answer)), nil
 	case answer.State == probe.Hung && !m.waitingSince.IsZero():
-		return fault.Applied{}, m.restartSilence(m.waitingSince, "to ask another question")
+		return fault.Applied{}, m.notSilent(m.waitingSince, cmp.Or(m.becameFewer, "it answered, and another question waits"))
 	case answer.State == probe.Hung || answer.State == probe.NotProbed:
 		return fault.Applied{}, fmt.Errorf("%w: could not find out whether the connection is silent: %q", ErrRefused, answer.Evidence)
 	}
-	return fault.Applied{}, m.restartSilence(time.Now(), describeAnswer(answer))
+	return fault.Applied{}, m.notSilent(time.Now(), "it answered: "+describeAnswer(answer))
 }
 
-// countRequests counts the requests that wait, once a question does. They do not become fewer while nothing is
-// answered.
+// countRequests counts the requests that wait, once a question does. They become fewer if one is answered, and if a
+// process that asked is killed: the kernel takes back a request that the daemon has not read (request_wait_answer in
+// fs/fuse/dev.c). Both look the same, so the silence begins again.
 func (m *idleMonitor) countRequests() error {
 	n, err := m.waitingRequests()
 	switch {
@@ -138,29 +140,40 @@ func (m *idleMonitor) countRequests() error {
 		return err
 	case !m.questionAsked || m.counts == 0 && n == 0: // what waits has not got to the connection yet
 		return nil
+	case n == 0: // the question itself waits no more
+		return m.notSilent(time.Now(), fewer(m.firstCount, n))
 	case m.counts == 0:
 		m.waitingSince, m.firstCount, m.highestCount = time.Now(), n, n
 	case n < m.firstCount:
-		return m.restartSilence(time.Now(), fmt.Sprintf("%d requests waited, and %d do now", m.firstCount, n))
+		m.becameFewer = fewer(m.firstCount, n)
+		m.waitingSince, m.firstCount, m.highestCount, m.counts = time.Now(), n, n, 0
 	}
 	m.highestCount = max(m.highestCount, n)
 	m.counts++
 	return nil
 }
 
+func fewer(before, now int) string {
+	return fmt.Sprintf("%d requests waited, and %d do now: one was answered, or its process was killed", before, now)
+}
+
 // checkLastTime counts for the last time.
 func (m *idleMonitor) checkLastTime() error {
+	began := m.waitingSince
 	if err := m.countRequests(); err != nil {
 		return err
 	}
+	if m.waitingSince != began {
+		return m.notSilent(time.Now(), m.becameFewer)
+	}
 	if len(m.answerChannel)+len(m.questionWaits) > 0 {
-		return m.restartSilence(time.Now(), "at the last moment")
+		return m.notSilent(time.Now(), "it answered at the last moment")
 	}
 	return nil
 }
 
-func (m *idleMonitor) restartSilence(at time.Time, how string) error {
-	return fmt.Errorf("%w: the connection answered again after %s: %s", ErrRefused, at.Sub(m.startTime).Round(100*time.Millisecond), how)
+func (m *idleMonitor) notSilent(at time.Time, how string) error {
+	return fmt.Errorf("%w: the connection did not stay silent: after %s, %s", ErrRefused, at.Sub(m.startTime).Round(100*time.Millisecond), how)
 }
 
 func (m *idleMonitor) String() string {

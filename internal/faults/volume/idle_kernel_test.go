@@ -50,17 +50,17 @@ func (s *stoppedServer) signalServer(t *testing.T, name string) {
 	must(t, exec.Command("kill", "-"+name, strconv.Itoa(s.server.PID)).Run())
 }
 
-// awaitRequest returns once a request waits.
-func (s *stoppedServer) awaitRequest(t *testing.T) {
+// awaitRequests returns once that many requests wait.
+func (s *stoppedServer) awaitRequests(t *testing.T, count int) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c, err := s.control.Connection(s.mount.Minor)
 		must(t, err)
-		if c.Waiting > 0 {
+		if c.Waiting >= count {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody asks")
+			t.Fatalf("%d requests wait, want %d", c.Waiting, count)
 		}
 	}
 }
@@ -93,9 +93,9 @@ func (s *stoppedServer) resumeServer(t *testing.T) {
 func TestAServerThatGoesOn(t *testing.T) {
 	s := startStopped(t)
 	out := s.startAbort(t.Context(), time.Hour)
-	s.awaitRequest(t)
+	s.awaitRequests(t, 1)
 	s.resumeServer(t)
-	if o := <-out; !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "answered again after ") {
+	if o := <-out; !errors.Is(o.err, ErrRefused) || !strings.Contains(o.err.Error(), "did not stay silent: after ") {
 		t.Errorf("%q, %v, want that it is refused", o.Message, o.err)
 	}
 	s.resumeServer(t)
@@ -117,12 +117,34 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	}
 }
 
+// TestKilledProcessDelaysAbort: a request that is taken back looks like an answer. The silence begins again then.
+func TestKilledProcessDelaysAbort(t *testing.T) {
+	const silence = 2 * time.Second
+	s := startStopped(t)
+	other := exec.Command("stat", filepath.Join(s.dir, "dir"))
+	must(t, other.Start())
+	s.awaitRequests(t, 1)
+	out := s.startAbort(t.Context(), silence)
+	s.awaitRequests(t, 2)
+	killed := time.Now()
+	must(t, other.Process.Kill())
+	if err := other.Wait(); err == nil {
+		t.Error("stat ended with success, want that it is killed")
+	}
+	if o := <-out; o.err != nil || !strings.Contains(o.Message, "one question was not answered for ") {
+		t.Fatalf("%q, %v, want that it is aborted", o.Message, o.err)
+	}
+	if took := time.Since(killed); took < silence {
+		t.Errorf("aborted %s after a request was taken back, want %s", took, silence)
+	}
+}
+
 // TestAnAbortThatIsCalledOff leaves the connection as it is.
 func TestAnAbortThatIsCalledOff(t *testing.T) {
 	s := startStopped(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	out := s.startAbort(ctx, time.Hour)
-	s.awaitRequest(t)
+	s.awaitRequests(t, 1)
 	cancel()
 	if o := <-out; !errors.Is(o.err, context.Canceled) {
 		t.Errorf("%q, %v, want that it is called off", o.Message, o.err)
@@ -166,7 +188,7 @@ func TestAbortOfWhatHasGoneMeanwhile(t *testing.T) {
 func TestAServerThatEnds(t *testing.T) {
 	s := startStopped(t)
 	out := s.startAbort(t.Context(), time.Hour)
-	s.awaitRequest(t)
+	s.awaitRequests(t, 1)
 	s.server.Kill()
 	if o := <-out; o.err != nil || !o.Already {
 		t.Errorf("%q, %v, want that there is nothing to do", o.Message, o.err)

@@ -25,8 +25,8 @@ func TestRequestsThatWait(t *testing.T) {
 		"the same":            {[]int{3, 3, 3}, nil, nil, "each of the 3 times that they were counted, 3 to 3 requests"},
 		"more and more":       {[]int{1, 5, 1, 9}, nil, nil, "1 to 9 requests"},
 		"none at first":       {[]int{0, 0, 2, 2}, nil, nil, "each of the 2 times that they were counted, 2 to 2 requests"},
-		"one was answered":    {[]int{3, 4, 2}, nil, ErrRefused, "answered again after 12s: 3 requests waited, and 2 do now"},
-		"all were answered":   {[]int{1, 0}, nil, ErrRefused, "1 requests waited, and 0 do now"},
+		"one ended":           {[]int{3, 4, 2, 2, 3}, nil, nil, "each of the 3 times that they were counted, 2 to 3 requests"},
+		"all were answered":   {[]int{1, 0}, nil, ErrRefused, "did not stay silent: after 12s, 1 requests waited, and 0 do now"},
 		"they cannot be read": {[]int{1}, lost, lost, "lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestLastCountBeforeAbort(t *testing.T) {
 func TestAnswersWhileItIsWaited(t *testing.T) {
 	t.Parallel()
 	for state, says := range map[probe.State]string{
-		probe.Alive: "answered again", probe.Stale: "answered again",
+		probe.Alive: "it answered: ", probe.Stale: "it answered: ",
 		probe.Hung: "could not find out", probe.NotProbed: "could not find out",
 	} {
 		s := &idleMonitor{startTime: time.Now()}
