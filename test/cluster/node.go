@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,17 +39,18 @@ func (c *Cluster) startNode(ctx context.Context, bin map[string]string) error {
 	})
 }
 
-// maxKubeletStarts is how often a kubelet is started that ends because the mount table changes all the time. On a node, systemd does that.
-const maxKubeletStarts = 5
+// maxKubeletStart is for how long a kubelet is started again that ends because the mount table changes all the time. On a node, systemd
+// does that without end. A start takes about a second until then.
+const maxKubeletStart = 5 * time.Minute
 
 // keepKubelet starts the kubelet, again if it ends because of others' mounts before it is ready.
 func (c *Cluster) keepKubelet(start, ready func() error) error {
-	for try := 1; ; try++ {
+	for began := time.Now(); ; {
 		if err := start(); err != nil {
 			return err
 		}
 		err := ready()
-		if err == nil || try == maxKubeletStarts || !c.metMounts() {
+		if err == nil || time.Since(began) > maxKubeletStart || !c.metMounts() {
 			return err
 		}
 		c.end(c.kubelet)
