@@ -30,14 +30,15 @@ type Inspector interface {
 
 // Scope narrows a look. The zero value is the whole node.
 type Scope struct {
-	PodUID string
+	// PodUIDs are the pods that are looked at; empty: all.
+	PodUIDs []string
 	// Volume is the kubelet's name of a volume.
 	Volume string
 }
 
 // Includes reports whether a volume of a pod is to be looked at.
 func (s Scope) Includes(podUID, volume string) bool {
-	return (s.PodUID == "" || s.PodUID == podUID) && (s.Volume == "" || s.Volume == volume)
+	return (len(s.PodUIDs) == 0 || slices.Contains(s.PodUIDs, podUID)) && (s.Volume == "" || s.Volume == volume)
 }
 
 // Survey is the result of a look, or of several.

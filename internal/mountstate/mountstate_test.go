@@ -22,10 +22,10 @@ func TestScope(t *testing.T) {
 		want  [3]bool // pod a volume v, pod a volume w, pod b volume v
 	}{
 		"node":             {Scope{}, [3]bool{true, true, true}},
-		"pod":              {Scope{PodUID: "a"}, [3]bool{true, true, false}},
+		"pod":              {Scope{PodUIDs: []string{"a"}}, [3]bool{true, true, false}},
 		"volume":           {Scope{Volume: "v"}, [3]bool{true, false, true}},
-		"volume of a pod":  {Scope{PodUID: "a", Volume: "v"}, [3]bool{true, false, false}},
-		"neither of these": {Scope{PodUID: "c"}, [3]bool{}},
+		"volume of a pod":  {Scope{PodUIDs: []string{"a"}, Volume: "v"}, [3]bool{true, false, false}},
+		"neither of these": {Scope{PodUIDs: []string{"c"}}, [3]bool{}},
 	} {
 		if got := [3]bool{tc.scope.Includes("a", "v"), tc.scope.Includes("a", "w"), tc.scope.Includes("b", "v")}; got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

@@ -36,8 +36,8 @@ func (l *recordedVolumes) Inspect(ctx context.Context, s mountstate.Scope) (*vol
 	return survey, err
 }
 
-func (l *recordedVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
-	apply := l.Volumes.Open()
+func (l *recordedVolumes) Open(podUIDs ...string) func(context.Context, fault.Action) (fault.Applied, error) {
+	apply := l.Volumes.Open(podUIDs...)
 	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
 		l.steps <- a.Mount.Point
 		return apply(ctx, a)

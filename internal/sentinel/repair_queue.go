@@ -12,11 +12,12 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 )
 
-// maxRepairs is how many repairs of one pod are made in a row. They share one inspection, which covers the whole pod.
+// maxRepairs is how many repairs are made in a row. They share one inspection before and one after, of all their pods:
+// it reads the mount table of the node, which is long on a busy one, whether it covers one pod or several.
 const maxRepairs = 16
 
-// repairQueue holds the planned repairs. Pods take turns, and the order continues after a new plan. A pod with a
-// thousand broken mounts delays no other.
+// repairQueue holds the planned repairs. Pods take turns, one repair each, and the order continues after a new plan. A
+// pod with a thousand broken mounts delays no other.
 type repairQueue struct {
 	actions map[string][]fault.Action // by the UID of the pod
 	lastPod string                    // the UID of the pod that had the last turn
@@ -32,34 +33,34 @@ func (q *repairQueue) plan(actions []fault.Action) {
 
 func (q *repairQueue) empty() bool { return len(q.actions) == 0 }
 
-// next removes and returns a batch of repairs of the next pod.
-func (q *repairQueue) next() []fault.Action {
+// next removes and returns a batch of repairs.
+func (q *repairQueue) next() (batch []fault.Action) {
 	pods := slices.Sorted(maps.Keys(q.actions))
 	at, found := slices.BinarySearch(pods, q.lastPod)
 	if found {
 		at++
 	}
-	q.lastPod = pods[at%len(pods)]
-	all := q.actions[q.lastPod]
-	batch := all[:min(len(all), maxRepairs)]
-	q.setRemaining(all[len(batch):])
+	for ; len(batch) < maxRepairs && !q.empty(); at++ {
+		uid := pods[at%len(pods)]
+		if all := q.actions[uid]; len(all) > 0 {
+			batch, q.lastPod = append(batch, all[0]), uid
+			if q.actions[uid] = all[1:]; len(all) == 1 {
+				delete(q.actions, uid)
+			}
+		}
+	}
 	return batch
 }
 
-// setRemaining sets the repairs that remain for the pod of the last turn.
-func (q *repairQueue) setRemaining(remaining []fault.Action) {
-	if q.actions[q.lastPod] = remaining; len(remaining) == 0 {
-		delete(q.actions, q.lastPod)
+// putBack returns repairs of the last batch that were not tried, in the order of the batch.
+func (q *repairQueue) putBack(actions []fault.Action) {
+	for _, a := range slices.Backward(actions) {
+		q.actions[a.Pod.UID] = slices.Insert(q.actions[a.Pod.UID], 0, a)
 	}
 }
 
-// putBack returns repairs of the last batch that were not tried.
-func (q *repairQueue) putBack(actions []fault.Action) {
-	q.setRemaining(append(slices.Clone(actions), q.actions[q.lastPod]...))
-}
-
-// dropPod drops the repairs of the pod of the last turn. The next scan plans them again.
-func (q *repairQueue) dropPod() { q.setRemaining(nil) }
+// dropPod drops the repairs of a pod. The next scan plans them again.
+func (q *repairQueue) dropPod(uid string) { delete(q.actions, uid) }
 
 func isEnding(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed

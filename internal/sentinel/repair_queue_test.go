@@ -6,7 +6,7 @@ package sentinel
 import (
 	"context"
 	"fmt"
-	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,30 +73,73 @@ func TestPodsShareRepairTime(t *testing.T) {
 
 func TestRepairQueue(t *testing.T) {
 	t.Parallel()
-	actionOf := func(pod string) fault.Action { return fault.Action{Pod: &fault.Pod{UID: pod}} }
-	actions := append(slices.Repeat([]fault.Action{actionOf("b")}, 40), actionOf("a"), actionOf("c"))
+	plan := func(of string) (actions []fault.Action) {
+		for i, uid := range of {
+			actions = append(actions, fault.Action{Pod: &fault.Pod{UID: string(uid)}, Target: fmt.Sprint(string(uid), i)})
+		}
+		return actions
+	}
 	var queue repairQueue
-	queue.plan(actions)
-	got := ""
+	queue.plan(plan(strings.Repeat("b", 40) + "ac"))
+	got, tried := "", map[string]bool{}
 	for round := 0; !queue.empty(); round++ {
 		batch := queue.next()
-		got += fmt.Sprintf("%s%d ", batch[0].Pod.UID, len(batch))
+		for _, a := range batch {
+			got += a.Pod.UID
+			tried[a.Target] = true
+		}
+		got += " "
 		if round == 1 {
 			queue.putBack(batch[10:]) // no time was left for these
-		}
-		if round == 3 {
-			queue.plan(actions[:40]) // a new plan does not change the turn
+			if next := queue.actions["b"]; next[0].Target != batch[10].Target || next[6].Target == batch[15].Target {
+				t.Errorf("after these were put back: %+v", next)
+			}
 		}
 	}
-	if want := "a1 b16 c1 b16 b16 b16 b8 "; got != want {
-		t.Errorf("batches %s, want %s", got, want)
+	b := func(n int) string { return strings.Repeat("b", n) }
+	if want := "abc" + b(13) + " " + b(16) + " " + b(16) + " "; got != want || len(tried) != 42 {
+		t.Errorf("batches %s, %d in all, want %s and 42", got, len(tried), want)
 	}
-	queue.plan(actions)
-	queue.lastPod = "a"
-	queue.next()
-	queue.dropPod()
-	if next := queue.next(); next[0].Pod.UID != "c" || len(queue.actions) != 1 {
-		t.Errorf("after a failure of b, %q has its turn, and %d pods wait", next[0].Pod.UID, len(queue.actions))
+	queue.plan(plan("bbac"))
+	queue.lastPod = "a" // a new plan does not change the turn
+	if batch := queue.next(); len(batch) != 4 || batch[0].Pod.UID != "b" || batch[1].Pod.UID != "c" || batch[2].Pod.UID != "a" {
+		t.Errorf("batch %+v, want b, c, a, b", batch)
+	}
+	queue.plan(plan("bbac"))
+	queue.dropPod("b")
+	if batch := queue.next(); len(batch) != 2 || !queue.empty() {
+		t.Errorf("after a failure of b: %+v", batch)
+	}
+}
+
+// TestPodsShareLooks: a daemon took the volumes of ten pods with it. They are repaired with one look before and one after, and the
+// failure of one pod holds up that pod alone.
+func TestPodsShareLooks(t *testing.T) {
+	t.Parallel()
+	const many = 10
+	d := newDeadVolumes(2 * many)
+	for i, v := range d.volumes {
+		v.Evidence.Pod.UID = fmt.Sprint("pod-", i%many)
+	}
+	d.repair = func(a fault.Action) error {
+		if a.Pod.UID == "pod-3" {
+			if d.applied["/3"]+d.applied["/13"] > 1 && len(d.looks) == 1 {
+				t.Error("a second repair of the pod was tried before a look")
+			}
+			return volume.ErrHung
+		}
+		d.remove(a, d.volumes)
+		return nil
+	}
+	w := d.watcher()
+	if err := w.scan(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.looks) < 2 || len(d.looks[0]) != many || len(d.looks[1]) != maxRepairs-2 {
+		t.Errorf("looks %q, want one at %d pods, and one at %d repairs", d.looks, many, maxRepairs-2)
+	}
+	if len(d.volumes) != 2 {
+		t.Errorf("%d volumes are left after the repairs %v, want those of the pod that fails", len(d.volumes), d.applied)
 	}
 }
 

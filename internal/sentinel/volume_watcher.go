@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ import (
 type Volumes interface {
 	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
-	Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
+	Open(podUIDs ...string) (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 
@@ -240,8 +241,7 @@ func (w *volumeWatcher) scan(ctx context.Context) error {
 	return nil
 }
 
-// planRepairs plans all repairs that lose nothing. It leaves the volumes of an ending pod to the kubelet, which
-// unmounts them.
+// planRepairs plans all repairs that lose nothing. The volumes of an ending pod are the kubelet's to unmount.
 func (w *volumeWatcher) planRepairs(ctx context.Context, broken []*volume.Health) {
 	var all []fault.Action
 	for _, v := range broken {
@@ -278,28 +278,30 @@ func (w *volumeWatcher) repairNext(ctx context.Context) (repaired bool) {
 	return repaired
 }
 
-// repairBatch makes repairs of one pod until deadline, and reports whether one succeeded. If the guard refuses one, the next scan plans
-// that again.
+// repairBatch makes repairs until deadline, and reports whether one succeeded. If the guard refuses one, the next scan plans that again.
 func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, deadline time.Time) (repaired bool) {
-	a, pod := attempt{Sentinel: w.Sentinel}, w.Pods.PodByUID(batch[0].Pod.UID)
+	a, pods := attempt{Sentinel: w.Sentinel}, map[string]bool{}
 	for _, action := range batch {
+		pod := w.Pods.PodByUID(action.Pod.UID)
 		if f, known := w.present[action.Key()]; known && pod != nil && w.mayRepair(action, pod) {
-			a.repairs = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod})
+			a.repairs, pods[action.Pod.UID] = append(a.repairs, &Repair{Fault: f, Action: action, pod: pod}), true
 		}
 	}
 	if len(a.repairs) == 0 {
 		return false
 	}
-	onVolume, failed, late := w.Volumes.Open(), false, []fault.Action(nil)
+	onVolume, failed, late := w.Volumes.Open(slices.Sorted(maps.Keys(pods))...), map[string]bool{}, []fault.Action(nil)
 	a.apply = func(ctx context.Context, i int) (fault.Applied, error) {
 		w.heartbeat()
 		done, err := onVolume(ctx, a.repairs[i].Action)
-		failed = failed || err != nil && !isRefused(err)
+		if err != nil && !isRefused(err) {
+			failed[a.repairs[i].Action.Pod.UID] = true
+		}
 		return done, err
 	}
 	a.hold = func(action fault.Action) string {
 		switch {
-		case failed: // the others might wait for the same file system, so that a scan comes first
+		case failed[action.Pod.UID]: // the others might wait for the same file system, so that a scan comes first
 			return "another repair of the pod has failed"
 		case !time.Now().Before(deadline):
 			late = append(late, action)
@@ -311,7 +313,7 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 	w.heartbeat()
 	if err := a.run(ctx); err != nil {
 		w.Observer.Trouble(err)
-		failed = true
+		maps.Copy(failed, pods)
 	}
 	for _, r := range a.repairs {
 		if r.Ended.IsZero() {
@@ -328,10 +330,9 @@ func (w *volumeWatcher) repairBatch(ctx context.Context, batch []fault.Action, d
 		backoff.failed(time.Now())
 		w.scanDue = true
 	}
-	if failed {
-		w.repairs.dropPod()
-	} else {
-		w.repairs.putBack(late)
+	w.repairs.putBack(late)
+	for uid := range failed {
+		w.repairs.dropPod(uid)
 	}
 	return repaired
 }

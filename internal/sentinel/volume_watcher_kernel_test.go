@@ -164,7 +164,7 @@ type failingVolumes struct {
 	applied chan time.Time
 }
 
-func (f *failingVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+func (f *failingVolumes) Open(...string) func(context.Context, fault.Action) (fault.Applied, error) {
 	return func(context.Context, fault.Action) (fault.Applied, error) {
 		f.applied <- time.Now()
 		return fault.Applied{}, errors.New("no luck")

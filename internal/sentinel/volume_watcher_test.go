@@ -30,6 +30,7 @@ type deadVolumes struct {
 	volumes     []*volume.Health
 	repair      func(a fault.Action) error
 	applied     map[string]int // by mount point
+	looks       [][]string     // the pods of each look before or after repairs
 	applyResult fault.Applied  // the result of each repair
 	pod         corev1.Pod
 
@@ -57,7 +58,8 @@ func (d *deadVolumes) Plan(_ context.Context, v *volume.Health, _ volume.PlanOpt
 	return []fault.Action{a}, nil, nil
 }
 
-func (d *deadVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+func (d *deadVolumes) Open(podUIDs ...string) func(context.Context, fault.Action) (fault.Applied, error) {
+	d.looks = append(d.looks, podUIDs)
 	return func(_ context.Context, a fault.Action) (fault.Applied, error) {
 		d.applied[a.Mount.Point]++
 		err := d.repair(a)
@@ -66,6 +68,11 @@ func (d *deadVolumes) Open() func(context.Context, fault.Action) (fault.Applied,
 }
 
 func (d *deadVolumes) Verify(_ context.Context, actions []fault.Action) (volume.Proof, error) {
+	var uids []string
+	for _, a := range actions {
+		uids = append(uids, a.Pod.UID)
+	}
+	d.looks = append(d.looks, uids)
 	return volume.Proof{Healed: true, Evidence: make([]string, len(actions))}, nil
 }
 
@@ -206,8 +213,8 @@ func (v rewordedVolumes) Plan(ctx context.Context, of *volume.Health, o volume.P
 	return actions, nil, err
 }
 
-func (v rewordedVolumes) Open() func(context.Context, fault.Action) (fault.Applied, error) {
-	apply := v.Volumes.Open()
+func (v rewordedVolumes) Open(podUIDs ...string) func(context.Context, fault.Action) (fault.Applied, error) {
+	apply := v.Volumes.Open(podUIDs...)
 	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
 		done, err := apply(ctx, a)
 		return processortest.RewordApplied(done), err

@@ -85,7 +85,7 @@ func (s *linkScene) unknown(t *testing.T, specs bool, scope mountstate.Scope) ma
 func TestVolumesThatAreNotThere(t *testing.T) {
 	const notMounted, noDirectory = "nothing is mounted there, though a pod that runs wants a volume there", "the directory of the volume is not there, though its pod runs"
 	s := newLinkScene(t)
-	own, other := mountstate.Scope{PodUID: string(s.pod.UID)}, mountstate.Scope{PodUID: "another"}
+	own, other := mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}}, mountstate.Scope{PodUIDs: []string{"another"}}
 	check := func(when string, want, bySpec map[string]string) {
 		t.Helper()
 		for name, got := range map[string]map[string]string{

@@ -41,7 +41,7 @@ func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstat
 		return sum, err
 	}
 	inScope := func(source mountstate.PodSource) bool {
-		return s.PodUID == "" || source.UID == s.PodUID || source.Spec != nil && string(source.Spec.UID) == s.PodUID
+		return s.Includes(source.UID, s.Volume) || source.Spec != nil && s.Includes(string(source.Spec.UID), s.Volume)
 	}
 	n, err := i.read(ctx, node, inScope)
 	if err != nil {
@@ -57,7 +57,7 @@ func (i *Inspector) Look(ctx context.Context, s mountstate.Scope) (sum mountstat
 	if ctx.Err() != nil {
 		return sum, context.Cause(ctx)
 	}
-	if sum = n.facts.Survey(&node.Layout); s.PodUID != "" {
+	if sum = n.facts.Survey(&node.Layout); len(s.PodUIDs) > 0 {
 		sum.Mounts = nil
 	}
 	if gap != nil {

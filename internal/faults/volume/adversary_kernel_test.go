@@ -87,7 +87,7 @@ func TestConnectionOfAHostPath(t *testing.T) {
 	s.startDaemon("old")
 	s.pod.Spec.Volumes = []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: s.g}}}}
 	s.stopDaemon()
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 	s.must(err)
 	if len(survey.Volumes) != 1 || survey.Volumes[0].Verdict.Code != fault.HungMount {
 		t.Fatalf("volumes: %+v", survey.Volumes)
@@ -134,7 +134,7 @@ func TestInodesThatAreMadeUp(t *testing.T) {
 	if v.Broken() {
 		t.Errorf("%s %q, copies %+v", v.Verdict.Code, v.Verdict.Reasons, v.Copies)
 	}
-	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 	s.must(err)
 	if !strings.Contains(strings.Join(survey.Coverage.Notes, "\n"), "another inode number every time") {
 		t.Errorf("incomplete: %q", survey.Coverage.Notes)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
@@ -25,21 +26,24 @@ var ErrRefused = errors.New("mount is left alone")
 // ErrHung is returned if the source or the mount did not answer while it was worked on.
 var ErrHung = errors.New("file system did not answer")
 
-// Open begins a series of actions of Plan about one pod. apply does one of them, after an inspection of that pod which all share has found
-// that it may be done. Each action itself checks again the mount that it changes. An action that is done already succeeds.
+// Open begins a series of actions of Plan about certain pods; none named: about the pod of the first action. apply does one of them, after
+// an inspection of those pods which all share has found that it may be done. Each action itself checks again the mount that it changes. An action that is done already succeeds.
 // ErrRefused: it may not be done, and nothing was touched. ErrHung: it is not known whether it was done, and to try again is safe. The
 // change depends on Kind, Mount and Pod of the action alone.
-func (i *Inspector) Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error)) {
+func (i *Inspector) Open(podUIDs ...string) (apply func(ctx context.Context, a fault.Action) (fault.Applied, error)) {
 	var found *inspection
 	tried := map[fault.Mount]bool{} // since found
 	return func(ctx context.Context, a fault.Action) (fault.Applied, error) {
 		err := checkComplete(a)
 		if err == nil && (found == nil || tried[*a.Mount]) {
 			clear(tried)
-			found, err = i.inspectPod(ctx, a.Pod.UID)
+			if len(podUIDs) == 0 {
+				podUIDs = []string{a.Pod.UID}
+			}
+			found, err = i.inspectPods(ctx, podUIDs)
 		}
-		if err == nil && a.Pod.UID != found.scope.PodUID {
-			err = fmt.Errorf("%w: %s of %q is about another pod than the first action", ErrRefused, a.Kind, a.Target)
+		if err == nil && !slices.Contains(podUIDs, a.Pod.UID) {
+			err = fmt.Errorf("%w: %s of %q is about another pod than was inspected", ErrRefused, a.Kind, a.Target)
 		}
 		if err != nil {
 			return fault.Applied{}, err
@@ -60,9 +64,9 @@ func checkComplete(a fault.Action) error {
 	return nil
 }
 
-// inspectPod inspects the volumes of one pod.
-func (i *Inspector) inspectPod(ctx context.Context, podUID string) (*inspection, error) {
-	n, err := i.inspect(ctx, mountstate.Scope{PodUID: podUID})
+// inspectPods inspects the volumes of certain pods.
+func (i *Inspector) inspectPods(ctx context.Context, uids []string) (*inspection, error) {
+	n, err := i.inspect(ctx, mountstate.Scope{PodUIDs: uids})
 	if err != nil {
 		return nil, fmt.Errorf("inspect volumes: %w", err)
 	}

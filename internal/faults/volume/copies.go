@@ -81,7 +81,7 @@ func (c *Copy) readOnly() bool {
 }
 
 // findBinds lists the kubelet's subPath binds of volumes that are broken, and those that are of another file system
-// than their volume is by now. If one pod is inspected, it lists all.
+// than their volume is by now. If certain pods are inspected, it lists all.
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
@@ -99,7 +99,7 @@ func (s *copySearch) findBinds() {
 		var found []*Copy
 		for _, v := range byName[kubelet.Volume{PodUID: place.PodUID, Name: place.Volume}] {
 			sub, ok := v.Evidence.pathInVolume(m)
-			if !ok || s.enumerator.scope.PodUID == "" && v.Verdict.Code == "" && deviceOf(m) == deviceOf(v.Evidence.Mount.Mount) {
+			if !ok || len(s.enumerator.scope.PodUIDs) == 0 && v.Verdict.Code == "" && deviceOf(m) == deviceOf(v.Evidence.Mount.Mount) {
 				continue
 			}
 			c := &Copy{

@@ -48,9 +48,9 @@ func (i *Inspector) findCopies(ctx context.Context, e *enumerator, volumes []*He
 	if s.unclaimed, err = newUnclaimed(ctx, e.host, volumes); err != nil {
 		return nil, err
 	}
-	// A healthy file system that the kubelet's namespace shows is of interest only if one pod is inspected.
+	// A healthy file system that the kubelet's namespace shows is of interest only if certain pods are inspected.
 	isWanted := func(d device) bool {
-		return e.scope.PodUID != "" || !e.host.shownDevices[d]
+		return len(e.scope.PodUIDs) > 0 || !e.host.shownDevices[d]
 	}
 	candidates, survey, err := e.host.node.Pass().MatchingMounts(func(b *mountns.MountBrief) bool {
 		d := device{b.Major, b.Minor}
@@ -97,8 +97,8 @@ func (s *copySearch) mayBeCopy(m mountns.Mount) bool {
 	})
 }
 
-// wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. If one pod is inspected,
-// its healthy volumes are among them, as a container may have the directory that was there before.
+// wantedDevices lists the file systems whose mounts are looked for, and the volumes for which. If certain pods are inspected,
+// their healthy volumes are among them, as a container may have the directory that was there before.
 func wantedDevices(volumes []*Health, scope mountstate.Scope) map[device][]*Health {
 	wanted := map[device][]*Health{}
 	add := func(d device, v *Health) {
@@ -110,7 +110,7 @@ func wantedDevices(volumes []*Health, scope mountstate.Scope) map[device][]*Heal
 		for _, bind := range health.Copies {
 			add(deviceOf(bind.Mount.Mount), health)
 		}
-		if health.Evidence.Mount.ID == 0 || health.Evidence.Inside || health.Verdict.Code == "" && scope.PodUID == "" {
+		if health.Evidence.Mount.ID == 0 || health.Evidence.Inside || health.Verdict.Code == "" && len(scope.PodUIDs) == 0 {
 			continue
 		}
 		add(deviceOf(health.Evidence.Mount.Mount), health)
@@ -182,7 +182,7 @@ func (h *Holder) describe() string {
 // matchRecord finds the volume of the container's own pod that the runtime's record of the mount names.
 func (s *copySearch) matchRecord(copied *Copy, o *otherNamespace) Decision {
 	record, ok := s.runtimeRecordOf(copied, o)
-	if !ok || s.enumerator.scope.PodUID != "" && s.enumerator.scope.PodUID != copied.Holder.Pod.UID {
+	if !ok || !s.enumerator.scope.Includes(copied.Holder.Pod.UID, s.enumerator.scope.Volume) {
 		return refuseReplacement("%s has it, and not as a volume of its own", copied.Holder.describe())
 	}
 	volumes := s.volumesAt(record.HostPath, o.owner)

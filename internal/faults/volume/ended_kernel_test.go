@@ -28,7 +28,7 @@ func TestHostPathOfAPodThatIsOver(t *testing.T) {
 		corev1.PodRunning: {"", fault.MissingBindSource}, corev1.PodSucceeded: nil, corev1.PodFailed: nil,
 	} {
 		s.pod.Status.Phase = phase
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 		s.must(err)
 		if len(survey.Volumes) != len(want) {
 			t.Fatalf("%s: %d volumes, want %d", phase, len(survey.Volumes), len(want))

@@ -168,8 +168,8 @@ func (e *enumerator) listHostPaths(ctx context.Context) ([]*Volume, error) {
 	if e.pods == nil {
 		return nil, nil
 	}
-	uids := []string{e.scope.PodUID}
-	if e.scope.PodUID == "" {
+	uids := e.scope.PodUIDs
+	if len(uids) == 0 {
 		var err error
 		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
 			return nil, err

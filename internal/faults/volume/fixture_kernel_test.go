@@ -242,7 +242,7 @@ func readInContainer(pid int, name string) string {
 // inspectVolume looks at the pod's volume.
 func (s *volumeScene) inspectVolume() *volume.Health {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 	s.must(err)
 	for _, v := range survey.Volumes {
 		if v.Evidence.Name == pvName {

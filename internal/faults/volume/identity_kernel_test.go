@@ -176,7 +176,7 @@ func TestForgedDeath(t *testing.T) {
 	}
 	own, err := mountns.Of(evil.PID)
 	g.must(err)
-	for _, selection := range []mountstate.Scope{{}, {PodUID: string(g.pod.UID)}} {
+	for _, selection := range []mountstate.Scope{{}, {PodUIDs: []string{string(g.pod.UID)}}} {
 		survey, err := g.i.Inspect(t.Context(), selection)
 		g.must(err)
 		for _, health := range survey.Volumes {
@@ -285,7 +285,7 @@ func TestManyCopies(t *testing.T) {
 			}
 			g.server.Kill()
 			g.remount("new")
-			survey, err := g.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(g.pod.UID)})
+			survey, err := g.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(g.pod.UID)}})
 			g.must(err)
 			v := survey.Volumes[0]
 			noted := strings.Contains(strings.Join(survey.Unknown.Sentences(), "\n"), "were not judged")

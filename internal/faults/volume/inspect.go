@@ -89,7 +89,6 @@ func (i *Inspector) Inspect(ctx context.Context, s mountstate.Scope) (*Survey, e
 
 // inspection is what decides on repairs of the volumes of a scope.
 type inspection struct {
-	scope   mountstate.Scope
 	host    *hostMounts
 	volumes []*Health
 	copies  []*Copy // healthy ones included
@@ -102,7 +101,7 @@ func (i *Inspector) inspect(ctx context.Context, s mountstate.Scope) (*inspectio
 	if err != nil {
 		return nil, err
 	}
-	n := &inspection{scope: s, host: host}
+	n := &inspection{host: host}
 	n.seen.Coverage.Mounts = len(host.table.Mounts())
 	enumerator := newEnumerator(ctx, host, i.Pods, s, &n.seen)
 	volumes, err := enumerator.enumerate(ctx)

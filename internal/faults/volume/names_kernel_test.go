@@ -63,7 +63,7 @@ func TestNamesOfAVolume(t *testing.T) {
 				mountAt(s.Node.VolumePoint(kubelet.Volume{PodUID: volumetest.OtherUID, Plugin: kubelet.CSIPlugin, Name: pvName}))
 			}
 			s.server.Kill()
-			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+			survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 			if err != nil || len(survey.Broken()) != 1 {
 				t.Fatalf("broken: %+v, %v", survey, err)
 			}

@@ -52,8 +52,8 @@ type plainDir struct {
 // plainDirs lists the places of CSI volumes that are recorded and not mounted, by the device that they lie on. It is normal
 // for a pod that waits for its volumes.
 func (e *enumerator) plainDirs(ctx context.Context) (map[device][]*plainDir, error) {
-	uids := []string{e.scope.PodUID}
-	if e.scope.PodUID == "" {
+	uids := e.scope.PodUIDs
+	if len(uids) == 0 {
 		var err error
 		if uids, err = e.host.node.PodUIDs(ctx); err != nil {
 			return nil, err

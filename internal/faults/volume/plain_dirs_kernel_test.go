@@ -34,7 +34,7 @@ func TestContainerWithAPlainDirectory(t *testing.T) {
 	app := s.startProcess(s.p, "/data")
 	check := func(when string, reason fault.RefusalReason, evicts bool, texts ...string) {
 		t.Helper()
-		for _, scope := range []mountstate.Scope{{}, {PodUID: string(s.pod.UID)}} {
+		for _, scope := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.pod.UID)}}} {
 			survey, err := s.i.Inspect(t.Context(), scope)
 			s.must(err)
 			if len(survey.Broken()) != 1 || len(survey.Unknown.Places) > 0 {

@@ -328,7 +328,7 @@ func TestHostPath(t *testing.T) {
 	s.runtime.of = &cri.Owner{Container: "app", PodUID: string(s.pod.UID), Mounts: []cri.Mount{{HostPath: name, ContainerPath: "/data"}}}
 	c := s.startProcess(name, "/data")
 	look := func() *volume.Health {
-		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 		s.must(err)
 		if len(survey.Volumes) != 1 || survey.Volumes[0].Evidence.Plugin != volume.HostPathPlugin {
 			t.Fatalf("volumes = %+v", survey.Volumes)

@@ -68,7 +68,7 @@ func (s *volumeScene) deletePod() { s.pod.DeletionTimestamp = &metav1.Time{} }
 // only is the one broken volume, with its finding.
 func (s *deadMountScene) only() (*volume.Health, fault.Finding) {
 	s.t.Helper()
-	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUID: string(s.pod.UID)})
+	survey, err := s.i.Inspect(s.t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
 	s.must(err)
 	broken := survey.Broken()
 	if len(broken) != 1 || len(broken[0].Findings()) != 1 {

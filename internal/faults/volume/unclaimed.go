@@ -100,7 +100,7 @@ func (s *copySearch) addUnclaimed(c *Copy, other *otherNamespace) {
 		}
 	}
 	uid := s.unclaimed.podOf(other)
-	if uid == "" || scope.PodUID != "" && uid != scope.PodUID || !s.hasRoom(c) {
+	if uid == "" || !scope.Includes(uid, scope.Volume) || !s.hasRoom(c) {
 		return
 	}
 	s.unclaimed.byDevice[d] = append(s.unclaimed.byDevice[d], &unclaimedMount{c, uid, other, from})

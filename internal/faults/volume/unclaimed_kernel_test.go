@@ -63,7 +63,7 @@ func TestDeadFileSystemOfNoVolume(t *testing.T) {
 		if !onHost {
 			s.must(systest.UnmountPath(host, true))
 		}
-		for _, of := range []mountstate.Scope{{}, {PodUID: string(s.pod.UID)}} {
+		for _, of := range []mountstate.Scope{{}, {PodUIDs: []string{string(s.pod.UID)}}} {
 			all, survey := s.findings(of)
 			if len(all) != 1 {
 				t.Fatalf("on the host %v, %+v: findings %+v, %+v", onHost, of, all, survey.Coverage)

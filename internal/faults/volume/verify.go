@@ -6,6 +6,7 @@ package volume
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults"
@@ -22,23 +23,26 @@ type Proof struct {
 	NotHealed []string `json:"left,omitempty"`
 }
 
-// Verify inspects the places of actions that were applied: the old mount is gone, and the one there now answers, is the
+// Verify inspects once the places of actions that were applied: the old mount is gone, and the one there now answers, is the
 // source, and can be bound. An aborted connection must not hang any more.
 func (i *Inspector) Verify(ctx context.Context, actions []fault.Action) (Proof, error) {
-	proof := Proof{}
-	inspections := map[string]*inspection{}
+	proof, uids := Proof{}, []string(nil)
 	for _, action := range actions {
 		if err := checkComplete(action); err != nil {
 			return Proof{}, err
 		}
-		n := inspections[action.Pod.UID]
-		if n == nil {
-			var err error
-			if n, err = i.inspectPod(ctx, action.Pod.UID); err != nil {
-				return Proof{}, err
-			}
-			inspections[action.Pod.UID] = n
+		if !slices.Contains(uids, action.Pod.UID) {
+			uids = append(uids, action.Pod.UID)
 		}
+	}
+	if len(actions) == 0 {
+		return Proof{Healed: true}, nil
+	}
+	n, err := i.inspectPods(ctx, uids)
+	if err != nil {
+		return Proof{}, err
+	}
+	for _, action := range actions {
 		check := n.placeIsReplaced
 		switch action.Kind {
 		case fault.Abort:

@@ -474,7 +474,7 @@ type fakeLinks struct {
 }
 
 func (f *fakeLinks) Look(_ context.Context, s mountstate.Scope) (sum mountstate.Survey, err error) {
-	f.asked = append(f.asked, s.PodUID)
+	f.asked = append(f.asked, strings.Join(s.PodUIDs, ","))
 	sum.Unknown.AddPlace(f.place)
 	return sum, f.err
 }

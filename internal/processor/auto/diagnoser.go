@@ -65,7 +65,7 @@ func (d *Diagnoser) Run(ctx context.Context, request processor.Request) (process
 		if err != nil || elsewhere != "" {
 			return processor.Result{NotApplicable: elsewhere}, err
 		}
-		nothing, deleted, scope.PodUID = podstatus.Sentence(pod, request.Pod.Container), []*corev1.Pod{pod}, string(pod.UID)
+		nothing, deleted, scope.PodUIDs = podstatus.Sentence(pod, request.Pod.Container), []*corev1.Pod{pod}, []string{string(pod.UID)}
 	} else if d.Lister != nil {
 		deleted = d.Lister.PodsHere()
 	}

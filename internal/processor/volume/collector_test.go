@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -100,7 +101,7 @@ func TestListsEveryVolume(t *testing.T) {
 			t.Errorf("survey %q does not say %q", result.Values[KeyVolumeSurvey], part)
 		}
 	}
-	if s.asked != (mountstate.Scope{}) {
+	if !reflect.DeepEqual(s.asked, mountstate.Scope{}) {
 		t.Errorf("asked %+v, want the whole node", s.asked)
 	}
 }
@@ -113,7 +114,7 @@ func TestInspectsThePodAlone(t *testing.T) {
 		Values: map[string]string{volume.ParamVolume: "pvc-1", "collector.kubernetes.pod.detail": `{"metadata":{"uid":"other"}}`},
 	}
 	list, result := collectVolumes(t, s, request)
-	if want := (mountstate.Scope{PodUID: string(pod.UID), Volume: "pvc-1"}); s.asked != want {
+	if want := (mountstate.Scope{PodUIDs: []string{string(pod.UID)}, Volume: "pvc-1"}); !reflect.DeepEqual(s.asked, want) {
 		t.Errorf("asked %+v, want %+v", s.asked, want)
 	}
 	if len(list) != 0 || result.Values[KeyVolumes] != "[]" || !strings.Contains(result.Values[KeyVolumeSurvey], "0 volumes") {

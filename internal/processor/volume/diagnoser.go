@@ -125,14 +125,14 @@ func scopeOf(ctx context.Context, pods kubelet.Pods, r processor.Request) (scope
 		return scope, "", nil
 	}
 	if scope.pod, elsewhere, err = podref.Load(ctx, pods, r); err == nil {
-		scope.PodUID = string(scope.pod.UID)
+		scope.PodUIDs = []string{string(scope.pod.UID)}
 	}
 	return scope, elsewhere, err
 }
 
 // includes reports whether a volume is in it.
 func (s searchScope) includes(v *volume.Health) bool {
-	return s.pod == nil || v.Evidence.Pod.UID == s.PodUID && (s.container == "" || slices.Contains(v.Evidence.Mounters(s.pod), s.container))
+	return s.pod == nil || v.Evidence.Pod.UID == string(s.pod.UID) && (s.container == "" || slices.Contains(v.Evidence.Mounters(s.pod), s.container))
 }
 
 // String is the subject of a sentence.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +112,7 @@ func TestReportsEveryBrokenVolume(t *testing.T) {
 	two.Replacement.Source, two.Replacement.NoSourceReason = &volume.Source{Path: "/g/b", Reason: "both records name it"}, ""
 	s, d := &fakeSurveyor{survey: volume.Survey{Volumes: []*volume.Health{one, two, healthyVolume(pod, "c"), three}}}, exitQuestions{}
 	result := runDiagnoser(t, s, requestFor(pod), d)
-	if result.NotApplicable != "" || s.asked != (mountstate.Scope{PodUID: string(pod.UID)}) {
+	if result.NotApplicable != "" || !reflect.DeepEqual(s.asked, mountstate.Scope{PodUIDs: []string{string(pod.UID)}}) {
 		t.Fatalf("result %+v of %+v", result, s.asked)
 	}
 	want := map[string]string{

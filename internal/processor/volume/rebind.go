@@ -41,7 +41,7 @@ const (
 type Inspector interface {
 	Inspect(ctx context.Context, s mountstate.Scope) (*volume.Survey, error)
 	Plan(ctx context.Context, v *volume.Health, o volume.PlanOptions) (actions []fault.Action, refusals []string, err error)
-	Open() (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
+	Open(podUIDs ...string) (apply func(ctx context.Context, a fault.Action) (fault.Applied, error))
 	Verify(ctx context.Context, actions []fault.Action) (volume.Proof, error)
 }
 
@@ -90,7 +90,7 @@ func (h *RebindRecoverer) Plan(ctx context.Context, request processor.Request) (
 	if err != nil || elsewhere != "" {
 		return repair.Part{NotApplicable: elsewhere}, err
 	}
-	survey, err := h.Inspector.Inspect(ctx, mountstate.Scope{PodUID: string(pod.UID), Volume: request.Values[volume.ParamVolume]})
+	survey, err := h.Inspector.Inspect(ctx, mountstate.Scope{PodUIDs: []string{string(pod.UID)}, Volume: request.Values[volume.ParamVolume]})
 	if err != nil {
 		return repair.Part{}, err
 	}

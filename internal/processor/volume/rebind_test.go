@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func (j *fakeInspector) Plan(_ context.Context, v *volume.Health, o volume.PlanO
 	return j.plans[v.Evidence.Name].actions, j.plans[v.Evidence.Name].refusals, nil
 }
 
-func (j *fakeInspector) Open() func(context.Context, fault.Action) (fault.Applied, error) {
+func (j *fakeInspector) Open(...string) func(context.Context, fault.Action) (fault.Applied, error) {
 	return func(_ context.Context, a fault.Action) (fault.Applied, error) {
 		j.applied = append(j.applied, a)
 		return fault.Applied{Message: "replaced"}, j.refuses
@@ -251,7 +252,7 @@ func TestOutsideSelectsNothing(t *testing.T) {
 		"collector.kubernetes.pod.detail":         `{"metadata":{"uid":"other"}}`, "pod.name": "other", "device": "0:1",
 	}
 	plan := w.planRepair(t)
-	if w.asked != (mountstate.Scope{PodUID: string(w.pod.UID), Volume: "pvc-a"}) || !w.options.Abort {
+	if !reflect.DeepEqual(w.asked, mountstate.Scope{PodUIDs: []string{string(w.pod.UID)}, Volume: "pvc-a"}) || !w.options.Abort {
 		t.Errorf("asked %+v, %+v", w.asked, w.options)
 	}
 	if len(plan.Actions) != 1 || *plan.Actions[0].Mount != *action.Mount {
@@ -459,7 +460,7 @@ func TestUnrepairable(t *testing.T) {
 	w := newRebindWorld()
 	j, uid := &UnrepairableJudge{Inspector: w.fakeInspector}, string(w.pod.UID)
 	findings, reasons, err := j.Unrepairable(t.Context(), uid)
-	if err != nil || len(findings) > 0 || len(reasons) != 1 || w.asked.PodUID != uid {
+	if err != nil || len(findings) > 0 || len(reasons) != 1 || !slices.Equal(w.asked.PodUIDs, []string{uid}) {
 		t.Errorf("healthy: %+v, %q, %v, asked %+v", findings, reasons, err, w.asked)
 	}
 	w.breakVolume("a")

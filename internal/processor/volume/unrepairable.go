@@ -25,7 +25,7 @@ func (j *UnrepairableJudge) Unrepairable(ctx context.Context, podUID string) (fi
 	if podUID == "" {
 		return nil, nil, fmt.Errorf("judge volumes: no pod is named")
 	}
-	survey, err := j.Inspector.Inspect(ctx, mountstate.Scope{PodUID: podUID})
+	survey, err := j.Inspector.Inspect(ctx, mountstate.Scope{PodUIDs: []string{podUID}})
 	if err != nil {
 		return nil, nil, err
 	}
