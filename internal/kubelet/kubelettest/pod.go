@@ -4,9 +4,13 @@
 package kubelettest
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 )
 
 // NodeName is the node of the pods of this package.
@@ -14,14 +18,19 @@ const NodeName = "my-node"
 
 // NewPod is a pod with a volume of each kind that the kubelet fills, named after its kind ("configmap", "secret",
 // "projected", "downward", "empty"), a claim "claim" and a hostPath "host", and the containers app and sidecar, which
-// run and mount nothing.
+// run and mount nothing. Each run of the kernel tests has a UID of its own: processes of a pod are found on the whole machine, so that
+// another run that goes on beside it would have pods of this one.
 func NewPod() *corev1.Pod {
 	volume := func(name string, source corev1.VolumeSource) corev1.Volume {
 		return corev1.Volume{Name: name, VolumeSource: source}
 	}
+	uid := types.UID("5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10")
+	if run := kerneltest.Run(); run != 0 {
+		uid = types.UID(fmt.Sprintf("5f0e5d0c-3a7c-4a53-9f0e-%012x", run))
+	}
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "5f0e5d0c-3a7c-4a53-9f0e-1b2f0f6f7a10"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: uid},
 		Spec: corev1.PodSpec{
 			NodeName:      NodeName,
 			RestartPolicy: corev1.RestartPolicyAlways,

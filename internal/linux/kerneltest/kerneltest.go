@@ -56,6 +56,13 @@ func Isolate() {
 	}
 }
 
+// Run is a number that the processes of this run of the tests share, and that no other run of the machine has meanwhile; 0 outside
+// Isolate.
+func Run() int {
+	number, _ := strconv.Atoi(os.Getenv(insideEnv))
+	return number
+}
+
 // stripTemp removes, in this namespace, the mounts of others below the directory for temporary files: when they remove
 // the directory that a mount is on, the kernel takes the mount away everywhere, and copies of theirs would come and go
 // among ours.
@@ -94,7 +101,7 @@ func reexec() int {
 	attr := sys.PrivateMounts(sys.Clone{})
 	attr.Pdeathsig = 9
 	p, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env:   append(os.Environ(), insideEnv+"=1", "LC_ALL=C.UTF-8", "COLUMNS=", "NO_COLOR="),
+		Env:   append(os.Environ(), insideEnv+"="+strconv.Itoa(os.Getpid()), "LC_ALL=C.UTF-8", "COLUMNS=", "NO_COLOR="),
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   attr,
 	})
