@@ -90,6 +90,11 @@ var reaches = []reach{
 		why:    "what carries repairs out is tested without a node: families, rules and journals are handed to it",
 	},
 	{
+		from: "./internal/ui", within: []string{"./internal/ui", "./internal/fault", "./internal/printable", "./internal/cli/terminal", "./docs/runbook"},
+		never: slices.Concat(client, []string{"k8s.io/..."}),
+		why:   "a page is made of plain texts, on a node without an API server as well as from a cluster",
+	},
+	{
 		from: "./internal/cli/demo", never: client,
 		why: "the demo needs no cluster",
 	},

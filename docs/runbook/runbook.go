@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 //go:embed *.md
@@ -29,4 +30,29 @@ func Page(code, language string) (string, error) {
 		return "", fmt.Errorf("read page about %q: %w", code, err)
 	}
 	return string(text), nil
+}
+
+// preventions begin the paragraph about prevention in a page.
+var preventions = map[string]string{"en": "To prevent this fault, ", "zh": "预防："}
+
+// Prevention returns the end of a page, about how to prevent the fault. It is empty if the page has none.
+func Prevention(code, language string) (string, error) {
+	text, err := Page(code, language)
+	if err != nil {
+		return "", err
+	}
+	_, text, found := strings.Cut(text, "\n"+preventions[language])
+	if !found {
+		return "", nil
+	}
+	text, _, _ = strings.Cut(text, "\n#")
+	var lines []string
+	for _, part := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if fenced, ok := strings.CutPrefix(part, "```yaml\n"); ok {
+			lines = append(lines, strings.TrimSuffix(fenced, "\n```"))
+			continue
+		}
+		lines = append(lines, strings.ReplaceAll(strings.ReplaceAll(part, "\n", " "), "`", ""))
+	}
+	return strings.Join(lines, "\n"), nil
 }

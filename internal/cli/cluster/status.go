@@ -19,10 +19,12 @@ import (
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/policy"
 	"kubediag.org/kubediag/internal/render"
+	"kubediag.org/kubediag/internal/ui"
 )
 
 const (
@@ -98,6 +100,8 @@ type statusOptions struct {
 	watch bool
 	home  string
 	out   *verb.Format
+
+	language ui.Language // of the page
 }
 
 func newStatusCommand(conn *connection) *cobra.Command {
@@ -108,13 +112,14 @@ func newStatusCommand(conn *connection) *cobra.Command {
 		Long: "status shows the faults by cause, the nodes that are not watched, the plans that wait for approval, what holds each\n" +
 			"RecoveryPolicy now, and the repairs of the last 12 hours. It shows all namespaces, or that of --namespace.\n\n" +
 			"Exit status: 0 no fault, 1 faults, 2 it could not look at all of it.",
-		Example: "  kubectl kubediag status\n  kubectl kubediag status -w",
+		Example: "  kubectl kubediag status\n  kubectl kubediag status -w\n  kubectl kubediag status -o html > status.html",
 		Args:    verb.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return o.runStatus(cmd) },
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "draw the screen again every 5 seconds")
 	cmd.Flags().StringVar(&o.home, "kubediag-namespace", defaultHome, "the namespace that kubediag is installed in")
-	o.out = addFormat(cmd, verb.JSON)
+	o.out = addFormat(cmd, verb.JSON, verb.HTML)
+	ui.AddLanguage(cmd, &o.language)
 	return cmd
 }
 
@@ -159,14 +164,19 @@ func (o *statusOptions) runStatus(cmd *cobra.Command) error {
 }
 
 func (o *statusOptions) showStatus(cmd *cobra.Command, c *client, r *statusReport) error {
-	if *o.out == verb.JSON {
+	view := statusView{faultsView{screen: screenOf(cmd), api: c, brief: true, now: r.Time, problems: r.Unwatched, home: o.home}, r}
+	switch *o.out {
+	case verb.JSON:
 		return render.WriteJSON(cmd.OutOrStdout(), r)
+	case verb.HTML:
+		view.screen = terminal.Screen{}
+		return ui.Write(cmd.OutOrStdout(), view.page(o.language))
 	}
-	screen, text := screenOf(cmd), ""
+	screen, text := view.screen, ""
 	if o.watch && screen.Terminal {
 		text = "\x1b[H\x1b[2J"
 	}
-	text += statusView{faultsView{screen: screen, api: c, brief: true, now: r.Time, problems: r.Unwatched, home: o.home}, r}.text()
+	text += view.text()
 	if o.watch {
 		text += fmt.Sprintf("%s, every %s. Ctrl-C ends.\n", r.Time.Local().Format(time.TimeOnly), redrawInterval)
 	}

@@ -190,6 +190,7 @@ func TestStatusAsks(t *testing.T) {
 		}},
 		"json":       {[]string{"-o", "json"}, verb.StatusFailed, []string{`"policies": "you may not list`, `"subject": "shop/web"`}},
 		"json watch": {[]string{"-o", "json", "-w"}, verb.StatusFailed, []string{"--watch: takes no --output"}},
+		"page":       {[]string{"-o", "html", "--lang=zh"}, verb.StatusFailed, []string{`<html lang="zh-CN">`, "not known: you may not list recoverypolicies", "shop/web</td>"}},
 	} {
 		var out bytes.Buffer
 		cmd := NewCommand(Name, append([]string{"status", "-n", "shop", "--server=" + server.URL}, tc.args...))

@@ -41,13 +41,13 @@ type statusView struct {
 }
 
 func (v statusView) text() string {
-	return v.screen.Text(v.faultsText() + "\n" + v.waitingText() + "\n" + v.policiesText() + "\n" + v.repairsText())
+	return v.screen.Text(v.faultsText() + "\n" + v.approvalsText() + "\n" + v.policiesText() + "\n" + v.repairsText())
 }
 
-// faultsText is the verdict, the nodes that are not watched, and a row for each cause.
-func (v statusView) faultsText() string {
+// verdict is one sentence about the faults, with its mark.
+func (v statusView) verdict() (mark string, colour terminal.Colour, verdict string) {
 	r, where := v.report, placeText(v.report.Namespace)
-	mark, colour, verdict := "✓", terminal.Green, "No fault is known in "+where+", and every node is watched."
+	mark, colour, verdict = "✓", terminal.Green, "No fault is known in "+where+", and every node is watched."
 	switch largest := 0; {
 	case len(r.Causes) > 0:
 		for _, c := range r.Causes {
@@ -64,6 +64,13 @@ func (v statusView) faultsText() string {
 	case len(r.Unknown) > 0:
 		mark, colour = "!", terminal.Yellow
 	}
+	return mark, colour, verdict
+}
+
+// faultsText is the verdict, the nodes that are not watched, and a row for each cause.
+func (v statusView) faultsText() string {
+	r := v.report
+	mark, colour, verdict := v.verdict()
 	text := v.screen.Marked("", mark, colour, verdict) + v.problemsText()
 	if len(r.rows) == 0 {
 		return text
@@ -83,34 +90,64 @@ func (v statusView) restText(more int, args ...string) string {
 	return fmt.Sprintf("  and %d more: %s\n", more, v.api.commandLine(args...))
 }
 
+// statusPart is a part of the screen: its heading, the right that is missing for it, and its contents in a few words.
+type statusPart struct{ heading, unknown, rest string }
+
 // title begins a part of the screen. A right that is missing takes the place of the rest.
-func (v statusView) title(text, unknown, rest string) string {
-	if unknown != "" {
-		return v.screen.Marked("", "!", terminal.Yellow, text+": not known: "+unknown)
+func (v statusView) title(p statusPart) string {
+	if p.unknown != "" {
+		return v.screen.Marked("", "!", terminal.Yellow, p.heading+": not known: "+p.unknown)
 	}
-	return v.screen.Wrap("", text+": "+rest, 2)
+	return v.screen.Wrap("", p.heading+": "+p.rest, 2)
 }
 
-func (v statusView) waitingText() string {
-	all, rest := v.report.Waiting, "nothing"
-	if len(all) > 0 {
-		rest = verb.Count(len(all), "plan")
+func (v statusView) waitingPart() statusPart {
+	p := statusPart{"Waits for you", v.report.Unknown["waiting"], "nothing"}
+	if n := len(v.report.Waiting); n > 0 {
+		p.rest = verb.Count(n, "plan")
 	}
-	text := v.title("Waits for you", v.report.Unknown["waiting"], rest)
+	return p
+}
+
+func (v statusView) policiesPart() statusPart {
+	all := v.report.Policies
+	p := statusPart{"Allowed now", v.report.Unknown["policies"], "no RecoveryPolicy; only the sentinel's mode counts"}
+	if len(all) > 0 {
+		held := len(slices.DeleteFunc(slices.Clone(all), func(p statusPolicy) bool { return len(p.Holds) == 0 }))
+		p.rest = fmt.Sprintf("%s, %d held", verb.Plural(len(all), "policy", "policies"), held)
+	}
+	return p
+}
+
+func (v statusView) repairsPart() statusPart {
+	repaired, failed := 0, 0
+	for _, one := range v.report.Repairs {
+		repaired, failed = repaired+one.Repaired, failed+one.Failed
+	}
+	p := statusPart{"Done in the last 12 hours", v.report.Unknown["repairs"], "nothing"}
+	if len(v.report.Repairs) > 0 {
+		p.rest = fmt.Sprintf("%s, and %d failed", verb.Count(repaired, "repair"), failed)
+	}
+	return p
+}
+
+// waitingText names the target of a plan that waits, and since when it does.
+func (v statusView) waitingText(w statusWaiting) string {
+	return w.Target + ", for " + formatAge(metav1.NewTime(w.Since), v.now)
+}
+
+func (v statusView) approvalsText() string {
+	all := v.report.Waiting
 	var hints []terminal.Hint
 	for _, w := range all[:min(len(all), maxWaiting)] {
-		hints = append(hints, terminal.Hint{Line: w.Command, Purpose: w.Target + ", for " + formatAge(metav1.NewTime(w.Since), v.now)})
+		hints = append(hints, terminal.Hint{Line: w.Command, Purpose: v.waitingText(w)})
 	}
-	return text + v.screen.Hints(hints, nil) + v.restText(len(all)-maxWaiting, "get", "-A")
+	return v.title(v.waitingPart()) + v.screen.Hints(hints, nil) + v.restText(len(all)-maxWaiting, "get", "-A")
 }
 
 func (v statusView) policiesText() string {
-	all, rest := v.report.Policies, "no RecoveryPolicy; only the sentinel's mode counts"
-	if len(all) > 0 {
-		held := len(slices.DeleteFunc(slices.Clone(all), func(p statusPolicy) bool { return len(p.Holds) == 0 }))
-		rest = fmt.Sprintf("%s, %d held", verb.Plural(len(all), "policy", "policies"), held)
-	}
-	text := v.title("Allowed now", v.report.Unknown["policies"], rest)
+	all := v.report.Policies
+	text := v.title(v.policiesPart())
 	for _, p := range all[:min(len(all), maxPolicies)] {
 		state, mark, colour := policyTexts[p.Mode], "-", terminal.Dim
 		if len(p.Holds) > 0 {
@@ -125,15 +162,8 @@ func (v statusView) policiesText() string {
 }
 
 func (v statusView) repairsText() string {
-	all, repaired, failed := v.report.Repairs, 0, 0
-	for _, one := range all {
-		repaired, failed = repaired+one.Repaired, failed+one.Failed
-	}
-	rest := "nothing"
-	if len(all) > 0 {
-		rest = fmt.Sprintf("%s, and %d failed", verb.Count(repaired, "repair"), failed)
-	}
-	text := v.title("Done in the last 12 hours", v.report.Unknown["repairs"], rest)
+	all := v.report.Repairs
+	text := v.title(v.repairsPart())
 	if len(all) == 0 {
 		return text
 	}

@@ -30,6 +30,29 @@ func addGaps(p *render.Page, gaps []mountstate.Gap) {
 	}
 }
 
+// gapLines say which places could not be looked at or judged, and what the result rests on.
+func (v scanView) gapLines() (lines []string) {
+	for _, u := range v.Looked.Unproven {
+		lines = append(lines, "Not judged: "+u.String())
+	}
+	if n := len(lines); n > maxGaps && !v.verbose {
+		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
+	}
+	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
+		for _, e := range v.Looked.NameErrors {
+			lines = append(lines, "Names of pods are missing: "+e)
+		}
+	}
+	for _, g := range v.Looked.NotLookedAt {
+		lines = append(lines, "Not looked at: "+g.String()+".")
+	}
+	lines = append(lines, v.caveatLines()...)
+	for _, note := range v.Looked.Notes {
+		lines = append(lines, "Note: "+note+".")
+	}
+	return lines
+}
+
 // errUnseen is how a verb ends that could not look at everything. By then the verb has written what it has seen, and
 // what not.
 var errUnseen = errors.New("not everything was looked at, so there may be faults that were not seen")

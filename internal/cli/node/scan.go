@@ -24,6 +24,7 @@ import (
 	asking "kubediag.org/kubediag/internal/linux/probe"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/render"
+	"kubediag.org/kubediag/internal/ui"
 )
 
 // NewScanCommand makes the verb scan. It looks for kubelets in the process file system at proc; empty: /proc.
@@ -46,7 +47,7 @@ func NewScanCommand(proc string) *cobra.Command {
 		Example: "  kubediag scan\n" +
 			"  kubediag scan --watch --only HungMount,DisconnectedFUSE\n" +
 			"  kubediag scan --pod shop/web-0 -v\n" +
-			"  kubectl get pods -A -o json | kubediag scan --pods - -o json",
+			"  kubectl get pods -A -o json | kubediag scan --pods - -o html > node.html",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if _, err := time.ParseDuration(strings.Join(args, " ")); err == nil && options.watch != 0 {
 				return fmt.Errorf("takes no arguments, not %q: type --watch=%s", args, args[0])
@@ -61,7 +62,7 @@ func NewScanCommand(proc string) *cobra.Command {
 	f.Lookup("watch").NoOptDefVal = "5s"
 	f.BoolVar(&options.brief, "brief", false, fmt.Sprintf("one line of at most %d bytes", maxBriefLength))
 	f.BoolVarP(&options.verbose, "verbose", "v", false, "with the evidence of each fault")
-	options.out = addFormat(cmd)
+	options.addPage(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return options.runScan(cmd) }
 	return cmd
 }
@@ -79,6 +80,8 @@ type scanOptions struct {
 	brief     bool
 	verbose   bool
 	out       *verb.Format
+
+	language ui.Language // of a page
 }
 
 // addSelection adds the flags that say where and for what it is looked.
@@ -131,8 +134,10 @@ func (o *scanOptions) validate() error {
 		return errors.New("--watch: cannot be with --from: a bundle does not change")
 	case o.watch != 0 && o.pods == "-":
 		return errors.New("--watch: cannot be with --pods=-: standard input is read once")
-	case o.brief && *o.out == verb.JSON:
-		return errors.New("--brief: cannot be with --output=json")
+	case o.watch != 0 && *o.out == verb.HTML:
+		return errors.New("--watch: cannot be with --output=html")
+	case o.brief && *o.out != verb.Text:
+		return fmt.Errorf("--brief: cannot be with --output=%s", *o.out)
 	case o.brief && o.verbose:
 		return errors.New("--brief: cannot be with --verbose")
 	}
@@ -157,6 +162,11 @@ func (o scanOptions) runScan(cmd *cobra.Command) error {
 		err = verb.Write(output, report.briefLine())
 	case *o.out == verb.JSON:
 		err = render.WriteJSON(output, report)
+	case *o.out == verb.HTML:
+		if o.from == "" {
+			saveLastScan(report, o.keptFlags())
+		}
+		err = ui.Write(output, o.newView(output, report).reportPage(o.language))
 	case o.from != "":
 		err = verb.Write(output, bundleHeading(report.Node, report.Time)+o.newView(output, report).reportText())
 	default:

@@ -44,6 +44,9 @@ func TestScanNamesWrongFlags(t *testing.T) {
 		"--watch --pods=-":                           "--watch: cannot be with --pods=-: standard input is read once",
 		"--brief -o json":                            "--brief: cannot be with --output=json",
 		"--brief -v":                                 "--brief: cannot be with --verbose",
+		"--brief -o html":                            "--brief: cannot be with --output=html",
+		"--watch -o html":                            "--watch: cannot be with --output=html",
+		"--lang=fr -o html":                          `invalid argument "fr" for "--lang" flag: must be en or zh`,
 	} {
 		cmd := NewScanCommand("")
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true

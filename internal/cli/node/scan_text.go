@@ -53,7 +53,21 @@ func (v scanView) reportText() string {
 
 // verdictText is one line, and where pods are hurt one for each kind of harm with their names.
 func (v scanView) verdictText() string {
-	mark, colour := "✗", terminal.Red
+	mark, colour, text := v.verdict()
+	return v.Marked("", mark, colour, text) + strings.Join(v.hurtLines(), "")
+}
+
+// hurtLines name the pods that are hurt, one line for each kind of harm.
+func (v scanView) hurtLines() []string {
+	sum := v.Verdict
+	return slices.DeleteFunc([]string{
+		v.nameLine("hurt now:      ", sum.PodsNow), v.nameLine("cannot go:     ", sum.PodsTerminating), v.nameLine("at next start: ", sum.PodsNextStart),
+	}, func(line string) bool { return line == "" })
+}
+
+// verdict is one sentence, with its mark.
+func (v scanView) verdict() (mark string, colour terminal.Colour, text string) {
+	mark, colour = "✗", terminal.Red
 	sum, gaps := v.Verdict, len(v.Looked.NotLookedAt) > 0
 	unknown := gaps || sum.NotJudged > 0
 	var found []string
@@ -79,7 +93,7 @@ func (v scanView) verdictText() string {
 	default:
 		found = append(found, "nothing broken")
 	}
-	text := strings.Join(found, ", ")
+	text = strings.Join(found, ", ")
 	switch {
 	case sum.NotJudged > 0 && sum.Faults == 0:
 		text += " in what could be judged"
@@ -98,9 +112,7 @@ func (v scanView) verdictText() string {
 	if !v.hasFaults() {
 		text += " " + v.coverageText()
 	}
-	out := v.Marked("", mark, colour, v.Node+": "+text)
-	return out + v.nameLine("hurt now:      ", sum.PodsNow) + v.nameLine("cannot go:     ", sum.PodsTerminating) +
-		v.nameLine("at next start: ", sum.PodsNextStart)
+	return mark, colour, v.Node + ": " + text
 }
 
 // harmParts are what is hurt, in numbers.
@@ -194,12 +206,13 @@ func classesText(c *mountstate.Classes) string {
 	return text + fmt.Sprintf(", %d left over, %d unknown.", c.LeftOver, c.Unknown)
 }
 
-// nextCommandsText is what to type.
-func (v scanView) nextCommandsText(places []faultPlace) string {
-	var commands []fault.Command
-	status := fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"}
+// kubeletCommand shows why no kubelet runs.
+var kubeletCommand = fault.Command{Purpose: "why it is not running", Line: "systemctl status --no-pager kubelet"}
+
+// nextCommands are the commands to type where this program runs.
+func (v scanView) nextCommands(places []faultPlace) (commands []fault.Command) {
 	if v.Looked.KubeletDown && v.from == "" {
-		commands = append(commands, status)
+		commands = append(commands, kubeletCommand)
 	}
 	if len(places) > 0 {
 		worst := places[0].faults[0]
@@ -214,12 +227,16 @@ func (v scanView) nextCommandsText(places []faultPlace) string {
 		}
 		commands = append(commands, fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(worst.Code)})
 	}
-	text := ""
-	if len(commands) > 0 {
+	return commands
+}
+
+// nextCommandsText is the same for a terminal.
+func (v scanView) nextCommandsText(places []faultPlace) (text string) {
+	if commands := v.nextCommands(places); len(commands) > 0 {
 		text = "\nNext:\n" + v.commandLines(commands)
 	}
 	if v.Looked.KubeletDown && v.from != "" {
-		text += "\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{status})
+		text += "\nOn node " + printable.Quoted(v.Node) + ":\n" + v.commandLines([]fault.Command{kubeletCommand})
 	}
 	return text
 }
@@ -277,32 +294,13 @@ func (v scanView) commandLines(list []fault.Command) string {
 	return v.Hints(hints, func(line string) bool { return v.fitsHalfLine(line) && len(line) < 60 })
 }
 
-// gapsText is what could not be looked at, and what the result rests on.
+// gapsText is the coverage, and the lines about gaps.
 func (v scanView) gapsText() string {
-	var lines []string
-	for _, u := range v.Looked.Unproven {
-		lines = append(lines, "Not judged: "+u.String())
-	}
-	if n := len(lines); n > maxGaps && !v.verbose {
-		lines = append(lines[:maxGaps], fmt.Sprintf("Not judged: %d more places: %s", n-maxGaps, v.program.commandLine("kubediag scan"+v.flags+" -v")))
-	}
-	if slices.ContainsFunc(v.Faults, func(f scanFault) bool { return f.Pod.Name == "" && f.Pod.UID != "" }) {
-		for _, e := range v.Looked.NameErrors {
-			lines = append(lines, "Names of pods are missing: "+e)
-		}
-	}
-	for _, g := range v.Looked.NotLookedAt {
-		lines = append(lines, "Not looked at: "+g.String()+".")
-	}
-	lines = append(lines, v.caveatLines()...)
-	for _, note := range v.Looked.Notes {
-		lines = append(lines, "Note: "+note+".")
-	}
 	var b strings.Builder
 	if v.hasFaults() {
 		b.WriteString("\n" + v.Wrap("", v.coverageText(), 0))
 	}
-	for _, line := range lines {
+	for _, line := range v.gapLines() {
 		b.WriteString(v.Marked("", "!", terminal.Yellow, line))
 	}
 	if v.verbose {

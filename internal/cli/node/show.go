@@ -18,6 +18,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
+	"kubediag.org/kubediag/internal/ui"
 )
 
 // maxShown bounds how many faults of one place are listed beside the first.
@@ -39,7 +40,7 @@ func NewShowCommand(proc string) *cobra.Command {
 			"Exit status: 0 shown, 2 there is no such fault, or it could not look, 3 the kept scan is not this user's own.",
 		Example: "  kubediag show 1\n" +
 			"  kubediag show shop/web-0 -o json\n" +
-			"  kubediag show --from ticket.tar.gz 1",
+			"  kubediag show --from ticket.tar.gz 1 -o html > fault.html",
 		Args:              verb.Takes("N|NAME", 1),
 		ValidArgsFunction: verb.CompleteArg(lastPlaces),
 	}
@@ -47,7 +48,7 @@ func NewShowCommand(proc string) *cobra.Command {
 	cmd.Flags().StringVar(&o.pods, "pods", "", "pods in JSON or YAML (\"-\": stdin), in place of those of the last scan")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "with the evidence of each fault of the row")
 	o.addFrom(cmd)
-	o.out = addFormat(cmd)
+	o.addPage(cmd)
 	cmd.RunE = verb.Interruptible(func(cmd *cobra.Command, args []string) error {
 		if err := o.validateSource(); err != nil {
 			return err
@@ -57,10 +58,14 @@ func NewShowCommand(proc string) *cobra.Command {
 			return err
 		}
 		w := cmd.OutOrStdout()
-		if *o.out == verb.JSON {
+		view := r.options.newView(w, r.report)
+		switch *o.out {
+		case verb.JSON:
 			return render.WriteJSON(w, shownFaults{r.report.SchemaVersion, r.report.Node, r.report.Time, allFaults(r.places)})
+		case verb.HTML:
+			return ui.Write(w, view.reviewPage(o.language, r, time.Now()))
 		}
-		return verb.Write(w, r.options.newView(w, r.report).reviewText(r, time.Now()))
+		return verb.Write(w, view.reviewText(r, time.Now()))
 	})
 	return cmd
 }
@@ -117,15 +122,7 @@ func (v scanView) reviewText(r *faultReview, now time.Time) string {
 	if v.from != "" {
 		b.WriteString(bundleHeading(v.Node, v.Time))
 	} else {
-		age := max(0, now.Sub(v.Time)).Round(time.Second)
-		text := "scan of " + v.Time.Local().Format(time.DateTime) + ", " + age.String() + " ago"
-		if age > oldAge {
-			text = "OLD: " + text
-		}
-		if len(r.unsure) == 0 {
-			text += ", and looked at again now"
-		}
-		b.WriteString(v.Wrap("", printable.Quoted(v.Node)+", "+text+". To look again: "+v.program.commandLine("kubediag scan"+v.flags), 0))
+		b.WriteString(v.Wrap("", v.ageText(r, now), 0))
 	}
 	for _, f := range r.gone {
 		b.WriteString("\n" + v.Marked("", "✓", terminal.Green, f.lineText()+": gone since that scan."))
@@ -134,6 +131,19 @@ func (v scanView) reviewText(r *faultReview, now time.Time) string {
 		b.WriteString("\n" + v.showPlace(p, r.unsure[p.faults[0]]))
 	}
 	return v.Text(b.String())
+}
+
+// ageText says of when the scan is.
+func (v scanView) ageText(r *faultReview, now time.Time) string {
+	age := max(0, now.Sub(v.Time)).Round(time.Second)
+	text := "scan of " + v.Time.Local().Format(time.DateTime) + ", " + age.String() + " ago"
+	if age > oldAge {
+		text = "OLD: " + text
+	}
+	if len(r.unsure) == 0 {
+		text += ", and looked at again now"
+	}
+	return printable.Quoted(v.Node) + ", " + text + ". To look again: " + v.program.commandLine("kubediag scan"+v.flags)
 }
 
 // showPlace is all that is known of a place. unsure says why a new look could not say whether it is still broken.
@@ -151,19 +161,14 @@ func (v scanView) showPlace(place faultPlace, unsure string) string {
 		b.WriteString("\n" + v.Wrap("", "The same fault, "+verb.Count(len(others), "time")+" more:", 0))
 	}
 	for _, f := range others[:min(len(others), maxShown)] {
-		text := f.Pod.shortName()
-		if f.Container != "" {
-			text += ", container " + f.Container
-		}
-		b.WriteString(v.Wrap("  ", printable.Quoted(text+": "+f.Mount.Point), 4))
+		b.WriteString(v.Wrap("  ", printable.Quoted(f.otherText()), 4))
 	}
 	if more := len(others) - maxShown; more > 0 {
 		b.WriteString(v.Wrap("  ", fmt.Sprintf("and %d more: %s", more, v.program.commandLine(fmt.Sprintf("kubediag show%s -v %d", v.flags, place.number))), 4))
 	}
 	commands, heading := slices.Clone(place.faults[0].Commands), "By hand, on this node:"
 	if unsure != "" {
-		b.WriteString("\n" + v.Marked("", "!", terminal.Yellow, "Whether it is still there is not known: "+printable.Quoted(unsure)+
-			". Commands that change something are left out."))
+		b.WriteString("\n" + v.Marked("", "!", terminal.Yellow, unsureText(unsure)))
 		commands = commandsWithoutEffect(commands)
 	}
 	if v.from != "" {
@@ -173,6 +178,20 @@ func (v scanView) showPlace(place faultPlace, unsure string) string {
 		fault.Command{Purpose: "cause, proof, repair by hand, prevention", Line: "kubediag explain " + string(place.faults[0].Code)})
 	b.WriteString("\n" + heading + "\n" + v.commandLines(commands))
 	return b.String()
+}
+
+// otherText is the fault in a list of faults that are the same.
+func (f *scanFault) otherText() string {
+	text := f.Pod.shortName()
+	if f.Container != "" {
+		text += ", container " + f.Container
+	}
+	return text + ": " + f.Mount.Point
+}
+
+// unsureText says that a new look does not know whether a fault is still there.
+func unsureText(why string) string {
+	return "Whether it is still there is not known: " + why + ". Commands that change something are left out."
 }
 
 // removeEffects leaves out the commands that change something.
@@ -192,18 +211,8 @@ func (v scanView) evidenceText(found *scanFault) string {
 	p := &render.Page{Screen: v.Screen}
 	entry := fault.Known().Entry(found.Code)
 	p.Line(0, "%d. %s (%s): %s", found.Place, found.Code, entry.Severity, entry.Title)
-	held, holder := "", found.Holder
-	if found.ofDevice() {
-		held = found.Mount.Device
-	}
-	if found.Details.Driver != "" { // it has a line of its own
-		holder = ""
-	}
-	for _, line := range [][2]string{
-		{"hurts", verb.Hurts[found.Impact]}, {"pod", found.Pod.String()}, {"workload", found.Details.Workload.String()}, {"container", found.Container},
-		{"volume", found.volumeText()}, {"device", held}, {"mount", found.Mount.Point}, {"driver", found.Details.Driver}, {"holder", holder},
-	} {
-		p.Row(2, line[0], line[1])
+	for _, fact := range found.facts() {
+		p.Row(2, fact.Name, fact.Value)
 	}
 	label := "why"
 	for _, e := range found.Evidence {
@@ -214,6 +223,22 @@ func (v scanView) evidenceText(found *scanFault) string {
 	p.Row(2, "plan", found.Plan)
 	addRemedy(p, entry, v.program)
 	return p.String()
+}
+
+// facts are the names of all that the fault is about. A name without a value is not known.
+func (f *scanFault) facts() []ui.Fact {
+	held, holder := "", f.Holder
+	if f.ofDevice() {
+		held = f.Mount.Device
+	}
+	if f.Details.Driver != "" { // it has a line of its own
+		holder = ""
+	}
+	return []ui.Fact{
+		{Name: "hurts", Value: verb.Hurts[f.Impact]}, {Name: "pod", Value: f.Pod.String()}, {Name: "workload", Value: f.Details.Workload.String()},
+		{Name: "container", Value: f.Container}, {Name: "volume", Value: f.volumeText()}, {Name: "device", Value: held},
+		{Name: "mount", Value: f.Mount.Point}, {Name: "driver", Value: f.Details.Driver}, {Name: "holder", Value: holder},
+	}
 }
 
 // addRemedy adds the remedy of a fault.

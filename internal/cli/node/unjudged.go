@@ -35,11 +35,16 @@ func (r *scanReport) whyUnjudged(f *scanFault, hadSpecs bool) string {
 }
 
 // key identifies the fault in several scans, and in what other programs of the node do.
-func (f *scanFault) key() fault.Key {
+func (f *scanFault) key() fault.Key { return f.toFinding().Key() }
+
+// toFinding is the fault as it was found.
+func (f *scanFault) toFinding() fault.Finding {
+	m := f.Mount
 	return fault.Finding{
-		Code: f.Code, Pod: fault.Pod{UID: f.Pod.UID}, Container: f.Container, Volume: f.Volume, Details: f.Details,
-		Mount: fault.Mount{Namespace: f.Mount.Namespace, Point: f.Mount.Point},
-	}.Key()
+		Code: f.Code, Pod: fault.Pod{UID: f.Pod.UID, Namespace: f.Pod.Namespace, Name: f.Pod.Name}, Container: f.Container, Volume: f.Volume,
+		Details: f.Details, Holder: f.Holder,
+		Mount: fault.Mount{Namespace: m.Namespace, ID: m.ID, MountInfoID: m.MountInfoID, Point: m.Point, Root: m.Root, Device: m.Device, FSType: m.FSType},
+	}
 }
 
 // keepNumbers gives the faults the numbers of an earlier scan. It reports whether that scan was of the same kubelet and has all of them;

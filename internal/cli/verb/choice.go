@@ -18,6 +18,7 @@ const (
 	Text Format = "text"
 	JSON Format = "json"
 	YAML Format = "yaml"
+	HTML Format = "html"
 )
 
 // choice is the value of a flag that is one of several.

@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/ui"
+)
+
+// statusPage is a page as it is written, without its style sheet.
+func statusPage(t *testing.T, r *statusReport, l ui.Language) string {
+	t.Helper()
+	var b bytes.Buffer
+	view := statusView{faultsView{api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}
+	if err := ui.Write(&b, view.page(l)); err != nil {
+		t.Fatal(err)
+	}
+	head, rest, _ := strings.Cut(b.String(), "<meta http-equiv")
+	_, rest, found := strings.Cut(rest, "</style>\n")
+	if !found {
+		t.Fatalf("the page has no style sheet:\n%s", b.String())
+	}
+	return head + rest
+}
+
+func TestStatusPages(t *testing.T) {
+	t.Parallel()
+	reports := statusReports()
+	pages := map[string]string{"300.zh": statusPage(t, reports["300"], ui.Chinese)}
+	for name, r := range reports {
+		pages[name] = statusPage(t, r, ui.English)
+	}
+	for name, got := range pages {
+		file := "testdata/status." + name + ".html"
+		if os.Getenv("KUBEDIAG_GOLDEN") != "" {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// TestStatusPagesAreSmall: 5,000 faults of as many causes are a page of 300 kB, which says how many rows are left out.
+func TestStatusPagesAreSmall(t *testing.T) {
+	t.Parallel()
+	var faults []v1.MountFault
+	for i := range 5000 {
+		f := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, fmt.Sprintf("%s-%d", strings.Repeat("n", 240), i))
+		f.Status.Driver = fmt.Sprintf("%s-%d", strings.Repeat("d", 240), i)
+		f.Status.Summary = strings.Repeat("s", 200)
+		faults = append(faults, *f)
+	}
+	page := statusPage(t, statusOf(faults, nil, nil), ui.English)
+	if len(page) > 300_000 || !strings.Contains(page, "5000 faults in all namespaces") || !strings.Contains(page, "and 4800 more: kubectl kubediag faults -A") {
+		t.Errorf("%d bytes, or without a count:\n%.3000s", len(page), page)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ui writes pages for a browser: findings, the chain from the source of a volume to its container, plans and commands.
+//
+// A page is one document without script, and loads nothing. All texts may come from an attacker: they are made printable and escaped
+// here, in one place. The package knows neither nodes nor clusters, and words nothing a second time: its callers hand it the sentences
+// that they also write on a terminal.
+package ui
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"time"
+
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/printable"
+)
+
+//go:embed page.html style.css
+var files embed.FS
+
+// State says how something is, for its mark and its colour.
+type State string
+
+// States. The empty one says nothing.
+const (
+	Good State = "good"
+	Warn State = "warn"
+	Bad  State = "bad"
+)
+
+// StateOf is the state that a colour of a terminal means.
+func StateOf(c terminal.Colour) State {
+	return map[terminal.Colour]State{terminal.Red: Bad, terminal.Yellow: Warn, terminal.Green: Good}[c]
+}
+
+// Page is a document with a verdict on top.
+type Page struct {
+	Language Language
+	Title    string
+	Made     time.Time
+	State    State
+	Verdict  string
+	Notes    []string
+	Sections []Section
+}
+
+// Section is a part of a page. Its parts that are empty are left out.
+type Section struct {
+	// ID is the anchor of the section.
+	ID, Heading string
+	Text        []string
+	Table       Table
+	Chain       []Link
+	Facts       []Fact
+	Commands    []fault.Command
+	Folded      []Folded
+}
+
+// Table is a table, with links to sections from its first column.
+type Table struct {
+	Columns []string
+	Rows    []Row
+}
+
+// Row is a row of a table.
+type Row struct {
+	State State
+	// Link is where the first cell leads, such as # and the ID of a section; empty: nowhere.
+	Link  string
+	Cells []string
+	Below string
+}
+
+// Fact is a value with its name.
+type Fact struct{ Name, Value string }
+
+// Folded is a list that a reader opens.
+type Folded struct {
+	Heading string
+	Lines   []string
+}
+
+// Write writes a page as one file. It changes the texts of the page: all that cannot be printed is escaped.
+func Write(w io.Writer, p Page) error {
+	printable.Fields(&p)
+	style, err := files.ReadFile("style.css")
+	if err != nil {
+		return fmt.Errorf("read style sheet: %w", err)
+	}
+	sum := sha256.Sum256(style)
+	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	page, err := template.New("page.html").Funcs(template.FuncMap{"t": p.Language.Word, "draw": p.Language.draw}).ParseFS(files, "page.html")
+	if err != nil {
+		return fmt.Errorf("read template: %w", err)
+	}
+	var b bytes.Buffer
+	if err := page.Execute(&b, struct {
+		Page
+
+		Head template.HTML
+	}{p, template.HTML(`<meta http-equiv="Content-Security-Policy" content="` + policy + "\">\n<style>" + string(style) + "</style>")}); err != nil { //nolint:gosec // no text from outside
+		return fmt.Errorf("write page: %w", err)
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
