@@ -214,7 +214,7 @@ func (w *bindWatcher) inspectBind(ctx context.Context, b *bind) (*notification, 
 	}
 	found.AddOutlook(ctx, w.habits, w.Binds.Runtime, pod)
 	b.inspected, b.found, b.code, b.askAgainAt = true, found, "", time.Now().Add(retryInterval)
-	if !mounted || found.LeftToKubelet() || !found.IsFault() {
+	if !mounted || found.LeftToKubelet() || found.Code() == "" {
 		if _, known := w.notified[b.location()]; known { // the fault has ended, but a notification of it may still wait
 			return &notification{bind: b, healthy: true, inspectedAt: time.Now()}, nil
 		}

@@ -48,7 +48,7 @@ func newFaultsCommand(conn *connection) *cobra.Command {
 		Short: "Show the mount faults that are present, those that hurt most first",
 		Long: "faults shows the MountFaults of a namespace, or of all: what is broken now, since when, how it hurts, who can heal it, and\n" +
 			"what to type next. Faults of a node itself are in the namespace of kubediag. The agents look for faults all the time, unless\n" +
-			"their sentinel is off. faults says which nodes have no agent that answers, and which faults no agent looks for.\n\n" +
+			"their sentinel is off. faults says which nodes have no agent that answers.\n\n" +
 			"Exit status: 0 no fault, 1 faults, 2 it could not look, or a node is not watched, 3 it was refused.",
 		Example: "  kubectl kubediag faults -A\n  kubectl kubediag faults -n shop -w\n  kubectl kubediag faults -A --node worker-7 -o json",
 		Args:    verb.NoArgs,

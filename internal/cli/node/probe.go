@@ -130,7 +130,10 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 		bindUntried:  code == "" && bindUntried(answers[0]), codeIfUnbindable: fault.DeletedVolumeSource,
 	}
 	if below == "" {
-		report.Code, why, report.codeIfUnbindable = judgeAsSubPath(ctx, &prober, mount.Point, code, why)
+		report.Code, why, report.codeIfUnbindable, err = judgeAsSubPath(ctx, &prober, mount.Point, code, why)
+		if err != nil {
+			return nil, err
+		}
 	}
 	report.bindUntried = report.bindUntried && report.Code == ""
 	if why != "" {
@@ -141,26 +144,30 @@ func probePath(ctx context.Context, name string, timeout time.Duration) (*probeR
 
 // judgeAsSubPath names a fault of the mount at point as scan does, if that is the place of a subPath bind. The source
 // of such a bind is a file or directory in a volume, and not a volume. suspected is how it would be called that it
-// cannot be bound.
-func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, code fault.Code, why string) (fault.Code, string, fault.Code) {
+// cannot be bound. An error means that the bind cannot be judged.
+func judgeAsSubPath(ctx context.Context, prober *asking.Prober, point string, code fault.Code, why string) (fault.Code, string, fault.Code, error) {
 	n, ok := kubelet.NodeOfSubPath(point)
 	if !ok || code != "" && code != fault.DeletedVolumeSource && code != fault.StaleFileHandle {
-		return code, why, fault.DeletedVolumeSource
+		return code, why, fault.DeletedVolumeSource, nil
 	}
 	asked, err := subpath.Ask(ctx, prober, n, nil, []string{point})
 	if err != nil {
-		return code, why, fault.StaleSubPath
+		return "", "", "", err
 	}
 	b, there, err := subpath.InspectBind(n, nil, point, asked)
 	switch {
-	case err == nil && there && b.Verdict == subpath.Stale:
-		return fault.StaleSubPath, b.Reason, fault.StaleSubPath
-	case err == nil && there && b.Verdict == subpath.SourceGone:
-		return fault.MissingBindSource, b.Reason, fault.StaleSubPath
+	case err != nil:
+		return "", "", "", err
+	case !there:
+		return "", "", "", errors.New("it is not mounted any more")
+	case b.Verdict == subpath.Unproven:
+		return "", "", "", errors.New(b.Reason)
+	case b.Code() != "":
+		return b.Code(), b.Reason, fault.StaleSubPath, nil
 	case code == fault.DeletedVolumeSource && b.Verdict != subpath.OfVolume:
-		return fault.StaleSubPath, why, fault.StaleSubPath
+		return fault.StaleSubPath, why, fault.StaleSubPath, nil
 	}
-	return code, why, fault.StaleSubPath
+	return code, why, fault.StaleSubPath, nil
 }
 
 // withRemedy adds what to do to an error that a missing privilege causes.

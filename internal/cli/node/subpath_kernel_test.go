@@ -6,10 +6,14 @@
 package node
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"kubediag.org/kubediag/internal/cli/verb"
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/sys"
@@ -47,5 +51,29 @@ func TestSubPathOfFUSEByScanAndProbe(t *testing.T) {
 				t.Errorf("scan: %v, want %q alone: %+v", codes, c.code, report)
 			}
 		})
+	}
+}
+
+// TestProbeOfSubPathThatCannotBeJudged: the one mount that shows the source of a bind is denied, and the bind itself answers.
+func TestProbeOfSubPathThatCannotBeJudged(t *testing.T) {
+	v := volumetest.New(t)
+	must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
+	point, other := v.Scene.Point(v.Pod, volumetest.Volume, "app", 0), filepath.Join(t.TempDir(), "other")
+	v.Bind(filepath.Join(v.Point, "sub"), point)
+	must(t, errors.Join(os.Mkdir(other, 0o755), sys.BindMount(v.Point, other)))
+	t.Cleanup(func() {
+		_ = systest.UnmountPath(point, true)
+		_ = systest.UnmountPath(other, true)
+	})
+	denied := fmt.Sprintf("delete:%s:%d:false", filepath.Base(v.Dir), sys.EACCES)
+	if _, err := os.Lstat(filepath.Join(v.Staging, filepath.Dir(v.Dir), denied)); !errors.Is(err, sys.ENOENT) {
+		t.Fatal(err)
+	}
+	must(t, errors.Join(systest.UnmountPath(v.Point, true), systest.UnmountPath(v.Staging, true)))
+	if out, err := runProbe(t, point); err == nil || errors.Is(err, verb.ErrFaults) || out != "" || !strings.Contains(err.Error(), other) {
+		t.Errorf("probe: %v\n%s, want that %q could not be judged", err, out, other)
+	}
+	if report, _ := scanJSON(t, nil, "--kubelet-root", v.Root); len(report.Faults) > 0 || report.Verdict.NotJudged != 1 {
+		t.Errorf("scan: %+v, want one place that is not judged", report)
 	}
 }

@@ -27,7 +27,7 @@ var faultCodes = map[Verdict]fault.Code{Stale: fault.StaleSubPath, SourceGone: f
 // findingOf is Finding of a pod whose spec may not be known: then pod is nil.
 func (b Bind) findingOf(of fault.Pod, pod *corev1.Pod, namespace uint64) fault.Finding {
 	finding := fault.Finding{
-		Code: faultCodes[b.Verdict], Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: faults.MountOfState(b.State, namespace),
+		Code: b.Code(), Pod: of, Container: b.Container, Volume: b.Volume.Name, Mount: faults.MountOfState(b.State, namespace),
 		Evidence: []string{b.Reason},
 	}
 	add := func(format string, args ...any) {

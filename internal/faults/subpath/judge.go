@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/linux/mount"
 )
 
@@ -34,8 +35,8 @@ const (
 // isFault reports whether there is something to say about such a bind.
 func (v Verdict) isFault() bool { return v != Alive && v != OfVolume }
 
-// IsFault reports whether the bind is proven to have a fault.
-func (b Bind) IsFault() bool { return faultCodes[b.Verdict] != "" }
+// Code is the fault that the bind is proven to have; empty: it has none, or that is not proven.
+func (b Bind) Code() fault.Code { return faultCodes[b.Verdict] }
 
 // judgeBind decides about the mount st that is at the place of a bind, given how it compares with what the subPath
 // names now.
