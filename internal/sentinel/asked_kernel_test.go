@@ -6,6 +6,7 @@
 package sentinel
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,9 +14,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
+	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -29,13 +32,15 @@ func TestBindsOfFUSE(t *testing.T) {
 		answer sys.Errno
 		goes   bool
 		later  bool
+		runs   bool // a process of the pod, which ends after the fault was found
 		want   []string
 	}{
 		"observed":     {mode: Observe, answer: sys.ENOENT, want: []string{found}},
 		"forgotten":    {mode: Automatic, answer: sys.ENOENT, want: []string{found, repaired}},
 		"replaced":     {mode: Automatic, want: []string{found, repaired}},
 		"the pod goes": {mode: Automatic, answer: sys.ENOENT, goes: true, want: []string{found, repaired}},
-		"stale later":  {mode: Automatic, answer: sys.ENOENT, goes: true, later: true, want: []string{found, repaired}},
+		"the pod goes, and a process is in its control group": {mode: Automatic, answer: sys.ENOENT, goes: true, runs: true, want: []string{found}},
+		"stale later": {mode: Automatic, answer: sys.ENOENT, goes: true, later: true, want: []string{found, repaired}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := volumetest.New(t)
@@ -44,6 +49,11 @@ func TestBindsOfFUSE(t *testing.T) {
 			must(t, os.Mkdir(filepath.Join(v.Point, "sub"), 0o755))
 			f := &bindFixture{Scene: v.Scene, pod: v.Pod, notifications: make(chan string, 100), pods: map[string]*corev1.Pod{}}
 			f.pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/sub", SubPath: "sub"}}
+			end := func() {}
+			if c.runs { // processes are looked for on the whole machine, so the pod is of no other test
+				f.pod.UID = types.UID(fmt.Sprintf("5f0e5d0c-3a7c-4a53-9f0e-%012d", os.Getpid()))
+				end = kubelettest.PodProcess(t, string(f.pod.UID))
+			}
 			f.point = v.Scene.Point(f.pod, volumetest.Volume, "app", 0)
 			f.Bind(filepath.Join(v.Point, "sub"), f.point)
 			t.Cleanup(func() { _ = systest.UnmountPath(f.point, true) })
@@ -68,8 +78,11 @@ func TestBindsOfFUSE(t *testing.T) {
 				breakBind()
 			}
 			f.expect(t, c.want...)
-			if bound := f.mounted(t); bound != (c.mode == Observe) {
+			if bound := f.mounted(t); bound != (c.mode == Observe || c.runs) {
 				t.Errorf("bound: %v", bound)
+			}
+			if end(); c.runs {
+				f.expect(t, repaired)
 			}
 			f.expectNoMore(t)
 		})
