@@ -310,6 +310,18 @@ func TestDiagnose(t *testing.T) {
 	w.clean(t)
 }
 
+// TestDiagnoseLeavesAFaultAlone whose driver has to mount the volume again: the operation is not said to have succeeded.
+func TestDiagnoseLeavesAFaultAlone(t *testing.T) {
+	w := newNode(t, volumetest.New(t))
+	w.Kill()
+	for _, args := range [][]string{nil, {"--heal"}} {
+		r := w.unchanged(t, func() *result { return w.run(t, "diagnose", append(args, "--pods="+w.pods, "--data-root="+w.data)...) })
+		if r.says(t, 1, "DisconnectedFUSE (present)"); !regexp.MustCompile(`(?m)^Left alone +auto`).MatchString(r.out) {
+			t.Errorf("%q: %s, want the words Left alone", args, r)
+		}
+	}
+}
+
 // TestAnInterruptedRecoverSaysWhatItHasFound, and changes nothing: it is interrupted while a volume does not answer.
 func TestAnInterruptedRecoverSaysWhatItHasFound(t *testing.T) {
 	w := newBrokenNode(t)

@@ -23,6 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/graph"
 	"kubediag.org/kubediag/internal/processor"
+	"kubediag.org/kubediag/internal/repair"
 )
 
 var ignoreTimes = []cmp.Option{
@@ -267,6 +268,40 @@ func TestEndings(t *testing.T) {
 					t.Errorf("run again:\n%s", diff)
 				}
 			})
+		})
+	}
+}
+
+// fixedPlan is a planner that repairs nothing.
+type fixedPlan repair.Plan
+
+func (fixedPlan) Name() string { return "unmounter" }
+
+func (p fixedPlan) Plan(context.Context, processor.Request) (repair.Plan, error) { return repair.Plan(p), nil }
+
+// TestNothingRepaired: the reason of an operation says that it has left each fault alone, and is not given otherwise.
+func TestNothingRepaired(t *testing.T) {
+	t.Parallel()
+	gone := []fault.Absence{{Code: fault.StaleSubPath, Pod: fault.Pod{Namespace: "default", Name: "p"}}}
+	for name, c := range map[string]struct {
+		planner repair.Planner // nil: one that repairs
+		want    string
+	}{
+		"left alone":      {fixedPlan{Message: "the driver has to mount it again"}, v1.ReasonNothingRepaired},
+		"nothing to say":  {fixedPlan{}, ""},
+		"gone by itself":  {fixedPlan{Message: "it is gone", Gone: gone}, ""},
+		"not this fault":  {fixedPlan{NotApplicable: "nothing is mounted"}, v1.ReasonNotApplicable},
+		"it has repaired": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if c.planner != nil {
+				w.replace(Step{Planner: c.planner})
+			}
+			if o := w.run(t, diagnosis()).Status.Operations[3]; o.Reason != c.want {
+				t.Errorf("operation %+v, want the reason %q", o, c.want)
+			}
 		})
 	}
 }
