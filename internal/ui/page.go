@@ -23,7 +23,7 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-//go:embed page.html style.css
+//go:embed page.html style.css live.js
 var files embed.FS
 
 // State says how something is, for its mark and its colour.
@@ -50,6 +50,8 @@ type Page struct {
 	Verdict  string
 	Notes    []string
 	Sections []Section
+	// Token is in the forms of a page that is served; empty: the page is a file, without forms and links to other pages.
+	Token string
 }
 
 // Section is a part of a page. Its parts that are empty are left out.
@@ -62,6 +64,13 @@ type Section struct {
 	Facts       []Fact
 	Commands    []fault.Command
 	Folded      []Folded
+	Forms       []Form
+}
+
+// Form is a button that changes something. Its fields are sent with it.
+type Form struct {
+	Action, Label string
+	Fields        []Fact
 }
 
 // Table is a table, with links to sections from its first column.
@@ -88,25 +97,39 @@ type Folded struct {
 	Lines   []string
 }
 
-// Write writes a page as one file. It changes the texts of the page: all that cannot be printed is escaped.
-func Write(w io.Writer, p Page) error {
-	printable.Fields(&p)
-	style, err := files.ReadFile("style.css")
+// Asset returns the style sheet or the script of pages that are served, by its name.
+func Asset(name string) ([]byte, error) { return files.ReadFile(name) }
+
+// headLive has the files that a page which is served loads.
+const headLive = `<link rel="stylesheet" href="/style.css">` + "\n" + `<script src="/live.js" defer></script>`
+
+// headFile has the style sheet of a page that is a file, and a policy that allows nothing else.
+func headFile() (template.HTML, error) {
+	style, err := Asset("style.css")
 	if err != nil {
-		return fmt.Errorf("read style sheet: %w", err)
+		return "", fmt.Errorf("read style sheet: %w", err)
 	}
 	sum := sha256.Sum256(style)
 	policy := "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	return template.HTML(`<meta http-equiv="Content-Security-Policy" content="` + policy + "\">\n<style>" + string(style) + "</style>"), nil //nolint:gosec // no text from outside
+}
+
+// Write writes a page: as one file, or with a token as it is served. It changes the texts of the page: all that cannot be printed is escaped.
+func Write(w io.Writer, p Page) error {
+	printable.Fields(&p)
+	head, err := headFile()
+	if p.Token != "" {
+		head = headLive
+	}
+	if err != nil {
+		return err
+	}
 	page, err := template.New("page.html").Funcs(template.FuncMap{"t": p.Language.Word, "draw": p.Language.draw}).ParseFS(files, "page.html")
 	if err != nil {
 		return fmt.Errorf("read template: %w", err)
 	}
 	var b bytes.Buffer
-	if err := page.Execute(&b, struct {
-		Page
-
-		Head template.HTML
-	}{p, template.HTML(`<meta http-equiv="Content-Security-Policy" content="` + policy + "\">\n<style>" + string(style) + "</style>")}); err != nil { //nolint:gosec // no text from outside
+	if err := page.Execute(&b, map[string]any{"Page": p, "Head": head}); err != nil {
 		return fmt.Errorf("write page: %w", err)
 	}
 	if _, err := w.Write(b.Bytes()); err != nil {

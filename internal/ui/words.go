@@ -118,5 +118,7 @@ var chinese = map[string]string{
 	"FAULTS": "故障数", "CAUSE": "原因", "NODE": "节点", "SINCE": "开始于", "paused": "已暂停", "Waits for you": "等待你批准", "Allowed now": "当前允许",
 	"Done in the last 12 hours": "最近 12 小时的修复", "POLICY": "策略", "MODE": "模式", "NOW": "当前状态", "REPAIRED": "已修复", "FAILED": "失败",
 	"LAST": "最近一次", "BY": "发起者", "WORKLOAD": "工作负载",
+	"Now": "现在", "since": "开始于", "node": "节点", "Time line": "时间线", "What the hash is of": "哈希的内容", "Approve exactly this plan": "批准这个计划",
+	"Refuse: delete the Diagnosis": "拒绝：删除该 Diagnosis", "OPERATION": "操作", "BEGAN": "开始", "TOOK": "用时", "RESULT": "结果",
 	"not at fault": "没有问题", "broken here": "断在这里", "affected": "受影响",
 }

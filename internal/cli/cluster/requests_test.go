@@ -43,8 +43,9 @@ func (s *recordedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		if _, code, failed := strings.Cut(answer, `"code":`); failed {
 			var status int
-			_, _ = fmt.Sscan(code, &status)
-			w.WriteHeader(status)
+			if n, _ := fmt.Sscan(code, &status); n == 1 { // and not the code of a fault
+				w.WriteHeader(status)
+			}
 		}
 		fmt.Fprint(w, answer)
 	}
@@ -98,8 +99,8 @@ func TestRequests(t *testing.T) {
 			answers: map[string]string{faultsPath: failure(http.StatusUnauthorized, "Unauthorized", "who")}, asked: []string{faultsPath},
 		},
 		"no answer": {
-			args: []string{"faults", "--request-timeout=10ms"}, status: verb.StatusFailed,
-			says:    "list mountfaults.diagnosis.kubediag.org: the API server did not answer within 10ms: give it more with --request-timeout",
+			args: []string{"faults", "--request-timeout=1s"}, status: verb.StatusFailed,
+			says:    "list mountfaults.diagnosis.kubediag.org: the API server did not answer within 1s: give it more with --request-timeout",
 			answers: map[string]string{faultsPath: "wait"}, asked: []string{faultsPath},
 		},
 		"table": {

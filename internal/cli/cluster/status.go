@@ -170,7 +170,7 @@ func (o *statusOptions) showStatus(cmd *cobra.Command, c *client, r *statusRepor
 		return render.WriteJSON(cmd.OutOrStdout(), r)
 	case verb.HTML:
 		view.screen = terminal.Screen{}
-		return ui.Write(cmd.OutOrStdout(), view.page(o.language))
+		return ui.Write(cmd.OutOrStdout(), view.page(o.language, false))
 	}
 	screen, text := view.screen, ""
 	if o.watch && screen.Terminal {

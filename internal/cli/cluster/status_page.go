@@ -6,6 +6,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 
@@ -20,8 +21,8 @@ import (
 // maxPageRows bounds the rows of each table of a page.
 const maxPageRows = 200
 
-// page is the report as a page. It has the sentences of the screen, and more rows.
-func (v statusView) page(language ui.Language) ui.Page {
+// page is the report as a page. It has the sentences of the screen, and more rows. If it is served, its rows lead to other pages.
+func (v statusView) page(language ui.Language, served bool) ui.Page {
 	_, colour, verdict := v.verdict()
 	where := "cluster"
 	if v.report.Namespace != "" {
@@ -36,10 +37,17 @@ func (v statusView) page(language ui.Language) ui.Page {
 		p.Sections = append(p.Sections, s)
 	}
 	if len(v.report.Causes) > 0 {
-		p.Sections = append(p.Sections, v.causesSection(language))
+		p.Sections = append(p.Sections, v.causesSection(language, served))
 	}
 	var waiting ui.Section
 	for _, w := range v.report.Waiting[:min(len(v.report.Waiting), maxPageRows)] {
+		if served {
+			waiting.Table.Columns = []string{"Diagnosis"}
+			waiting.Table.Rows = append(waiting.Table.Rows, ui.Row{
+				State: ui.Warn, Link: path.Join("/diagnosis", w.Namespace, w.Name), Cells: []string{w.Namespace + "/" + w.Name}, Below: v.waitingText(w),
+			})
+			continue
+		}
 		waiting.Commands = append(waiting.Commands, fault.Command{Purpose: v.waitingText(w), Line: w.Command})
 	}
 	waiting.Text = v.morePage(len(v.report.Waiting), "get", "-A")
@@ -76,7 +84,7 @@ func (v statusView) morePage(rows int, args ...string) []string {
 }
 
 // causesSection has a row for each cause.
-func (v statusView) causesSection(language ui.Language) ui.Section {
+func (v statusView) causesSection(language ui.Language, served bool) ui.Section {
 	rows := v.report.rows
 	s := ui.Section{
 		Heading: language.Word("Faults"), Text: v.morePage(len(rows), "faults", "-A"),
@@ -90,6 +98,9 @@ func (v statusView) causesSection(language ui.Language) ui.Section {
 			cmp.Or(cause.Driver, cause.Volume), r.commonText(func(f *v1.MountFault) string { return f.Status.Node }, "nodes"),
 			formatAge(metav1.NewTime(cause.Since), v.now),
 		}})
+		if served {
+			s.Table.Rows[i].Link = path.Join("/fault", r.faults[0].Namespace, r.faults[0].Name)
+		}
 	}
 	return s
 }

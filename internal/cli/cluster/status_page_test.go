@@ -21,7 +21,7 @@ func statusPage(t *testing.T, r *statusReport, l ui.Language) string {
 	t.Helper()
 	var b bytes.Buffer
 	view := statusView{faultsView{api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}
-	if err := ui.Write(&b, view.page(l)); err != nil {
+	if err := ui.Write(&b, view.page(l, false)); err != nil {
 		t.Fatal(err)
 	}
 	head, rest, _ := strings.Cut(b.String(), "<meta http-equiv")

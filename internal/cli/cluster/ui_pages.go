@@ -1,0 +1,233 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/approval"
+	"kubediag.org/kubediag/internal/cli/terminal"
+	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/render"
+	"kubediag.org/kubediag/internal/ui"
+)
+
+// nowPage answers the six questions. If the API server is away, it has the last answers and their age.
+func (s *pageServer) nowPage(r *http.Request) (ui.Page, error) {
+	report, err := s.options.readStatus(r.Context(), s.api, s.namespace, time.Now())
+	s.mu.Lock()
+	if err == nil {
+		s.last = report
+	}
+	report = s.last
+	s.mu.Unlock()
+	if report == nil {
+		return ui.Page{}, err
+	}
+	p := statusView{faultsView{api: s.api, brief: true, now: report.Time, problems: slices.Clone(report.Unwatched), home: s.options.home}, report}.page(s.options.language, true)
+	if err != nil {
+		p.State = ui.Warn
+		p.Notes = append([]string{fmt.Sprintf("%v. This is how it was %s ago.", err, time.Since(report.Time).Round(time.Second))}, p.Notes...)
+	}
+	return p, nil
+}
+
+// keyOfPage is the object that the address of a page names.
+func keyOfPage(r *http.Request) ctrlclient.ObjectKey {
+	return ctrlclient.ObjectKey{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+}
+
+// faultPage is all that is known of one fault.
+func (s *pageServer) faultPage(r *http.Request) (ui.Page, error) {
+	f := &v1.MountFault{}
+	if err := s.api.server.Get(r.Context(), keyOfPage(r), f); err != nil {
+		return ui.Page{}, err
+	}
+	return s.faultsPage(faultSubject(f), []*v1.MountFault{f}), nil
+}
+
+// podPage has all faults of a pod.
+func (s *pageServer) podPage(r *http.Request) (ui.Page, error) {
+	key := keyOfPage(r)
+	var list v1.MountFaultList
+	if err := s.api.server.List(r.Context(), &list, ctrlclient.InNamespace(key.Namespace)); err != nil {
+		return ui.Page{}, err
+	}
+	var found []*v1.MountFault
+	for i := range list.Items {
+		if p := list.Items[i].Status.Pod; p != nil && p.Name == key.Name && p.Namespace == key.Namespace {
+			found = append(found, &list.Items[i])
+		}
+	}
+	slices.SortFunc(found, compareFaults)
+	p := s.faultsPage(key.String(), found)
+	if len(found) == 0 {
+		p.Sections = []ui.Section{{Heading: s.options.language.Word("Next"), Commands: []fault.Command{
+			{Purpose: "looks for faults of the pod now, and says what else it waits for", Line: s.api.commandLine("run", "pod/"+key.Name, "-n", key.Namespace)},
+		}}}
+	}
+	return p, nil
+}
+
+// faultsPage has a section for each fault, and a verdict about the subject.
+func (s *pageServer) faultsPage(subject string, found []*v1.MountFault) ui.Page {
+	p := ui.Page{Title: "kubediag: " + subject, Made: time.Now(), State: ui.Good, Verdict: "No fault is known of " + subject + "."}
+	if len(found) > 0 {
+		p.State, p.Verdict = ui.Bad, verdictText(found, subject)
+	}
+	for i, f := range found[:min(len(found), maxRows)] {
+		p.Sections = append(p.Sections, s.faultSection(i+1, f))
+	}
+	if more := len(found) - maxRows; more > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("and %d more: %s", more, s.api.commandLine("faults", "-n", found[0].Namespace, "-o", "wide")))
+	}
+	return p
+}
+
+func (s *pageServer) faultSection(number int, f *v1.MountFault) ui.Section {
+	language, st := s.options.language, f.Status
+	entry := fault.Known().Entry(fault.Code(st.Code))
+	of := fault.Finding{
+		Code: fault.Code(st.Code), Container: st.Container, Volume: st.Volume, Holder: st.Holder, Mount: fault.Mount{Device: st.Device},
+		Details: fault.Details{Driver: st.Driver, Device: st.Device},
+	}
+	if st.Pod != nil {
+		of.Pod = fault.Pod{Namespace: st.Pod.Namespace, Name: st.Pod.Name}
+	}
+	section := ui.Section{
+		ID: "fault-" + strconv.Itoa(number), Heading: fmt.Sprintf("%d. %s: %s", number, st.Code, language.Title(entry)), Chain: ui.Chain(of),
+		Folded: []ui.Folded{{Heading: language.Word("Evidence"), Lines: slices.Clone(st.Evidence)}},
+	}
+	for _, fact := range []ui.Fact{
+		{Name: "what is wrong", Value: st.Summary}, {Name: "since", Value: formatAge(st.Since, time.Now())}, {Name: "hurts", Value: verb.Hurts[fault.Impact(st.Impact)]},
+		{Name: "pod", Value: faultSubject(f)}, {Name: "workload", Value: workloadName(f)}, {Name: "container", Value: st.Container}, {Name: "volume", Value: st.Volume},
+		{Name: "node", Value: st.Node}, {Name: "driver", Value: st.Driver}, {Name: "holder", Value: st.Holder}, {Name: "heal", Value: healText(f)},
+		{Name: "plan", Value: st.Plan}, {Name: "Diagnosis", Value: st.Diagnosis}, {Name: "repair", Value: language.Repair(entry)},
+		{Name: "prevention", Value: language.Prevention(of.Code)},
+	} {
+		if fact.Value != "" {
+			section.Facts = append(section.Facts, fact)
+		}
+	}
+	target := "node/" + st.Node
+	if st.Pod != nil {
+		target = "pod/" + st.Pod.Name
+	}
+	section.Commands = append(section.Commands, fault.Command{Purpose: "its plan; it asks before it heals", Line: s.api.commandLine("run", target, "-n", f.Namespace)})
+	for _, c := range st.Commands {
+		section.Commands = append(section.Commands, fault.Command{Purpose: "on node " + st.Node + ": " + c.Purpose, Line: c.Line})
+	}
+	return section
+}
+
+func (s *pageServer) readDiagnosis(r *http.Request) (*v1.Diagnosis, error) {
+	d := &v1.Diagnosis{}
+	return d, s.api.server.Get(r.Context(), keyOfPage(r), d)
+}
+
+// diagnosisPage is a Diagnosis as a time line, with its plan, and buttons if the plan waits for approval.
+func (s *pageServer) diagnosisPage(r *http.Request) (ui.Page, error) {
+	d, err := s.readDiagnosis(r)
+	if err != nil {
+		return ui.Page{}, err
+	}
+	language := s.options.language
+	p := ui.Page{
+		Title: "Diagnosis " + d.Namespace + "/" + d.Name, Made: time.Now(),
+		Verdict: fmt.Sprintf("%s: %s %s", d.Spec.Target(), cmp.Or(string(d.Status.Outcome), string(d.Status.Phase)), d.Status.Summary),
+	}
+	switch {
+	case d.Status.Phase == v1.DiagnosisFailed:
+		p.State = ui.Bad
+	case d.Ended():
+		p.State = ui.Good
+	default:
+		p.State = ui.Warn
+	}
+	story := newStory(terminal.Screen{}, d)
+	line := ui.Section{Heading: language.Word("Time line"), Table: ui.Table{Columns: []string{"OPERATION", "BEGAN", "TOOK", "RESULT"}}}
+	for _, o := range d.Status.Operations {
+		line.Table.Rows = append(line.Table.Rows, operationRow(o))
+		for _, a := range o.Actions {
+			row := ui.Row{Cells: []string{a.Kind + " " + a.Target, "", "", string(a.Phase)}, Below: a.Message}
+			if a.Phase == v1.ActionFailed {
+				row.State = ui.Bad
+			}
+			line.Table.Rows = append(line.Table.Rows, row)
+			for _, c := range a.Calls {
+				line.Table.Rows = append(line.Table.Rows, ui.Row{Cells: []string{c.Name + " " + c.Arguments, "", "", c.Result}})
+			}
+		}
+	}
+	p.Sections = append(p.Sections, line)
+	if plan := d.Status.Plan; plan != nil {
+		section := ui.Section{Heading: language.Word("plan"), Text: strings.Split(strings.TrimSpace(story.planText(d)), "\n")}
+		section.Folded = []ui.Folded{{Heading: language.Word("What the hash is of"), Lines: slices.Clone(plan.Changes)}}
+		if stateOf(d) == diagnosisWaits {
+			section.Forms = []ui.Form{
+				{Action: path.Join("/approve", d.Namespace, d.Name), Label: language.Word("Approve exactly this plan"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
+				{Action: path.Join("/refuse", d.Namespace, d.Name), Label: language.Word("Refuse: delete the Diagnosis"), Fields: []ui.Fact{{Name: "hash", Value: plan.Hash}}},
+			}
+		}
+		p.Sections = append(p.Sections, section)
+	}
+	return p, nil
+}
+
+// operationRow is a row of the time line.
+func operationRow(o v1.OperationRun) ui.Row {
+	row := ui.Row{State: ui.Good, Cells: []string{o.Operation, "", "", string(o.Phase)}, Below: o.Message}
+	if o.StartTime != nil {
+		row.Cells[1] = o.StartTime.UTC().Format(time.RFC3339)
+		if o.CompletionTime != nil {
+			row.Cells[2] = render.Duration(o.CompletionTime.Sub(o.StartTime.Time))
+		}
+	}
+	switch o.Phase {
+	case v1.OperationFailed:
+		row.State = ui.Bad
+	case v1.OperationRunning, v1.OperationNotApplicable:
+		row.State = ""
+	case v1.OperationSucceeded:
+	}
+	return row
+}
+
+// approve approves the plan that the page has shown, and no other.
+func (s *pageServer) approve(r *http.Request, d *v1.Diagnosis) error {
+	p := d.Status.Plan
+	a, err := approval.For(d, approval.Options{PlanHash: cmp.Or(r.PostFormValue("hash"), "none"), Expiration: time.Hour})
+	if err != nil {
+		return fmt.Errorf("%w: %w", verb.ErrRefused, err)
+	}
+	if p == nil || len(p.Changes) == 0 {
+		return fmt.Errorf("%w: the status does not list the changes of plan %s", verb.ErrRefused, a.Spec.PlanHash)
+	}
+	if err := checkChanges(p, a.Spec.PlanHash); err != nil {
+		return err
+	}
+	if a.Spec.Approver, err = s.api.userName(r.Context()); err != nil {
+		return err
+	}
+	return s.api.server.Create(r.Context(), a)
+}
+
+// refuse deletes a Diagnosis whose plan waits for approval.
+func (s *pageServer) refuse(r *http.Request, d *v1.Diagnosis) error {
+	if stateOf(d) != diagnosisWaits || d.Status.Plan == nil || d.Status.Plan.Hash != r.PostFormValue("hash") {
+		return fmt.Errorf("%w: the plan of Diagnosis %s/%s is not the one that was shown", verb.ErrRefused, d.Namespace, d.Name)
+	}
+	return s.api.server.Delete(r.Context(), d, ctrlclient.Preconditions{UID: &d.UID})
+}

@@ -1,0 +1,312 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/ui"
+)
+
+const pageHost = "127.0.0.1:7070"
+
+// TestPageGuard: only the browser that had the token is let in, and only for requests from a page of its own.
+func TestPageGuard(t *testing.T) {
+	t.Parallel()
+	g := newPageGuard(pageHost)
+	served := 0
+	g.next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ })
+	cookie := g.cookieName() + "=" + g.session
+	form := url.Values{"token": {g.form}}.Encode()
+	for _, tc := range []struct {
+		name, method, target, host, cookie, origin, body string
+		want                                             int
+	}{
+		{name: "a stranger", want: http.StatusForbidden},
+		{name: "a wrong cookie", cookie: g.cookieName() + "=x", want: http.StatusForbidden},
+		{name: "a wrong token", target: "/?token=x", want: http.StatusForbidden},
+		{name: "an empty token", target: "/?token=", want: http.StatusForbidden},
+		{name: "the token by a name that was rebound", target: "/?token=" + g.token, host: "evil.example.com:7070", want: http.StatusMisdirectedRequest},
+		{name: "the token in a POST", method: http.MethodPost, target: "/?token=" + g.token, origin: "http://" + pageHost, want: http.StatusForbidden},
+		{name: "the token", target: "//evil.example.com/?token=" + g.token, want: http.StatusSeeOther},
+		{name: "the token again", target: "/?token=" + g.token, want: http.StatusForbidden},
+		{name: "the cookie", cookie: cookie, want: http.StatusOK},
+		{name: "the cookie by another name", cookie: cookie, host: "localhost:7070", want: http.StatusMisdirectedRequest},
+		{name: "the cookie from another page", cookie: cookie, origin: "http://127.0.0.1:7071", want: http.StatusMisdirectedRequest},
+		{name: "a form", cookie: cookie, method: http.MethodPost, origin: "http://" + pageHost, body: form, want: http.StatusOK},
+		{name: "a form without origin", cookie: cookie, method: http.MethodPost, body: form, want: http.StatusForbidden},
+		{name: "a form of another page", cookie: cookie, method: http.MethodPost, origin: "null", body: form, want: http.StatusMisdirectedRequest},
+		{name: "a form without its token", cookie: cookie, method: http.MethodPost, origin: "http://" + pageHost, want: http.StatusForbidden},
+		{name: "a form that is too long", cookie: cookie, method: http.MethodPost, origin: "http://" + pageHost, body: "x=" + strings.Repeat("x", maxFormBytes) + "&" + form, want: http.StatusForbidden},
+		{name: "another method", cookie: cookie, method: http.MethodDelete, origin: "http://" + pageHost, want: http.StatusForbidden},
+	} {
+		method, target := tc.method, tc.target
+		if method == "" {
+			method = http.MethodGet
+		}
+		if target == "" {
+			target = "/"
+		}
+		r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(tc.body))
+		r.Host = pageHost
+		if tc.host != "" {
+			r.Host = tc.host
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for name, value := range map[string]string{"Cookie": tc.cookie, "Origin": tc.origin} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		before, w := served, httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		if w.Code != tc.want || (served > before) != (tc.want == http.StatusOK) {
+			t.Errorf("%s: status %d, want %d, served: %t", tc.name, w.Code, tc.want, served > before)
+		}
+		for name, value := range headers {
+			if w.Header().Get(name) != value {
+				t.Errorf("%s: header %s is %q", tc.name, name, w.Header().Get(name))
+			}
+		}
+		if tc.want != http.StatusSeeOther {
+			continue
+		}
+		set, to := w.Header().Get("Set-Cookie"), w.Header().Get("Location")
+		if set != cookie+"; Path=/; HttpOnly; SameSite=Strict" || to != "/evil.example.com" {
+			t.Errorf("%s: cookie %q, leads to %q", tc.name, set, to)
+		}
+	}
+}
+
+// pageServerOf is a server of pages for an API server of a test.
+func pageServerOf(t *testing.T, handler http.Handler) *pageServer {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	c, err := newClient(&rest.Config{Host: server.URL}, "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &pageServer{
+		options: &uiOptions{statusOptions: statusOptions{home: defaultHome, language: ui.English}}, api: c, form: "form-token", changed: make(chan struct{}),
+	}
+}
+
+// get is the status and the body of a page.
+func (s *pageServer) get(t *testing.T, method, target, body string) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, target, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	s.routes().ServeHTTP(w, r)
+	text, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(text) + w.Header().Get("Location")
+}
+
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestServedPages: each page has its contents, and an error is a page that names it.
+func TestServedPages(t *testing.T) {
+	t.Parallel()
+	const ours = "GET /apis/diagnosis.kubediag.org/v1"
+	hung := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "<script>web")
+	hung.Status.Evidence = []string{"it does not\u202e answer"}
+	list := encoded(t, v1.MountFaultList{Items: []v1.MountFault{*hung, *faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "api-a")}})
+	s := pageServerOf(t, &recordedServer{answers: map[string]string{
+		ours + "/mountfaults": list, ours + "/namespaces/shop/mountfaults": list, ours + "/namespaces/shop/mountfaults/x": encoded(t, hung),
+		ours + "/namespaces/bank/mountfaults": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "mountfaults"`),
+		ours + "/recoverypolicies":            `{"kind":"RecoveryPolicyList","items":[]}`, ours + "/diagnoses": encoded(t, v1.DiagnosisList{Items: []v1.Diagnosis{*waiting("0a")}}),
+		ours + "/namespaces/shop/diagnoses/web": encoded(t, waiting("0a")),
+	}})
+	for target, tc := range map[string]struct {
+		status int
+		has    []string
+	}{
+		"/":                   {http.StatusOK, []string{"2 faults in all namespaces.", `href="/fault/shop/%3cscript%3eweb-1a2b"`, `href="/diagnosis/shop/web"`, `<script src="/live.js" defer></script>`}},
+		"/fault/shop/x":       {http.StatusOK, []string{"1 fault in shop/&lt;script&gt;web.", `it does not\u202e answer`, "volume: broken here", "kubectl kubediag run"}},
+		"/pod/shop/api-a":     {http.StatusOK, []string{"1 fault in shop/api-a.", "StaleSubPath"}},
+		"/pod/shop/well":      {http.StatusOK, []string{"No fault is known of shop/well.", "run pod/well -n shop"}},
+		"/pod/bank/db":        {http.StatusForbidden, []string{"&#34;eve&#34; cannot list resource"}},
+		"/diagnosis/shop/web": {http.StatusOK, []string{`action="/approve/shop/web"`, `action="/refuse/shop/web"`, `name="token" value="form-token"`, `name="hash" value="0a"`, "would unmount /m"}},
+		"/diagnosis/shop/no":  {http.StatusBadGateway, []string{"kubediag is not installed"}},
+		"/style.css":          {http.StatusOK, []string{"--page:"}},
+		"/nothing":            {http.StatusNotFound, nil},
+	} {
+		status, page := s.get(t, http.MethodGet, target, "")
+		for _, text := range append(tc.has, "") {
+			if status != tc.status || !strings.Contains(page, text) || strings.Contains(page, "<script>") {
+				t.Errorf("%s: status %d, want %d, with %q:\n%s", target, status, tc.status, text, page)
+			}
+		}
+	}
+}
+
+// TestLastAnswersStay: when the API server is away, the page has the last answers, and says of when they are.
+func TestLastAnswersStay(t *testing.T) {
+	t.Parallel()
+	s := pageServerOf(t, http.NotFoundHandler())
+	if status, page := s.get(t, http.MethodGet, "/", ""); status != http.StatusBadGateway || !strings.Contains(page, "kubediag is not installed") {
+		t.Errorf("without an answer: status %d:\n%s", status, page)
+	}
+	s.last = statusOf([]v1.MountFault{*faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "web-a")}, nil, nil)
+	s.last.Time = time.Now().Add(-time.Hour)
+	if status, page := s.get(t, http.MethodGet, "/", ""); status != http.StatusOK || !strings.Contains(page, "This is how it was 1h0m") || !strings.Contains(page, "HungMount") {
+		t.Errorf("with an old answer: status %d:\n%s", status, page)
+	}
+}
+
+// TestButtons: exactly the plan that was shown is approved, or its Diagnosis deleted, and no other.
+func TestButtons(t *testing.T) {
+	t.Parallel()
+	hash := v1.PlanHash(changesOfWaiting)
+	for name, tc := range map[string]struct {
+		target, body string
+		change       func(*v1.Diagnosis)
+		want         string // the request that changes something
+	}{
+		"approve":              {target: "/approve/shop/web", body: "hash=" + hash, want: "POST /apis/diagnosis.kubediag.org/v1/namespaces/shop/recoveryapprovals"},
+		"approve another plan": {target: "/approve/shop/web", body: "hash=" + strings.Repeat("0b", 32)},
+		"approve without hash": {target: "/approve/shop/web"},
+		"approve other changes": {
+			target: "/approve/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = changesOfWaiting[:1] },
+		},
+		"approve no changes": {target: "/approve/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Plan.Changes = nil }},
+		"refuse":             {target: "/refuse/shop/web", body: "hash=" + hash, want: "DELETE /apis/diagnosis.kubediag.org/v1/namespaces/shop/diagnoses/web web-uid"},
+		"refuse another":     {target: "/refuse/shop/web", body: "hash=0b"},
+		"refuse what runs":   {target: "/refuse/shop/web", body: "hash=" + hash, change: func(d *v1.Diagnosis) { d.Status.Outcome = "" }},
+	} {
+		d, done := waiting(hash), ""
+		if tc.change != nil {
+			tc.change(d)
+		}
+		s := pageServerOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
+				fmt.Fprint(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview","status":{"userInfo":{"username":"anna"}}}`)
+				return
+			case r.Method == http.MethodPost:
+				a := &v1.RecoveryApproval{}
+				if err := json.NewDecoder(r.Body).Decode(a); err != nil || a.Spec.PlanHash != hash || a.Spec.Approver != "anna" || a.Spec.Diagnosis.UID != d.UID {
+					t.Errorf("%s: created %+v, error %v", name, a.Spec, err)
+				}
+				done = "POST " + r.URL.Path
+				_ = json.NewEncoder(w).Encode(a)
+				return
+			case r.Method == http.MethodDelete:
+				var o struct{ Preconditions struct{ UID string } }
+				_ = json.NewDecoder(r.Body).Decode(&o)
+				done = "DELETE " + r.URL.Path + " " + o.Preconditions.UID
+			}
+			_ = json.NewEncoder(w).Encode(d)
+		}))
+		status, page := s.get(t, http.MethodPost, tc.target, tc.body)
+		want := http.StatusForbidden
+		if tc.want != "" {
+			want = http.StatusSeeOther
+		}
+		if status != want || done != tc.want || tc.want != "" && !strings.Contains(page, "/diagnosis/shop/web") {
+			t.Errorf("%s: status %d, did %q, want %q:\n%s", name, status, done, tc.want, page)
+		}
+	}
+}
+
+// TestServe: the address that is printed lets a browser in once, its page is served, and changes are reported, until the verb ends.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f := faultOf("HungMount", v1.ImpactNow, v1.HealPerson, "web-a")
+		f.ResourceVersion = strconv.FormatInt(asked.Add(1), 10) // each answer is a change
+		w.Header().Set("Content-Type", "application/json")
+		if !strings.HasSuffix(r.URL.Path, "/namespaces/shop/mountfaults") {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(v1.MountFaultList{Items: []v1.MountFault{*f}})
+	}))
+	defer api.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	out, in := io.Pipe()
+	cmd := NewCommand(Name, []string{"ui", "pod/web-a", "-n", "shop", "--lang=zh", "--server=" + api.URL})
+	cmd.SetOut(in)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.ExecuteContext(ctx)
+		in.Close()
+	}()
+	lines := bufio.NewReader(out)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
+	address := strings.TrimPrefix(strings.TrimSpace(line), "Open ")
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	get := func(client *http.Client, address string) (int, *bufio.Reader) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { answer.Body.Close() })
+		return answer.StatusCode, bufio.NewReader(answer.Body)
+	}
+	status, body := get(browser, address)
+	page, err := io.ReadAll(body)
+	if err != nil || status != http.StatusOK || !strings.Contains(string(page), "1 fault in shop/web-a.") || !strings.Contains(string(page), `<html lang="zh-CN">`) {
+		t.Errorf("status %d, error %v:\n%s", status, err, page)
+	}
+	if status, _ := get(http.DefaultClient, address); status != http.StatusForbidden {
+		t.Errorf("the address counts twice: status %d", status)
+	}
+	origin, _, _ := strings.Cut(address, "/pod/")
+	status, events := get(browser, origin+"/events")
+	if line, err := events.ReadString('\n'); err != nil || status != http.StatusOK || line != ": hello\n" {
+		t.Errorf("events: status %d, %q, error %v", status, line, err)
+	}
+	for line := ""; line != "data: changed\n"; { // the watch lists the faults
+		if line, err = events.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("the verb ends with %v", err)
+	}
+}

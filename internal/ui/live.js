@@ -1,0 +1,50 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+"use strict";
+
+// The page works without this script. With it, the page is loaded again when the server says that something has changed: what the reader
+// has opened stays open, and the focus stays where it is.
+(() => {
+  let busy = false;
+  let again = false;
+  const name = (d) => (d.closest("section")?.id ?? "") + d.querySelector("summary").textContent;
+  const refresh = async () => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    try {
+      const answer = await fetch(location.href, { cache: "no-store" });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const open = new Set([...document.querySelectorAll("details[open]")].map(name));
+      const focus = document.activeElement?.outerHTML;
+      for (const part of ["header", "main"]) {
+        const now = page.querySelector(part);
+        for (const d of now.querySelectorAll("details")) {
+          d.open = open.has(name(d));
+        }
+        document.querySelector(part).replaceWith(document.adoptNode(now));
+      }
+      [...document.querySelectorAll("main a, main button, main summary, main [tabindex]")].find((e) => e.outerHTML === focus)?.focus();
+    } catch (error) {
+      lost();
+    }
+    busy = false;
+    if (again) {
+      again = false;
+      refresh();
+    }
+  };
+  const note = document.querySelector("#live");
+  const lost = () => {
+    note.textContent = "✗ " + new Date().toLocaleTimeString();
+  };
+  const events = new EventSource("/events");
+  events.onopen = () => {
+    note.textContent = "●";
+  };
+  events.onmessage = refresh;
+  events.onerror = lost;
+})();
