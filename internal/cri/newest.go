@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
@@ -12,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxNewest bounds the containers that do not run and whose status is read.
+// maxNewest bounds the containers whose status is read in one call: those that run, or those that do not.
 const maxNewest = 1000
 
 // State is the state of a container of a pod by its newest record.
@@ -57,6 +58,37 @@ func (c *Client) States(ctx context.Context, wanted func(podUID, container strin
 		states = append(states, state)
 	}
 	return states, nil
+}
+
+// Running lists the running containers of the wanted pods with the mounts that the kubelet has requested, at most 1,000.
+// ErrUnavailable if the runtime cannot be reached.
+func (c *Client) Running(ctx context.Context, wanted func(podUID string) bool) (all []Owner, err error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.close()
+	runs := runtimeapi.ContainerState_CONTAINER_RUNNING
+	request := &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runs}}}
+	var response runtimeapi.ListContainersResponse
+	if err := conn.call(ctx, "ListContainers", request, &response); err != nil {
+		return nil, fmt.Errorf("list running containers: %w", err)
+	}
+	for _, listed := range response.GetContainers() {
+		// A runtime that does not know the filter lists all containers.
+		if uid := listed.GetLabels()[labelPodUID]; listed.GetState() != runs || uid == "" || !wanted(uid) || len(all) == maxNewest {
+			continue
+		}
+		owner, err := conn.described(ctx, listed.GetId())
+		if errors.Is(err, ErrNotFound) {
+			continue // since then
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ask for container %q: %w", listed.GetId(), err)
+		}
+		all = append(all, owner)
+	}
+	return all, nil
 }
 
 // newestContainers returns the newest of the wanted containers, by the UID of the pod and the name.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -45,5 +47,34 @@ func TestStatesAreThoseOfTheNewestContainers(t *testing.T) {
 				t.Errorf("states (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestRunningContainers lists those of the wanted pods that run, with their mounts and their first process, and not one that has gone meanwhile.
+func TestRunningContainers(t *testing.T) {
+	t.Parallel()
+	const running = runtimeapi.ContainerState_CONTAINER_RUNNING
+	states := []runtimeapi.ContainerState{running, runtimeapi.ContainerState_CONTAINER_EXITED, running}
+	var records []*runtimeapi.ContainerStatus
+	for i, id := range []string{idA, idB, "other"} {
+		s := exporter(id)
+		s.State = states[i]
+		records = append(records, s)
+	}
+	records[2].Labels = map[string]string{labelPodUID: "another"}
+	for _, version := range versions {
+		r := &fakeRuntime{records: records, info: map[string]string{"info": `{"pid": 77}`}}
+		got, err := serve(t, version, r).Running(t.Context(), func(uid string) bool { return uid == "uid" })
+		want := exporterOwner(idA)
+		want.PID = 77
+		if diff := gocmp.Diff([]Owner{want}, got); diff != "" || err != nil {
+			t.Errorf("%v; containers (-want +got):\n%s", err, diff)
+		}
+		r.mu.Lock()
+		r.statusErr = status.Error(codes.NotFound, "gone")
+		r.mu.Unlock()
+		if got, err := serve(t, version, r).Running(t.Context(), func(string) bool { return true }); len(got) > 0 || err != nil {
+			t.Errorf("gone: %v, %v", got, err)
+		}
 	}
 }

@@ -121,6 +121,11 @@ func (c *connection) container(ctx context.Context, id string) (Owner, error) {
 	if !slices.ContainsFunc(listed.GetContainers(), func(l *runtimeapi.Container) bool { return l.GetId() == id }) {
 		return Owner{}, ErrNotFound
 	}
+	return c.described(ctx, id)
+}
+
+// described is the container with that ID. ErrNotFound if it is gone.
+func (c *connection) described(ctx context.Context, id string) (Owner, error) {
 	var response runtimeapi.ContainerStatusResponse
 	err := c.call(ctx, "ContainerStatus", &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true}, &response)
 	if status.Code(err) == codes.NotFound {

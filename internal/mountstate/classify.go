@@ -145,6 +145,7 @@ func (c *classifier) add(link Link) {
 		of.block = true
 	case link.Kind == SubPathLink:
 		of.subPaths[subPathPlace{link.Container, link.Index}] = link.Volume
+	case link.Kind == ContainerLink: // it is in the namespace of the container
 	case link.Volume == "":
 		of.claims = true
 	default:
@@ -299,7 +300,7 @@ func (s *Survey) Account() *Classes {
 	groups, order := map[group][]Classified{}, []group(nil)
 	unjudged := map[string]bool{}
 	for _, p := range s.Unknown.Places {
-		if p.Namespace == "" {
+		if p.Namespace == "" && p.Container == "" {
 			unjudged[p.Point] = true
 		}
 	}

@@ -28,6 +28,8 @@ type PodSource struct {
 	// Places are the volumes for which the kubelet has a place in the directory. Unlisted is why they are not known.
 	Places   []kubelet.Volume
 	Unlisted string
+	// Mounts are those of its running containers, by the container runtime's records.
+	Mounts []ContainerMount
 }
 
 // SourcesOf gives each directory of a pod the spec of its pod. The UID of a directory is that of the pod or, if it is static, the digest of
@@ -83,6 +85,8 @@ const (
 	VolumeLink  LinkKind = "volume"  // the place of a volume in the directory of its pod
 	BlockLink   LinkKind = "block"   // the device files of raw block volumes
 	SubPathLink LinkKind = "subPath" // the place of a subPath bind
+	// ContainerLink is a mount that the container runtime has made in a container.
+	ContainerLink LinkKind = "container"
 )
 
 // Link is one mount, or several, that a pod wants.
@@ -105,6 +109,8 @@ type Link struct {
 	Devices int `json:"devices,omitempty"`
 	// Started is whether the kubelet has to have made it by now: a container was started that waits for it.
 	Started bool `json:"started,omitempty"`
+	// Mount is that of a container.
+	Mount *ContainerMount `json:"mount,omitempty"`
 	// Runs is a part of the pod that ran before and after a look which has not found the link, as an earlier look had not.
 	Runs string `json:"runs,omitempty"`
 }
@@ -118,6 +124,7 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 			pod.Namespace, pod.Name = s.Spec.Namespace, s.Spec.Name
 		}
 		pods = append(pods, pod)
+		first := len(links)
 		switch pod.Life {
 		case LifeUnknown:
 			links = append(links, placeLinks(s, func(kubelet.Volume) bool { return true }, true)...)
@@ -130,6 +137,9 @@ func Desired(l *kubelet.Layout, sources []PodSource, now time.Time) (pods []Pod,
 		for _, r := range s.Records {
 			points := l.StagingPoints(r.Driver, r.Handle, r.PersistentVolume)
 			links = append(links, Link{Kind: SourceLink, PodUID: s.UID, Plugin: kubelet.CSIPlugin, Volume: r.PersistentVolume, Points: points})
+		}
+		if pod.Life == LifeUnknown || pod.Life == LifeWants {
+			links = append(links, containerLinks(l, s, links[first:])...)
 		}
 	}
 	return pods, links
@@ -187,6 +197,31 @@ func placeLinks(s PodSource, wanted func(kubelet.Volume) bool, started bool) (li
 		}
 	}
 	return links
+}
+
+// containerLinks are the mounts of the pod's containers, and the volumes among them that are not among its known links: the runtime's record of a
+// container names the place of a volume also if it is of a claim, or if neither a spec nor a directory shows it.
+func containerLinks(l *kubelet.Layout, s PodSource, known []Link) (links []Link) {
+	volumes := map[string]bool{}
+	for _, link := range known {
+		volumes[link.Volume] = volumes[link.Volume] || link.Kind == VolumeLink
+	}
+	var mounts []Link
+	for i := range s.Mounts {
+		m := &s.Mounts[i]
+		link := Link{Kind: ContainerLink, PodUID: s.UID, Container: m.Container, Started: true, Mount: m}
+		if v, ok := l.ParseVolume(m.From); ok && v.PodUID == s.UID {
+			link.Volume = v.Name
+			if !volumes[v.Name] {
+				volumes[v.Name] = true
+				links = append(links, placeLinks(PodSource{UID: s.UID, Places: []kubelet.Volume{v}}, func(kubelet.Volume) bool { return true }, true)...)
+			}
+		} else if sub, ok := l.ParseSubPath(m.From); ok && sub.PodUID == s.UID {
+			link.Volume = sub.Volume
+		}
+		mounts = append(mounts, link)
+	}
+	return append(links, mounts...)
 }
 
 // kubeletName is the kubelet's name of a volume, as far as the spec has it.

@@ -36,6 +36,9 @@ const (
 	reasonNotMounted  = "nothing is mounted there, though a pod that runs wants a volume there"
 	reasonNoDirectory = "the directory of the volume is not there, though its pod runs"
 	reasonCovered     = "the volume is mounted, but no path leads to it: another mount lies on the way there"
+	reasonNotInside   = "the container has nothing mounted there, though the container runtime has made a mount for it"
+	reasonOtherInside = "the container has another file system there than the kubelet has at %q"
+	reasonUnderInside = "the container has the mount there, but its processes do not reach it: another mount lies on it, or on the way there"
 )
 
 // pointMounts says if a mount is at a point, and if a lookup reaches it.
@@ -52,14 +55,16 @@ type linkCase struct {
 	// places are those in the directory of the pod with the name of the link, devices how many raw block volumes are there.
 	places  []kubelet.Volume
 	devices int
-	at      string // the place of the link, as far as rows have found it
+	// broken is whether the volume of the link is not right: then the containers have it from there.
+	broken bool
+	at     string // the place of the link, as far as rows have found it
 }
 
 // row decides about a link, or leaves that to the next one.
 type row func(c *linkCase) (v Verdict, ok bool)
 
 // rows are asked in order; the first that decides wins. The last one always does.
-var rows = []row{rowWanted, rowRenewed, rowKnown, rowThere, rowUncovered}
+var rows = []row{rowWanted, rowRenewed, rowContainer, rowKnown, rowThere, rowUncovered}
 
 // rowWanted: a link counts only for a pod that wants it by now. It is a driver's own affair if it stages volumes.
 func rowWanted(c *linkCase) (Verdict, bool) {
@@ -75,6 +80,27 @@ func rowWanted(c *linkCase) (Verdict, bool) {
 // rowRenewed: each kubelet makes a subPath bind that is missing before it starts the container, and a subPath may expand to no path at all.
 func rowRenewed(c *linkCase) (Verdict, bool) {
 	return Verdict{State: StateRight}, c.Kind == SubPathLink
+}
+
+// rowContainer: a container has the file system that the kubelet has, where the runtime has mounted it. If nothing is there for a path of the node, it is not known
+// which mount of the container that is: the image may have a symbolic link on the way.
+func rowContainer(c *linkCase) (Verdict, bool) {
+	if c.Kind != ContainerLink {
+		return Verdict{}, false
+	}
+	c.at = c.Mount.Point
+	m, unknown := c.Mount, Directory{}
+	switch {
+	case c.broken, m.Has == unknown && m.Wants == unknown && !m.Covered:
+		return Verdict{State: StatePending, Point: c.at}, true
+	case m.Covered:
+		return c.missing(reasonUnderInside)
+	case m.Elsewhere, m.Wants == unknown, m.Has.Device == m.Wants.Device:
+		return Verdict{State: StateRight}, true
+	case m.Has == unknown:
+		return c.missing(reasonNotInside)
+	}
+	return c.missing(fmt.Sprintf(reasonOtherInside, c.Mount.From))
 }
 
 // rowKnown: the place of a claim is known once the kubelet has a directory for it, which then has a link of its own. It has none for a
@@ -151,11 +177,12 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 	for _, m := range f.Mounts {
 		mounts[m.Point] = pointMounts{true, mounts[m.Point].visible || !m.Hidden}
 	}
-	all := make([]Verdict, len(f.Links))
+	all, broken := make([]Verdict, len(f.Links)), map[[2]string]bool{}
 	for i := range f.Links {
 		link := &f.Links[i]
+		key := [2]string{link.PodUID, link.Volume}
 		c := &linkCase{
-			Link: link, layout: l, pod: pods[link.PodUID], mounts: mounts, places: places[[2]string{link.PodUID, link.Volume}], devices: devices[link.PodUID],
+			Link: link, layout: l, pod: pods[link.PodUID], mounts: mounts, places: places[key], devices: devices[link.PodUID], broken: broken[key],
 		}
 		for _, decide := range rows {
 			v, ok := decide(c)
@@ -163,22 +190,33 @@ func (f *Facts) Evaluate(l *kubelet.Layout) []Verdict {
 				break
 			}
 		}
+		broken[key] = broken[key] || link.Kind == VolumeLink && link.Volume != "" && all[i].State != StateRight
 	}
 	return all
 }
 
-// Survey classifies the mounts and evaluates the links. It has each link that is not right among the unknown places.
+// Survey classifies the mounts and evaluates the links. It has each link that is not right among the unknown places, and counts the containers.
 func (f *Facts) Survey(l *kubelet.Layout) (sum Survey) {
 	sum.Mounts = f.Classify(l)
 	pods := map[string]fault.Pod{}
 	for _, p := range f.Pods {
 		pods[p.UID] = p.Pod
 	}
+	containers := map[string]bool{}
+	for i := range f.Links {
+		if m := f.Links[i].Mount; m != nil {
+			containers[m.ID] = true
+		}
+	}
+	sum.Coverage.Containers = len(containers)
 	for i, v := range f.Evaluate(l) {
 		if v.State != StateUnknown {
 			continue
 		}
 		place := Place{Pod: pods[f.Links[i].PodUID], Volume: f.Links[i].Volume, Point: v.Point, Reason: v.Reason}
+		if f.Links[i].Kind == ContainerLink {
+			place.Container = f.Links[i].Container
+		}
 		if place.Point == l.PodDir(place.Pod.UID) {
 			place.Volume = "" // it is that of all volumes
 		}

@@ -233,12 +233,15 @@ func TestFindingsTakePlacesOfTheirVolume(t *testing.T) {
 	pod := fault.Pod{UID: "u"}
 	at, copied := Place{Pod: pod, Volume: "v", Point: "/k"}, Place{Pod: pod, Volume: "v", Point: "/data", Namespace: "mnt:[5]"}
 	other, node := Place{Pod: pod, Volume: "w", Point: "/w"}, Place{Point: "/k/plugins/d"}
-	u := Unknown{Places: []Place{at, copied, other, node}}
+	inside := Place{Pod: pod, Volume: "v", Point: "/data", Container: "app"}
+	u := Unknown{Places: []Place{at, copied, other, node, inside}}
 	for _, row := range []struct {
 		finding fault.Finding
 		want    []Place
 	}{
 		{fault.Finding{Code: fault.DeletedVolumeSource, Pod: pod, Volume: "v"}, []Place{copied, other, node}},
+		{fault.Finding{Code: fault.StaleSubPath, Pod: pod, Volume: "v", Container: "app", Mount: fault.Mount{Point: "/k/0"}}, []Place{copied, other, node, inside}},
+		{fault.Finding{Code: fault.DisconnectedFUSE, Pod: pod, Volume: "v", Container: "app", Mount: fault.Mount{Point: "/data"}}, []Place{copied, other, node}},
 		{fault.Finding{Code: fault.DeletedVolumeSource, Pod: fault.Pod{UID: "another"}, Volume: "v"}, u.Places},
 		{fault.Finding{Code: fault.MissingBindSource, Pod: pod, Volume: "v"}, u.Places}, // of no mount
 	} {

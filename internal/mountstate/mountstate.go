@@ -82,6 +82,8 @@ type Coverage struct {
 	Devices int `json:",omitempty"`
 	// Mounts is how many mounts the kubelet's namespace has, Asked how many were asked in all namespaces.
 	Mounts, Asked int
+	// Containers counts those whose mounts were compared with the records of the container runtime.
+	Containers int `json:",omitempty"`
 	// RenewsBinds is whether this kubelet replaces stale binds by itself; nil: that is not known. Renewed counts the stale
 	// binds that are no faults for that reason.
 	RenewsBinds *bool `json:",omitempty"`
@@ -97,6 +99,7 @@ type Coverage struct {
 func (c *Coverage) merge(o Coverage) {
 	c.Namespace = max(c.Namespace, o.Namespace)
 	c.Pods, c.Binds, c.Volumes, c.Devices = max(c.Pods, o.Pods), max(c.Binds, o.Binds), max(c.Volumes, o.Volumes), max(c.Devices, o.Devices)
+	c.Containers = max(c.Containers, o.Containers)
 	c.Mounts, c.Asked, c.Renewed = max(c.Mounts, o.Mounts), max(c.Asked, o.Asked), c.Renewed+o.Renewed
 	if o.RenewsBinds != nil {
 		c.RenewsBinds = o.RenewsBinds
@@ -132,16 +135,28 @@ func (u *Unknown) Merge(o Unknown) {
 	}
 }
 
-// Without is all of it but the places of volumes that a finding says are broken: each state of a volume is said once.
+// Without is all of it but the places of volumes that a finding says are broken: each state of a volume is said once. A place in a container
+// is said with its volume, or with the same mount.
 func (u Unknown) Without(findings []fault.Finding) Unknown {
-	broken := map[[2]string]bool{}
+	type mountOf struct{ pod, volume, container, point string }
+	part, whole, same := map[mountOf]bool{}, map[mountOf]bool{}, map[mountOf]bool{}
 	for _, f := range findings {
-		if fault.Known().Entry(f.Code).Breaks >= fault.BreaksMount {
-			broken[[2]string{f.Pod.UID, f.Volume}] = true
+		if fault.Known().Entry(f.Code).Breaks < fault.BreaksMount {
+			continue
 		}
+		volume := mountOf{pod: f.Pod.UID, volume: f.Volume}
+		part[volume], whole[volume] = true, whole[volume] || f.Container == ""
+		same[mountOf{f.Pod.UID, f.Volume, f.Container, f.Mount.Point}] = true
 	}
 	u.Places = slices.DeleteFunc(slices.Clone(u.Places), func(p Place) bool {
-		return p.Volume != "" && p.Namespace == "" && broken[[2]string{p.Pod.UID, p.Volume}]
+		volume := mountOf{pod: p.Pod.UID, volume: p.Volume}
+		switch {
+		case p.Volume == "" || p.Namespace != "":
+			return false
+		case p.Container == "":
+			return part[volume]
+		}
+		return whole[volume] || same[mountOf{p.Pod.UID, p.Volume, p.Container, p.Point}]
 	})
 	return u
 }
@@ -179,7 +194,7 @@ func (u Unknown) Sentences() (all []string) {
 // Place may be broken: its state is not known.
 type Place struct {
 	Pod fault.Pod
-	// Container has the mount; empty for a volume, or if it is not known.
+	// Container has the mount, at Point; empty for a volume, or if it is not known.
 	Container string `json:",omitempty"`
 	Volume    string
 	Point     string
@@ -199,7 +214,10 @@ func (p Place) String() string {
 	case p.Pod != (fault.Pod{}):
 		text = fmt.Sprintf("%s at %s", podText(p.Pod), at)
 	}
-	if p.Namespace != "" {
+	switch {
+	case p.Container != "" && p.Namespace == "":
+		text += fmt.Sprintf(" in container %q", p.Container)
+	case p.Namespace != "":
 		text = fmt.Sprintf("the mount of %s in mount namespace %s", text, p.Namespace)
 	}
 	return text + ": " + p.Reason

@@ -35,6 +35,10 @@ func (r fakeRuntime) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxR
 	}}}}, nil
 }
 
+func (fakeRuntime) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	return &runtimeapi.ListContainersResponse{}, nil
+}
+
 func TestScanAsksTheRuntimeForNames(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it is dead": false} {
 		t.Run(name, func(t *testing.T) {

@@ -145,6 +145,8 @@ type scanCounts struct {
 	DevicesElsewhere int `json:"devicesElsewhere"`
 	// Volumes are those that can die under their pods, and were asked.
 	Volumes int `json:"volumes"`
+	// Containers are those whose mounts were compared with the container runtime's records.
+	Containers int `json:"containers,omitempty"`
 }
 
 // podNameSources are where names of pods come from.
@@ -158,7 +160,7 @@ type podNameSources struct {
 // addSurvey takes in the sum of all searches.
 func (c *scanCoverage) addSurvey(sum mountstate.Survey) {
 	l := sum.Coverage
-	c.scanCounts = scanCounts{Pods: l.Pods, Mounts: l.Mounts, Binds: l.Binds, DevicesElsewhere: l.Devices, Volumes: l.Volumes}
+	c.scanCounts = scanCounts{Pods: l.Pods, Mounts: l.Mounts, Binds: l.Binds, DevicesElsewhere: l.Devices, Volumes: l.Volumes, Containers: l.Containers}
 	c.MountNamespace, c.RenewedByKubelet = cmp.Or(l.Namespace, c.MountNamespace), l.Renewed
 	if l.RenewsBinds != nil {
 		c.KubeletRenews = *l.RenewsBinds
@@ -168,7 +170,11 @@ func (c *scanCoverage) addSurvey(sum mountstate.Survey) {
 	}
 	c.Notes, c.NotLookedAt = append(c.Notes, l.Notes...), append(c.NotLookedAt, sum.Unknown.Gaps...)
 	for _, p := range sum.Unknown.Places {
-		c.Unproven = append(c.Unproven, unprovenPlace{p.Point, p.Reason, scanPod{p.Pod.UID, p.Pod.Namespace, p.Pod.Name}, p.Volume})
+		place := unprovenPlace{Point: p.Point, Why: p.Reason, Pod: scanPod{p.Pod.UID, p.Pod.Namespace, p.Pod.Name}, Volume: p.Volume}
+		if p.Namespace == "" {
+			place.Container = p.Container
+		}
+		c.Unproven = append(c.Unproven, place)
 	}
 }
 
@@ -179,12 +185,14 @@ type unprovenPlace struct {
 	// Pod and Volume are empty if they are not known.
 	Pod    scanPod `json:"pod,omitzero"`
 	Volume string  `json:"volume,omitempty"`
+	// Container has the mount, at Point; empty for a mount of the kubelet.
+	Container string `json:"container,omitempty"`
 }
 
 // String is the place for people.
 func (u unprovenPlace) String() string {
 	pod := fault.Pod{UID: u.Pod.UID, Namespace: u.Pod.Namespace, Name: u.Pod.Name}
-	return mountstate.Place{Pod: pod, Volume: u.Volume, Point: u.Point, Reason: u.Why}.String()
+	return mountstate.Place{Pod: pod, Container: u.Container, Volume: u.Volume, Point: u.Point, Reason: u.Why}.String()
 }
 
 // podSpecs says whether specs were given, and of how many of the pods that have a directory.

@@ -15,6 +15,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/links"
 	"kubediag.org/kubediag/internal/faults/orphan"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/mountstate"
@@ -26,6 +27,7 @@ type boundedRuntime struct {
 	runtime interface {
 		device.Runtime
 		orphan.Runtime
+		links.Runtime
 		States(ctx context.Context, wanted func(podUID, container string) bool) ([]cri.State, error)
 	}
 
@@ -104,6 +106,13 @@ func (r *boundedRuntime) States(ctx context.Context, wanted func(podUID, contain
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return askWithin(ctx, r, func(ctx context.Context) ([]cri.State, error) { return r.runtime.States(ctx, wanted) })
+}
+
+// Running is that of cri.Client.
+func (r *boundedRuntime) Running(ctx context.Context, wanted func(podUID string) bool) ([]cri.Owner, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return askWithin(ctx, r, func(ctx context.Context) ([]cri.Owner, error) { return r.runtime.Running(ctx, wanted) })
 }
 
 // askWithin is what the runtime says within what is left of the time.

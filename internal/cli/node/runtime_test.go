@@ -44,6 +44,10 @@ func (f *slowRuntime) PodRecords(ctx context.Context, uid string) ([]cri.Contain
 	return []cri.Container{{PodUID: uid}}, f.wait(ctx)
 }
 
+func (f *slowRuntime) Running(ctx context.Context, _ func(string) bool) ([]cri.Owner, error) {
+	return nil, f.wait(ctx)
+}
+
 func (f *slowRuntime) States(ctx context.Context, _ func(string, string) bool) ([]cri.State, error) {
 	return nil, f.wait(ctx)
 }

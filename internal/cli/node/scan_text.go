@@ -185,8 +185,12 @@ func (v scanView) coverageText() string {
 	if l.PodSpecs.Given {
 		specs = fmt.Sprintf("specs of %d", l.PodSpecs.Pods)
 	}
+	containers := ""
+	if l.Containers > 0 {
+		containers = fmt.Sprintf(" The mounts in %s were compared with the container runtime's records.", verb.Count(l.Containers, "container"))
+	}
 	return fmt.Sprintf("Looked at %s (%s), %s, %s and %s in %s.", verb.Count(l.Pods, "pod"), specs, verb.Count(l.Binds, "subPath bind"),
-		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds)) + classesText(l.Classes)
+		verb.Count(l.Volumes, "volume"), verb.Count(l.Mounts, "mount"), render.Milliseconds(l.Milliseconds)) + containers + classesText(l.Classes)
 }
 
 // classesText counts the kubelet's mounts by the reason for which they are there. The counts add up.

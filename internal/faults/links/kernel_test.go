@@ -6,8 +6,13 @@
 package links
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,15 +20,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountns"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 	"kubediag.org/kubediag/internal/mountstate"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
+func TestMain(m *testing.M) {
+	kerneltest.Main(m, kerneltest.Roles{"container": kerneltest.HoldPrivately})
+}
 
 var must = kerneltest.Must
 
@@ -151,4 +160,94 @@ func TestVolumesThatAreCovered(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{s.secret: "secret: " + want, s.claim: "pvc-1: " + want}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+// fixedRuntime lists containers that run, or fails.
+type fixedRuntime struct {
+	all []cri.Owner
+	err error
+}
+
+func (fixedRuntime) PodRecords(context.Context, string) ([]cri.Container, error) { return nil, nil }
+
+func (c *fixedRuntime) Running(_ context.Context, wanted func(string) bool) ([]cri.Owner, error) {
+	return slices.DeleteFunc(slices.Clone(c.all), func(o cri.Owner) bool { return !wanted(o.PodUID) }), c.err
+}
+
+// startContainer starts a process of a container in a mount namespace of its own, and returns that namespace. dir is where the volumes are to be.
+func (s *linkScene) startContainer(t *testing.T, dir string) (ns mountns.Namespace, c cri.Owner) {
+	t.Helper()
+	actor := kerneltest.Start(t, "container")
+	groups := t.TempDir()
+	must(t, sys.NewMount("none", groups, "cgroup2", ""))
+	t.Cleanup(func() { _ = systest.UnmountPath(groups, true) })
+	c = cri.Owner{ContainerID: fmt.Sprintf("%064x", os.Getpid()), Container: "app", PodUID: string(s.pod.UID), PID: actor.PID}
+	group := filepath.Join(groups, "cri-containerd-"+c.ContainerID+".scope")
+	must(t, os.Mkdir(group, 0o755))
+	must(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(actor.PID)), 0o644))
+	t.Cleanup(func() {
+		actor.End()
+		kerneltest.Await(t, "the end of the control group", func() bool { return os.Remove(group) == nil })
+	})
+	ns, err := mountns.Of(actor.PID)
+	must(t, err)
+	for name, from := range map[string]string{"secret": s.secret, "empty": s.empty, "claim": s.claim} {
+		at := filepath.Join(dir, name)
+		must(t, os.Mkdir(at, 0o755))
+		must(t, ns.Do(func() error { return sys.BindMount(from, at) }))
+		c.Mounts = append(c.Mounts, cri.Mount{HostPath: from, ContainerPath: at})
+	}
+	return ns, c
+}
+
+// TestContainerMounts changes the mounts of a container while it runs. Each change is said with the container, and the container counts as looked at.
+// No spec is known: the runtime's records alone name the volumes.
+func TestContainerMounts(t *testing.T) {
+	s := newLinkScene(t)
+	dir := t.TempDir()
+	ns, c := s.startContainer(t, dir)
+	runtime := &fixedRuntime{all: []cri.Owner{c}}
+	check := func(when string, looked int, want ...string) {
+		t.Helper()
+		sum, err := (&Inspector{Kubelet: s.node.ReadOnce(), Runtime: runtime}).Look(t.Context(), mountstate.Scope{})
+		must(t, err)
+		var got []string
+		for _, p := range sum.Unknown.Places {
+			reason, _, _ := strings.Cut(p.Reason, " (process ")
+			got = append(got, p.Volume+" in "+p.Container+" at "+filepath.Base(p.Point)+": "+reason)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" || sum.Coverage.Containers != looked {
+			t.Errorf("%s, %d containers (-want +got):\n%s", when, sum.Coverage.Containers, diff)
+		}
+	}
+	inside := func(do func() error) {
+		t.Helper()
+		must(t, ns.Do(do))
+	}
+	secret, claim, link := filepath.Join(dir, "secret"), filepath.Join(dir, "claim"), filepath.Join(dir, "link")
+	must(t, os.Mkdir(link, 0o755))
+	const missing = "secret in app at secret: the container has nothing mounted there, though the container runtime has made a mount for it"
+	check("all is there", 1)
+	inside(func() error { return systest.UnmountPath(secret, true) })
+	check("the Secret is unmounted", 1, missing)
+	inside(func() error { return sys.BindMount(s.secret, link) })
+	check("it is where a link leads", 1)
+	inside(func() error { return systest.UnmountPath(link, true) })
+	inside(func() error { return sys.NewMount("tmpfs", claim, "tmpfs", "") })
+	check("and a file system is on the claim", 1,
+		"pvc-1 in app at claim: the container has the mount there, but its processes do not reach it: another mount lies on it, or on the way there", missing)
+	inside(func() error { return errors.Join(systest.UnmountPath(claim, true), systest.UnmountPath(claim, true)) })
+	inside(func() error { return sys.NewMount("tmpfs", claim, "tmpfs", "") })
+	check("and instead of the claim", 1,
+		fmt.Sprintf("pvc-1 in app at claim: the container has another file system there than the kubelet has at %q", s.claim), missing)
+	must(t, os.Remove(s.empty))
+	inside(func() error {
+		return errors.Join(systest.UnmountPath(claim, true), sys.BindMount(s.claim, claim), sys.BindMount(s.secret, secret))
+	})
+	check("the emptyDir is removed", 1, "empty in  at empty: nothing is mounted there, though a pod that runs wants a volume there")
+	runtime.all[0].PID = os.Getpid()
+	check("another process", 0)
+	runtime.all, runtime.err = nil, errors.New("it does not answer")
+	check("the runtime does not answer", 0)
 }

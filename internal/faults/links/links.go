@@ -3,8 +3,8 @@
 
 // Package links looks for the volumes that pods want and that are not there, and says why each mount of the kubelet is there.
 //
-// It reads the kubelet's table and the directories of pods, and no file system that may hang. Package mountstate decides. A link that is not
-// there is looked for again, in a table that is read after the pods, and counts only if a part of its pod ran before and after that: the kubelet
+// It reads the kubelet's table, the directories of pods, and the container runtime's records of containers with the mount tables of these, and no
+// file system that may hang. Package mountstate decides. A link that is not there is looked for again, in a table that is read after the pods, and counts only if a part of its pod ran before and after that: the kubelet
 // makes the volumes of a pod before its first container, and unmounts them after the last one has ended.
 //
 // It rests on kubernetes/pkg/kubelet/volumemanager.
@@ -14,7 +14,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,14 +24,23 @@ import (
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/mountns"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/mountstate"
 )
+
+// Runtime is the container runtime of this node: a *cri.Client.
+type Runtime interface {
+	cri.PodRuntime
+	// Running lists the running containers of the wanted pods.
+	Running(ctx context.Context, wanted func(podUID string) bool) ([]cri.Owner, error)
+}
 
 // Inspector looks at the links of a node.
 type Inspector struct {
 	Kubelet kubelet.Locator
-	// Runtime is nil if there is none: then the processes of the node say alone whether a pod runs.
-	Runtime cri.PodRuntime
+	// Runtime is nil if there is none: then the processes of the node say alone whether a pod runs, and no container is looked at.
+	Runtime Runtime
 	// Pods lists the pods whose specs are known; nil: there are none.
 	Pods func() []*corev1.Pod
 }
@@ -103,15 +114,61 @@ func (i *Inspector) read(ctx context.Context, node *kubelet.Node, inScope func(m
 	if err != nil {
 		return nil, err
 	}
+	if i.Runtime != nil && len(n.sources) > 0 {
+		n.addContainers(ctx, i.Runtime)
+	}
 	n.facts = &mountstate.Facts{Mounts: mountstate.Observe(&node.Layout, n.table)}
 	n.facts.Pods, n.facts.Links = mountstate.Desired(&node.Layout, n.sources, time.Now())
 	return n, nil
+}
+
+// addContainers adds the mounts of the running containers of the pods, of none if the runtime does not answer: callers of it say so, and the coverage
+// counts the containers.
+func (n *reading) addContainers(ctx context.Context, runtime Runtime) {
+	at := map[string]int{}
+	for i, s := range n.sources {
+		at[s.UID] = i
+	}
+	running, _ := runtime.Running(ctx, func(uid string) bool { _, ok := at[uid]; return ok })
+	for _, c := range running {
+		if own := firstProcessTable(&c); own != nil {
+			var mounts []mountstate.ContainerMount
+			for _, m := range c.Mounts {
+				if m.HostPath != "" { // else it comes out of an image
+					mounts = append(mounts, mountstate.ContainerMount{
+						Container: c.Container, ID: c.ContainerID, From: n.node.OwnPath(m.HostPath, c.PodUID), Point: path.Clean("/" + m.ContainerPath),
+					})
+				}
+			}
+			if mountstate.CompareContainer(n.table, own, n.node.PodDir(c.PodUID), mounts) {
+				s := &n.sources[at[c.PodUID]]
+				s.Mounts = append(s.Mounts, mounts...)
+			}
+		}
+	}
+}
+
+// firstProcessTable is the mount table of a container's first process; nil if that is not known. The runtime may count processes in another PID namespace.
+func firstProcessTable(c *cri.Owner) *mountinfo.Table {
+	if c.PID == 0 {
+		return nil
+	}
+	text, err := sys.ReadProc(strconv.Itoa(c.PID)+"/cgroup", nil)
+	if err != nil || !slices.Contains(cri.ContainerIDs(string(text)), c.ContainerID) {
+		return nil
+	}
+	table, err := mountns.Table(c.PID)
+	if err != nil {
+		return nil // it has ended
+	}
+	return table
 }
 
 // linkName names a link in two readings.
 type linkName struct {
 	kind                mountstate.LinkKind
 	pod, plugin, volume string
+	container, point    string
 }
 
 // missing are the links that were not found, with their numbers.
@@ -119,7 +176,11 @@ func (n *reading) missing() map[linkName]int {
 	found := map[linkName]int{}
 	for i, v := range n.facts.Evaluate(&n.node.Layout) {
 		if l := n.facts.Links[i]; v.Asks {
-			found[linkName{l.Kind, l.PodUID, l.Plugin, l.Volume}] = i
+			name := linkName{kind: l.Kind, pod: l.PodUID, plugin: l.Plugin, volume: l.Volume}
+			if l.Mount != nil {
+				name.container, name.point = l.Mount.ID, l.Mount.Point
+			}
+			found[name] = i
 		}
 	}
 	return found

@@ -61,6 +61,7 @@ type Specs interface {
 type Runtime interface {
 	volume.Runtime
 	orphan.Runtime
+	links.Runtime
 }
 
 // podByUID is the pod with that UID; nil if it is not known.

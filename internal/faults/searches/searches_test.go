@@ -50,8 +50,9 @@ func (s specs) Listed() (all []*corev1.Pod) {
 // noRuntime is a runtime that knows no container.
 type noRuntime struct{}
 
-func (noRuntime) Sandboxes(context.Context) ([]cri.Sandbox, error)            { return nil, nil }
-func (noRuntime) PodRecords(context.Context, string) ([]cri.Container, error) { return nil, nil }
+func (noRuntime) Sandboxes(context.Context) ([]cri.Sandbox, error)                { return nil, nil }
+func (noRuntime) PodRecords(context.Context, string) ([]cri.Container, error)     { return nil, nil }
+func (noRuntime) Running(context.Context, func(string) bool) ([]cri.Owner, error) { return nil, nil }
 func (noRuntime) Owner(context.Context, string) (cri.Owner, error) {
 	return cri.Owner{}, errors.New("none")
 }

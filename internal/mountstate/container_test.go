@@ -1,0 +1,134 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mountstate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+const tokenPlace, emptyPlace = "/k/pods/u/volumes/kubernetes.io~projected/token", "/k/pods/u/volumes/kubernetes.io~empty-dir/tmp"
+
+// containerTables are the tables of the kubelet and of a container with a token, an emptyDir, /etc/hosts and a path of the node. More are added to
+// the latter.
+func containerTables(more ...mountinfo.Mount) (host, own *mountinfo.Table) {
+	host = mountinfo.NewTable([]mountinfo.Mount{
+		{ID: 1, Major: 8, Minor: 1, Root: "/", Point: "/"}, {ID: 2, Parent: 1, Minor: 20, Root: "/", Point: tokenPlace}, {ID: 3, Parent: 1, Minor: 21, Root: "/", Point: "/run"},
+	})
+	all := append([]mountinfo.Mount{
+		{ID: 50, Minor: 40, Root: "/", Point: "/", FSType: "overlay"},
+		{ID: 51, Parent: 50, Major: 8, Minor: 1, Root: "/k/pods/u/etc-hosts", Point: "/etc/hosts"},
+	}, more...)
+	return host, mountinfo.NewTable(all)
+}
+
+// Mounts of the container that are right.
+var (
+	ownToken = mountinfo.Mount{ID: 52, Parent: 50, Minor: 20, Root: "/", Point: "/var/run/token"}
+	ownEmpty = mountinfo.Mount{ID: 53, Parent: 50, Major: 8, Minor: 1, Root: emptyPlace, Point: "/tmp"}
+	ownRun   = mountinfo.Mount{ID: 54, Parent: 50, Minor: 21, Root: "/sock", Point: "/run/sock"}
+)
+
+func containerRecords() []ContainerMount {
+	all := []ContainerMount{
+		{From: "/k/pods/u/etc-hosts", Point: "/etc/hosts"}, {From: tokenPlace, Point: "/var/run/token"}, {From: emptyPlace, Point: "/tmp"},
+		{From: "/var/run/sock", Point: "/run/sock"},
+	}
+	for i := range all {
+		all[i].Container, all[i].ID = "app", "id"
+	}
+	return all
+}
+
+// TestContainerLinks has a container with one mount that is not as the runtime has made it, a row each, and the links that are not right. Another
+// look has to find them so again.
+func TestContainerLinks(t *testing.T) {
+	t.Parallel()
+	moved, hosts, deleted, above := ownToken, ownToken, ownEmpty, mountinfo.Mount{ID: 60, Parent: 50, Minor: 90, Root: "/", Point: "/var/run"}
+	moved.Point, hosts.Point, deleted.Root = "/run/token", "/host"+tokenPlace, emptyPlace+"//deleted"
+	at := func(m mountinfo.Mount, id, parent int, minor uint32) mountinfo.Mount {
+		m.ID, m.Parent, m.Major, m.Minor, m.Root = id, parent, 0, minor, "/"
+		return m
+	}
+	for name, row := range map[string]struct {
+		own  []mountinfo.Mount
+		want map[string]string
+	}{
+		"all is there":                         {[]mountinfo.Mount{ownToken, ownEmpty, ownRun}, nil},
+		"the image has a link":                 {[]mountinfo.Mount{moved, ownEmpty, ownRun}, nil},
+		"the directory was deleted":            {[]mountinfo.Mount{ownToken, deleted, ownRun}, nil}, // that is for another look
+		"a path of the node is elsewhere":      {[]mountinfo.Mount{ownToken, ownEmpty}, nil},
+		"a volume is with the node's root":     {[]mountinfo.Mount{hosts, ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonNotInside}},
+		"a volume is missing":                  {[]mountinfo.Mount{ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonNotInside}},
+		"an older file system":                 {[]mountinfo.Mount{at(ownToken, 52, 50, 7), ownEmpty, ownRun}, map[string]string{"/var/run/token": strings.Replace(reasonOtherInside, "%q", `"`+tokenPlace+`"`, 1)}},
+		"another mount on it":                  {[]mountinfo.Mount{ownToken, at(ownToken, 60, 52, 90), ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonUnderInside}},
+		"another mount above it":               {[]mountinfo.Mount{ownToken, above, ownEmpty, ownRun}, map[string]string{"/var/run/token": reasonUnderInside}},
+		"another mount above that of the node": {[]mountinfo.Mount{ownToken, ownEmpty, ownRun, at(ownRun, 60, 54, 90), {ID: 61, Parent: 50, Minor: 91, Root: "/", Point: "/run"}}, map[string]string{"/run/sock": reasonUnderInside}},
+		"of its volume, for another mount":     {[]mountinfo.Mount{at(ownToken, 52, 50, 20), ownRun}, map[string]string{"/tmp": reasonNotInside}},
+	} {
+		host, own := containerTables(row.own...)
+		records := containerRecords()
+		if !CompareContainer(host, own, "/k/pods/u", records) {
+			t.Errorf("%s: not the container's table", name)
+		}
+		f := Facts{Mounts: Observe(layout(), host)}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Places: placesOf("kubernetes.io~empty-dir/tmp"), Mounts: records}}, now)
+		if row.want == nil {
+			row.want = map[string]string{}
+		}
+		asked := map[string]string{}
+		for place := range row.want {
+			asked[place] = "?"
+		}
+		if diff := cmp.Diff(asked, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		for i := range f.Links {
+			f.Links[i].Runs = "process 7"
+		}
+		sum, got := f.Survey(layout()), map[string]string{}
+		for _, p := range sum.Unknown.Places {
+			if got[p.Point] = strings.TrimSuffix(p.Reason, " (process 7)"); p.Container != "app" {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
+		if diff := cmp.Diff(row.want, got); diff != "" || sum.Coverage.Containers != 1 {
+			t.Errorf("%s, %d containers (-want +got):\n%s", name, sum.Coverage.Containers, diff)
+		}
+	}
+}
+
+// TestOtherTablesOfContainers: the table of a process that has gone to another root or namespace says nothing about the container's mounts.
+func TestOtherTablesOfContainers(t *testing.T) {
+	t.Parallel()
+	host, _ := containerTables()
+	chrooted := mountinfo.NewTable([]mountinfo.Mount{{ID: 50, Major: 8, Minor: 1, Root: "/", Point: "/"}, {ID: 51, Parent: 50, Minor: 21, Root: "/", Point: "/run"}})
+	for name, own := range map[string]*mountinfo.Table{"the node's": host, "of the root of the node": chrooted, "empty": mountinfo.NewTable(nil)} {
+		if CompareContainer(host, own, "/k/pods/u", containerRecords()) {
+			t.Errorf("%s: taken for the container's", name)
+		}
+	}
+}
+
+// TestContainersNameVolumes: the runtime's record of a container names a volume whose directory has gone, also that of a claim. The
+// mount in such a container is said with its volume alone.
+func TestContainersNameVolumes(t *testing.T) {
+	t.Parallel()
+	host, own := containerTables(ownToken, ownEmpty)
+	claim := rowPod(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, nil, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	for name, pod := range map[string]*corev1.Pod{"no spec": nil, "a claim": claim} {
+		records := append(containerRecords(), ContainerMount{Container: "app", ID: "id", From: "/k/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", Point: "/v"})
+		CompareContainer(host, own, "/k/pods/u", records)
+		f := Facts{Mounts: Observe(layout(), host)}
+		f.Pods, f.Links = Desired(layout(), []PodSource{{UID: "u", Spec: pod, Places: placesOf("kubernetes.io~empty-dir/tmp", "kubernetes.io~projected/token"), Mounts: records}}, now)
+		if diff := cmp.Diff(map[string]string{"volumes/kubernetes.io~csi/pvc-1/mount": "?"}, wrongLinks(f)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
