@@ -14,29 +14,35 @@ import (
 	"kubediag.org/kubediag/internal/printable"
 )
 
-// maxEvidence is how many facts are shown about a fault. The report shows all of them.
-const maxEvidence = 3
+// Bounds of the findings on a screen: facts about a fault, bytes of the first fact, and groups of faults by volume. The report has all.
+const (
+	maxEvidence    = 3
+	maxFactBytes   = 140
+	maxFaultGroups = 4
+)
 
-// Faults are the findings with their evidence. Many of one volume are one line, with the evidence of the first.
-func Faults(s terminal.Screen, found []*v1.Fault) string {
+// Faults are the findings with their evidence: the first fact, or more if the screen is to be verbose. Many findings are one line,
+// and many lines have no evidence.
+func Faults(s terminal.Screen, found []*v1.Fault, verbose bool) string {
 	var b strings.Builder
-	for _, same := range foldFaults(found) {
+	lines := foldFaults(found)
+	for _, same := range lines {
 		b.WriteString(s.Marked("  ", "✗", terminal.Red, same.name))
+		if !verbose && len(lines) > maxAlike {
+			continue
+		}
 		if entry, ok := fault.Known().Lookup(fault.Code(same.first.Code)); ok {
 			b.WriteString(s.Wrap("    ", entry.Title, 4))
 		}
-		for _, fact := range same.first.Evidence[:min(len(same.first.Evidence), maxEvidence)] {
+		for i, fact := range same.first.Evidence[:min(len(same.first.Evidence), maxEvidence)] {
+			switch {
+			case !verbose && i > 0:
+				continue
+			case !verbose:
+				fact = printable.Clip(fact, maxFactBytes)
+			}
 			b.WriteString(s.Paint(terminal.Dim, strings.TrimSuffix(s.Wrap("      ", printable.Quoted(fact), 8), "\n")) + "\n")
 		}
-	}
-	return b.String()
-}
-
-// Healed says which faults are gone.
-func Healed(s terminal.Screen, gone []*v1.Fault) string {
-	var b strings.Builder
-	for _, same := range foldFaults(gone) {
-		b.WriteString(s.Marked("  ", "✓", terminal.Green, same.name+" "+map[bool]string{true: "are", false: "is"}[same.many]+" healed"))
 	}
 	return b.String()
 }
@@ -45,21 +51,22 @@ func Healed(s terminal.Screen, gone []*v1.Fault) string {
 type foldedFaults struct {
 	first *v1.Fault
 	name  string
-	many  bool
 }
 
-// foldFaults gives each fault a line; many of one code and volume have one.
+// foldFaults gives each fault a line; many of one code and volume have one, and so have many of one code in many volumes.
 func foldFaults(faults []*v1.Fault) (lines []foldedFaults) {
-	for _, same := range verb.Group(faults, func(f *v1.Fault) string { return f.Code + "\x00" + f.Volume }) {
+	code := func(f *v1.Fault) string { return f.Code }
+	volume := func(f *v1.Fault) string { return f.Code + "\x00" + f.Volume }
+	for _, same := range verb.Merge(faults, maxFaultGroups, volume, code) {
 		if len(same) <= maxAlike {
 			for _, f := range same {
-				lines = append(lines, foldedFaults{f, FaultName(f), false})
+				lines = append(lines, foldedFaults{f, FaultName(f)})
 			}
 			continue
 		}
 		first := same[0]
 		name := first.Code
-		if first.Volume != "" {
+		if len(verb.Distinct(same, volume)) == 1 && first.Volume != "" {
 			name += ": volume " + first.Volume
 		}
 		pods := verb.Distinct(same, func(f *v1.Fault) string {
@@ -72,7 +79,7 @@ func foldFaults(faults []*v1.Fault) (lines []foldedFaults) {
 		if len(pods) > 0 {
 			name += " of " + verb.Count(len(pods), "pod")
 		}
-		lines = append(lines, foldedFaults{first, name, true})
+		lines = append(lines, foldedFaults{first, name})
 	}
 	return lines
 }

@@ -145,14 +145,14 @@ func Changes(s terminal.Screen, lines []string, verbose bool) string {
 	}
 	text := changesHeading + "\n"
 	for _, line := range lines {
-		text += "  " + printable.Quoted(line) + "\n"
+		text += s.Wrap("  ", printable.Quoted(line), 4)
 	}
 	return text
 }
 
-// Folded reports whether PlanText or Changes leave something out.
-func Folded(actions []Action, changes []string) bool {
-	return len(changes) > maxChanges || slices.ContainsFunc(verb.Group(actions, func(a Action) string { return string(a.kind()) }), func(alike []Action) bool {
+// Folded reports whether PlanText leaves something out.
+func Folded(actions []Action) bool {
+	return slices.ContainsFunc(verb.Group(actions, func(a Action) string { return string(a.kind()) }), func(alike []Action) bool {
 		return len(alike) > maxAlike
 	})
 }

@@ -159,12 +159,12 @@ func TestRun(t *testing.T) {
 	began := time.Now()
 	healthy := p.call(t, 0, "run", "pod/core2")
 	t.Logf("run on a healthy pod took %.2f s:\n%s", time.Since(began).Seconds(), healthy)
-	expect(t, healthy, `^pod default/core2\n  ✓ accepted by the agent of node stage-node as Diagnosis default/core2-\w+\n`, `  ✓ auto-diagnoser \(\d`, `\n✓ No mount fault was found: pod default/core2 does not wait for anything \([0-9.]+ m?s\)`)
+	expect(t, healthy, `^pod default/core2, Diagnosis default/core2-\w+\n✓ No mount fault was found: pod default/core2 does not wait for anything \([0-9.]+ m?s\)`)
 
 	stale := p.Break(t, 1)
 	plan := p.call(t, 1, "run", "pod/core2")
 	t.Logf("a plan:\n%s", plan)
-	expect(t, plan, `✗ StaleSubPath: container debian, volume conf, pod default/core2\n`, `Plan [0-9a-f]{12}, \d+ actions?; nothing is lost\n   would \w+ /`, `\nThe hash of the plan is of exactly this:\n  boot `,
+	expect(t, plan, `✗ StaleSubPath: container debian, volume conf, pod default/core2\n`, `Plan [0-9a-f]{12}, \d+ actions?; nothing is lost\n   would \w+ /`,
 		`Nothing was changed\. To repair exactly this:\n  kubectl kubediag run pod/core2 -n default --plan-hash=[0-9a-f]{64}\n`)
 	if now := p.mountedAt(t); now.UniqueID != stale.UniqueID {
 		t.Errorf("a plan has changed the mount: %+v, was %+v", now, stale)
@@ -182,12 +182,12 @@ func TestRun(t *testing.T) {
 	plan = p.call(t, 1, "run", "pod/core2", "--heal=never")
 	healed := p.call(t, 0, "run", "pod/core2", "-n", "default", hash.FindString(plan))
 	t.Logf("a repair:\n%s", healed)
-	expect(t, healed, `  ✓ \w+ /`, `StaleSubPath.* is healed\n`, `✓ Healed in \d+.* m?s\. Repaired StaleSubPath`)
+	expect(t, healed, `  ✓ \w+ /`, `✓ Healed in \d+.* m?s\. Repaired StaleSubPath`, `keep the old file until their next start`)
 	expect(t, p.call(t, 0, "run", "pod/core2"), `No mount fault was found`)
 
 	p.Break(t, 3)
-	p.asks(t, "n", `Heal\? \[y/N\] n\s+Nothing was changed`)
-	p.asks(t, "y", `Heal\? \[y/N\] y\n`, `accepted by the agent`, `Healed in`)
+	p.asks(t, "n", `Heal\? \[y/N/d=details\] n\s+Nothing was changed`)
+	p.asks(t, "y", `Heal\? \[y/N/d=details\] y\n`, `pod default/core2, Diagnosis `, `Healed in`)
 	p.Break(t, 4)
 	auto := p.call(t, 0, "run", "pod/core2", "--heal=auto")
 	expect(t, auto, `Plan [0-9a-f]{12}`, `Healed in`)
@@ -236,7 +236,7 @@ func (p *plugin) reports(t *testing.T) {
 	expect(t, p.call(t, 0, "get"), `NAME +TARGET +FAULT +OUTCOME +AGE\n`, name+` +pod default/core2 +StaleSubPath +Healed`)
 	expect(t, p.call(t, 0, "get", "-A", "-o", "wide"), `NAMESPACE +NAME +TARGET .*SUMMARY`, `default +core2-`)
 	expect(t, p.call(t, 0, "get", name, "-o", "name"), `^diagnosis.diagnosis.kubediag.org/`+name+`\n$`)
-	expect(t, p.call(t, 0, "get", name, "-w"), `StaleSubPath.* is healed`, `Healed in`)
+	expect(t, p.call(t, 0, "get", name, "-w"), `✓ unmount /`, `Healed in`)
 	expect(t, p.call(t, 0, "cancel", name), `has ended already`)
 	expect(t, p.call(t, 2, "report", "nope"), `report: diagnoses.diagnosis.kubediag.org default/nope: not found`)
 }
@@ -275,7 +275,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 	table := p.call(t, 1, "faults", "-A")
 	t.Logf("a table:\n%s", table)
 	expect(t, table, `^✗ 1 fault in all namespaces\. At risk at the next start: 1 pod\.\n`, `FAULT +HURTS +HEAL +POD OR DEVICE +VOLUME +NODE +SINCE\n`,
-		`StaleSubPath +next start +safe +default/core2 +conf +stage-node +\d`, `\nNext:\n  kubectl get mf -n default core2-\w+ -o yaml `,
+		`StaleSubPath +next start +safe +default/core2 +conf +stage-node +\d`, `\nNext:\n  kubectl kubediag show mf/core2-\w+ -n default `,
 		`  kubectl kubediag run pod/core2 -n default `, `  kubectl kubediag explain StaleSubPath `)
 	expect(t, p.call(t, 1, "faults", "-o", "json", "--code", "StaleSubPath"), `"kind": "MountFaultList"`, `"code": "StaleSubPath"`)
 	expect(t, p.call(t, 0, "faults", "--code", "HungMount", home), `✓ No fault`)
@@ -330,9 +330,9 @@ func TestRefusals(t *testing.T) {
 		{2, "run node/nope", `run: nodes nope: not found`},
 		{2, "run pvc/nope", `persistentvolumeclaims default/nope: not found`},
 		{2, "run rbd0@nope", `nodes nope: not found`},
-		{2, "run deployment/web", `"deployment/web": must be pod/NAME, node/NAME, pvc/NAME or DEVICE@NODE`},
+		{2, "run deployment/web", `deployments.apps default/web: not found`},
 		{2, "run pod/core2 --heal=yes", `--heal="yes": must be ask, auto or never`},
-		{2, "run node/stage-node --evict", `--evict: node stage-node is no pod: name a pod or a claim`},
+		{2, "run node/stage-node --evict", `--evict: node stage-node is no pod: name a pod, a workload or a claim`},
 		{2, "run rbd0@stage-node --evict", `--evict: device rbd0 of stage-node is no pod`},
 		{2, "run pod/core2 --plan-hash=f", `--plan-hash="f": must be the 64 hexadecimal digits`},
 		{2, "run", `run: TARGET is missing, see kubectl kubediag run --help`},

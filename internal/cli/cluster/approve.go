@@ -17,6 +17,7 @@ import (
 	"kubediag.org/kubediag/internal/approval"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/render"
 )
 
 // maxApproverLength bounds the name of an approver, in bytes.
@@ -26,6 +27,7 @@ const maxApproverLength = 253
 type approveOptions struct {
 	*connection
 	plan       string
+	verbose    bool
 	expiration time.Duration
 }
 
@@ -45,6 +47,7 @@ func newApproveCommand(conn *connection) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan-hash", "", "approve the plan with this hash, and no other, without a question")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show each action of the plan, why it is safe, and all lines that its hash is of")
 	f.DurationVar(&o.expiration, "expires", time.Hour, "how long the approval counts, 1s to 24h")
 	return cmd
 }
@@ -70,18 +73,22 @@ func (o *approveOptions) runApprove(cmd *cobra.Command, name string) error {
 	}
 	screen := screenOf(cmd)
 	shown := newStory(screen, diagnosis)
-	shown.verbose = true
+	shown.verbose = o.verbose
 	if p := diagnosis.Status.Plan; o.plan == "" && (p == nil || len(p.Changes) == 0) { // a person approves the lines that are shown
 		return fmt.Errorf("%w: the status does not list the changes of plan %s: update the agent and config/crd, or give --plan-hash", verb.ErrRefused, a.Spec.PlanHash)
 	}
 	if err := checkChanges(diagnosis.Status.Plan, a.Spec.PlanHash); err != nil {
 		return err
 	}
-	if err := verb.Write(cmd.OutOrStdout(), shown.headline(diagnosis.Spec.Target())+shown.newsText(diagnosis)); err != nil {
+	text := shown.headline(diagnosis.Spec.Target()) + shown.newsText(diagnosis)
+	if p := diagnosis.Status.Plan; p != nil && !o.verbose {
+		text += screen.Text(render.Changes(screen, p.Changes, false))
+	}
+	if err := verb.Write(cmd.OutOrStdout(), text); err != nil {
 		return err
 	}
 	if o.plan == "" {
-		agreed, err := agreesOnTerminal(cmd, cmd.OutOrStdout(), "Approve?", nil)
+		agreed, err := agreesOnTerminal(cmd, cmd.OutOrStdout(), "Approve?", shown.details(diagnosis))
 		if err != nil {
 			return err
 		}

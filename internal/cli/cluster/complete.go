@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,7 +53,8 @@ func (c *connection) completeTargets(_ *cobra.Command, args []string, begun stri
 	for _, kind := range []struct {
 		prefix string
 		of     schema.GroupVersionKind
-	}{{"pod/", podKind}, {"node/", nodeKind}, {"pvc/", claimKind}, {device + "@", nodeKind}} {
+	}{{"pod/", podKind}, {"deploy/", appsv1.SchemeGroupVersion.WithKind("Deployment")}, {"sts/", appsv1.SchemeGroupVersion.WithKind("StatefulSet")},
+		{"ds/", appsv1.SchemeGroupVersion.WithKind("DaemonSet")}, {"node/", nodeKind}, {"pvc/", claimKind}, {device + "@", nodeKind}} {
 		if !strings.HasPrefix(begun, kind.prefix) || kind.prefix == "@" && !isDevice {
 			continue
 		}
@@ -62,5 +64,5 @@ func (c *connection) completeTargets(_ *cobra.Command, args []string, begun stri
 		}
 		return values, cobra.ShellCompDirectiveNoFileComp
 	}
-	return []string{"pod/", "node/", "pvc/"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return []string{"pod/", "deploy/", "sts/", "ds/", "node/", "pvc/"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -242,7 +242,7 @@ func (v faultsView) waitingDiagnosis(rows []faultRow) string {
 func (v faultsView) nextHints(rows []faultRow) (list []terminal.Hint) {
 	add := func(line, purpose string) { list = append(list, terminal.Hint{Line: line, Purpose: purpose}) }
 	worst := rows[0].faults[0]
-	add("kubectl"+strings.TrimPrefix(v.api.commandLine("get", "mf", "-n", worst.Namespace, worst.Name, "-o", "yaml"), Name), "evidence, plan and commands of the first")
+	add(v.api.commandLine("show", "mf/"+worst.Name, "-n", worst.Namespace), "evidence, plan and commands of the first")
 	mountFault := worst
 	for _, r := range rows {
 		if s := r.faults[0].Status; s.Heal == v1.HealSafe && s.Diagnosis == "" && pausedBy(r.faults[0]) == "" {

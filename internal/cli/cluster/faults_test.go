@@ -41,11 +41,15 @@ func some() []*v1.MountFault {
 	list := []*v1.MountFault{
 		left, faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a"), faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-b"), hung,
 	}
+	return (&faultsOptions{}).chosenFaults(objectsOf(list))
+}
+
+func objectsOf(list []*v1.MountFault) []runtime.Object {
 	items := make([]runtime.Object, len(list))
 	for i, f := range list {
 		items[i] = f
 	}
-	return (&faultsOptions{}).chosenFaults(items)
+	return items
 }
 
 func TestFaultsTable(t *testing.T) {
@@ -63,7 +67,7 @@ OrphanedPodVolumes  cleanup     safe    /var/lib/kubelet/pods/0f…626d-4a4b-9e2
     the file was replaced
 
 Next:
-  kubectl get mf -n shop trainer-1-1a2b -o yaml --context=prod    # evidence, plan and commands of the first
+  kubectl kubediag show mf/trainer-1-1a2b -n shop --context=prod  # evidence, plan and commands of the first
   kubectl kubediag run pod/web-a -n shop --context=prod           # its plan; it asks before it heals
   kubectl kubediag explain HungMount --context=prod               # cause, proof, repair by hand, prevention
 `

@@ -15,6 +15,7 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/printable"
 	"kubediag.org/kubediag/internal/render"
 )
@@ -22,7 +23,8 @@ import (
 // progressPrinter writes what is new in a Diagnosis, each thing once.
 type progressPrinter struct {
 	terminal.Screen
-	verbose    bool // nothing is left out of a plan
+	verbose    bool // nothing is left out of findings, steps and plan
+	planShown  bool // just before, by the same call
 	planned    bool // its mode is Plan
 	agreed     bool // to a plan that was shown
 	said       map[string]bool
@@ -37,13 +39,17 @@ type progressPrinter struct {
 }
 
 func newStory(s terminal.Screen, d *v1.Diagnosis) *progressPrinter {
-	return &progressPrinter{Screen: s, planned: d.Spec.Mode == v1.ModePlan, agreed: d.Spec.PlanHash != "",
+	w := &progressPrinter{Screen: s, planned: d.Spec.Mode == v1.ModePlan, agreed: d.Spec.PlanHash != "",
 		said: map[string]bool{}, startTime: time.Now()}
+	if d.Status.CompletionTime != nil { // it is an old story
+		w.startTime = w.startTime.Add(d.CreationTimestamp.Sub(d.Status.CompletionTime.Time))
+	}
+	return w
 }
 
 // headline is the target in bold.
 func (w *progressPrinter) headline(target string) string {
-	return w.Text(w.Paint(terminal.Bold, printable.Quoted(target)) + "\n")
+	return w.Text(w.Paint(terminal.Bold, strings.TrimSuffix(w.Wrap("", printable.Quoted(target), 2), "\n")) + "\n")
 }
 
 // isNew reports whether a text is new.
@@ -63,44 +69,43 @@ func (w *progressPrinter) newsText(diagnosis *v1.Diagnosis) string {
 	for i := range diagnosis.Status.Operations {
 		text.WriteString(w.operationText(&diagnosis.Status.Operations[i]))
 	}
-	var found, gone []*v1.Fault
+	var found []*v1.Fault
 	for i := range diagnosis.Status.Faults {
-		f := &diagnosis.Status.Faults[i]
-		if name := render.FaultName(f); f.State == v1.FaultHealed && w.isNew("healed "+name) {
-			gone = append(gone, f)
-		} else if f.State != v1.FaultHealed && !w.agreed && w.isNew("fault "+name) {
+		if f := &diagnosis.Status.Faults[i]; f.State != v1.FaultHealed && !w.agreed && w.isNew("fault "+render.FaultName(f)) {
 			found = append(found, f)
 		}
 	}
-	text.WriteString(render.Faults(w.Screen, found))
+	text.WriteString(render.Faults(w.Screen, found, w.verbose))
 	if p := diagnosis.Status.Plan; p != nil && !w.agreed && w.isNew("plan "+p.Hash) && (w.planned || !diagnosis.Ended()) {
 		text.WriteString(w.planText(diagnosis))
 	}
 	var ended []render.Action
 	for _, o := range diagnosis.Status.Operations {
 		for i, a := range o.Actions {
-			if a.Phase != v1.ActionPlanned && w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
+			if a.Phase != v1.ActionPlanned && (a.Phase != v1.ActionDone || !w.planShown) && w.isNew(fmt.Sprintf("action %d %d %s", o.ID, i, a.Phase)) {
 				ended = append(ended, render.Action{Action: a})
 			}
 		}
 	}
-	text.WriteString(render.Results(w.Screen, ended, w.reason) + render.Healed(w.Screen, gone))
+	text.WriteString(render.Results(w.Screen, ended, w.reason))
 	if diagnosis.Ended() && w.isNew("end") {
 		text.WriteString(w.finalText(diagnosis))
 	}
-	if text.Len() > 0 {
+	if text.Len() > 0 || diagnosis.Status.Phase == v1.DiagnosisRunning {
 		w.hasStarted.Store(true)
 	}
 	return w.Text(text.String())
 }
 
-// conditionText say who has taken the Diagnosis, or what it waits for.
+// conditionText is why the Diagnosis waits, and to a reader who wants all of it, who has taken it.
 func (w *progressPrinter) conditionText(diagnosis *v1.Diagnosis) string {
 	c := meta.FindStatusCondition(diagnosis.Status.Conditions, v1.ConditionAccepted)
 	switch {
 	case diagnosis.Status.Phase == v1.DiagnosisUnknown && w.isNew("lost"):
 		return w.Marked("  ", "!", terminal.Yellow, "the agent of node "+diagnosis.Spec.NodeName+" does not answer; the Diagnosis goes on when it is back")
 	case c == nil || diagnosis.Ended() && c.Status != metav1.ConditionTrue || !w.isNew(string(c.Status)+c.Message):
+		return ""
+	case c.Status == metav1.ConditionTrue && !w.verbose:
 		return ""
 	case c.Status == metav1.ConditionTrue:
 		return w.Marked("  ", "✓", terminal.Green, fmt.Sprintf("accepted by the agent of node %s as Diagnosis %s/%s", diagnosis.Spec.NodeName, diagnosis.Namespace, diagnosis.Name))
@@ -122,8 +127,8 @@ func (w *progressPrinter) operationText(o *v1.OperationRun) string {
 	}
 	switch o.Phase {
 	case v1.OperationSucceeded:
-		if w.planned && len(o.Actions) > 0 {
-			text += ": planned, and nothing was changed"
+		if !w.verbose {
+			return ""
 		}
 	case v1.OperationFailed:
 		return w.Marked("  ", "✗", terminal.Red, text+" failed"+w.reason(o.Message))
@@ -161,15 +166,33 @@ func refusal(d *v1.Diagnosis) *metav1.Condition {
 	return nil
 }
 
-// planText is the plan: its actions, why they are safe, and the lines that the hash is of.
+// planText is the plan and its actions. To a reader who wants all of it, it says why they are safe, and has the lines that the hash is of.
 func (w *progressPrinter) planText(diagnosis *v1.Diagnosis) string {
 	p := diagnosis.Status.Plan
 	loss := "nothing is lost"
 	if !p.Lossless {
 		loss = "could be lost: " + strings.Join(p.Loss, "; ")
 	}
-	return w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2) +
-		render.PlanText(w.Screen, render.Actions(diagnosis, false), w.verbose) + render.Changes(w.Screen, p.Changes, w.verbose) + w.heldText(p)
+	text, actions := w.Wrap("", printable.Quoted(fmt.Sprintf("Plan %.12s, %s; %s", p.Hash, verb.Count(int(p.Actions), "action"), loss)), 2), render.Actions(diagnosis, false)
+	if w.verbose {
+		return text + render.PlanText(w.Screen, actions, true) + render.Changes(w.Screen, p.Changes, true) + w.heldText(p)
+	}
+	for i := range actions {
+		actions[i].Safety, actions[i].Loss = "", ""
+	}
+	return text + render.PlanText(w.Screen, actions, false) + w.heldText(p)
+}
+
+// details are the plan with all that was left out; nil if nothing was.
+func (w *progressPrinter) details(d *v1.Diagnosis) func() string {
+	if w.verbose {
+		return nil
+	}
+	return func() string {
+		all := newStory(w.Screen, d)
+		all.verbose = true
+		return w.Text(all.planText(d))
+	}
 }
 
 // heldText says why policies hold the plan, or a part of it.
@@ -199,7 +222,7 @@ func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 	case v1.OutcomePlanned:
 		return "" // the plan says it
 	case v1.OutcomeHealed:
-		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text)
+		return w.Marked("", "✓", terminal.Green, "Healed in "+took+". "+text) + w.viewText(diagnosis)
 	case v1.OutcomeNoFault:
 		return w.noFaultText(diagnosis, text, took)
 	case v1.OutcomeCompleted:
@@ -209,6 +232,25 @@ func (w *progressPrinter) finalText(diagnosis *v1.Diagnosis) string {
 		return "" // the error says it
 	}
 	return w.Marked("", "✗", terminal.Red, text)
+}
+
+// viewText is the view of containers that ran all the time: a bind of a subPath is replaced on the host alone, and a volume in the
+// containers, too.
+func (w *progressPrinter) viewText(d *v1.Diagnosis) (text string) {
+	binds, volumes := false, false
+	for _, a := range render.Actions(d, false) {
+		entry, _ := fault.Known().Lookup(fault.Code(a.Fault))
+		done := a.Phase == v1.ActionDone
+		binds = binds || done && a.Kind == string(fault.Unmount) && entry.Family == fault.FamilyBind
+		volumes = volumes || done && a.Kind == string(fault.Replace)
+	}
+	if binds {
+		text += w.Wrap("  ", "Containers that run keep the old file until their next start. They then get the current one.", 2)
+	}
+	if volumes {
+		text += w.Wrap("  ", "Containers that run reach the volume again, and so they do after their next start. Files that they have open stay broken.", 2)
+	}
+	return text
 }
 
 // noFaultText is the last line if no fault was found. It is no good news while the kubelet cannot mount, or while it is not known

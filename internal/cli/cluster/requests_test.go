@@ -56,6 +56,11 @@ func failure(code int, reason, message string) string {
 	return fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":%q,"reason":%q,"details":{"kind":"x","name":"x"},"code":%d}`, message, reason, code)
 }
 
+// missing is the answer for an object of a resource that is not there.
+func missing(resource string) string {
+	return strings.ReplaceAll(failure(http.StatusNotFound, "NotFound", "gone"), `"kind":"x"`, fmt.Sprintf(`"kind":%q`, resource))
+}
+
 // TestRequests: each verb asks for these paths and no other, and says what to do about an answer.
 func TestRequests(t *testing.T) {
 	t.Parallel()
@@ -113,8 +118,20 @@ func TestRequests(t *testing.T) {
 		},
 		"no such Diagnosis": {
 			args: []string{"report", "web"}, status: verb.StatusFailed, says: "kubediag: report: diagnoses.diagnosis.kubediag.org shop/web: not found",
-			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses/web": strings.ReplaceAll(failure(http.StatusNotFound, "NotFound", "gone"), `"kind":"x"`, `"kind":"diagnoses"`)},
+			answers: map[string]string{"GET " + ours + "/namespaces/shop/diagnoses/web": missing("diagnoses")},
 			asked:   []string{"GET " + ours + "/namespaces/shop/diagnoses/web"},
+		},
+		"nothing to show": {
+			args: []string{"show", "web"}, status: verb.StatusDone, says: "! No MountFault and no Diagnosis is about pod shop/web. To look now:\n  kubectl kubediag run pod/web -n shop\n",
+			answers: map[string]string{
+				faultsPath + "/web": missing("mountfaults"), "GET " + ours + "/namespaces/shop/diagnoses/web": missing("diagnoses"), faultsPath: noFaults,
+				"GET " + ours + "/namespaces/shop/diagnoses":     `{"kind":"DiagnosisList","items":[]}`,
+				"GET " + ours + "/namespaces/kubediag/diagnoses": failure(http.StatusForbidden, "Forbidden", `"eve" cannot list resource "diagnoses"`),
+			},
+			asked: []string{
+				faultsPath + "/web", "GET " + ours + "/namespaces/shop/diagnoses/web", faultsPath, "GET " + ours + "/namespaces/shop/diagnoses",
+				"GET " + ours + "/namespaces/kubediag/diagnoses",
+			},
 		},
 		"names": {
 			args: []string{"__complete", "report", ""}, status: verb.StatusDone, says: "web\n",

@@ -20,7 +20,6 @@ import (
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
-	"kubediag.org/kubediag/internal/render"
 )
 
 // Values of --heal.
@@ -44,13 +43,14 @@ func newRunCommand(conn *connection) *cobra.Command {
 	options := &runOptions{connection: conn}
 	cmd := &cobra.Command{
 		Use:   "run TARGET",
-		Short: "Diagnose a pod, a node, a claim or a device, show the plan, and heal",
-		Long: "run has the agent of the node look for every mount fault of TARGET: " + targetForms + ". It changes\n" +
-			"nothing: it ends with a plan. On a terminal it then asks, and repairs exactly that plan. If the plan no longer fits by then,\n" +
-			"nothing is repaired. For a claim, it diagnoses each pod that uses it.\n\n" +
+		Short: "Diagnose a pod, a workload, a node, a claim or a device, show the plan, and heal",
+		Long: "run has the agent of the node look for every mount fault of TARGET:\n" + targetForms + ".\n" +
+			"It changes nothing: it ends with a plan. On a terminal it then asks, and repairs exactly that plan. If the plan no longer fits by\n" +
+			"then, nothing is repaired. For a claim, it diagnoses each pod that uses it; of a workload, the first 3 pods, those that are not\n" +
+			"ready before the others.\n\n" +
 			"Exit status: 0 no fault, or healed; 1 faults; 2 it could not look; 3 it was refused.",
 		Example: "  kubectl kubediag run pod/web-7d9f8b6c5-x2x9k -n shop\n  kubectl kubediag run node/worker-7 --heal=never\n" +
-			"  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
+			"  kubectl kubediag run deploy/web -n shop\n  kubectl kubediag run pvc/data -n shop\n  kubectl kubediag run rbd3@worker-7",
 		Args:              verb.Takes("TARGET", 1),
 		ValidArgsFunction: conn.completeTargets,
 		RunE:              func(cmd *cobra.Command, args []string) error { return options.runTarget(cmd, args[0]) },
@@ -61,7 +61,7 @@ func newRunCommand(conn *connection) *cobra.Command {
 	f.StringVar(&options.plan, "plan-hash", "", "repair the plan with this hash, and no other, without a question")
 	f.BoolVar(&options.artifacts, "artifacts", false, "copy the mounts of the pod, or of the node, and the Pod into the Diagnosis, for report --artifacts")
 	f.BoolVar(&options.evict, "evict", false, "let the plan evict the pod if a volume of it cannot be repaired: takes the right to create pods/eviction")
-	f.BoolVarP(&options.verbose, "verbose", "v", false, "show each action of a plan, and all lines that its hash is of")
+	f.BoolVarP(&options.verbose, "verbose", "v", false, "show each step and each action of a plan, why it is safe, and all lines that its hash is of")
 	f.DurationVar(&options.patience, "timeout", 5*time.Minute, "how long to wait for a Diagnosis, which goes on without us")
 	options.out = addFormat(cmd, verb.JSON, verb.YAML)
 	verb.CompleteFlag(cmd, "heal", func() []string { return []string{healAsk, healAuto, healNever} })
@@ -95,10 +95,10 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 		return err
 	}
 	if o.plan != "" && len(targets) > 1 {
-		return fmt.Errorf("--plan-hash: %d pods use this claim, and a plan is for one: name the pod", len(targets))
+		return fmt.Errorf("--plan-hash: %s means %d pods, and a plan is for one: name the pod", argument, len(targets))
 	}
 	if o.evict && targets[0].spec.PodReference == nil {
-		return fmt.Errorf("--evict: %s is no pod: name a pod or a claim", targets[0].name)
+		return fmt.Errorf("--evict: %s is no pod: name a pod, a workload or a claim", targets[0].name)
 	}
 	var worst error
 	for i, t := range targets {
@@ -115,6 +115,12 @@ func (o *runOptions) runTarget(cmd *cobra.Command, argument string) error {
 			worst = err
 		case !errors.Is(err, verb.ErrFaults):
 			return err
+		}
+		if t.left > 0 {
+			text := fmt.Sprintf("Not looked at: %s of the same workload. Name one, as pod/NAME.", verb.Count(t.left, "pod"))
+			if err := r.printText(r.screen.Text(r.screen.Marked("", "!", terminal.Yellow, text))); err != nil {
+				return err
+			}
 		}
 	}
 	return worst
@@ -136,13 +142,14 @@ type targetRunner struct {
 	cmd     *cobra.Command
 	target  diagnosisTarget
 	out     io.Writer
+	shown   bool      // a plan
 	events  podEvents // of the pod, once they were asked for
 }
 
 // newStory is a story that asks for the Events of the pod at its end.
 func (r *targetRunner) newStory(ctx context.Context, d *v1.Diagnosis) *progressPrinter {
 	s := newStory(r.screen, d)
-	s.verbose = r.options.verbose
+	s.verbose, s.planShown = r.options.verbose, r.shown
 	s.hints = func(e podEvents) []terminal.Hint { return e.hints(r.api) }
 	s.askEvents = func(d *v1.Diagnosis) podEvents {
 		r.events = r.api.mountEvents(ctx, d)
@@ -167,7 +174,7 @@ func (r *targetRunner) runDiagnosis(ctx context.Context) error {
 		return err
 	}
 	agreed, err := r.planAgreed(diagnosis)
-	if err != nil {
+	if r.shown = true; err != nil {
 		return err
 	}
 	if agreed {
@@ -208,15 +215,9 @@ func (r *targetRunner) planAgreed(d *v1.Diagnosis) (bool, error) {
 	case r.options.heal == healAuto:
 		return true, nil
 	}
-	var details func() string
-	if !r.options.verbose && render.Folded(render.Actions(d, false), d.Status.Plan.Changes) {
-		details = func() string {
-			all := newStory(r.screen, d)
-			all.verbose = true
-			return r.screen.Text(all.planText(d))
-		}
-	}
-	return agreesOnTerminal(r.cmd, r.out, "Heal?", details)
+	story := newStory(r.screen, d)
+	story.verbose = r.options.verbose
+	return agreesOnTerminal(r.cmd, r.out, "Heal?", story.details(d))
 }
 
 func (r *targetRunner) repairPlan(ctx context.Context, hash string) error {
@@ -240,7 +241,7 @@ func (r *targetRunner) diagnose(ctx context.Context, mode v1.DiagnosisMode, hash
 		return nil, err
 	}
 	story := r.newStory(ctx, diagnosis)
-	if err := r.printText(story.headline(r.target.name)); err != nil {
+	if err := r.printText(story.headline(fmt.Sprintf("%s, Diagnosis %s/%s", r.target.name, diagnosis.Namespace, diagnosis.Name))); err != nil {
 		return nil, err
 	}
 	const idle = 10 * time.Second

@@ -8,19 +8,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/cli/schematest"
-	"kubediag.org/kubediag/internal/cli/terminal"
 	"kubediag.org/kubediag/internal/cli/verb"
 )
 
@@ -108,38 +105,6 @@ func statusReports() map[string]*statusReport {
 	return map[string]*statusReport{
 		"0": statusOf(nil, []v1.RecoveryPolicy{policyOf("always", v1.RecoveryAutomatic, nil)}, nil), "300": full, "blind": blind,
 		"1": statusOf([]v1.MountFault{*faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a")}, nil, []v1.Diagnosis{waiting("a", time.Minute)}),
-	}
-}
-
-// TestStatusScreens: each report is one screen of 40 lines, of which none is too wide.
-func TestStatusScreens(t *testing.T) {
-	t.Parallel()
-	for name, r := range statusReports() {
-		for _, width := range []int{80, 120} {
-			got := statusView{faultsView{screen: terminal.Screen{Width: width}, api: &client{}, brief: true, now: noon, problems: r.Unwatched}, r}.text()
-			lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
-			if len(lines) > 40 {
-				t.Errorf("%s: %d lines", name, len(lines))
-			}
-			for _, line := range lines {
-				if terminal.Columns(line) > width && !strings.HasPrefix(line, "  kubectl ") {
-					t.Errorf("%s: %d columns: %q", name, terminal.Columns(line), line)
-				}
-			}
-			file := fmt.Sprintf("testdata/status.%s.%d", name, width)
-			if os.Getenv("KUBEDIAG_GOLDEN") != "" {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", file, diff)
-			}
-		}
 	}
 }
 

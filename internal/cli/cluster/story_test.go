@@ -66,23 +66,28 @@ func TestStory(t *testing.T) {
 		got.WriteString(s.newsText(step(at)))
 	}
 	const want = `  ! waits: No agent answers on node worker-7
-  ✓ accepted by the agent of node worker-7 as Diagnosis shop/web-4k2fd
-  ✓ auto-diagnoser
   ✗ StaleSubPath: container nginx
     A subPath is still bound to a file that was deleted or replaced
 Plan abababababab, 1 action; nothing is lost
    would unmount /x\x1b
-     safe: it is stale
-The hash of the plan is of exactly this:
-  Unmount mount "/x\x1b"
   ! the agent of node worker-7 does not answer; the Diagnosis goes on when it is back
-  ✓ auto-recover
   ✓ unmount /x\x1b
-  ✓ StaleSubPath: container nginx is healed
 ✓ Healed in 0 ms. Repaired StaleSubPath
 `
 	if got.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", &got, want)
+	}
+	all := newStory(terminal.Screen{}, step(healed))
+	all.verbose, all.agreed = true, false
+	const steps = `  ✓ accepted by the agent of node worker-7 as Diagnosis shop/web-4k2fd
+  ✓ auto-diagnoser
+  ✓ auto-recover
+`
+	if got := all.newsText(step(healed)); !strings.HasPrefix(got, steps) {
+		t.Errorf("verbose\n%s\nwant\n%s", got, steps)
+	}
+	if got, want := all.planText(step(planned)), "     safe: it is stale\nThe hash of the plan is of exactly this:\n  Unmount mount \"/x\\x1b\"\n"; !strings.HasSuffix(got, want) {
+		t.Errorf("verbose plan\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -8,8 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +22,10 @@ import (
 )
 
 // targetForms are how a target is written.
-const targetForms = "pod/NAME, node/NAME, pvc/NAME or DEVICE@NODE"
+const targetForms = "NAME or pod/NAME, deploy/NAME (sts, ds, rs, job), node/NAME, pvc/NAME or DEVICE@NODE"
+
+// maxWorkloadPods is how many pods of a workload are looked at, so that the answers fit the screen.
+const maxWorkloadPods = 3
 
 // diagnosisTarget is what one Diagnosis is about.
 type diagnosisTarget struct {
@@ -27,6 +33,7 @@ type diagnosisTarget struct {
 	argument  string // as it is typed
 	namespace string // of the Diagnosis
 	spec      v1.DiagnosisSpec
+	left      int // how many pods of the same workload are not among the targets
 }
 
 // targetFinder finds the targets that a user means.
@@ -35,14 +42,17 @@ type targetFinder struct {
 	container string // of a pod; empty: all
 }
 
-// find returns those that an argument means: one, or each pod that uses a claim.
+// find returns those that an argument means: one, or each pod that uses a claim, or some pods of a workload.
 func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTarget, error) {
 	if device, node, ok := strings.Cut(argument, "@"); ok && device != "" && node != "" {
 		t := diagnosisTarget{name: "device " + device + " of " + node, argument: argument, namespace: f.api.namespace}
 		t.spec = v1.DiagnosisSpec{NodeName: node, Parameters: map[string]string{v1.ParamDevice: device}}
 		return []diagnosisTarget{t}, f.objectExists(ctx, "", node, &corev1.Node{})
 	}
-	kind, name, _ := strings.Cut(argument, "/")
+	kind, name, typed := strings.Cut(argument, "/")
+	if !typed {
+		kind, name = "pod", argument
+	}
 	if name == "" || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("%q: must be %s", argument, targetForms)
 	}
@@ -54,6 +64,21 @@ func (f targetFinder) find(ctx context.Context, argument string) ([]diagnosisTar
 		return []diagnosisTarget{t}, f.objectExists(ctx, "", name, &corev1.Node{})
 	case "pvc", "persistentvolumeclaim", "persistentvolumeclaims":
 		return f.podsUsingClaim(ctx, name)
+	case "deploy", "deployment", "deployments":
+		d := &appsv1.Deployment{}
+		return f.podsOfWorkload(ctx, name, d, &d.Spec.Selector)
+	case "sts", "statefulset", "statefulsets":
+		s := &appsv1.StatefulSet{}
+		return f.podsOfWorkload(ctx, name, s, &s.Spec.Selector)
+	case "ds", "daemonset", "daemonsets":
+		d := &appsv1.DaemonSet{}
+		return f.podsOfWorkload(ctx, name, d, &d.Spec.Selector)
+	case "rs", "replicaset", "replicasets":
+		r := &appsv1.ReplicaSet{}
+		return f.podsOfWorkload(ctx, name, r, &r.Spec.Selector)
+	case "job", "jobs":
+		j := &batchv1.Job{}
+		return f.podsOfWorkload(ctx, name, j, &j.Spec.Selector)
 	}
 	return nil, fmt.Errorf("%q: must be %s", argument, targetForms)
 }
@@ -92,6 +117,37 @@ func (f targetFinder) podsUsingClaim(ctx context.Context, claim string) (all []d
 	if len(all) == 0 {
 		return nil, fmt.Errorf("pvc/%s: no pod in namespace %s uses it", claim, f.api.namespace)
 	}
+	return all, nil
+}
+
+// podsOfWorkload are the pods that the selector of a workload has: the first of those that are not ready, and then of the others.
+// The last of them says how many are left.
+func (f targetFinder) podsOfWorkload(ctx context.Context, name string, workload ctrlclient.Object, selector **metav1.LabelSelector) (all []diagnosisTarget, err error) {
+	if err := f.api.server.Get(ctx, f.api.keyOf(name), workload); err != nil {
+		return nil, err
+	}
+	labels, err := metav1.LabelSelectorAsSelector(*selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector of %s: %w", name, err)
+	}
+	var list corev1.PodList
+	if err := f.api.server.List(ctx, &list, ctrlclient.InNamespace(f.api.namespace), ctrlclient.MatchingLabelsSelector{Selector: labels}); err != nil {
+		return nil, err
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	})
+	ready := func(p corev1.Pod) int {
+		return len(slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady || c.Status != corev1.ConditionTrue }))
+	}
+	slices.SortStableFunc(list.Items, func(a, b corev1.Pod) int { return ready(a) - ready(b) })
+	for _, p := range list.Items[:min(len(list.Items), maxWorkloadPods)] {
+		all = append(all, f.podTarget(p.Name))
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no pod of it in namespace %s is there or has work to do", name, f.api.namespace)
+	}
+	all[len(all)-1].left = len(list.Items) - len(all)
 	return all, nil
 }
 

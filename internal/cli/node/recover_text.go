@@ -104,7 +104,7 @@ func (r *recovery) planText(verbose bool) string {
 func (r *recovery) isFolded() bool {
 	return slices.ContainsFunc(r.plannedRows(), func(row targetRow) bool {
 		faults, actions := row.sum()
-		return len(faults) > maxFaultLines || render.Folded(actions, nil)
+		return len(faults) > maxFaultLines || render.Folded(actions)
 	})
 }
 
