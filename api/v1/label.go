@@ -19,6 +19,9 @@ const (
 	LabelTrigger = Group + "/trigger"
 	// LabelOrigin is on every Diagnosis that is bound to a node: who asked for it, one of the values below.
 	LabelOrigin = Group + "/origin"
+	// LabelPlan is on a Diagnosis with mode Plan that a person is asked about at once: kubectl kubediag run makes it. The manager deletes
+	// it an hour after another Diagnosis has carried out its plan.
+	LabelPlan = Group + "/plan"
 	// AnnotationApproval is set by the manager on a Diagnosis that waits for its approval: the name of the RecoveryApproval
 	// for its agent. It allows no repair: the agent reads that object.
 	AnnotationApproval = Group + "/approval"

@@ -16,7 +16,7 @@ const MaxOwners = 16
 
 // Labels and annotations that a cache keeps of the kinds that tenants and agents create: those that are read.
 var (
-	keptLabels      = []string{v1.LabelNode, v1.LabelOrigin, v1.LabelTrigger}
+	keptLabels      = []string{v1.LabelNode, v1.LabelOrigin, v1.LabelPlan, v1.LabelTrigger}
 	keptAnnotations = []string{v1.AnnotationApproval}
 )
 

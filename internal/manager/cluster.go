@@ -4,6 +4,7 @@
 package manager
 
 import (
+	"crypto/sha256"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -78,10 +79,14 @@ func stripDiagnosis(object any) (any, error) {
 	}
 	kubeclient.ReduceMetadata(&diagnosis.ObjectMeta)
 	diagnosis.Spec.Parameters = nil
+	plan := diagnosis.Status.Plan
 	diagnosis.Status = v1.DiagnosisStatus{
 		Phase: diagnosis.Status.Phase, Outcome: diagnosis.Status.Outcome, Conditions: diagnosis.Status.Conditions,
 		Target: diagnosis.Status.Target, Summary: diagnosis.Status.Summary,
 		StartTime: diagnosis.Status.StartTime, CompletionTime: diagnosis.Status.CompletionTime, Approval: diagnosis.Status.Approval,
+	}
+	if _, ours := diagnosis.Labels[v1.LabelPlan]; ours && plan != nil && len(plan.Hash) <= 2*sha256.Size { // it is deleted once it was carried out
+		diagnosis.Status.Plan = &v1.Plan{Hash: plan.Hash}
 	}
 	if s := &diagnosis.Status; diagnosis.Ended() || statusBytes(s) > maxStatusBytes {
 		accepted := meta.FindStatusCondition(s.Conditions, v1.ConditionAccepted)

@@ -157,6 +157,16 @@ func TestStripDiagnosis(t *testing.T) {
 	if diff := cmp.Diff(any(want), got); diff != "" || err != nil {
 		t.Errorf("running (-want +got):\n%s%v", diff, err)
 	}
+	plan := full(v1.DiagnosisSucceeded)
+	plan.Status.Plan = &v1.Plan{Hash: "h", Changes: []string{"much"}}
+	for _, label := range []string{v1.LabelOrigin, v1.LabelPlan} {
+		d := plan.DeepCopy()
+		d.Labels[label] = ""
+		_, err := stripDiagnosis(d)
+		if diff := cmp.Diff(map[string]*v1.Plan{v1.LabelPlan: {Hash: "h"}}[label], d.Status.Plan); diff != "" || err != nil {
+			t.Errorf("plan with label %s (-want +got):\n%s%v", label, diff, err)
+		}
+	}
 	if got, err := stripDiagnosis("something else"); got != "something else" || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}

@@ -176,5 +176,8 @@ func (t diagnosisTarget) newDiagnosis(mode v1.DiagnosisMode, hash string) *v1.Di
 	base = strings.TrimRight(base[:min(len(base), most)], "-")
 	d := &v1.Diagnosis{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, GenerateName: base + "-"}, Spec: *t.spec.DeepCopy()}
 	d.Spec.Mode, d.Spec.PlanHash = mode, hash
+	if mode == v1.ModePlan {
+		d.Labels = map[string]string{v1.LabelPlan: ""}
+	}
 	return d
 }

@@ -19,6 +19,9 @@ const (
 	causeCount = "count"
 )
 
+// planRetention is how long a plan that a person was asked about is kept once it was carried out.
+const planRetention = time.Hour
+
 // deletion is a Diagnosis to delete and why.
 type deletion struct {
 	diagnosis *v1.Diagnosis
@@ -37,6 +40,12 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 	slices.SortFunc(ended, func(a, b *v1.Diagnosis) int {
 		return cmp.Or(endTime(a).Compare(endTime(b)), cmp.Compare(a.UID, b.UID))
 	})
+	carriedOut := map[planKey]time.Time{}
+	for _, d := range ended {
+		if d.Spec.PlanHash != "" && d.Status.Outcome == v1.OutcomeHealed {
+			carriedOut[planKey{d.Namespace, d.Spec.PlanHash}] = endTime(d) // the last one counts
+		}
+	}
 	left := map[countGroup]int{}
 	for _, d := range ended {
 		left[l.countGroupOf(d)]++
@@ -51,6 +60,8 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 		switch {
 		case l.TTL > 0 && age > l.TTL:
 			cause = causeAge
+		case isCarriedOut(d, carriedOut, now):
+			cause = causeAge
 		case l.PerNode > 0 && left[g] > l.PerNode && age > l.MinimumAge:
 			cause = causeCount
 		default:
@@ -60,6 +71,19 @@ func (l Limits) chooseDeletions(now time.Time, all []v1.Diagnosis) []deletion {
 		left[g]--
 	}
 	return chosen
+}
+
+// planKey is a plan of a namespace. The Diagnoses of another namespace never count.
+type planKey struct{ namespace, hash string }
+
+// isCarriedOut reports whether a Diagnosis is a plan that another one has carried out more than planRetention ago.
+func isCarriedOut(d *v1.Diagnosis, carriedOut map[planKey]time.Time, now time.Time) bool {
+	_, asked := d.Labels[v1.LabelPlan]
+	if !asked || d.Spec.Mode != v1.ModePlan || d.Status.Plan == nil {
+		return false
+	}
+	at, ok := carriedOut[planKey{d.Namespace, d.Status.Plan.Hash}]
+	return ok && !at.Before(endTime(d)) && now.Sub(at) > planRetention
 }
 
 // countGroup is a group of Diagnoses for a limit on the number. The node is empty if no agent took the Diagnosis: its

@@ -52,6 +52,17 @@ func makeRecord(d *v1.Diagnosis) {
 	d.Spec.Mode, d.Status = v1.ModeRecord, v1.DiagnosisStatus{}
 }
 
+// planOf is a plan that run made, each on a node of its own, or the Diagnosis that has carried it out.
+func planOf(name string, age time.Duration, hash string, outcome v1.Outcome) v1.Diagnosis {
+	d := oldDiagnosis(name, name, age)
+	d.Status.Outcome, d.Spec.PlanHash = outcome, hash
+	if outcome == v1.OutcomePlanned {
+		d.Spec.PlanHash, d.Spec.Mode, d.Labels = "", v1.ModePlan, map[string]string{v1.LabelPlan: ""}
+		d.Status.Plan = &v1.Plan{Hash: hash}
+	}
+	return d
+}
+
 func timeAgo(d time.Duration) *metav1.Time {
 	at := metav1.NewTime(now.Add(-d))
 	return &at
@@ -131,6 +142,17 @@ func TestChooseDeletions(t *testing.T) {
 			[]string{"x age"},
 		},
 		"from the future": {limits, []v1.Diagnosis{oldDiagnosis("a", "x", -day)}, nil},
+		"plans that were carried out": {
+			limits,
+			[]v1.Diagnosis{
+				planOf("2h", 2*time.Hour, "h", v1.OutcomePlanned), planOf("done", 61*time.Minute, "h", v1.OutcomeHealed), planOf("after", 60*time.Minute, "h", v1.OutcomePlanned),
+				planOf("other", 3*time.Hour, "i", v1.OutcomePlanned), planOf("failed", 2*time.Hour, "i", v1.OutcomeFaultFound),
+				planOf("young", 3*time.Hour, "k", v1.OutcomePlanned), planOf("now", time.Hour, "k", v1.OutcomeHealed),
+				changedBy(planOf("user", 2*time.Hour, "h", v1.OutcomePlanned), func(d *v1.Diagnosis) { d.Labels = nil }),
+				changedBy(planOf("elsewhere", 2*time.Hour, "h", v1.OutcomePlanned), func(d *v1.Diagnosis) { d.Namespace = "others" }),
+			},
+			[]string{"2h age"},
+		},
 		"going already": {
 			limits,
 			[]v1.Diagnosis{changedBy(oldDiagnosis("a", "x", 11*day), func(d *v1.Diagnosis) { d.DeletionTimestamp = timeAgo(0) })},
