@@ -61,7 +61,9 @@ const (
 	ReasonOverruled = "Overruled"
 	// ReasonPaused: spec.paused is set.
 	ReasonPaused = "Paused"
-	// ReasonNoRepair: the mode Off, Observe or Plan allows no repair.
+	// ReasonOutsideWindow: no window of the policy is open now.
+	ReasonOutsideWindow = "OutsideWindow"
+	// ReasonNoRepair: the mode Off, Observe or Plan allows no repair, or there is no repair without loss of the faults that it selects.
 	ReasonNoRepair = "NoRepair"
 )
 
@@ -88,6 +90,8 @@ const (
 // +kubebuilder:printcolumn:name="Paused",type=boolean,JSONPath=`.spec.paused`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Effective",type=string,JSONPath=`.status.conditions[?(@.type=="Effective")].status`
+// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextWindowTime`
+// +kubebuilder:printcolumn:name="Escalation",type=string,JSONPath=`.status.conditions[?(@.type=="Escalation")].reason`
 // +kubebuilder:printcolumn:name="OpenBreakers",type=integer,JSONPath=`.status.openBreakers`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Effective")].message`
@@ -297,6 +301,9 @@ type RecoveryPolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// nextWindowTime is when the next window of spec.windows opens. Unset: one is open, none ever opens, or there are none.
+	// +optional
+	NextWindowTime *metav1.Time `json:"nextWindowTime,omitempty"`
 	// openBreakers counts the open breakers.
 	// +optional
 	OpenBreakers int32 `json:"openBreakers,omitempty"`

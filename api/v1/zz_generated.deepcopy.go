@@ -1625,6 +1625,10 @@ func (in *RecoveryPolicyStatus) DeepCopyInto(out *RecoveryPolicyStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.NextWindowTime != nil {
+		in, out := &in.NextWindowTime, &out.NextWindowTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Breakers != nil {
 		in, out := &in.Breakers, &out.Breakers
 		*out = make([]BreakerStatus, len(*in))

@@ -69,6 +69,15 @@ func TestPolicyIsChecked(t *testing.T) {
 			Mode: v1.RecoveryAutomatic, Windows: []v1.RecoveryWindow{{Schedule: "0 0 31 2 *", DurationSeconds: 60}},
 		})
 		w.until(t, never, func() bool { return condition(never.Status.Conditions, v1.ConditionEffective, v1.ReasonNeverFires) })
+		closed := w.policy(t, v1.RecoveryPolicySpec{ // the day after tomorrow
+			Mode: v1.RecoveryAutomatic, FaultCodes: []string{"HungMount"},
+			Windows: []v1.RecoveryWindow{{Schedule: time.Now().UTC().Add(48 * time.Hour).Format("0 0 2 1 *"), DurationSeconds: 60}},
+		})
+		w.until(t, closed, func() bool {
+			return condition(closed.Status.Conditions, v1.ConditionEffective, v1.ReasonOutsideWindow) && closed.Status.NextWindowTime.After(time.Now())
+		})
+		useless := w.policy(t, v1.RecoveryPolicySpec{Mode: v1.RecoveryAutomatic, FaultCodes: []string{"MissingBindSource"}})
+		w.until(t, useless, func() bool { return condition(useless.Status.Conditions, v1.ConditionEffective, v1.ReasonNoRepair) })
 	})
 }
 

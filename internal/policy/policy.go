@@ -108,6 +108,14 @@ func (p *Policy) Overrules(other *Policy) bool {
 		covers(p.Object.Spec.NodeSelector, other.Object.Spec.NodeSelector)
 }
 
+// Repairs reports whether there is a repair without loss of a fault that the policy selects.
+func (p *Policy) Repairs() bool {
+	return slices.ContainsFunc(p.codes(), func(code string) bool {
+		entry, ok := p.known.Lookup(fault.Code(code))
+		return ok && len(entry.Ways) > 0
+	})
+}
+
 // codes are the codes that the policy selects.
 func (p *Policy) codes() []string {
 	if len(p.Object.Spec.FaultCodes) > 0 {

@@ -105,7 +105,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	e.setConditions()
 	var changes []change
 	if p.Object.Spec.Breaker == nil {
 		p.Object.Status.Breakers = nil
@@ -119,6 +118,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.escalate(ctx, e); err != nil { // a breaker does not wait for it
 		log.FromContext(ctx).Error(err, "Could not escalate faults that last")
 	}
+	e.setConditions()
 	p.Object.Status.OpenBreakers = 0
 	for _, b := range p.Object.Status.Breakers {
 		if b.State == v1.BreakerOpen {
@@ -130,13 +130,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return result, err
 	}
 	r.announce(&old, p.Object, changes)
-	if p.Object.Spec.Breaker == nil && p.Object.Spec.Escalation == nil {
+	if p.Object.Spec.Breaker == nil && p.Object.Spec.Escalation == nil && len(p.Object.Spec.Windows) == 0 {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: r.Every}, nil
 }
 
-// setConditions reports whether the policy is valid, and whether it can have a repair made.
+// setConditions reports whether the policy is valid, whether it can have a repair made now, and when its next window opens.
 func (e *pass) setConditions() {
 	p := e.policy
 	ready := metav1.Condition{
@@ -152,6 +152,10 @@ func (e *pass) setConditions() {
 			overruling = other
 		}
 	}
+	_, held := p.ModeNow(e.now)
+	if p.Object.Status.NextWindowTime = nil; !held.Until.IsZero() {
+		p.Object.Status.NextWindowTime = &metav1.Time{Time: held.Until}
+	}
 	switch {
 	case len(p.Problems) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, v1.ReasonInvalidSpec, v1.Message(p.Problems)
@@ -165,6 +169,10 @@ func (e *pass) setConditions() {
 		effective.Message = fmt.Sprintf("policy %s selects all that this policy selects, and has mode %s", overruling.Object.Name, overruling.Object.Spec.Mode)
 	case p.NeverOpens(e.now):
 		effective.Reason, effective.Message = v1.ReasonNeverFires, "spec.windows: no window opens in the next five years"
+	case !held.Until.IsZero():
+		effective.Reason, effective.Message = v1.ReasonOutsideWindow, "spec.windows: the next window opens at "+held.Until.UTC().Format(time.RFC3339)
+	case !p.Repairs() && !meta.IsStatusConditionTrue(p.Object.Status.Conditions, v1.ConditionEscalation):
+		effective.Reason, effective.Message = v1.ReasonNoRepair, "no fault that it selects has a repair without loss, and nothing is escalated"
 	default:
 		effective.Status, effective.Reason = metav1.ConditionTrue, v1.ReasonEffective
 		effective.Message = fmt.Sprintf("mode %s holds, unless another policy is more careful", p.Object.Spec.Mode)
