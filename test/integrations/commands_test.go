@@ -21,7 +21,7 @@ import (
 const dir = "../../config/integrations/"
 
 // readOnly are the verbs that change nothing: a program that calls one by itself does no harm.
-var readOnly = []string{"bundle", "doctor", "explain", "faults", "features", "get", "holders", "report", "scan", "status", "version"}
+var readOnly = []string{"bundle", "doctor", "explain", "faults", "features", "get", "holders", "report", "scan", "show", "status", "version"}
 
 // checkCall fails the test unless a command has the verb, the flags and the number of arguments of a call, and changes nothing.
 func checkCall(t *testing.T, root *cobra.Command, call []string) {
