@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/kubeclient"
 )
 
 // entry is one object: as it should be, and as the API server has it. nil: it should not be there, or is not.
@@ -40,7 +41,14 @@ func (e *entry) adopt(f *v1.MountFault) {
 	if e.written == nil {
 		e.said, e.announced = time.Now(), true // by a predecessor
 	}
-	e.last, e.written, e.since, e.claim = f, f, f.Status.Since, f.Status.Claim
+	e.noteWritten(f)
+	e.last, e.since, e.claim = e.written, f.Status.Since, f.Status.Claim
+}
+
+// noteWritten notes an object as the API server has it, without the metadata that others may have put on it.
+func (e *entry) noteWritten(f *v1.MountFault) {
+	kubeclient.ReduceMetadata(&f.ObjectMeta)
+	e.written = f.DeepCopy() // f may be part of a page
 }
 
 // remember gives an object the facts about its fault from earlier.

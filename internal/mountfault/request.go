@@ -53,7 +53,7 @@ func (w *Writer) request(ctx context.Context, e *entry) error {
 		if err != nil {
 			return fmt.Errorf("writing mountfault %s/%s: %w", f.Namespace, f.Name, err)
 		}
-		e.written = f
+		e.noteWritten(f)
 		return nil
 	}
 	f := e.want.DeepCopy()
@@ -71,7 +71,7 @@ func (w *Writer) request(ctx context.Context, e *entry) error {
 	if err != nil {
 		return fmt.Errorf("creating mountfault %s/%s: %w", f.Namespace, f.Name, err)
 	}
-	e.written = f
+	e.noteWritten(f)
 	return nil
 }
 

@@ -35,6 +35,8 @@ const (
 	Interval = 10 * time.Second
 	// maxListed bounds the faults of a node that have an object of their own. Namespaces share them, and then pods.
 	maxListed = 200
+	// maxAdopted bounds the objects that a list adds to those known, maxPerPage the objects in one answer.
+	maxAdopted, maxPerPage = 2 * maxListed, client.Limit(8)
 	// repeatInterval is the time between two Events about a lasting fault, and between two lists of the objects of the API server.
 	repeatInterval = 30 * time.Minute
 	// refusedDelay is the wait after the API server has refused one object, retryDelay after a request failed otherwise.
@@ -181,20 +183,32 @@ func (w *Writer) bring(ctx context.Context, name types.NamespacedName) (wrote bo
 	return true, err
 }
 
-// list reads the objects of this node. The label selects them, and proves nothing.
+// list reads the objects of this node. The label selects them, and proves nothing: an agent that was taken over writes it on objects of
+// other nodes, with a megabyte of labels on each. So few are read at once, and more than this node ever has are deleted.
 func (w *Writer) list(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	pageCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	timeout := time.AfterFunc(requestTimeout, cancel)
+	defer timeout.Stop()
 	there := map[types.NamespacedName]bool{}
-	err := kubeclient.EachPage(ctx, w.Reader, &v1.MountFaultList{}, func(page *v1.MountFaultList) {
+	err := kubeclient.EachPage(pageCtx, w.Reader, &v1.MountFaultList{}, func(page *v1.MountFaultList) {
 		for i := range page.Items {
-			if f := page.Items[i].DeepCopy(); f.Status.Node == w.Node {
-				name := client.ObjectKeyFromObject(f)
+			f := &page.Items[i]
+			name := client.ObjectKeyFromObject(f)
+			switch {
+			case f.Status.Node != w.Node:
+			case w.entries[name] == nil && len(there) >= maxAdopted:
+				timeout.Reset(requestTimeout)
+				if err := kubeclient.DeleteSame(pageCtx, w.Client, f); err != nil {
+					w.noteError(ctx, fmt.Errorf("deleting mountfault %s: %w", name, err))
+				}
+			default:
 				there[name] = true
 				w.entries.of(name).adopt(f)
 			}
 		}
-	}, client.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(w.Node)})
+		timeout.Reset(requestTimeout)
+	}, client.MatchingLabels{v1.LabelNode: v1.NodeLabelValue(w.Node)}, maxPerPage)
 	if err != nil {
 		return fmt.Errorf("listing mountfaults of node %q: %w", w.Node, err)
 	}

@@ -228,6 +228,35 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestManyLargeObjects: an agent that was taken over has made more objects of this node than it ever has, with labels and annotations that it
+// does not read. The list keeps a bounded number of them, without these, and deletes the rest at once.
+func TestManyLargeObjects(t *testing.T) {
+	n := newNode(t)
+	for i := range maxAdopted + 3 {
+		f := &v1.MountFault{Status: v1.MountFaultStatus{Node: "n1", Code: "StaleSubPath"}}
+		f.Namespace, f.Name = "shop", fmt.Sprintf("f-%03d", i)
+		f.Labels, f.Annotations = map[string]string{v1.LabelNode: "n1", "example.org/text": "x"}, map[string]string{"example.org/text": "x"}
+		if err := n.store.Create(t.Context(), f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, deleted := range []int{3, 0} { // by the first list, and by the second
+		if err := n.list(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if asked := n.requests(); len(asked) != 1+deleted || len(n.entries) != maxAdopted || len(n.objects(t)) != maxAdopted {
+			t.Errorf("%d entries, %d objects after %q", len(n.entries), len(n.objects(t)), asked)
+		}
+	}
+	for name, e := range n.entries {
+		for _, f := range []*v1.MountFault{e.written, e.last} {
+			if len(f.Labels) != 1 || len(f.Annotations) > 0 {
+				t.Fatalf("%s is kept with labels %v, annotations %v", name, f.Labels, f.Annotations)
+			}
+		}
+	}
+}
+
 // TestOff: where no faults are watched, those that are left are deleted, and no Event says that they are gone.
 func TestOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

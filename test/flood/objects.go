@@ -58,6 +58,7 @@ var Kinds = map[string]func(i int) client.Object{
 			Code: "StaleSubPath", Node: fakenode.NodeName, Impact: v1.ImpactNow, Heal: v1.HealSafe, Since: metav1.Now(), LastSeen: metav1.Now(),
 		}}
 		f.Namespace, f.Name, f.Labels = Namespace, fmt.Sprintf("f-%03d", i), manyLabels()
+		f.Labels[v1.LabelNode] = fakenode.NodeName // as an agent that was taken over writes it
 		return f
 	},
 	"approvals": func(i int) client.Object {
