@@ -104,9 +104,9 @@ func (p *nodePods) PersistentVolumes(ctx context.Context, pod *corev1.Pod) []str
 
 // podsPerPage is how many pods the API server is asked for at once. Without a bound, one before 1.31 takes all pods of
 // the cluster into its memory to find those of one node. Tenants may put 1.5 MB into the metadata of each.
-const podsPerPage = 64
+const podsPerPage = 8
 
-// PodsNow lists the pods of this node as the API server has them now.
+// PodsNow lists the pods of this node as the API server has them now, with the metadata by which their directories are found.
 func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 	all, err := p.listNow(ctx, podsPerPage)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // between two pages: the version of the first is no longer kept
@@ -122,7 +122,7 @@ func (p *nodePods) PodsNow(ctx context.Context) ([]metav1.ObjectMeta, error) {
 func (p *nodePods) listNow(ctx context.Context, pageSize client.Limit) (all []metav1.ObjectMeta, err error) {
 	err = kubeclient.EachPage(ctx, p.live, kubeclient.MetadataList("Pod"), func(page *metav1.PartialObjectMetadataList) {
 		for _, item := range page.Items {
-			all = append(all, item.ObjectMeta)
+			all = append(all, orphan.Reduced(&item.ObjectMeta))
 		}
 	}, client.MatchingFields{"spec.nodeName": p.node}, pageSize)
 	return all, err

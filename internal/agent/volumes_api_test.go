@@ -40,7 +40,7 @@ func TestPodsNow(t *testing.T) {
 			here := "now-here-" + strings.ReplaceAll(version, ".", "-") // the API server of both is one
 			for name, node := range map[string]string{here + "-1": here, here + "-2": here, here + "-not": "now-there"} {
 				p := &corev1.Pod{
-					ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Annotations: map[string]string{"a": name}},
+					ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name, Annotations: map[string]string{"kubernetes.io/config.hash": name}},
 					Spec: corev1.PodSpec{
 						NodeName: node, Containers: []corev1.Container{{Name: "app", Image: "image"}}, TerminationGracePeriodSeconds: new(int64),
 					},
@@ -55,7 +55,7 @@ func TestPodsNow(t *testing.T) {
 				t.Fatalf("%d pods, %v, want %d", len(got), err, len(want))
 			}
 			for _, p := range got {
-				if want[string(p.UID)] != p.Name || p.Annotations["a"] != p.Name || p.Namespace != metav1.NamespaceDefault {
+				if want[string(p.UID)] != p.Name || p.Annotations["kubernetes.io/config.hash"] != p.Name || p.Namespace != metav1.NamespaceDefault {
 					t.Errorf("%+v", p)
 				}
 			}

@@ -40,7 +40,10 @@ func (p *pagedServer) List(_ context.Context, list client.ObjectList, options ..
 		return p.answers[len(p.asked)-1]
 	}
 	next := map[string]string{"": "second", "second": "third", "third": ""}
-	into.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "at " + o.Continue}}}
+	into.Items = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+		Name: "at " + o.Continue, UID: "uid", Labels: map[string]string{"example.org/text": "x"}, Finalizers: []string{"example.org/x"},
+		Annotations: map[string]string{"example.org/text": "x", corev1.MirrorPodAnnotationKey: "static"},
+	}}}
 	into.Continue = next[o.Continue]
 	return nil
 }
@@ -76,6 +79,12 @@ func TestPodsPageByPage(t *testing.T) {
 		}
 		if err != nil || len(got) != 3 || got[0].Name != "at " || got[1].Name != "at second" || got[2].Name != "at third" {
 			t.Errorf("%s: %+v, %v, want one pod of each page", name, got, err)
+		}
+		for _, pod := range got { // tenants may put a megabyte into the rest
+			want := metav1.ObjectMeta{Name: pod.Name, UID: "uid", Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "static"}}
+			if diff := cmp.Diff(want, pod); diff != "" {
+				t.Errorf("%s: kept (-want +got):\n%s", name, diff)
+			}
 		}
 	}
 }

@@ -22,6 +22,9 @@ const hashAnnotation = "kubernetes.io/config.hash"
 // maxSandboxes is from how many sandboxes on a list may not be whole: package cri lists no more.
 const maxSandboxes = 10_000
 
+// maxUIDBytes bounds a UID that can name a directory.
+const maxUIDBytes = 255
+
 // serverUID is what an API server gives pods for a UID. The UID of a static pod has no dashes, unless a user chose one.
 var serverUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
@@ -118,6 +121,18 @@ func (i *Inspector) askServer(ctx context.Context) (map[string]bool, error) {
 // UIDs are those that a pod of the API server has or, as a mirror pod, stands for; some may be empty.
 func UIDs(pod *metav1.ObjectMeta) []string {
 	return []string{string(pod.UID), pod.Annotations[corev1.MirrorPodAnnotationKey], pod.Annotations[hashAnnotation]}
+}
+
+// Reduced is the metadata of a pod without all that UIDs does not read, but for its name. Too long a UID names no
+// directory.
+func Reduced(pod *metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: map[string]string{}}
+	for _, key := range []string{corev1.MirrorPodAnnotationKey, hashAnnotation} {
+		if uid := pod.Annotations[key]; uid != "" && len(uid) <= maxUIDBytes {
+			kept.Annotations[key] = uid
+		}
+	}
+	return kept
 }
 
 // inCache reports whether the cache knows the pod.
