@@ -8,12 +8,19 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Ended reports whether the phase is final.
 func (d *Diagnosis) Ended() bool {
 	return d.Status.Phase == DiagnosisSucceeded || d.Status.Phase == DiagnosisFailed
+}
+
+// HasNoPlace reports whether the manager has said that the Diagnosis waits for a place. No agent runs it until the manager takes that back.
+func (d *Diagnosis) HasNoPlace() bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, ConditionAccepted)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonNoPlace
 }
 
 // PodNamespace is the namespace of the pod that the Diagnosis is about, or of the pods whose repairs a record counts together. It is

@@ -102,15 +102,18 @@ func TestOnlyWhatIsDueRuns(t *testing.T) {
 		change func(*v1.Diagnosis)
 		want   int
 	}{
-		"new":               {func(d *v1.Diagnosis) { d.Status.Phase = "" }, 1},
-		"pending":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }, 1},
-		"running":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }, 1},
-		"unknown":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, 1},
-		"succeeded":         {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, 0},
-		"failed":            {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
-		"going away":        {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
-		"for another node":  {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
-		"for no node":       {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
+		"new":              {func(d *v1.Diagnosis) { d.Status.Phase = "" }, 1},
+		"pending":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisPending }, 1},
+		"running":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisRunning }, 1},
+		"unknown":          {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisUnknown }, 1},
+		"succeeded":        {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisSucceeded }, 0},
+		"failed":           {func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }, 0},
+		"going away":       {func(d *v1.Diagnosis) { d.DeletionTimestamp = &now }, 0},
+		"for another node": {func(d *v1.Diagnosis) { d.Spec.NodeName = "n2" }, 0},
+		"for no node":      {func(d *v1.Diagnosis) { d.Spec.NodeName = "" }, 0},
+		"without a place": {func(d *v1.Diagnosis) { // whatever its label says
+			d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionAccepted, Status: metav1.ConditionFalse, Reason: v1.ReasonNoPlace}}
+		}, 0},
 		"of another's name": {func(d *v1.Diagnosis) { d.Name = "other" }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

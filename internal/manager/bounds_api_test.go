@@ -131,7 +131,8 @@ func TestRefusedDiagnosisLosesItsLabel(t *testing.T) {
 	})
 }
 
-// TestLaterDiagnosesWaitForAPlace: of 70 Diagnoses of a namespace, 64 are bound. The others are when those have ended.
+// TestLaterDiagnosesWaitForAPlace: of 70 Diagnoses of a namespace, 64 are bound. The others are when those have ended. Their author gains nothing
+// from the label of the manager.
 func TestLaterDiagnosesWaitForAPlace(t *testing.T) {
 	w := newWorld(t, apitest.Start(t))
 	ns := w.Namespace(t)
@@ -141,6 +142,9 @@ func TestLaterDiagnosesWaitForAPlace(t *testing.T) {
 	for i := range 70 {
 		d := &v1.Diagnosis{Spec: v1.DiagnosisSpec{NodeName: node}}
 		d.Namespace, d.Name = ns, fmt.Sprint("d-", i)
+		if i >= 50 {
+			d.Labels = map[string]string{v1.LabelNode: node}
+		}
 		if err := w.Client.Create(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}

@@ -29,8 +29,8 @@ func (c *reconcileScope) addNormal(reason, message string) {
 }
 
 // managerPredicate lets an event through if the manager may have work: a new Diagnosis, another phase, a changed spec or label, or a wrong
-// label of a Diagnosis that is over. It drops the writes of an agent that works, and a Diagnosis that has just become bound: that one is
-// reconciled again when its agent has had the time to take it.
+// label of a Diagnosis that is over. It drops the writes of an agent that works, and a Diagnosis that has just become bound and did not wait
+// for a place: that one is reconciled again when its agent has had the time to take it.
 func managerPredicate() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool {
@@ -44,7 +44,7 @@ func managerPredicate() predicate.Predicate {
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, ok := e.ObjectOld.(*v1.Diagnosis)
 			is, ok2 := e.ObjectNew.(*v1.Diagnosis)
-			if !ok || !ok2 || (!isBound(was) && isBound(is) && !is.Ended()) {
+			if !ok || !ok2 || (!isBound(was) && isBound(is) && !is.Ended() && !is.HasNoPlace()) {
 				return false
 			}
 			if is.Ended() {

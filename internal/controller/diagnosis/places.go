@@ -4,6 +4,7 @@
 package diagnosis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,9 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/share"
 )
 
-// The most Diagnoses that are bound and have not ended.
+// The most Diagnoses that are bound and have not ended: of a namespace, and of a node, where a namespace without any may have one more.
 const (
 	maxOfNamespace = 64
 	maxOfNode      = 256
@@ -45,17 +47,19 @@ func (r *Reconciler) boundValues(o client.Object) []string {
 	return nil
 }
 
-// shares returns the limits for which a Diagnosis counts: of its node, and of its namespace. Triggers and policies make Diagnoses of all
-// pods in kubediag's own namespace: these count for the namespace of the pod.
-func (r *Reconciler) shares(d *v1.Diagnosis) []string {
-	namespace := d.Namespace
-	if namespace == r.Agents.Namespace {
-		if namespace = ""; d.Spec.PodReference != nil {
-			namespace = d.Spec.PodReference.Namespace
-		}
+// countsFor returns the namespace for which a Diagnosis counts. Triggers and policies make Diagnoses of all pods in kubediag's own namespace: those
+// count for the namespace of the pod, but apart from those that the tenant makes.
+func (r *Reconciler) countsFor(d *v1.Diagnosis) share.Owner {
+	if ref := d.Spec.PodReference; ref != nil && d.Namespace == r.Agents.Namespace {
+		return share.Owner{Namespace: d.Namespace + "/" + ref.Namespace}
 	}
+	return share.Owner{Namespace: d.Namespace}
+}
+
+// shares returns the limits for which a Diagnosis counts: of its owner, and of its node.
+func (r *Reconciler) shares(d *v1.Diagnosis) []string {
 	var all []string
-	if namespace != "" {
+	if namespace := r.countsFor(d).Namespace; namespace != r.Agents.Namespace {
 		all = append(all, ofNamespace+namespace)
 	}
 	if d.Spec.NodeName != "" {
@@ -79,27 +83,30 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 			delete(r.places.taken, uid)
 		}
 	}
-	for _, share := range r.shares(d) {
-		most, whose := maxOfNode, "node "+d.Spec.NodeName
-		if name, ok := strings.CutPrefix(share, ofNamespace); ok {
-			most, whose = maxOfNamespace, "namespace "+name
+	owner := r.countsFor(d)
+	namespace := strings.TrimPrefix(owner.Namespace, r.Agents.Namespace+"/")
+	for _, limit := range r.shares(d) {
+		others, err := r.others(ctx, d, limit)
+		if err != nil {
+			return "", err
 		}
-		var list v1.DiagnosisList
-		if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: share}, client.UnsafeDisableDeepCopy); err != nil {
-			return "", fmt.Errorf("listing bound diagnoses of %s: %w", share, err)
+		if strings.HasPrefix(limit, ofNamespace) {
+			if n := len(others); n >= maxOfNamespace {
+				return fmt.Sprintf("%d Diagnoses of namespace %s have not ended, and more are not run at once: this one waits until one of them ends",
+					n, namespace), nil
+			}
+			continue
 		}
-		counted := map[types.UID]bool{} // the other Diagnoses that have a place of the share
-		for i := range list.Items {
-			counted[list.Items[i].UID] = true
-		}
-		for uid, taken := range r.places.taken {
-			if slices.Contains(r.shares(taken), share) {
-				counted[uid] = true
+		room, counted := share.Room{Places: maxOfNode, PerNamespace: 1}, map[share.Owner]int{}
+		for _, other := range others {
+			if o := r.countsFor(other); counted[o] < maxOfNamespace { // the label is no proof that the manager gave more
+				counted[o]++
+				room.Add(o)
 			}
 		}
-		delete(counted, d.UID)
-		if n := len(counted); n >= most {
-			return fmt.Sprintf("%d Diagnoses of %s have not ended, and more are not run at once: this one waits until one of them ends", n, whose), nil
+		if !room.May(owner) && !(isBound(d) && room.Taken() < room.Places) {
+			return fmt.Sprintf("%d Diagnoses of node %s have not ended, and namespace %s has its share of them: this one waits until one of them ends",
+				len(others), d.Spec.NodeName, namespace), nil
 		}
 	}
 	if !take {
@@ -110,4 +117,28 @@ func (r *Reconciler) findPlace(ctx context.Context, d *v1.Diagnosis, take bool) 
 	}
 	r.places.taken[d.UID] = d.DeepCopy()
 	return "", nil
+}
+
+// others are the other Diagnoses that have a place of a limit. The author of a Diagnosis may have written its label: for one that is bound and
+// not started, only those count that have started, or are older.
+func (r *Reconciler) others(ctx context.Context, d *v1.Diagnosis, limit string) (map[types.UID]*v1.Diagnosis, error) {
+	var list v1.DiagnosisList
+	if err := r.Client.List(ctx, &list, client.MatchingFields{boundIndex: limit}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing bound diagnoses of %s: %w", limit, err)
+	}
+	others := map[types.UID]*v1.Diagnosis{}
+	for i := range list.Items {
+		other := &list.Items[i]
+		older := cmp.Or(other.CreationTimestamp.Compare(d.CreationTimestamp.Time), strings.Compare(string(other.UID), string(d.UID))) < 0
+		if !isBound(d) || hasStarted(other) || older {
+			others[other.UID] = other
+		}
+	}
+	for uid, taken := range r.places.taken {
+		if slices.Contains(r.shares(taken), limit) {
+			others[uid] = taken
+		}
+	}
+	delete(others, d.UID)
+	return others, nil
 }

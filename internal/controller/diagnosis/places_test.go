@@ -44,8 +44,10 @@ func TestPlaces(t *testing.T) {
 	for i := range 4 {
 		full = append(full, crowd(fmt.Sprint("other", i), "node-1", 64, nil)...)
 	}
+	full = append(full, crowd("team", "node-1", 1, nil)...) // so that its namespace has a place already
 	own := diagnosisOn("node-1", webPod)
 	own.Namespace = "kubediag"
+	labelled := func(d *v1.Diagnosis) { d.Status = v1.DiagnosisStatus{} } // by its author
 	for name, tc := range map[string]struct {
 		diagnosis *v1.Diagnosis
 		others    []client.Object
@@ -54,13 +56,16 @@ func TestPlaces(t *testing.T) {
 		"one is free":              {diagnosisOn("node-1", nil), crowd("team", "node-2", 63, nil), ""},
 		"namespace":                {diagnosisOn("node-1", nil), crowd("team", "node-2", 64, nil), "64 Diagnoses of namespace team have not ended"},
 		"another namespace":        {diagnosisOn("node-1", nil), crowd("other", "node-2", 200, nil), ""},
-		"node":                     {diagnosisOn("node-1", nil), full, "256 Diagnoses of node node-1 have not ended"},
-		"node of a pod":            {diagnosisOn("", webPod), full, "256 Diagnoses of node node-1 have not ended"},
+		"node":                     {diagnosisOn("node-1", nil), full, "257 Diagnoses of node node-1 have not ended, and namespace team has its share"},
+		"node of a pod":            {diagnosisOn("", webPod), full, "257 Diagnoses of node node-1 have not ended"},
+		"node, the first":          {diagnosisOn("node-1", nil), full[:256], ""},
+		"node, of one that labels": {diagnosisOn("node-1", nil), crowd("other", "node-1", 256, labelled), ""},
 		"another node":             {diagnosisOn("node-2", nil), full, ""},
 		"ended":                    {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Status.Phase = v1.DiagnosisFailed }), ""},
 		"records":                  {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Spec.Mode = v1.ModeRecord }), ""},
 		"unbound":                  {diagnosisOn("node-1", nil), crowd("team", "node-1", 300, func(d *v1.Diagnosis) { d.Labels = nil }), ""},
 		"policies, of the tenant":  {own, crowd("kubediag", "node-2", 64, ofPod("apps")), "64 Diagnoses of namespace apps have not ended"},
+		"plans of the tenant":      {own, crowd("apps", "node-1", 64, nil), ""},
 		"policies, of others":      {own, crowd("kubediag", "node-2", 200, ofPod("other")), ""},
 		"Triggers, of nodes":       {own, crowd("kubediag", "node-2", 200, nil), ""},
 		"taken, but without label": {func() *v1.Diagnosis { d := boundTo("node-1", v1.DiagnosisRunning); d.Labels = nil; return d }(), full, ""},
@@ -102,6 +107,68 @@ func TestPlaces(t *testing.T) {
 			}
 			if look(); !isBound(d) {
 				t.Errorf("a place is free: %+v", d.Status)
+			}
+		})
+	}
+}
+
+// TestOwnLabelTakesNoPlace: the author of a Diagnosis has written the label of the manager. It is removed if the namespace has no place left.
+// The Diagnosis waits like others, and its agent waits until the manager has found it a place.
+func TestOwnLabelTakesNoPlace(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		others []client.Object
+		stays  bool
+	}{
+		"a place is left":   {crowd("team", "node-2", 63, nil), true},
+		"of the newer ones": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.Status, d.UID = v1.DiagnosisStatus{}, "z-"+d.UID }), true},
+		"of the older ones": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.Status, d.UID = v1.DiagnosisStatus{}, "a-"+d.UID }), false},
+		"of those that run": {crowd("team", "node-2", 64, func(d *v1.Diagnosis) { d.UID = "z-" + d.UID }), false},
+		"others fill the node": {append(append(append(append(crowd("a", "node-1", 64, nil), crowd("b", "node-1", 64, nil)...),
+			crowd("c", "node-1", 64, nil)...), crowd("e", "node-1", 64, nil)...), crowd("team", "node-1", 1, nil)...), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := boundTo("node-1", "")
+			w := newDiagnosisWorld(t, append(tc.others, d, newNode("node-1"))...)
+			w.setLease(t, "node-1", "node-1", w.clock.Now())
+			w.reconcileOnce(t)
+			if got := w.diagnosis(t); isBound(got) != tc.stays || got.HasNoPlace() {
+				t.Fatalf("labels %v, %+v", got.Labels, got.Status)
+			}
+			if tc.stays {
+				return
+			}
+			w.reconcileOnce(t)
+			waiting := w.diagnosis(t)
+			if isBound(waiting) || !waiting.HasNoPlace() {
+				t.Fatalf("labels %v, %+v", waiting.Labels, waiting.Status)
+			}
+			// Its author writes the label again, and an agent that sees it leaves it alone.
+			again := waiting.DeepCopy()
+			again.Labels = map[string]string{v1.LabelNode: "node-1"}
+			if !managerPredicate().Update(event.UpdateEvent{ObjectOld: waiting, ObjectNew: again}) {
+				t.Error("the manager does not look at a label that it has not written")
+			}
+			if err := w.Client.Update(t.Context(), again); err != nil {
+				t.Fatal(err)
+			}
+			w.reconcileOnce(t)
+			if got := w.diagnosis(t); isBound(got) || !got.HasNoPlace() {
+				t.Fatalf("labels %v, %+v", got.Labels, got.Status)
+			}
+			last := tc.others[len(tc.others)-1].(*v1.Diagnosis).DeepCopy()
+			last.Status.Phase = v1.DiagnosisSucceeded
+			if err := w.Client.Status().Update(t.Context(), last); err != nil {
+				t.Fatal(err)
+			}
+			w.reconcileOnce(t)
+			if got := w.diagnosis(t); !isBound(got) || !got.HasNoPlace() {
+				t.Fatalf("a place is free: labels %v, %+v", got.Labels, got.Status)
+			}
+			w.reconcileOnce(t)
+			if got := w.diagnosis(t); !isBound(got) || got.HasNoPlace() {
+				t.Fatalf("it has a place: labels %v, %+v", got.Labels, got.Status)
 			}
 		})
 	}

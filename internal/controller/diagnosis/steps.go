@@ -80,7 +80,7 @@ func (r *Reconciler) checkNamespace(ctx context.Context, v *reconcileScope) erro
 // already gets its label back and nothing else.
 func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) error {
 	if isBound(scope.before) {
-		return nil
+		return r.checkPlace(ctx, scope)
 	}
 	if !hasStarted(scope.before) {
 		if err := r.waitForPlace(ctx, scope, false); err != nil || scope.isDone {
@@ -114,6 +114,25 @@ func (r *Reconciler) bindToNode(ctx context.Context, scope *reconcileScope) erro
 	metav1.SetMetaDataLabel(&scope.diagnosis.ObjectMeta, v1.LabelOrigin, origin)
 	scope.requeueAfter, scope.isDone = r.Agents.CheckEvery, true
 	return nil
+}
+
+// checkPlace removes the label of a Diagnosis that has no place: its author wrote it. One that waited for a place and has one no longer says so, on
+// which its agent waits.
+func (r *Reconciler) checkPlace(ctx context.Context, scope *reconcileScope) error {
+	if hasStarted(scope.before) {
+		return nil
+	}
+	why, err := r.findPlace(ctx, scope.diagnosis, false)
+	switch {
+	case err != nil:
+	case why != "":
+		delete(scope.diagnosis.Labels, v1.LabelNode)
+		scope.requeueAfter, scope.isDone = conflictDelay, true
+	case scope.before.HasNoPlace():
+		meta.RemoveStatusCondition(&scope.diagnosis.Status.Conditions, v1.ConditionAccepted)
+		scope.diagnosis.Status.Summary = ""
+	}
+	return err
 }
 
 // waitForPlace finds or takes a place for the Diagnosis, or marks that it waits for one.
