@@ -31,7 +31,10 @@ import (
 	"kubediag.org/kubediag/internal/repair"
 )
 
-func TestMain(m *testing.M) { devicetest.Main(m) }
+func TestMain(m *testing.M) {
+	devicetest.Roles["release"] = releaseRole
+	devicetest.Main(m)
+}
 
 var must = kerneltest.Must
 
