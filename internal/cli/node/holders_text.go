@@ -158,6 +158,8 @@ func (u deviceUse) verdictText() string {
 		return "is in use, and not held."
 	case len(u.Holders) == 0:
 		return "is held, and what holds it cannot be seen."
+	case !slices.ContainsFunc(u.Holders, func(h useHolder) bool { return !h.Inferred }):
+		return "is held, and what holds it is not proven."
 	case u.Device.Removable && u.partial:
 		return "is held. The mounts named here can be unmounted, and others that were not seen may hold it as well."
 	case u.Device.Removable:

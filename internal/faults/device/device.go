@@ -278,6 +278,8 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 			return false, fmt.Sprintf("the mount at %q in mount namespace %s stays: %s", h.Path, h.Mount.Namespace, h.Why)
 		case h.Kind == devholder.StackedDevice:
 			return false, fmt.Sprintf("device %s is made of it and must be removed first", h.Path)
+		case h.Inferred:
+			return false, fmt.Sprintf("%s may hold it: %s; a person must decide about it", h.Name(), h.Detail)
 		case h.Kind != devholder.Mount && h.Kind != devholder.RawOpen:
 			return false, fmt.Sprintf("%s holds it too and is no mount; a person must decide about it", h.Name())
 		}

@@ -98,7 +98,11 @@ func (c *Usage) evidence() []string {
 		add("a file system of type %s is alive on it: %s", fs.Type, fs.Evidence)
 	}
 	for _, h := range c.HolderInfos {
-		if h.Kind != devholder.Mount {
+		switch {
+		case h.Kind == devholder.Mount:
+		case h.Inferred:
+			add("perhaps held as well by %s: %s", h.Name(), h.Detail)
+		default:
 			add("held as well by %s", h.Name())
 		}
 	}
@@ -177,6 +181,8 @@ func (c *Usage) Describe() string {
 		return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
 	case c.IsHeld():
 		return name + " is held by " + c.holderNames() + "; " + c.Why
+	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return !h.Inferred }):
+		return fmt.Sprintf("%s is busy, and what holds it is not proven: %s, a layer of which is no longer where it was; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind != devholder.StackedDevice }):
 		return fmt.Sprintf("%s is not mounted, but devices made of it use it: %s; looked at: %s", name, c.holderNames(), c.Coverage)
 	case len(c.HolderInfos) > 0:
@@ -225,6 +231,10 @@ const maxNames = 5
 func (c *Usage) holderNames() string {
 	var names []string
 	for _, h := range c.HolderInfos[:min(len(c.HolderInfos), maxNames)] {
+		if h.Inferred {
+			names = append(names, "perhaps "+h.Name())
+			continue
+		}
 		names = append(names, h.Name())
 	}
 	if more := len(c.HolderInfos) - maxNames; more > 0 {

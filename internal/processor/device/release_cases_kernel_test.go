@@ -187,7 +187,7 @@ var holderSituations = map[string]situation{
 	"working directory":    {hold: withRole("leave a directory"), refused: `held by working directory "/" of process`},
 	"mapping":              {hold: withRole("leave a mapping"), refused: `held by mapping "/library" of process`},
 	"detached tree":        {hold: withRole("leave a tree"), refused: `held by detached mount "/" of process`},
-	"overlay":              {hold: withRole("leave an overlay"), refused: "held by overlay layer"},
+	"overlay":              {hold: withRole("leave an overlay"), refused: "what holds it is not proven: perhaps overlay layer"},
 	"loop device":          {hold: withRole("leave a loop"), refused: "held by loop device"},
 	"descriptor in flight": {hold: withRole("leave a message"), refused: "its holder hidden: it may be a descriptor on its way"},
 	"raw open":             {hold: withRole("open the device"), refused: "held by raw open", free: true},
