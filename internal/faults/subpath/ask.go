@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -48,6 +49,9 @@ type answers struct {
 	Source *probe.Answer `json:"source,omitempty"`
 	// OfVolume is whether that mount is a volume of the pod, which is judged as such.
 	OfVolume bool `json:"ofVolume,omitempty"`
+	// VolumeGone is whether the bind is on FUSE, its pod is being deleted, and the pod's volume is not mounted any more. Those who judge volumes
+	// then judge the bind if it does not answer.
+	VolumeGone bool `json:"volumeGone,omitempty"`
 	// Unstable is whether bind or source gave another inode number when they were asked again.
 	Unstable bool `json:"unstable,omitempty"`
 }
@@ -119,6 +123,7 @@ func (q *questions) add(target target, bound mountinfo.Mount, table *mountinfo.T
 	}
 	q.binds = append(q.binds, ask(bound, "", &a.Bind))
 	volume, below, ofVolume := target.findSource(bound, table)
+	a.VolumeGone = !ofVolume && target.pod != nil && target.pod.DeletionTimestamp != nil && strings.HasPrefix(bound.FSType, "fuse")
 	if volume.ID == 0 {
 		return a
 	}

@@ -19,6 +19,8 @@ func judgeAnswers(state mount.State, a *answers) (Verdict, string) {
 	switch {
 	case a.OfVolume && (a.Volume.State != probe.Alive || a.Volume.Bindable == probe.No || !a.onVolume()):
 		return OfVolume, "the volume is judged as a whole"
+	case a.VolumeGone && (bind.State == probe.Disconnected || bind.State == probe.Hung):
+		return OfVolume, "its volume is not mounted any more, and the bind is judged as the last mount of that"
 	case a.Volume != nil && a.Volume.State != probe.Alive:
 		return Unproven, fmt.Sprintf("the mount at %q, which its source lies on, could not be judged: %s", a.Volume.ID.Point, describeAnswer(*a.Volume))
 	case bind.State == probe.Missing:

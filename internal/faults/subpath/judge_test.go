@@ -10,6 +10,8 @@ import (
 	"kubediag.org/kubediag/internal/kubelet/kubelettest"
 	"kubediag.org/kubediag/internal/linux/mount"
 	"kubediag.org/kubediag/internal/linux/mountinfo"
+	"kubediag.org/kubediag/internal/linux/probe"
+	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/podinfo"
 )
 
@@ -51,6 +53,27 @@ func TestJudge(t *testing.T) {
 				t.Errorf("verdict %s (%s), want %s", got, why, c.want)
 			}
 		})
+	}
+}
+
+// TestJudgeBindWithoutVolume: a bind of a pod that goes is judged with the volumes if its file system does not answer and the volume's own
+// mount has gone. Each other bind stays with those who judge binds.
+func TestJudgeBindWithoutVolume(t *testing.T) {
+	t.Parallel()
+	state := mount.State{FSType: "fuse.x"}
+	for name, c := range map[string]struct {
+		a    answers
+		want Verdict
+	}{
+		"disconnected":          {answers{VolumeGone: true, Bind: probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}}, OfVolume},
+		"hung":                  {answers{VolumeGone: true, Bind: probe.Answer{State: probe.Hung}}, OfVolume},
+		"its staging path died": {answers{VolumeGone: true, Bind: probe.Answer{State: probe.Disconnected}, Volume: &probe.Answer{State: probe.Disconnected}}, OfVolume},
+		"deleted":               {answers{VolumeGone: true, Bind: probe.Answer{State: probe.Missing, Errno: sys.ENOENT}}, Stale},
+		"of a pod that stays":   {answers{Bind: probe.Answer{State: probe.Disconnected, Errno: sys.ENOTCONN}}, Unproven},
+	} {
+		if got, why := judgeAnswers(state, &c.a); got != c.want || why == "" {
+			t.Errorf("%s: verdict %s (%s), want %s", name, got, why, c.want)
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *Copy) readOnly() bool {
 func (s *copySearch) findBinds() {
 	byName := map[kubelet.Volume][]*Health{} // without the plugin
 	for _, v := range s.volumes {
-		if v.Evidence.Inside { // the volume itself is another one
+		if v.Evidence.Inside || v.Evidence.BindOf != "" { // the volume itself is another one
 			continue
 		}
 		name := kubelet.Volume{PodUID: v.Evidence.Pod.UID, Name: v.Evidence.Name}

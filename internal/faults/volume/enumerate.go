@@ -72,12 +72,38 @@ func (e *enumerator) enumerate(ctx context.Context) ([]*Volume, error) {
 	if err != nil {
 		return nil, err
 	}
-	volumes = append(volumes, e.listInside()...)
+	volumes = slices.Concat(volumes, e.listInside(), e.listBinds())
 	slices.SortFunc(volumes, func(a, b *Volume) int {
 		return cmp.Or(cmp.Compare(a.Pod.UID, b.Pod.UID), cmp.Compare(a.Plugin, b.Plugin), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Point, b.Point))
 	})
 	hostPaths, err := e.listHostPaths(ctx)
 	return append(volumes, hostPaths...), err
+}
+
+// listBinds lists the subPath binds on FUSE of pods that are being deleted whose volume is not mounted any more. Each other bind is found with
+// its volume.
+func (e *enumerator) listBinds() (volumes []*Volume) {
+	mounted := map[kubelet.Volume]bool{} // without the plugin
+	for point := range e.host.visibleMounts {
+		if v, ok := e.host.node.ParseVolume(point); ok {
+			mounted[kubelet.Volume{PodUID: v.PodUID, Name: v.Name}] = true
+		}
+	}
+	for point, m := range e.host.visibleMounts {
+		bind, ok := e.host.node.ParseSubPath(point)
+		of := kubelet.Volume{PodUID: bind.PodUID, Name: bind.Volume}
+		if !ok || mounted[of] || !strings.HasPrefix(m.FSType, "fuse") || !e.scope.Includes(of.PodUID, of.Name) ||
+			podinfo.StateOf(e.podByUID(of.PodUID)) != fault.PodDeleting {
+			continue
+		}
+		reason := fmt.Sprintf("the mount of volume %q has gone before the subPath bind of container %q", bind.Volume, bind.Container)
+		volumes = append(volumes, &Volume{
+			Pod: e.faultPod(of.PodUID), Name: of.Name, SpecName: e.nameInSpec(of), Point: point, Mount: e.host.withNamespace(m), BindOf: bind.Container,
+			spec: podSpec{pod: e.podByUID(of.PodUID)}, HiddenMounts: e.host.hiddenBelow(m), children: len(e.host.table.Children(m.ID)),
+			NoRecordReason: reason, NoStagingReason: reason,
+		})
+	}
+	return volumes
 }
 
 // volumeAt makes the volume that the kubelet keeps at a place, with the mount that is visible there. It reads the

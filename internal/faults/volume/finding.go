@@ -36,7 +36,7 @@ func (v *Health) finding() fault.Finding {
 	mount := faults.MountOf(v.Evidence.Mount)
 	mount.Point = cmp.Or(mount.Point, v.Evidence.Point)
 	return fault.Finding{
-		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: v.Evidence.Container, Volume: v.Evidence.Name, Mount: mount, Holder: v.Evidence.driverName(),
+		Code: v.Verdict.Code, Pod: v.Evidence.Pod, Container: cmp.Or(v.Evidence.Container, v.Evidence.BindOf), Volume: v.Evidence.Name, Mount: mount, Holder: v.Evidence.driverName(),
 		Details: fault.Details{Place: podinfo.SourcePlace(v.Verdict.Code, v.Evidence.spec.hostPath, "", v.Evidence.place()), PersistentVolume: v.Evidence.persistentVolume()},
 	}
 }

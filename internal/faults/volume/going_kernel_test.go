@@ -6,14 +6,20 @@
 package volume_test
 
 import (
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume"
+	"kubediag.org/kubediag/internal/linux/kerneltest"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
+	"kubediag.org/kubediag/internal/mountstate"
 )
 
 func impactOf(f fault.Finding) fault.Impact { return fault.Known().Advise(f, fault.Caller{}).Impact }
@@ -89,5 +95,76 @@ func TestHungMountOfAGoingPod(t *testing.T) {
 	s.server.Kill()
 	if actions := s.expectGoing(fault.DisconnectedFUSE, fault.ImpactTerminating, ""); len(actions) != 2 {
 		t.Errorf("plan %+v", actions)
+	}
+}
+
+// TestBindThatOutlivesItsVolume: the mount of the volume has gone, and a dead subPath bind of it keeps the pod. It is found by itself, with
+// the key that it has beside its volume, and unmounted.
+func TestBindThatOutlivesItsVolume(t *testing.T) {
+	s, sub := goingScene(t)
+	list := func() (found []fault.Finding, planned []fault.Action) {
+		t.Helper()
+		survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+		s.must(err)
+		text, err := json.Marshal(survey.Record())
+		s.must(err)
+		var again volume.Recording
+		s.must(json.Unmarshal(text, &again))
+		recorded := again.Judge(func(string) *corev1.Pod { return s.pod })
+		for n, v := range survey.Volumes {
+			if v.Evidence.Name != pvName {
+				continue
+			}
+			found = append(found, v.Findings()...)
+			if diff := cmp.Diff(v.Findings(), recorded.Volumes[n].Findings()); diff != "" {
+				t.Errorf("judged again (-asked +recorded):\n%s", diff)
+			}
+			actions, _, err := s.i.Plan(t.Context(), v, volume.PlanOptions{})
+			s.must(err)
+			planned = append(planned, actions...)
+		}
+		return found, planned
+	}
+	s.must(systest.UnmountPath(s.p, false))
+	s.deletePod()
+	if found, _ := list(); len(found) != 0 {
+		t.Errorf("a bind that answers: %+v", found)
+	}
+	s.server.Kill()
+	var found []fault.Finding
+	var planned []fault.Action
+	kerneltest.Await(t, "the bind to be asked", func() bool { // on a busy machine there is no time for each question
+		found, planned = list()
+		return len(found) > 0
+	})
+	if len(found) != 1 || len(planned) != 1 || planned[0].Mount.Point != sub || planned[0].Kind != fault.Unmount {
+		t.Fatalf("findings %+v, plan %+v", found, planned)
+	}
+	f := found[0]
+	if f.Code != fault.DisconnectedFUSE || f.Container != "app" || f.Details.Place != fault.PlaceSubPath || !f.Details.KeepsPod ||
+		f.Details.Repair != fault.Unmount || impactOf(f) != fault.ImpactTerminating {
+		t.Errorf("finding %+v", f)
+	}
+	before := len(s.Mounts())
+	kerneltest.Await(t, "the unmount", func() bool {
+		_, err := s.i.Open()(t.Context(), planned[0])
+		return err == nil
+	})
+	if proof, err := s.i.Verify(t.Context(), planned); err != nil || !proof.Healed || len(s.Mounts()) != before-1 {
+		t.Errorf("%+v, %v, %d mounts, %d before", proof, err, len(s.Mounts()), before)
+	}
+	if done, err := s.i.Open()(t.Context(), planned[0]); err != nil || !done.Already {
+		t.Errorf("a second time: %+v, %v", done, err)
+	}
+}
+
+// TestBindOfAPodThatStays is left to those who judge binds.
+func TestBindOfAPodThatStays(t *testing.T) {
+	s, _ := goingScene(t)
+	s.must(systest.UnmountPath(s.p, false))
+	s.server.Kill()
+	survey, err := s.i.Inspect(t.Context(), mountstate.Scope{PodUIDs: []string{string(s.pod.UID)}})
+	if err != nil || slices.ContainsFunc(survey.Volumes, func(v *volume.Health) bool { return v.Evidence.BindOf != "" }) {
+		t.Errorf("%+v, %v", survey, err)
 	}
 }

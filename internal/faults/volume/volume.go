@@ -63,6 +63,8 @@ type Volume struct {
 	Container string `json:",omitempty"`
 	// Inside is whether a workload has made the mount, inside a volume of the pod: Name is that volume's.
 	Inside bool
+	// BindOf is the container whose subPath bind the mount is, where the volume's own mount has gone before the bind.
+	BindOf string `json:",omitempty"`
 	// UnstagedDir is the staging path if nothing is mounted there and Mount is a bind of that directory of the node's own
 	// disk.
 	UnstagedDir string `json:",omitempty"`
@@ -83,6 +85,8 @@ func (v *Volume) place() fault.Place {
 		return fault.PlaceContainer
 	case v.Inside:
 		return fault.PlaceInsideVolume
+	case v.BindOf != "":
+		return fault.PlaceSubPath
 	case v.Plugin == HostPathPlugin, v.Plugin == localPlugin:
 		return fault.PlaceHostPath
 	}
@@ -98,7 +102,7 @@ func (v *Volume) persistentVolume() string {
 }
 
 // isNodes reports whether no driver mounts the volume again for a new pod.
-func (v *Volume) isNodes() bool { return v.place() != fault.PlaceVolume }
+func (v *Volume) isNodes() bool { return v.place() != fault.PlaceVolume && v.BindOf == "" }
 
 // podSpec is what the pod's spec says about a volume.
 type podSpec struct {
