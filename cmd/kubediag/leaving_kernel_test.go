@@ -141,7 +141,7 @@ func TestPodsThatDoNotGo(t *testing.T) {
 			file, err := os.Create(filepath.Join(at, "open"))
 			kerneltest.Must(t, err)
 			t.Cleanup(func() { file.Close() })
-		}, []string{`of type "tmpfs"`, "kubernetes.io~empty-dir/m"}},
+		}, []string{`of type "tmpfs"`, "kubernetes.io~empty-dir/m", "the target is busy", "a file there open"}},
 		"a subPath bind": {func(t *testing.T, n *leavingNode) {
 			n.bind(t, "volumes/kubernetes.io~configmap/cfg/key", "volume-subpaths/cfg/app/0")
 		}, []string{"volume-subpaths/cfg/app/0"}},

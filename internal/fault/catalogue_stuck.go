@@ -71,7 +71,7 @@ var stuckWays = map[Reason]stuckWay{
 	ReasonInUse: {
 		func(f Finding) string {
 			if f.Details.HeldBy == nil {
-				return "a process of the node uses the mount"
+				return "something on the node uses the mount"
 			}
 			return "a process of the node uses the mount: " + f.Details.HeldBy.String()
 		},

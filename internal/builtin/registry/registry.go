@@ -16,6 +16,7 @@ import (
 	"kubediag.org/kubediag/internal/faults/links"
 	mountfaults "kubediag.org/kubediag/internal/faults/nodemount"
 	orphanfault "kubediag.org/kubediag/internal/faults/orphan"
+	"kubediag.org/kubediag/internal/faults/searches"
 	subpathfault "kubediag.org/kubediag/internal/faults/subpath"
 	volumefault "kubediag.org/kubediag/internal/faults/volume"
 	"kubediag.org/kubediag/internal/kubelet"
@@ -113,7 +114,8 @@ func New(d Deps) (*pipeline.Registry, error) {
 	all, err := pipeline.NewRegistry(append(p.steps(),
 		pipeline.Step{Processor: &auto.Collector{OfPod: []processor.Processor{p.pod}, OfNode: []processor.Processor{p.table}}},
 		pipeline.Step{Processor: &auto.Diagnoser{
-			Pods: d.Pods, Lister: d.Lister, Families: families, Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime}, Links: mounts,
+			Pods: d.Pods, Lister: d.Lister, Families: families, Links: mounts,
+			Leaving: &leaving.Inspector{Kubelet: d.Kubelet, Runtime: runtime, Users: searches.UsersBy(inspector)},
 		}},
 		pipeline.Step{Planner: &auto.Recoverer{Families: families}},
 		pipeline.Step{Processor: &inventory.NamespaceCollector{Pods: d.Pods}},

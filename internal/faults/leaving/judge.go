@@ -4,6 +4,7 @@
 package leaving
 
 import (
+	"cmp"
 	"fmt"
 
 	"kubediag.org/kubediag/internal/fault"
@@ -44,7 +45,11 @@ func (r Remains) Judge() (all []fault.Finding) {
 		}
 	}
 	if len(all) == 0 && !inside { // those who ask file systems judge such a mount
-		all = append(all, r.findingOfPod(fault.ReasonNotTakenDown, "the time of the pod is over, and no cause was found that keeps the kubelet from taking it down"))
+		f := r.findingOfPod(fault.ReasonNotTakenDown, "the time of the pod is over, and no cause was found that keeps the kubelet from taking it down")
+		if r.UsersUnknown != "" {
+			f.Evidence = append(f.Evidence, "not all is known of what uses its mounts: "+r.UsersUnknown)
+		}
+		all = append(all, f)
 	}
 	return all
 }
@@ -98,6 +103,7 @@ func (r Remains) findingAt(p Place, reason fault.Reason, why string) fault.Findi
 	if reason == fault.ReasonInUse {
 		f.Details.HeldBy = p.Users[0].held()
 		for _, u := range p.Users[1:] {
+			f.Details.HeldBy = cmp.Or(f.Details.HeldBy, u.held())
 			f.Evidence = append(f.Evidence, "also used: "+u.String())
 		}
 	}

@@ -14,10 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/subprocess"
 )
 
-func TestMain(m *testing.M) { kerneltest.Main(m, nil) }
+func TestMain(m *testing.M) {
+	subprocess.Main(devholder.Job)
+	kerneltest.Main(m, nil)
+}
 
 // TestMountOverTheDirectoriesOfVolumes has a file system that may hang hide the directories that are listed. The mount is named, and
 // what it hides is not waited for.

@@ -23,6 +23,7 @@ import (
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/podinfo"
 )
@@ -32,6 +33,8 @@ type Inspector struct {
 	Kubelet kubelet.Locator
 	// Runtime is nil if there is none: then the processes of the node say alone whether a container still runs.
 	Runtime cri.PodRuntime
+	// Users finds the users of a mount of the kubelet's namespace because of which the kernel refuses to unmount it. Nil: that is not asked.
+	Users func(ctx context.Context, m mountinfo.Mount) ([]Process, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
@@ -68,8 +71,9 @@ func (i *Inspector) Inspect(ctx context.Context, pods ...*corev1.Pod) (states []
 	if err != nil {
 		return nil, fmt.Errorf("look at pods that are being deleted: %w", err)
 	}
+	searches := maxSearches
 	for n, pod := range going {
-		states = append(states, i.stateOf(ctx, pod, left[n], now()))
+		states = append(states, i.stateOf(ctx, pod, left[n], now(), &searches))
 	}
 	return states, ctx.Err()
 }
@@ -92,7 +96,7 @@ func subject(pod *corev1.Pod) string {
 }
 
 // stateOf decides about a pod whose grace period has been over for long enough.
-func (i *Inspector) stateOf(ctx context.Context, pod *corev1.Pod, remains *Remains, now time.Time) State {
+func (i *Inspector) stateOf(ctx context.Context, pod *corev1.Pod, remains *Remains, now time.Time, searches *int) State {
 	s := State{Pod: pod, Text: subject(pod)}
 	if len(remains.Places) == 0 && len(remains.NotListed) == 0 {
 		s.Text += ", and nothing of it is mounted on this node any more"
@@ -121,11 +125,38 @@ func (i *Inspector) stateOf(ctx context.Context, pod *corev1.Pod, remains *Remai
 		return s
 	default:
 		remains.Over = true
-		remains.addUsers()
+		i.addUsers(ctx, remains, searches)
 		s.Text += fmt.Sprintf(" %s, and its last container has ended, but this is still there: %s", since, remains.describe())
 	}
 	remains.Pod, remains.Text, s.Remains = podinfo.PodOf(pod), s.Text, remains
 	return s
+}
+
+// Each search for users looks into every process of the node.
+const (
+	maxSearches      = 16 // in one look
+	maxSearchesOfPod = 2
+)
+
+// addUsers finds the users of the mounts of a pod, where nothing else explains that the kubelet cannot unmount them. searches is how many more
+// searches this look may make.
+func (i *Inspector) addUsers(ctx context.Context, r *Remains, searches *int) {
+	own := maxSearchesOfPod
+	for n := range r.Places {
+		p := &r.Places[n]
+		if reason, _ := p.judge(); i.Users == nil || p.Kind == Directory || reason != "" {
+			continue
+		}
+		if own == 0 || *searches == 0 {
+			r.UsersUnknown = fmt.Sprintf("no user was looked for of the mount at %q and of later ones", p.Mount.Point)
+			return
+		}
+		own, *searches = own-1, *searches-1
+		users, err := i.Users(ctx, p.found)
+		if p.Users = users[:min(len(users), maxUsers)]; err != nil {
+			r.UsersUnknown = err.Error()
+		}
+	}
 }
 
 // nameContainers puts the names of the pod's containers in the place of the container runtime's IDs, as far as that knows them.

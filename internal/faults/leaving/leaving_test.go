@@ -16,7 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/cri"
+	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 )
 
 const uid = "7f1b6f0a-8c3d-4a57-9a0e-0123456789ab"
@@ -79,6 +81,43 @@ func TestPodThatGoes(t *testing.T) {
 				t.Errorf("%+v\nwant %v, %s", s, tc.stuck, tc.want)
 			}
 		})
+	}
+}
+
+// TestSearchesForUsers are bounded for a pod and for a look. A pod that gets none, and one with a user, say so.
+func TestSearchesForUsers(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	i := &Inspector{Users: func(context.Context, mountinfo.Mount) ([]Process, error) {
+		if asked++; asked == 1 {
+			return []Process{{Uses: "a file there is loop device /dev/loop7"}, {PID: 7, Command: "app", Uses: "a file there open", Container: "app", Pod: "shop/other"}}, nil
+		}
+		return nil, errors.New("2 processes could not be looked into")
+	}}
+	remains := func() *Remains {
+		return &Remains{Over: true, Places: []Place{
+			{Kind: OfVolume, NoRecord: "it is missing"}, {Kind: OfVolume, Volume: "a"}, {Kind: OfSubPath, Volume: "b"}, {Kind: OfSubPath, Volume: "c"}, {Kind: Directory},
+		}}
+	}
+	searches, all := 3, []*Remains{remains(), remains(), remains()}
+	for _, r := range all {
+		i.addUsers(t.Context(), r, &searches)
+		r.Places = r.Places[1:] // the one with a cause
+	}
+	if asked != 3 || searches != 0 {
+		t.Errorf("asked %d times, %d searches are left", asked, searches)
+	}
+	found := all[0].Judge()
+	if len(found) != 1 || found[0].Details.Reason != fault.ReasonInUse || found[0].Details.HeldBy == nil || found[0].Details.HeldBy.PID != 7 ||
+		!strings.Contains(found[0].Evidence[0], "a file there is loop device /dev/loop7") ||
+		!strings.Contains(strings.Join(found[0].Evidence, "\n"), `process app[7] of container "app" of pod shop/other has a file there open`) {
+		t.Errorf("the first: %+v", found)
+	}
+	for n, r := range all[1:] {
+		found := r.Judge()
+		if len(found) != 1 || found[0].Details.Reason != fault.ReasonNotTakenDown || !strings.Contains(strings.Join(found[0].Evidence, "\n"), "no user was looked for") {
+			t.Errorf("%d: %+v", n+1, found)
+		}
 	}
 }
 

@@ -5,38 +5,48 @@ package leaving
 
 import (
 	"fmt"
-	"os"
-	"path"
 	"strconv"
 	"strings"
 
 	"kubediag.org/kubediag/internal/cri"
 	"kubediag.org/kubediag/internal/fault"
-	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/procfs"
 	"kubediag.org/kubediag/internal/linux/sys"
 )
 
-// Process is a process of the node, and how it keeps a pod from going.
+// Process is a process of the node, and how it keeps a pod from going. Without a PID it is something of the kernel's, such as a loop device.
 type Process struct {
-	PID     int    `json:"pid"`
+	PID     int    `json:"pid,omitempty"`
 	Command string `json:"command,omitempty"`
-	// Uses is the way in which it uses a mount, Path the file or directory. A bundle has no names of files.
+	// Uses is the way in which it uses a mount, Path the file, directory or device. A bundle has no names of files.
 	Uses string `json:"uses,omitempty"`
 	Path string `json:"-"`
 	// Waits is where it waits in the kernel.
 	Waits string `json:"waits,omitempty"`
-	// Container is the name of the container that it is in, or the ID if that is all that is known; empty: it is in none.
+	// Container is the name of the container that it is in, or the ID if that is all that is known; empty: it is in none. Pod is the
+	// container's pod; empty: it is the pod that is being deleted, or not known.
 	Container string `json:"container,omitempty"`
+	Pod       string `json:"pod,omitempty"`
 }
 
-func (p Process) held() *fault.Process { return &fault.Process{PID: p.PID, Command: p.Command} }
+func (p Process) held() *fault.Process {
+	if p.PID == 0 {
+		return nil
+	}
+	return &fault.Process{PID: p.PID, Command: p.Command}
+}
 
 // String is the process for people.
 func (p Process) String() string {
+	if p.PID == 0 {
+		return p.Uses
+	}
 	text := "process " + p.held().String()
 	if p.Container != "" {
 		text += fmt.Sprintf(" of container %q", p.Container)
+	}
+	if p.Pod != "" {
+		text += " of pod " + p.Pod
 	}
 	if p.Waits != "" {
 		return text + " was killed and waits in the kernel at " + p.Waits
@@ -122,85 +132,4 @@ func (p *Process) fill(group string) {
 	if ids := cri.ContainerIDs(group); len(ids) > 0 {
 		p.Container = ids[0]
 	}
-}
-
-// addUsers finds the processes of the kubelet's mount namespace that have something open on one of the places. It reads links in /proc, and
-// asks no file system.
-func (r *Remains) addUsers() {
-	at := map[uint64][]int{} // the numbers of places by mount namespace
-	for i, p := range r.Places {
-		if p.Kind != Directory && p.HiddenBy == nil {
-			at[p.Mount.Namespace] = append(at[p.Mount.Namespace], i)
-		}
-	}
-	if len(at) == 0 {
-		return
-	}
-	pids, err := sys.ProcNumbers("")
-	if err != nil {
-		return // then it is not known that a place is in use
-	}
-	type use struct {
-		place int
-		by    Process
-	}
-	procfs.Each(pids, func(pid int, step func()) (uses []use, err error) {
-		dir := strconv.Itoa(pid)
-		link, err := sys.ReadlinkProc(dir + "/ns/mnt")
-		if err != nil || pid == os.Getpid() {
-			return nil, err
-		}
-		inode, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "mnt:["), "]"), 10, 64)
-		if err != nil || len(at[inode]) == 0 {
-			return nil, err
-		}
-		fds, _, err := sys.FirstDescriptors(dir) // a process may have a million
-		if err != nil {
-			return nil, err
-		}
-		for _, place := range at[inode] {
-			if way, at := usedBelow(dir, r.Places[place].Mount.Point, fds, step); way != "" {
-				group, _ := sys.ReadProc(dir+"/cgroup", nil) // none: in no container that is known
-				by := Process{PID: pid, Uses: way, Path: at}
-				by.fill(string(group))
-				uses = append(uses, use{place, by})
-			}
-		}
-		return uses, nil
-	}, func(_ int, uses []use, err error) {
-		for _, u := range uses {
-			if p := &r.Places[u.place]; err == nil && len(p.Users) < maxUsers {
-				p.Users = append(p.Users, u.by)
-			}
-		}
-	})
-}
-
-// usedBelow returns the way in which a process uses a path or one below, by the links of its directory in /proc; empty: it does not. fds are its
-// descriptors, as far as they are listed.
-func usedBelow(dir, point string, fds []int, step func()) (way, at string) {
-	for _, link := range []struct{ name, way string }{{"cwd", "its working directory there"}, {"root", "its root directory there"}, {"exe", "its program there"}} {
-		if target, err := sys.ReadlinkProc(dir + "/" + link.name); err == nil && mountinfo.Within(point, target) {
-			return link.way, target
-		}
-	}
-	for _, fd := range fds {
-		step()
-		if target, err := sys.ReadlinkProc(path.Join(dir, "fd", strconv.Itoa(fd))); err == nil && mountinfo.Within(point, target) {
-			return "a file there open", target
-		}
-	}
-	step()
-	maps, err := sys.ReadProc(dir+"/maps", nil)
-	if err != nil {
-		return "", ""
-	}
-	for line := range strings.Lines(string(maps)) {
-		if at := strings.IndexByte(line, '/'); at >= 0 {
-			if target := strings.TrimSuffix(line[at:], "\n"); mountinfo.Within(point, target) {
-				return "a file there mapped", target
-			}
-		}
-	}
-	return "", ""
 }

@@ -32,6 +32,8 @@ type Remains struct {
 	// Waiting are processes of it that were killed and wait in the kernel.
 	Waiting []Process `json:"waiting,omitempty"`
 	Places  []Place   `json:"places,omitempty"`
+	// UsersUnknown says why it is not known of each mount whether something uses it.
+	UsersUnknown string `json:"usersUnknown,omitempty"`
 	// NotListed says which directories could not be listed, and why.
 	NotListed string `json:"notListed,omitempty"`
 }
@@ -49,10 +51,12 @@ type Place struct {
 	// Driver is the CSI driver by the kubelet's record. NoRecord says why the record cannot be used.
 	Driver   string `json:"driver,omitempty"`
 	NoRecord string `json:"noRecord,omitempty"`
-	// Users are processes of the kubelet's mount namespace that use the mount.
+	// Users are those because of which the kernel refuses to unmount the mount.
 	Users []Process `json:"users,omitempty"`
 	// Files is how many entries lie in the place of a mount, at most as many as are counted. 0: none, or they are the kubelet's own.
 	Files int `json:"files,omitempty"`
+
+	found mountinfo.Mount // the mount, where it was looked for
 }
 
 // PlaceKind is the kind of a place.
@@ -138,7 +142,7 @@ func (l *lister) remainsOf(uid string) (*Remains, error) {
 
 // placeOf is a mount with the mount that hides it, and a missing record.
 func (l *lister) placeOf(m mountinfo.Mount) Place {
-	place := Place{Kind: Elsewhere, Mount: faults.MountOf(mountns.Mount{Mount: m, Namespace: l.namespace})}
+	place := Place{Kind: Elsewhere, found: m, Mount: faults.MountOf(mountns.Mount{Mount: m, Namespace: l.namespace})}
 	if v, ok := l.node.ParseVolume(m.Point); ok {
 		place.Kind, place.Volume, place.Plugin = OfVolume, v.Name, v.Plugin
 	} else if s, ok := l.node.ParseSubPath(m.Point); ok {

@@ -6,6 +6,7 @@
 package leaving
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -18,7 +19,9 @@ import (
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/kubelet"
+	"kubediag.org/kubediag/internal/linux/devholder"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
 	"kubediag.org/kubediag/internal/linux/sys"
 	"kubediag.org/kubediag/internal/linux/sys/systest"
 )
@@ -52,11 +55,30 @@ func (s leavingScene) mount(point string) string {
 
 const aRecord = `{"driverName":"s3.csi.example.com","volumeHandle":"h","specVolID":"pvc-1","volumeLifecycleMode":"Persistent"}`
 
+// users are the processes that have something by a mount.
+func users(ctx context.Context, m mountinfo.Mount) (all []Process, err error) {
+	finder := &devholder.Finder{WithProcesses: true}
+	d, err := finder.DeviceOf(m)
+	if err != nil {
+		return nil, err
+	}
+	report, err := finder.Find(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range report.Holders {
+		if h.Through.ID == m.ID {
+			all = append(all, Process{PID: h.PIDs[0], Command: "user", Uses: "its " + string(h.Kind) + " there"})
+		}
+	}
+	return all, nil
+}
+
 // look returns the state of the pod at a time after its grace period and the end of its container.
 func (s leavingScene) look(at time.Duration, runs ...string) State {
 	s.Helper()
 	records := runtime{{Name: "app", Exited: len(runs) == 0, Finished: deleted}}
-	i := &Inspector{Kubelet: s.node, Runtime: records, Now: func() time.Time { return deleted.Add(at) }}
+	i := &Inspector{Kubelet: s.node, Runtime: records, Users: users, Now: func() time.Time { return deleted.Add(at) }}
 	states, err := i.Inspect(s.Context(), leavingPod())
 	if err != nil || len(states) != 1 {
 		s.Fatalf("%+v, %v", states, err)
@@ -111,7 +133,7 @@ func TestWaysToStay(t *testing.T) {
 			user.Dir = point
 			kerneltest.Must(s, user.Start())
 			s.Cleanup(func() { _, _ = user.Process.Kill(), user.Wait() })
-		}, fault.ReasonInUse, []string{"process sleep[", "its working directory there"}},
+		}, fault.ReasonInUse, []string{"process user[", "its working directory there"}},
 		"another mount hides it": {func(s leavingScene) {
 			s.mount(s.volume("kubernetes.io/secret", "s", ""))
 			s.mount(s.node.PodsDir())

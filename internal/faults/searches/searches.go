@@ -230,7 +230,7 @@ var all = []Search{
 			if n.Specs != nil {
 				pods = n.Specs.Listed()
 			}
-			return (&leaving.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime}).Look(ctx, pods...)
+			return (&leaving.Inspector{Kubelet: n.Kubelet, Runtime: n.Runtime, Users: UsersBy(n.Devices)}).Look(ctx, pods...)
 		},
 		read: read(func(_ context.Context, _ Node, e *[]leaving.Remains) (mountstate.Survey, error) {
 			return leaving.Summarize(*e), nil

@@ -1,0 +1,52 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package searches
+
+import (
+	"context"
+	"fmt"
+
+	"kubediag.org/kubediag/internal/faults/device"
+	"kubediag.org/kubediag/internal/faults/leaving"
+	"kubediag.org/kubediag/internal/linux/devholder"
+	"kubediag.org/kubediag/internal/linux/mountinfo"
+)
+
+// ways are the ways in which a process uses a mount, in words.
+var ways = map[devholder.Kind]string{
+	devholder.OpenFile: "a file there open", devholder.WorkingDirectory: "its working directory there", devholder.RootDirectory: "its root directory there",
+	devholder.Program: "its program there", devholder.Mapping: "a file there mapped",
+}
+
+// UsersBy finds the users of a mount of a pod by the search for the users of devices and file systems.
+func UsersBy(i *device.Inspector) func(ctx context.Context, m mountinfo.Mount) ([]leaving.Process, error) {
+	return func(ctx context.Context, m mountinfo.Mount) (users []leaving.Process, err error) {
+		usage, err := i.Users(ctx, m)
+		if device.IsGone(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range usage.Blockers() {
+			p := leaving.Process{Command: h.Command, Uses: ways[h.Kind], Path: h.Path, Container: h.Container}
+			switch {
+			case h.Kind == devholder.LoopDevice:
+				p.Uses = "a file there is loop device " + h.Path
+			case h.Kind == devholder.Swap:
+				p.Uses = "the kernel swaps to a file there"
+			case len(h.PIDs) > 0:
+				p.PID = h.PIDs[0]
+			}
+			if h.Pod.Name != "" {
+				p.Pod = h.Pod.Namespace + "/" + h.Pod.Name
+			}
+			users = append(users, p)
+		}
+		if n := usage.Coverage.Unanswered + usage.Coverage.Denied; n > 0 && len(users) == 0 {
+			err = fmt.Errorf("%d processes could not be looked into", n)
+		}
+		return users, err
+	}
+}
