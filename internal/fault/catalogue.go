@@ -142,12 +142,18 @@ func heldDevice() Entry {
 		Actions:   []ActionKind{Unmount, Detach},
 		Alerts:    alertsOfDevices,
 
-		Impact:  always(ImpactDetach),
-		Fact:    always("the device is still mounted elsewhere"),
+		Impact: always(ImpactDetach),
+		Fact: func(f Finding) string {
+			if f.Details.Path != "" {
+				return "the loop device is left over from a raw block volume of a pod that is gone"
+			}
+			return "the device is still mounted elsewhere"
+		},
 		BySpec:  byKernel,
 		Culprit: heldBy,
 		Ways: map[ActionKind]Way{
 			Unmount: {whyUnmount(""), always("unmount this copy in the mount namespace that has it, and detach the device; no process ends")},
+			Detach:  {always("nothing uses it"), always("detach the loop device, while nothing uses it; the data behind it is not touched")},
 		},
 		At:     map[Place]Remedy{PlaceDevice: held, PlaceUnknown: held},
 		NoPlan: "nothing by itself: what holds the device is in use, or no copy of a mount of the kubelet",

@@ -191,6 +191,7 @@ func (l *holderInspection) deviceUseOf(ctx context.Context, usage *device.Usage)
 	}
 	l.notes = append(l.notes, usage.SilentSources()...)
 	u, err := newDeviceUse(usage, why)
+	u.left = usage.Left != nil
 	if u.foreign = foreign; len(why) == 0 && usage.IsHeld() && !usage.HasCopies() && usage.HasUnreadTable() {
 		u.Device.State = stateUnknown
 	}

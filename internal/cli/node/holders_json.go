@@ -47,7 +47,8 @@ type deviceUse struct {
 	Looked holderCoverage `json:"looked"`
 	// foreign is whether it is in use by mounts that never were the kubelet's, partial whether there may be holders
 	// that were not seen.
-	foreign, partial bool
+	// left is whether it is a loop device of a pod that is gone.
+	foreign, partial, left bool
 	// release is the command that releases it; empty: there is none.
 	release string
 }
@@ -188,7 +189,7 @@ func deviceState(c *device.Usage, inUse []string) string {
 	switch {
 	case len(inUse) > 0:
 		return stateInUse
-	case c.Busy || len(c.Holders) > 0:
+	case c.Busy || len(c.Holders) > 0 || c.Left != nil:
 		return stateHeld
 	}
 	return stateFree

@@ -156,6 +156,8 @@ func (u deviceUse) verdictText() string {
 		return "is mounted in a mount namespace that may not be looked into: it is not known whether it is held or in normal use."
 	case u.Device.State == stateInUse:
 		return "is in use, and not held."
+	case u.left:
+		return "is left over from a raw block volume of a pod that is gone."
 	case len(u.Holders) == 0:
 		return "is held, and what holds it cannot be seen."
 	case !slices.ContainsFunc(u.Holders, func(h useHolder) bool { return !h.Inferred }):

@@ -78,6 +78,8 @@ type Usage struct {
 	Removable bool
 	// Why explains the decision.
 	Why string
+	// Left is set if it is a loop device that the kubelet has left of a raw block volume.
+	Left *LeftLoop
 	// PodReason says why it belongs to the pod that was asked about; empty if none was.
 	PodReason string
 }
@@ -202,7 +204,7 @@ func (i *Inspector) findAbandoned(ctx context.Context) (found abandonedDevices, 
 		}
 		found.usages = append(found.usages, usage)
 	}
-	return found, nil
+	return found, found.inspection.addLeftLoops(ctx, &found)
 }
 
 // Resolve finds the device that spec names, see blockdev.Sys.Resolve. Paths are those of the kubelet's root directory.
@@ -290,14 +292,14 @@ func (c *Usage) judgeRemovable() (removable bool, why string) {
 	return true, fmt.Sprintf("it is held by %d mounts, each a copy of a mount that the kubelet has since removed", copies)
 }
 
-// IsHeld reports whether the device is held by a mount, and not in use as it should be.
+// IsHeld reports whether the device is held by a mount, or left over, and not in use as it should be.
 func (c *Usage) IsHeld() bool {
-	return len(c.LiveUse) == 0 && slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind == devholder.Mount })
+	return len(c.LiveUse) == 0 && (c.Left != nil || slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.Kind == devholder.Mount }))
 }
 
-// HasCopies reports whether one of the mounts is a copy of one of the kubelet's.
+// HasCopies reports whether one of the mounts is a copy of one of the kubelet's, or the device is one that it has left over.
 func (c *Usage) HasCopies() bool {
-	return slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" })
+	return c.Left != nil || slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return h.HostPath != "" })
 }
 
 // HasUnreadTable reports whether it is unknown if one of the mounts is a copy of one of the kubelet's.

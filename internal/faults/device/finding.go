@@ -20,6 +20,9 @@ import (
 
 // Findings returns the case as faults, one for each mount that holds the device, with what proves it.
 func (c *Usage) Findings() []fault.Finding {
+	if c.Left != nil {
+		return []fault.Finding{c.leftFinding()}
+	}
 	var all []fault.Finding
 	for _, h := range c.HolderInfos {
 		if h.Kind != devholder.Mount {
@@ -179,7 +182,9 @@ func (c *Usage) Describe() string {
 	switch {
 	case len(c.LiveUse) > 0:
 		return name + " is in normal use: " + strings.Join(c.LiveUse, "; ")
-	case c.IsHeld():
+	case c.Left != nil && c.Removable:
+		return fmt.Sprintf("%s is left over from raw block volume %q of a pod that is gone, and nothing uses it", name, c.Left.Volume)
+	case c.IsHeld() && c.Left == nil:
 		return name + " is held by " + c.holderNames() + "; " + c.Why
 	case len(c.HolderInfos) > 0 && !slices.ContainsFunc(c.HolderInfos, func(h HolderInfo) bool { return !h.Inferred }):
 		return fmt.Sprintf("%s is busy, and what holds it is not proven: %s, a layer of which is no longer where it was; looked at: %s", name, c.holderNames(), c.Coverage)

@@ -41,6 +41,7 @@ type inspection struct {
 	// stayingReasons say by UID why the kubelet need not have done with the pod; empty: it must have.
 	stayingReasons map[string]string
 	claims         map[string]Claim
+	left           map[string]*LeftLoop // by name of the device
 	// stagedVolumes are names of volumes by staging path.
 	stagedVolumes map[string]string
 	unseenReason  string // in the report that is judged, see describeUnseen
@@ -65,7 +66,7 @@ func (i *Inspector) newInspection(ctx context.Context) (*inspection, error) {
 	return &inspection{
 		inspector: i, node: node, host: host, table: table, tables: map[uint64]*mountinfo.Table{}, unreadTables: map[uint64]string{},
 		verdicts: map[mountKey]tableVerdict{}, processes: map[int]Process{}, aliveReasons: map[string]string{}, stayingReasons: map[string]string{}, claims: map[string]Claim{},
-		stagedVolumes: map[string]string{}, seesAll: sys.SeesEverything(),
+		stagedVolumes: map[string]string{}, left: map[string]*LeftLoop{}, seesAll: sys.SeesEverything(),
 	}, nil
 }
 

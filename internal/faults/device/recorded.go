@@ -64,6 +64,8 @@ type DeviceEvidence struct {
 	// Untested is why the kernel could not be asked for it, and NoAnswer whether it did not answer.
 	Untested string `json:"untested,omitempty"`
 	NoAnswer bool   `json:"noAnswer,omitempty"`
+	// Left is set for a loop device of a pod that is no more.
+	Left *LeftLoop `json:"left,omitempty"`
 	// Unseen says why there may be processes in a namespace in which none was found.
 	Unseen string `json:"unseen,omitempty"`
 }
@@ -84,7 +86,7 @@ func (n *inspection) evidence(reports []*devholder.Report) *Evidence {
 		Tables: map[uint64][]mountinfo.Mount{}, Unread: n.unreadTables, Processes: n.processes, Claims: n.claims, StagedVolumes: n.stagedVolumes,
 	}
 	for _, r := range reports {
-		of := DeviceEvidence{Report: *r, Unseen: describeUnseen(r.Coverage.Mounts)}
+		of := DeviceEvidence{Report: *r, Left: n.left[r.Device.Name], Unseen: describeUnseen(r.Coverage.Mounts)}
 		if of.Report.Untested != nil {
 			of.Untested, of.NoAnswer, of.Report.Untested = r.Untested.Error(), errors.Is(r.Untested, blockdev.ErrNoAnswer), nil
 		}
@@ -124,6 +126,9 @@ func (e *Evidence) Judge(ctx context.Context, n *kubelet.Node) ([]*Usage, error)
 		usage, err := inspection.usageOf(ctx, &d.Report)
 		if err != nil {
 			return nil, err
+		}
+		if d.Left != nil {
+			usage.setLeft(d.Left)
 		}
 		cases = append(cases, usage)
 	}

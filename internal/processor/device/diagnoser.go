@@ -104,6 +104,10 @@ func heldResult(held []*device.Usage) (processor.Result, error) {
 	for _, c := range held {
 		node, some := c.Device.Node(), c.Findings()
 		documents, devices, findings = append(documents, c.Document()), append(devices, node), append(findings, some...)
+		if c.Left != nil {
+			results = append(results, c.Describe())
+			continue
+		}
 		var holders []string
 		for _, f := range some {
 			if !slices.Contains(holders, f.Holder) {

@@ -91,9 +91,9 @@ func (h *ReleaseRecoverer) Plan(ctx context.Context, r processor.Request) (repai
 	return plan, err
 }
 
-// inspectWithProcesses looks at a device that may be released for whatever uses its mounts.
+// inspectWithProcesses looks at a device that may be released for whatever uses its mounts. One that is left over has been looked at so.
 func (h *ReleaseRecoverer) inspectWithProcesses(ctx context.Context, c *device.Usage) (*device.Usage, error) {
-	if !c.Removable {
+	if !c.Removable || c.Left != nil {
 		return c, nil
 	}
 	closer, err := h.Inspector.InspectWithProcesses(ctx, c.Device)

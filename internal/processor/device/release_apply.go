@@ -75,6 +75,9 @@ func (h *ReleaseRecoverer) detachDevice(ctx context.Context, r processor.Request
 		if o.detachReason(h.Inspector, d) == "" {
 			return fmt.Errorf("%w: device %s is left to its driver", device.ErrNotRemovable, d.Node())
 		}
+		if err := h.Inspector.CheckLoop(ctx, d); err != nil {
+			return err
+		}
 		return checkNoBlockVolume(ctx, h.Inspector, d)
 	}
 	gone, err := h.Inspector.Detach(ctx, action.Device, allowed)

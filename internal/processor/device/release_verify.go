@@ -67,6 +67,10 @@ func (h *ReleaseRecoverer) Verify(ctx context.Context, _ processor.Request, plan
 		if err != nil {
 			return processor.Result{}, err
 		}
+		if len(d.Mounts) == 0 {
+			results = append(results, fmt.Sprintf("released %s, which was left over from a pod that is gone: it is %s", cmp.Or(d.Title, "device "+d.Node), state))
+			continue
+		}
 		results = append(results, fmt.Sprintf("released %s: %s that were held by %s; it is %s; %s",
 			cmp.Or(d.Title, "device "+d.Node), d.describeUnmounts(plan), strings.Join(slices.Compact(slices.Clone(d.Holders)), ", "), state, lives))
 	}
