@@ -15,7 +15,7 @@ var Files embed.FS
 // Sets lists the names of the OperationSets that ship, in order. Every start of the program needs them, so no YAML is parsed for them.
 func Sets() []string {
 	return []string{
-		"auto", "held-device-op-set", "idle-device-op-set", "node-mount-op-set", "orphaned-pod-op-set", "pod-evict-op-set", "subpath-remount-op-set", "volume-health-op-set",
+		"auto", "held-device-op-set", "idle-device-op-set", "mount-impact-op-set", "node-mount-op-set", "orphaned-pod-op-set", "pod-evict-op-set", "subpath-remount-op-set", "volume-health-op-set",
 	}
 }
 

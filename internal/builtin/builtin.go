@@ -16,6 +16,7 @@ const (
 	HeldDeviceDiagnoser     = "heldDeviceDiagnoser"
 	HeldDeviceRecover       = "heldDeviceRecover"
 	IdleDeviceRecover       = "idleDeviceRecover"
+	mountImpactDiagnoser    = "mountImpactDiagnoser"
 	mountInfoCollector      = "mountInfoCollector"
 	mountNamespaceCollector = "mountNamespaceCollector"
 	nodeMountDiagnoser      = "nodeMountDiagnoser"
@@ -34,7 +35,7 @@ const (
 // names is in order.
 var names = []string{
 	autoCollector, AutoDiagnoser, AutoRecover, blockDeviceCollector, HeldDeviceDiagnoser, HeldDeviceRecover, IdleDeviceRecover,
-	mountInfoCollector, mountNamespaceCollector, nodeMountDiagnoser, NodeMountRecover, orphanedPodCollector, OrphanedPodRecover, podDetailCollector, PodEvictRecover, subpathRemountDiagnoser, SubpathRemountRecover,
+	mountImpactDiagnoser, mountInfoCollector, mountNamespaceCollector, nodeMountDiagnoser, NodeMountRecover, orphanedPodCollector, OrphanedPodRecover, podDetailCollector, PodEvictRecover, subpathRemountDiagnoser, SubpathRemountRecover,
 	VolumeHealthCollector, VolumeHealthDiagnoser, VolumeRebindRecover,
 }
 

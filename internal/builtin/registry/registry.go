@@ -80,7 +80,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 			Kubelet: d.Kubelet, Prober: &probe.Prober{}, Runtime: d.Owners, Runner: &subprocess.Runner{},
 		}
 	}
-	runner := &subprocess.Runner{}
+	exits, runner := &fusedaemon.Analyzer{Kubelet: d.Kubelet, Runtime: runtime}, &subprocess.Runner{}
 	inspector := d.Devices
 	if inspector == nil {
 		inspector = &devicefault.Inspector{
@@ -101,7 +101,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 		staleSubPath: &subpath.Diagnoser{Pods: d.Pods, Kubelet: d.Kubelet, Sources: binds},
 		remount:      &subpath.Recoverer{Pods: d.Pods, Kubelet: d.Kubelet, Runtime: d.Runtime, Sources: binds},
 		volumes: &volume.Diagnoser{
-			Pods: d.Pods, Inspector: d.Volumes, Exits: &fusedaemon.Analyzer{Kubelet: d.Kubelet, Runtime: runtime}, Connections: d.Connections,
+			Pods: d.Pods, Inspector: d.Volumes, Exits: exits, Connections: d.Connections,
 		},
 		rebind:  &volume.RebindRecoverer{Pods: d.Pods, Inspector: d.Volumes, Runtime: d.Runtime},
 		evict:   &volume.EvictRecoverer{Pods: d.Pods, Kubelet: d.Kubelet, Judge: &volume.UnrepairableJudge{Inspector: d.Volumes}, Allowed: d.Evictor != nil},
@@ -122,6 +122,7 @@ func New(d Deps) (*pipeline.Registry, error) {
 		pipeline.Step{Processor: &inventory.DeviceCollector{Kubelet: d.Kubelet, Pods: d.Pods}},
 		pipeline.Step{Family: &device.IdleRecoverer{Inspector: inspector, File: d.IdleFile}},
 		pipeline.Step{Processor: &volume.Collector{Pods: d.Pods, Inspector: d.Volumes}},
+		pipeline.Step{Processor: &volume.ImpactDiagnoser{Inspector: d.Volumes, Pods: d.Volumes.Pods, Exits: exits, Owners: d.Owners}},
 	)...)
 	if err != nil {
 		return nil, err

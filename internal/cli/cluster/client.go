@@ -59,6 +59,7 @@ var (
 	nodeKind      = corev1.SchemeGroupVersion.WithKind("Node")
 	namespaceKind = corev1.SchemeGroupVersion.WithKind("Namespace")
 	podKind       = corev1.SchemeGroupVersion.WithKind("Pod")
+	daemonSetKind = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 	claimKind     = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 )
 

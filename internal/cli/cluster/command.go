@@ -46,7 +46,7 @@ func newPlugin() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(verb.FlagError)
 	c := newConnection(root.PersistentFlags())
-	root.AddCommand(newStatusCommand(c), newUICommand(c), newFaultsCommand(c), newShowCommand(c), newRunCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
+	root.AddCommand(newStatusCommand(c), newUICommand(c), newFaultsCommand(c), newShowCommand(c), newRunCommand(c), newImpactCommand(c), newApproveCommand(c), newGetCommand(c), newReportCommand(c), newCancelCommand(c),
 		newDoctorCommand(c), newLintCommand(c), newBundleCommand(c), verb.NewExplainCommand(Name), verb.NewVersionCommand())
 	verb.CompleteFlag(root, "namespace", c.resourceNames(namespaceKind))
 	return root

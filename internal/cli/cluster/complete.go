@@ -49,20 +49,39 @@ func (c *connection) completeTargets(_ *cobra.Command, args []string, begun stri
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	device, _, isDevice := strings.Cut(begun, "@")
-	for _, kind := range []struct {
-		prefix string
-		of     schema.GroupVersionKind
-	}{{"pod/", podKind}, {"deploy/", appsv1.SchemeGroupVersion.WithKind("Deployment")}, {"sts/", appsv1.SchemeGroupVersion.WithKind("StatefulSet")},
-		{"ds/", appsv1.SchemeGroupVersion.WithKind("DaemonSet")}, {"node/", nodeKind}, {"pvc/", claimKind}, {device + "@", nodeKind}} {
-		if !strings.HasPrefix(begun, kind.prefix) || kind.prefix == "@" && !isDevice {
+	if device, _, ok := strings.Cut(begun, "@"); ok && !strings.Contains(device, "/") {
+		return c.completeKinds(begun, targetKind{device + "@", nodeKind})
+	}
+	return c.completeKinds(begun, targetKind{"pod/", podKind}, targetKind{"deploy/", appsv1.SchemeGroupVersion.WithKind("Deployment")},
+		targetKind{"sts/", appsv1.SchemeGroupVersion.WithKind("StatefulSet")}, targetKind{"ds/", daemonSetKind}, targetKind{"node/", nodeKind}, targetKind{"pvc/", claimKind})
+}
+
+// completeImpact completes the targets of impact.
+func (c *connection) completeImpact(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.completeKinds(begun, targetKind{"ds/", daemonSetKind}, targetKind{"node/", nodeKind}, targetKind{"pvc/", claimKind})
+}
+
+// targetKind is a kind of targets, and how they begin.
+type targetKind struct {
+	prefix string
+	of     schema.GroupVersionKind
+}
+
+// completeKinds completes the names of the kind that has begun, or else the kinds.
+func (c *connection) completeKinds(begun string, kinds ...targetKind) (values []string, _ cobra.ShellCompDirective) {
+	for _, kind := range kinds {
+		if !strings.HasPrefix(begun, kind.prefix) {
+			values = append(values, kind.prefix)
 			continue
 		}
-		var values []string
+		values = nil
 		for _, name := range c.resourceNames(kind.of)() {
 			values = append(values, kind.prefix+name)
 		}
 		return values, cobra.ShellCompDirectiveNoFileComp
 	}
-	return []string{"pod/", "deploy/", "sts/", "ds/", "node/", "pvc/"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return values, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }

@@ -31,8 +31,8 @@ import (
 // The rights of the manager for this: it can change no other object than those that ship.
 //
 // +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations;operationsets,verbs=get;list;watch;create
-// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations,verbs=patch,resourceNames=auto-collector;auto-diagnoser;auto-recover;block-device-collector;held-device-diagnoser;held-device-recover;idle-device-recover;mount-info-collector;mount-namespace-collector;node-mount-diagnoser;node-mount-recover;orphaned-pod-collector;orphaned-pod-recover;pod-detail-collector;pod-evict-recover;subpath-remount-diagnoser;subpath-remount-recover;volume-health-collector;volume-health-diagnoser;volume-rebind-recover
-// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operationsets,verbs=patch,resourceNames=auto;held-device-op-set;idle-device-op-set;node-mount-op-set;orphaned-pod-op-set;pod-evict-op-set;subpath-remount-op-set;volume-health-op-set
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operations,verbs=patch,resourceNames=auto-collector;auto-diagnoser;auto-recover;block-device-collector;held-device-diagnoser;held-device-recover;idle-device-recover;mount-impact-diagnoser;mount-info-collector;mount-namespace-collector;node-mount-diagnoser;node-mount-recover;orphaned-pod-collector;orphaned-pod-recover;pod-detail-collector;pod-evict-recover;subpath-remount-diagnoser;subpath-remount-recover;volume-health-collector;volume-health-diagnoser;volume-rebind-recover
+// +kubebuilder:rbac:groups=diagnosis.kubediag.org,resources=operationsets,verbs=patch,resourceNames=auto;held-device-op-set;idle-device-op-set;mount-impact-op-set;node-mount-op-set;orphaned-pod-op-set;pod-evict-op-set;subpath-remount-op-set;volume-health-op-set
 
 // Reconciler keeps the shipped objects.
 type Reconciler struct {

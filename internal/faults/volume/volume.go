@@ -75,6 +75,9 @@ type Volume struct {
 	spec     podSpec
 }
 
+// MountsUpon counts the mounts that lie on the volume's mount. While there is one, the kernel refuses to unmount it.
+func (v *Volume) MountsUpon() int { return v.children }
+
 // localPlugin is the plugin of a PersistentVolume that is a path of the node.
 const localPlugin = "kubernetes.io/local-volume"
 
