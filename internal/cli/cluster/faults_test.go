@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	v1 "kubediag.org/kubediag/api/v1"
+	"kubediag.org/kubediag/internal/cli/schematest"
 	"kubediag.org/kubediag/internal/cli/terminal"
 )
 
@@ -185,4 +187,24 @@ func TestPausedFaults(t *testing.T) {
 	if got := (faultsView{api: &client{}, now: noon}).listText([]*v1.MountFault{paused, other}, ""); !strings.Contains(got, "run pod/web-b -n shop ") {
 		t.Errorf("no other fault is offered:\n%s", got)
 	}
+}
+
+func TestFaultsSchema(t *testing.T) {
+	t.Parallel()
+	kind := v1.GroupVersion.WithKind("MountFaultList")
+	list := &v1.MountFaultList{Items: []v1.MountFault{
+		*faultOf("StaleSubPath", v1.ImpactNextStart, v1.HealSafe, "web-a"), *faultOf("HeldDevice", v1.ImpactDetach, v1.HealPerson, "web-b"),
+	}}
+	list.SetGroupVersionKind(kind)
+	for i := range list.Items {
+		list.Items[i].Status.LastSeen = metav1.NewTime(noon)
+	}
+	none := &v1.MountFaultList{Items: []v1.MountFault{}}
+	none.SetGroupVersionKind(kind)
+	schema := schematest.TypeSchema(reflect.TypeFor[v1.MountFaultList](), map[reflect.Type][]string{
+		reflect.TypeFor[v1.FaultImpact](): {string(v1.ImpactNow), string(v1.ImpactTerminating), string(v1.ImpactNextStart), string(v1.ImpactDetach), string(v1.ImpactCleanup)},
+		reflect.TypeFor[v1.FaultHeal]():   {string(v1.HealAutomatic), string(v1.HealSafe), string(v1.HealDriver), string(v1.HealPerson)},
+	})
+	schema["title"] = "kubectl kubediag faults -o json, " + v1.GroupVersion.String()
+	schematest.Check(t, "kubectl kubediag faults", schema, "items", map[string]any{"two": list, "none": none})
 }

@@ -71,6 +71,13 @@ func TestSchemas(t *testing.T) {
 		}
 		schematest.Check(t, "kubediag "+verb, whole, of.key, written[verb])
 	}
+	holders := map[string]any{}
+	for name, r := range holdersReports(t) {
+		holders[name] = r
+	}
+	schematest.Check(t, "kubediag holders", map[string]any{"oneOf": []any{
+		schematest.TypeSchema(reflect.TypeFor[holdersReport](), enumValues()), schematest.TypeSchema(reflect.TypeFor[abandonedReport](), enumValues()),
+	}}, "looked", holders)
 }
 
 // lintReports are reports of lint: of a risk, and of a file that cannot be read.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
@@ -29,7 +30,7 @@ const Dir = "../../../docs/spec"
 
 // TypeSchema is the schema of a type, with the values of strings that have few. A field that may be left out is not required.
 func TypeSchema(t reflect.Type, enums map[reflect.Type][]string) map[string]any {
-	if t == reflect.TypeFor[time.Time]() {
+	if t == reflect.TypeFor[time.Time]() || t == reflect.TypeFor[metav1.Time]() {
 		return map[string]any{"type": "string", "format": "date-time"}
 	}
 	switch t.Kind() {
@@ -55,14 +56,14 @@ func TypeSchema(t reflect.Type, enums map[reflect.Type][]string) map[string]any 
 	}
 	properties, required := map[string]any{}, []string{}
 	for f := range t.Fields() {
-		if f.Anonymous {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous && name == "" {
 			embedded := TypeSchema(f.Type, enums)
 			maps.Copy(properties, embedded["properties"].(map[string]any))
 			required = append(required, embedded["required"].([]string)...)
 			continue
 		}
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() {
+		if !f.IsExported() || name == "-" {
 			continue
 		}
 		properties[name] = TypeSchema(f.Type, enums)
@@ -79,7 +80,9 @@ func TypeSchema(t reflect.Type, enums map[reflect.Type][]string) map[string]any 
 func Check(t *testing.T, command string, whole map[string]any, key string, written map[string]any) {
 	t.Helper()
 	whole["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-	whole["title"] = command + " -o json, schemaVersion 1"
+	if whole["title"] == nil {
+		whole["title"] = command + " -o json, schemaVersion 1"
+	}
 	text, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		t.Fatal(err)
