@@ -111,6 +111,7 @@ func finishAll(ctx context.Context, pass *mountns.Pass, searches []*holderSearch
 		case isGone(err):
 		case err != nil:
 			return nil, fmt.Errorf("device %q: %w", s.report.Device.Name, err)
+		case len(s.report.Holders) == 0 && !s.report.Busy: // the last namespace that had it mounted has ended since
 		default:
 			reports = append(reports, s.report)
 		}

@@ -484,3 +484,29 @@ func TestFindAbandoned(t *testing.T) {
 		t.Errorf("of no namespace: %v", err)
 	}
 }
+
+// TestAbandonedThatIsFreeByNow: the one process that had the device mounted ends between the two looks. It is no device that was left.
+func TestAbandonedThatIsFreeByNow(t *testing.T) {
+	host, err := mountns.Self()
+	must(t, err)
+	left := newTestDisk(t)
+	holder := kerneltest.Start(t, "mounted", left.dev, left.dir)
+	searches, _, err := (&Finder{}).searchAbandoned(host, noFileSystem)
+	must(t, err)
+	ours := func(s *holderSearch) bool { return s.report.Device.Name == left.Name }
+	if !slices.ContainsFunc(searches, ours) {
+		t.Fatal("the device is not among those that were left")
+	}
+	searches = slices.DeleteFunc(searches, func(s *holderSearch) bool { return !ours(s) })
+	holder.Kill()
+	kerneltest.Await(t, "the kernel frees the device", func() bool {
+		busy, err := blockdev.Sys{}.Busy(left.Device)
+		must(t, err)
+		return !busy
+	})
+	reports, err := finishAll(t.Context(), nil, searches)
+	must(t, err)
+	for _, r := range reports {
+		t.Errorf("found %+v", r)
+	}
+}
