@@ -16,14 +16,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	v1 "kubediag.org/kubediag/api/v1"
 	"kubediag.org/kubediag/internal/fault"
+	"kubediag.org/kubediag/internal/faults/searches"
 	"kubediag.org/kubediag/internal/faults/subpath"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
 	"kubediag.org/kubediag/internal/linux/fuse"
 	"kubediag.org/kubediag/internal/linux/kerneltest"
+	"kubediag.org/kubediag/internal/mountstate"
 	"kubediag.org/kubediag/internal/sentinel"
 )
 
@@ -31,7 +34,7 @@ import (
 type answer struct {
 	// Code is the fault; several are joined. Empty: there is none.
 	Code string
-	// Heal is safe if something is planned, and else the column HEAL of a scan. It is empty for doors without that column.
+	// Heal is the column HEAL of a scan. A door without that column has it if something is planned.
 	Heal string
 	// Judged is whether all could be judged.
 	Judged bool
@@ -39,14 +42,12 @@ type answer struct {
 
 // oneAnswer is a state of a node, and the one answer to it.
 type oneAnswer struct {
-	// make makes the state, and returns the path to probe; empty: there is none.
+	// make makes the state, and returns the path to probe; empty: no path shows the fault without the pod's spec.
 	make func(t *testing.T, w *brokenNode) (probe string)
 	code fault.Code
 	heal fault.Heal
 	// unjudged is whether the state cannot be judged.
 	unjudged bool
-	// notWatched is whether the sentinel does not look for the fault.
-	notWatched bool
 }
 
 // TestOneStateOneAnswer asks each front door about each state: scan, scan --brief, probe, the Diagnosis of the node and of the
@@ -70,10 +71,10 @@ func TestOneStateOneAnswer(t *testing.T) {
 					t.Errorf("Diagnosis of the %s (-want +got):\n%s", door, diff)
 				}
 			}
-			if diff := cmp.Diff(planned(want), w.recoverAnswer(t)); diff != "" {
+			if diff := cmp.Diff(want, w.recoverAnswer(t)); diff != "" {
 				t.Errorf("recover --dry-run (-want +got):\n%s", diff)
 			}
-			if !c.notWatched && !c.unjudged {
+			if !c.unjudged {
 				w.checkSentinel(t, want)
 			}
 		})
@@ -180,7 +181,7 @@ func (w *brokenNode) diagnosisAnswer(t *testing.T, args ...string) answer {
 	return a
 }
 
-// recoverAnswer is that of recover --dry-run, as far as it plans.
+// recoverAnswer is that of recover --dry-run. It plans each safe repair, and nothing else.
 func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 	t.Helper()
 	r := w.recover(t, "--dry-run", "-o", "json")
@@ -189,6 +190,7 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 			Result string
 			Faults []struct {
 				Code  string
+				Heal  string
 				Pod   fault.Pod
 				Mount fault.Mount
 			}
@@ -199,18 +201,19 @@ func (w *brokenNode) recoverAnswer(t *testing.T) answer {
 		t.Fatalf("%v: %s", err, r)
 	}
 	a := answer{Judged: len(report.Looked.Unproven) == 0}
-	var codes []string
+	var codes, heals []string
 	for _, one := range report.Repairs {
 		for _, f := range one.Faults {
 			if !w.own(f.Pod.UID, f.Mount.Point) {
 				continue
 			}
-			if codes = append(codes, f.Code); one.Result == "Planned" {
-				a.Heal = string(fault.HealSafe)
+			codes, heals = append(codes, f.Code), append(heals, f.Heal)
+			if (one.Result == "Planned") != (f.Heal == string(fault.HealSafe)) {
+				t.Errorf("recover --dry-run: %s, and the heal of %s is %s", one.Result, f.Code, f.Heal)
 			}
 		}
 	}
-	a.Code = joined(codes)
+	a.Code, a.Heal = joined(codes), joined(heals)
 	return a
 }
 
@@ -233,6 +236,26 @@ func (observing) Acquire(context.Context, fault.Finding, *corev1.Pod) bool {
 func (observing) Ended(fault.Key, fault.Pod, error) {}
 func (observing) Subscribe() <-chan struct{}        { return nil }
 
+// specs are those of the pod of a node.
+type specs struct{ *brokenNode }
+
+func (s specs) Listed() []*corev1.Pod { return []*corev1.Pod{s.Pod} }
+func (s specs) PodsNow(context.Context) ([]metav1.ObjectMeta, error) {
+	return []metav1.ObjectMeta{s.Pod.ObjectMeta}, nil
+}
+
+// looks are the searches that the sentinel makes from time to time, as far as they find a code: the first of them comes late.
+func (w *brokenNode) looks(code fault.Code) map[fault.Search]mountstate.Inspector {
+	all := map[fault.Search]mountstate.Inspector{}
+	for _, s := range searches.All() {
+		if s.Kind != fault.SearchSources && s.Kind != fault.SearchLeaving || !slices.Contains(fault.Known().FoundBy(s.Kind), code) {
+			continue
+		}
+		all[s.Kind] = s.On(searches.Node{Kubelet: w.Node, Specs: specs{w}, PodUIDs: w.Node.PodUIDs, Prober: w.Inspector.Prober})
+	}
+	return all
+}
+
 // checkSentinel has the sentinel watch the node until its first looks have ended.
 func (w *brokenNode) checkSentinel(t *testing.T, want answer) {
 	t.Helper()
@@ -241,7 +264,7 @@ func (w *brokenNode) checkSentinel(t *testing.T, want answer) {
 	defer connections.Close()
 	s := &sentinel.Sentinel{
 		Mode: sentinel.Observe, Guard: observing{}, Kubelet: w.Node, Pods: w, Observer: observed{make(chan fault.Finding, 1000)},
-		Binds: subpath.Sources{Prober: w.Inspector.Prober}, Volumes: w.Inspector, Connections: connections,
+		Binds: subpath.Sources{Prober: w.Inspector.Prober}, Volumes: w.Inspector, Connections: connections, Looks: w.looks(fault.Code(want.Code)),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -250,14 +273,15 @@ func (w *brokenNode) checkSentinel(t *testing.T, want answer) {
 		cancel()
 		must(t, <-ended)
 	}()
-	kerneltest.Await(t, fmt.Sprintf("the sentinel to say %q", want.Code), func() bool {
+	kerneltest.Await(t, fmt.Sprintf("the sentinel to say %+v", want), func() bool {
 		faults, unknown := s.Faults()
-		var codes []string
+		var codes, heals []string
 		for _, f := range faults {
 			if w.own(f.Pod.UID, f.Mount.Point) {
 				codes = append(codes, string(f.Code))
+				heals = append(heals, string(fault.Known().Advise(f.Finding, fault.Caller{}).Heal))
 			}
 		}
-		return len(unknown) == 0 && joined(codes) == want.Code
+		return len(unknown) == 0 && joined(codes) == want.Code && joined(heals) == want.Heal
 	})
 }

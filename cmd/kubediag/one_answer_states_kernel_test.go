@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubediag.org/kubediag/internal/fault"
 	"kubediag.org/kubediag/internal/faults/volume/volumetest"
@@ -42,22 +44,30 @@ var oneAnswers = map[string]oneAnswer{
 
 	"subPath that is current":            {make: bound(nil)},
 	"subPath replaced":                   {make: bound(updated), code: fault.StaleSubPath, heal: fault.HealSafe},
-	"subPath without its key":            {make: bound(emptied), code: fault.MissingBindSource, heal: fault.HealPerson, notWatched: true},
+	"subPath without its key":            {make: bound(emptied), code: fault.MissingBindSource, heal: fault.HealPerson},
 	"subPath of FUSE":                    {make: shared(nil)},
 	"subPath of FUSE deleted":            {make: shared(deleted(0, false)), code: fault.StaleSubPath, heal: fault.HealSafe},
 	"subPath of FUSE deleted and made":   {make: shared(deleted(0, true)), code: fault.StaleSubPath, heal: fault.HealSafe},
 	"subPath of FUSE stale":              {make: shared(deleted(sys.ESTALE, false)), code: fault.StaleSubPath, heal: fault.HealSafe},
 	"subPath of FUSE that does not know": {make: shared(deleted(sys.ENOENT, true)), code: fault.StaleSubPath, heal: fault.HealSafe},
 
-	"hostPath that is missing":        {make: missingHostPath, code: fault.MissingBindSource, heal: fault.HealPerson, notWatched: true},
-	"hostPath of another kind":        {make: otherKind, code: fault.SourceTypeMismatch, heal: fault.HealPerson, notWatched: true},
-	"ConfigMap onto a file":           {make: ontoFile, code: fault.SourceTypeMismatch, heal: fault.HealPerson, notWatched: true},
+	"hostPath that is missing":        {make: missingHostPath, code: fault.MissingBindSource, heal: fault.HealPerson},
+	"hostPath of another kind":        {make: otherKind, code: fault.SourceTypeMismatch, heal: fault.HealPerson},
+	"ConfigMap onto a file":           {make: ontoFile, code: fault.SourceTypeMismatch, heal: fault.HealPerson},
 	"hostPath on a dead FUSE mount":   {make: deadHostPath, code: fault.DisconnectedFUSE, heal: fault.HealPerson},
 	"emptyDir with a dead FUSE mount": {make: deadInEmptyDir, code: fault.DisconnectedFUSE, heal: fault.HealPerson},
 
 	"directory deleted":                {make: deletedDirectory(false), code: fault.DeletedVolumeSource, heal: fault.HealPerson},
 	"directory deleted and made again": {make: deletedDirectory(true), code: fault.DeletedVolumeSource, heal: fault.HealSafe},
 	"nothing mounted, nothing bound":   {make: unmounted},
+
+	"disk":                              {make: onDisk(nil)},
+	"disk that became read-only":        {make: onDisk(disturbed), unjudged: true},
+	"disk that is frozen":               {make: onDisk(frozen), unjudged: true},
+	"disk that is shut down":            {make: onDisk(shutDown), code: fault.VolumeIOError, heal: fault.HealPerson},
+	"subPath that is the whole volume":  {make: wholeVolume, code: fault.WrongSubPath, heal: fault.HealPerson},
+	"subPath of FUSE, and its pod goes": {make: going(shared(deleted(sys.ESTALE, false))), code: fault.StaleSubPath, heal: fault.HealSafe},
+	"daemon killed, and its pod goes":   {make: going(killed), code: fault.DisconnectedFUSE, heal: fault.HealSafe},
 }
 
 func killed(_ *testing.T, w *brokenNode) string {
@@ -89,11 +99,12 @@ func bound(change func(w *brokenNode)) func(*testing.T, *brokenNode) string {
 	return func(_ *testing.T, w *brokenNode) string {
 		w.Pod.Spec.Containers[1].VolumeMounts = []corev1.VolumeMount{{Name: "configmap", MountPath: "/x", SubPath: "key"}}
 		version := w.Update(w.Pod, kubelettest.ConfigMap, "configmap", map[string]string{"key": "one"})
-		w.Bind(filepath.Join(version, "key"), w.Scene.Scene.Point(w.Pod, "configmap", "sidecar", 0))
+		point := w.Scene.Scene.Point(w.Pod, "configmap", "sidecar", 0)
+		w.Bind(filepath.Join(version, "key"), point)
 		if change != nil {
 			change(w)
 		}
-		return ""
+		return point
 	}
 }
 
@@ -117,7 +128,7 @@ func shared(change func(w *brokenNode)) func(*testing.T, *brokenNode) string {
 		if change != nil {
 			change(w)
 		}
-		return ""
+		return point
 	}
 }
 
@@ -199,4 +210,52 @@ func unmounted(t *testing.T, w *brokenNode) string {
 	must(t, systest.UnmountPath(w.Point, true))
 	w.Pod.Status = corev1.PodStatus{Phase: corev1.PodPending}
 	return ""
+}
+
+// onDisk has the volume be a directory of ext4 on a loop device, to which change happens then.
+func onDisk(change func(t *testing.T, w *brokenNode, device string)) func(*testing.T, *brokenNode) string {
+	return func(t *testing.T, w *brokenNode) string {
+		image := filepath.Join(t.TempDir(), "image")
+		must(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 16<<20)))
+		device := attach(t, image)
+		t.Cleanup(func() { _ = errors.Join(systest.UnmountPath(w.Point, true), systest.UnmountPath(w.Staging, true)) })
+		tool(t, "mkfs.ext4", "-q", device)
+		w.mountVolume(t, w.Dir, func() {
+			tool(t, "mount", "-o", "errors=remount-ro", device, w.Staging)
+			must(t, os.MkdirAll(filepath.Join(w.Staging, w.Dir), 0o755))
+		})
+		if change != nil {
+			change(t, w, device)
+		}
+		return w.Point
+	}
+}
+
+func disturbed(t *testing.T, _ *brokenNode, device string) {
+	must(t, os.WriteFile("/sys/fs/ext4/"+filepath.Base(device)+"/trigger_fs_error", []byte("x"), 0))
+}
+
+func frozen(t *testing.T, w *brokenNode, _ string) {
+	tool(t, "fsfreeze", "-f", w.Staging)
+	t.Cleanup(func() { tool(t, "fsfreeze", "-u", w.Staging) })
+}
+
+func shutDown(t *testing.T, w *brokenNode, _ string) { must(t, systest.ShutDown(w.Staging)) }
+
+// wholeVolume has container app have the volume in the place of a directory of it. A path alone does not show that.
+func wholeVolume(t *testing.T, w *brokenNode) string {
+	w.Pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "claim", MountPath: "/sub", SubPath: "sub"}}
+	must(t, os.Mkdir(filepath.Join(w.Point, "sub"), 0o755))
+	point := w.Scene.Scene.Point(w.Pod, volumetest.Volume, "app", 0)
+	w.Bind(w.Point, point)
+	t.Cleanup(func() { _ = systest.UnmountPath(point, true) })
+	return ""
+}
+
+// going has the pod be deleted an hour before.
+func going(state func(*testing.T, *brokenNode) string) func(*testing.T, *brokenNode) string {
+	return func(t *testing.T, w *brokenNode) string {
+		w.Pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+		return state(t, w)
+	}
 }

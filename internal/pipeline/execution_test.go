@@ -277,7 +277,9 @@ type fixedPlan repair.Plan
 
 func (fixedPlan) Name() string { return "unmounter" }
 
-func (p fixedPlan) Plan(context.Context, processor.Request) (repair.Plan, error) { return repair.Plan(p), nil }
+func (p fixedPlan) Plan(context.Context, processor.Request) (repair.Plan, error) {
+	return repair.Plan(p), nil
+}
 
 // TestNothingRepaired: the reason of an operation says that it has left each fault alone, and is not given otherwise.
 func TestNothingRepaired(t *testing.T) {
