@@ -118,6 +118,12 @@ test-api test-cluster: kubernetes
 test-unit test-api test-kernel test-kernels test-ceph test-cluster test-release fuzz:
 	@$(TIER) $(@:test-%=%)
 
+.PHONY: test-ui
+test-ui: ## Look at the pages with Debian's chromium, with pictures in bin/ui; no part of make test
+	@command -v chromium >/dev/null || apt-get install -y --no-install-recommends chromium fonts-dejavu-core fonts-wqy-microhei
+	@mkdir -p bin/ui
+	cd test/ui && go test -count=1 ./...
+
 .PHONY: bench
 bench: ## Measure what has a bound, as ratios within one run
 	@go run ./hack/tier bench

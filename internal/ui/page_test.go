@@ -117,6 +117,22 @@ func TestNothingIsLoaded(t *testing.T) {
 	}
 }
 
+// TestServedPage: a page that is served loads its own files, and lets the browser name its origin in the forms.
+func TestServedPage(t *testing.T) {
+	t.Parallel()
+	p := pageOf("x", English)
+	p.Token = "secret"
+	p.Sections[0].Forms = []Form{{"/approve/a/b", "Approve", []Fact{{"hash", "0a"}}}}
+	page := pageHTML(t, p)
+	for text, want := range map[string]bool{
+		headLive: true, "no-referrer": false, "<style": false, `<form method="post" action="/approve/a/b">`: true, `name="token" value="secret"`: true, `name="hash" value="0a"`: true,
+	} {
+		if strings.Contains(page, text) != want {
+			t.Errorf("the page has %q: %t, want %t:\n%s", text, !want, want, page)
+		}
+	}
+}
+
 // TestContrasts: every text reads on both backgrounds, and every edge is seen, in both schemes (WCAG 2.2 AA).
 func TestContrasts(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,136 @@
+// SPDX-FileCopyrightText: The kubediag Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// object is an object of the API.
+type object = map[string]any
+
+// fakeAPI is an API server with faults and Diagnoses.
+type fakeAPI struct {
+	t *testing.T
+
+	mu                sync.Mutex
+	version           int
+	faults, diagnoses []object
+	changed           chan struct{} // is closed when something changes
+	asked             []string      // requests that change something
+}
+
+// change changes the objects.
+func (a *fakeAPI) change(do func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	do()
+	a.version++
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+func (a *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	list := func(kind string, items []object) object {
+		return object{"kind": kind, "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"resourceVersion": fmt.Sprint(a.version)}, "items": append([]object{}, items...)}
+	}
+	var answer object
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	name := parts[len(parts)-1]
+	switch {
+	case r.Method != http.MethodGet && name == "selfsubjectreviews":
+		answer = object{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "status": object{"userInfo": object{"username": "anna"}}}
+	case r.Method != http.MethodGet:
+		a.asked = append(a.asked, r.Method+" "+r.URL.Path)
+		answer = object{"kind": "RecoveryApproval", "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"namespace": "shop", "name": "web-1"}}
+	case r.URL.Query().Get("watch") != "":
+		a.watch(w, r)
+		return
+	case name == "mountfaults":
+		answer = list("MountFaultList", a.faults)
+	case name == "diagnoses":
+		answer = list("DiagnosisList", a.diagnoses)
+	case name == "recoverypolicies":
+		answer = list("RecoveryPolicyList", []object{{"metadata": object{"name": "stale-subpaths"}, "spec": object{"mode": "Automatic", "paused": true}}})
+	case name == "leases":
+		answer = object{"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": []object{}}
+	case name == "daemonsets":
+		answer = object{"kind": "DaemonSetList", "apiVersion": "apps/v1", "items": []object{}}
+	case name == "nodes":
+		answer = object{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": []object{{"metadata": object{"name": "worker-1"}}}}
+	default:
+		for _, o := range append(append([]object{}, a.faults...), a.diagnoses...) {
+			if o["metadata"].(object)["name"] == name {
+				answer = o
+			}
+		}
+	}
+	if answer == nil {
+		http.NotFound(w, r)
+		return
+	}
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		a.t.Logf("answer %s: %v", r.URL.Path, err)
+	}
+}
+
+// watch ends when something changes: then its client lists again.
+func (a *fakeAPI) watch(w http.ResponseWriter, r *http.Request) {
+	changed := a.changed
+	a.mu.Unlock()
+	defer a.mu.Lock()
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	select {
+	case <-r.Context().Done():
+	case <-changed:
+		fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
+	}
+}
+
+// mountFault is a fault of a pod.
+func mountFault(code, impact, heal, pod string) object {
+	return object{
+		"kind": "MountFault", "apiVersion": "diagnosis.kubediag.org/v1",
+		"metadata": object{"namespace": "shop", "name": strings.ToLower(code) + "-" + fmt.Sprint(len(pod)), "uid": code + pod, "resourceVersion": "1"},
+		"status": object{
+			"code": code, "impact": impact, "heal": heal, "node": "worker-1", "target": pod, "pod": object{"namespace": "shop", "name": pod}, "volume": "conf", "container": "nginx",
+			"since": time.Now().UTC().Format(time.RFC3339), "lastSeen": time.Now().UTC().Format(time.RFC3339), "summary": "the file it is bound to was replaced",
+			"driver": "csi.example.com", "plan": "replace this one bind", "evidence": []string{"its link count is 0"},
+		},
+	}
+}
+
+// waiting is a Diagnosis whose plan waits for approval.
+func waiting(hash string, changes ...string) object {
+	return object{
+		"kind": "Diagnosis", "apiVersion": "diagnosis.kubediag.org/v1", "metadata": object{"namespace": "shop", "name": "web-waits", "uid": "u", "resourceVersion": "1"},
+		"spec": object{"mode": "Approve", "nodeName": "worker-1", "podReference": object{"namespace": "shop", "name": "web-0"}},
+		"status": object{
+			"phase": "Running", "outcome": "AwaitingApproval", "approval": object{"planHash": hash},
+			"plan":       object{"operation": "repair", "hash": hash, "changes": changes, "actions": 1, "lossless": true},
+			"operations": []object{{"id": 1, "operation": "auto-recover", "phase": "Running", "actions": []object{{"kind": "Unmount", "target": "/var/lib/kubelet/pods/x", "phase": "Planned", "safety": "it is dead"}}}},
+		},
+	}
+}
+
+// withEvidence is a fault with another fact. The version makes it a change.
+func withEvidence(fault object, fact string) object {
+	made := maps.Clone(fault)
+	made["status"] = maps.Clone(fault["status"].(object))
+	made["status"].(object)["evidence"] = []string{fact}
+	made["metadata"] = maps.Clone(fault["metadata"].(object))
+	made["metadata"].(object)["resourceVersion"] = "2"
+	return made
+}
